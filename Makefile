@@ -1,0 +1,31 @@
+# make demo: the built-in cohort from nothing to its report.  make test: the tests.  make check: style, types, layers.
+TORCH ?= torch==2.13.0 # a GPU user gives another build, e.g. make demo TORCH='torch==2.13.0 --index-url …'
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test slow check clean
+
+demo: .venv/ready
+	$(BIN)/mri-vit demo
+
+test: .venv/ready
+	$(BIN)/pytest
+
+slow: .venv/ready
+	$(BIN)/pytest -m slow -s
+
+check: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+# torch first and by pip, so that no other package pulls another build of it; the rest by uv, which is quick
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH) uv
+	VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[brain,test]'
+	touch $@
+
+clean:
+	rm -rf .venv runs

@@ -1,0 +1,80 @@
+"""From prepared patients on disk to the tensors that the network reads.
+
+Letters: b patients in a batch, p tokens of each, k numbers in a patch, c label columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mri_vit import tokens
+from mri_vit.cohort import Patient
+from mri_vit.config import CHANNELS, Endpoint, Study
+from mri_vit.tokens import Tokens
+
+Batch = tuple[Float[Tensor, "b p k"], Int[Tensor, "b p"]]
+
+
+def token_file(study: Study, patient: Patient) -> Path:
+    return study.prepared / patient.id / "tokens.safetensors"
+
+
+def labels(patients: Sequence[Patient], endpoint: Endpoint) -> Float[Tensor, "b c"]:
+    """The endpoint's label columns, NaN where missing."""
+    return torch.tensor([[p.labels[column] for column in endpoint.columns] for p in patients], dtype=torch.float32)
+
+
+def everything(prepared: Tokens, study: Study) -> Batch:
+    """One patient as a batch of one with every token that the study's encoder reads."""
+    patches, place = prepared.patches, prepared.place
+    if study.model.tokens == "all":
+        patches = np.zeros((study.grid.places, patches.shape[1]), patches.dtype)
+        patches[prepared.place] = prepared.patches
+        place = np.arange(study.grid.places)
+    return torch.from_numpy(patches).float()[None], torch.from_numpy(place.astype(np.int64))[None]
+
+
+def drawn(prepared: Tokens, study: Study, generator: torch.Generator) -> Batch:
+    """One patient as a batch of one with `token_budget` tokens drawn at random.
+
+    A patient with fewer tokens is filled up with background places, which are empty, so every batch has one shape.
+    """
+    patches, place = everything(prepared, study)
+    budget = min(study.train.token_budget or study.grid.places, study.grid.places)
+    chosen = torch.randperm(place.shape[1], generator=generator)[:budget]
+    patches, place = patches[:, chosen], place[:, chosen]
+    lacking = budget - place.shape[1]
+    if lacking:
+        background = np.setdiff1d(np.arange(study.grid.places), prepared.place)
+        extra = torch.from_numpy(background)[torch.randperm(len(background), generator=generator)[:lacking]]
+        patches = torch.cat([patches, patches.new_zeros(1, lacking, patches.shape[2])], dim=1)
+        place = torch.cat([place, extra[None]], dim=1)
+    return patches, place
+
+
+def augment(patches: Float[Tensor, "b p k"], spread: float, generator: torch.Generator) -> Float[Tensor, "b p k"]:
+    """A random gain and shift per patient and channel; the background stays exactly zero."""
+    shape = (len(patches), 1, len(CHANNELS))
+    voxels = patches.shape[2] // len(CHANNELS)
+    gain = 1 + spread * torch.randn(shape, generator=generator)
+    shift = spread * torch.randn(shape, generator=generator)
+    changed = patches * gain.repeat_interleave(voxels, dim=2) + shift.repeat_interleave(voxels, dim=2)
+    return torch.where(patches == 0, patches, changed)
+
+
+def training_batch(patients: Sequence[Patient], study: Study, generator: torch.Generator) -> Batch:
+    """Patients read from disk, perhaps mirrored, their tokens drawn, their intensities perhaps changed."""
+    parts = []
+    for patient in patients:
+        prepared = tokens.load(token_file(study, patient))
+        if study.train.mirror and torch.rand((), generator=generator) < 0.5:
+            prepared = tokens.mirror(prepared)
+        parts.append(drawn(prepared, study, generator))
+    patches, place = (torch.cat(part) for part in zip(*parts, strict=True))
+    return augment(patches, study.train.intensity, generator), place

@@ -1,0 +1,184 @@
+"""The command line: one verb per stage, thin. Everything slow is imported inside the verbs, so that --help is at once."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from mri_vit.errors import MriVitError, OutOfResource, UsageError
+
+if TYPE_CHECKING:
+    from mri_vit.config import Study
+
+Overrides = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
+EPILOGUE = "Any setting of the study file can be given behind it, e.g. --train.epochs 5. Not a medical device."
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    from mri_vit.workspace import device
+
+    return "\n".join([f"{name} {version(name)}" for name in ("mri-vit", "torch", "monai")] + [f"device {device()}"])
+
+
+app = App(
+    name="mri-vit",
+    help=f"Brain-tumour MRI to cross-validated reports and attention maps. {EPILOGUE}",
+    version=_version,
+    version_format="plaintext",
+)
+
+
+def _load(study: Path, overrides: Sequence[str]) -> Study:
+    from mri_vit import config
+
+    words = [part for word in overrides for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
+        raise UsageError(f"expected pairs such as --train.epochs 5, found {' '.join(overrides)}")
+    return config.load(study, {key.removeprefix("--"): value for key, value in zip(words[::2], words[1::2], strict=True)})
+
+
+@app.command
+def demo(study: Path = Path("configs/demo.toml"), *overrides: Overrides) -> int:
+    """Make the built-in cohort where STUDY expects it, then run the study on it."""
+    from rich.console import Console
+
+    from mri_vit import demo as cohort
+    from mri_vit.study import run
+
+    settings, console = _load(study, overrides), Console()
+    with console.status("making the built-in cohort"):
+        cohort.make(settings.cohort.parent)
+    return 3 if run(settings, console) else 0
+
+
+@app.command
+def check(study: Path, *overrides: Overrides) -> int:
+    """Check the study file and the cohort table; prepares and trains nothing."""
+    from rich.console import Console
+
+    from mri_vit import cohort
+
+    settings = _load(study, overrides)
+    patients = cohort.read(settings.cohort, settings.endpoints)
+    cohort.make_folds(patients, settings.endpoints, settings.train.folds, 1, settings.seed)
+    known = ", ".join(f"{e.name} {sum(p.knows(e) for p in patients)}" for e in settings.endpoints)
+    lacking = [p.id for p in patients if not all(scan and scan.exists() for scan in p.scans.values())]
+    console = Console()
+    console.print(f"{settings.name}: {len(patients)} patients; labels known: {known}", highlight=False)
+    for patient in lacking:
+        console.print(f"[yellow]{patient}: a scan is missing; the patient will be excluded[/]", highlight=False)
+    return 3 if lacking else 0
+
+
+@app.command
+def prepare(study: Path, *overrides: Overrides) -> int:
+    """Check, then prepare every patient's scans onto the grid."""
+    from rich.console import Console
+
+    from mri_vit import study as stages
+    from mri_vit.workspace import claimed
+
+    settings = _load(study, overrides)
+    with claimed(settings) as folder:
+        return 3 if stages.prepare(settings, stages.check(settings, folder), folder, Console()) else 0
+
+
+@app.command
+def train(study: Path, *overrides: Overrides) -> None:
+    """Cross-validate on the prepared patients."""
+    _stage("train", _load(study, overrides))
+
+
+@app.command
+def explain(study: Path, *overrides: Overrides) -> None:
+    """Write attention maps in each patient's own space."""
+    _stage("explain", _load(study, overrides))
+
+
+@app.command
+def report(study: Path, *overrides: Overrides) -> None:
+    """Write the report and print the results."""
+    from rich.console import Console
+
+    from mri_vit.study import report as write_report
+    from mri_vit.workspace import claimed
+
+    with claimed(_load(study, overrides)) as folder:
+        write_report(folder, Console())
+
+
+def _stage(name: str, study: Study) -> None:
+    from rich.console import Console
+
+    from mri_vit import study as stages
+    from mri_vit.workspace import claimed
+
+    with claimed(study) as folder:
+        getattr(stages, name)(study, folder, Console())
+
+
+@app.command
+def run(study: Path, *overrides: Overrides) -> int:
+    """All stages in order, going on where an earlier run stopped."""
+    from rich.console import Console
+
+    from mri_vit.study import run as run_study
+
+    return 3 if run_study(_load(study, overrides), Console()) else 0
+
+
+@app.command
+def predict(run: Path, cohort: Path, output: Path, workers: int = 1) -> int:
+    """Predict the patients of another COHORT table with the fold models of a finished RUN folder.
+
+    Parameters
+    ----------
+    run
+        Folder of a trained run.
+    cohort
+        Table with the columns patient, t1, t1ce, t2, flair; no label is read.
+    output
+        Folder for predictions.csv.
+    workers
+        Patients prepared at a time.
+    """
+    from rich.console import Console
+
+    from mri_vit.study import predict as predict_cohort
+
+    return 3 if predict_cohort(run, cohort, output, workers, Console()) else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `mri-vit`: runs a verb and turns how it ended into the exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
+    sys.exit(_exit_code(lambda: app(arguments, result_action="return_value")))
+
+
+def _terminated(number: int, frame: object) -> None:
+    sys.exit(128 + number)
+
+
+def _exit_code(verb: Callable[[], object]) -> int:
+    try:
+        code = verb()
+        return code if isinstance(code, int) else 0
+    except MriVitError as error:
+        print(f"mri-vit: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("mri-vit: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
+    except (MemoryError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        print(f"mri-vit: out of memory or disk, or not allowed to write: {error}; the same command goes on", file=sys.stderr)
+        return OutOfResource.exit_code

@@ -1,0 +1,266 @@
+"""The study file: TOML in, frozen and checked settings out. Plain data, importable by all."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mri_vit.errors import UsageError
+
+CHANNELS = ("t1", "t1ce", "t2", "flair")  # the order of every stored array; checked on reading
+REFERENCE = "t1ce"  # the scan that the others are aligned to, and whose space is the patient's own
+GRID_CENTRE_MM = (
+    0.0,
+    -17.0,
+    5.0,
+)  # middle of the MNI152 brain's box (x -72..72, y -107..73, z -72..82 mm); x = 0 keeps it symmetric
+SIZES = {  # (dim, depth, heads, mlp): Dosovitskiy et al. 2021, Table 1; "S": Touvron et al. 2021, Table 1
+    "S": (384, 12, 6, 1536),
+    "B": (768, 12, 12, 3072),
+    "L": (1024, 24, 16, 4096),
+    "H": (1280, 32, 16, 5120),
+}
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Grid(Section):
+    """The prepared grid: a cube of `edge`³ voxels of `spacing_mm`, cut into patches of `patch`³."""
+
+    edge: int = Field(default=224, ge=2, le=512)
+    spacing_mm: float = Field(default=1.0, ge=0.1, le=10)
+    patch: int = Field(default=16, ge=1)
+
+    @model_validator(mode="after")
+    def _whole_patches(self) -> Grid:
+        if self.edge % self.patch:
+            raise ValueError(f"edge {self.edge} is not a multiple of patch {self.patch}")
+        return self
+
+    @property
+    def side(self) -> int:
+        """Places along one edge (14 for the default grid)."""
+        return self.edge // self.patch
+
+    @property
+    def places(self) -> int:
+        """Places in the whole grid (2744 for the default grid)."""
+        return self.side**3
+
+    @property
+    def affine(self) -> list[list[float]]:
+        """4×4, voxel index to RAS+ mm of the MNI152 frame."""
+        half = (self.edge - 1) / 2 * self.spacing_mm
+        x, y, z = (centre - half for centre in GRID_CENTRE_MM)
+        s = self.spacing_mm
+        return [[s, 0.0, 0.0, x], [0.0, s, 0.0, y], [0.0, 0.0, s, z], [0.0, 0.0, 0.0, 1.0]]
+
+
+class Prepare(Section):
+    """From a patient's scans to the prepared patient."""
+
+    brain: Literal["auto", "none", "deepbet", "mask", "command"] = "auto"
+    brain_command: tuple[str, ...] = ()  # e.g. ["hd-bet", "-i", "{input}", "-o", "{output}"]; run without a shell
+    bias: bool = True  # N4 bias-field correction
+    workers: int = Field(default=1, ge=1)  # patients at a time, each on one thread
+
+    @model_validator(mode="after")
+    def _command_given(self) -> Prepare:
+        if (self.brain == "command") != bool(self.brain_command):
+            raise ValueError('brain_command goes with brain = "command", and only with it')
+        return self
+
+
+class Model(Section):
+    """The Vision Transformer. `size` names a published one; dim, depth, heads and mlp override it."""
+
+    size: Literal["S", "B", "L", "H"] = "B"
+    dim: int | None = Field(default=None, ge=1)
+    depth: int | None = Field(default=None, ge=1)
+    heads: int | None = Field(default=None, ge=1)
+    mlp: int | None = Field(default=None, ge=1)
+    stem: int | None = Field(
+        default=None, ge=1
+    )  # hidden width of a two-layer patch embedding; none: one linear map, as published
+    tokens: Literal["all", "foreground"] = "all"
+    drop_path: float = Field(default=0.1, ge=0, lt=1)  # Touvron et al. 2021, Table 9
+    survival: Literal["hazard", "cox"] = "hazard"
+    intervals: int = Field(default=10, ge=2)  # of the discrete-time hazard; Gensheimer & Narasimhan 2019 use 10 to 40
+
+    @model_validator(mode="after")
+    def _whole_heads(self) -> Model:
+        dim, _, heads, _ = self.shape
+        if dim % heads:
+            raise ValueError(f"dim {dim} is not a multiple of heads {heads}")
+        return self
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(dim, depth, heads, mlp)."""
+        dim, depth, heads, mlp = SIZES[self.size]
+        return self.dim or dim, self.depth or depth, self.heads or heads, self.mlp or mlp
+
+
+class Train(Section):
+    """Cross-validation and optimisation."""
+
+    folds: int = Field(default=5, ge=2)  # Saeed et al. 2023 use five
+    repeats: int = Field(default=1, ge=1)
+    tune_fraction: float = Field(default=0.2, gt=0, lt=1)  # of the training fold, for early stopping
+    epochs: int = Field(default=100, ge=1)
+    batch: int = Field(default=8, ge=1)
+    token_budget: int | None = Field(default=None, ge=1)  # tokens drawn per patient and step; none: every token
+    rate: float = Field(default=3e-4, gt=0)  # peak learning rate
+    betas: tuple[float, float] = (0.9, 0.95)  # Chen et al. 2020 (iGPT), as in He et al. 2021
+    weight_decay: float = Field(default=0.05, ge=0)  # He et al. 2021, Table 9
+    warmup: float = Field(default=0.1, ge=0, lt=1)  # share of all steps
+    clip: float = Field(default=1.0, gt=0)  # gradient norm; Dosovitskiy et al. 2021, B.1
+    mirror: bool = True  # left-right flips; the labels have no side
+    intensity: float = Field(default=0.1, ge=0)  # spread of the random gain and shift per channel; nnU-Net's order of size
+    class_weights: bool = True  # positives weighted by negatives/positives of the training fold
+    patience: int = Field(default=20, ge=1)  # evaluations without a better tuning loss before stopping
+    tune_every: int = Field(default=1, ge=1)  # epochs between evaluations on the tuning split
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
+    threads: int = Field(default=2, ge=1)  # CPU threads; fixed, because the last digits depend on it
+
+
+class Explain(Section):
+    """Attention maps."""
+
+    patients: int | None = Field(default=None, ge=0)  # how many, in cohort order; none: every patient
+
+
+class Endpoint(Section):
+    """What is predicted: a binary marker in the column `name`, or a survival time and its event flag."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")
+    kind: Literal["binary", "survival"]
+    time: str | None = None  # column: days from imaging
+    event: str | None = None  # column: 1 = death, 0 = censored
+
+    @model_validator(mode="after")
+    def _columns_fit_the_kind(self) -> Endpoint:
+        if (self.kind == "survival") != (self.time is not None and self.event is not None):
+            raise ValueError('"time" and "event" name the columns of a survival endpoint, and only of one')
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The label columns of the cohort table that this endpoint reads."""
+        return (self.time, self.event) if self.time and self.event else (self.name,)
+
+
+DEFAULT_ENDPOINTS = (
+    Endpoint(name="mgmt", kind="binary"),
+    Endpoint(name="pten", kind="binary"),
+    Endpoint(name="tertp", kind="binary"),
+    Endpoint(name="os", kind="survival", time="os_days", event="os_event"),
+)
+
+
+class Study(Section):
+    """One study: which cohort, how prepared, which model, how trained, which endpoints."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    cohort: Path
+    prepared: Path
+    output: Path
+    seed: int = Field(default=0, ge=0)
+    grid: Grid = Grid()
+    prepare: Prepare = Prepare()
+    model: Model = Model()
+    train: Train = Train()
+    explain: Explain = Explain()
+    endpoints: tuple[Endpoint, ...] = Field(default=DEFAULT_ENDPOINTS, min_length=1)
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Study:
+        names = [endpoint.name for endpoint in self.endpoints]
+        if len(set(names)) != len(names):
+            raise ValueError(f"endpoint names must differ, found {names}")
+        return self
+
+    def sha256(self, *sections: str) -> str:
+        """Hash of the named sections, for deciding whether earlier work still holds."""
+        settings = self.model_dump(mode="json", include=set(sections))
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def load(path: Path, overrides: dict[str, str] | None = None) -> Study:
+    """Read a study file; paths in it are relative to it; `overrides` maps "train.epochs" to "5".
+
+    Raises UsageError naming the file, the line and the key; an unknown key gets the nearest known one.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        settings = tomllib.loads(text)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such study file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a TOML file: {error}") from None
+    for key, value in (overrides or {}).items():
+        _override(settings, key, value)
+    try:
+        study = Study.model_validate(settings)
+    except pydantic.ValidationError as error:
+        raise UsageError("\n".join(_explain(path, text, fault) for fault in error.errors())) from None
+    beside = path.resolve().parent
+    return study.model_copy(update={key: (beside / getattr(study, key)).resolve() for key in ("cohort", "prepared", "output")})
+
+
+def dumps(study: Study) -> str:
+    """The study as TOML, every setting written out; `load` reads it back to the same study."""
+    settings = study.model_dump(mode="json", exclude_none=True)
+    endpoints = settings.pop("endpoints")
+    plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
+    sections = {key: value for key, value in settings.items() if isinstance(value, dict)}
+    blocks = [("", plain)] + [(f"\n[{name}]\n", section) for name, section in sections.items()]
+    blocks += [("\n[[endpoints]]\n", endpoint) for endpoint in endpoints]
+    return "".join(head + "".join(f"{key} = {_toml(value)}\n" for key, value in block.items()) for head, block in blocks)
+
+
+def _toml(value: Any) -> str:
+    """JSON's numbers, truth values, lists and escaped strings are TOML's too."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _override(settings: dict[str, Any], key: str, value: str) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        settings = settings.setdefault(section, {})
+        if not isinstance(settings, dict):
+            raise UsageError(f"--{key}: {section} is not a section of the study file")
+    try:
+        settings[last] = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        settings[last] = value  # plain text need not be quoted on the command line
+
+
+def _explain(path: Path, text: str, fault: Any) -> str:
+    location = [str(part) for part in fault["loc"]]
+    key = location[-1] if location else ""
+    line = next((n for n, row in enumerate(text.splitlines(), 1) if re.match(rf"\s*{re.escape(key)}\s*=", row)), None)
+    where = f"{path}, line {line}" if key and line else f"{path}"
+    name = ".".join(location)
+    if fault["type"] == "extra_forbidden":
+        section: Any = Study
+        for part in location[:-1]:
+            field = (
+                section.model_fields[part].annotation if isinstance(section, type) and part in section.model_fields else Endpoint
+            )
+            section = field if isinstance(field, type) and issubclass(field, BaseModel) else Endpoint
+        near = difflib.get_close_matches(key, section.model_fields, n=1, cutoff=0.0)
+        return f"{where}: unknown key {name!r}; the nearest known one is {near[0]!r}"
+    found = "" if fault["type"] == "missing" else f" (found {fault['input']!r})"
+    return f"{where}: {name or 'study'}: {fault['msg'].removeprefix('Value error, ')}{found}"

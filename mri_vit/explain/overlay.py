@@ -1,0 +1,63 @@
+"""A map over its scan as a picture: three planes through the map's peak, the bare scan above, the map over it below.
+
+Radiological convention: the patient's right is on the picture's left, as letters at the border say.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from mri_vit.volume import Volume, canonical
+
+SCALE = (1.0, 4.0)  # times the uniform map: the same in every picture, so that a weak map looks weak; below uniform is clear
+OPACITY = 0.75  # at the top of the scale; anatomy stays visible through the strongest colour
+PLANES = (("axial", 2, "RLAP"), ("coronal", 1, "RLSI"), ("sagittal", 0, "APSI"))  # name, axis cut, letters left/right/top/bottom
+
+
+def draw(scan: Volume, heat: Volume, title: str, path: Path) -> None:
+    """Write the picture; `scan` and `heat` lie on the same voxels, `heat` in times the uniform map."""
+    scan, heat = canonical(scan), canonical(heat)
+    peak = np.unravel_index(int(heat.array.argmax()), heat.shape)
+    inside = scan.array[heat.array > 0]
+    low, high = np.percentile(
+        inside if inside.size else scan.array, [1, 99.5]
+    )  # contrast for the brain, not for one bright vessel
+    figure = Figure(figsize=(9.6, 6.6), facecolor="black", layout="constrained")
+    axes = figure.subplots(2, 3)
+    for column, (name, axis, letters) in enumerate(PLANES):
+        aspect = _height(scan, axis) / _width(scan, axis)
+        for row in (0, 1):
+            ax = axes[row, column]
+            ax.imshow(_slice(scan, axis, int(peak[axis])), cmap="gray", vmin=low, vmax=high, aspect=aspect, origin="lower")
+            ax.set_axis_off()
+            for letter, (x, y) in zip(letters, ((0.03, 0.5), (0.97, 0.5), (0.5, 0.97), (0.5, 0.03)), strict=True):
+                ax.text(x, y, letter, transform=ax.transAxes, color="white", ha="center", va="center", fontsize=10)
+        axes[0, column].set_title(f"{name}", color="white", fontsize=10)
+        plane = _slice(heat, axis, int(peak[axis]))
+        opacity = OPACITY * np.clip((plane - SCALE[0]) / (SCALE[1] - SCALE[0]), 0, 1) ** 0.5  # root: faint excess is still seen
+        shown = axes[1, column].imshow(
+            plane, cmap="inferno", vmin=SCALE[0], vmax=SCALE[1], alpha=opacity, aspect=aspect, origin="lower"
+        )
+    bar = figure.colorbar(shown.__class__(axes[1, 2], cmap="inferno", norm=shown.norm), ax=axes[:, 2], fraction=0.05, pad=0.02)
+    bar.set_label("attention rollout, times the uniform map", color="white")
+    bar.ax.tick_params(colors="white")
+    figure.suptitle(title, color="white", fontsize=11)
+    figure.savefig(path, dpi=110, metadata={"Software": None})  # no version in the file: equal runs give equal bytes
+
+
+def _slice(volume: Volume, axis: int, index: int) -> Float[np.ndarray, "rows columns"]:
+    """One plane as seen: rows upwards; the patient's right (or front) on the left."""
+    plane = np.take(volume.array, index, axis=axis)  # remaining axes in the order x, y, z
+    return plane[::-1].T
+
+
+def _width(volume: Volume, axis: int) -> float:
+    return volume.spacing_mm[1 if axis == 0 else 0]
+
+
+def _height(volume: Volume, axis: int) -> float:
+    return volume.spacing_mm[1 if axis == 2 else 2]

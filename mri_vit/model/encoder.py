@@ -1,0 +1,161 @@
+"""The Vision Transformer (Dosovitskiy et al. 2021, arXiv:2010.11929) over places of a 3D grid.
+
+Patches and their places go in, the normalised CLS token comes out: z0 = [cls; x·E] + position;
+z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z'; y = LN(z_cls).
+
+Letters: b patients, p tokens that are given, n = p + 1 with CLS, k numbers in a patch, d width, h heads, e = d/h, r query rows.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+POSITION_STD = 0.02  # Dosovitskiy et al.'s code: nn.initializers.normal(stddev=0.02)
+ROWS = 128  # query rows of attention held at a time: 12 heads × 128 × 2745 numbers are 17 MB, which stays near the cache
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention. `forward` is fused; `weighted` gives the same output and what it attended to."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def project(self, x: Float[Tensor, "b n d"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, each [b h n e]."""
+        q, k, v = rearrange(self.qkv(x), "b n (three h e) -> three b h n e", three=3, h=self.heads)
+        return q, k, v
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        return self.out(rearrange(F.scaled_dot_product_attention(*self.project(x)), "b h n e -> b n (h e)"))
+
+    def weights(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]:
+        """Every head's attention matrix; each row sums to 1."""
+        q, k, _ = self.project(x)
+        return attention_weights(q, k)
+
+    def weighted(self, x: Float[Tensor, "b n d"]) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n n"]]:
+        """The output of `forward`, and the attention averaged over heads; rows in blocks, so that no [b h n n] is held."""
+        q, k, v = self.project(x)
+        out, mean = torch.empty_like(q), q.new_empty(q.shape[0], q.shape[2], q.shape[2])
+        for start in range(0, q.shape[2], ROWS):
+            rows = slice(start, start + ROWS)
+            weights = attention_weights(q[:, :, rows], k)  # [b h r n]
+            mean[:, rows] = weights.mean(dim=1)
+            out[:, :, rows] = weights @ v
+        return self.out(rearrange(out, "b h n e -> b n (h e)")), mean
+
+    def cls_weights(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
+        """The CLS token's attention averaged over heads: one row, at the price of one row."""
+        q, k, _ = self.project(x)
+        return attention_weights(q[:, :, :1], k).mean(dim=1)[:, 0]
+
+
+def attention_weights(q: Float[Tensor, "b h r e"], k: Float[Tensor, "b h n e"]) -> Float[Tensor, "b h r n"]:
+    """softmax(q·kᵀ/√e) (Vaswani et al. 2017, equation 1)."""
+    return torch.softmax(q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5, dim=-1)
+
+
+class Block(nn.Module):
+    """Pre-norm block: attention, then MLP, each added to the residual path."""
+
+    def __init__(self, dim: int, heads: int, mlp: int, drop_path: float) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim)
+        self.attention = Attention(dim, heads)
+        self.norm2 = nn.LayerNorm(dim)
+        self.mlp = nn.Sequential(nn.Linear(dim, mlp), nn.GELU(), nn.Linear(mlp, dim))
+        self.drop_path = drop_path
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        x = x + self._dropped(self.attention(self.norm1(x)))
+        return x + self._dropped(self.mlp(self.norm2(x)))
+
+    def weighted(self, x: Float[Tensor, "b n d"]) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n n"]]:
+        """`forward` without drop-path, and the attention averaged over heads."""
+        change, mean = self.attention.weighted(self.norm1(x))
+        x = x + change
+        return x + self.mlp(self.norm2(x)), mean
+
+    def _dropped(self, change: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        """Stochastic depth (Huang et al. 2016): in training, a whole patient's change is left out, the others scaled up."""
+        if not self.training or self.drop_path == 0:
+            return change
+        keep = 1 - self.drop_path
+        return change * torch.bernoulli(change.new_full((change.shape[0], 1, 1), keep)) / keep
+
+
+class Encoder(nn.Module):
+    """Patches at given places to the normalised CLS token.
+
+    `patch_size` is k (numbers in a patch), `places` how many places the grid has; a `stem` makes the patch embedding
+    two linear maps with that hidden width and a GELU between, which small cohorts learn faster.
+    """
+
+    def __init__(
+        self,
+        patch_size: int,
+        places: int,
+        dim: int,
+        depth: int,
+        heads: int,
+        mlp: int,
+        stem: int | None = None,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embed = (
+            nn.Linear(patch_size, dim)
+            if stem is None
+            else nn.Sequential(nn.Linear(patch_size, stem), nn.GELU(), nn.Linear(stem, dim))
+        )
+        self.cls = nn.Parameter(torch.zeros(1, 1, dim))
+        self.position = nn.Parameter(torch.empty(1, places + 1, dim))
+        nn.init.normal_(self.position, std=POSITION_STD)
+        rates = np.linspace(0, drop_path, depth).tolist()  # deeper blocks drop more often; Huang et al. 2016
+        self.blocks = nn.ModuleList(Block(dim, heads, mlp, rate) for rate in rates)
+        self.norm = nn.LayerNorm(dim)
+
+    @property
+    def layers(self) -> list[Block]:
+        """The blocks, first to last, as what they are."""
+        return cast("list[Block]", list(self.blocks))
+
+    def tokens(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b n d"]:
+        """The encoder's input: CLS and the embedded patches, each with the position of its place."""
+        position = F.embedding(place + 1, self.position[0])  # row 0 belongs to CLS
+        cls = repeat(self.cls + self.position[:, :1], "1 1 d -> b 1 d", b=len(patches))
+        return torch.cat([cls, self.embed(patches) + position], dim=1)
+
+    def forward(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b d"]:
+        x = self.tokens(patches, place)
+        for block in self.layers:
+            x = block(x)
+        return self.norm(x[:, 0])
+
+    def attention(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> list[Float[Tensor, "b h n n"]]:
+        """Every block's attention matrices (N×N per head: for tests and small models; `explain.rollout` streams)."""
+        x, matrices = self.tokens(patches, place), []
+        for block in self.layers:
+            matrices.append(block.attention.weights(block.norm1(x)))
+            x = block(x)
+        return matrices
+
+
+def resize_positions(position: Float[Tensor, "1 m d"], side: int) -> Float[Tensor, "1 n d"]:
+    """Position embeddings for a grid of side³ places, interpolated trilinearly; CLS keeps its own."""
+    old = round((position.shape[1] - 1) ** (1 / 3))
+    if old**3 != position.shape[1] - 1:
+        raise ValueError(f"{position.shape[1] - 1} positions are no cube")
+    grid = rearrange(position[:, 1:], "1 (i j k) d -> 1 d i j k", i=old, j=old)
+    resized = F.interpolate(grid, size=(side, side, side), mode="trilinear", align_corners=False)
+    return torch.cat([position[:, :1], rearrange(resized, "1 d i j k -> 1 (i j k) d")], dim=1)

@@ -1,0 +1,140 @@
+"""Endpoints on the CLS token: what a head puts out, its loss where the label is known, and its score.
+
+Letters: b patients, d width, m numbers a head puts out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mri_vit.config import Endpoint
+
+
+@dataclass(frozen=True)
+class Head:
+    """One endpoint with what it has learned from its training fold's labels.
+
+    `kind` is "binary", "hazard" or "cox"; `cuts_days` are the ends of the hazard's intervals (or, for Cox, the horizons
+    at which survival is told), `baseline_hazard` Cox's cumulative hazard there; `positive_weight` balances the classes.
+    """
+
+    endpoint: Endpoint
+    kind: str
+    cuts_days: tuple[float, ...] = ()
+    positive_weight: float = 1.0
+    baseline_hazard: tuple[float, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Numbers that the linear map from CLS puts out."""
+        return len(self.cuts_days) if self.kind == "hazard" else 1
+
+
+def from_labels(endpoint: Endpoint, labels: Float[Tensor, "b c"], survival: str, intervals: int, weighted: bool) -> Head | None:
+    """A head fitted to the training fold's labels, or None when there is nothing to learn (one class only, or no event).
+
+    Hazard intervals end at quantiles of the event times, so that each holds as many events
+    (Gensheimer & Narasimhan 2019, PeerJ 7:e6257, recommend intervals that widen as events thin out).
+    """
+    known = labels[~labels.isnan().any(dim=1)]
+    if endpoint.kind == "binary":
+        positive = int(known.sum())
+        if positive in (0, len(known)):
+            return None
+        return Head(endpoint, "binary", positive_weight=(len(known) - positive) / positive if weighted else 1.0)
+    times = known[known[:, 1] == 1, 0]
+    if len(times) == 0:
+        return None
+    quantiles = torch.linspace(0, 1, intervals + 1)[1:]
+    cuts = torch.quantile(times.double(), quantiles.double()).unique()
+    return Head(endpoint, survival, tuple(cuts.tolist()))
+
+
+def bias(head: Head, labels: Float[Tensor, "b c"]) -> Float[Tensor, "m"]:
+    """The constant output that fits the training fold best, from which training starts (Lin et al. 2017, section 4.1).
+
+    Balanced classes and Cox start from zero; each hazard from its interval's share of deaths among those at risk.
+    """
+    if head.kind != "hazard":
+        return torch.zeros(1)
+    known = labels[~labels.isnan().any(dim=1)]
+    died, survived = _intervals(known[:, 0], known[:, 1], known.new_tensor(head.cuts_days))
+    deaths, at_risk = died.sum(dim=0), (died + survived).sum(dim=0)
+    return torch.logit((deaths + 0.5) / (at_risk + 1))  # a half each way keeps 0 of n and n of n finite
+
+
+def loss(head: Head, output: Float[Tensor, "b m"], labels: Float[Tensor, "b c"]) -> Float[Tensor, ""]:
+    """Mean loss over the patients whose label is known; zero, with a gradient of zero, when none is."""
+    known = ~labels.isnan().any(dim=1)
+    if not known.any():
+        return output.sum() * 0.0
+    output, labels = output[known], labels[known]
+    if head.kind == "binary":
+        weight = output.new_tensor(head.positive_weight)
+        return F.binary_cross_entropy_with_logits(output[:, 0], labels[:, 0], pos_weight=weight)
+    if head.kind == "hazard":
+        return hazard_loss(output, labels[:, 0], labels[:, 1], output.new_tensor(head.cuts_days))
+    if not labels[:, 1].any():
+        return output.sum() * 0.0  # Cox's partial likelihood of no event is empty
+    from torchsurv.loss.cox import neg_partial_log_likelihood  # here, because its import takes seconds
+
+    return neg_partial_log_likelihood(output[:, 0], labels[:, 1].bool(), labels[:, 0])
+
+
+def hazard_loss(
+    logits: Float[Tensor, "b m"], days: Float[Tensor, "b"], event: Float[Tensor, "b"], cuts_days: Float[Tensor, "m"]
+) -> Float[Tensor, ""]:
+    """Negative log-likelihood of a discrete-time hazard (Gensheimer & Narasimhan 2019, equation 3).
+
+    A patient contributes log(1 - hazard) for each interval survived and log(hazard) for the one of death; a censored patient
+    has survived an interval whose middle was passed, and deaths after the last cut count as survival up to it.
+    """
+    died, survived = _intervals(days, event, cuts_days)
+    return -(died * F.logsigmoid(logits) + survived * F.logsigmoid(-logits)).sum(dim=1).mean()
+
+
+def _intervals(
+    days: Float[Tensor, "b"], event: Float[Tensor, "b"], cuts_days: Float[Tensor, "m"]
+) -> tuple[Float[Tensor, "b m"], Float[Tensor, "b m"]]:
+    """1 in the interval of a patient's death, and 1 in each that the patient survived."""
+    starts = F.pad(cuts_days[:-1], (1, 0))
+    died = (starts < days[:, None]) & (days[:, None] <= cuts_days) & (event[:, None] == 1)
+    survived = torch.where(event[:, None] == 1, cuts_days < days[:, None], (starts + cuts_days) / 2 <= days[:, None])
+    return died.to(days.dtype), survived.to(days.dtype)
+
+
+def score(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
+    """Probability of 1 for a binary endpoint; for survival a risk, higher = earlier death.
+
+    The hazard's risk is the cumulative hazard summed over the intervals, as in random survival forests' mortality
+    (Ishwaran et al. 2008); Cox's is the log hazard ratio.
+    """
+    if head.kind == "binary":  # the weight shifted the log odds by its logarithm; take that back, so that it is a probability
+        return torch.sigmoid(output[:, 0] - math.log(head.positive_weight))
+    if head.kind == "hazard":
+        return -survival(head, output).clamp_min(1e-12).log().sum(dim=1)  # 1e-12: keeps the risk finite at certain death
+    return output[:, 0]
+
+
+def survival(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b horizons"]:
+    """Probability of being alive at each of `head.cuts_days`."""
+    if head.kind == "hazard":
+        return F.logsigmoid(-output).cumsum(dim=1).exp()
+    return torch.exp(-output.new_tensor(head.baseline_hazard) * output.exp())
+
+
+def with_baseline(head: Head, output: Float[Tensor, "b m"], labels: Float[Tensor, "b c"]) -> Head:
+    """A Cox head completed with Breslow's cumulative baseline hazard of the training fold, so that it can tell survival."""
+    known = ~labels.isnan().any(dim=1)
+    days, event, risk = labels[known, 0], labels[known, 1], output[known, 0].double().exp()
+    deaths = days[event == 1]
+    at_risk = (risk * (days >= deaths[:, None])).sum(dim=1)
+    cuts = deaths.new_tensor(head.cuts_days)
+    hazard = ((deaths <= cuts[:, None]) / at_risk).sum(dim=1)
+    return Head(head.endpoint, head.kind, head.cuts_days, head.positive_weight, tuple(hazard.tolist()))

@@ -1,0 +1,79 @@
+"""Encoder and heads as one module, and its file: weights as safetensors with a JSON header that says what they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mri_vit.config import CHANNELS, Endpoint, Grid, Model
+from mri_vit.errors import IntegrityError
+from mri_vit.model.encoder import Encoder
+from mri_vit.model.heads import Head
+from mri_vit.volume import write_bytes
+
+SCHEMA = "mri-vit network 1"
+
+
+class Network(nn.Module):
+    """The ViT with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name."""
+
+    def __init__(self, model: Model, grid: Grid, heads: list[Head]) -> None:
+        super().__init__()
+        dim, depth, n_heads, mlp = model.shape
+        self.model, self.grid, self.heads = model, grid, heads
+        self.encoder = Encoder(
+            len(CHANNELS) * grid.patch**3, grid.places, dim, depth, n_heads, mlp, stem=model.stem, drop_path=model.drop_path
+        )
+        self.head = nn.ModuleDict({head.endpoint.name: nn.Linear(dim, head.width) for head in heads})
+        for linear in self.head.values():  # zero: training starts from "no difference" (Dosovitskiy et al. 2021, section 3.2)
+            nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
+            nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
+
+    def forward(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> dict[str, Float[Tensor, "b m"]]:
+        cls = self.encoder(patches, place)
+        return {name: linear(cls) for name, linear in self.head.items()}
+
+
+def save(network: Network, path: Path) -> None:
+    """Write the weights atomically."""
+    metadata = {
+        "schema": SCHEMA,
+        "channels": json.dumps(CHANNELS),
+        "model": network.model.model_dump_json(),
+        "grid": network.grid.model_dump_json(),
+        "heads": json.dumps([asdict(head) | {"endpoint": head.endpoint.model_dump()} for head in network.heads]),
+    }
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    write_bytes(safetensors.torch.save(weights, metadata), path)
+
+
+def load(path: Path) -> Network:
+    """Read a network. Raises IntegrityError when the file is damaged or is something else."""
+    try:
+        with safetensors.safe_open(str(path), "pt") as file:
+            metadata = file.metadata() or {}
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise IntegrityError(f"{path}: weights cannot be read: {error}") from None
+    if metadata.get("schema") != SCHEMA or json.loads(metadata["channels"]) != list(CHANNELS):
+        raise IntegrityError(
+            f"{path}: found {metadata.get('schema')} with {metadata.get('channels')}; expected {SCHEMA} with {CHANNELS}"
+        )
+    heads = []
+    for fields in json.loads(metadata["heads"]):
+        fields |= {key: tuple(fields[key]) for key in ("cuts_days", "baseline_hazard")}
+        heads.append(Head(**fields | {"endpoint": Endpoint.model_validate(fields["endpoint"])}))
+    with torch.device("meta"):
+        network = Network(Model.model_validate_json(metadata["model"]), Grid.model_validate_json(metadata["grid"]), heads)
+    try:
+        network.load_state_dict(weights, assign=True)
+    except RuntimeError as error:
+        raise IntegrityError(f"{path}: weights do not fit the network that the file describes: {error}") from None
+    return network

@@ -1,0 +1,380 @@
+"""Patient: four scans go in, one prepared patient comes out (tokens.safetensors, patient.json, qc.png).
+
+The order of the steps is here; each step says what it did in the record, with a sentence for a Methods section.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import SimpleITK as sitk
+from jaxtyping import Bool, Float
+from threadpoolctl import threadpool_limits
+
+from mri_vit import tokens
+from mri_vit.cohort import Patient
+from mri_vit.config import CHANNELS, REFERENCE, Study
+from mri_vit.errors import UnusablePatient
+from mri_vit.prepare import bias, brain, intensity, qc, register
+from mri_vit.volume import Volume, canonical, read, resample, write_bytes
+
+SCHEMA = 1  # of patient.json and of the steps: a higher number prepares every patient anew
+OVERLAP = 0.90  # least share of the T1ce's brain inside every scan's field of view; a tumour must not be in the missing part
+MISSED = 0.005  # of the brain outside a scan's field of view or the grid: a rim that nobody need be told of
+NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
+BRAIN_ML = (700.0, 2100.0)  # adults from atrophy to the largest; outside, someone should look
+VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
+
+
+@dataclass
+class Log:
+    """What was done, in order, and what someone should look at."""
+
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, step: str, methods: str, **figures: Any) -> None:
+        self.steps.append({"step": step, "methods": methods, **figures})
+
+
+def prepare(patient: Patient, study: Study) -> Path:
+    """Prepare one patient, unless that was done already with the same settings from the same files.
+
+    Parameters
+    ----------
+    patient
+        With all four scans.
+    study
+        Its `grid` and `prepare` sections say how, `prepared` is the folder that the patient's folder goes into.
+
+    Returns
+    -------
+    The patient's folder. A folder of that name is always complete: it is built beside and renamed.
+
+    Raises
+    ------
+    UnusablePatient
+        Something is wrong with the scans; nothing is left behind.
+    """
+    folder = study.prepared / patient.id
+    files = {channel: path for channel in CHANNELS if (path := patient.scans[channel])}
+    if patient.brain_mask and study.prepare.brain in ("auto", "mask"):
+        files["brain_mask"] = patient.brain_mask
+    inputs = {name: {"sha256": _file_sha256(path)} for name, path in files.items()}
+    settings = config_sha256(study)
+    _sweep(study.prepared, patient.id)
+    if _holds(folder, settings, inputs):
+        return folder
+    study.prepared.mkdir(parents=True, exist_ok=True)
+    beside = study.prepared / f".{patient.id}.part-{os.getpid()}"
+    beside.mkdir()
+    try:
+        with _one_thread():
+            _build(patient, study, beside, {"config_sha256": settings, "inputs": inputs})
+        _swap(beside, folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def load_record(folder: Path) -> dict[str, Any]:
+    """`patient.json` of a prepared patient."""
+    return json.loads((folder / "patient.json").read_text(encoding="utf-8"))
+
+
+def config_sha256(study: Study) -> str:
+    """Hash of the settings that the prepared patient depends on: all of `grid` and `prepare` but the number of workers."""
+    matter = {"schema": SCHEMA, "grid": study.grid.model_dump(), "prepare": study.prepare.model_dump(exclude={"workers"})}
+    return hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
+
+
+def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any]) -> None:
+    """The steps in order; writes the three files into `folder`."""
+    log = Log()
+    scans = _read(patient, log)
+    t1ce = scans[REFERENCE]
+    from_t1ce = _to_t1ce(scans, log)
+    t1 = resample(scans["t1"], t1ce.shape, t1ce.affine, from_t1ce["t1"])
+    found = brain.extract(t1ce, t1, str(patient.scans[REFERENCE]), patient.brain_mask, study.prepare, folder)
+    brain_ml = brain.volume_ml(found.mask, t1ce)
+    log.add("brain", found.methods, source=found.source, brain_ml=round(brain_ml, 1))
+    if not BRAIN_ML[0] <= brain_ml <= BRAIN_ML[1]:
+        log.warnings.append(f"brain volume {brain_ml:.0f} ml; {BRAIN_ML[0]:.0f} to {BRAIN_ML[1]:.0f} is usual")
+    mask = Volume(found.mask.astype(np.float32), t1ce.affine)
+    if found.source != "none":  # the head was in view and had its say: scalp, eyes and neck move against the brain
+        from_t1ce = _within_brain(scans, from_t1ce, mask, log)
+    _check_overlap(patient, scans, from_t1ce, mask, log)
+    if study.prepare.bias:
+        scans = _unbiased(scans, from_t1ce, mask, log)
+    t1ce_from_grid = _to_mni(scans[REFERENCE], found.mask, log)
+    from_grid = {channel: matrix @ t1ce_from_grid for channel, matrix in from_t1ce.items()}
+    volume, on_grid = _on_grid(scans, mask, from_grid, study, log)
+    tokens.save(tokens.from_volume(volume, on_grid, study.grid, record["config_sha256"]), folder / "tokens.safetensors")
+    to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}
+    record = {
+        "schema": SCHEMA,
+        "patient": patient.id,
+        **record,
+        "t1ce_to_grid": to_grid[REFERENCE],
+        "to_grid": to_grid,
+        "steps": log.steps,
+        "brain_ml": round(brain_ml, 1),
+        "warnings": log.warnings,
+        "versions": _versions(found.source),
+    }
+    text = json.dumps(record, indent=1, allow_nan=False)
+    write_bytes(text.encode(), folder / "patient.json")
+    caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
+    write_bytes(qc.draw(volume, on_grid, patient.id, caption), folder / "qc.png")
+
+
+def _read(patient: Patient, log: Log) -> dict[str, Volume]:
+    scans: dict[str, Volume] = {}
+    content: dict[str, str] = {}
+    figures: dict[str, Any] = {}
+    for channel in CHANNELS:
+        path = patient.scans[channel]
+        if path is None:
+            raise UnusablePatient(f"no {channel} scan; all of {', '.join(CHANNELS)} are needed")
+        scan = canonical(read(path))
+        key = hashlib.sha256(scan.array.tobytes()).hexdigest()
+        if key in content:
+            raise UnusablePatient(f"{channel} has the same voxels as {content[key]}; expected two different scans", str(path))
+        content[key] = channel
+        if scan.array.min() < 0:
+            border = brain.border_value(scan.array)
+            log.warnings.append(f"{channel}: negative intensities down to {scan.array.min():.4g}; background is {border:.4g}")
+        scans[channel] = scan
+        spacing = [round(mm, 4) for mm in scan.spacing_mm]
+        figures[channel] = {"shape": scan.shape, "spacing_mm": spacing, "notes": scan.notes, "voxels_sha256": key}
+    log.add("read", "T1, contrast-enhanced T1 (T1ce), T2 and FLAIR scans were read with their axes laid as RAS+.", scans=figures)
+    return scans
+
+
+def _to_t1ce(scans: dict[str, Volume], log: Log) -> dict[str, np.ndarray]:
+    """For each scan the 4×4 that carries a point of the T1ce to it."""
+    matrices: dict[str, np.ndarray] = {}
+    figures: dict[str, Any] = {}
+    for channel, scan in scans.items():
+        matrices[channel] = np.eye(4)
+        if channel == REFERENCE:
+            continue
+        found = register.to_reference(scans[REFERENCE], scan)
+        if not math.isfinite(found.metric):
+            raise UnusablePatient(f"{channel} and {REFERENCE} cannot be aligned: they share no space")
+        matrices[channel] = found.matrix
+        by_header = bool(np.array_equal(found.matrix, np.eye(4)))
+        figures[channel] = {
+            "metric": found.metric,
+            "metric_by_header": _finite(found.first_metric),
+            "kept": "header" if by_header else "registration",
+        }
+    log.add(
+        "to_t1ce",
+        "T1, T2 and FLAIR were rigidly aligned to T1ce by maximising Mattes mutual information (SimpleITK).",
+        copies_mm=register.FINE_MM,
+        bins=register.BINS,
+        scans=figures,
+    )
+    return matrices
+
+
+def _within_brain(scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: Volume, log: Log) -> dict[str, np.ndarray]:
+    """The same 4×4s, settled on the brain and the fluid around it."""
+    near = register.around(mask, register.INNER_MARGIN_MM)
+    matrices = dict(from_t1ce)
+    figures: dict[str, Any] = {}
+    for channel in (channel for channel in scans if channel != REFERENCE):
+        found = register.refine(scans[REFERENCE], scans[channel], from_t1ce[channel], near)
+        matrices[channel] = found.matrix
+        figures[channel] = {"metric": _finite(found.metric), "metric_before": _finite(found.first_metric)}
+    log.add(
+        "within_brain",
+        f"These alignments were then refined on the brain and the {register.INNER_MARGIN_MM:g} mm around it.",
+        bins=register.BINS,
+        scans=figures,
+    )
+    return matrices
+
+
+def _check_overlap(patient: Patient, scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: Volume, log: Log) -> None:
+    """Share of the T1ce brain's voxels whose centres lie within each scan's outer voxel faces; under `OVERLAP` is unusable."""
+    points = mask.affine @ np.vstack([np.argwhere(mask.array > 0).T, np.ones(int((mask.array > 0).sum()))])
+    shares = {}
+    for channel, scan in scans.items():
+        index = (np.linalg.inv(scan.affine) @ from_t1ce[channel] @ points)[:3]
+        inside = ((index >= -0.5) & (index <= np.array(scan.shape)[:, None] - 0.5)).all(axis=0)
+        shares[channel] = round(float(inside.mean()), 4)
+        if shares[channel] < OVERLAP:
+            reason = f"field of view of {channel} holds {shares[channel]:.1%} of the T1ce's brain; expected {OVERLAP:.0%} or more"
+            raise UnusablePatient(reason, str(patient.scans[channel]))
+        if shares[channel] < 1 - MISSED:
+            log.warnings.append(f"{channel}: {1 - shares[channel]:.1%} of the brain lies outside its field of view and is 0")
+    log.add("overlap", f"Every scan covers at least {OVERLAP:.0%} of the brain.", shares=shares)
+
+
+def _unbiased(scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: Volume, log: Log) -> dict[str, Volume]:
+    corrected = dict(scans)
+    figures: dict[str, Any] = {}
+    for channel, scan in scans.items():
+        inside = resample(mask, scan.shape, scan.affine, np.linalg.inv(from_t1ce[channel])).array > 0.5
+        share = float((scan.array[inside] < 0).mean())
+        if share > NEGATIVE_SHARE:
+            log.warnings.append(f"{channel}: {share:.1%} of the brain is negative, so its bias field was not corrected")
+            continue
+        corrected[channel], fitted = bias.correct(scan, inside)
+        figures[channel] = {"iterations": fitted.iterations, "change": fitted.change}
+    log.add(
+        "bias",
+        "Intensity inhomogeneity was corrected with N4 (Tustison et al. 2010) inside the brain.",
+        levels=bias.LEVELS,
+        iterations=bias.ITERATIONS,
+        tolerance=bias.TOLERANCE,
+        working_mm=bias.WORKING_MM,
+        scans=figures,
+    )
+    return corrected
+
+
+def _to_mni(t1ce: Volume, mask: Bool[np.ndarray, "x y z"], log: Log) -> Float[np.ndarray, "4 4"]:
+    """The 4×4 that carries a point of the MNI152 frame to the T1ce."""
+    low, high = np.percentile(t1ce.array[mask], (intensity.TAIL_PERCENT, 100 - intensity.TAIL_PERCENT))
+    shown = (t1ce.array.clip(low, high) - low) / max(high - low, 1e-6) + 0.1  # darkest brain stays apart from background 0
+    found = register.to_template(Volume(np.where(mask, shown, 0).astype(np.float32), t1ce.affine))
+    log.add(
+        "to_mni",
+        "The skull-stripped T1ce was rigidly aligned to the MNI152 brain, so that sizes are kept.",
+        metric=_finite(found.metric),
+        coarse_metrics=[_finite(metric) for metric in found.coarse_metrics],
+        bins=register.TEMPLATE_BINS,
+    )
+    return found.matrix
+
+
+def _on_grid(
+    scans: dict[str, Volume], mask: Volume, from_grid: dict[str, np.ndarray], study: Study, log: Log
+) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
+    """Every scan resampled once and scaled, and the brain, on the prepared grid."""
+    edge, spacing_mm, affine = study.grid.edge, study.grid.spacing_mm, np.array(study.grid.affine)
+
+    def seen(scan: Volume, matrix: np.ndarray, outside: float) -> np.ndarray:
+        soft = register.smoothed(scan, [max(spacing_mm, mm) for mm in scan.spacing_mm])
+        return resample(soft, (edge, edge, edge), affine, matrix, outside=outside).array
+
+    on_grid = seen(mask, from_grid[REFERENCE], 0.0) > 0.5
+    held = float(on_grid.sum() * spacing_mm**3 / 1000 / brain.volume_ml(mask.array > 0, mask))
+    log.add(
+        "resample",
+        f"All scans were resampled once, linearly, to {edge}³ voxels of {spacing_mm:g} mm in the MNI152 frame.",
+        brain_on_grid=round(held, 4),
+    )
+    if not on_grid.any():
+        raise UnusablePatient("empty brain: none of it lies on the prepared grid")
+    if held < 1 - MISSED:
+        log.warnings.append(f"{1 - held:.1%} of the brain lies outside the prepared grid")
+    volume = np.zeros((len(CHANNELS), edge, edge, edge), np.float32)
+    figures: dict[str, Any] = {}
+    for index, channel in enumerate(CHANNELS):
+        scaled = intensity.zscore(seen(scans[channel], from_grid[channel], math.nan), on_grid)
+        if scaled.deviation == 0:
+            raise UnusablePatient(f"{channel} is constant inside the brain ({scaled.mean:g})")
+        volume[index] = scaled.array
+        figures[channel] = {"mean": scaled.mean, "deviation": scaled.deviation}
+    log.add(
+        "intensity",
+        f"Intensities were z-scored inside the brain over all but the outer {intensity.TAIL_PERCENT} % at each end.",
+        limit=intensity.LIMIT,
+        scans=figures,
+    )
+    return volume, on_grid
+
+
+def _holds(folder: Path, settings: str, inputs: dict[str, dict[str, str]]) -> bool:
+    """Whether the folder is this patient prepared with these settings from these files."""
+    try:
+        record = load_record(folder)
+    except (OSError, ValueError):
+        return False
+    return record.get("config_sha256") == settings and record.get("inputs") == inputs
+
+
+def _sweep(prepared: Path, patient: str) -> None:
+    """Remove what killed runs left behind for this patient."""
+    for path in prepared.glob(f".{patient}.*"):
+        ended = re.fullmatch(rf"\.{re.escape(patient)}\.(part|old)-(\d+)", path.name)
+        if ended and not _alive(int(ended[2])):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    if pid == os.getpid():
+        return False  # ours from an earlier attempt in this process
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _swap(beside: Path, folder: Path) -> None:
+    """Put the finished folder in its place; an older one gives way. Every file in it is on disk already."""
+    _fsync(beside)
+    if folder.exists():
+        old = folder.with_name(f".{folder.name}.old-{os.getpid()}")
+        folder.rename(old)
+        beside.rename(folder)
+        shutil.rmtree(old)
+    else:
+        beside.rename(folder)
+    _fsync(folder.parent)
+
+
+def _fsync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for ITK and for linear algebra: the last bits must not depend on the machine, and workers share its cores."""
+    threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()
+    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(threads)
+
+
+def _file_sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UnusablePatient(f"cannot be read: {error.strerror}", str(path)) from None
+
+
+def _finite(metric: float) -> float | None:
+    return metric if math.isfinite(metric) else None  # JSON has no infinity
+
+
+def _versions(source: str) -> dict[str, str]:
+    packages = (*VERSIONS, "deepbet", "torch") if source == "deepbet" else VERSIONS
+    return {package: importlib.metadata.version(package) for package in packages}

@@ -1,0 +1,162 @@
+"""The only optimisation loop: prepared patients and their labels in, the network of the best tuning epoch out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from torch import Tensor
+
+from mri_vit import checkpoint, tokens
+from mri_vit.batches import everything, labels, token_file, training_batch
+from mri_vit.cohort import Patient
+from mri_vit.config import Study
+from mri_vit.errors import OutOfResource
+from mri_vit.model import heads, network
+from mri_vit.model.network import Network
+from mri_vit.volume import write_bytes
+
+Report = Callable[[int, int, float, float], None]  # epoch, epochs, loss, patients per second
+
+
+def rate(step: int, steps: int, study: Study) -> float:
+    """Learning rate: linear warm-up to the peak, then half a cosine to zero (Loshchilov & Hutter 2017)."""
+    warmup = max(1, round(study.train.warmup * steps))
+    if step < warmup:
+        return study.train.rate * (step + 1) / warmup
+    return study.train.rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+
+@torch.no_grad()
+def outputs(net: torch.nn.Module, patients: Sequence[Patient], study: Study, device: torch.device) -> dict[str, Tensor]:
+    """Every head's raw numbers for each patient, all tokens, one patient at a time."""
+    net.eval()
+    rows = []
+    for patient in patients:
+        patches, place = everything(tokens.load(token_file(study, patient)), study)
+        rows.append(net(patches.to(device), place.to(device)))
+    return {name: torch.cat([row[name] for row in rows]).float().cpu() for name in rows[0]}
+
+
+def losses(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -> dict[str, Tensor]:
+    """Each endpoint's loss over the patients whose label is known."""
+    return {
+        h.endpoint.name: heads.loss(h, (out := outs[h.endpoint.name]), labels(patients, h.endpoint).to(out)) for h in net.heads
+    }
+
+
+def shares(now: dict[str, Tensor], start: dict[str, Tensor]) -> dict[str, float]:
+    """Each tuning loss as a share of its value at the start of training, at most 1.
+
+    At the start the output is the best constant, so 1 means "no better than knowing nothing". The limit keeps an
+    endpoint that cannot be learned, whose loss only grows, from stopping those that can.
+    """
+    return {name: min(1.0, float(now[name] / start[name])) if start[name] > 0 else 1.0 for name in now}
+
+
+def fit(
+    train: Sequence[Patient], tune: Sequence[Patient], study: Study, folder: Path, seed: int, report: Report | None = None
+) -> Network:
+    """Train until the epochs or the patience run out; the folder then holds `best.safetensors` and `history.csv`.
+
+    After every evaluation the whole state is written: a killed run goes on from there and ends with the same bytes.
+    """
+    settings = study.train
+    torch.set_num_threads(settings.threads)
+    fabric = Fabric(
+        accelerator="auto",
+        devices=1,
+        precision=_precision(study),
+        loggers=TensorBoardLogger(folder, name="tensorboard", version=""),
+    )
+    torch.manual_seed(seed)  # initial weights and drop-path
+    generator = torch.Generator().manual_seed(seed)  # order, tokens and augmentation
+    plain = _network(train, study)
+    net, optimiser = fabric.setup(plain, _optimiser(plain, study))
+    per_epoch = math.ceil(len(train) / settings.batch)
+    start = losses(plain, outputs(net, tune, study, fabric.device), tune)
+    state = checkpoint.State()
+    if (folder / checkpoint.FILE).exists():
+        state = checkpoint.load(folder / checkpoint.FILE, plain, optimiser, generator)
+    while state.epoch < settings.epochs and state.stale < settings.patience:
+        net.train()
+        began, total = time.monotonic(), 0.0
+        order = torch.randperm(len(train), generator=generator).tolist()
+        for index in range(per_epoch):
+            step = state.epoch * per_epoch + index
+            chosen = [train[order[i % len(train)]] for i in range(index * settings.batch, (index + 1) * settings.batch)]
+            patches, place = (part.to(fabric.device) for part in training_batch(chosen, study, generator))
+            for group in optimiser.param_groups:
+                group["lr"] = rate(step, settings.epochs * per_epoch, study)
+            loss = torch.stack(list(losses(plain, net(patches, place), chosen).values())).sum()
+            if not torch.isfinite(loss):
+                raise OutOfResource(
+                    f"{folder}: the loss became {loss.item()} in epoch {state.epoch + 1}; try a train.rate below {settings.rate}"
+                )
+            optimiser.zero_grad()
+            fabric.backward(loss)
+            fabric.clip_gradients(net, optimiser, max_norm=settings.clip)
+            optimiser.step()
+            total += loss.item()
+            fabric.log_dict({"train/loss": loss.item(), "train/rate": optimiser.param_groups[0]["lr"]}, step=step)
+        state.epoch += 1
+        if report:
+            report(state.epoch, settings.epochs, total / per_epoch, per_epoch * settings.batch / (time.monotonic() - began))
+        if state.epoch % settings.tune_every and state.epoch < settings.epochs:
+            continue
+        tuned = shares(losses(plain, outputs(net, tune, study, fabric.device), tune), start)
+        fabric.log_dict({f"tune/{name}": value for name, value in tuned.items()}, step=state.epoch * per_epoch)
+        if state.better(total / per_epoch, tuned):
+            network.save(plain, folder / "best.safetensors")
+        write_bytes(pd.DataFrame(state.history).to_csv(index=False, float_format="%.6g").encode(), folder / "history.csv")
+        checkpoint.save(state, plain, optimiser, generator, folder / checkpoint.FILE)
+    fabric.logger.finalize("success")
+    finished = _completed(network.load(folder / "best.safetensors"), train, study, fabric.device)
+    network.save(finished, folder / "best.safetensors")
+    return finished
+
+
+def _precision(study: Study) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
+    """Mixed precision where the device computes in bfloat16; on a CPU that is slower than float32."""
+    if study.train.precision != "auto":
+        return study.train.precision
+    return "bf16-mixed" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32-true"
+
+
+def _network(train: Sequence[Patient], study: Study) -> Network:
+    """A new network whose heads are fitted to the training fold's labels; endpoints with nothing to learn get none."""
+    model = study.model
+    fitted = [
+        heads.from_labels(e, labels(train, e), model.survival, model.intervals, study.train.class_weights)
+        for e in study.endpoints
+    ]
+    net = Network(model, study.grid, [head for head in fitted if head])
+    for head in net.heads:
+        net.head[head.endpoint.name].bias.data.copy_(heads.bias(head, labels(train, head.endpoint)))  # type: ignore[union-attr]
+    return net
+
+
+def _optimiser(net: Network, study: Study) -> torch.optim.AdamW:
+    """AdamW; biases, norms and positions are not decayed (as in nanoGPT and He et al. 2021)."""
+    matrices = [p for p in net.parameters() if p.ndim == 2]
+    others = [p for p in net.parameters() if p.ndim != 2]
+    groups = [{"params": matrices, "weight_decay": study.train.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=study.train.rate, betas=study.train.betas)
+
+
+def _completed(net: Network, train: Sequence[Patient], study: Study, device: torch.device) -> Network:
+    """The network ready to predict: on the device, Cox heads with the training fold's baseline hazard."""
+    net = net.to(device)
+    if any(head.kind == "cox" for head in net.heads):
+        outs = outputs(net, train, study, device)
+        net.heads = [
+            heads.with_baseline(h, outs[h.endpoint.name], labels(train, h.endpoint)) if h.kind == "cox" else h for h in net.heads
+        ]
+    return net

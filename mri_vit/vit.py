@@ -1,0 +1,74 @@
+"""The Vision Transformer as a predictor: fitted on one fold's patients, asked once for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from mri_vit.cohort import Patient
+from mri_vit.config import Study
+from mri_vit.errors import OutOfResource
+from mri_vit.model import heads, network
+from mri_vit.model.network import Network
+from mri_vit.train import Report, fit, outputs
+
+HORIZONS_DAYS = (182.0, 365.0, 730.0)  # 6, 12 and 24 months, at which glioblastoma studies tell survival
+
+
+class VisionTransformer:
+    """A Predictor (see `predictions.py`) whose weights, checkpoints and history live in `folder`."""
+
+    def __init__(self, study: Study, folder: Path, seed: int, report: Report | None = None) -> None:
+        self.study, self.folder, self.seed, self.report = study, folder, seed, report
+        self._network: Network | None = None
+
+    @classmethod
+    def fitted(cls, study: Study, folder: Path) -> VisionTransformer:
+        """The one that an earlier run left in `folder`."""
+        predictor = cls(study, folder, seed=0)
+        predictor._network = network.load(folder / "best.safetensors")
+        return predictor
+
+    @property
+    def network(self) -> Network:
+        """What `fit` found. Raises RuntimeError before that."""
+        if self._network is None:
+            raise RuntimeError("fit the predictor first")
+        return self._network
+
+    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+        self._network = fit(train, tune, self.study, self.folder, self.seed, self.report)
+
+    def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        torch.set_num_threads(self.study.train.threads)
+        device = next(self.network.parameters()).device
+        return tables(self.network, outputs(self.network, patients, self.study, device), patients)
+
+
+def tables(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Scores (patient, endpoint, score) and survival (patient, endpoint, horizon_days, survival) from the heads' raw numbers.
+
+    Raises OutOfResource when a score is NaN or infinite, naming the patient: training has diverged.
+    """
+    scores, survivals = [], []
+    for head in net.heads:
+        name = head.endpoint.name
+        for patient, score in zip(patients, heads.score(head, outs[name]).tolist(), strict=True):
+            if not np.isfinite(score):
+                raise OutOfResource(f"patient {patient.id}: the score for {name} is {score}; train with a smaller train.rate")
+            scores.append({"patient": patient.id, "endpoint": name, "score": score})
+        if head.kind == "binary":
+            continue
+        for patient, alive in zip(patients, heads.survival(head, outs[name]).numpy(), strict=True):
+            at = np.interp(HORIZONS_DAYS, (0.0, *head.cuts_days), (1.0, *alive))  # deaths spread evenly within an interval
+            survivals += [
+                {"patient": patient.id, "endpoint": name, "horizon_days": days, "survival": float(s)}
+                for days, s in zip(HORIZONS_DAYS, at, strict=True)
+            ]
+    columns = pd.Index(["patient", "endpoint", "horizon_days", "survival"])  # also of a table without rows
+    return pd.DataFrame(scores), pd.DataFrame(survivals, columns=columns)
