@@ -118,8 +118,9 @@ def draw_cases(n: int, rng: np.random.Generator) -> list[Case]:
     age = np.clip(rng.normal(61, 11, n), 20, 88).round()  # glioblastoma's median age at diagnosis is about 64
     solid, wide, pten = rng.random(n) < 0.5, rng.random(n) < 0.5, rng.random(n) < 0.4
     tertp = wide ^ (rng.random(n) < FLIPPED)
-    risk = 1.1 * (radius**3 - np.mean(radius**3)) / np.std(radius**3) + 0.3 * (age - age.mean()) / age.std()
-    days = 450 * np.exp(-risk / 1.6) * rng.weibull(1.6, n)  # 450 days: about the median under standard care (Stupp et al. 2005)
+    volume = (radius**3 - np.mean(radius**3)) / np.std(radius**3)
+    slowed = np.exp(-0.8 * volume - 0.15 * (age - age.mean()) / age.std())  # each standard deviation divides time by 2.2 and 1.2
+    days = 450 * slowed * rng.weibull(2.5, n)  # 450 days: about the median under standard care (Stupp et al. 2005)
     chance = rng.random(n)
     follow_up = chance * np.quantile(days / chance, 1 - CENSORED)  # uniform, with CENSORED of the patients outliving theirs
     event = days <= follow_up

@@ -66,7 +66,18 @@ def save(tokens: Tokens, path: Path) -> None:
         "channels": json.dumps(CHANNELS),
         "config_sha256": tokens.config_sha256,
     }
-    write_bytes(safetensors.numpy.save({"patches": tokens.patches, "place": tokens.place}, metadata), path)
+    write_bytes(_sorted_header(safetensors.numpy.save({"patches": tokens.patches, "place": tokens.place}, metadata)), path)
+
+
+def _sorted_header(content: bytes) -> bytes:
+    """safetensors writes its metadata in no fixed order; sorted, equal patients give equal bytes.
+
+    The format: the header's length in 8 bytes, the header as JSON padded with spaces to a multiple of 8, the arrays.
+    """
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + content[end:]
 
 
 def load(path: Path) -> Tokens:

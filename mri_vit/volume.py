@@ -147,11 +147,11 @@ def _affine(header: nib.Nifti1Header, shape: tuple[int, ...]) -> Float[np.ndarra
     if not np.isfinite(affine).all():
         raise UnusablePatient(f"affine holds NaN or infinity:\n{affine}")
     spacing = np.linalg.norm(affine[:3, :3], axis=0)
-    if abs(np.linalg.det(affine[:3, :3])) < 1e-6:  # mm³; the smallest allowed voxel has 1e-3
-        raise UnusablePatient(f"affine is singular:\n{affine}")
     if spacing.min() < SPACING_MM[0] or spacing.max() > SPACING_MM[1]:
         raise UnusablePatient(f"voxel spacing {spacing.round(4).tolist()} mm; expected {SPACING_MM[0]} to {SPACING_MM[1]} mm")
     axes = affine[:3, :3] / spacing
+    if abs(np.linalg.det(axes)) < AFFINE_TOLERANCE:  # unit axes: 1 when they stand upright on each other, 0 in one plane
+        raise UnusablePatient(f"affine is singular:\n{affine}")
     skew = np.abs(axes.T @ axes - np.eye(3)).max()
     if skew > AFFINE_TOLERANCE:
         raise UnusablePatient(f"axes are skewed by {skew:.2g} (cosine); tolerance {AFFINE_TOLERANCE}")

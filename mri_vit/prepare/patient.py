@@ -9,9 +9,6 @@ import hashlib
 import importlib.metadata
 import json
 import math
-import os
-import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +25,7 @@ from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, REFERENCE, Study
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import bias, brain, intensity, qc, register
+from mri_vit.prepare.folder import complete, sweep
 from mri_vit.volume import Volume, canonical, read, resample, write_bytes
 
 SCHEMA = 1  # of patient.json and of the steps: a higher number prepares every patient anew
@@ -68,25 +66,18 @@ def prepare(patient: Patient, study: Study) -> Path:
     UnusablePatient
         Something is wrong with the scans; nothing is left behind.
     """
-    folder = study.prepared / patient.id
+    target = study.prepared / patient.id
     files = {channel: path for channel in CHANNELS if (path := patient.scans[channel])}
     if patient.brain_mask and study.prepare.brain in ("auto", "mask"):
         files["brain_mask"] = patient.brain_mask
     inputs = {name: {"sha256": _file_sha256(path)} for name, path in files.items()}
     settings = config_sha256(study)
-    _sweep(study.prepared, patient.id)
-    if _holds(folder, settings, inputs):
-        return folder
-    study.prepared.mkdir(parents=True, exist_ok=True)
-    beside = study.prepared / f".{patient.id}.part-{os.getpid()}"
-    beside.mkdir()
-    try:
-        with _one_thread():
-            _build(patient, study, beside, {"config_sha256": settings, "inputs": inputs})
-        _swap(beside, folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    return folder
+    if _holds(target, settings, inputs):
+        sweep(target)
+        return target
+    with complete(target) as beside, _one_thread():
+        _build(patient, study, beside, {"config_sha256": settings, "inputs": inputs})
+    return target
 
 
 def load_record(folder: Path) -> dict[str, Any]:
@@ -308,47 +299,6 @@ def _holds(folder: Path, settings: str, inputs: dict[str, dict[str, str]]) -> bo
     except (OSError, ValueError):
         return False
     return record.get("config_sha256") == settings and record.get("inputs") == inputs
-
-
-def _sweep(prepared: Path, patient: str) -> None:
-    """Remove what killed runs left behind for this patient."""
-    for path in prepared.glob(f".{patient}.*"):
-        ended = re.fullmatch(rf"\.{re.escape(patient)}\.(part|old)-(\d+)", path.name)
-        if ended and not _alive(int(ended[2])):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    if pid == os.getpid():
-        return False  # ours from an earlier attempt in this process
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _swap(beside: Path, folder: Path) -> None:
-    """Put the finished folder in its place; an older one gives way. Every file in it is on disk already."""
-    _fsync(beside)
-    if folder.exists():
-        old = folder.with_name(f".{folder.name}.old-{os.getpid()}")
-        folder.rename(old)
-        beside.rename(folder)
-        shutil.rmtree(old)
-    else:
-        beside.rename(folder)
-    _fsync(folder.parent)
-
-
-def _fsync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

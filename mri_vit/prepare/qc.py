@@ -26,7 +26,7 @@ PLANES = {  # name: (axis through the plane, letter on its left, letter on its r
 
 def draw(volume: Float[np.ndarray, "c e e e"], brain: Bool[np.ndarray, "e e e"], patient: str, caption: str) -> bytes:
     """The picture as PNG. The planes pass through the middle of the brain."""
-    middle = np.round(np.argwhere(brain).mean(axis=0)).astype(int)
+    middle = [round(place) for place in np.argwhere(brain).mean(axis=0).tolist()]
     picture = Image.new("RGB", (PANEL * len(CHANNELS), HEADER + PANEL * len(PLANES)), BACKGROUND)
     pen = ImageDraw.Draw(picture)
     small, large = ImageFont.load_default(13), ImageFont.load_default(16)
@@ -61,4 +61,4 @@ def _enlarged(image: UInt8[np.ndarray, "h w"]) -> UInt8[np.ndarray, "_ _"]:
 
 
 def _edge(mask: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
-    return mask & ~binary_erosion(mask)
+    return mask & np.logical_not(binary_erosion(mask))

@@ -104,7 +104,7 @@ def align(
     """
     fine_mm = max(FINE_MM, *(min(scan.spacing_mm) for scan in (fixed, moving)))  # between coarse scans there is nothing finer
     fixed_copy, moving_copy = coarse(fixed, fine_mm), coarse(moving, fine_mm)
-    level = _Level(coarse(fixed_copy, COARSE_MM), coarse(moving_copy, COARSE_MM), bins, near, SHARE, step_mm=4.0, stop_mm=0.1)
+    level = _Level(coarse(fixed_copy, COARSE_MM), coarse(moving_copy, COARSE_MM), bins, near, SHARE, step_mm=4.0, stop_mm=0.4)
     reached = [level.optimise(start) for start in starts]
     metrics = tuple(metric for _, metric in reached)
     level = _Level(fixed_copy, moving_copy, bins, near, SHARE, step_mm=1.0, stop_mm=0.01)

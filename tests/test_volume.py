@@ -1,0 +1,213 @@
+"""Strict reading: what is damaged is named, what is unusual but right is read, and nothing moves."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import struct
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mri_vit import volume
+from mri_vit.errors import UnusablePatient
+from mri_vit.volume import Volume, canonical, read, resample, write
+
+AFFINE = np.array([[-0.9, 0.05, 0.3, 80.0], [0.06, 0.88, 0.9, -100.0], [0.05, -0.1, 5.3, -40.0], [0, 0, 0, 1]])
+U, _, VT = np.linalg.svd(AFFINE[:3, :3] / np.linalg.norm(AFFINE[:3, :3], axis=0))
+AFFINE[:3, :3] = (U @ VT) * [0.9, 0.9, 5.5]  # oblique, thick slices, no skew
+ARRAY = np.random.default_rng(0).integers(0, 900, (9, 8, 7)).astype(np.int16)
+
+
+def image(array: np.ndarray = ARRAY, affine: np.ndarray = AFFINE) -> nib.Nifti1Image:
+    made = nib.Nifti1Image(array, affine)
+    made.set_sform(affine, 1)
+    made.set_qform(affine, 1)
+    return made
+
+
+def stored(folder: Path, made: nib.Nifti1Image, name: str = "scan.nii.gz") -> Path:
+    content = made.to_bytes()
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return folder / name
+
+
+def patched(folder: Path, offset: int, form: str, *values: float) -> Path:
+    content = bytearray(image().to_bytes())
+    struct.pack_into(form, content, offset, *values)
+    (folder / "scan.nii").write_bytes(content)
+    return folder / "scan.nii"
+
+
+@pytest.mark.parametrize("name", ["scan.nii", "scan.nii.gz", "스캔 %41 🧠.nii.gz"])
+def test_a_sound_file_is_read_as_nibabel_reads_it(tmp_path, name: str):
+    path = stored(tmp_path, image(), name)
+    scan = read(path)
+    np.testing.assert_array_equal(scan.array, nib.load(path).get_fdata())
+    np.testing.assert_allclose(scan.affine, AFFINE, atol=1e-4)
+    assert scan.spacing_mm == pytest.approx((0.9, 0.9, 5.5), abs=1e-4)
+
+
+def test_a_big_endian_file_reads_the_same(tmp_path):
+    big = nib.Nifti1Image(ARRAY, AFFINE, header=nib.Nifti1Header(endianness=">"))
+    big.set_sform(AFFINE, 1)
+    np.testing.assert_array_equal(read(stored(tmp_path, big)).array, ARRAY)
+
+
+def test_a_qform_alone_is_enough(tmp_path):
+    made = image()
+    made.set_sform(None, 0)
+    np.testing.assert_allclose(read(stored(tmp_path, made)).affine, AFFINE, atol=1e-4)
+
+
+def test_a_slope_scales_and_a_slope_of_zero_is_noted(tmp_path):
+    scaled = read(patched(tmp_path, 112, "<ff", 2.0, 5.0))
+    np.testing.assert_allclose(scaled.array, ARRAY * 2.0 + 5)
+    plain = read(patched(tmp_path, 112, "<ff", 0.0, 0.0))
+    np.testing.assert_array_equal(plain.array, ARRAY)
+    assert plain.notes == ("scl_slope 0 read as 1",)
+
+
+def test_a_last_dimension_of_one_is_squeezed_and_noted(tmp_path):
+    scan = read(stored(tmp_path, image(ARRAY[..., None])))
+    assert scan.array.shape == ARRAY.shape
+    assert "squeezed" in scan.notes[0]
+
+
+def corrupt(content: bytes) -> bytes:
+    return content[:300] + bytes([content[300] ^ 0xFF]) + content[301:]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.nii.gz", b"", "not gzip"),
+        ("a.nii", b"", "not NIfTI"),
+        ("a.nii", bytes(range(256)) * 4, "not NIfTI"),
+        ("a.nii.gz", image().to_bytes(), "not gzip"),
+        ("a.nii", image().to_bytes()[:-10], "holds 1,350 bytes where its header announces 1,360"),
+        ("a.nii", image().to_bytes() + b"xx", "holds 1,362 bytes"),
+        ("a.nii.gz", gzip.compress(image().to_bytes())[:-30], "damaged gzip|unpacks to"),
+        ("a.nii.gz", corrupt(gzip.compress(image().to_bytes())), "damaged gzip"),
+        (
+            "a.nii.gz",
+            gzip.compress(image().to_bytes())[:-8] + b"\0" * 4 + gzip.compress(image().to_bytes())[-4:],
+            "damaged gzip.*CRC",
+        ),
+        ("a.nii.gz", gzip.compress(image().to_bytes() + bytes(10_000_000)), "unpacks to 10,001,360"),
+        ("a.nii.gz", b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
+    ],
+)
+def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path, name: str, content: bytes, reason: str):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UnusablePatient, match=reason) as fault:
+        read(tmp_path / name)
+    assert fault.value.file == str(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("offset", "form", "values", "reason"),
+    [
+        (40, "<8h", (3, 32767, 32767, 32767, 1, 1, 1, 1), "refused"),
+        (40, "<8h", (3, -9, 8, 7, 1, 1, 1, 1), "not positive|unreadable"),
+        (40, "<8h", (3, 9, 8, 0, 1, 1, 1, 1), "not positive"),
+        (72, "<h", (32,), "bitpix"),
+        (112, "<ff", (1e30, 0.0), "absurd"),
+        (70, "<h", (128,), "bitpix|one real number"),
+        (76, "<4f", (1.0, 0.9, 0.9, 4.0), "pixdim|disagree"),
+        (280, "<4f", (0.0, 0.0, 0.0, 0.0), "singular|disagree|skew|spacing"),
+        (108, "<f", (float("nan"),), "vox_offset|bytes"),
+    ],
+)
+def test_a_header_of_nonsense_is_refused(tmp_path, offset: int, form: str, values: tuple[float, ...], reason: str):
+    with pytest.raises(UnusablePatient, match=reason):
+        read(patched(tmp_path, offset, form, *values))
+
+
+def test_nan_voxels_are_refused_with_their_count(tmp_path):
+    array = ARRAY.astype(np.float32)
+    array[0, 0, :3] = np.nan
+    array[1, 1, 1] = np.inf
+    with pytest.raises(UnusablePatient, match="4 of 504 voxels are NaN or infinite"):
+        read(stored(tmp_path, image(array)))
+
+
+def test_a_constant_image_is_refused(tmp_path):
+    with pytest.raises(UnusablePatient, match="every voxel is 7"):
+        read(stored(tmp_path, image(np.full_like(ARRAY, 7))))
+
+
+def test_sform_and_qform_that_disagree_are_both_printed(tmp_path):
+    made = image()
+    moved = AFFINE.copy()
+    moved[0, 3] += 3
+    made.set_qform(moved, 1)
+    with pytest.raises(UnusablePatient, match=r"disagree by 3\.00 mm: sform\n(.|\n)*qform"):
+        read(stored(tmp_path, made))
+
+
+def test_unset_frames_skewed_axes_and_absurd_spacing_are_refused(tmp_path):
+    unset = image()
+    unset.set_sform(None, 0)
+    unset.set_qform(None, 0)
+    with pytest.raises(UnusablePatient, match="both unset"):
+        read(stored(tmp_path, unset))
+    for shear, scale, reason in ((0.2, 1.0, "skewed"), (0.0, 0.01, "spacing"), (0.0, 20.0, "spacing")):
+        affine = np.diag([scale, scale, scale, 1.0])
+        affine[0, 1] = shear
+        made = nib.Nifti1Image(ARRAY, affine)
+        made.set_qform(None, 0)
+        with pytest.raises(UnusablePatient, match=reason):
+            read(stored(tmp_path, made))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_flipped_bit_goes_unseen_in_a_gzip_file(tmp_path_factory, data):
+    content = bytearray(gzip.compress(image().to_bytes(), mtime=0))
+    bit = data.draw(st.integers(10 * 8, len(content) * 8 - 1))  # gzip's own first ten bytes hold no voxel
+    content[bit // 8] ^= 1 << bit % 8
+    path = tmp_path_factory.mktemp("flipped") / "scan.nii.gz"
+    path.write_bytes(content)
+    with pytest.raises(UnusablePatient):
+        read(path)
+
+
+@pytest.mark.parametrize("codes", [c for p in itertools.permutations(["RL", "AP", "SI"]) for c in itertools.product(*p)])
+def test_each_of_the_48_orientations_becomes_the_same_canonical_scan(codes: tuple[str, str, str]):
+    straight = canonical(Volume(ARRAY, AFFINE))
+    change = nib.orientations.ornt_transform(nib.io_orientation(straight.affine), nib.orientations.axcodes2ornt(codes))
+    turned = nib.orientations.apply_orientation(straight.array, change)
+    affine = straight.affine @ nib.orientations.inv_ornt_aff(change, straight.shape)
+    again = canonical(Volume(turned, affine))
+    np.testing.assert_array_equal(again.array, straight.array)
+    np.testing.assert_allclose(again.affine, straight.affine, atol=1e-9)
+
+
+def test_resampling_onto_its_own_grid_changes_nothing_and_a_shift_moves_the_right_way():
+    scan = Volume(ARRAY.astype(np.float32), AFFINE)
+    np.testing.assert_allclose(resample(scan, scan.shape, scan.affine).array, scan.array, atol=1e-2)
+    step = np.eye(4)
+    step[:3, 3] = AFFINE[:3, 0]  # one voxel along the first axis
+    np.testing.assert_allclose(resample(scan, scan.shape, scan.affine, to_source=step).array[:-1], scan.array[1:], atol=1e-2)
+
+
+def test_a_written_file_is_read_back_carries_no_text_and_is_the_same_each_time(tmp_path):
+    scan = Volume(ARRAY.astype(np.float32), AFFINE)
+    write(scan, tmp_path / "a.nii.gz")
+    write(scan, tmp_path / "b.nii.gz")
+    assert (tmp_path / "a.nii.gz").read_bytes() == (tmp_path / "b.nii.gz").read_bytes()
+    np.testing.assert_array_equal(read(tmp_path / "a.nii.gz").array, scan.array)
+    header = nib.load(tmp_path / "a.nii.gz").header
+    assert all(bytes(header[field]).strip(b"\0") == b"" for field in ("descrip", "aux_file", "intent_name", "db_name"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.nii.gz", "b.nii.gz"]
+
+
+def test_the_real_scans_are_read_whole(shared):
+    for file in sorted((shared / "data").glob("*/TCGA-*/t*.nii.gz")):
+        scan = volume.read(file)
+        np.testing.assert_array_equal(scan.array, nib.load(file).get_fdata(dtype=np.float32))
