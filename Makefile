@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: demo test slow check clean
 
 demo: .venv/ready
-	$(BIN)/mri-vit demo
+	$(BIN)/python pipelines/demo.py
 
 test: .venv/ready
 	$(BIN)/pytest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -216,7 +217,8 @@ def load(path: Path, overrides: dict[str, str] | None = None) -> Study:
     except pydantic.ValidationError as error:
         raise UsageError("\n".join(_explain(path, text, fault) for fault in error.errors())) from None
     beside = path.resolve().parent
-    return study.model_copy(update={key: (beside / getattr(study, key)).resolve() for key in ("cohort", "prepared", "output")})
+    absolute = {key: Path(os.path.abspath(beside / getattr(study, key))) for key in ("cohort", "prepared", "output")}
+    return study.model_copy(update=absolute)  # links are not followed here, so that one can be told of
 
 
 def dumps(study: Study) -> str:

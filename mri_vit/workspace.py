@@ -46,7 +46,7 @@ def claimed(study: Study) -> Iterator[Path]:
         raise UsageError(
             f"output {run} holds the input (cohort {study.cohort}, prepared {study.prepared}); choose a folder of its own"
         )
-    if Path(os.path.abspath(run)) != run.resolve():
+    if run.is_symlink():
         raise IntegrityError(f"output {run} is a link to {run.resolve()}; name the folder itself")
     try:
         run.mkdir(parents=True, exist_ok=True)

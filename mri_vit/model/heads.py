@@ -6,6 +6,7 @@ Letters: b patients, d width, m numbers a head puts out.
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -84,7 +85,8 @@ def loss(head: Head, output: Float[Tensor, "b m"], labels: Float[Tensor, "b c"])
         return output.sum() * 0.0  # Cox's partial likelihood of no event is empty
     from torchsurv.loss.cox import neg_partial_log_likelihood  # here, because its import takes seconds
 
-    return neg_partial_log_likelihood(output[:, 0], labels[:, 1].bool(), labels[:, 0])
+    with warnings.catch_warnings(action="ignore"):  # it tells of tied times at every step; Efron's method is meant for them
+        return neg_partial_log_likelihood(output[:, 0], labels[:, 1].bool(), labels[:, 0], ties_method="efron")
 
 
 def hazard_loss(
@@ -113,13 +115,13 @@ def score(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
     """Probability of 1 for a binary endpoint; for survival a risk, higher = earlier death.
 
     The hazard's risk is the cumulative hazard summed over the intervals, as in random survival forests' mortality
-    (Ishwaran et al. 2008); Cox's is the log hazard ratio.
+    (Ishwaran et al. 2008); Cox's is the log of the cumulative hazard at the last horizon, which folds share a scale for.
     """
     if head.kind == "binary":  # the weight shifted the log odds by its logarithm; take that back, so that it is a probability
         return torch.sigmoid(output[:, 0] - math.log(head.positive_weight))
     if head.kind == "hazard":
         return -survival(head, output).clamp_min(1e-12).log().sum(dim=1)  # 1e-12: keeps the risk finite at certain death
-    return output[:, 0]
+    return output[:, 0] + math.log(head.baseline_hazard[-1])
 
 
 def survival(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b horizons"]:

@@ -1,0 +1,24 @@
+"""Your own cohort, stage by stage: .venv/bin/python pipelines/cohort.py configs/gbm.toml
+
+The same as `mri-vit run configs/gbm.toml`; copy this file where a study needs a step of its own between two stages.
+"""
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from mri_vit import config, study, workspace
+
+if __name__ == "__main__":  # patients are prepared in worker processes, which import this file
+    console = Console()
+    settings = config.load(Path(sys.argv[1]))
+    with workspace.claimed(settings) as run:
+        patients = study.check(settings, run)
+        excluded = study.prepare(settings, patients, run, console)
+        console.print(
+            f"{len(patients) - len(excluded)} of {len(patients)} patients go on; the others are in {run / 'excluded.csv'}"
+        )
+        study.train(settings, run, console)
+        study.explain(settings, run, console)
+        study.report(run, console)

@@ -1,0 +1,33 @@
+"""The story of the project on the built-in cohort: 96 made-up patients, from NIfTI files to a report and attention maps.
+
+Run from the checkout: .venv/bin/python pipelines/demo.py     (as `make demo` does; about 5 minutes on two cores)
+"""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from mri_vit import config, demo, study, workspace
+
+if __name__ == "__main__":  # patients are prepared in worker processes, which import this file
+    console = Console()
+    settings = config.load(Path(__file__).parents[1] / "configs" / "demo.toml")
+
+    # scans on different grids, a table with missing labels, and a README that says what is planted
+    demo.make(settings.cohort.parent)
+
+    with workspace.claimed(settings) as run:
+        # the table is read and frozen; what is wrong with it is told before anything is started
+        patients = study.check(settings, run)
+
+        # each patient's four scans are aligned, corrected and cut into the patches that hold brain
+        study.prepare(settings, patients, run, console)
+
+        # folds are written and hashed; then each is learned without its test patients and predicted once
+        study.train(settings, run, console)
+
+        # what the class token drew on, carried back into each patient's own T1ce
+        study.explain(settings, run, console)
+
+        # one page that tells signal from noise
+        study.report(run, console)

@@ -1,0 +1,285 @@
+"""The whole road on real files, and each fault on the way: named, with its exit code, and nothing lost."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+
+from mri_vit import cli, config, predictions
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+
+STUDY = """
+name = "road"
+cohort = "cohort.csv"
+prepared = "prepared"
+output = "run"
+[grid]
+edge = 28
+spacing_mm = 8.0
+patch = 2
+[prepare]
+brain = "none"
+workers = 2
+[model]
+dim = 16
+depth = 2
+heads = 2
+mlp = 32
+tokens = "foreground"
+intervals = 3
+[train]
+folds = 2
+epochs = 2
+token_budget = 64
+threads = 1
+[explain]
+patients = 2
+[[endpoints]]
+name = "mgmt"
+kind = "binary"
+[[endpoints]]
+name = "os"
+kind = "survival"
+time = "os_days"
+event = "os_event"
+"""
+
+
+def mri_vit(*arguments: object) -> int:
+    """The exit code of a command line."""
+    with pytest.raises(SystemExit) as end:
+        cli.main([str(argument) for argument in arguments])
+    return int(end.value.code or 0)
+
+
+def spoiled(source: Path, target: Path, how: str) -> None:
+    """A copy of a scan with one thing wrong."""
+    image = nib.load(source)
+    array = np.asanyarray(image.dataobj).astype(np.float32)
+    made = nib.Nifti1Image(array, image.affine)
+    if how == "nan":
+        array[3, 3, :3] = np.nan
+    if how == "frames":
+        moved = image.affine.copy()
+        moved[0, 3] += 5
+        made.set_sform(image.affine, 1)
+        made.set_qform(moved, 1)
+    nib.save(made, target)
+    if how == "cut":
+        target.write_bytes(target.read_bytes()[:5000])
+
+
+@pytest.fixture(scope="module")
+def road(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a study whose first patients have something wrong, run to its end."""
+    folder = tmp_path_factory.mktemp("road with spaces 한글")
+    with scans.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row |= {c: str(scans.parent / row[c]) for c in config.CHANNELS}
+    for row, how in zip(rows, ("nan", "frames", "cut"), strict=False):
+        spoiled(Path(row["t2"]), folder / f"{how}.nii.gz", how)
+        row["t2"] = f"{how}.nii.gz"
+    rows[3]["t1ce"] = ""
+    with (folder / "cohort.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    (folder / "study.toml").write_text(STUDY)
+    assert mri_vit("run", folder / "study.toml") == 3
+    return folder
+
+
+def test_unusable_patients_are_listed_with_file_and_reason_and_the_others_go_on(road: Path):
+    excluded = pd.read_csv(road / "run" / "excluded.csv", keep_default_na=False)
+    assert list(excluded.patient) == ["demo-001", "demo-002", "demo-003", "demo-004"]
+    reasons = list(excluded.reason)
+    assert "3 of" in reasons[0]
+    assert "NaN" in reasons[0]
+    assert "sform and qform disagree by 5.00 mm" in reasons[1]
+    assert "bytes" in reasons[2]
+    assert reasons[3] == "found t1, t2, flair; need t1ce as well"
+    assert [Path(f).name for f in excluded.file] == ["nan.nii.gz", "frames.nii.gz", "cut.nii.gz", ""]
+    assert predictions.load(road / "run" / "predictions.csv").patient.nunique() == 12
+    assert sorted(p.name for p in (road / "prepared").iterdir()) == [f"demo-{i:03d}" for i in range(5, 17)]
+
+
+def test_a_run_leaves_what_the_design_promises(road: Path):
+    run = road / "run"
+    for name in (
+        "study.toml",
+        "environment.json",
+        "cohort.csv",
+        "folds.json",
+        "predictions.csv",
+        "survival.csv",
+        "report/index.html",
+    ):
+        assert (run / name).exists(), name
+    for fold in ("fold-1", "fold-2"):
+        assert {"best.safetensors", "last", "history.csv", "predictions.csv"} <= {p.name for p in (run / fold).iterdir()}
+    maps = sorted((run / "maps").iterdir())
+    assert [m.name for m in maps] == ["demo-005", "demo-006"]
+    assert {p.name for p in maps[0].iterdir()} == {"rollout_native.nii.gz", "rollout_grid.nii.gz", "overlay.png", "map.json"}
+    metrics = json.loads((run / "report" / "metrics.json").read_text())
+    assert metrics["cohort"]["excluded"] == 4
+    assert json.loads((run / "environment.json").read_text())["versions"]["torch"]
+
+
+def test_a_map_lies_on_the_voxels_of_the_patients_own_t1ce(road: Path, scans: Path):
+    heat = nib.load(road / "run" / "maps" / "demo-005" / "rollout_native.nii.gz")
+    scan = nib.load(scans.parent / "demo-005" / "t1ce.nii.gz")
+    assert heat.shape == scan.shape
+    np.testing.assert_allclose(heat.affine, scan.affine, atol=1e-4)
+    inside, brain = heat.get_fdata() > 0, scan.get_fdata() > 0
+    assert (inside & brain).sum() / inside.sum() > 0.9  # the map is on the head, not beside it
+    assert (inside & brain).sum() / brain.sum() > 0.8
+
+
+def test_a_second_run_does_nothing_again_and_ends_with_the_same_bytes(road: Path):
+    run = road / "run"
+    kept = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in run.glob("fold-*/*.*")}
+    before = (run / "predictions.csv").read_bytes()
+    assert mri_vit("run", road / "study.toml") == 3
+    assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in run.glob("fold-*/*.*")} == kept
+    assert (run / "predictions.csv").read_bytes() == before
+
+
+def test_the_same_study_from_scratch_gives_the_same_predictions(road: Path):
+    assert mri_vit("run", road / "study.toml", "--output", "again") == 3
+    assert (road / "again" / "predictions.csv").read_bytes() == (road / "run" / "predictions.csv").read_bytes()
+    assert (road / "again" / "folds.json").read_bytes() == (road / "run" / "folds.json").read_bytes()
+    shutil.rmtree(road / "again")
+
+
+def test_another_setting_on_the_same_folder_is_refused_with_the_difference(road: Path, capsys):
+    assert mri_vit("run", road / "study.toml", "--train.epochs", "3") == 2
+    assert "train.epochs: 2 then, 3 now" in capsys.readouterr().err
+
+
+def test_a_changed_table_on_the_same_folder_is_refused(road: Path, capsys):
+    text = (road / "cohort.csv").read_text()
+    try:
+        (road / "cohort.csv").write_text(text.replace("demo-016", "demo-116"))
+        assert mri_vit("run", road / "study.toml") == 2
+        assert "cohort table has changed" in capsys.readouterr().err
+    finally:
+        (road / "cohort.csv").write_text(text)
+
+
+def test_a_run_is_refused_while_another_holds_the_folder_and_a_stale_lock_is_taken_over(road: Path, capsys):
+    lock = str(road / "run" / ".lock")
+    code = f"from filelock import FileLock; held = FileLock({lock!r}); held.acquire(); print(1, flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert mri_vit("report", road / "study.toml") == 5
+        assert "held by another run" in capsys.readouterr().err
+        process.kill()
+    assert mri_vit("report", road / "study.toml") == 0
+
+
+def test_new_patients_are_predicted_by_all_folds_models(road: Path, scans: Path):
+    (road / "new.csv").write_text(
+        "patient,t1,t1ce,t2,flair\n"
+        + ",".join(["n1", *(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in config.CHANNELS)])
+        + "\n"
+    )
+    assert mri_vit("predict", road / "run", "--cohort", road / "new.csv", "--output", road / "new") == 0
+    table = pd.read_csv(road / "new" / "predictions.csv")
+    assert list(table.columns) == ["patient", "endpoint", "score", "models"]
+    assert list(table.endpoint) == ["mgmt", "os"]
+    assert set(table.models) == {2}
+    survival = pd.read_csv(road / "new" / "survival.csv")
+    assert list(survival.horizon_days) == [182, 365, 730]
+
+
+def test_no_scan_path_or_header_text_reaches_prepared_files(road: Path):
+    for file in (road / "prepared").rglob("patient.json"):
+        assert str(road) not in file.read_text()
+
+
+def faulty(folder: Path, table: str, study: str = STUDY) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "cohort.csv").write_text(table)
+    (folder / "study.toml").write_text(study)
+    return folder / "study.toml"
+
+
+HEAD = "patient,t1,t1ce,t2,flair,mgmt,os_days,os_event\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "study", "message"),
+    [
+        (
+            HEAD + "a,1,2,3,4,1,5,1\n",
+            STUDY.replace("epochs", "epoch"),
+            "unknown key 'train.epoch'; the nearest known one is 'epochs'",
+        ),
+        (HEAD.replace("mgmt", "mgmt_status") + "a,1,2,3,4,1,5,1\n", STUDY, "no column 'mgmt'; the nearest one is 'mgmt_status'"),
+        (HEAD + "a,1,2,3,4,yes,5,1\n", STUDY, "row 2, column mgmt: 'yes'"),
+        (HEAD + "a,1,2,3,4,1,5,1\na,1,2,3,4,1,5,1\n", STUDY, "patient id 'a' in row 3 repeats 'a' in row 2"),
+        (HEAD + "../x,1,2,3,4,1,5,1\n", STUDY, "patient id '../x'"),
+        (HEAD + "a,1,2,3,4,1,5,1\n", STUDY, "2 folds, but 1 patients with 1 and 0 with 0"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["run", "check"])
+def test_a_wrong_study_or_table_ends_with_2_before_anything_is_started(
+    tmp_path, capsys, table: str, study: str, message: str, verb: str
+):
+    assert mri_vit(verb, faulty(tmp_path / "in", table, study)) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "in" / "prepared").exists()
+
+
+def test_an_output_that_holds_the_input_is_refused(tmp_path, capsys):
+    study = faulty(tmp_path, HEAD + "a,1,2,3,4,1,5,1\n", STUDY.replace('output = "run"', 'output = "."'))
+    assert mri_vit("run", study) == 2
+    assert "holds the input" in capsys.readouterr().err
+
+
+def test_a_read_only_output_ends_with_4_at_the_start(tmp_path, capsys):
+    # /proc takes no folder, not even root's
+    study = faulty(tmp_path, HEAD + "a,1,2,3,4,1,5,1\n", STUDY.replace('output = "run"', 'output = "/proc/run"'))
+    assert mri_vit("run", study) == 4
+    assert "/proc/run cannot be written" in capsys.readouterr().err
+
+
+def test_an_output_that_is_a_link_ends_with_6(tmp_path, capsys):
+    study = faulty(tmp_path / "in", HEAD + "a,1,2,3,4,1,5,1\n")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "in" / "run").symlink_to(tmp_path / "elsewhere")
+    assert mri_vit("run", study) == 6
+    assert "is a link" in capsys.readouterr().err
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_the_same_scans_under_two_ids_are_refused(scans: Path, tmp_path, capsys):
+    files = ",".join(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in config.CHANNELS)
+    other = ",".join(str(scans.parent / "demo-010" / f"{c}.nii.gz") for c in config.CHANNELS)
+    rows = [f"a,{files},1,5,1", f"b,{files},0,6,1", f"c,{other},1,5,1", f"d,{other},0,5,1"]
+    assert mri_vit("prepare", faulty(tmp_path, HEAD + "\n".join(rows) + "\n")) == 2
+    assert "patients a and b share" in capsys.readouterr().err
+
+
+def test_help_is_at_hand_without_heavy_imports():
+    heavy = "{'torch', 'monai', 'nilearn', 'SimpleITK'}"
+    code = f"import sys; from mri_vit import cli; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_version_names_the_libraries_and_the_device(capsys):
+    assert mri_vit("--version") == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("mri-vit ", "torch ", "monai ", "device "))
