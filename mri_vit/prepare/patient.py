@@ -33,6 +33,7 @@ OVERLAP = 0.90  # least share of the T1ce's brain inside every scan's field of v
 MISSED = 0.005  # of the brain outside a scan's field of view or the grid: a rim that nobody need be told of
 NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 BRAIN_ML = (700.0, 2100.0)  # adults from atrophy to the largest; outside, someone should look
+LEAST_SHARE = 0.05  # of a grid voxel's sources that must be brain for it to have a value; less is rounding
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
 
 
@@ -264,11 +265,18 @@ def _on_grid(
         soft = register.smoothed(scan, [max(spacing_mm, mm) for mm in scan.spacing_mm])
         return resample(soft, (edge, edge, edge), affine, matrix, outside=outside).array
 
+    def brain_only(scan: Volume, matrix: np.ndarray) -> np.ndarray:
+        """Means over brain voxels alone: neither skull nor an emptied background reaches into the brain's border."""
+        inside = resample(mask, scan.shape, scan.affine, from_grid[REFERENCE] @ np.linalg.inv(matrix)).array > 0.5
+        total = seen(Volume(np.where(inside, scan.array, 0), scan.affine), matrix, math.nan)
+        share = seen(Volume(inside.astype(np.float32), scan.affine), matrix, math.nan)
+        return np.divide(total, share, out=np.full_like(total, math.nan), where=share > LEAST_SHARE)
+
     on_grid = seen(mask, from_grid[REFERENCE], 0.0) > 0.5
     held = float(on_grid.sum() * spacing_mm**3 / 1000 / brain.volume_ml(mask.array > 0, mask))
     log.add(
         "resample",
-        f"All scans were resampled once, linearly, to {edge}³ voxels of {spacing_mm:g} mm in the MNI152 frame.",
+        f"All scans were resampled once, linearly and from brain voxels alone, to {edge}³ voxels of {spacing_mm:g} mm in the MNI152 frame.",
         brain_on_grid=round(held, 4),
     )
     if not on_grid.any():
@@ -278,7 +286,7 @@ def _on_grid(
     volume = np.zeros((len(CHANNELS), edge, edge, edge), np.float32)
     figures: dict[str, Any] = {}
     for index, channel in enumerate(CHANNELS):
-        scaled = intensity.zscore(seen(scans[channel], from_grid[channel], math.nan), on_grid)
+        scaled = intensity.zscore(brain_only(scans[channel], from_grid[channel]), on_grid)
         if scaled.deviation == 0:
             raise UnusablePatient(f"{channel} is constant inside the brain ({scaled.mean:g})")
         volume[index] = scaled.array

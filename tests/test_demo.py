@@ -1,0 +1,93 @@
+"""The built-in cohort: what is planted is there, what is not is not, and it comes as a hospital has it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from lifelines.utils import concordance_index
+from rich.console import Console
+from sklearn.metrics import roc_auc_score
+
+from mri_vit import config, demo, study
+from mri_vit.workspace import claimed
+
+CASES = demo.draw_cases(demo.PATIENTS, np.random.default_rng(demo.SEED))
+
+
+def known(name: str) -> tuple[np.ndarray, list[demo.Case]]:
+    cases = [case for case in CASES if case.labels[name]]
+    return np.array([float(case.labels[name]) for case in cases]), cases
+
+
+def test_labels_are_missing_and_survival_is_censored_as_promised():
+    for name in ("mgmt", "tertp", "pten", "os_days"):
+        assert 0.10 <= 1 - len(known(name)[1]) / len(CASES) <= 0.20
+    assert 0.2 <= 1 - known("os_event")[0].mean() <= 0.4
+    assert all(bool(case.labels["os_days"]) == bool(case.labels["os_event"]) for case in CASES)
+
+
+def test_mgmt_is_exact_tertp_is_flipped_for_some_and_pten_has_no_cause():
+    mgmt, cases = known("mgmt")
+    assert (mgmt == [case.solid for case in cases]).all()
+    tertp, cases = known("tertp")
+    assert 0.10 <= (tertp != [case.wide_oedema for case in cases]).mean() <= 0.25
+    pten, cases = known("pten")
+    for cause in ("solid", "wide_oedema", "radius_mm", "age"):
+        auc = roc_auc_score(pten, [getattr(case, cause) for case in cases])
+        assert abs(auc - 0.5) < 0.2  # about three standard errors of a coin
+
+
+def test_larger_tumours_shorten_survival():
+    days, cases = known("os_days")
+    event = [int(case.labels["os_event"]) for case in cases]
+    assert concordance_index(days, [-case.radius_mm for case in cases], event) > 0.75
+
+
+def test_scans_lie_on_different_grids_and_hold_the_tumour_where_it_was_put(scans: Path):
+    folder = scans.parent / "demo-003"
+    images = {c: nib.load(folder / f"{c}.nii.gz") for c in config.CHANNELS}
+    assert len({image.shape for image in images.values()}) > 1
+    assert len({nib.aff2axcodes(nib.load(f).affine) for f in scans.parent.glob("demo-*/*.nii.gz")}) > 10
+    for image in images.values():
+        assert all(2.9 <= mm <= 5.1 for mm in image.header.get_zooms())
+    truth = nib.load(scans.parent / "truth" / "demo-003.nii.gz")
+    np.testing.assert_allclose(truth.affine, images["t1ce"].affine)
+    label, t1ce = np.asarray(truth.dataobj), images["t1ce"].get_fdata()
+    brain = (t1ce > 0) & (label == 0)
+    assert t1ce[label == 2].mean() > 1.3 * t1ce[brain].mean()  # enhancing tumour is bright after contrast
+
+
+def test_training_reads_no_truth(scans: Path):
+    with scans.open(newline="") as file:
+        assert not any("truth" in cell for row in csv.reader(file) for cell in row)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_a_whole_cohort_is_left_alone(tmp_path):
+    first, second = demo.make(tmp_path / "a", seed=3, patients=2), demo.make(tmp_path / "b", seed=3, patients=2)
+    files = sorted(p.relative_to(first.parent) for p in first.parent.rglob("*") if p.is_file())
+    assert len(files) == 2 * 5 + 2
+    assert all((first.parent / f).read_bytes() == (second.parent / f).read_bytes() for f in files)
+    times = {f: (first.parent / f).stat().st_mtime_ns for f in files}
+    demo.make(tmp_path / "a", seed=3, patients=2)
+    assert {f: (first.parent / f).stat().st_mtime_ns for f in files} == times
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [7, 8])
+def test_the_study_finds_what_is_planted_in_other_cohorts_too(tmp_path, seed: int):
+    settings = config.load(Path(__file__).parents[1] / "configs" / "demo.toml")
+    table = demo.make(tmp_path / "cohort", seed=seed)
+    settings = settings.model_copy(update={"cohort": table, "prepared": tmp_path / "prepared", "output": tmp_path / "run"})
+    with claimed(settings) as run:
+        study.prepare(settings, study.check(settings, run), run, Console())
+        study.train(settings, run, Console())
+        study.explain(settings, run, Console())
+        metrics = json.loads((study.report(run, Console()).parent / "metrics.json").read_text())["endpoints"]
+    assert metrics["mgmt"]["models"]["vit"]["auc"]["value"] >= 0.85
+    assert metrics["os"]["models"]["vit"]["harrell_c"]["value"] >= 0.62
