@@ -184,7 +184,7 @@ class Head:
         bent = voxel + np.stack([map_coordinates(axis, coarse, order=1, mode="nearest") for axis in self.bend_mm]) / affine[0, 0]
         grey, white, brain, t1 = (map_coordinates(maps[name], bent, order=1) for name in ("grey", "white", "brain", "t1"))
         csf = np.clip(brain - grey - white, 0, 1)
-        healthy = np.stack([csf, grey, white], axis=1) * (0.7 + 0.6 * t1[:, None])  # the template's own texture
+        healthy = np.stack([csf, grey, white], axis=1) * (0.9 + 0.2 * t1[:, None])  # a little of the template's own texture
         away = np.linalg.norm(mni - self.case.centre_mm, axis=1) * (
             1 + map_coordinates(self.dent, coarse, order=1, mode="nearest")
         )

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from mri_vit.volume import Volume, canonical
 
@@ -23,9 +26,7 @@ def draw(scan: Volume, heat: Volume, title: str, path: Path) -> None:
     scan, heat = canonical(scan), canonical(heat)
     peak = np.unravel_index(int(heat.array.argmax()), heat.shape)
     inside = scan.array[heat.array > 0]
-    low, high = np.percentile(
-        inside if inside.size else scan.array, [1, 99.5]
-    )  # contrast for the brain, not for one bright vessel
+    low, high = np.percentile(inside if inside.size else scan.array, [1, 99.5])  # contrast for the brain, not for one vessel
     figure = Figure(figsize=(9.6, 6.6), facecolor="black", layout="constrained")
     axes = figure.subplots(2, 3)
     for column, (name, axis, letters) in enumerate(PLANES):
@@ -35,14 +36,14 @@ def draw(scan: Volume, heat: Volume, title: str, path: Path) -> None:
             ax.imshow(_slice(scan, axis, int(peak[axis])), cmap="gray", vmin=low, vmax=high, aspect=aspect, origin="lower")
             ax.set_axis_off()
             for letter, (x, y) in zip(letters, ((0.03, 0.5), (0.97, 0.5), (0.5, 0.97), (0.5, 0.03)), strict=True):
-                ax.text(x, y, letter, transform=ax.transAxes, color="white", ha="center", va="center", fontsize=10)
-        axes[0, column].set_title(f"{name}", color="white", fontsize=10)
+                text = ax.text(x, y, letter, transform=ax.transAxes, color="white", ha="center", va="center", fontsize=10)
+                text.set_path_effects([withStroke(linewidth=2, foreground="black")])  # readable over bright skull too
+        axes[0, column].set_title(name, color="white", fontsize=10)
         plane = _slice(heat, axis, int(peak[axis]))
         opacity = OPACITY * np.clip((plane - SCALE[0]) / (SCALE[1] - SCALE[0]), 0, 1) ** 0.5  # root: faint excess is still seen
-        shown = axes[1, column].imshow(
-            plane, cmap="inferno", vmin=SCALE[0], vmax=SCALE[1], alpha=opacity, aspect=aspect, origin="lower"
-        )
-    bar = figure.colorbar(shown.__class__(axes[1, 2], cmap="inferno", norm=shown.norm), ax=axes[:, 2], fraction=0.05, pad=0.02)
+        axes[1, column].imshow(plane, cmap="inferno", norm=Normalize(*SCALE), alpha=opacity, aspect=aspect, origin="lower")
+    solid = ScalarMappable(Normalize(*SCALE), "inferno")  # the pictures' own are see-through
+    bar = figure.colorbar(solid, ax=axes[:, 2], fraction=0.05, pad=0.02)
     bar.set_label("attention rollout, times the uniform map", color="white")
     bar.ax.tick_params(colors="white")
     figure.suptitle(title, color="white", fontsize=11)

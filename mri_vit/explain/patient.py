@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from mri_vit.explain.native import on_grid, to_native
 from mri_vit.explain.overlay import draw
 from mri_vit.explain.rollout import rollout
 from mri_vit.model.network import Network
+from mri_vit.prepare.folder import complete
 from mri_vit.prepare.patient import load_record
-from mri_vit.volume import Volume, canonical, read, write, write_bytes
+from mri_vit.volume import Volume, read, write, write_bytes
 
 NOTE = "Attention rollout shows where information may have flowed; it is not specific to an endpoint."
 
@@ -56,17 +56,8 @@ def explain(patient: Patient, net: Network, study: Study, folder: Path, model: d
         "tokens": int(place.shape[1]),
         "note": NOTE,
     }
-    partial = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    write(grid_map, partial / "rollout_grid.nii.gz")
-    write(heat, partial / "rollout_native.nii.gz")
-    draw(
-        canonical(scan),
-        canonical(heat),
-        f"{patient.id} · over the patient's own T1ce, through the map's peak",
-        partial / "overlay.png",
-    )
-    write_bytes(json.dumps(sidecar, indent=1).encode(), partial / "map.json")
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    with complete(folder) as beside:
+        write(grid_map, beside / "rollout_grid.nii.gz")
+        write(heat, beside / "rollout_native.nii.gz")
+        draw(scan, heat, f"{patient.id} · over the patient's own T1ce, through the map's peak", beside / "overlay.png")
+        write_bytes(json.dumps(sidecar, indent=1).encode(), beside / "map.json")

@@ -276,7 +276,7 @@ def _on_grid(
     held = float(on_grid.sum() * spacing_mm**3 / 1000 / brain.volume_ml(mask.array > 0, mask))
     log.add(
         "resample",
-        f"All scans were resampled once, linearly and from brain voxels alone, to {edge}³ voxels of {spacing_mm:g} mm in the MNI152 frame.",
+        f"All scans were resampled once, from brain voxels alone, to {edge}³ voxels of {spacing_mm:g} mm in the MNI152 frame.",
         brain_on_grid=round(held, 4),
     )
     if not on_grid.any():

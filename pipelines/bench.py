@@ -1,0 +1,288 @@
+"""What this project costs beside the usual way: the network, attention rollout, and reading a prepared patient.
+
+.venv/bin/python pipelines/bench.py --part model --threads 1 --repeats 2 --memory     (parts: model, rollout, storage, all)
+
+Variants take turns within every round, so that a busy machine slows all of them alike; a ratio is the median over the rounds of
+a variant's time by the first row's. Ratios travel between machines, seconds do not. On a GPU the same code runs under bfloat16
+autocast. On one thread a round of `model` takes about 4 minutes and 15 GB of memory, one of `rollout` a minute and 6 GB.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import cache, partial, reduce
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import cyclopts
+import numpy as np
+import torch
+import torch.nn.functional as F
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from mri_vit import tokens
+from mri_vit.batches import Batch
+from mri_vit.config import CHANNELS, DEFAULT_ENDPOINTS, Grid, Model
+from mri_vit.explain.rollout import rollout
+from mri_vit.model.encoder import Encoder
+from mri_vit.model.heads import Head
+from mri_vit.model.network import Network
+
+Run = Callable[[], Any]  # what is timed
+Variants = dict[str, Callable[[], Run]]  # by name: builds what it needs, untimed, and returns what is timed
+
+GRID, ENDPOINT = Grid(), DEFAULT_ENDPOINTS[0]
+FOREGROUND = 640  # real brains fill 490 to 721 of the 2744 places
+READS = 20  # timed together, because one takes milliseconds
+PEAKED = 3.0  # times the initial query and key weights, so that the attention compared is far from uniform
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def main(
+    *,
+    part: Literal["model", "rollout", "storage", "all"] = "all",
+    threads: Literal[1, 2] = 1,
+    repeats: int = 3,
+    warm_up: int = 1,
+    memory: bool = False,
+    output: Path | None = None,
+    peak_of: str | None = None,
+) -> None:
+    """Measure and print a table; `--memory` adds each network variant's peak, in a process of its own.
+
+    `--warm-up` rounds are not counted. `--output` also writes the figures as JSON. `--peak-of GROUP/VARIANT` is what those
+    processes are started with.
+    """
+    torch.set_num_threads(threads)
+    with TemporaryDirectory() as folder:
+        parts = {"model": models(), "rollout": rollouts(), "storage": storage(Path(folder))}
+        groups = {name: variants for key, held in parts.items() if part in (key, "all") for name, variants in held.items()}
+        if peak_of:
+            group, _, name = peak_of.partition("/")
+            print(peak_bytes(groups[group][name]()))
+            return
+        weighed = [name for name in groups if memory and name not in parts["storage"]]
+        peaks = {
+            name: peaks_apart(name, groups[name], threads) for name in weighed
+        }  # first: a child inherits our peak as its own
+        figures = {name: measured(variants, repeats, warm_up, peaks.get(name, {})) for name, variants in groups.items()}
+    table = Table(box=SIMPLE_HEAD, title=f"{DEVICE.type}, {threads} thread(s), {repeats} round(s), torch {torch.__version__}")
+    table.add_column("")
+    for column in ("median s", "range s", "÷ first", "peak GB", "÷ first"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, rows in figures.items():
+        add_rows(table, name, rows)
+    console = Console()
+    console.print(table)
+    if part in ("rollout", "all"):
+        for places in (FOREGROUND, GRID.places):
+            console.print(f"at {places} places the two rollouts' CLS rows differ by at most {difference(places):.1e}")
+    if output:
+        settings = {"device": DEVICE.type, "threads": threads, "repeats": repeats, "torch": torch.__version__}
+        output.write_text(json.dumps({**settings, "groups": figures}, indent=1) + "\n")
+
+
+def measured(variants: Variants, repeats: int, warm_up: int, peaks: dict[str, int]) -> dict[str, dict[str, Any]]:
+    """Each variant's seconds in every round, and the median of their ratios to the first variant's."""
+    runs = {name: build() for name, build in variants.items()}
+    rounds = [{name: seconds(run) for name, run in runs.items()} for _ in range(warm_up + repeats)][warm_up:]
+    first = next(iter(runs))
+    return {
+        name: {
+            "seconds": [times[name] for times in rounds],
+            "ratio": median(times[name] / times[first] for times in rounds),
+            "peak_bytes": peaks.get(name),
+        }
+        for name in runs
+    }
+
+
+def seconds(run: Run) -> float:
+    synchronise()
+    began = time.perf_counter()
+    run()
+    synchronise()
+    return time.perf_counter() - began
+
+
+def synchronise() -> None:
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def peaks_apart(group: str, variants: Variants, threads: int) -> dict[str, int]:
+    """Each variant's peak memory in bytes, from a process that does nothing else."""
+    command = [sys.executable, __file__, "--threads", str(threads), "--peak-of"]
+    return {name: int(subprocess.check_output([*command, f"{group}/{name}"], text=True)) for name in variants}
+
+
+def peak_bytes(run: Run) -> int:
+    """Of the GPU, else of the process; two runs, because the optimiser's moments exist from the second step on."""
+    run()
+    run()
+    if DEVICE.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kibibytes
+
+
+def add_rows(table: Table, group: str, variants: dict[str, dict[str, Any]]) -> None:
+    table.add_row(f"[bold]{group}[/bold]")
+    first = next(iter(variants.values()))["peak_bytes"]
+    for name, figures in variants.items():
+        times, peak = figures["seconds"], figures["peak_bytes"]
+        weight = (f"{peak / 1e9:.2f}", f"{peak / first:.2f}") if first else ("–", "–")
+        table.add_row(
+            f"  {name}", f"{median(times):.3g}", f"{min(times):.3g}–{max(times):.3g}", f"{figures['ratio']:.3f}", *weight
+        )
+
+
+def autocast() -> torch.autocast:
+    return torch.autocast(DEVICE.type, torch.bfloat16, enabled=DEVICE.type == "cuda")
+
+
+# The network: ViT-B/16³ on one patient of 4×224³. Ours is given patches, as a prepared patient holds them.
+
+
+def models() -> dict[str, Variants]:
+    ways: dict[str, tuple[Any, ...]] = {  # network, its input, where its output holds the logit
+        "MONAI as it comes": (partial(monai_vit, flash=False), volume, 0),
+        "MONAI, flash by hand": (partial(monai_vit, flash=True), volume, 0),
+        f"ours, {GRID.places} places": (our_network, partial(patient, GRID.places), ENDPOINT.name),
+        f"ours, {FOREGROUND} places": (our_network, partial(patient, FOREGROUND), ENDPOINT.name),
+    }
+    return {
+        step.__name__.replace("_", " "): {k: partial(step, *way) for k, way in ways.items()} for step in (forward, training_step)
+    }
+
+
+def forward(network: Callable[[], nn.Module], batch: Callable[[], Batch], key: Any) -> Run:
+    net, inputs = network(), batch()
+
+    def run() -> None:
+        with torch.no_grad(), autocast():
+            net(*inputs)[key]
+
+    return run
+
+
+def training_step(network: Callable[[], nn.Module], batch: Callable[[], Batch], key: Any) -> Run:
+    """Forward, backward and AdamW's step."""
+    net, inputs = network(), batch()
+    optimiser = adamw(net)
+
+    def run() -> None:
+        optimiser.zero_grad()
+        with autocast():
+            logit = net(*inputs)[key]
+        F.binary_cross_entropy_with_logits(logit.float(), torch.ones(1, 1, device=DEVICE)).backward()
+        optimiser.step()
+
+    return run
+
+
+@cache  # both variants of one network share its optimiser
+def adamw(network: nn.Module) -> torch.optim.AdamW:
+    return torch.optim.AdamW(network.parameters(), lr=1e-5)
+
+
+@cache
+def monai_vit(flash: bool) -> nn.Module:
+    from monai.networks.nets.vit import ViT  # here, so that it does not weigh on our own peak memory
+
+    edge, patch = (GRID.edge,) * 3, (GRID.patch,) * 3
+    network = ViT(len(CHANNELS), edge, patch, classification=True, num_classes=1, post_activation="", qkv_bias=True)
+    blocks: Any = network.blocks
+    for block in blocks:
+        block.attn.use_flash_attention = flash
+    return network.to(DEVICE)
+
+
+@cache
+def our_network() -> Network:
+    torch.manual_seed(0)
+    return Network(Model(size="B", drop_path=0.0), GRID, [Head(ENDPOINT, "binary")]).to(DEVICE)
+
+
+@cache
+def volume() -> tuple[Tensor]:
+    return (torch.randn(1, len(CHANNELS), GRID.edge, GRID.edge, GRID.edge, device=DEVICE),)
+
+
+@cache
+def patient(places: int) -> Batch:
+    """One patient of random patches at random places."""
+    place = torch.randperm(GRID.places)[:places].sort().values
+    return torch.randn(1, places, len(CHANNELS) * GRID.patch**3).to(DEVICE), place[None].to(DEVICE)
+
+
+# Attention rollout, beside the forward pass that it explains.
+
+
+def rollouts() -> dict[str, Variants]:
+    ways = {"plain forward": Encoder.__call__, "rollout": rollout, "N×N product": full_product}
+    return {
+        f"rollout, {places} places": {name: partial(explained, way, places) for name, way in ways.items()}
+        for places in (FOREGROUND, GRID.places)
+    }
+
+
+def explained(way: Callable[..., Tensor], places: int) -> Callable[[], Tensor]:
+    encoder, batch = peaked_encoder(), patient(places)
+
+    def run() -> Tensor:
+        with torch.no_grad(), autocast():
+            return way(encoder, *batch).float()
+
+    return run
+
+
+def difference(places: int) -> float:
+    return (explained(rollout, places)() - explained(full_product, places)()).abs().max().item()
+
+
+@cache
+def peaked_encoder() -> Encoder:
+    encoder = our_network().encoder
+    for block in encoder.layers:
+        block.attention.qkv.weight.data[: 2 * block.attention.qkv.in_features] *= PEAKED
+    return encoder
+
+
+def full_product(encoder: Encoder, patches: Tensor, place: Tensor) -> Tensor:
+    """Every matrix kept, then multiplied N×N: Abnar & Zuidema 2020 as it is usually written."""
+    means = [attention.mean(dim=1) for attention in encoder.attention(patches, place)]
+    mixed = [(mean + torch.eye(mean.shape[-1], device=DEVICE)) / 2 for mean in means]
+    return reduce(lambda product, matrix: matrix @ product, mixed)[:, 0]
+
+
+# A prepared patient from disk, warm in the page cache.
+
+
+def storage(folder: Path) -> dict[str, Variants]:
+    variants: Variants = {"float32 volume": partial(dense_reads, folder), "tokens.load": partial(token_reads, folder)}
+    return {f"{READS} reads": variants}
+
+
+def dense_reads(folder: Path) -> Run:
+    """As MONAI's PersistentDataset keeps an item: a dictionary of tensors, by torch.save."""
+    torch.save({"image": volume()[0][0].cpu()}, folder / "dense.pt")
+    return lambda: [torch.load(folder / "dense.pt", weights_only=True) for _ in range(READS)]
+
+
+def token_reads(folder: Path) -> Run:
+    patches, place = (array[0].cpu().numpy() for array in patient(FOREGROUND))
+    path = folder / "tokens.safetensors"
+    tokens.save(tokens.Tokens(patches.astype(np.float16), place.astype(np.int16), GRID, "-"), path)
+    return lambda: [tokens.load(path) for _ in range(READS)]
+
+
+if __name__ == "__main__":
+    cyclopts.run(main)

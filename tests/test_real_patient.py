@@ -1,0 +1,47 @@
+"""A real patient at full size: ViT-B/16 over all 2744 places, and its map on the T1ce scan's own voxels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+
+from mri_vit import config, tokens
+from mri_vit.batches import everything, token_file
+from mri_vit.cohort import Patient
+from mri_vit.config import CHANNELS, Study
+from mri_vit.explain.patient import explain
+from mri_vit.explain.rollout import rollout
+from mri_vit.model.heads import Head
+from mri_vit.model.network import Network
+from mri_vit.prepare.patient import prepare
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")  # deepbet's weights are TorchScript
+def test_a_stripped_real_patient_goes_through_vit_b_and_its_map_lies_on_its_own_head(shared: Path, tmp_path: Path):
+    folder = shared / "data" / "stripped" / "TCGA-DU-7294"
+    patient = Patient("TCGA-DU-7294", {c: folder / f"{c}.nii.gz" for c in CHANNELS}, {}, {})
+    study = Study(name="x", cohort=tmp_path / "none.csv", prepared=tmp_path / "prepared", output=tmp_path / "run")
+    prepare(patient, study)
+    stored = tokens.load(token_file(study, patient))
+    assert 400 <= len(stored.place) <= 800  # a brain fills about a quarter of the 2744 places
+    torch.manual_seed(0)
+    net = Network(study.model, study.grid, [Head(config.DEFAULT_ENDPOINTS[0], "binary")]).eval()
+    patches, place = everything(stored, study)
+    assert net.encoder.tokens(patches, place).shape == (1, 2745, 768)
+    row = rollout(net.encoder, patches, place)
+    assert row.shape == (1, 2745)
+    assert float(row.sum()) == pytest.approx(1, abs=1e-5)
+    explain(patient, net, study, tmp_path / "map", {"model": "vit", "repeat": 0, "fold": 0})
+    heat, scan = nib.load(tmp_path / "map" / "rollout_native.nii.gz"), nib.load(folder / "t1ce.nii.gz")
+    assert heat.shape == scan.shape
+    np.testing.assert_allclose(heat.affine, scan.affine, atol=1e-3)
+    inside, brain = heat.get_fdata() > 0, scan.get_fdata() > 0
+    assert 2 * (inside & brain).sum() / (inside.sum() + brain.sum()) > 0.9  # Dice of where the map lies and the brain
+    sidecar = json.loads((tmp_path / "map" / "map.json").read_text())
+    assert sidecar["tokens"] == 2744
+    assert sidecar["peak"] == pytest.approx(heat.get_fdata().max(), abs=1e-3)
