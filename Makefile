@@ -23,7 +23,8 @@ check: .venv/ready
 # torch first and by pip, so that no other package pulls another build of it; the rest by uv, which is quick
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH) uv
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[brain,test]'
 	touch $@
 

@@ -40,13 +40,12 @@ def everything(prepared: Tokens, study: Study) -> Batch:
     return torch.from_numpy(patches).float()[None], torch.from_numpy(place.astype(np.int64))[None]
 
 
-def drawn(prepared: Tokens, study: Study, generator: torch.Generator) -> Batch:
-    """One patient as a batch of one with `token_budget` tokens drawn at random.
+def drawn(prepared: Tokens, study: Study, budget: int, generator: torch.Generator) -> Batch:
+    """One patient as a batch of one with `budget` tokens drawn at random.
 
     A patient with fewer tokens is filled up with background places, which are empty, so every batch has one shape.
     """
     patches, place = everything(prepared, study)
-    budget = min(study.train.token_budget or study.grid.places, study.grid.places)
     chosen = torch.randperm(place.shape[1], generator=generator)[:budget]
     patches, place = patches[:, chosen], place[:, chosen]
     lacking = budget - place.shape[1]
@@ -70,11 +69,12 @@ def augment(patches: Float[Tensor, "b p k"], spread: float, generator: torch.Gen
 
 def training_batch(patients: Sequence[Patient], study: Study, generator: torch.Generator) -> Batch:
     """Patients read from disk, perhaps mirrored, their tokens drawn, their intensities perhaps changed."""
+    loaded = [tokens.load(token_file(study, patient)) for patient in patients]
+    most = study.grid.places if study.model.tokens == "all" else max(len(prepared.place) for prepared in loaded)
+    budget = min(study.train.token_budget or most, study.grid.places)
     parts = []
-    for patient in patients:
-        prepared = tokens.load(token_file(study, patient))
-        if study.train.mirror and torch.rand((), generator=generator) < 0.5:
-            prepared = tokens.mirror(prepared)
-        parts.append(drawn(prepared, study, generator))
+    for prepared in loaded:
+        mirrored = study.train.mirror and torch.rand((), generator=generator) < 0.5
+        parts.append(drawn(tokens.mirror(prepared) if mirrored else prepared, study, budget, generator))
     patches, place = (torch.cat(part) for part in zip(*parts, strict=True))
     return augment(patches, study.train.intensity, generator), place

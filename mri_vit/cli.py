@@ -33,6 +33,7 @@ app = App(
     help=f"Brain-tumour MRI to cross-validated reports and attention maps. {EPILOGUE}",
     version=_version,
     version_format="plaintext",
+    suppress_keyboard_interrupt=False,
 )
 
 

@@ -169,17 +169,17 @@ def _survival_faults(labels: dict[str, float], endpoints: tuple[Endpoint, ...], 
     return faults
 
 
-def write(patients: list[Patient], path: Path) -> None:
-    """The table that a run was made from: the same patients with absolute paths, in the form that `read` takes."""
+def dumps(patients: list[Patient]) -> bytes:
+    """The table that a run is made from: the same patients with absolute paths, in the form that `read` takes."""
     extra = [name for name in ("brain_mask", "tumour_mask") if any(getattr(p, name) for p in patients)]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["patient", *CHANNELS, *extra, *patients[0].clinical, *patients[0].labels])
     for p in patients:
         files = [p.scans[c] or "" for c in CHANNELS] + [getattr(p, name) or "" for name in extra]
-        labels = ["" if math.isnan(value) else f"{value:g}" for value in p.labels.values()]
+        labels = ["" if math.isnan(value) else repr(value).removesuffix(".0") for value in p.labels.values()]
         writer.writerow([p.id, *files, *p.clinical.values(), *labels])
-    write_bytes(out.getvalue().encode(), path)
+    return out.getvalue().encode()
 
 
 def make_folds(
@@ -189,13 +189,19 @@ def make_folds(
 
     Raises UsageError when an endpoint's rarer class cannot be in every fold.
     """
+    known = 0
     for endpoint in endpoints:
         count = Counter(p.stratum(endpoint) for p in patients)
+        known += count["0"] + count["1"]
         least = count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
         if count["0"] + count["1"] and least < folds:
             raise UsageError(
                 f"{endpoint.name}: {folds} folds, but {count['1']} patients with 1 and {count['0']} with 0; use fewer folds"
             )
+    if not known:
+        raise UsageError(
+            f"no label of {', '.join(e.name for e in endpoints)} is known for any patient: there is nothing to learn"
+        )
     ids = np.array([p.id for p in patients])
     return [
         [
@@ -233,15 +239,20 @@ def _strata(patients: list[Patient], endpoints: tuple[Endpoint, ...], least: int
 
 
 def save_folds(folds: list[list[list[str]]], seed: int, path: Path) -> str:
-    """Write `folds.json` and return its SHA-256."""
+    """Write `folds.json`, and its SHA-256 to `folds.sha256`, and return that."""
     content = json.dumps({"schema": 1, "seed": seed, "repeats": [{"folds": repeat} for repeat in folds]}, indent=1).encode()
+    sha256 = hashlib.sha256(content).hexdigest()
+    write_bytes(sha256.encode(), path.with_suffix(".sha256"))
     write_bytes(content, path)
-    return hashlib.sha256(content).hexdigest()
+    return sha256
 
 
 def load_folds(path: Path) -> list[list[list[str]]]:
-    """Read `folds.json`. Raises IntegrityError when a patient sits in two folds of one repeat."""
-    folds = [repeat["folds"] for repeat in json.loads(path.read_text())["repeats"]]
+    """Read `folds.json`. Raises IntegrityError when it is not as it was written, or a patient sits in two folds of one repeat."""
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != path.with_suffix(".sha256").read_text():
+        raise IntegrityError(f"{path} was changed after the folds were made; choose another output or delete it")
+    folds = [repeat["folds"] for repeat in json.loads(content)["repeats"]]
     for repeat in folds:
         ids = [patient for fold in repeat for patient in fold]
         if len(set(ids)) != len(ids):

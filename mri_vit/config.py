@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 import os
 import re
@@ -23,6 +22,7 @@ GRID_CENTRE_MM = (
     -17.0,
     5.0,
 )  # middle of the MNI152 brain's box (x -72..72, y -107..73, z -72..82 mm); x = 0 keeps it symmetric
+MAX_PLACES = 32768  # a place is stored as int16
 SIZES = {  # (dim, depth, heads, mlp): Dosovitskiy et al. 2021, Table 1; "S": Touvron et al. 2021, Table 1
     "S": (384, 12, 6, 1536),
     "B": (768, 12, 12, 3072),
@@ -46,6 +46,10 @@ class Grid(Section):
     def _whole_patches(self) -> Grid:
         if self.edge % self.patch:
             raise ValueError(f"edge {self.edge} is not a multiple of patch {self.patch}")
+        if self.places > MAX_PLACES:
+            raise ValueError(
+                f"edge {self.edge} in patches of {self.patch} makes {self.places} places; at most {MAX_PLACES} can be stored"
+            )
         return self
 
     @property
@@ -131,7 +135,7 @@ class Train(Section):
     class_weights: bool = True  # positives weighted by negatives/positives of the training fold
     patience: int = Field(default=20, ge=1)  # evaluations without a better tuning loss before stopping
     tune_every: int = Field(default=1, ge=1)  # epochs between evaluations on the tuning split
-    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
+    precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
     threads: int = Field(default=2, ge=1)  # CPU threads; fixed, because the last digits depend on it
 
 
@@ -191,11 +195,6 @@ class Study(Section):
             raise ValueError(f"endpoint names must differ, found {names}")
         return self
 
-    def sha256(self, *sections: str) -> str:
-        """Hash of the named sections, for deciding whether earlier work still holds."""
-        settings = self.model_dump(mode="json", include=set(sections))
-        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
 
 def load(path: Path, overrides: dict[str, str] | None = None) -> Study:
     """Read a study file; paths in it are relative to it; `overrides` maps "train.epochs" to "5".
@@ -252,8 +251,8 @@ def _override(settings: dict[str, Any], key: str, value: str) -> None:
 def _explain(path: Path, text: str, fault: Any) -> str:
     location = [str(part) for part in fault["loc"]]
     key = location[-1] if location else ""
-    line = next((n for n, row in enumerate(text.splitlines(), 1) if re.match(rf"\s*{re.escape(key)}\s*=", row)), None)
-    where = f"{path}, line {line}" if key and line else f"{path}"
+    lines = [n for n, row in enumerate(text.splitlines(), 1) if re.match(rf"\s*{re.escape(key)}\s*=", row)]
+    where = f"{path}, line {lines[0]}" if key and len(lines) == 1 else f"{path}"  # a key of several sections has no one line
     name = ".".join(location)
     if fault["type"] == "extra_forbidden":
         section: Any = Study

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from mri_vit import predictions
@@ -38,7 +39,8 @@ def cross_validate(
             if not (folder / "predictions.csv").exists():  # written last: a fold that has it is done
                 test = [by_id[i] for i in ids]
                 rest = [p for p in patients if p.id not in set(ids)]
-                seed = study.seed * 10_000 + repeat * 100 + fold  # distinct for up to 100 folds and repeats
+                folder.mkdir(parents=True, exist_ok=True)
+                seed = int(np.random.SeedSequence([study.seed, repeat, fold]).generate_state(1)[0])  # apart for every fold
                 train, tune = tuning_split(rest, study.endpoints, study.train.tune_fraction, seed)
                 predictor = build(folder, seed)
                 predictor.fit(train, tune)

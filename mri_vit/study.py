@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -43,14 +44,12 @@ def check(study: Study, folder: Path) -> list[Patient]:
     """Read the cohort table, freeze it in the run's folder, and see that folds can be made from it."""
     patients = cohort.read(study.cohort, study.endpoints)
     cohort.make_folds(patients, study.endpoints, study.train.folds, repeats=1, seed=study.seed)
-    frozen = folder / "cohort.csv"
-    before = frozen.read_bytes() if frozen.exists() else None
-    cohort.write(patients, frozen)
-    if before not in (None, frozen.read_bytes()) and (folder / "folds.json").exists():
-        write_bytes(before or b"", frozen)
+    frozen, table = folder / "cohort.csv", cohort.dumps(patients)
+    if (folder / "folds.json").exists() and frozen.read_bytes() != table:
         raise UsageError(
             f"{folder}: the cohort table has changed since this run's folds were made; choose another output or delete it"
         )
+    write_bytes(table, frozen)
     return patients
 
 
@@ -99,8 +98,8 @@ def _prepare_one(patient: Patient, study: Study) -> dict[str, str] | None:
         return {"file": "", "reason": f"found {', '.join(found) or 'no scan'}; need {', '.join(lacking)} as well"}
     try:
         prepare_patient(patient, study)
-    except UnusablePatient as fault:
-        return {"file": fault.file, "reason": fault.reason}
+    except UnusablePatient as fault:  # the table's own name for the file: a report must not tell where it lay
+        return {"file": os.path.relpath(fault.file, study.cohort.parent) if fault.file else "", "reason": fault.reason}
     return None
 
 
@@ -110,11 +109,12 @@ def _refuse_twins(study: Study, patients: list[Patient]) -> None:
 
     seen: dict[str, list[str]] = defaultdict(list)
     for patient in patients:
-        for scan in {scan["sha256"] for scan in load_record(study.prepared / patient.id)["inputs"].values()}:
-            seen[scan].append(patient.id)
+        read = next(step for step in load_record(study.prepared / patient.id)["steps"] if step["step"] == "read")
+        for scan in read["scans"].values():
+            seen[scan["voxels_sha256"]].append(patient.id)
     twins = next((ids for ids in seen.values() if len(ids) > 1), None)
     if twins:
-        raise UsageError(f"{study.cohort}: patients {' and '.join(twins)} share a scan file; keep one of them")
+        raise UsageError(f"{study.cohort}: patients {' and '.join(twins)} share a scan's voxels; keep one of them")
 
 
 def included(study: Study, folder: Path) -> list[Patient]:
@@ -143,6 +143,7 @@ def train(study: Study, folder: Path, console: Console) -> None:
         raise UsageError(
             f"{folder}: folds.json was made without or with {', '.join(sorted(differing))}; choose another output or delete it"
         )
+    _check_prepared(study, patients, folder)
     with _progress(console) as bar:
 
         def build(fold_folder: Path, seed: int) -> VisionTransformer:
@@ -155,6 +156,30 @@ def train(study: Study, folder: Path, console: Console) -> None:
             return VisionTransformer(study, fold_folder, seed, callback)
 
         cross_validate(patients, folds, study, folder, "vit", build)
+
+
+def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None:
+    """The prepared patients are of this study's settings, and those that its first fold was trained on."""
+    from mri_vit.prepare.patient import config_sha256, load_record
+
+    found = {}
+    for patient in patients:
+        if not (study.prepared / patient.id / "patient.json").exists():
+            raise UsageError(f"{study.prepared}: patient {patient.id} is not prepared; run `mri-vit prepare` first")
+        record = load_record(study.prepared / patient.id)
+        if record["config_sha256"] != config_sha256(study):
+            raise UsageError(
+                f"{study.prepared}: patient {patient.id} was prepared with other settings; run `mri-vit prepare` again"
+            )
+        found[patient.id] = {name: scan["sha256"] for name, scan in record["inputs"].items()}
+    file = folder / "inputs.json"
+    before = json.loads(file.read_text()) if file.exists() else found
+    changed = sorted(i for i in before | found if before.get(i) != found.get(i))
+    if changed:
+        raise UsageError(
+            f"{folder}: scans of {', '.join(changed)} changed since training began; choose another output or delete it"
+        )
+    write_bytes(json.dumps(found, indent=1).encode(), file)
 
 
 def explain(study: Study, folder: Path, console: Console) -> None:
@@ -214,8 +239,8 @@ def predict(run_folder: Path, table: Path, output: Path, workers: int, console: 
         }
     )
     models = sorted(run_folder.glob("*fold-*/best.safetensors"))
-    if not models:
-        raise UsageError(f"{run_folder}: no fold-*/best.safetensors; it is no trained run")
+    if not (run_folder / "predictions.csv").exists():
+        raise UsageError(f"{run_folder}: no predictions.csv; its training has not ended")
     with workspace.claimed(study) as folder:
         patients = cohort.read(study.cohort, endpoints=())
         excluded = prepare(study, patients, folder, console)
@@ -233,8 +258,9 @@ def predict(run_folder: Path, table: Path, output: Path, workers: int, console: 
             ("predictions.csv", [p for p, _ in parts], ["patient", "endpoint"]),
             ("survival.csv", [s for _, s in parts], ["patient", "endpoint", "horizon_days"]),
         ):
-            mean = pd.concat(tables).groupby(keys, sort=False, as_index=False).mean()
-            predictions.save(mean.assign(models=len(models)), folder / name)
+            grouped = pd.concat(tables).groupby(keys, sort=False).agg(["mean", "size"])  # models: how many had a head for it
+            grouped.columns = ["score" if name == "predictions.csv" else "survival", "models"]
+            predictions.save(grouped.reset_index(), folder / name)
         console.print(f"predictions: {folder / 'predictions.csv'}", soft_wrap=True, highlight=False)
     return excluded
 

@@ -18,7 +18,7 @@ from mri_vit import checkpoint, tokens
 from mri_vit.batches import everything, labels, token_file, training_batch
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
-from mri_vit.errors import OutOfResource
+from mri_vit.errors import OutOfResource, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
 from mri_vit.volume import write_bytes
@@ -123,7 +123,7 @@ def fit(
     return finished
 
 
-def _precision(study: Study) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
+def _precision(study: Study) -> Literal["32-true", "bf16-mixed"]:
     """Mixed precision where the device computes in bfloat16; on a CPU that is slower than float32."""
     if study.train.precision != "auto":
         return study.train.precision
@@ -137,6 +137,8 @@ def _network(train: Sequence[Patient], study: Study) -> Network:
         heads.from_labels(e, labels(train, e), model.survival, model.intervals, study.train.class_weights)
         for e in study.endpoints
     ]
+    if not any(fitted):
+        raise UsageError(f"no endpoint has both classes, or an event, among {len(train)} training patients; use fewer folds")
     net = Network(model, study.grid, [head for head in fitted if head])
     for head in net.heads:
         net.head[head.endpoint.name].bias.data.copy_(heads.bias(head, labels(train, head.endpoint)))  # type: ignore[union-attr]

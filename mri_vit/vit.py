@@ -31,7 +31,8 @@ class VisionTransformer:
     def fitted(cls, study: Study, folder: Path) -> VisionTransformer:
         """The one that an earlier run left in `folder`."""
         predictor = cls(study, folder, seed=0)
-        predictor._network = network.load(folder / "best.safetensors")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        predictor._network = network.load(folder / "best.safetensors").to(device)
         return predictor
 
     @property

@@ -99,15 +99,22 @@ def _parse(raw: bytes, gzipped: bool) -> Volume:
 
 
 def _inflate(raw: bytes, size: int, whole: bool) -> bytes:
-    """At most one byte more than `size` of the gzip stream; with `whole`, its end and CRC are checked."""
+    """The first `size` bytes of a gzip file; with `whole`, all of it, which must end there with its CRC right."""
+    content = b""
     try:
-        if not whole:
-            return zlib.decompressobj(wbits=31).decompress(raw, size)
-        if int.from_bytes(raw[-4:], "little") > size:  # gzip's own length field: refuse before unpacking
-            raise UnusablePatient(f"unpacks to {int.from_bytes(raw[-4:], 'little'):,} bytes where its header announces {size:,}")
-        return gzip.decompress(raw)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        while raw:  # a gzip file may consist of several members
+            member = zlib.decompressobj(wbits=31)  # 31: gzip's header and CRC
+            content += member.decompress(raw, size + 1 - len(content))  # one more than expected, never all of a bomb
+            if not whole:
+                return content[:size]
+            if len(content) > size:
+                raise UnusablePatient(f"unpacks to more than the {size:,} bytes that its header announces")
+            if not member.eof:
+                raise UnusablePatient(f"damaged gzip stream (ends early, after {len(content):,} of {size:,} bytes)")
+            raw = member.unused_data
+    except zlib.error as error:
         raise UnusablePatient(f"damaged gzip stream ({error}); expected {size:,} bytes of content") from None
+    return content
 
 
 def _header(start: bytes) -> nib.Nifti1Header:

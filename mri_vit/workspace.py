@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -31,7 +32,11 @@ PACKAGES = (
     "lifelines",
     "lightning-fabric",
 )
-FREE = {"explain", "prepare.workers"}  # settings that may change between the stages of one run: no result depends on them
+FREE = {
+    "explain",
+    "prepare.workers",
+    "output",
+}  # settings that may change between the stages of one run: no result depends on them
 
 
 @contextlib.contextmanager
@@ -68,7 +73,7 @@ def claimed(study: Study) -> Iterator[Path]:
 
 def _describe(study: Study, run: Path) -> None:
     file = run / "study.toml"
-    if file.exists():
+    if file.exists() and (run / "folds.json").exists():  # before there are folds, nothing depends on the settings
         before, now = _flat(config.load(file)), _flat(study)
         changed = [
             f"{key}: {before.get(key)} then, {now.get(key)} now"
@@ -80,7 +85,17 @@ def _describe(study: Study, run: Path) -> None:
                 f"{run} holds a run with other settings; choose another output or delete it:\n  " + "\n  ".join(changed)
             )
     write_bytes(config.dumps(study).encode(), file)
-    write_bytes(json.dumps(environment(study), indent=1).encode(), run / "environment.json")
+    if not (run / "predictions.csv").exists():  # afterwards no number changes any more
+        _remember(environment(study), run / "environment.json")
+
+
+def _remember(now: dict[str, Any], file: Path) -> None:
+    """The first environment stays; one that a stopped run goes on in is added under "resumed" where it differs."""
+    first: dict[str, Any] = json.loads(file.read_text()) if file.exists() else now
+    known = [first, *first.get("resumed", [])]
+    if not any(all(now[key] == past[key] for key in ("versions", "git_commit", "device", "threads")) for past in known):
+        first["resumed"] = [*known[1:], now]
+    write_bytes(json.dumps(first, indent=1).encode(), file)
 
 
 def _flat(study: Study) -> dict[str, str]:
@@ -91,7 +106,7 @@ def _flat(study: Study) -> dict[str, str]:
     return {key: value for key, value in flat.items() if key not in FREE and key.partition(".")[0] not in FREE}
 
 
-def environment(study: Study) -> dict[str, object]:
+def environment(study: Study) -> dict[str, Any]:
     """Versions, commit, device, threads and seed: what a number depends on beside the data."""
     return {
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},

@@ -4,7 +4,7 @@
 
 Variants take turns within every round, so that a busy machine slows all of them alike; a ratio is the median over the rounds of
 a variant's time by the first row's. Ratios travel between machines, seconds do not. On a GPU the same code runs under bfloat16
-autocast. On one thread a round of `model` takes about 4 minutes and 15 GB of memory, one of `rollout` a minute and 6 GB.
+autocast. On one thread a round of `model` takes about 3 minutes, one of `rollout` a minute and 6 GB of memory.
 """
 
 import json

@@ -14,6 +14,7 @@ from rich.console import Console
 from sklearn.metrics import roc_auc_score
 
 from mri_vit import config, demo, study
+from mri_vit.errors import UsageError
 from mri_vit.workspace import claimed
 
 CASES = demo.draw_cases(demo.PATIENTS, np.random.default_rng(demo.SEED))
@@ -50,13 +51,13 @@ def test_larger_tumours_shorten_survival():
 
 def test_scans_lie_on_different_grids_and_hold_the_tumour_where_it_was_put(scans: Path):
     folder = scans.parent / "demo-003"
-    images = {c: nib.load(folder / f"{c}.nii.gz") for c in config.CHANNELS}
+    images = {c: nib.Nifti1Image.from_filename(folder / f"{c}.nii.gz") for c in config.CHANNELS}
     assert len({image.shape for image in images.values()}) > 1
-    assert len({nib.aff2axcodes(nib.load(f).affine) for f in scans.parent.glob("demo-*/*.nii.gz")}) > 10
+    assert len({nib.aff2axcodes(nib.Nifti1Image.from_filename(f).affine) for f in scans.parent.glob("demo-*/*.nii.gz")}) > 10
     for image in images.values():
         assert all(2.9 <= mm <= 5.1 for mm in image.header.get_zooms())
-    truth = nib.load(scans.parent / "truth" / "demo-003.nii.gz")
-    np.testing.assert_allclose(truth.affine, images["t1ce"].affine)
+    truth = nib.Nifti1Image.from_filename(scans.parent / "truth" / "demo-003.nii.gz")
+    np.testing.assert_array_equal(np.array(truth.affine), np.array(images["t1ce"].affine))
     label, t1ce = np.asarray(truth.dataobj), images["t1ce"].get_fdata()
     brain = (t1ce > 0) & (label == 0)
     assert t1ce[label == 2].mean() > 1.3 * t1ce[brain].mean()  # enhancing tumour is bright after contrast
@@ -75,6 +76,13 @@ def test_the_same_seed_gives_the_same_bytes_and_a_whole_cohort_is_left_alone(tmp
     times = {f: (first.parent / f).stat().st_mtime_ns for f in files}
     demo.make(tmp_path / "a", seed=3, patients=2)
     assert {f: (first.parent / f).stat().st_mtime_ns for f in files} == times
+
+
+def test_a_folder_with_somebodys_own_cohort_is_left_alone(tmp_path):
+    (tmp_path / "cohort.csv").write_text("patient,t1\nmine,a.nii\n")
+    with pytest.raises(UsageError, match="is not the built-in cohort"):
+        demo.make(tmp_path, seed=3, patients=2)
+    assert (tmp_path / "cohort.csv").read_text() == "patient,t1\nmine,a.nii\n"
 
 
 @pytest.mark.slow

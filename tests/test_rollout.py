@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nibabel.affines import apply_affine
 from scipy.spatial.transform import Rotation
 
 from mri_vit.config import Grid
@@ -131,7 +132,7 @@ def test_a_hot_place_lands_at_its_world_position_in_any_native_scan(codes: tuple
         turned,
     )
     seen = to_native(heat, native, to_grid)
-    peak = nib.affines.apply_affine(turned, np.array(np.unravel_index(seen.array.argmax(), seen.shape)))
-    expected = nib.affines.apply_affine(np.linalg.inv(to_grid), centre)
+    peak = apply_affine(turned, np.array(np.unravel_index(seen.array.argmax(), seen.shape)))
+    expected = apply_affine(np.linalg.inv(to_grid), centre)
     assert np.linalg.norm(peak - expected) < 16  # one place
     assert peak[0] > 0  # the right stays right

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import shutil
 import subprocess
@@ -64,16 +65,17 @@ def mri_vit(*arguments: object) -> int:
 
 def spoiled(source: Path, target: Path, how: str) -> None:
     """A copy of a scan with one thing wrong."""
-    image = nib.load(source)
+    image = nib.Nifti1Image.from_filename(source)
     array = np.asanyarray(image.dataobj).astype(np.float32)
     made = nib.Nifti1Image(array, image.affine)
     if how == "nan":
         array[3, 3, :3] = np.nan
     if how == "frames":
-        moved = image.affine.copy()
+        moved = np.array(image.affine)
         moved[0, 3] += 5
         made.set_sform(image.affine, 1)
         made.set_qform(moved, 1)
+    made.header["descrip"] = b"SECRET^NAME"
     nib.save(made, target)
     if how == "cut":
         target.write_bytes(target.read_bytes()[:5000])
@@ -87,9 +89,9 @@ def road(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = list(csv.DictReader(file))
     for row in rows:
         row |= {c: str(scans.parent / row[c]) for c in config.CHANNELS}
-    for row, how in zip(rows, ("nan", "frames", "cut"), strict=False):
-        spoiled(Path(row["t2"]), folder / f"{how}.nii.gz", how)
-        row["t2"] = f"{how}.nii.gz"
+    for row, how in zip(rows, ("nan", "frames", "cut", "named", "named"), strict=False):
+        spoiled(Path(row["t1ce"]), folder / f"{row['patient']}-{how}.nii.gz", how)
+        row["t1ce"] = f"{row['patient']}-{how}.nii.gz"
     rows[3]["t1ce"] = ""
     with (folder / "cohort.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
@@ -109,7 +111,7 @@ def test_unusable_patients_are_listed_with_file_and_reason_and_the_others_go_on(
     assert "sform and qform disagree by 5.00 mm" in reasons[1]
     assert "bytes" in reasons[2]
     assert reasons[3] == "found t1, t2, flair; need t1ce as well"
-    assert [Path(f).name for f in excluded.file] == ["nan.nii.gz", "frames.nii.gz", "cut.nii.gz", ""]
+    assert list(excluded.file) == ["demo-001-nan.nii.gz", "demo-002-frames.nii.gz", "demo-003-cut.nii.gz", ""]
     assert predictions.load(road / "run" / "predictions.csv").patient.nunique() == 12
     assert sorted(p.name for p in (road / "prepared").iterdir()) == [f"demo-{i:03d}" for i in range(5, 17)]
 
@@ -137,10 +139,10 @@ def test_a_run_leaves_what_the_design_promises(road: Path):
 
 
 def test_a_map_lies_on_the_voxels_of_the_patients_own_t1ce(road: Path, scans: Path):
-    heat = nib.load(road / "run" / "maps" / "demo-005" / "rollout_native.nii.gz")
-    scan = nib.load(scans.parent / "demo-005" / "t1ce.nii.gz")
+    heat = nib.Nifti1Image.from_filename(road / "run" / "maps" / "demo-005" / "rollout_native.nii.gz")
+    scan = nib.Nifti1Image.from_filename(scans.parent / "demo-005" / "t1ce.nii.gz")
     assert heat.shape == scan.shape
-    np.testing.assert_allclose(heat.affine, scan.affine, atol=1e-4)
+    np.testing.assert_allclose(np.array(heat.affine), np.array(scan.affine), atol=1e-4)
     inside, brain = heat.get_fdata() > 0, scan.get_fdata() > 0
     assert (inside & brain).sum() / inside.sum() > 0.9  # the map is on the head, not beside it
     assert (inside & brain).sum() / brain.sum() > 0.8
@@ -204,9 +206,16 @@ def test_new_patients_are_predicted_by_all_folds_models(road: Path, scans: Path)
     assert list(survival.horizon_days) == [182, 365, 730]
 
 
-def test_no_scan_path_or_header_text_reaches_prepared_files(road: Path):
-    for file in (road / "prepared").rglob("patient.json"):
-        assert str(road) not in file.read_text()
+def test_no_header_text_and_no_folder_of_a_scan_reaches_what_others_read(road: Path, scans: Path):
+    outputs = [
+        f for part in ("run/report", "run/maps", "run/fold-1", "prepared") for f in (road / part).rglob("*") if f.is_file()
+    ]
+    assert len(outputs) > 40
+    for file in [*outputs, road / "run" / "excluded.csv", road / "run" / "predictions.csv"]:
+        content = file.read_bytes()
+        content = gzip.decompress(content) if file.suffix == ".gz" else content
+        assert b"SECRET" not in content, file
+        assert str(scans.parent.parent).encode() not in content, file
 
 
 def faulty(folder: Path, table: str, study: str = STUDY) -> Path:
@@ -270,7 +279,7 @@ def test_the_same_scans_under_two_ids_are_refused(scans: Path, tmp_path, capsys)
     other = ",".join(str(scans.parent / "demo-010" / f"{c}.nii.gz") for c in config.CHANNELS)
     rows = [f"a,{files},1,5,1", f"b,{files},0,6,1", f"c,{other},1,5,1", f"d,{other},0,5,1"]
     assert mri_vit("prepare", faulty(tmp_path, HEAD + "\n".join(rows) + "\n")) == 2
-    assert "patients a and b share" in capsys.readouterr().err
+    assert "patients a and b share a scan" in capsys.readouterr().err
 
 
 def test_help_is_at_hand_without_heavy_imports():

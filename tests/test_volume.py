@@ -47,7 +47,7 @@ def patched(folder: Path, offset: int, form: str, *values: float) -> Path:
 def test_a_sound_file_is_read_as_nibabel_reads_it(tmp_path, name: str):
     path = stored(tmp_path, image(), name)
     scan = read(path)
-    np.testing.assert_array_equal(scan.array, nib.load(path).get_fdata())
+    np.testing.assert_array_equal(scan.array, nib.Nifti1Image.from_filename(path).get_fdata())
     np.testing.assert_allclose(scan.affine, AFFINE, atol=1e-4)
     assert scan.spacing_mm == pytest.approx((0.9, 0.9, 5.5), abs=1e-4)
 
@@ -91,14 +91,16 @@ def corrupt(content: bytes) -> bytes:
         ("a.nii.gz", image().to_bytes(), "not gzip"),
         ("a.nii", image().to_bytes()[:-10], "holds 1,350 bytes where its header announces 1,360"),
         ("a.nii", image().to_bytes() + b"xx", "holds 1,362 bytes"),
-        ("a.nii.gz", gzip.compress(image().to_bytes())[:-30], "damaged gzip|unpacks to"),
+        ("a.nii.gz", gzip.compress(image().to_bytes())[:-30], "damaged gzip stream .ends early"),
         ("a.nii.gz", corrupt(gzip.compress(image().to_bytes())), "damaged gzip"),
         (
             "a.nii.gz",
             gzip.compress(image().to_bytes())[:-8] + b"\0" * 4 + gzip.compress(image().to_bytes())[-4:],
-            "damaged gzip.*CRC",
+            "damaged gzip.*data check",
         ),
-        ("a.nii.gz", gzip.compress(image().to_bytes() + bytes(10_000_000)), "unpacks to 10,001,360"),
+        ("a.nii.gz", gzip.compress(image().to_bytes() + bytes(10_000_000)), "unpacks to more than the 1,360 bytes"),
+        ("a.nii.gz", gzip.compress(image().to_bytes()) + gzip.compress(bytes(10_000_000)), "unpacks to more"),
+        ("a.nii.gz", gzip.compress(image().to_bytes()) + b"more", "damaged gzip"),
         ("a.nii.gz", b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
     ],
 )
@@ -202,7 +204,7 @@ def test_a_written_file_is_read_back_carries_no_text_and_is_the_same_each_time(t
     write(scan, tmp_path / "b.nii.gz")
     assert (tmp_path / "a.nii.gz").read_bytes() == (tmp_path / "b.nii.gz").read_bytes()
     np.testing.assert_array_equal(read(tmp_path / "a.nii.gz").array, scan.array)
-    header = nib.load(tmp_path / "a.nii.gz").header
+    header = nib.Nifti1Image.from_filename(tmp_path / "a.nii.gz").header
     assert all(bytes(header[field]).strip(b"\0") == b"" for field in ("descrip", "aux_file", "intent_name", "db_name"))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.nii.gz", "b.nii.gz"]
 
@@ -210,4 +212,4 @@ def test_a_written_file_is_read_back_carries_no_text_and_is_the_same_each_time(t
 def test_the_real_scans_are_read_whole(shared):
     for file in sorted((shared / "data").glob("*/TCGA-*/t*.nii.gz")):
         scan = volume.read(file)
-        np.testing.assert_array_equal(scan.array, nib.load(file).get_fdata(dtype=np.float32))
+        np.testing.assert_array_equal(scan.array, nib.Nifti1Image.from_filename(file).get_fdata(dtype=np.float32))

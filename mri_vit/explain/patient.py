@@ -32,7 +32,8 @@ def explain(patient: Patient, net: Network, study: Study, folder: Path, model: d
     """
     prepared = tokens.load(token_file(study, patient))
     patches, place = everything(prepared, study)
-    row = rollout(net.encoder, patches, place)[0].numpy()
+    device = net.encoder.cls.device
+    row = rollout(net.encoder, patches.to(device), place.to(device))[0].cpu().numpy()
     share = row[1:] / row[1:].mean()
     brain = (tokens.to_volume(prepared) != 0).any(axis=0)
     grid_map = on_grid(share, place[0].numpy(), brain, study.grid)

@@ -60,11 +60,14 @@ def from_labels(endpoint: Endpoint, labels: Float[Tensor, "b c"], survival: str,
 def bias(head: Head, labels: Float[Tensor, "b c"]) -> Float[Tensor, "m"]:
     """The constant output that fits the training fold best, from which training starts (Lin et al. 2017, section 4.1).
 
-    Balanced classes and Cox start from zero; each hazard from its interval's share of deaths among those at risk.
+    A binary output starts from the weighted share of ones, each hazard from its interval's share of deaths among those at
+    risk, Cox from zero.
     """
-    if head.kind != "hazard":
-        return torch.zeros(1)
     known = labels[~labels.isnan().any(dim=1)]
+    if head.kind == "binary":
+        return torch.logit(known.mean(dim=0)) + math.log(head.positive_weight)
+    if head.kind == "cox":
+        return torch.zeros(1)
     died, survived = _intervals(known[:, 0], known[:, 1], known.new_tensor(head.cuts_days))
     deaths, at_risk = died.sum(dim=0), (died + survived).sum(dim=0)
     return torch.logit((deaths + 0.5) / (at_risk + 1))  # a half each way keeps 0 of n and n of n finite
@@ -115,7 +118,7 @@ def score(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
     """Probability of 1 for a binary endpoint; for survival a risk, higher = earlier death.
 
     The hazard's risk is the cumulative hazard summed over the intervals, as in random survival forests' mortality
-    (Ishwaran et al. 2008); Cox's is the log of the cumulative hazard at the last horizon, which folds share a scale for.
+    (Ishwaran et al. 2008); Cox's is the log of the cumulative hazard at the fold's last death.
     """
     if head.kind == "binary":  # the weight shifted the log odds by its logarithm; take that back, so that it is a probability
         return torch.sigmoid(output[:, 0] - math.log(head.positive_weight))

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from mri_vit import tokens
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, REFERENCE, Study
-from mri_vit.errors import UnusablePatient
+from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare import bias, brain, intensity, qc, register
 from mri_vit.prepare.folder import complete, sweep
 from mri_vit.volume import Volume, canonical, read, resample, write_bytes
@@ -66,8 +66,12 @@ def prepare(patient: Patient, study: Study) -> Path:
     ------
     UnusablePatient
         Something is wrong with the scans; nothing is left behind.
+    UsageError
+        Something else lies where the patient's folder would be; it is left alone.
     """
     target = study.prepared / patient.id
+    if target.exists() and not (target / "patient.json").is_file():
+        raise UsageError(f"{target} exists and is no prepared patient; choose another folder for prepared patients")
     files = {channel: path for channel in CHANNELS if (path := patient.scans[channel])}
     if patient.brain_mask and study.prepare.brain in ("auto", "mask"):
         files["brain_mask"] = patient.brain_mask

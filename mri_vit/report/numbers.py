@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -262,6 +263,7 @@ def _floats(column: pd.Series) -> np.ndarray:
 def _settings(study: Study) -> dict[str, Any]:
     """What decides the result; the paths are left out, since they tell of a machine and not of the study."""
     settings = study.model_dump(mode="json", include={"grid", "prepare", "model", "train", "explain"})
+    settings["prepare"]["brain_command"] = [Path(word).name for word in study.prepare.brain_command]  # no folder of anyone's
     settings["model"] |= dict(zip(("dim", "depth", "heads", "mlp"), study.model.shape, strict=True))
     return settings
 
