@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -24,7 +25,7 @@ class State:
     epoch: int = 0
     best: float = math.inf
     stale: int = 0
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
 
     def better(self, loss: float, tuned: dict[str, float]) -> bool:
         """Note an evaluation; whether it is the best so far."""

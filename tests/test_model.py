@@ -179,6 +179,17 @@ def test_resized_positions_keep_cls_and_a_linear_ramp():
         resize_positions(position[:, :-1], 8)
 
 
+def test_a_network_moves_to_a_larger_grid_with_its_weights():
+    heads_of = [Head(MGMT, "binary")]
+    net = Network(Model(dim=24, depth=2, heads=4, mlp=48), Grid(edge=12, patch=4), heads_of)
+    larger = network.regridded(net, Grid(edge=20, patch=4))
+    assert larger.encoder.position.shape == (1, 126, 24)
+    same = network.regridded(net, net.grid)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(same.parameters(), net.parameters(), strict=True))
+    with pytest.raises(ValueError, match="patch 2"):
+        network.regridded(net, Grid(edge=12, patch=2))
+
+
 def labels_of(endpoint: Endpoint) -> torch.Tensor:
     if endpoint.kind == "binary":
         return torch.tensor([[0.0], [1.0], [math.nan], [1.0]])

@@ -6,6 +6,7 @@ import csv
 import itertools
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +18,12 @@ import pandas as pd
 import pytest
 import torch
 
-from mri_vit import checkpoint, cohort, config, predictions, tokens
+from mri_vit import checkpoint, cohort, config, predictions, tokens, train
 from mri_vit.batches import drawn, everything, labels, training_batch
 from mri_vit.config import Study
 from mri_vit.crossval import cross_validate
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.model import network
 from mri_vit.train import fit, rate, shares
 from mri_vit.vit import VisionTransformer
 
@@ -164,6 +166,39 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(tiny, tmp_path):
     assert not (again.output / "predictions.csv").exists()
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     assert (again.output / "predictions.csv").read_bytes() == whole
+
+
+class PowerCut(BaseException):
+    """Nothing in the library catches it, as nothing catches SIGKILL."""
+
+
+@pytest.mark.parametrize("survival", ["hazard", "cox"])
+def test_a_power_cut_before_any_write_changes_no_prediction(tiny, tmp_path, monkeypatch, survival: str):
+    short = tiny.train.model_copy(update={"epochs": 2})
+    study = tiny.model_copy(update={"train": short, "model": tiny.model.model_copy(update={"survival": survival})})
+    writes = []
+    for module in (checkpoint, network, predictions, train):
+        plain = module.write_bytes
+
+        def counted(content: bytes, path: Path, plain=plain) -> None:
+            if cut is not None and len(writes) >= cut:
+                raise PowerCut
+            writes.append(path.name)
+            plain(content, path)
+
+        monkeypatch.setattr(module, "write_bytes", counted)
+    cut = None
+    whole = trained(study).joinpath("predictions.csv").read_bytes()
+    total = len(writes)
+    assert {"best.safetensors", "state.safetensors", "history.csv", "predictions.csv", "survival.csv"} == set(writes)
+    again = study.model_copy(update={"output": tmp_path / "cut"})
+    for cut in range(total):
+        writes.clear()
+        with pytest.raises(PowerCut):
+            trained(again)
+        cut = None
+        assert trained(again).joinpath("predictions.csv").read_bytes() == whole
+        shutil.rmtree(again.output)
 
 
 def test_a_damaged_checkpoint_is_refused_and_named(tiny):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mri_vit.config import CHANNELS, Endpoint, Grid, Model
 from mri_vit.errors import IntegrityError
-from mri_vit.model.encoder import Encoder
+from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.heads import Head
 from mri_vit.volume import write_bytes
 
@@ -39,6 +39,19 @@ class Network(nn.Module):
     def forward(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> dict[str, Float[Tensor, "b m"]]:
         cls = self.encoder(patches, place)
         return {name: linear(cls) for name, linear in self.head.items()}
+
+
+def regridded(network: Network, grid: Grid) -> Network:
+    """The same weights for a grid with another number of places of the same patch; positions are interpolated.
+
+    Raises ValueError when the patches differ, because the patch embedding would not fit.
+    """
+    if grid.patch != network.grid.patch:
+        raise ValueError(f"patch {grid.patch} of the new grid differs from the network's {network.grid.patch}")
+    other = Network(network.model, grid, network.heads)
+    weights = network.state_dict()
+    other.load_state_dict(weights | {"encoder.position": resize_positions(weights["encoder.position"], grid.side)})
+    return other
 
 
 def save(network: Network, path: Path) -> None:
