@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
 
 from mri_vit import volume
 from mri_vit.errors import UnusablePatient
@@ -150,6 +151,18 @@ def test_sform_and_qform_that_disagree_are_both_printed(tmp_path):
     made.set_qform(moved, 1)
     with pytest.raises(UnusablePatient, match=r"disagree by 3\.00 mm: sform\n(.|\n)*qform"):
         read(stored(tmp_path, made))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10_000))
+def test_no_turn_of_the_head_makes_sform_and_qform_disagree(tmp_path_factory, seed: int):
+    turn = Rotation.random(random_state=seed).as_matrix()
+    near_half = Rotation.from_rotvec(np.pi * (1 - 10.0 ** -(seed % 8)) * turn[0]).as_matrix()  # where quaternions are weakest
+    affine = np.eye(4)
+    affine[:3, :3] = near_half * 9.0
+    path = tmp_path_factory.mktemp("turned") / "scan.nii.gz"
+    write(Volume(ARRAY.astype(np.float32), affine), path)
+    np.testing.assert_allclose(read(path).affine, affine, atol=1e-3)
 
 
 def test_unset_frames_skewed_axes_and_absurd_spacing_are_refused(tmp_path):

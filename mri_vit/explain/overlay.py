@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from mri_vit.volume import Volume, canonical
 
-SCALE = (1.0, 4.0)  # times the uniform map: the same in every picture, so that a weak map looks weak; below uniform is clear
+SCALE = (1, 2, 4, 8, 16)  # times the uniform map, by doublings: the same in every picture, so that a weak map looks weak
 OPACITY = 0.75  # at the top of the scale; anatomy stays visible through the strongest colour
 PLANES = (("axial", 2, "RLAP"), ("coronal", 1, "RLSI"), ("sagittal", 0, "APSI"))  # name, axis cut, letters left/right/top/bottom
 
@@ -29,6 +29,7 @@ def draw(scan: Volume, heat: Volume, title: str, path: Path) -> None:
     low, high = np.percentile(inside if inside.size else scan.array, [1, 99.5])  # contrast for the brain, not for one vessel
     figure = Figure(figsize=(9.6, 6.6), facecolor="black", layout="constrained")
     axes = figure.subplots(2, 3)
+    colours = LogNorm(SCALE[0], SCALE[-1])
     for column, (name, axis, letters) in enumerate(PLANES):
         aspect = _height(scan, axis) / _width(scan, axis)
         for row in (0, 1):
@@ -40,10 +41,12 @@ def draw(scan: Volume, heat: Volume, title: str, path: Path) -> None:
                 text.set_path_effects([withStroke(linewidth=2, foreground="black")])  # readable over bright skull too
         axes[0, column].set_title(name, color="white", fontsize=10)
         plane = _slice(heat, axis, int(peak[axis]))
-        opacity = OPACITY * np.clip((plane - SCALE[0]) / (SCALE[1] - SCALE[0]), 0, 1) ** 0.5  # root: faint excess is still seen
-        axes[1, column].imshow(plane, cmap="inferno", norm=Normalize(*SCALE), alpha=opacity, aspect=aspect, origin="lower")
-    solid = ScalarMappable(Normalize(*SCALE), "inferno")  # the pictures' own are see-through
-    bar = figure.colorbar(solid, ax=axes[:, 2], fraction=0.05, pad=0.02)
+        shown = plane.clip(SCALE[0], SCALE[-1])
+        opacity = OPACITY * np.log(shown) / np.log(SCALE[-1])  # an even share or less is clear
+        axes[1, column].imshow(shown, cmap="inferno", norm=colours, alpha=opacity, aspect=aspect, origin="lower")
+    solid = ScalarMappable(colours, "inferno")  # the pictures' own are see-through
+    bar = figure.colorbar(solid, ax=axes[:, 2], fraction=0.05, pad=0.02, ticks=SCALE, format="%d", extend="max")
+    bar.ax.minorticks_off()
     bar.set_label("attention rollout, times the uniform map", color="white")
     bar.ax.tick_params(colors="white")
     figure.suptitle(title, color="white", fontsize=11)
