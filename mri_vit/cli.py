@@ -81,15 +81,17 @@ def check(study: Path, *overrides: Overrides) -> int:
 
 @app.command
 def prepare(study: Path, *overrides: Overrides) -> int:
-    """Check, then prepare every patient's scans onto the grid."""
+    """Prepare every patient's scans onto the grid; works for a few patients too, of whom no folds can be made."""
     from rich.console import Console
 
+    from mri_vit import cohort
     from mri_vit import study as stages
     from mri_vit.workspace import claimed
 
     settings = _load(study, overrides)
     with claimed(settings) as folder:
-        return 3 if stages.prepare(settings, stages.check(settings, folder), folder, Console()) else 0
+        patients = stages.freeze(settings, cohort.read(settings.cohort, settings.endpoints), folder)
+        return 3 if stages.prepare(settings, patients, folder, Console()) else 0
 
 
 @app.command

@@ -41,9 +41,14 @@ def run(study: Study, console: Console) -> Excluded:
 
 
 def check(study: Study, folder: Path) -> list[Patient]:
-    """Read the cohort table, freeze it in the run's folder, and see that folds can be made from it."""
+    """Read the cohort table, see that folds can be made from it, and freeze it in the run's folder."""
     patients = cohort.read(study.cohort, study.endpoints)
     cohort.make_folds(patients, study.endpoints, study.train.folds, repeats=1, seed=study.seed)
+    return freeze(study, patients, folder)
+
+
+def freeze(study: Study, patients: list[Patient], folder: Path) -> list[Patient]:
+    """Write the table that the run is made from. Raises UsageError when folds were made from another."""
     frozen, table = folder / "cohort.csv", cohort.dumps(patients)
     if (folder / "folds.json").exists() and frozen.read_bytes() != table:
         raise UsageError(
