@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -217,7 +218,9 @@ def report(folder: Path, console: Console) -> Path:
         raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
     page = html.write(folder)
     rows = html.summary(json.loads((page.parent / "metrics.json").read_text()))
-    table = Table(title="Out-of-fold results", title_justify="left")
+    table = Table(
+        title="Out-of-fold results", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False
+    )  # 80 columns
     for column in rows[0]:
         table.add_column(column)
     for row in rows:
