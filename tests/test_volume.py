@@ -156,7 +156,7 @@ def test_sform_and_qform_that_disagree_are_both_printed(tmp_path):
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000))
 def test_no_turn_of_the_head_makes_sform_and_qform_disagree(tmp_path_factory, seed: int):
-    turn = Rotation.random(random_state=seed).as_matrix()
+    turn = Rotation.random(rng=np.random.default_rng(seed)).as_matrix()
     near_half = Rotation.from_rotvec(np.pi * (1 - 10.0 ** -(seed % 8)) * turn[0]).as_matrix()  # where quaternions are weakest
     affine = np.eye(4)
     affine[:3, :3] = near_half * 9.0
