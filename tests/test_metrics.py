@@ -1,41 +1,22 @@
-"""Metrics against hand-worked cases, brute force, other libraries and published numbers."""
+"""AUC and DeLong against hand-worked cases, brute force, scikit-learn and published tables."""
 
 from __future__ import annotations
 
-import json
 import math
-from itertools import combinations
-from pathlib import Path
+from itertools import combinations, product
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from lifelines.utils import concordance_index
-from sklearn.metrics import roc_auc_score
+from scipy.stats import norm
+from sklearn.metrics import average_precision_score, roc_auc_score
 
-from mri_vit.metrics import discrimination, survival
+from mri_vit.metrics import delong, discrimination
 
-SHARED = Path(__file__).parents[2] / "shared"
 NAN = math.nan
-
-
-@pytest.fixture(scope="module")
-def published() -> dict[str, dict]:
-    path = SHARED / "refs" / "statistics.json"
-    if not path.is_file():
-        pytest.skip(f"no reference numbers at {path}")
-    return {entry["id"]: entry for entry in json.loads(path.read_text())["references"]}
-
-
-@pytest.fixture(scope="module")
-def haemorrhage(published) -> pd.DataFrame:
-    return pd.read_csv(SHARED / "refs" / "aSAH.csv")
-
-
-def poor(table: pd.DataFrame) -> np.ndarray:
-    return (table.outcome == "Poor").to_numpy()
+untimed = settings(deadline=None)  # a shared core may be slow
 
 
 def brute_auc(truth, score) -> float:
@@ -44,7 +25,6 @@ def brute_auc(truth, score) -> float:
 
 
 labelled = st.lists(st.tuples(st.booleans(), st.integers(-3, 3)), min_size=1, max_size=30)
-followed = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=25)
 
 
 def columns(rows, *types):
@@ -54,6 +34,7 @@ def columns(rows, *types):
 # --- AUC -----------------------------------------------------------------------------------------------------------------
 
 
+@untimed
 @given(labelled)
 def test_auc_is_the_share_of_pairs_in_order_with_ties_as_one_half(rows):
     truth, score = columns(rows, bool, float)
@@ -62,6 +43,7 @@ def test_auc_is_the_share_of_pairs_in_order_with_ties_as_one_half(rows):
     assert discrimination.auc(truth, score) == pytest.approx(roc_auc_score(truth, score), abs=1e-12)
 
 
+@untimed
 @given(labelled)
 def test_auc_keeps_under_a_rising_map_and_turns_under_a_falling_one(rows):
     truth, score = columns(rows, bool, float)
@@ -77,7 +59,7 @@ def test_auc_of_one_class_is_undefined(truth):
     score = np.arange(len(truth), dtype=float)
     assert math.isnan(discrimination.auc(truth, score))
     assert math.isnan(discrimination.auc_within(truth, score, np.zeros(len(truth), dtype=int)))
-    assert all(math.isnan(bound) for bound in discrimination.delong_interval(truth, score))
+    assert all(math.isnan(bound) for bound in delong.delong_interval(truth, score))
 
 
 def test_a_missing_score_is_refused_and_not_ranked():
@@ -91,6 +73,7 @@ def test_shuffled_labels_give_about_one_half():
     assert discrimination.auc(truth, generator.random(4000)) == pytest.approx(0.5, abs=4 * 0.01)
 
 
+@untimed
 @given(labelled)
 def test_auc_within_one_group_is_the_auc_and_within_folds_ignores_their_offsets(rows):
     truth, score = columns(rows, bool, float)
@@ -116,28 +99,29 @@ def test_auc_within_folds_counts_each_pair_once():
 def test_delong_of_four_patients_is_as_worked_by_hand():
     truth, score = np.array([False, False, True, True]), np.array([0.1, 0.4, 0.35, 0.8])
     # Positives: 0.35 beats one of two negatives, 0.8 both: V10 = (1/2, 1). Negatives: V01 = (1, 1/2).
-    v10, v01 = discrimination.delong_components(truth, score)
+    v10, v01 = delong.delong_components(truth, score)
     assert v10.tolist() == [0.5, 1.0]
     assert v01.tolist() == [1.0, 0.5]
     # Each has sample variance 1/8, so the variance is 1/8 / 2 + 1/8 / 2.
-    assert discrimination.delong_variance(truth, score) == pytest.approx(1 / 8)
-    low, high = discrimination.delong_interval(truth, score)
+    assert delong.delong_variance(truth, score) == pytest.approx(1 / 8)
+    low, high = delong.delong_interval(truth, score)
     assert low == pytest.approx(0.75 - 1.959963984540054 * math.sqrt(1 / 8))
     assert high == 1.0  # clipped
 
 
+@untimed
 @given(labelled)
 def test_delong_variance_is_that_of_the_pair_matrix(rows):
     truth, score = columns(rows, bool, float)
     assume(truth.sum() > 1 and (~truth).sum() > 1)
     wins = (score[truth, None] > score[~truth]) + 0.5 * (score[truth, None] == score[~truth])
     expected = wins.mean(1).var(ddof=1) / len(wins) + wins.mean(0).var(ddof=1) / len(wins.T)
-    assert discrimination.delong_variance(truth, score) == pytest.approx(expected, abs=1e-12)
+    assert delong.delong_variance(truth, score) == pytest.approx(expected, abs=1e-12)
 
 
 def test_delong_needs_two_patients_of_each_class():
     truth, score = np.array([True, False, False]), np.array([0.1, 0.2, 0.3])
-    assert math.isnan(discrimination.delong_variance(truth, score))
+    assert math.isnan(delong.delong_variance(truth, score))
 
 
 def test_delong_interval_holds_the_truth_about_95_times_in_100():
@@ -146,24 +130,75 @@ def test_delong_interval_holds_the_truth_about_95_times_in_100():
     expected = 0.7601  # P(Z > -1/sqrt 2) for two unit normals one apart
     hits = 0
     for _ in range(400):
-        low, high = discrimination.delong_interval(truth, generator.normal(size=100) + truth)
+        low, high = delong.delong_interval(truth, generator.normal(size=100) + truth)
         hits += low <= expected <= high
     assert 0.92 < hits / 400 < 0.98  # three standard errors of 0.011
 
 
-@pytest.mark.parametrize(
-    ("marker", "reference"), [("wfns", "asah_auc_wfns"), ("ndka", "asah_auc_ndka"), ("s100b", "asah_auc_s100b")]
-)
-def test_auc_is_that_of_proc(haemorrhage, published, marker, reference):
-    entry = published[reference]
-    value = discrimination.auc(poor(haemorrhage), haemorrhage[marker].to_numpy(float))
-    assert value == pytest.approx(entry["expected"], abs=entry["tol"])
+paired = st.lists(st.tuples(st.booleans(), st.integers(-3, 3), st.integers(-3, 3)), min_size=4, max_size=30)
 
 
-def test_delong_interval_is_that_of_proc(haemorrhage, published):
-    entry = published["asah_delong_ci_ndka"]
-    interval = discrimination.delong_interval(poor(haemorrhage), haemorrhage.ndka.to_numpy(float))
-    assert interval == pytest.approx(entry["expected"], abs=entry["tol"])
+@untimed
+@given(paired)
+def test_delong_covariance_is_that_of_the_pair_matrices(rows):
+    truth, a, b = columns(rows, bool, float, float)
+    assume(truth.sum() > 1 and (~truth).sum() > 1)
+    wins = [(s[truth, None] > s[~truth]) + 0.5 * (s[truth, None] == s[~truth]) for s in (a, b)]
+    m, k = wins[0].shape
+    expected = np.cov(wins[0].mean(1), wins[1].mean(1)) / m + np.cov(wins[0].mean(0), wins[1].mean(0)) / k
+    found = delong.delong_covariance(truth, np.stack([a, b]))
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert found[0, 0] == pytest.approx(delong.delong_variance(truth, a), abs=1e-12)
+
+
+@untimed
+@given(paired)
+def test_paired_test_turns_with_its_models_and_uses_their_covariance(rows):
+    truth, a, b = columns(rows, bool, float, float)
+    assume(truth.sum() > 1 and (~truth).sum() > 1)
+    there, back = delong.delong_paired(truth, a, b), delong.delong_paired(truth, b, a)
+    assert there.difference == -back.difference
+    assert (there.low, there.z) == pytest.approx((-back.high, -back.z), nan_ok=True)
+    assert there.p == pytest.approx(back.p, nan_ok=True)
+    matrix = delong.delong_covariance(truth, np.stack([a, b]))
+    variance = matrix[0, 0] + matrix[1, 1] - 2 * matrix[0, 1]
+    if there.z and not math.isnan(there.z):
+        assert (there.difference / there.z) ** 2 == pytest.approx(variance, rel=1e-9)
+        assert there.p == pytest.approx(2 * norm.cdf(-abs(there.z)))
+
+
+@untimed
+@given(labelled)
+def test_a_model_does_not_differ_from_itself_on_another_scale(rows):
+    truth, score = columns(rows, bool, float)
+    assume(truth.sum() > 1 and (~truth).sum() > 1)
+    assert delong.delong_paired(truth, score, np.exp(score)) == delong.Comparison(0.0, 0.0, 0.0, 0.0, 1.0)
+
+
+def test_without_variance_a_difference_is_neither_sure_nor_refuted():
+    truth = np.array([True, True, False, False])
+    result = delong.delong_paired(truth, np.array([3.0, 4, 1, 2]), np.ones(4))
+    assert result.difference == 0.5
+    assert all(math.isnan(value) for value in (result.low, result.high, result.z, result.p))
+
+
+def test_unpaired_test_adds_the_variances():
+    generator = np.random.default_rng(4)
+    truths = [np.arange(n) < n // 2 for n in (40, 70)]
+    a, b = (generator.normal(size=len(truth)) + shift * truth for truth, shift in zip(truths, (2, 0), strict=True))
+    result = delong.delong_unpaired(truths[0], a, truths[1], b)
+    error = math.sqrt(delong.delong_variance(truths[0], a) + delong.delong_variance(truths[1], b))
+    assert result.difference == discrimination.auc(truths[0], a) - discrimination.auc(truths[1], b)
+    assert result.z == pytest.approx(result.difference / error)
+    assert result.high - result.low == pytest.approx(2 * norm.ppf(0.975) * error)
+    assert result.p < 0.01
+
+
+def test_a_test_needs_two_patients_of_each_class():
+    truth, score = np.array([True, False, False]), np.array([0.1, 0.2, 0.3])
+    assert math.isnan(delong.delong_paired(truth, score, -score).p)
+    assert math.isnan(delong.delong_unpaired(truth, score, truth, -score).p)
+    assert np.isnan(delong.delong_covariance(truth, np.stack([score, -score]))).all()
 
 
 # --- chance and folds ----------------------------------------------------------------------------------------------------
@@ -191,136 +226,124 @@ def test_mean_and_sample_variance_leave_undefined_folds_out():
     assert all(math.isnan(value) for value in discrimination.mean_and_sample_variance(np.array([NAN])))
 
 
-def test_mean_and_sample_variance_are_those_printed_in_table_4():
-    path = SHARED / "refs" / "saeed2023_table4.csv"
-    if not path.is_file():
-        pytest.skip(f"no reference numbers at {path}")
-    table = pd.read_csv(path)
+def test_mean_and_sample_variance_are_those_printed_in_table_4(shared):
+    table = pd.read_csv(shared / "refs" / "saeed2023_table4.csv")
     for row in table.loc[table.note.isna()].to_dict(orient="records"):
         folds = np.array([row[f"fold_{k}"] for k in range(1, 6)])
         mean, variance = discrimination.mean_and_sample_variance(folds)
         assert (mean, variance) == pytest.approx((row["mean"], row["variance"]), abs=1.5e-4)
 
 
-# --- survival ------------------------------------------------------------------------------------------------------------
+# --- average precision, bootstrap and permutation ------------------------------------------------------------------------
 
 
-@given(followed)
-def test_harrell_c_is_that_of_lifelines_and_of_brute_force(rows):
-    time_days, event, risk, _ = columns(rows, float, bool, float, int)
-    pairs = [
-        (risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])
-        for i in np.flatnonzero(event)
-        for j in range(len(risk))
-        if time_days[i] < time_days[j] or (time_days[i] == time_days[j] and not event[j])
-    ]
-    value = survival.harrell_c(time_days, event, risk)
-    if not pairs:
-        assert math.isnan(value)
-        return
-    assert value == pytest.approx(np.mean(pairs), abs=1e-12)
-    assert value == pytest.approx(concordance_index(time_days, -risk, event), abs=1e-12)
+@untimed
+@given(labelled)
+def test_average_precision_is_the_mean_precision_at_the_positives(rows):
+    truth, score = columns(rows, bool, float)
+    assume(truth.any() and not truth.all())
+    expected = np.mean([truth[score >= cut].mean() for cut in score[truth]])
+    assert discrimination.average_precision(truth, score) == pytest.approx(expected, abs=1e-12)
+    assert discrimination.average_precision(truth, score) == pytest.approx(average_precision_score(truth, score), abs=1e-12)
 
 
-@given(followed)
-def test_concordance_within_folds_ignores_the_scale_of_each_fold(rows):
-    time_days, event, risk, group = columns(rows, float, bool, float, int)
-    value = survival.harrell_c_within(time_days, event, risk, group)
-    scaled = survival.harrell_c_within(time_days, event, np.exp(risk) * 10.0**group - 50 * group, group)
-    assert scaled == value or (math.isnan(scaled) and math.isnan(value))
-    alone = survival.harrell_c_within(time_days, event, risk, 0 * group)
-    whole = survival.harrell_c(time_days, event, risk)
-    assert alone == whole or (math.isnan(alone) and math.isnan(whole))
+def test_average_precision_of_a_constant_is_the_prevalence():
+    truth = np.arange(10) < 3
+    assert discrimination.average_precision(truth, np.ones(10)) == pytest.approx(0.3)
 
 
-def test_harrell_c_is_that_of_the_published_ties(published):
-    def numbers(text):
-        return np.array([float(item) for item in text.split(",")])
-
-    tied_risk = survival.harrell_c(
-        numbers("1,5,6,11,34,45,46,50"), numbers("0,1,1,0,1,1,0,0") == 1, numbers("5,15,11,34,12,3,9,12")
-    )
-    tied_time = survival.harrell_c(
-        numbers("34,11,11,5,1,89,13,45,7,13,9,13"),
-        numbers("1,0,0,0,1,0,1,1,0,0,0,1") == 1,
-        numbers("1,19,13,13,15,14,19,23,11,10,11,1"),
-    )
-    for value, name in ((tied_risk, "harrell_tied_risk"), (tied_time, "harrell_tied_event_time")):
-        assert value == pytest.approx(published[name]["expected"][0], abs=published[name]["tol"])
+@pytest.mark.parametrize("truth", [[True, True], [False, False], [True], []])
+def test_of_one_class_nothing_is_defined_and_no_warning_is_given(truth):
+    truth, generator = np.array(truth, dtype=bool), np.random.default_rng(0)
+    score = np.arange(len(truth), dtype=float)
+    assert math.isnan(discrimination.average_precision(truth, score))
+    assert all(math.isnan(bound) for bound in discrimination.bootstrap_interval(truth, score, generator))
+    assert math.isnan(discrimination.permutation_p(truth, score, np.zeros(len(truth), int), generator))
 
 
-def test_pairs_of_the_lung_trial_are_counted_as_r_counts_them(published):
-    lung = pd.read_csv(SHARED / "refs" / "lung.csv").dropna(subset=["ph.ecog"])
-    concordance, comparable = survival.concordance_pairs(
-        lung.time.to_numpy(float), (lung.status == 2).to_numpy(), lung["ph.ecog"].to_numpy(float)
-    )
-    counts = [(concordance[comparable] == value).sum() for value in (1, 0, 0.5)]
-    assert counts == published["concordance_lung_ecog"]["expected"]
+def test_every_function_refuses_a_missing_score():
+    truth, score, generator = np.array([True, True, False, False]), np.array([1.0, NAN, 2, NAN]), np.random.default_rng(0)
+    whole = np.arange(4.0)
+    for call in (
+        lambda: discrimination.average_precision(truth, score),
+        lambda: discrimination.bootstrap_interval(truth, score, generator),
+        lambda: discrimination.permutation_p(truth, score, np.zeros(4, int), generator),
+        lambda: delong.delong_variance(truth, score),
+        lambda: delong.delong_interval(truth, score),
+        lambda: delong.delong_paired(truth, whole, score),
+        lambda: delong.delong_unpaired(truth, score, truth, whole),
+        lambda: delong.delong_covariance(truth, score[None]),
+    ):
+        with pytest.raises(ValueError, match="2 of 4 scores are NaN"):
+            call()
 
 
-def test_bootstrap_interval_is_that_of_drawing_patients_one_by_one():
-    generator = np.random.default_rng(2)
-    time_days, event, risk = generator.exponential(400, 40), generator.random(40) < 0.7, generator.normal(size=40)
-    low, high = survival.harrell_interval(time_days, event, risk, np.random.default_rng(5), resamples=200)
-    drawn = np.random.default_rng(5).multinomial(40, np.full(40, 1 / 40), size=200)
+@untimed
+@given(labelled)
+def test_weighted_auc_with_whole_weights_is_the_auc_of_repeated_patients(rows):
+    truth, score = columns(rows, bool, float)
+    weight = np.arange(len(truth)) % 3
+    again = np.repeat(np.arange(len(truth)), weight)
+    expected = discrimination.auc(truth[again], score[again])
+    found = discrimination.weighted_auc((weight * truth)[None].astype(float), (weight * ~truth)[None].astype(float), score)
+    assert found == pytest.approx([expected], abs=1e-12, nan_ok=True)
+
+
+def test_bootstrap_interval_is_that_of_drawing_each_class_one_by_one():
+    generator = np.random.default_rng(6)
+    truth = np.arange(60) < 25
+    score = generator.normal(size=60).round(1) + truth
     values = []
-    for counts in drawn:
-        rows = np.repeat(np.arange(40), counts)
-        values.append(survival.harrell_c(time_days[rows], event[rows], risk[rows]))
-    assert (low, high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=1e-12)
+    for _ in range(4000):
+        rows = np.r_[generator.integers(25, size=25), generator.integers(25, 60, size=35)]
+        values.append(discrimination.auc(truth[rows], score[rows]))
+    found = discrimination.bootstrap_interval(truth, score, np.random.default_rng(0), resamples=4000)
+    # A quantile of 4,000 draws at 2.5 % has a standard error of about 0.0024 where the spread is 0.055; three of two such.
+    assert found == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.010)
+    assert found == discrimination.bootstrap_interval(truth, score, np.random.default_rng(0), resamples=4000)
 
 
-def test_bootstrap_interval_repeats_with_its_seed_and_covers_the_estimate():
-    generator = np.random.default_rng(3)
-    time_days, event, risk = generator.exponential(400, 60), generator.random(60) < 0.7, generator.normal(size=60)
-    first, again = (survival.harrell_interval(time_days, event, risk, np.random.default_rng(0)) for _ in range(2))
-    assert first == again
-    assert first[0] < survival.harrell_c(time_days, event, risk) < first[1]
+def test_bootstrap_interval_of_a_constant_score_is_one_half():
+    assert discrimination.bootstrap_interval(np.arange(9) < 4, np.ones(9), np.random.default_rng(0)) == (0.5, 0.5)
 
 
-def test_without_a_death_concordance_and_logrank_are_undefined():
-    time_days, nobody, risk = np.array([1.0, 2, 3]), np.zeros(3, dtype=bool), np.array([3.0, 2, 1])
-    assert math.isnan(survival.harrell_c(time_days, nobody, risk))
-    assert all(math.isnan(bound) for bound in survival.harrell_interval(time_days, nobody, risk, np.random.default_rng(0)))
-    assert math.isnan(survival.logrank_p(time_days, nobody, np.array([True, False, False])))
+@untimed
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 1)), min_size=2, max_size=8))
+def test_exact_permutation_p_counts_every_labeling_within_the_groups(rows):
+    truth, score, group = columns(rows, bool, float, int)
+    assume(truth.any() and not truth.all())
+    labelings = [
+        np.array(labels)
+        for labels in product([False, True], repeat=len(truth))
+        if all(sum(np.array(labels)[group == g]) == truth[group == g].sum() for g in (0, 1))
+    ]
+    observed = brute_auc(truth, score)
+    expected = np.mean([brute_auc(labels, score) >= observed - 1e-12 for labels in labelings])
+    assert discrimination.permutation_p(truth, score, group, np.random.default_rng(0)) == pytest.approx(expected)
 
 
-@given(followed)
-def test_logrank_never_warns_and_is_a_probability_or_undefined(rows):
-    time_days, event, risk, _ = columns(rows, float, bool, float, int)
-    p = survival.logrank_p(time_days, event, risk > 1)
-    assert math.isnan(p) or 0 <= p <= 1
+def test_random_permutation_p_is_near_the_exact_one_and_never_zero():
+    generator = np.random.default_rng(7)
+    truth, group = np.arange(14) % 2 == 0, np.arange(14) // 7
+    score = generator.normal(size=14) + 0.7 * truth
+    exact = discrimination.permutation_p(truth, score, group, generator)  # 35 x 35 labelings
+    random = discrimination.permutation_p(truth, score, group, generator, permutations=1200)
+    assert exact * 1225 == pytest.approx(round(exact * 1225))
+    assert random * 1201 == pytest.approx(round(random * 1201))
+    assert random == pytest.approx(exact, abs=4 * math.sqrt(exact / 1200))
+    separated = np.arange(200) < 100
+    free = np.zeros(200, int)
+    assert discrimination.permutation_p(separated, separated.astype(float), free, generator, permutations=99) == 1 / 100
 
 
-@pytest.mark.parametrize(
-    ("reference", "time", "status", "groups"),
-    [
-        ("logrank_toy1", "12,1,6,9,7,4,13,5,2,3", "0,1,1,0,0,0,1,0,1,1", "0000011111"),
-        ("logrank_toy_ties", "12,12,2,2,7,4,1,5,2,5", "1,1,0,0,0,0,0,1,0,1", "0000011111"),
-    ],
-)
-def test_logrank_is_that_of_the_published_toys(published, reference, time, status, groups):
-    time_days = np.array([float(item) for item in time.split(",")])
-    event = np.array([item == "1" for item in status.split(",")])
-    high = np.array([item == "1" for item in groups])
-    assert survival.logrank_p(time_days, event, high) == pytest.approx(published[reference]["expected"][1], abs=1e-9)
+def test_permutation_within_folds_is_not_fooled_by_a_fold_that_is_easy_and_positive():
+    generator = np.random.default_rng(8)
+    fold = np.arange(200) % 2
+    truth = generator.random(200) < np.where(fold == 1, 0.8, 0.2)
+    score = fold + 0.1 * generator.normal(size=200)  # tells the fold, and nothing within it
+    assert discrimination.permutation_p(truth, score, 0 * fold, generator, permutations=999) == 1 / 1000
+    assert discrimination.permutation_p(truth, score, fold, generator, permutations=999) > 0.01
 
 
-def test_kaplan_meier_median_of_the_lung_trial_is_that_of_r(published):
-    lung = pd.read_csv(SHARED / "refs" / "lung.csv")
-    curve = survival.kaplan_meier(lung.time.to_numpy(float), (lung.status == 2).to_numpy(), "lung")
-    assert curve.median_survival_time_ == published["lung_km_median"]["expected"]
-
-
-def test_numbers_at_risk_fall_as_patients_leave():
-    left = survival.at_risk(np.array([10.0, 20, 30]), np.array([0.0, 10, 25, 30]))
-    assert left.tolist() == [3, 2, 1, 0]
-
-
-@given(followed)
-def test_each_fold_is_split_at_its_own_median(rows):
-    _, _, risk, group = columns(rows, float, bool, float, int)
-    high = survival.high_risk(risk, group)
-    assert (survival.high_risk(risk + 1000 * group, group) == high).all()
-    for name in np.unique(group):
-        assert high[group == name].sum() <= (group == name).sum() / 2
+def test_permutation_p_of_a_constant_score_is_one():
+    assert discrimination.permutation_p(np.arange(30) < 9, np.ones(30), np.zeros(30, int), np.random.default_rng(0)) == 1.0

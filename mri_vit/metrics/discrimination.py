@@ -1,15 +1,19 @@
-"""How well scores separate positives from negatives: truth and score of n patients in, AUC and its interval out.
+"""How well scores separate positives from negatives: truth and score of n patients in, AUC, its bootstrap and p out.
 
-n is the number of patients, m of whom are positive and k negative (m + k = n).
+n is the number of patients, m of whom are positive and k negative (m + k = n); b is the number of sets of weights.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
-from scipy.stats import norm, rankdata
+from scipy.stats import rankdata
+from sklearn.metrics import average_precision_score
+
+from mri_vit.metrics.missing import refuse_missing
 
 
 def auc(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
@@ -33,7 +37,7 @@ def auc(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
     ------
     ValueError when a score is NaN.
     """
-    _refuse_missing(score)
+    refuse_missing(score, "scores")
     positives, negatives = int(truth.sum()), int((~truth).sum())
     if not positives or not negatives:
         return math.nan
@@ -63,63 +67,140 @@ def auc_within(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], gr
     return concordant / pairs if pairs else math.nan
 
 
-def delong_components(
-    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
-    """The structural components of the AUC: one for each positive, one for each negative.
+def average_precision(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
+    """Area under the precision-recall curve, as average precision; the level of chance is the prevalence m / n, not ½.
 
-    Definition: for a positive, the share of negatives that score below it; for a negative, the share of positives above
-    it; ties count one half. The mean of either is the AUC.
-    Formula: V10 = (midrank among all - midrank among positives) / k; V01 = 1 - (midrank among all - among negatives) / m.
-    Assumption: both classes are present.
-    Source: DeLong et al. 1988, doi:10.2307/2531595; midranks, O(n log n): Sun & Xu 2014, doi:10.1109/LSP.2014.2337313.
-    """
-    _refuse_missing(score)
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    overall = rankdata(score)
-    v10 = (overall[truth] - rankdata(score[truth])) / negatives
-    v01 = 1 - (overall[~truth] - rankdata(score[~truth])) / positives
-    return v10, v01
-
-
-def delong_variance(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
-    """Variance of the AUC by DeLong's method.
-
-    Formula: var(V10) / m + var(V01) / k, with sample variances of the structural components.
-    Assumption: patients are independent draws, and the scores were not fitted to them.
-    Source: DeLong et al. 1988, doi:10.2307/2531595.
+    Definition: the mean, over positives, of the precision at the threshold that just calls that positive.
+    Formula: sum over thresholds of (recall step) x (precision), without interpolation; by scikit-learn.
+    Assumption: the prevalence is that of interest; the figure is not comparable between cohorts of unequal prevalence.
+    Source: Davis & Goadrich 2006, doi:10.1145/1143844.1143874; Saito & Rehmsmeier 2015, doi:10.1371/journal.pone.0118432.
 
     Returns
     -------
-    float; NaN with fewer than two positives or two negatives. Zero when the classes are separated without an error.
+    float in (0, 1]; NaN when only one class is present (without a negative it would be 1 whatever the scores).
+
+    Raises
+    ------
+    ValueError when a score is NaN.
     """
-    if truth.sum() < 2 or (~truth).sum() < 2:
+    refuse_missing(score, "scores")
+    if not _both(truth):
         return math.nan
-    v10, v01 = delong_components(truth, score)
-    return float(v10.var(ddof=1) / len(v10) + v01.var(ddof=1) / len(v01))
+    return float(average_precision_score(truth, score))
 
 
-def delong_interval(
-    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], confidence: float = 0.95
-) -> tuple[float, float]:
-    """Confidence interval of the AUC, on the plain (not logit) scale and clipped to [0, 1], as pROC gives it.
+def weighted_auc(
+    positive_weight: Float[np.ndarray, "b n"], negative_weight: Float[np.ndarray, "b n"], score: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " b"]:
+    """AUC of b sets of weights over the same scores: a bootstrap draw, or inverse-probability weights.
 
-    Formula: AUC ± z sqrt(DeLong variance), z the normal quantile.
-    Assumption: the AUC is near normal, which fails near 0 and 1 and with few patients: without a single error the interval
-    has no width, however few the patients. Pooled out-of-fold scores are treated as one model's, and the uncertainty of
-    training is not in it.
-    Source: DeLong et al. 1988, doi:10.2307/2531595; Robin et al. 2011 (pROC), doi:10.1186/1471-2105-12-77.
+    Definition: the weighted share of positive-negative pairs in which the positive scores higher, ties one half.
+    Formula: sum_ij u_i v_j (1[s_i > s_j] + ½ 1[s_i = s_j]) / (sum u sum v), from running sums over the sorted scores.
+    Assumption: weights are not negative; a patient takes no part on a side where its weight is zero.
+    Source: the weighted form of Bamber 1975, doi:10.1016/0022-2496(75)90001-2.
 
     Returns
     -------
-    (low, high); both NaN where the variance is undefined.
+    float [b]; NaN where a side has no weight.
+
+    Raises
+    ------
+    ValueError when a score is NaN.
     """
-    variance = delong_variance(truth, score)
-    if math.isnan(variance):
+    refuse_missing(score, "scores")
+    if not len(score):
+        return np.full(len(positive_weight), math.nan)
+    order = np.argsort(score, kind="stable")
+    first = np.flatnonzero(np.r_[True, np.diff(score[order]) != 0])  # where each distinct score starts
+    positive = np.add.reduceat(positive_weight[:, order], first, axis=1)  # (b, distinct scores)
+    negative = np.add.reduceat(negative_weight[:, order], first, axis=1)
+    below = np.cumsum(negative, axis=1) - negative / 2
+    pairs = positive.sum(axis=1) * negative.sum(axis=1)
+    return (positive * below).sum(axis=1) / np.where(pairs > 0, pairs, math.nan)
+
+
+def bootstrap_interval(
+    truth: Bool[np.ndarray, " n"],
+    score: Float[np.ndarray, " n"],
+    generator: np.random.Generator,
+    resamples: int = 2000,  # the default of pROC's ci.auc (Robin et al. 2011)
+    confidence: float = 0.95,
+) -> tuple[float, float]:
+    """Confidence interval of the AUC by a percentile bootstrap of patients, stratified by class.
+
+    Definition: m positives and k negatives are drawn with replacement, each from their own class, the AUC is computed on
+    each draw, and the interval runs between the quantiles of these AUCs.
+    Assumption: one row per patient; patients are independent; the model is taken as given (training is not repeated).
+    Without a single error the interval has no width.
+    Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13; stratified as in pROC (Robin et al. 2011,
+    doi:10.1186/1471-2105-12-77).
+
+    Returns
+    -------
+    (low, high); both NaN when only one class is present.
+
+    Raises
+    ------
+    ValueError when a score is NaN.
+    """
+    refuse_missing(score, "scores")
+    if not _both(truth):
         return math.nan, math.nan
-    reach = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(variance)
-    value = auc(truth, score)
-    return max(0.0, value - reach), min(1.0, value + reach)
+    values = []
+    for count in _chunks(resamples, len(truth)):
+        values.append(weighted_auc(_drawn(truth, generator, count), _drawn(~truth, generator, count), score))
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.concatenate(values), [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def permutation_p(
+    truth: Bool[np.ndarray, " n"],
+    score: Float[np.ndarray, " n"],
+    group: Shaped[np.ndarray, " n"],
+    generator: np.random.Generator,
+    permutations: int = 9999,  # (m + 1) a round number, so that p has four exact digits
+) -> float:
+    """One-sided permutation p of the pooled AUC: how often chance alone does as well as the model, or better.
+
+    Definition: labels are exchanged among the patients of a group (the same test fold; one value for all exchanges them
+    freely), and the AUC is computed again each time.
+    Formula: (b + 1) / (m + 1) with b of m random labelings reaching at least the observed AUC; where there are no more
+    than m distinct labelings, all of them are counted, and p = b / total.
+    Assumption: under the null hypothesis labels are exchangeable within a group. With one labeling only (every group of
+    one class) p is 1: nothing can be learned.
+    Source: Phipson & Smyth 2010, doi:10.2202/1544-6115.1585.
+
+    Returns
+    -------
+    float in (0, 1]; NaN when only one class is present.
+
+    Raises
+    ------
+    ValueError when a score is NaN.
+    """
+    refuse_missing(score, "scores")
+    if not _both(truth):
+        return math.nan
+    # The AUC rises with the sum of the positives' midranks; doubled, these are whole, so equal AUCs compare as equal.
+    rank = (2 * rankdata(score)).astype(np.int64)
+    observed = int(rank[truth].sum())
+    strata = [(rank[group == name], int(truth[group == name].sum())) for name in np.unique(group)]
+    labelings = math.prod(math.comb(len(ranks), positives) for ranks, positives in strata)
+    if labelings <= permutations:
+        sums = np.zeros(1, dtype=np.int64)
+        for ranks, positives in strata:
+            here = [sum(chosen) for chosen in combinations(ranks.tolist(), positives)]
+            sums = np.add.outer(sums, np.array(here, dtype=np.int64)).ravel()
+        return int((sums >= observed).sum()) / labelings
+    reached = 0
+    for count in _chunks(permutations, len(truth)):
+        sums = np.zeros(count, dtype=np.int64)
+        for ranks, positives in strata:
+            shuffled = generator.permuted(np.tile(ranks, (count, 1)), axis=1)
+            sums += shuffled[:, :positives].sum(axis=1)
+        reached += int((sums >= observed).sum())
+    return (reached + 1) / (permutations + 1)
 
 
 def chance_error(positives: int, negatives: int) -> float:
@@ -155,6 +236,19 @@ def mean_and_sample_variance(values: Float[np.ndarray, " n"]) -> tuple[float, fl
     return mean, variance
 
 
-def _refuse_missing(score: Float[np.ndarray, " n"]) -> None:
-    if np.isnan(score).any():
-        raise ValueError(f"{int(np.isnan(score).sum())} of {len(score)} scores are NaN; a rank needs every score")
+def _both(truth: Bool[np.ndarray, " n"]) -> bool:
+    return bool(truth.any() and not truth.all())
+
+
+def _drawn(here: Bool[np.ndarray, " n"], generator: np.random.Generator, draws: int) -> Float[np.ndarray, "draws n"]:
+    """How often each patient of a class comes up when the class is drawn with replacement; 0 for the others."""
+    counts = np.zeros((draws, len(here)))
+    size = int(here.sum())
+    counts[:, here] = generator.multinomial(size, np.full(size, 1 / size), size=draws)
+    return counts
+
+
+def _chunks(draws: int, patients: int) -> list[int]:
+    """`draws` in portions of at most four million numbers (32 MB), so that memory does not grow with the cohort."""
+    most = max(1, 4_000_000 // patients)
+    return [min(most, draws - start) for start in range(0, draws, most)]

@@ -1,0 +1,274 @@
+"""Whether a predicted probability means what it says: truth and probability of n patients in, measures of it out.
+
+n is the number of patients, c the number of bins that hold a patient.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import minimize, root_scalar
+from scipy.special import expit, logit
+
+from mri_vit.metrics.missing import refuse_missing
+from mri_vit.metrics.proportion import wilson_interval
+
+SMALLEST = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """The Brier score in parts: brier = reliability - resolution + uncertainty + within."""
+
+    reliability: float
+    resolution: float
+    uncertainty: float
+    within: float
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """A calibration curve; every array has one entry for each bin that holds a patient."""
+
+    predicted: Float[np.ndarray, " c"]
+    observed: Float[np.ndarray, " c"]
+    n: Int[np.ndarray, " c"]
+    low: Float[np.ndarray, " c"]
+    high: Float[np.ndarray, " c"]
+
+
+def brier(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> float:
+    """Brier score: the mean squared distance of probability and outcome.
+
+    Formula: mean of (p_i - y_i)². Lower is better; always predicting the prevalence q gives q (1 - q).
+    Assumption: none; the score mixes calibration and discrimination (see `brier_decomposition`).
+    Source: Brier 1950, doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2.
+
+    Returns
+    -------
+    float in [0, 1]; defined with a single class too; NaN without a patient.
+
+    Raises
+    ------
+    ValueError when a probability is NaN or outside [0, 1].
+    """
+    refuse_nonsense(probability)
+    if not len(truth):
+        return math.nan
+    return float(((probability - truth) ** 2).mean())
+
+
+def brier_decomposition(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], bins: int = 10) -> Decomposition:
+    """The Brier score as reliability - resolution + uncertainty + within, exactly.
+
+    Definition: with bins of mean probability p_b and observed share y_b, and the prevalence q,
+    reliability = mean (p_b - y_b)² (distance from calibration, lower is better), resolution = mean (y_b - q)² (how far the
+    bins tell patients apart, higher is better), uncertainty = q (1 - q) (the cohort's, nobody's merit), and within = mean
+    (p_i - p_b)² - 2 mean (y_i - y_b)(p_i - p_b): the two terms that binning leaves over, zero when a bin holds one value.
+    Means run over patients. Bins hold about equal numbers, and equal probabilities share a bin.
+    Assumption: enough patients in a bin; with few, reliability and resolution both come out too large (Bröcker 2012,
+    doi:10.1007/s00382-011-1191-1).
+    Source: Murphy 1973, doi:10.1175/1520-0450(1973)012<0595:ANVPOT>2.0.CO;2; the terms within bins: Stephenson et al. 2008,
+    doi:10.1175/2007WAF2006116.1.
+
+    Returns
+    -------
+    Decomposition; all NaN without a patient.
+
+    Raises
+    ------
+    ValueError when a probability is NaN or outside [0, 1], or bins is not positive.
+    """
+    refuse_nonsense(probability)
+    if not len(truth):
+        return Decomposition(math.nan, math.nan, math.nan, math.nan)
+    bin_of, predicted, observed, _ = _binned(truth, probability, bins)
+    expected, seen, prevalence = predicted[bin_of], observed[bin_of], float(truth.mean())
+    left_over = (probability - expected) ** 2 - 2 * (truth - seen) * (probability - expected)
+    return Decomposition(
+        reliability=float(((expected - seen) ** 2).mean()),
+        resolution=float(((seen - prevalence) ** 2).mean()),
+        uncertainty=prevalence * (1 - prevalence),
+        within=float(left_over.mean()),
+    )
+
+
+def calibration_line(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    """Calibration slope and intercept: the logistic regression of the outcome on the logit of the probability.
+
+    Definition: logit P(y = 1) = intercept + slope logit p. Slope 1 and intercept 0 are ideal; a slope below 1 means that
+    predictions are too extreme. The intercept belongs to the slope; whether predictions are too high or too low on the
+    whole is told by `calibration_in_the_large`.
+    Formula: maximum likelihood without a penalty. Probabilities are moved into [2^-23, 1 - 2^-23] first.
+    Assumption: miscalibration is a straight line on the logit scale.
+    Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; Van Calster et al. 2016, doi:10.1016/j.jclinepi.2015.12.005.
+
+    Returns
+    -------
+    (slope, intercept); both NaN where no finite maximum exists: one class only, equal probabilities, or classes that the
+    probabilities separate without an error.
+
+    Raises
+    ------
+    ValueError when a probability is NaN or outside [0, 1].
+    """
+    refuse_nonsense(probability)
+    x = _logit(probability)
+    if not truth.any() or truth.all():
+        return math.nan, math.nan
+    # The maximum exists only where the classes overlap on both sides (Albert & Anderson 1984, doi:10.1093/biomet/71.1.1).
+    if not (x[~truth].max() > x[truth].min() and x[truth].max() > x[~truth].min()):
+        return math.nan, math.nan
+    middle, spread = float(x.mean()), float(x.std())
+    design = np.stack([np.ones(len(x)), (x - middle) / spread])  # scaled, so that one tolerance fits every cohort
+
+    def loss(beta: np.ndarray) -> float:
+        return float((np.logaddexp(0, beta @ design) - truth * (beta @ design)).mean())
+
+    def gradient(beta: np.ndarray) -> np.ndarray:
+        return design @ (expit(beta @ design) - truth) / len(x)
+
+    def hessian(beta: np.ndarray) -> np.ndarray:
+        fitted = expit(beta @ design)
+        return (design * (fitted * (1 - fitted))) @ design.T / len(x)
+
+    found = minimize(loss, np.zeros(2), jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-10})
+    slope = float(found.x[1]) / spread
+    return slope, float(found.x[0]) - slope * middle
+
+
+def calibration_in_the_large(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> float:
+    """Whether predictions are too low (above 0) or too high (below 0) on the whole: the calibration intercept at slope 1.
+
+    Formula: the a that solves sum expit(a + logit p_i) = sum y_i, the maximum likelihood with the slope held at 1.
+    Assumption: predictions are off by one constant on the logit scale.
+    Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; Steyerberg et al. 2010, doi:10.1097/EDE.0b013e3181c30fb2.
+
+    Returns
+    -------
+    float, on the logit scale; NaN when only one class is present, since no finite a will do.
+
+    Raises
+    ------
+    ValueError when a probability is NaN or outside [0, 1].
+    """
+    refuse_nonsense(probability)
+    if not truth.any() or truth.all():
+        return math.nan
+    x = _logit(probability)
+    target = float(logit(truth.mean()))
+    # At these ends every patient's probability lies below, or above, the prevalence: the root is between.
+    low, high = target - float(x.max()) - 1, target - float(x.min()) + 1
+    return float(root_scalar(lambda a: float(expit(a + x).mean() - truth.mean()), bracket=(low, high), xtol=1e-12).root)
+
+
+def recalibrated(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Probabilities after logistic recalibration on these same patients: a description, not a test.
+
+    Definition: expit(intercept + slope logit p) with the `calibration_line` of these patients, so they show how the model
+    would look if its scale fitted this cohort. Their calibration is ideal by construction and proves nothing.
+    Assumption: as for `calibration_line`.
+    Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; Steyerberg et al. 2004, doi:10.1002/sim.1844.
+
+    Returns
+    -------
+    float [n]; all NaN where the calibration line is undefined.
+
+    Raises
+    ------
+    ValueError when a probability is NaN or outside [0, 1].
+    """
+    slope, intercept = calibration_line(truth, probability)
+    return expit(intercept + slope * _logit(probability))
+
+
+def expected_calibration_error(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], bins: int = 10) -> float:
+    """Expected calibration error (ECE) of the probability of the positive class, over bins of equal width.
+
+    Definition: the mean, over patients, of the distance between their bin's mean probability and its observed share.
+    Formula: sum_b n_b / n abs(p_b - y_b), bins (0, 1/B], (1/B, 2/B], ..., the first with 0.
+    Assumption: none, but it depends on the bins and is above zero for a perfect model of few patients; compare only at
+    equal n and bins.
+    Source: Naeini et al. 2015, doi:10.1609/aaai.v29i1.9602; equal width and ten or so bins: Guo et al. 2017, arXiv:1706.04599.
+
+    Returns
+    -------
+    float in [0, 1]; defined with a single class too; NaN without a patient.
+
+    Raises
+    ------
+    ValueError when a probability is NaN or outside [0, 1], or bins is not positive.
+    """
+    refuse_nonsense(probability)
+    _refuse_no_bins(bins)
+    if not len(truth):
+        return math.nan
+    inner = np.arange(1, bins) / bins
+    bin_of = np.searchsorted(inner, probability, side="left")  # a probability on an edge belongs to the bin below
+    excess = np.bincount(bin_of, weights=probability - truth, minlength=bins)  # n_b (p_b - y_b)
+    return float(np.abs(excess).sum() / len(truth))
+
+
+def reliability_curve(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], bins: int = 10) -> Reliability:
+    """Mean predicted probability against observed share, in bins of about equal numbers.
+
+    Definition: patients are cut at the quantiles of their probability; equal probabilities share a bin, so there may be
+    fewer bins than asked for. The interval of a share is Wilson's at 95 %.
+    Assumption: patients of a bin are alike enough for one share.
+    Source: Van Calster et al. 2016, doi:10.1016/j.jclinepi.2015.12.005; Wilson 1927, doi:10.1080/01621459.1927.10502953.
+
+    Returns
+    -------
+    Reliability, bins in rising order of probability; without a patient, arrays of length 0.
+
+    Raises
+    ------
+    ValueError when a probability is NaN or outside [0, 1], or bins is not positive.
+    """
+    refuse_nonsense(probability)
+    bin_of, predicted, observed, n = _binned(truth, probability, bins)
+    positive = np.bincount(bin_of, weights=truth, minlength=len(n)).astype(int)
+    low, high = wilson_interval(positive, n)
+    return Reliability(predicted, observed, n, low, high)
+
+
+def quantile_groups(values: Float[np.ndarray, " n"], groups: int) -> Int[np.ndarray, " n"]:
+    """Group 0, 1, ... of each value, cut at the quantiles into about equal numbers; equal values share a group.
+
+    Groups that would be empty are not numbered, so every number up to the largest occurs. `values` holds no NaN.
+    """
+    _refuse_no_bins(groups)
+    if not len(values):
+        return np.zeros(0, dtype=int)
+    # method="inverted_cdf" cuts at values that occur; between them, rounding could part equal ones.
+    edges = np.quantile(values, np.arange(1, groups) / groups, method="inverted_cdf")
+    return np.unique(np.searchsorted(edges, values, side="left"), return_inverse=True)[1]
+
+
+def refuse_nonsense(probability: Float[np.ndarray, " n"]) -> None:
+    """Raise a ValueError when what should be a probability is NaN or lies outside [0, 1]."""
+    refuse_missing(probability, "probabilities")
+    outside = int(((probability < 0) | (probability > 1)).sum())
+    if outside:
+        raise ValueError(f"{outside} of {len(probability)} probabilities lie outside 0 to 1; found risks or logits instead?")
+
+
+def _binned(
+    truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], bins: int
+) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " c"], Float[np.ndarray, " c"], Int[np.ndarray, " c"]]:
+    """Each patient's bin; each bin's mean probability, observed share and number of patients."""
+    bin_of = quantile_groups(probability, bins)
+    n = np.bincount(bin_of)
+    return bin_of, np.bincount(bin_of, weights=probability) / n, np.bincount(bin_of, weights=truth) / n, n
+
+
+def _logit(probability: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    return logit(np.clip(probability, SMALLEST, 1 - SMALLEST))
+
+
+def _refuse_no_bins(bins: int) -> None:
+    if bins < 1:
+        raise ValueError(f"found {bins} bins; expected at least 1")

@@ -1,0 +1,196 @@
+"""What follows from calling patients positive: thresholds, the four rates at one, and the net benefit over many.
+
+n is the number of patients, t the number of thresholds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from mri_vit.errors import IntegrityError
+from mri_vit.metrics.calibration import refuse_nonsense
+from mri_vit.metrics.missing import refuse_missing
+from mri_vit.metrics.proportion import Rate, rate
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """The four rates of one way to call patients positive, each with its 95 % Wilson interval."""
+
+    sensitivity: Rate
+    specificity: Rate
+    ppv: Rate
+    npv: Rate
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold that remembers on whom it was chosen, and refuses to be judged on any of them."""
+
+    value: float
+    patients: frozenset[str]
+
+    def apply(self, patients: Iterable[str], score: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """True for patients whose score reaches the threshold.
+
+        Raises
+        ------
+        IntegrityError that names the first patient on whom the threshold was chosen; ValueError when a score is NaN or
+        there is not one score for each patient.
+        """
+        self.refuse(_names(patients, score))
+        return score >= self.value
+
+    def refuse(self, patients: Iterable[str]) -> None:
+        """Raise IntegrityError that names the first of these patients on whom the threshold was chosen."""
+        names = list(patients)
+        seen = [name for name in names if name in self.patients]
+        if seen:
+            raise IntegrityError(
+                f"patient {seen[0]}: the threshold was chosen with this patient's score ({len(seen)} of {len(names)} patients "
+                "are such); a threshold must come from patients that it is not judged on"
+            )
+
+
+def choose_threshold(patients: Iterable[str], truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> Threshold:
+    """The `youden_threshold` of these patients (tuning data), bound to them.
+
+    Raises
+    ------
+    ValueError when only one class is present, a score is NaN, or there is not one score for each patient.
+    """
+    names = _names(patients, score)
+    value = youden_threshold(truth, score)
+    if math.isnan(value):
+        raise ValueError(f"found {int(truth.sum())} positives of {len(truth)}; a threshold needs patients of both classes")
+    return Threshold(value, frozenset(names))
+
+
+def choose_cutoff(patients: Iterable[str], risk: Float[np.ndarray, " n"]) -> Threshold:
+    """The median risk of these patients (training data), bound to them; it parts low from high risk.
+
+    Assumption: the patients it is applied to have risks on the same scale, so they come from the same model.
+
+    Raises
+    ------
+    ValueError when there is no patient, a risk is NaN, or there is not one risk for each patient.
+    """
+    names = _names(patients, risk)
+    if not names:
+        raise ValueError("found no patient; a median risk needs at least one")
+    return Threshold(float(np.median(risk)), frozenset(names))
+
+
+def youden_threshold(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
+    """The threshold with the largest Youden index; positive means a score of at least the threshold.
+
+    Definition: the observed score that maximises J = sensitivity + specificity - 1; among equals the lowest, which has the
+    highest sensitivity.
+    Assumption: a missed positive weighs as much as a false alarm, per patient of its class. Chosen and judged on the same
+    patients it is too good, so use `choose_threshold`.
+    Source: Youden 1950, doi:10.1002/1097-0142(1950)3:1<32::AID-CNCR2820030106>3.0.CO;2-3.
+
+    Returns
+    -------
+    float, in the units of the score; NaN when only one class is present.
+
+    Raises
+    ------
+    ValueError when a score is NaN.
+    """
+    refuse_missing(score, "scores")
+    positives, negatives = int(truth.sum()), int((~truth).sum())
+    if not positives or not negatives:
+        return math.nan
+    values = np.unique(score)
+    hits = positives - np.searchsorted(np.sort(score[truth]), values)
+    alarms = negatives - np.searchsorted(np.sort(score[~truth]), values)
+    # J times both class sizes is a whole number, so equal values of J compare as equal; argmax takes the first.
+    return float(values[np.argmax(hits * negatives - alarms * positives)])
+
+
+def operating_point(truth: Bool[np.ndarray, " n"], positive: Bool[np.ndarray, " n"]) -> OperatingPoint:
+    """Sensitivity, specificity and predictive values of patients called `positive`.
+
+    Definition: sensitivity = called among the positives; specificity = not called among the negatives; PPV = positives among
+    the called; NPV = negatives among those not called; each with a 95 % Wilson interval.
+    Assumption: the threshold was not chosen on these patients (see `Threshold`). PPV and NPV belong to this prevalence.
+    Source: Altman & Bland 1994, doi:10.1136/bmj.308.6943.1552 and doi:10.1136/bmj.309.6947.102; Wilson 1927.
+
+    Returns
+    -------
+    OperatingPoint; a rate of nobody is NaN, and so are its bounds.
+    """
+    hit, alarm = int((truth & positive).sum()), int((~truth & positive).sum())
+    miss, rest = int((truth & ~positive).sum()), int((~truth & ~positive).sum())
+    return OperatingPoint(
+        sensitivity=rate(hit, hit + miss),
+        specificity=rate(rest, rest + alarm),
+        ppv=rate(hit, hit + alarm),
+        npv=rate(rest, rest + miss),
+    )
+
+
+def net_benefit(
+    truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], thresholds: Float[np.ndarray, " t"]
+) -> Float[np.ndarray, " t"]:
+    """Net benefit of treating patients whose probability reaches the threshold: the model's decision curve.
+
+    Definition: true positives less false positives, per patient, a false positive weighing what the threshold says it does.
+    Formula: TP / n - FP / n x t / (1 - t). Treating nobody gives 0; see `net_benefit_of_all` for treating all.
+    Assumption: probabilities are calibrated; a patient who would be treated from a risk of t on weighs harm against benefit
+    as t : (1 - t).
+    Source: Vickers & Elkin 2006, doi:10.1177/0272989X06295361.
+
+    Returns
+    -------
+    float [t], per patient; NaN when only one class is present, where there is nothing to decide.
+
+    Raises
+    ------
+    ValueError when a probability is NaN or outside [0, 1], or a threshold outside [0, 1).
+    """
+    refuse_nonsense(probability)
+    odds = _odds(thresholds)
+    if not truth.any() or truth.all():
+        return np.full(len(thresholds), math.nan)
+    hits = truth.sum() - np.searchsorted(np.sort(probability[truth]), thresholds)
+    alarms = (~truth).sum() - np.searchsorted(np.sort(probability[~truth]), thresholds)
+    return (hits - alarms * odds) / len(truth)
+
+
+def net_benefit_of_all(truth: Bool[np.ndarray, " n"], thresholds: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
+    """Net benefit of treating every patient, the reference of a decision curve.
+
+    Formula: q - (1 - q) x t / (1 - t), q the prevalence; zero where t = q.
+    Assumption: as for `net_benefit`.
+    Source: Vickers & Elkin 2006, doi:10.1177/0272989X06295361.
+
+    Returns
+    -------
+    float [t], per patient; NaN when only one class is present.
+
+    Raises
+    ------
+    ValueError when a threshold is outside [0, 1).
+    """
+    return net_benefit(truth, np.ones(len(truth)), thresholds)
+
+
+def _odds(thresholds: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
+    if not ((thresholds >= 0) & (thresholds < 1)).all():
+        raise ValueError(f"found thresholds {thresholds.tolist()}; expected probabilities from 0 to below 1")
+    return thresholds / (1 - thresholds)
+
+
+def _names(patients: Iterable[str], score: Float[np.ndarray, " n"]) -> list[str]:
+    names = list(patients)
+    if len(names) != len(score):
+        raise ValueError(f"found {len(score)} scores for {len(names)} patients; expected one each")
+    refuse_missing(score, "scores")
+    return names

@@ -1,0 +1,61 @@
+"""Pairs of patients of whom it is known who lived longer, counted without listing them.
+
+Times are in days; event is True for a death and False for a patient censored at that time. n is the number of patients,
+d of whom died.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.stats import rankdata
+
+from mri_vit.metrics.missing import refuse_missing
+
+
+def death_counts(
+    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], risk: Float[np.ndarray, " n"]
+) -> tuple[Int[np.ndarray, " d"], Int[np.ndarray, " d"], Int[np.ndarray, " d"]]:
+    """For each death, in the order given: patients it is comparable with, those of lower risk, those of equal risk.
+
+    Definition: a death and another patient are comparable when the other is known to have lived longer: a later time, or
+    censored at the same time. Two deaths at the same time are not comparable. The pair is concordant when the other's risk
+    is lower, tied when it is equal.
+    Formula: patients stand in the order of their time, deaths before censored; each death's comparable patients are then
+    the end of that row, in which lower risks are counted bit by bit of the rank (a wavelet matrix), O(n log n).
+    Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4; the counting: "The
+    wavelet matrix", Information Systems 47:15, 2015, doi:10.1016/j.is.2014.06.002.
+
+    Raises
+    ------
+    ValueError when a time or a risk is NaN.
+    """
+    refuse_missing(time_days, "times")
+    refuse_missing(risk, "risks")
+    place = 2 * rankdata(time_days, method="dense").astype(int) + ~event  # a censored patient stands after deaths of its day
+    rank = rankdata(risk, method="dense").astype(int)
+    order = np.argsort(place, kind="stable")
+    start = np.searchsorted(place[order], place[event], side="right")
+    lower, equal = _count_from(rank[order], start, rank[event])
+    return len(risk) - start, lower, equal
+
+
+def _count_from(
+    rank: Int[np.ndarray, " n"], start: Int[np.ndarray, " d"], asked: Int[np.ndarray, " d"]
+) -> tuple[Int[np.ndarray, " d"], Int[np.ndarray, " d"]]:
+    """How many of rank[start:] are lower than, and how many equal to, the rank asked for.
+
+    From the highest bit down, the row is parted into those with a 0 and those with a 1, keeping their order; a question's
+    range goes with the half that its own bit names, and a range that goes with the ones leaves its zeros behind as lower.
+    """
+    first, last = start.copy(), np.full(len(start), len(rank))
+    lower = np.zeros(len(start), dtype=int)
+    for bit in reversed(range(int(rank.max(initial=0)).bit_length())):
+        one = (rank >> bit) & 1 == 1
+        zeros = np.r_[0, np.cumsum(~one)]  # zeros before each place
+        up = (asked >> bit) & 1 == 1
+        lower += np.where(up, zeros[last] - zeros[first], 0)
+        first = np.where(up, zeros[-1] + first - zeros[first], zeros[first])
+        last = np.where(up, zeros[-1] + last - zeros[last], zeros[last])
+        rank = np.r_[rank[~one], rank[one]]
+    return lower, last - first

@@ -1,0 +1,383 @@
+"""Concordance, Kaplan-Meier, log-rank and censoring-weighted measures against double loops and lifelines."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lifelines import KaplanMeierFitter
+from lifelines.utils import concordance_index
+
+from mri_vit.metrics import concordance, discrimination, ipcw, survival
+
+NAN = math.nan
+untimed = settings(deadline=None)  # a shared core may be slow
+followed = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=25)
+
+
+def columns(rows, *types):
+    return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows, strict=True), types, strict=True))
+
+
+def cohort(n, seed, grid=1.0):
+    """Times on a grid of days (ties when it is coarse), about 70 % deaths, and a risk that tells a little."""
+    generator = np.random.default_rng(seed)
+    risk = generator.normal(size=n).round(1)
+    time_days = np.ceil(generator.exponential(400 * np.exp(-0.5 * risk)) / grid) * grid
+    return time_days, generator.random(n) < 0.7, risk
+
+
+def pairs_by_definition(time_days, event):
+    for i in np.flatnonzero(event):
+        for j in range(len(time_days)):
+            if time_days[i] < time_days[j] or (time_days[i] == time_days[j] and not event[j]):
+                yield i, j
+
+
+def censoring_by_definition(time_days, event, day):
+    product = 1.0
+    for s in sorted({t for t, died in zip(time_days, event, strict=True) if t <= day and not died}):
+        at_risk = (time_days >= s).sum() - ((time_days == s) & event).sum()
+        product *= 1 - ((time_days == s) & ~event).sum() / at_risk
+    return product
+
+
+# --- concordance ---------------------------------------------------------------------------------------------------------
+
+
+@untimed
+@given(followed)
+def test_harrell_c_is_that_of_lifelines_and_of_brute_force(rows):
+    time_days, event, risk, _ = columns(rows, float, bool, float, int)
+    values = [(risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]) for i, j in pairs_by_definition(time_days, event)]
+    value = concordance.harrell_c(time_days, event, risk)
+    if not values:
+        assert math.isnan(value)
+        return
+    assert value == pytest.approx(np.mean(values), abs=1e-12)
+    assert value == pytest.approx(concordance_index(time_days, -risk, event), abs=1e-12)
+    assert concordance.concordance_counts(time_days, event, risk) == tuple(values.count(kind) for kind in (1, 0, 0.5))
+
+
+@pytest.mark.parametrize("grid", [1e-6, 30.0])
+def test_counts_of_two_thousand_patients_are_those_of_the_pair_matrix(grid):
+    time_days, event, risk = cohort(2000, seed=1, grid=grid)
+    comparable = (time_days[event, None] < time_days) | ((time_days[event, None] == time_days) & ~event)
+    higher, equal = risk[event, None] > risk, risk[event, None] == risk
+    counts = tuple(int((comparable & kind).sum()) for kind in (higher, ~higher & ~equal, equal))
+    assert concordance.concordance_counts(time_days, event, risk) == counts
+    assert concordance.harrell_c(time_days, event, risk) == (counts[0] + counts[2] / 2) / sum(counts)
+
+
+@untimed
+@given(followed)
+def test_concordance_keeps_under_a_rising_map_and_turns_under_a_falling_one(rows):
+    time_days, event, risk, _ = columns(rows, float, bool, float, int)
+    for measure in (concordance.harrell_c, concordance.uno_c):
+        value = measure(time_days, event, risk)
+        assert measure(time_days, event, np.exp(risk)) == pytest.approx(value, nan_ok=True)
+        assert measure(time_days, event, -risk) == pytest.approx(1 - value, nan_ok=True)
+
+
+@untimed
+@given(followed)
+def test_concordance_within_folds_ignores_the_scale_of_each_fold(rows):
+    time_days, event, risk, group = columns(rows, float, bool, float, int)
+    value = concordance.harrell_c_within(time_days, event, risk, group)
+    scaled = concordance.harrell_c_within(time_days, event, np.exp(risk) * 10.0**group - 50 * group, group)
+    assert scaled == pytest.approx(value, nan_ok=True)
+    alone = concordance.harrell_c_within(time_days, event, risk, 0 * group)
+    assert alone == pytest.approx(concordance.harrell_c(time_days, event, risk), nan_ok=True)
+
+
+@untimed
+@given(followed)
+def test_uno_c_is_that_of_its_definition_with_either_censoring_curve(rows):
+    time_days, event, risk, _ = columns(rows, float, bool, float, int)
+    for curve, just in ((ipcw.censoring_survival, 0.0), (ipcw.censoring_survival_before, 0.5)):
+        for tau in (None, 4.0):
+            above = below = 0.0
+            for i, j in pairs_by_definition(time_days, event):
+                g = censoring_by_definition(time_days, event, time_days[i] - just)
+                if g > 0 and time_days[i] < (tau or math.inf):
+                    above += ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])) / g**2
+                    below += 1 / g**2
+            expected = above / below if below else NAN
+            assert concordance.uno_c(time_days, event, risk, tau, curve) == pytest.approx(expected, nan_ok=True)
+
+
+def test_uno_c_without_censoring_is_harrell_c():
+    time_days, event, risk = cohort(50, seed=2)
+    event = np.ones_like(event)
+    assert concordance.uno_c(time_days, event, risk) == pytest.approx(concordance.harrell_c(time_days, event, risk))
+
+
+@pytest.mark.parametrize("block", [concordance.BLOCK, 100])
+def test_bootstrap_intervals_are_those_of_drawing_patients_one_by_one(block, monkeypatch):
+    monkeypatch.setattr(concordance, "BLOCK", block)
+    time_days, event, risk = cohort(40, seed=3, grid=50.0)
+    drawn = np.random.default_rng(5).multinomial(40, np.full(40, 1 / 40), size=200)
+    for measure, interval in (
+        (concordance.harrell_c, concordance.harrell_interval),
+        (concordance.uno_c, concordance.uno_interval),
+    ):
+        values = []
+        for counts in drawn:
+            rows = np.repeat(np.arange(40), counts)
+            values.append(measure(time_days[rows], event[rows], risk[rows]))
+        found = interval(time_days, event, risk, np.random.default_rng(5), resamples=200)
+        assert found == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=1e-12)
+
+
+def test_bootstrap_interval_repeats_with_its_seed_and_covers_the_estimate():
+    time_days, event, risk = cohort(60, seed=3)
+    first, again = (concordance.harrell_interval(time_days, event, risk, np.random.default_rng(0)) for _ in range(2))
+    assert first == again
+    assert first[0] < concordance.harrell_c(time_days, event, risk) < first[1]
+
+
+def test_permutation_p_of_concordance_finds_a_signal_and_no_other():
+    time_days, event, risk = cohort(120, seed=4)
+    group, noise = np.arange(120) % 3, np.random.default_rng(1).normal(size=120)
+    assert concordance.concordance_p(time_days, event, risk, group, np.random.default_rng(0), 199) < 0.02
+    assert concordance.concordance_p(time_days, event, noise, group, np.random.default_rng(0), 199) > 0.02
+    assert concordance.concordance_p(time_days, event, np.ones(120), group, np.random.default_rng(0), 19) == 1.0
+
+
+def test_permuted_risks_stay_in_their_fold():
+    time_days, event, _ = cohort(60, seed=5)
+    fold = np.arange(60) % 2
+    # Risk is one value in each fold, so no exchange within a fold changes anything, and the p says so.
+    assert concordance.concordance_p(time_days, event, 1.0 * fold, fold, np.random.default_rng(0), 19) == 1.0
+
+
+def test_paired_difference_of_concordance():
+    time_days, event, risk = cohort(150, seed=6)
+    noise = np.random.default_rng(2).normal(size=150)
+    found = concordance.concordance_difference(time_days, event, risk, noise, np.random.default_rng(0), 500)
+    back = concordance.concordance_difference(time_days, event, noise, risk, np.random.default_rng(0), 500)
+    assert found.difference == concordance.harrell_c(time_days, event, risk) - concordance.harrell_c(time_days, event, noise)
+    assert found.low < found.difference < found.high
+    assert found.p < 0.05
+    assert (back.difference, back.low, back.high, back.z) == pytest.approx((-found.difference, -found.high, -found.low, -found.z))
+    same = concordance.concordance_difference(time_days, event, risk, np.exp(risk), np.random.default_rng(0), 50)
+    assert (same.difference, same.low, same.high, same.z, same.p) == (0.0, 0.0, 0.0, 0.0, 1.0)
+
+
+# --- undefined and refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_without_a_death_or_a_pair_everything_is_undefined_and_nothing_warns(n):
+    time_days, nobody, risk, at_days = np.arange(1.0, n + 1), np.zeros(n, dtype=bool), np.ones(n), np.array([0.5, 2.0])
+    generator, group = np.random.default_rng(0), np.zeros(n, int)
+    undefined = [
+        concordance.harrell_c(time_days, nobody, risk),
+        concordance.uno_c(time_days, nobody, risk),
+        concordance.harrell_c_within(time_days, nobody, risk, group),
+        *concordance.harrell_interval(time_days, nobody, risk, generator),
+        *concordance.uno_interval(time_days, nobody, risk, generator),
+        concordance.concordance_p(time_days, nobody, risk, group, generator),
+        concordance.concordance_difference(time_days, nobody, risk, risk, generator).p,
+        *survival.logrank(time_days, nobody, risk > 0),
+        *ipcw.cumulative_dynamic_auc(time_days, nobody, risk, at_days),
+        *np.ravel(ipcw.auc_at_interval(time_days, nobody, risk, at_days, generator)),
+        ipcw.mean_cumulative_dynamic_auc(time_days, nobody, risk, at_days),
+    ]
+    assert all(math.isnan(value) for value in undefined)
+
+
+def test_one_death_alone_has_no_pair():
+    one, died = np.array([5.0]), np.array([True])
+    assert math.isnan(concordance.harrell_c(one, died, one))
+    assert math.isnan(ipcw.cumulative_dynamic_auc(one, died, one, one)[0])
+    assert math.isnan(ipcw.brier_at(one, died, one[:, None] / 10, one)[0])
+
+
+def test_all_tied_risks_give_one_half():
+    time_days, event, _ = cohort(30, seed=7)
+    same = np.ones(30)
+    assert concordance.harrell_c(time_days, event, same) == 0.5
+    assert concordance.uno_c(time_days, event, same) == pytest.approx(0.5)
+    assert ipcw.cumulative_dynamic_auc(time_days, event, same, np.array([200.0]))[0] == pytest.approx(0.5)
+
+
+def test_missing_times_and_risks_are_refused():
+    time_days, event, risk = np.array([1.0, 2, NAN]), np.array([True, True, False]), np.array([NAN, NAN, 1.0])
+    at = np.array([1.0])
+    for call in (
+        lambda: concordance.harrell_c(np.arange(3.0), event, risk),
+        lambda: concordance.uno_c(np.arange(3.0), event, risk),
+        lambda: ipcw.cumulative_dynamic_auc(np.arange(3.0), event, risk, at),
+    ):
+        with pytest.raises(ValueError, match="2 of 3 risks are NaN"):
+            call()
+    for call in (
+        lambda: concordance.harrell_c(time_days, event, np.arange(3.0)),
+        lambda: ipcw.censoring_survival(time_days, event, at),
+        lambda: ipcw.brier_of_kaplan_meier(time_days, event, at),
+    ):
+        with pytest.raises(ValueError, match="1 of 3 times are NaN"):
+            call()
+
+
+# --- curves and log-rank -------------------------------------------------------------------------------------------------
+
+
+@untimed
+@given(followed)
+def test_logrank_never_warns_and_is_a_probability_or_undefined(rows):
+    time_days, event, risk, _ = columns(rows, float, bool, float, int)
+    chi2, p = survival.logrank(time_days, event, risk > 1)
+    assert math.isnan(p) or (chi2 >= 0 and 0 <= p <= 1)
+    assert survival.logrank_p(time_days, event, risk > 1) == pytest.approx(p, nan_ok=True)
+
+
+def test_greenwood_band_is_that_of_its_formula():
+    time_days, event = np.array([1.0, 2, 2, 3, 5, 5, 8]), np.array([1, 1, 0, 1, 1, 0, 0], dtype=bool)
+    band = survival.kaplan_meier(time_days, event, "all").confidence_interval_
+    steps = [(1, 7, 1), (2, 6, 1), (3, 4, 1), (5, 3, 1)]  # day, at risk, deaths
+    value, total = 1.0, 0.0
+    for day, at_risk, deaths in steps:
+        value *= 1 - deaths / at_risk
+        total += deaths / (at_risk * (at_risk - deaths))
+        reach = 1.959963984540054 * math.sqrt(total) / math.log(value)
+        assert band.loc[day].to_numpy() == pytest.approx(sorted(value ** math.exp(sign * reach) for sign in (1, -1)))
+
+
+def test_numbers_at_risk_fall_as_patients_leave():
+    left = survival.at_risk(np.array([10.0, 20, 30]), np.array([0.0, 10, 25, 30]))
+    assert left.tolist() == [3, 2, 1, 0]
+
+
+@untimed
+@given(followed)
+def test_each_fold_is_split_at_its_own_median(rows):
+    _, _, risk, group = columns(rows, float, bool, float, int)
+    high = survival.high_risk(risk, group)
+    assert (survival.high_risk(risk + 1000 * group, group) == high).all()
+    for name in np.unique(group):
+        assert high[group == name].sum() <= (group == name).sum() / 2
+
+
+# --- weighted for censoring ----------------------------------------------------------------------------------------------
+
+
+@untimed
+@given(followed)
+def test_censoring_curve_is_that_of_its_definition_up_to_a_day_and_before_it(rows):
+    time_days, event, _, _ = columns(rows, float, bool, float, int)
+    at_days = np.arange(0.0, 8)
+    expected = [censoring_by_definition(time_days, event, day) for day in at_days]
+    before = [censoring_by_definition(time_days, event, day - 0.5) for day in at_days]
+    assert ipcw.censoring_survival(time_days, event, at_days) == pytest.approx(expected, abs=1e-12)
+    assert ipcw.censoring_survival_before(time_days, event, at_days) == pytest.approx(before, abs=1e-12)
+
+
+def test_censoring_curve_without_ties_is_lifelines_curve_of_the_turned_events():
+    time_days, event, _ = cohort(60, seed=8, grid=1e-6)
+    curve = KaplanMeierFitter().fit(time_days, ~event).survival_function_at_times(time_days).to_numpy()
+    assert ipcw.censoring_survival(time_days, event, time_days) == pytest.approx(curve, abs=1e-12)
+
+
+def test_lifelines_curve_of_the_turned_events_differs_where_a_death_and_a_censoring_share_a_day():
+    time_days, event, day = np.array([1.0, 2, 2, 3, 4]), np.array([True, True, False, True, False]), np.array([2.0])
+    turned = KaplanMeierFitter().fit(time_days, ~event).survival_function_at_times(day).to_numpy()
+    # On day 2 four are at risk, one dies and one is censored. The death comes first, so one of three is censored.
+    assert ipcw.censoring_survival(time_days, event, day) == pytest.approx([2 / 3])
+    assert turned == pytest.approx([3 / 4])
+
+
+@untimed
+@given(followed)
+def test_auc_at_a_day_is_that_of_its_definition(rows):
+    time_days, event, risk, _ = columns(rows, float, bool, float, int)
+    at_days = np.array([1.0, 3, 5])
+    for day, value in zip(at_days, ipcw.cumulative_dynamic_auc(time_days, event, risk, at_days), strict=True):
+        above = below = 0.0
+        for i in np.flatnonzero(event & (time_days <= day)):
+            for j in np.flatnonzero(time_days > day):
+                weight = 1 / censoring_by_definition(time_days, event, time_days[i])
+                above += weight * ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]))
+                below += weight
+        assert value == pytest.approx(above / below if below else NAN, nan_ok=True)
+
+
+def test_auc_at_a_day_without_censoring_is_the_auc_of_having_died():
+    time_days, event, risk = cohort(80, seed=9)
+    value = ipcw.cumulative_dynamic_auc(time_days, np.ones_like(event), risk, np.array([300.0]))
+    assert value[0] == pytest.approx(discrimination.auc(time_days <= 300, risk))
+
+
+def test_interval_of_auc_at_a_day_is_that_of_drawing_patients_one_by_one():
+    time_days, event, risk = cohort(50, seed=10, grid=40.0)
+    at_days = np.array([1.0, 200, 500, 1e6])  # nobody has died by the first, nobody is followed beyond the last
+    values = []
+    for counts in np.random.default_rng(5).multinomial(50, np.full(50, 1 / 50), size=150):
+        rows = np.repeat(np.arange(50), counts)
+        values.append(ipcw.cumulative_dynamic_auc(time_days[rows], event[rows], risk[rows], at_days[1:3]))
+    low, high = ipcw.auc_at_interval(time_days, event, risk, at_days, np.random.default_rng(5), resamples=150)
+    assert np.isnan([low[[0, 3]], high[[0, 3]]]).all()
+    assert [low[1:3], high[1:3]] == pytest.approx(np.quantile(values, [0.025, 0.975], axis=0), abs=1e-12)
+
+
+@untimed
+@given(followed)
+def test_brier_at_a_day_is_that_of_its_definition(rows):
+    time_days, event, risk, _ = columns(rows, float, bool, float, int)
+    at_days = np.array([1.0, 3, 5])
+    predicted = np.stack([np.exp(-0.1 * day * (1 + risk)) for day in at_days], axis=1)
+    for column, value in enumerate(ipcw.brier_at(time_days, event, predicted, at_days)):
+        day, total = at_days[column], 0.0
+        for i in range(len(risk)):
+            if time_days[i] > day:
+                total += (1 - predicted[i, column]) ** 2 / censoring_by_definition(time_days, event, day)
+            elif event[i] and (time_days > day).any():
+                total += predicted[i, column] ** 2 / censoring_by_definition(time_days, event, time_days[i])
+        assert value == pytest.approx(total / len(risk) if (time_days > day).any() else NAN, nan_ok=True)
+
+
+def test_integrated_brier_is_the_mean_over_time_and_needs_two_days():
+    time_days, event, _ = cohort(60, seed=11)
+    at_days = np.array([50.0, 100, 300])
+    half = np.full((60, 3), 0.5)
+    values = ipcw.brier_at(time_days, event, half, at_days)
+    by_hand = (50 * (values[0] + values[1]) / 2 + 200 * (values[1] + values[2]) / 2) / 250
+    assert ipcw.integrated_brier(time_days, event, half, at_days) == pytest.approx(by_hand)
+    assert math.isnan(ipcw.integrated_brier(time_days, event, half[:, :1], at_days[:1]))
+    with pytest.raises(ValueError, match="rising order"):
+        ipcw.integrated_brier(time_days, event, half, at_days[::-1].copy())
+
+
+def test_kaplan_meier_is_the_best_prediction_that_is_one_for_all():
+    time_days, event, _ = cohort(80, seed=12, grid=1e-6)
+    at_days = np.array([100.0, 300, 600])
+    reference = ipcw.brier_of_kaplan_meier(time_days, event, at_days)
+    curve = survival.kaplan_meier(time_days, event, "").survival_function_at_times(at_days).to_numpy()
+    for shift in (-0.05, 0.05):
+        assert (ipcw.brier_at(time_days, event, np.tile(curve + shift, (80, 1)), at_days) > reference).all()
+    everyone = np.ones_like(event)
+    dead = (time_days[:, None] <= at_days).mean(axis=0)
+    assert ipcw.brier_of_kaplan_meier(time_days, everyone, at_days) == pytest.approx(dead * (1 - dead))
+
+
+def test_calibration_at_a_day_without_censoring_is_the_share_alive_in_each_group():
+    time_days = np.arange(1.0, 31)
+    predicted = np.linspace(0.1, 0.9, 30)
+    found = ipcw.calibration_at(time_days, np.ones(30, bool), predicted, 15.5, groups=3)
+    assert found.n.tolist() == [10, 10, 10]
+    assert found.predicted == pytest.approx(predicted.reshape(3, 10).mean(axis=1))
+    assert found.observed == pytest.approx([0.0, 0.5, 1.0])
+    assert found.low[1] < 0.5 < found.high[1]
+    assert math.isnan(found.low[2])  # nobody in the last group has died
+
+
+def test_calibration_keeps_equal_predictions_together_and_does_not_look_beyond_the_follow_up():
+    time_days, event = np.array([1.0, 2, 3, 4, 5, 6]), np.array([1, 0, 1, 1, 0, 0], dtype=bool)
+    assert ipcw.calibration_at(time_days, event, np.full(6, 0.5), 2.5).n.tolist() == [6]
+    beyond = ipcw.calibration_at(time_days, event, np.full(6, 0.5), 7.0)
+    assert np.isnan([beyond.observed, beyond.low, beyond.high]).all()
+    assert len(ipcw.calibration_at(time_days[:0], event[:0], time_days[:0], 2.5).n) == 0
