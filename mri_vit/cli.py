@@ -65,11 +65,11 @@ def check(study: Path, *overrides: Overrides) -> int:
     """Check the study file and the cohort table; prepares and trains nothing."""
     from rich.console import Console
 
-    from mri_vit import cohort
+    from mri_vit import cohort, folds
 
     settings = _load(study, overrides)
     patients = cohort.read(settings.cohort, settings.endpoints)
-    cohort.make_folds(patients, settings.endpoints, settings.train.folds, 1, settings.seed)
+    folds.make(patients, settings.endpoints, settings.train, settings.seed)
     known = ", ".join(f"{e.name} {sum(p.knows(e) for p in patients)}" for e in settings.endpoints)
     lacking = [p.id for p in patients if not all(scan and scan.exists() for scan in p.scans.values())]
     console = Console()
@@ -107,15 +107,58 @@ def explain(study: Path, *overrides: Overrides) -> None:
 
 
 @app.command
-def report(study: Path, *overrides: Overrides) -> None:
-    """Write the report and print the results."""
+def report(
+    study: Path | None = None,
+    *overrides: Overrides,
+    predictions: Path | None = None,
+    cohort: Path | None = None,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+) -> None:
+    """Write the report and print the results: of a STUDY, or of a table of predictions made elsewhere.
+
+    Parameters
+    ----------
+    study
+        Study file.
+    predictions
+        CSV with patient, endpoint and score, and what else is known of model, repeat, fold, truth, time_days, event, threshold.
+    cohort
+        The table of the patients that it is about: patient, labels, clinical columns.
+    output
+        Folder for index.html and metrics.json.
+    """
     from rich.console import Console
 
-    from mri_vit.study import report as write_report
+    from mri_vit import study as stages
     from mri_vit.workspace import claimed
 
-    with claimed(_load(study, overrides)) as folder:
-        write_report(folder, Console())
+    table = (predictions, cohort, output)
+    if study and not any(table):
+        with claimed(_load(study, overrides)) as folder:
+            stages.report(folder, Console())
+    elif predictions and cohort and output and not study:
+        stages.report_table(predictions, cohort, output, Console())
+    else:
+        raise UsageError("expected a study file, or all of --predictions, --cohort and --output")
+
+
+@app.command
+def evaluate(run: Path, *overrides: Overrides, study: Path) -> int:
+    """Judge a finished RUN folder on another cohort with known labels; nothing is fitted anew.
+
+    Parameters
+    ----------
+    run
+        Folder of a trained run.
+    study
+        Study file of the other cohort: name, cohort, prepared, output and endpoints; the rest is the run's.
+    """
+    from rich.console import Console
+
+    from mri_vit.ensemble import evaluate as evaluate_run
+
+    other = _load(study, overrides)
+    return 3 if evaluate_run(run, other, set(other.model_fields_set), Console()) else 0
 
 
 def _stage(name: str, study: Study) -> None:
@@ -155,7 +198,7 @@ def predict(run: Path, cohort: Path, output: Path, workers: int = 1) -> int:
     """
     from rich.console import Console
 
-    from mri_vit.study import predict as predict_cohort
+    from mri_vit.ensemble import predict as predict_cohort
 
     return 3 if predict_cohort(run, cohort, output, workers, Console()) else 0
 

@@ -121,6 +121,7 @@ class Train(Section):
 
     folds: int = Field(default=5, ge=2)  # Saeed et al. 2023 use five
     repeats: int = Field(default=1, ge=1)
+    leave_out: str | None = None  # a column of the cohort table, e.g. "site": each of its values is a test fold
     tune_fraction: float = Field(default=0.2, gt=0, lt=1)  # of the training fold, for early stopping
     epochs: int = Field(default=100, ge=1)
     batch: int = Field(default=8, ge=1)
@@ -139,10 +140,23 @@ class Train(Section):
     threads: int = Field(default=2, ge=1)  # CPU threads; fixed, because the last digits depend on it
 
 
+class Controls(Section):
+    """What a model must beat: simpler models, and itself on permuted labels, on the same folds."""
+
+    models: tuple[Literal["clinical", "volume", "shuffled"], ...] = ("clinical", "volume", "shuffled")
+    columns: tuple[str, ...] | None = None  # of the cohort table, for "clinical"; none: all that are neither label nor site
+
+
 class Explain(Section):
     """Attention maps."""
 
     patients: int | None = Field(default=None, ge=0)  # how many, in cohort order; none: every patient
+
+
+class Report(Section):
+    """The report; no number of a model depends on it."""
+
+    subgroups: tuple[str, ...] = ("sex", "age", "site")  # columns of the cohort table, left out where they are not there
 
 
 class Endpoint(Section):
@@ -185,7 +199,9 @@ class Study(Section):
     prepare: Prepare = Prepare()
     model: Model = Model()
     train: Train = Train()
+    controls: Controls = Controls()
     explain: Explain = Explain()
+    report: Report = Report()
     endpoints: tuple[Endpoint, ...] = Field(default=DEFAULT_ENDPOINTS, min_length=1)
 
     @model_validator(mode="after")
@@ -193,6 +209,14 @@ class Study(Section):
         names = [endpoint.name for endpoint in self.endpoints]
         if len(set(names)) != len(names):
             raise ValueError(f"endpoint names must differ, found {names}")
+        return self
+
+    @model_validator(mode="after")
+    def _one_way_to_leave_out(self) -> Study:
+        if self.train.leave_out and self.train.repeats > 1:
+            raise ValueError(
+                f"train.leave_out {self.train.leave_out!r} makes one division; found train.repeats {self.train.repeats}"
+            )
         return self
 
 

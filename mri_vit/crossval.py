@@ -15,11 +15,43 @@ import numpy as np
 import pandas as pd
 
 from mri_vit import predictions
-from mri_vit.cohort import Patient, tuning_split
+from mri_vit.cohort import Patient, first_visits
 from mri_vit.config import Endpoint, Study
+from mri_vit.errors import IntegrityError
+from mri_vit.folds import Division, tuning_split
+from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
 from mri_vit.predictions import Predictor
 
 Builder = Callable[[Path, int], Predictor]  # (folder of the fold, seed) -> an unfitted predictor
+Tables = tuple[pd.DataFrame, pd.DataFrame]  # predictions.COLUMNS and predictions.SURVIVAL_COLUMNS
+
+
+class Guarded:
+    """A Predictor that can be fitted once, and that is then handed no label and no patient it was fitted on."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+        self._fitted_on: frozenset[str] = frozenset()
+
+    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+        """Fit. Raises IntegrityError when it was fitted before, or a patient is in both parts."""
+        if self._fitted_on:
+            raise IntegrityError("a fitted predictor was to be fitted again; each fold has one of its own")
+        both = sorted({p.subject for p in train} & {p.subject for p in tune})
+        if both:
+            raise IntegrityError(f"patient {both[0]} is in the training and in the tuning part of one fold")
+        self._predictor.fit(train, tune)
+        self._fitted_on = frozenset(p.subject for p in (*train, *tune))
+
+    def predict(self, patients: Sequence[Patient]) -> Tables:
+        """Predict. Raises IntegrityError when a patient brings a label, or was fitted on."""
+        for patient in patients:
+            if patient.subject in self._fitted_on:
+                raise IntegrityError(f"patient {patient.subject} was fitted on and cannot be a test of that fit")
+            seen = [column for column, value in patient.labels.items() if not math.isnan(value)]
+            if seen:
+                raise IntegrityError(f"patient {patient.id} was handed to a fitted predictor with its label ({', '.join(seen)})")
+        return self._predictor.predict(patients)
 
 
 def fold_folder(run: Path, repeat: int, fold: int) -> Path:
@@ -28,30 +60,61 @@ def fold_folder(run: Path, repeat: int, fold: int) -> Path:
 
 
 def cross_validate(
-    patients: Sequence[Patient], folds: list[list[list[str]]], study: Study, run: Path, model: str, build: Builder
-) -> None:
-    """Fit and predict each fold, then write `predictions.csv` and `survival.csv` of all folds into `run`."""
-    by_id = {patient.id: patient for patient in patients}
+    patients: Sequence[Patient], divisions: Sequence[Division], study: Study, home: Path, model: str, build: Builder
+) -> Tables:
+    """Fit and predict each fold, whose folder in `home` then holds its tables; all folds' tables are returned."""
     scores, survivals = [], []
-    for repeat, division in enumerate(folds):
+    for repeat, division in enumerate(divisions):
         for fold, ids in enumerate(division):
-            folder = fold_folder(run, repeat, fold)
+            folder = fold_folder(home, repeat, fold)
             if not (folder / "predictions.csv").exists():  # written last: a fold that has it is done
-                test = [by_id[i] for i in ids]
-                rest = [p for p in patients if p.id not in set(ids)]
                 folder.mkdir(parents=True, exist_ok=True)
                 seed = int(np.random.SeedSequence([study.seed, repeat, fold]).generate_state(1)[0])  # apart for every fold
-                train, tune = tuning_split(rest, study.endpoints, study.train.tune_fraction, seed)
-                predictor = build(folder, seed)
-                predictor.fit(train, tune)
-                score, survival = predictor.predict([without_labels(p) for p in test])
+                held_out = set(ids)
+                test = [p for p in patients if p.id in held_out]
+                rest = [p for p in patients if p.id not in held_out]
+                score, survival = _one_fold(build(folder, seed), rest, test, study, seed)
                 place = {"model": model, "repeat": repeat, "fold": fold}
                 predictions.save(survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS), folder / "survival.csv")
-                predictions.save(with_truth(score.assign(**place), by_id, study.endpoints), folder / "predictions.csv")
-            scores.append(pd.read_csv(folder / "predictions.csv", dtype=str, keep_default_na=False))
-            survivals.append(pd.read_csv(folder / "survival.csv", dtype=str, keep_default_na=False))
-    predictions.save(pd.concat(survivals), run / "survival.csv")
-    predictions.save(pd.concat(scores), run / "predictions.csv")
+                predictions.save(score.assign(**place).reindex(columns=predictions.COLUMNS), folder / "predictions.csv")
+            scores.append(predictions.load(folder / "predictions.csv"))
+            survivals.append(predictions.load_survival(folder / "survival.csv"))
+    return pd.concat(scores), pd.concat(survivals)
+
+
+def _one_fold(predictor: Predictor, rest: Sequence[Patient], test: Sequence[Patient], study: Study, seed: int) -> Tables:
+    train, tune = tuning_split(rest, study.endpoints, study.train.tune_fraction, seed)
+    guarded = Guarded(predictor)
+    guarded.fit(train, tune)
+    chosen = thresholds(predictor, train, tune, study.endpoints)
+    score, survival = guarded.predict([without_labels(p) for p in test])
+    for threshold in chosen.values():
+        threshold.refuse([p.subject for p in test])
+    score = with_truth(score, test, study.endpoints)
+    at = score.endpoint.map({name: threshold.value for name, threshold in chosen.items()})
+    visits = {p.id: (p.subject, p.session) for p in test}
+    return (_named(score.assign(threshold=at.astype(float)), visits), _named(survival, visits))
+
+
+def thresholds(
+    predictor: Predictor, train: Sequence[Patient], tune: Sequence[Patient], endpoints: Sequence[Endpoint]
+) -> dict[str, Threshold]:
+    """Where a score becomes positive (by the tuning patients, whom the weights have not seen), and a risk high (the median of
+    all patients outside the test fold). An endpoint whose tuning patients are of one class has none.
+    """
+    chosen = {}
+    score = predictor.predict([without_labels(p) for p in (*train, *tune)])[0].set_index(["endpoint", "patient"]).score
+    for endpoint in endpoints:
+        judges = [p for p in (tune if endpoint.kind == "binary" else (*train, *tune)) if p.knows(endpoint)]
+        judges = first_visits([p for p in judges if (endpoint.name, p.id) in score.index])
+        found = np.array([score[endpoint.name, p.id] for p in judges], dtype=float)
+        subjects = [p.subject for p in judges]
+        if endpoint.kind == "survival" and len(judges):
+            chosen[endpoint.name] = choose_cutoff(subjects, found)
+        elif endpoint.kind == "binary" and len({p.labels[endpoint.name] for p in judges}) == 2:
+            truth = np.array([p.labels[endpoint.name] == 1 for p in judges])
+            chosen[endpoint.name] = choose_threshold(subjects, truth, found)
+    return chosen
 
 
 def without_labels(patient: Patient) -> Patient:
@@ -59,12 +122,35 @@ def without_labels(patient: Patient) -> Patient:
     return replace(patient, labels=dict.fromkeys(patient.labels, math.nan))
 
 
-def with_truth(scores: pd.DataFrame, by_id: dict[str, Patient], endpoints: Sequence[Endpoint]) -> pd.DataFrame:
+def permuted(patients: Sequence[Patient], division: Division, seed: int) -> list[Patient]:
+    """The same patients with labels dealt anew: each gets all labels of another of the same test fold.
+
+    Dealt within a fold, so that every fold keeps its classes; a patient's visits get the same patient's labels.
+    """
+    generator = np.random.default_rng(seed)
+    first = {p.subject: p for p in reversed(patients)}
+    home = {p.id: p.subject for p in patients}
+    dealt: dict[str, dict[str, float]] = {}
+    for ids in division:
+        subjects = sorted({home[i] for i in ids})
+        givers = generator.permutation(len(subjects))
+        dealt |= {name: first[subjects[giver]].labels for name, giver in zip(subjects, givers, strict=True)}
+    return [replace(p, labels=dealt[p.subject]) for p in patients]
+
+
+def with_truth(scores: pd.DataFrame, patients: Sequence[Patient], endpoints: Sequence[Endpoint]) -> pd.DataFrame:
     """Scores beside the labels, which are joined only after predicting."""
+    by_id = {p.id: p for p in patients}
     columns = {endpoint.name: endpoint.columns for endpoint in endpoints}
     rows = []
-    for name, patient in zip(scores["endpoint"], scores["patient"], strict=True):
-        known = [by_id[patient].labels[column] for column in columns[name]]
+    for name, visit in zip(scores["endpoint"], scores["patient"], strict=True):
+        known = [by_id[visit].labels[column] for column in columns[name]]
         rows.append([math.nan, *known] if len(known) == 2 else [*known, math.nan, math.nan])
-    labels = pd.DataFrame(rows, index=scores.index, columns=pd.Index(["truth", "time_days", "event"]))
-    return pd.concat([scores, labels], axis=1).reindex(columns=predictions.COLUMNS)
+    labels = pd.DataFrame(rows, index=scores.index, columns=pd.Index(["truth", "time_days", "event"]), dtype=float)
+    return pd.concat([scores, labels], axis=1)
+
+
+def _named(table: pd.DataFrame, visits: dict[str, tuple[str, str]]) -> pd.DataFrame:
+    """The visit's id parted into patient and session."""
+    named = [visits[visit] for visit in table["patient"]]
+    return table.assign(patient=[subject for subject, _ in named], session=[session for _, session in named])

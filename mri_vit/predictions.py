@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pandas as pd
 
-from mri_vit.errors import UsageError
+from mri_vit.errors import OutOfResource, UsageError
 from mri_vit.volume import write_bytes
 
 if TYPE_CHECKING:
     from mri_vit.cohort import Patient
 
-COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "score", "truth", "time_days", "event"]
-SURVIVAL_COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "horizon_days", "survival"]
-KEY = ["model", "repeat", "endpoint", "patient"]  # a patient is predicted once per model, repeat and endpoint
+# `session` is empty for a patient with one visit. `threshold` was chosen without the test fold: scores at or above it are
+# positive (chosen on the tuning patients), risks at or above it high (the median of the training fold); it may be empty.
+COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "score", "truth", "time_days", "event", "session", "threshold"]
+NEEDED = ["patient", "endpoint", "score"]  # of a table from elsewhere; see `completed`
+SURVIVAL_COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "horizon_days", "survival", "session"]
+KEY = ["model", "repeat", "endpoint", "patient", "session"]  # a visit is predicted once per model, repeat and endpoint
+NUMBERS = ["score", "truth", "time_days", "event", "threshold", "horizon_days", "survival", "repeat", "fold"]
+MISSING = ["", "NA", "NaN", "nan"]  # as a missing number is written; a patient may well be called NA
+TEXT = ["patient", "model", "endpoint", "session"]
+# Quarter years up to two years; glioblastoma studies tell survival at 6, 12 and 24 months, the others make it a curve.
+HORIZONS_DAYS = (91.0, 182.0, 274.0, 365.0, 456.0, 548.0, 639.0, 730.0)
+SHUFFLED = "shuffled"  # the model whose labels were permuted: its truth, time_days and event are the permuted ones
 
 
+@runtime_checkable
 class Predictor(Protocol):
     """Anything that learns from some patients and predicts others.
 
@@ -32,7 +42,7 @@ class Predictor(Protocol):
         """Two tables: (patient, endpoint, score) and (patient, endpoint, horizon_days, survival).
 
         `score` is a probability for a binary endpoint and a risk for survival (higher = earlier death);
-        `survival` is the probability of being alive at `horizon_days`.
+        `survival` is the probability of being alive at `horizon_days`. `patient` is the visit's id.
         """
         ...
 
@@ -43,16 +53,77 @@ def save(table: pd.DataFrame, path: Path) -> None:
 
 
 def load(path: Path) -> pd.DataFrame:
-    """Read `predictions.csv`; patient ids stay text, missing truths stay missing.
+    """Read a predictions table; ids stay text, missing truths stay missing, columns that may be left out are filled in.
 
-    Raises UsageError when a column is missing or a patient is predicted twice by one model and repeat.
+    A table from elsewhere needs patient, endpoint and score; without model, repeat and fold it is one model's, in one fold.
+
+    Raises UsageError when a column is missing, a visit is predicted twice by one model and repeat, a patient sits in two
+    folds of one repeat, or a fold has more than one threshold; OutOfResource (as a diverged training) when a score is missing.
     """
-    table = pd.read_csv(path, dtype={"patient": str, "model": str, "endpoint": str}, keep_default_na=False, na_values=[""])
-    missing = [column for column in COLUMNS if column not in table.columns]
-    if missing:
-        raise UsageError(f"{path}: no column {', '.join(missing)}; expected {', '.join(COLUMNS)}")
+    table = _read(path, NEEDED)
+    defaults = {"model": "model", "repeat": 0, "fold": 0, "session": ""}
+    table = table.assign(**{name: value for name, value in defaults.items() if name not in table})
+    table = table.assign(**{name: float("nan") for name in COLUMNS if name not in table}).fillna({"session": ""})
+    _refuse_text(path, table)
+    lacking = table.index[table.score.isna()]
+    if len(lacking):
+        raise OutOfResource(
+            f"{path}: {len(lacking)} rows have no score, the first is row {lacking[0] + 2}: {table.patient[lacking[0]]}"
+        )
     twice = table[table.duplicated(KEY, keep=False)]
     if len(twice):
         rows = [int(index) + 2 for index in twice.index.tolist()[:4]]  # line 1 is the header
         raise UsageError(f"{path}: patient {twice.patient.iloc[0]} is predicted more than once: rows {rows}")
+    homes = table.groupby(["model", "repeat", "patient"]).fold.nunique()
+    split = homes[homes > 1].reset_index()
+    if len(split):
+        first = split.iloc[0]
+        raise UsageError(
+            f"{path}: patient {first.patient} is tested in {first.fold} folds of one repeat by {first.model}: a model that tests "
+            "one visit was trained on another; keep a patient's visits in one fold"
+        )
+    ways = table.groupby(["model", "repeat", "fold", "endpoint"]).threshold.nunique(dropna=False)
+    if (ways > 1).any():
+        model, repeat, fold, endpoint = next(iter(ways.index[ways > 1]))
+        raise UsageError(
+            f"{path}: {endpoint}, model {model}, repeat {repeat}, fold {fold}: more than one threshold; it is fixed before the "
+            "fold is predicted, so a fold has one"
+        )
+    return table.reindex(columns=COLUMNS)
+
+
+def load_survival(path: Path) -> pd.DataFrame:
+    """Read a table of survival probabilities. Raises UsageError naming the row of one that is not between 0 and 1."""
+    table = _read(path, ["patient", "endpoint", "horizon_days", "survival"])
+    defaults = {"model": "model", "repeat": 0, "fold": 0, "session": ""}
+    table = table.assign(**{name: value for name, value in defaults.items() if name not in table}).fillna({"session": ""})
+    _refuse_text(path, table)
+    wrong = table.index[~table.survival.between(0, 1)]
+    if len(wrong):
+        raise UsageError(f"{path}, row {wrong[0] + 2}: survival {table.survival[wrong[0]]}; expected a probability")
+    return table.reindex(columns=SURVIVAL_COLUMNS)
+
+
+def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
+    try:
+        table = pd.read_csv(
+            path, dtype=dict.fromkeys(TEXT, str), keep_default_na=False, na_values=dict.fromkeys(NUMBERS, MISSING)
+        )
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such table") from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read as a CSV table: {error}") from None
+    missing = [column for column in needed if column not in table.columns]
+    if missing:
+        raise UsageError(
+            f"{path}: no column {', '.join(missing)}; found {', '.join(table.columns)}, expected {', '.join(needed)}"
+        )
     return table
+
+
+def _refuse_text(path: Path, table: pd.DataFrame) -> None:
+    for column in [name for name in NUMBERS if name in table]:
+        number = pd.Series(pd.to_numeric(table[column], errors="coerce"))
+        wrong = table.index[number.isna() & table[column].notna()]
+        if len(wrong):
+            raise UsageError(f"{path}, row {wrong[0] + 2}, column {column}: {table[column][wrong[0]]!r}; expected a number")

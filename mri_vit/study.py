@@ -14,14 +14,13 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mri_vit import cohort, config, workspace
+from mri_vit import cohort, folds, workspace
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Study
 from mri_vit.errors import OutOfResource, UnusablePatient, UsageError
@@ -44,7 +43,7 @@ def run(study: Study, console: Console) -> Excluded:
 def check(study: Study, folder: Path) -> list[Patient]:
     """Read the cohort table, see that folds can be made from it, and freeze it in the run's folder."""
     patients = cohort.read(study.cohort, study.endpoints)
-    cohort.make_folds(patients, study.endpoints, study.train.folds, repeats=1, seed=study.seed)
+    folds.make(patients, study.endpoints, study.train, study.seed)
     return freeze(study, patients, folder)
 
 
@@ -64,7 +63,7 @@ def prepare(study: Study, patients: list[Patient], folder: Path, console: Consol
     excluded: Excluded = []
     study.prepared.mkdir(parents=True, exist_ok=True)
     context = get_context("spawn")  # fork and running threads (torch, ITK) do not go together
-    with _progress(console) as bar, ProcessPoolExecutor(study.prepare.workers, context) as pool:
+    with progress(console) as bar, ProcessPoolExecutor(study.prepare.workers, context) as pool:
         task = bar.add_task("prepare", total=len(patients), note="")
         jobs = {pool.submit(_prepare_one, patient, study): patient for patient in patients}
         try:
@@ -134,34 +133,25 @@ def included(study: Study, folder: Path) -> list[Patient]:
 
 
 def train(study: Study, folder: Path, console: Console) -> None:
-    """Write the folds, then fit and predict each."""
-    from mri_vit.crossval import cross_validate
-    from mri_vit.train import Report
-    from mri_vit.vit import VisionTransformer
+    """Write the folds, then fit and predict each: the model, and the controls that it must beat."""
+    from mri_vit import contest
 
     patients = included(study, folder)
     if not (folder / "folds.json").exists():
-        folds = cohort.make_folds(patients, study.endpoints, study.train.folds, study.train.repeats, study.seed)
-        cohort.save_folds(folds, study.seed, folder / "folds.json")
-    folds = cohort.load_folds(folder / "folds.json")
-    differing = {i for fold in folds[0] for i in fold} ^ {p.id for p in patients}
-    if differing:
-        raise UsageError(
-            f"{folder}: folds.json was made without or with {', '.join(sorted(differing))}; choose another output or delete it"
-        )
+        folds.save(folds.make(patients, study.endpoints, study.train, study.seed), study.seed, folder / "folds.json")
+    divisions = folds.load(folder / "folds.json", patients)
     _check_prepared(study, patients, folder)
-    with _progress(console) as bar:
+    with progress(console) as bar:
 
-        def build(fold_folder: Path, seed: int) -> VisionTransformer:
-            task = bar.add_task(fold_folder.name, total=study.train.epochs, note="")
+        def begin(title: str) -> contest.Epoch:
+            task = bar.add_task(title, total=study.train.epochs, note="")
 
-            def report_epoch(epoch: int, epochs: int, loss: float, rate: float) -> None:
-                bar.update(task, completed=epoch, total=epochs, note=f"loss {loss:.3f}, {rate:.1f} patients/s")
+            def epoch(done: int, epochs: int, loss: float, rate: float) -> None:
+                bar.update(task, completed=done, total=epochs, note=f"loss {loss:.3f}, {rate:.1f} patients/s")
 
-            callback: Report = report_epoch
-            return VisionTransformer(study, fold_folder, seed, callback)
+            return epoch
 
-        cross_validate(patients, folds, study, folder, "vit", build)
+        contest.hold(study, patients, divisions, folder, begin)
 
 
 def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None:
@@ -194,14 +184,15 @@ def explain(study: Study, folder: Path, console: Console) -> None:
     from mri_vit.explain.patient import explain as explain_patient
     from mri_vit.vit import VisionTransformer
 
-    patients = included(study, folder)[: study.explain.patients]
+    patients = included(study, folder)
     if not (folder / "predictions.csv").exists():
         raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
-    fold_of = {i: fold for fold, ids in enumerate(cohort.load_folds(folder / "folds.json")[0]) for i in ids}
+    fold_of = {i: fold for fold, ids in enumerate(folds.load(folder / "folds.json", patients)[0]) for i in ids}
+    patients = patients[: study.explain.patients]
     networks = {
         fold: VisionTransformer.fitted(study, fold_folder(folder, 0, fold)).network for fold in {fold_of[p.id] for p in patients}
     }
-    with _progress(console) as bar:
+    with progress(console) as bar:
         task = bar.add_task("explain", total=len(patients), note="")
         for patient in patients:
             maps, fold = folder / "maps" / patient.id, fold_of[patient.id]
@@ -211,68 +202,44 @@ def explain(study: Study, folder: Path, console: Console) -> None:
 
 
 def report(folder: Path, console: Console) -> Path:
-    """Write the report and print where it is, with a short table of results."""
+    """Write the report of a run folder and print where it is, with a short table of results and the verdicts."""
     from mri_vit.report import html
+    from mri_vit.report.run import read
 
     if not (folder / "predictions.csv").exists():
         raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
-    page = html.write(folder)
-    rows = html.summary(json.loads((page.parent / "metrics.json").read_text()))
-    table = Table(
-        title="Out-of-fold results", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False
-    )  # 80 columns
+    page = html.write(read(folder), folder / "report")
+    tell(page, console)
+    return page
+
+
+def report_table(scores: Path, people: Path, output: Path, console: Console) -> Path:
+    """Write a report into `output` from a table of predictions made elsewhere, about the patients of a cohort table."""
+    from mri_vit.report import html
+    from mri_vit.report.run import from_tables
+
+    page = html.write(from_tables(scores, people, output), output)
+    tell(page, console)
+    return page
+
+
+def tell(page: Path, console: Console) -> None:
+    """Print a report's results and its path."""
+    from mri_vit.report import html
+
+    metrics = json.loads((page.parent / "metrics.json").read_text(encoding="utf-8"))
+    rows = html.summary(metrics)
+    table = Table(title="Results", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)  # 80 columns
     for column in rows[0]:
         table.add_column(column)
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
     console.print(table)
+    for sentence in html.verdicts(metrics):
+        console.print(f"- {sentence}", highlight=False)
     console.print(f"report: {page}", soft_wrap=True, highlight=False)
-    return page
 
 
-def predict(run_folder: Path, table: Path, output: Path, workers: int, console: Console) -> Excluded:
-    """Predict new patients with the mean of a run's fold models: `predictions.csv` and `survival.csv` in `output`."""
-    import pandas as pd
-
-    from mri_vit import predictions
-    from mri_vit.vit import VisionTransformer
-
-    past = config.load(run_folder / "study.toml")
-    study = past.model_copy(
-        update={
-            "cohort": table.resolve(),
-            "output": output.resolve(),
-            "prepared": output.resolve() / "prepared",
-            "prepare": past.prepare.model_copy(update={"workers": workers}),
-        }
-    )
-    models = sorted(run_folder.glob("*fold-*/best.safetensors"))
-    if not (run_folder / "predictions.csv").exists():
-        raise UsageError(f"{run_folder}: no predictions.csv; its training has not ended")
-    with workspace.claimed(study) as folder:
-        patients = cohort.read(study.cohort, endpoints=())
-        excluded = prepare(study, patients, folder, console)
-        out = {row["patient"] for row in excluded}
-        patients = [p for p in patients if p.id not in out]
-        if not patients:
-            return excluded
-        parts: list[tuple[Any, Any]] = []
-        with _progress(console) as bar:
-            task = bar.add_task("predict", total=len(models), note="")
-            for file in models:
-                parts.append(VisionTransformer.fitted(study, file.parent).predict(patients))
-                bar.update(task, advance=1)
-        for name, tables, keys in (
-            ("predictions.csv", [p for p, _ in parts], ["patient", "endpoint"]),
-            ("survival.csv", [s for _, s in parts], ["patient", "endpoint", "horizon_days"]),
-        ):
-            grouped = pd.concat(tables).groupby(keys, sort=False).agg(["mean", "size"])  # models: how many had a head for it
-            grouped.columns = ["score" if name == "predictions.csv" else "survival", "models"]
-            predictions.save(grouped.reset_index(), folder / name)
-        console.print(f"predictions: {folder / 'predictions.csv'}", soft_wrap=True, highlight=False)
-    return excluded
-
-
-def _progress(console: Console) -> Progress:
+def progress(console: Console) -> Progress:
     columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     return Progress(*columns, TextColumn("{task.fields[note]}"), console=console)

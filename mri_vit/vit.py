@@ -8,16 +8,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from mri_vit import tokens
+from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
 from mri_vit.errors import OutOfResource
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
+from mri_vit.predictions import HORIZONS_DAYS
 from mri_vit.train import Report, fit, outputs
-
-HORIZONS_DAYS = (182.0, 365.0, 730.0)  # 6, 12 and 24 months, at which glioblastoma studies tell survival
 
 
 class VisionTransformer:
@@ -49,6 +51,18 @@ class VisionTransformer:
         torch.set_num_threads(self.study.train.threads)
         device = next(self.network.parameters()).device
         return tables(self.network, outputs(self.network, patients, self.study, device), patients)
+
+    @torch.no_grad()
+    def represent(self, patients: Sequence[Patient]) -> Float[np.ndarray, "n d"]:
+        """The CLS vector of each patient, before the heads."""
+        torch.set_num_threads(self.study.train.threads)
+        device = next(self.network.parameters()).device
+        self.network.eval()
+        rows = []
+        for patient in patients:
+            patches, place = everything(tokens.load(token_file(self.study, patient)), self.study)
+            rows.append(self.network.encoder(patches.to(device), place.to(device))[0].float().cpu().numpy())
+        return np.stack(rows)
 
 
 def tables(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:

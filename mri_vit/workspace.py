@@ -34,6 +34,7 @@ PACKAGES = (
 )
 FREE = {
     "explain",
+    "report",
     "prepare.workers",
     "output",
 }  # settings that may change between the stages of one run: no result depends on them

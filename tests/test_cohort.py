@@ -1,19 +1,15 @@
-"""The cohort table: what is wrong is named with its row, what is missing stays missing, and folds are fair."""
+"""The cohort table: what is wrong is named with its row, what is missing stays missing."""
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mri_vit import cohort
-from mri_vit.cohort import Patient
 from mri_vit.config import Endpoint
-from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.errors import UsageError
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
@@ -83,9 +79,28 @@ def test_a_missing_column_gets_the_nearest_name(tmp_path):
         cohort.read(table(tmp_path, row("a"), head=HEAD.replace("mgmt", "mgmt_status")), (MGMT, OS))
 
 
-def test_two_sessions_of_a_patient_are_refused_with_both_rows(tmp_path):
-    rows = [f"{name},a,b,c,d,60,1,9,1,{session}" for name, session in (("a", "1"), ("a", "2"))]
-    with pytest.raises(UsageError, match="sessions in rows 2 and 3"):
+def test_sessions_of_a_patient_are_visits_of_one_subject(tmp_path):
+    rows = [f"{name},a,b,c,d,60,1,9,1,{session}" for name, session in (("a", "1"), ("a", "2"), ("b", ""))]
+    path = table(tmp_path, *rows, head=HEAD.strip() + ",session\n")
+    visits = cohort.read(path, (MGMT, OS))
+    assert [(v.id, v.subject, v.session) for v in visits] == [("a_1", "a", "1"), ("a_2", "a", "2"), ("b", "b", "")]
+    assert [v.id for v in cohort.first_visits(visits)] == ["a_1", "b"]
+    (tmp_path / "again.csv").write_bytes(cohort.dumps(visits))
+    assert [repr(p) for p in cohort.read(tmp_path / "again.csv", (MGMT, OS))] == [repr(p) for p in visits]
+
+
+@pytest.mark.parametrize(
+    ("visits", "message"),
+    [
+        ((("a", "1"), ("a", "1")), "patient id 'a_1' in row 3 repeats 'a_1' in row 2"),
+        ((("a", "1"), ("a_1", "")), "patient id 'a_1' in row 3 repeats 'a_1' in row 2"),
+        ((("a", "1"), ("A", "2")), "patient id 'A' in row 3 repeats 'a' in row 2 in another spelling"),
+        ((("a", "../x"),), "row 2: session '../x'"),
+    ],
+)
+def test_a_visit_that_is_there_twice_or_strangely_named_is_refused(tmp_path, visits, message: str):
+    rows = [f"{name},a,b,c,d,60,1,9,1,{session}" for name, session in visits]
+    with pytest.raises(UsageError, match=message):
         cohort.read(table(tmp_path, *rows, head=HEAD.strip() + ",session\n"), (MGMT, OS))
 
 
@@ -94,59 +109,3 @@ def test_a_written_table_is_read_back_the_same(tmp_path):
     (tmp_path / "again.csv").write_bytes(cohort.dumps(patients))
     again = cohort.read(tmp_path / "again.csv", (MGMT, OS))
     assert [repr(p) for p in again] == [repr(p) for p in patients]
-
-
-def patient(index: int, mgmt: float, event: float) -> Patient:
-    days = math.nan if math.isnan(event) else 100.0 + index
-    return Patient(f"p{index}", {}, {"mgmt": mgmt, "os_days": days, "os_event": event}, {})
-
-
-label = st.sampled_from([0.0, 1.0, math.nan])
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(label, label), min_size=12, max_size=60), st.integers(2, 4), st.integers(0, 99))
-def test_folds_hold_everyone_once_and_balance_the_classes(labels: list[tuple[float, float]], k: int, seed: int):
-    patients = [patient(i, mgmt, event) for i, (mgmt, event) in enumerate(labels)]
-    ones = [sum(m == value for m, _ in labels) for value in (0, 1)]
-    deaths = sum(e == 1 for _, e in labels)
-    censored = sum(e == 0 for _, e in labels)
-    if not sum(ones) + deaths + censored:
-        with pytest.raises(UsageError, match="nothing to learn"):
-            cohort.make_folds(patients, (MGMT, OS), k, 1, seed)
-        return
-    if (sum(ones) and min(ones) < k) or (deaths + censored and deaths < k):
-        with pytest.raises(UsageError, match=f"{k} folds"):
-            cohort.make_folds(patients, (MGMT, OS), k, 1, seed)
-        return
-    folds = cohort.make_folds(patients, (MGMT, OS), k, repeats=2, seed=seed)
-    for division in folds:
-        assert sorted(i for fold in division for i in fold) == sorted(p.id for p in patients)
-        assert max(map(len, division)) - min(map(len, division)) <= 9  # strata are dealt one by one; nine pairs of classes
-    assert folds == cohort.make_folds(patients, (MGMT, OS), k, repeats=2, seed=seed)
-
-
-def test_each_fold_has_its_share_of_ones():
-    patients = [patient(i, float(i % 3 == 0), float(i % 2)) for i in range(96)]
-    for fold in cohort.make_folds(patients, (MGMT, OS), 4, 1, seed=3)[0]:
-        assert sum(int(i[1:]) % 3 == 0 for i in fold) == 8
-
-
-def test_the_tuning_split_takes_its_share_and_shares_nobody():
-    patients = [patient(i, float(i % 2), 1.0) for i in range(40)]
-    train, tune = cohort.tuning_split(patients, (MGMT, OS), 0.2, seed=1)
-    assert (len(train), len(tune)) == (32, 8)
-    assert not {p.id for p in train} & {p.id for p in tune}
-    assert sum(p.labels["mgmt"] for p in tune) == 4
-
-
-def test_folds_are_hashed_and_a_patient_in_two_folds_is_refused(tmp_path):
-    first = cohort.save_folds([[["a"], ["b"]]], 0, tmp_path / "folds.json")
-    assert first == cohort.save_folds([[["a"], ["b"]]], 0, tmp_path / "folds.json")
-    assert first != cohort.save_folds([[["b"], ["a"]]], 0, tmp_path / "folds.json")
-    (tmp_path / "folds.json").write_text(json.dumps({"repeats": [{"folds": [["a"], ["b"]]}]}))
-    with pytest.raises(IntegrityError, match="was changed after"):
-        cohort.load_folds(tmp_path / "folds.json")
-    cohort.save_folds([[["a"], ["a"]]], 0, tmp_path / "folds.json")
-    with pytest.raises(IntegrityError, match="two folds"):
-        cohort.load_folds(tmp_path / "folds.json")

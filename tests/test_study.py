@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mri_vit import cli, config, predictions
+from mri_vit import cli, config, demo, predictions
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
@@ -132,10 +132,26 @@ def test_a_run_leaves_what_the_design_promises(road: Path):
         assert {"best.safetensors", "last", "history.csv", "predictions.csv"} <= {p.name for p in (run / fold).iterdir()}
     maps = sorted((run / "maps").iterdir())
     assert [m.name for m in maps] == ["demo-005", "demo-006"]
-    assert {p.name for p in maps[0].iterdir()} == {"rollout_native.nii.gz", "rollout_grid.nii.gz", "overlay.png", "map.json"}
+    files = {"rollout_native.nii.gz", "rollout_grid.nii.gz", "t1ce_brain.nii.gz", "overlay.png", "map.json"}
+    assert {p.name for p in maps[0].iterdir()} == files
     metrics = json.loads((run / "report" / "metrics.json").read_text())
     assert metrics["cohort"]["excluded"] == 4
     assert json.loads((run / "environment.json").read_text())["versions"]["torch"]
+
+
+def test_the_controls_stand_in_the_same_table_on_the_same_folds(road: Path):
+    table = predictions.load(road / "run" / "predictions.csv")
+    assert set(table.model) == {"vit", "clinical", "volume", "shuffled"}
+    homes = table[table.model != "shuffled"].groupby(["patient", "endpoint"]).fold.nunique()
+    assert (homes == 1).all()
+    truth = {m: table[(table.model == m) & (table.endpoint == "mgmt")].set_index("patient").truth for m in set(table.model)}
+    pd.testing.assert_series_equal(truth["vit"], truth["clinical"])
+    assert not truth["vit"].equals(truth["shuffled"])
+    assert truth["vit"].sum() == truth["shuffled"].sum()
+    notes = json.loads((road / "run" / "notes.json").read_text())
+    assert notes["clinical_columns"] == "age, sex"
+    probe = pd.read_csv(road / "run" / "site_probe.csv")
+    assert sorted(probe.patient) == sorted(truth["vit"].index)
 
 
 def test_a_map_lies_on_the_voxels_of_the_patients_own_t1ce(road: Path, scans: Path):
@@ -203,7 +219,61 @@ def test_new_patients_are_predicted_by_all_folds_models(road: Path, scans: Path)
     assert list(table.endpoint) == ["mgmt", "os"]
     assert set(table.models) == {2}
     survival = pd.read_csv(road / "new" / "survival.csv")
-    assert list(survival.horizon_days) == [182, 365, 730]
+    assert list(survival.horizon_days) == list(predictions.HORIZONS_DAYS)
+
+
+def external(road: Path, table: Path, more: str = "") -> Path:
+    """The study file of another cohort."""
+    folder = road / "elsewhere"
+    folder.mkdir(exist_ok=True)
+    head = f'name = "elsewhere"\ncohort = "{table}"\nprepared = "prepared"\noutput = "run"\n{more}'
+    (folder / "study.toml").write_text(head + STUDY[STUDY.index("[[endpoints]]") :])
+    return folder / "study.toml"
+
+
+def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_path_factory):
+    table = demo.make(tmp_path_factory.mktemp("others"), seed=6, patients=8)
+    weights = {p: p.read_bytes() for p in (road / "run").rglob("*") if p.is_file()}
+    assert mri_vit("evaluate", road / "run", "--study", external(road, table)) == 0
+    assert {p: p.read_bytes() for p in weights} == weights
+    run = road / "elsewhere" / "run"
+    found = predictions.load(run / "predictions.csv")
+    assert set(found.model) == {"vit", "clinical", "volume"}
+    assert found[(found.model == "vit") & (found.endpoint == "mgmt")].patient.nunique() == 8
+    inside = predictions.load(road / "run" / "predictions.csv")
+    past = inside[(inside.model == "vit") & (inside.endpoint == "os")].groupby("fold").threshold.first().mean()
+    assert found[(found.model == "vit") & (found.endpoint == "os")].threshold.iloc[0] == pytest.approx(past)
+    metrics = json.loads((run / "report" / "metrics.json").read_text())
+    assert metrics["design"] == "external"
+    assert "no refitting" in (run / "report" / "index.html").read_text().lower().replace("nothing was refitted", "no refitting")
+
+
+def test_the_runs_own_patients_are_no_external_cohort(road: Path, scans: Path, capsys):
+    assert mri_vit("evaluate", road / "run", "--study", external(road, scans), "--output", road / "own") == 2
+    assert "has a scan of demo-00" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [("[model]\ndim = 32\n", "[model] belongs to the run"), ("[grid]\nedge = 56\n", "[grid] belongs to the run")],
+)
+def test_an_evaluation_cannot_change_the_model_or_the_preparation(road: Path, scans: Path, capsys, more: str, message: str):
+    assert mri_vit("evaluate", road / "run", "--study", external(road, scans, more), "--output", road / "own") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_table_made_elsewhere_is_reported(road: Path, tmp_path):
+    inside = predictions.load(road / "run" / "predictions.csv").query("model == 'vit' and endpoint == 'mgmt'")
+    inside[["patient", "endpoint", "score"]].to_csv(tmp_path / "scores.csv", index=False)
+    table = str(road / "cohort.csv")
+    assert mri_vit("report", "--predictions", tmp_path / "scores.csv", "--cohort", table, "-o", tmp_path / "out") == 0
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    expected = json.loads((road / "run" / "report" / "metrics.json").read_text())["endpoints"]["mgmt"]["models"]["vit"]
+    assert metrics["endpoints"]["mgmt"]["models"]["model"]["auc"] == expected["auc"]
+    assert (tmp_path / "out" / "index.html").exists()
+    assert mri_vit("report", "--predictions", tmp_path / "scores.csv", "-o", tmp_path / "out") == 2
+    inside.assign(patient="stranger" + inside.patient)[["patient", "endpoint", "score"]].to_csv(tmp_path / "s.csv", index=False)
+    assert mri_vit("report", "--predictions", tmp_path / "s.csv", "--cohort", table, "-o", tmp_path / "out") == 2
 
 
 def test_no_header_text_and_no_folder_of_a_scan_reaches_what_others_read(road: Path, scans: Path):

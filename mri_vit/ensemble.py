@@ -1,0 +1,194 @@
+"""A finished run on other patients: the mean of its fold models, with nothing fitted anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from mri_vit import cohort, config, controls, folds, predictions, workspace
+from mri_vit import study as stages
+from mri_vit.cohort import Patient
+from mri_vit.config import Study
+from mri_vit.controls import Tabular
+from mri_vit.crossval import with_truth
+from mri_vit.errors import UsageError
+from mri_vit.prepare.patient import load_record
+from mri_vit.report import html, numbers
+from mri_vit.report import run as reports
+from mri_vit.vit import VisionTransformer
+from mri_vit.volume import write_bytes
+
+OWN = ("grid", "prepare", "model", "train", "controls")  # sections that belong to the run, not to the other cohort
+
+
+def predict(run: Path, table: Path, output: Path, workers: int, console: Console) -> stages.Excluded:
+    """Predict new patients: `predictions.csv` and `survival.csv` in `output`. No label is read."""
+    past = _finished(run)
+    study = _on(past, cohort=table.resolve(), output=output.resolve(), prepared=output.resolve() / "prepared", workers=workers)
+    with workspace.claimed(study) as folder:
+        patients = cohort.read(study.cohort, endpoints=())
+        excluded = stages.prepare(study, patients, folder, console)
+        patients = _without(patients, excluded)
+        if patients:
+            score, survival = _mean_of_folds(run, study, patients, console)
+            predictions.save(survival, folder / "survival.csv")
+            predictions.save(score, folder / "predictions.csv")
+            console.print(f"predictions: {folder / 'predictions.csv'}", soft_wrap=True, highlight=False)
+    return excluded
+
+
+def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stages.Excluded:
+    """Judge a run on another cohort with known labels, and write a report into that study's output.
+
+    `other` names cohort, prepared, output and endpoints; `given` are the sections that its file sets. How scans are prepared
+    and what is a model stays the run's own. Thresholds are the mean of the folds'. The clinical and volume controls are
+    those of the run, fitted on the run's own patients.
+
+    Raises UsageError when the file sets a section that is the run's own, names an endpoint that the run does not have, or
+    holds a patient of the run (told by the scans' hashes).
+    """
+    past = _finished(run)
+    differing = [name for name in OWN if name in given and getattr(other, name) != getattr(past, name)]
+    if differing:
+        raise UsageError(f"[{differing[0]}] belongs to the run {run} and cannot be changed for an evaluation; leave it out")
+    known = {endpoint.name: endpoint.kind for endpoint in past.endpoints}
+    strange = [e.name for e in other.endpoints if known.get(e.name) != e.kind]
+    if strange:
+        raise UsageError(f"{run} does not predict {strange[0]!r}; it has {', '.join(known)}: name those under [[endpoints]]")
+    study = _on(
+        past, name=other.name, cohort=other.cohort, output=other.output, prepared=other.prepared, workers=other.prepare.workers
+    )
+    study = study.model_copy(update={"endpoints": other.endpoints, "report": other.report})
+    with workspace.claimed(study) as folder:
+        patients = stages.freeze(study, cohort.read(study.cohort, study.endpoints), folder)
+        excluded = stages.prepare(study, patients, folder, console)
+        patients = _without(patients, excluded)
+        if not patients:
+            return excluded
+        _refuse_own_patients(run, study, patients)
+        tables = [_judged("vit", _mean_of_folds(run, study, patients, console), patients, study, run)]
+        notes = {}
+        for name, covariates in (("clinical", _clinical), ("volume", _volume)):
+            if name not in past.controls.models:
+                continue
+            try:
+                tables.append(_judged(name, _control(run, past, study, patients, covariates), patients, study, run))
+            except UsageError as error:
+                notes[name] = str(error)
+        write_bytes(json.dumps(notes | {"clinical_columns": _clinical_columns(run)}, indent=1).encode(), folder / "notes.json")
+        predictions.save(pd.concat([survival for _, survival in tables]), folder / "survival.csv")
+        predictions.save(pd.concat([score for score, _ in tables]), folder / "predictions.csv")
+        internal = html.null(numbers.measure(reports.read(run)))
+        write_bytes(json.dumps(internal, indent=1).encode(), folder / "evaluation.json")
+        stages.report(folder, console)
+    return excluded
+
+
+def _finished(run: Path) -> Study:
+    if not (run / "predictions.csv").exists() or not (run / "folds.json").exists():
+        raise UsageError(f"{run}: no predictions.csv and folds.json; a run whose training has ended has both")
+    return config.load(run / "study.toml")
+
+
+def _on(past: Study, workers: int, **changed: Any) -> Study:
+    """The run's settings for other patients."""
+    return past.model_copy(update={**changed, "prepare": past.prepare.model_copy(update={"workers": workers})})
+
+
+def _without(patients: list[Patient], excluded: stages.Excluded) -> list[Patient]:
+    out = {row["patient"] for row in excluded}
+    return [p for p in patients if p.id not in out]
+
+
+def _mean_of_folds(run: Path, study: Study, patients: list[Patient], console: Console) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(patient, endpoint, score, models) and (patient, endpoint, horizon_days, survival, models), averaged over the folds."""
+    parts = []
+    files = sorted(run.glob("*fold-*/best.safetensors"))
+    with stages.progress(console) as bar:
+        task = bar.add_task("predict", total=len(files), note="")
+        for file in files:
+            parts.append(VisionTransformer.fitted(study, file.parent).predict(patients))
+            bar.update(task, advance=1)
+    return _averaged(parts)
+
+
+def _averaged(parts: list[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    means = []
+    for tables, value, keys in (
+        ([score for score, _ in parts], "score", ["patient", "endpoint"]),
+        ([survival for _, survival in parts], "survival", ["patient", "endpoint", "horizon_days"]),
+    ):
+        grouped = pd.concat(tables).groupby(keys, sort=False)[value].agg(["mean", "size"])
+        grouped.columns = [value, "models"]  # models: how many folds had a head for it
+        means.append(grouped.reset_index())
+    return means[0], means[1]
+
+
+def _judged(
+    model: str, tables: tuple[pd.DataFrame, pd.DataFrame], patients: list[Patient], study: Study, run: Path
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The ensemble's tables in the form of a run's, with the labels joined and the mean of the folds' thresholds."""
+    asked = f"endpoint in {[endpoint.name for endpoint in study.endpoints]}"
+    score, survival = (table.query(asked).reset_index(drop=True) for table in tables)
+    past = predictions.load(run / "predictions.csv").query("model == @model").groupby("endpoint").threshold.mean()
+    score = with_truth(score, patients, study.endpoints)
+    score = score.assign(threshold=score.endpoint.map(past).astype(float))
+    visits = {p.id: (p.subject, p.session) for p in patients}
+    out = []
+    for table, columns in ((score, predictions.COLUMNS), (survival, predictions.SURVIVAL_COLUMNS)):
+        named = [visits[visit] for visit in table.patient]
+        table = table.assign(patient=[p for p, _ in named], session=[s for _, s in named], model=model, repeat=0, fold=0)
+        out.append(table.reindex(columns=columns))
+    return out[0], out[1]
+
+
+Covariates = Callable[[list[Patient], Study, Path], pd.DataFrame]
+
+
+def _control(
+    run: Path, past: Study, study: Study, patients: list[Patient], covariates: Covariates
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A control as it was in the run: one regression per fold on the run's own patients, averaged over the folds."""
+    inside = stages.included(past, run)
+    inner, outer = covariates(inside, past, run), covariates(patients, study, run)
+    if list(inner) != list(outer) or not (inner.dtypes == outer.dtypes).all():
+        raise UsageError("its columns are of another kind (numbers or words) in this cohort")
+    parts = []
+    for division in folds.load(run / "folds.json", inside):
+        for ids in division:
+            tabular = Tabular(inner, past.endpoints)
+            tabular.fit([p for p in inside if p.id not in set(ids)], [])
+            tabular.covariates = outer
+            parts.append(tabular.predict(patients))
+    return _averaged(parts)
+
+
+def _clinical_columns(run: Path) -> str:
+    return json.loads((run / "notes.json").read_text(encoding="utf-8")).get("clinical_columns", "")
+
+
+def _clinical(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
+    columns = [name for name in _clinical_columns(run).split(", ") if name]
+    lacking = [name for name in columns if name not in patients[0].clinical]
+    if lacking or not columns:
+        raise UsageError(f"the cohort table has no column {', '.join(lacking)}" if lacking else "the run had no clinical column")
+    return controls.clinical_table(patients, columns)
+
+
+def _volume(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
+    return controls.volume_table(patients, study)
+
+
+def _refuse_own_patients(run: Path, study: Study, patients: list[Patient]) -> None:
+    """A patient whom the run was trained on, under whatever id, is no external test."""
+    inside = {sha256: i for i, files in json.loads((run / "inputs.json").read_text()).items() for sha256 in files.values()}
+    for patient in patients:
+        for scan in load_record(study.prepared / patient.id)["inputs"].values():
+            twin = inside.get(scan["sha256"])
+            if twin:
+                raise UsageError(f"{study.cohort}: patient {patient.id} has a scan of {twin}, whom the run {run} was trained on")
