@@ -1,254 +1,173 @@
-"""The report against a made-up run folder whose numbers are computed again here, by other means."""
+"""The report's page: a made-up run in; what a reader sees, follows, prints and downloads is checked against metrics.json."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import html
 import itertools
 import json
-import math
 import re
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from lifelines.statistics import multivariate_logrank_test
-from lifelines.utils import concordance_index
-from matplotlib.figure import Figure
-from sklearn.metrics import roc_auc_score
+from made_run import ODD_IDS, REASON, make_run
 
 from mri_vit import predictions
-from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.report import html as report
-from mri_vit.report import numbers
+from mri_vit.report import notation, viewer
+from mri_vit.report import run as run_folder
 
-ODD_IDS = ["007", "1e5", "NA", "A_b.c-D"]  # legal, and each spoiled by a careless reader of tables
-REASON = '<b>bold</b> & "quoted" <script>alert(1)</script>'
-FOLDS = 3
+CONTROLS = ("clinical", "volume", "shuffled")
+BINARY_FIGURES = {"precision_recall", "calibration", "decision", "subgroups", "roc"}
+FORMULA = '=HYPERLINK("x")'
 
 
-def make_run(folder: Path, *, name: str = "made-up", repeats: int = 1, patients: int = 60, seed: int = 0) -> Path:
-    """A run folder with a strong mgmt, an empty pten, an idh1 whose last fold is of one class, an unlabelled tertp, and os."""
-    generator = np.random.default_rng(seed)
-    folder.mkdir(parents=True)
-    ids = ODD_IDS + [f"P{i:03d}" for i in range(patients - len(ODD_IDS))]
-    cohort = pd.DataFrame({"patient": ids})
-    for channel in ("t1", "t1ce", "t2", "flair"):
-        cohort[channel] = [f"{patient}/{channel}.nii.gz" for patient in ids]
-    mgmt, pten = generator.random(patients) < 0.45, generator.random(patients) < 0.35
-    home = {repeat: generator.permutation(patients) % FOLDS for repeat in range(repeats)}
-    idh1 = (generator.random(patients) < 0.5) & (home[0] != FOLDS - 1)
-    hazard = generator.normal(size=patients)
-    died_days = 400 * generator.exponential(size=patients) * np.exp(-hazard) + 1
-    censored_days = generator.uniform(100, 1500, patients)
-    event = died_days <= censored_days
-    os_days = np.minimum(died_days, censored_days).round()
-    known = {key: generator.random(patients) > 0.15 for key in ("mgmt", "pten", "os")} | {"idh1": np.ones(patients, dtype=bool)}
-    for key, values in (("mgmt", mgmt), ("pten", pten), ("idh1", idh1)):
-        cohort[key] = [str(int(value)) if seen else "" for value, seen in zip(values, known[key], strict=True)]
-    cohort["tertp"] = ""
-    cohort["os_days"] = [f"{value:.0f}" if seen else "" for value, seen in zip(os_days, known["os"], strict=True)]
-    cohort["os_event"] = [str(int(value)) if seen else "" for value, seen in zip(event, known["os"], strict=True)]
-    excluded = [("X-1", "X-1/t1.nii.gz", REASON), ("X-1", "X-1/t2.nii.gz", "2 NaN voxels"), ("X-2", "", "found t1; need t1ce")]
-    everybody = [*cohort.to_dict("records"), *({"patient": gone} for gone in ("X-1", "X-2"))]
-    pd.DataFrame(everybody).fillna("").to_csv(folder / "cohort.csv", index=False)
-    pd.DataFrame(excluded, columns=pd.Index(["patient", "file", "reason"])).to_csv(folder / "excluded.csv", index=False)
-    rows = []
-    for repeat in range(repeats):
-        for i, patient in enumerate(ids):
-            key = {"patient": patient, "model": "vit", "repeat": repeat, "fold": int(home[repeat][i])}
-            for endpoint, truth, signal in (("mgmt", mgmt, 2.5), ("pten", pten, 0.0), ("idh1", idh1, 1.0)):
-                score = 1 / (1 + math.exp(-(generator.normal() + signal * (truth[i] - 0.5))))
-                rows.append({**key, "endpoint": endpoint, "score": score, "truth": int(truth[i]) if known[endpoint][i] else None})
-            rows.append({**key, "endpoint": "tertp", "score": generator.random()})
-            risk = hazard[i] + generator.normal(scale=0.7)
-            seen = known["os"][i]
-            outcome = {"time_days": os_days[i] if seen else None, "event": int(event[i]) if seen else None}
-            rows.append({**key, "endpoint": "os", "score": risk, **outcome})
-    predictions.save(pd.DataFrame(rows, columns=pd.Index(predictions.COLUMNS)), folder / "predictions.csv")
-    split = [{"folds": [[ids[i] for i in np.flatnonzero(home[r] == k)] for k in range(FOLDS)]} for r in range(repeats)]
-    (folder / "folds.json").write_text(json.dumps({"schema": 1, "seed": seed, "repeats": split}))
-    endpoints = "".join(f'[[endpoints]]\nname = "{key}"\nkind = "binary"\n' for key in ("mgmt", "pten", "idh1", "tertp"))
-    endpoints += '[[endpoints]]\nname = "os"\nkind = "survival"\ntime = "os_days"\nevent = "os_event"\n'
-    paths = 'cohort = "cohort.csv"\nprepared = "prepared"\noutput = "."\n'
-    train = f"[train]\nfolds = {FOLDS}\nrepeats = {repeats}\n"
-    (folder / "study.toml").write_text(f'name = "{name}"\nseed = 7\n{paths}{train}{endpoints}')
-    environment = {
-        "versions": {"torch": "2.13.0", "mri-vit": "0.1.0", "monai": "1.5.2"},
-        "git_commit": None,
-        "device": "cpu",
-        "threads": 2,
-        "seed": 7,
-        "started": "2026-01-01",
-    }
-    (folder / "environment.json").write_text(json.dumps(environment))
-    for patient in ids[:2]:
-        (folder / "maps" / patient).mkdir(parents=True)
-        picture = Figure(figsize=(3, 2))
-        picture.add_subplot().imshow(generator.random((8, 12)))
-        picture.savefig(folder / "maps" / patient / "overlay.png")
-        facts = {
-            "patient": patient,
-            "model": "vit",
-            "repeat": 0,
-            "fold": 1,
-            "peak": 12.34,
-            "unit": "times the uniform map",
-            "note": "a <i>note</i>",
-        }
-        (folder / "maps" / patient / "map.json").write_text(json.dumps(facts))
-    return folder
+def written(folder: Path) -> Path:
+    """The report of a run folder."""
+    return report.write(run_folder.read(folder), folder / "report").parent
+
+
+def read_metrics(home: Path) -> dict[str, Any]:
+    return json.loads((home / "metrics.json").read_text(encoding="utf-8"))
+
+
+def seen(home: Path) -> str:
+    """What a reader sees: the page without its style, tags and pictures."""
+    text = re.sub(r"<style>.*?</style>|<[^>]*>", " ", (home / "index.html").read_text(encoding="utf-8"), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", html.unescape(text))
+
+
+def leaves(value: Any):
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from leaves(inner)
+    else:
+        yield value
+
+
+def results(metrics: dict[str, Any]):
+    for name, endpoint in metrics["endpoints"].items():
+        for model, result in endpoint["models"].items():
+            yield name, endpoint["kind"], model, result
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = make_run(tmp_path_factory.mktemp("runs") / "made-up")
-    assert report.write(folder) == folder / "report" / "index.html"
+    excluded = pd.read_csv(folder / "excluded.csv", dtype=str, keep_default_na=False)
+    excluded.loc[excluded.patient == "X-2", "reason"] = FORMULA
+    excluded.to_csv(folder / "excluded.csv", index=False)
     return folder
 
 
 @pytest.fixture(scope="module")
-def metrics(run) -> dict:
-    return json.loads((run / "report" / "metrics.json").read_text(encoding="utf-8"))
+def home(run) -> Path:
+    return written(run)
 
 
 @pytest.fixture(scope="module")
-def page(run) -> str:
-    return (run / "report" / "index.html").read_text(encoding="utf-8")
+def metrics(home) -> dict[str, Any]:
+    return read_metrics(home)
 
 
 @pytest.fixture(scope="module")
-def words(page) -> str:
-    """What a reader sees: the page without its style, tags and pictures."""
-    text = re.sub(r"<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL)
-    return re.sub(r"\s+", " ", html.unescape(text))
+def page(home) -> str:
+    return (home / "index.html").read_text(encoding="utf-8")
 
 
-def labelled(run: Path, endpoint: str) -> list[dict[str, str]]:
-    with (run / "predictions.csv").open(newline="") as stream:
-        rows = [row for row in csv.DictReader(stream) if row["endpoint"] == endpoint]
-    return [row for row in rows if row["truth"] or row["time_days"]]
+@pytest.fixture(scope="module")
+def words(home) -> str:
+    return seen(home)
 
 
-def test_the_cohort_flow_adds_up(metrics):
+def test_every_verdict_stands_on_the_first_screen_candidates_in_full(metrics, words):
+    first = words[: words.index("Controls: what a model must beat")]
+    for _, _, model, result in results(metrics):
+        assert result["verdict"] in (words if model in CONTROLS else first)
+        if model in CONTROLS:
+            symbol, measure = ("AUC", "auc") if "auc" in result else ("C", "harrell_c")
+            assert f"{symbol} {notation.interval(result[measure], result['n'])}" in words
+    assert "TERT promoter mutation no label known: not trained" in first
+
+
+def test_the_flow_of_patients_adds_up_and_counts_the_reasons(metrics, words):
     cohort = metrics["cohort"]
-    assert (cohort["patients"], cohort["excluded"], cohort["predicted"], cohort["unpredicted"]) == (62, 2, 60, 0)
+    assert cohort["patients"] == cohort["excluded"] + cohort["predicted"] + cohort["unpredicted"]
+    for text in (f"{cohort['patients']} patients in the table", f"{cohort['predicted']} predicted, each by models"):
+        assert text in words
+    flow = words[words.index(f"{cohort['excluded']} excluded") : words.index(f"{cohort['predicted']} predicted, each")]
+    assert all(f"{reason}: {count}" in flow for reason, count in cohort["excluded_reasons"].items())
+    for endpoint in metrics["endpoints"].values():
+        assert f"{endpoint['known']} with a known label" in words
+        assert f"{cohort['predicted'] - endpoint['known']} unknown" in words
 
 
-@pytest.mark.parametrize("endpoint", ["mgmt", "pten", "idh1"])
-def test_auc_per_fold_and_pooled_are_those_of_another_library(run, metrics, endpoint):
-    rows = labelled(run, endpoint)
-    result = metrics["endpoints"][endpoint]["models"]["vit"]
-    truth, score = [int(float(row["truth"])) for row in rows], [float(row["score"]) for row in rows]
-    assert metrics["endpoints"][endpoint]["known"] == metrics["cohort"]["known"][endpoint] == len(rows)
-    assert metrics["endpoints"][endpoint]["positive"] == sum(truth)
-    assert result["auc"]["value"] == pytest.approx(roc_auc_score(truth, score), abs=1e-12)
-    assert result["auc"]["low"] <= result["auc"]["value"] <= result["auc"]["high"]
-    defined, pairs = [], []
-    for fold in result["folds"]:
-        here = [row for row in rows if int(row["fold"]) == fold["fold"]]
-        positive = sum(int(float(row["truth"])) for row in here)
-        assert (fold["n"], fold["positive"]) == (len(here), positive)
-        if not 0 < positive < len(here):
-            assert fold["auc"] is None
-            continue
-        value = roc_auc_score([int(float(row["truth"])) for row in here], [float(row["score"]) for row in here])
-        assert fold["auc"] == pytest.approx(value, abs=1e-12)
-        defined.append(value)
-        pairs.append(positive * (len(here) - positive))
-    assert result["fold_mean"] == pytest.approx(np.mean(defined))
-    assert result["fold_variance"] == pytest.approx(np.var(defined, ddof=1))
-    assert result["undefined_folds"] == FOLDS - len(defined)
-    assert result["auc_within_folds"]["value"] == pytest.approx(np.average(defined, weights=pairs))
+def test_every_number_measured_for_an_endpoint_stands_on_the_page(metrics, words):
+    number, interval = notation.number, notation.interval
+    for name, kind, model, r in results(metrics):
+        n, measure = r["n"], "auc" if kind == "binary" else "harrell_c"
+        shown = [interval(r[measure], n), number(r[f"{measure}_within_folds"]["value"], n=n)]
+        shown += [number(fold[measure], 4, fold["n"]) for fold in r["folds"]]
+        shown += [f"{number(r['fold_mean'], 4)} ± {number(r['fold_variance'], 4)}"]
+        shown += [notation.p_value(r["permutation"][key]) for key in ("p", "p_adjusted")]
+        if kind == "binary":
+            shown += [
+                interval(r["average_precision"], n),
+                *(number(r["calibration"][key]) for key in ("slope", "intercept", "ece")),
+            ]
+            shown += [number(r["brier"][key], 4) for key in ("value", "reliability", "resolution", "uncertainty", "within")]
+            shown += [interval(r["operating_point"][key], n) for key in ("sensitivity", "specificity", "ppv", "npv")]
+        else:
+            shown += [interval(r["uno_c"], n), number(r["mean_auc"]), notation.p_value(r["logrank"]["p"]), r["cutoffs"]]
+            shown += [interval(point, n) for point in r["auc_at"]] + [number(point["value"]) for point in r["brier_at"]]
+            shown += [f"{group['n']} patients, {group['events']} died" for group in r["groups"].values()]
+        if r["versus_clinical"]:
+            shown += [notation.signed(r["versus_clinical"], n), notation.p_value(r["versus_clinical"]["p_adjusted"])]
+        assert [text for text in shown if text not in words] == [], (name, model)
+    assert all(rule in words for rule in metrics["rules"])
+    assert all(probe["sentence"] in words for probe in metrics["site_probe"]["models"].values())
+
+
+def test_every_decimal_on_the_page_stands_in_metrics_json(metrics, words):
+    known = [float(value) for value in leaves(metrics) if isinstance(value, int | float)]
+    known += [float(found) for value in leaves(metrics) if isinstance(value, str) for found in re.findall(r"\d+\.\d+", value)]
+    shown = set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", words)) - {"0.5", f"{notation.SMALLEST_P:.4f}"}  # chance; "p <"
+    assert len(shown) > 100
+    for found in shown:
+        digits = len(found.split(".")[1])
+        assert any(f"{abs(value):.{digits}f}" == found for value in known), found
 
 
 def test_a_fold_of_one_class_is_counted_and_shown_as_undefined(metrics, words):
     result = metrics["endpoints"]["idh1"]["models"]["vit"]
     assert result["undefined_folds"] == 1
-    n = result["folds"][FOLDS - 1]["n"]
-    assert f"undefined (n = {n})" in words
+    assert f"undefined (n = {result['folds'][-1]['n']})" in words
     assert "1 of 3 folds held one class only" in words
 
 
-def test_concordance_is_that_of_another_library(run, metrics):
-    rows = labelled(run, "os")
-    time_days, event, risk = ([float(row[key]) for row in rows] for key in ("time_days", "event", "score"))
-    result = metrics["endpoints"]["os"]["models"]["vit"]
-    assert result["harrell_c"]["value"] == pytest.approx(concordance_index(time_days, -np.array(risk), event), abs=1e-12)
-    assert result["harrell_c"]["low"] < result["harrell_c"]["value"] < result["harrell_c"]["high"]
-    assert (result["n"], result["events"]) == (len(rows), sum(event))
-    assert sum(group["n"] for group in result["groups"].values()) == len(rows)
-    assert sum(group["events"] for group in result["groups"].values()) == sum(event)
-    assert result["groups"]["high risk"]["median_days"] < result["groups"]["low risk"]["median_days"]
-    table = pd.DataFrame(rows).astype({"fold": int, "time_days": float, "event": float, "score": float})
-    high = table.score > table.groupby("fold").score.transform("median")
-    tested = multivariate_logrank_test(table.time_days, high, table.event)
-    assert result["logrank_p"] == pytest.approx(tested.p_value, rel=1e-9)
-
-
-def test_what_is_planted_is_found_and_what_is_not_is_not(metrics):
-    verdicts = {name: result["models"]["vit"]["verdict"] for name, result in metrics["endpoints"].items() if result["models"]}
-    assert verdicts["mgmt"] == verdicts["os"] == "better than chance"
-    assert verdicts["pten"] == "not distinguishable from chance"
-
-
-def test_an_endpoint_without_labels_is_said_not_to_be_trained(metrics, words):
-    assert metrics["endpoints"]["tertp"]["models"] == {}
-    assert "TERT promoter mutation: no label known: not trained" in words
-
-
-def test_every_number_measured_for_an_endpoint_stands_on_the_page(metrics, words):
-    for endpoint in metrics["endpoints"].values():
-        for result in endpoint["models"].values():
-            measure, digits = ("auc", 4) if endpoint["kind"] == "binary" else ("harrell_c", 4)
-            shown = [report.interval(result[measure], result["n"]), report.number(result[f"{measure}_within_folds"]["value"])]
-            shown += [report.number(fold[measure], digits, fold["n"]) for fold in result["folds"]]
-            shown.append(f"{report.number(result['fold_mean'], 4)} ± {report.number(result['fold_variance'], 4)}")
-            if endpoint["kind"] == "binary":
-                shown.append(f"standard error of {report.number(result['chance_error'])}")
-                shown += [f"0.5 ± {report.number(fold['chance_error'])}" for fold in result["folds"] if fold["auc"] is not None]
-                shown += [f"n = {fold['n']}, {fold['positive']} positive" for fold in result["folds"]]
-            else:
-                shown += [report.p_value(result["logrank_p"])]
-                shown += [f"{group['n']} patients, {group['events']} died" for group in result["groups"].values()]
-                shown += [f"median {report.number(group['median_days'], 0)} days" for group in result["groups"].values()]
-            assert [text for text in shown if text not in words] == []
-    cohort = metrics["cohort"]
-    assert f"{cohort['patients']} patients in the table" in words
-    assert f"{cohort['excluded']} excluded" in words
-    assert f"{cohort['predicted']} predicted" in words
-
-
-def test_every_decimal_on_the_page_stands_in_metrics_json(metrics, words):
-    def leaves(value):
-        if isinstance(value, dict | list):
-            for inner in value.values() if isinstance(value, dict) else value:
-                yield from leaves(inner)
-        else:
-            yield value
-
-    known = [float(value) for value in leaves(metrics) if isinstance(value, int | float)]
-    known += [float(found) for value in leaves(metrics) if isinstance(value, str) for found in re.findall(r"\d+\.\d+", value)]
-    for found in set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", words)) - {"0.5"}:  # 0.5 is chance itself
-        digits = len(found.split(".")[1])
-        assert any(f"{value:.{digits}f}" == found for value in known), found
-
-
 def test_the_page_asks_nothing_of_the_network_and_runs_no_script(page):
-    assert "http://" not in page
-    assert "https://" not in page
+    assert not re.search(r"https?:", page)
     assert "<script" not in page.lower()
+    assert not re.search(r"<[^>]*\son\w+=", page)
     assert "default-src 'none'" in page
-    assert not re.findall(r"(?:src|href)=\"(?!data:|#)", page)
+    assert all(source.startswith("data:image/") for source in re.findall(r"\ssrc=\"([^\"]*)", page))
     assert not re.findall(r"url\(|@import", page)
+
+
+def test_every_link_leads_to_something(page, home):
+    targets = re.findall(r"href=\"([^\"]*)", page)
+    identities = re.findall(r"\sid=\"([^\"]*)", page)
+    assert len(identities) == len(set(identities))
+    assert {"metrics.json", *report.TEXTS} <= set(targets)
+    for target in targets:
+        assert target[1:] in identities if target.startswith("#") else (home / target).is_file(), target
 
 
 def test_text_from_the_cohort_is_escaped(page, words):
     assert "<b>bold" not in page
-    assert html.escape(REASON).replace("&quot;", "&#34;") in page
-    assert REASON not in page
+    assert REASON in words
     assert "a &lt;i&gt;note&lt;/i&gt;" in page
     for patient in ODD_IDS[:2]:
         assert f"{patient} , vit, predicted in fold 2; peak 12.3 times the uniform map" in words
@@ -256,7 +175,7 @@ def test_text_from_the_cohort_is_escaped(page, words):
 
 def test_the_page_says_at_the_top_and_at_the_foot_that_it_is_not_a_medical_device(words):
     assert words.count("Not a medical device") == 2
-    assert words.index("Not a medical device") < words.index("Cohort")
+    assert words.index("Not a medical device") < words.index("Patients")
 
 
 def test_the_page_can_be_read_aloud(page):
@@ -268,150 +187,195 @@ def test_the_page_can_be_read_aloud(page):
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
-def test_the_fold_hash_is_that_of_the_file(run, metrics, words):
-    digest = hashlib.sha256((run / "folds.json").read_bytes()).hexdigest()
-    assert metrics["folds_sha256"] == digest
-    assert digest in words
+def test_the_fold_hash_is_that_of_the_file(run, words):
+    assert hashlib.sha256((run / "folds.json").read_bytes()).hexdigest() in words
 
 
-def test_figures_and_tables_lie_beside_the_page(run):
-    names = {"forest", "roc_mgmt_vit", "roc_pten_vit", "roc_idh1_vit", "km_os_vit"}
-    found = {path.name for path in (run / "report" / "figures").iterdir()}
-    assert found == {f"{name}.{kind}" for name in names for kind in ("svg", "png")}
-    tables = {path.name for path in (run / "report" / "tables").iterdir()}
-    assert {"excluded.csv", "results.csv", "folds.csv", "roc_mgmt_vit.csv"} <= tables
+def test_every_figure_is_on_the_page_and_beside_it_as_svg_and_png(home, page, metrics):
+    expected = {"forest", "auc_time_os", "brier_time_os", "subgroups_os_vit"}
+    expected |= {f"calibration_os_{at['days']}" for at in metrics["endpoints"]["os"]["models"]["vit"]["calibration_at"]}
+    expected |= {f"km_os_{model}" for model in ("vit", *CONTROLS)}
+    for name in ("mgmt", "pten", "idh1"):
+        expected |= {f"{kind}_{name}" for kind in ("precision_recall", "calibration", "decision")}
+        expected |= {f"roc_{name}_{model}" for model in ("vit", *CONTROLS)} | {f"subgroups_{name}_vit"}
+    assert {path.name for path in (home / "figures").iterdir()} == {
+        f"{name}.{kind}" for name in expected for kind in ("svg", "png")
+    }
+    assert page.count("data:image/svg+xml") == len(expected)
 
 
-def test_a_second_report_is_the_same_to_the_byte(run):
+def test_the_tables_hold_what_metrics_json_holds(home, metrics):
+    def table(name: str) -> pd.DataFrame:
+        return pd.read_csv(home / "tables" / f"{name}.csv")
+
+    rows = table("results").set_index(["endpoint", "model"])
+    for name, kind, model, result in results(metrics):
+        measure = "auc" if kind == "binary" else "harrell_c"
+        assert rows.loc[(name, model), f"{measure}.low"] == pytest.approx(result[measure]["low"])
+        assert rows.loc[(name, model), "verdict"] == result["verdict"]
+    assert len(table("folds")) == sum(len(result["folds"]) for *_, result in results(metrics))
+    assert len(table("subgroups")) == sum(len(endpoint["subgroups"]) for endpoint in metrics["endpoints"].values())
+    points = table("roc").query("endpoint == 'mgmt' and model == 'vit'")
+    assert points.pooled.tolist() == pytest.approx(metrics["endpoints"]["mgmt"]["models"]["vit"]["roc"]["pooled"])
+    assert {"calibration", "decision", "precision_recall", "survival_curves", "kaplan_meier"} <= {
+        path.stem for path in (home / "tables").iterdir()
+    }
+
+
+def test_kaplan_meier_curves_fall_and_end_where_the_groups_say(home, metrics):
+    curves = pd.read_csv(home / "tables" / "kaplan_meier.csv")
+    for model, group in itertools.product(("vit", *CONTROLS), ("low risk", "high risk")):
+        curve = curves.query("model == @model and group == @group")
+        assert curve.survival.is_monotonic_decreasing
+        assert curve.low.le(curve.survival + 1e-12).all()
+        assert curve.high.ge(curve.survival - 1e-12).all()
+        told = metrics["endpoints"]["os"]["models"][model]["groups"][group]
+        assert curve.censored.sum() == told["n"] - told["events"]
+
+
+def test_a_spreadsheet_takes_no_reason_for_a_formula(home):
+    reasons = pd.read_csv(home / "tables" / "excluded.csv").reason.tolist()
+    assert f"'{FORMULA}" in reasons
+    assert not any(str(reason).startswith(("=", "+", "-", "@")) for reason in reasons)
+
+
+def test_the_texts_for_a_paper_lie_beside_the_page(home):
+    for name in report.TEXTS:
+        assert len((home / name).read_text(encoding="utf-8")) > 1000
+
+
+def test_a_second_report_is_the_same_to_the_byte(run, home):
     def contents():
-        return {path.relative_to(run): path.read_bytes() for path in sorted((run / "report").rglob("*")) if path.is_file()}
+        return {path.relative_to(home): path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file()}
 
     before = contents()
-    report.write(run)
+    written(run)
     assert contents() == before
 
 
-def test_metrics_json_holds_no_nan(run):
+def test_metrics_json_holds_no_nan(home):
     def refuse(constant):
         raise AssertionError(constant)
 
-    json.loads((run / "report" / "metrics.json").read_text(encoding="utf-8"), parse_constant=refuse)
+    json.loads((home / "metrics.json").read_text(encoding="utf-8"), parse_constant=refuse)
 
 
-def test_the_summary_has_a_row_for_every_endpoint(metrics):
+def test_the_terminals_table_fits_80_columns(metrics):
     rows = report.summary(metrics)
-    assert [row["endpoint"] for row in rows] == ["mgmt", "pten", "idh1", "tertp", "os"]
-    assert all(list(row) == ["endpoint", "model", "known", "result [95 % interval]", "verdict"] for row in rows)
-    assert rows[0]["result [95 % interval]"] == f"AUC {report.interval(metrics['endpoints']['mgmt']['models']['vit']['auc'], 0)}"
-    assert rows[3]["verdict"] == "no label known: not trained"
+    assert [row["model"] for row in rows if row["endpoint"] == "mgmt"] == ["vit", *CONTROLS]
+    assert [row["judged"] for row in rows if row["endpoint"] == "tertp"] == ["no result"]
+    widths = [max(len(column), *(len(row[column]) for row in rows)) for column in rows[0]]
+    assert sum(widths) + 2 * len(widths) <= 80
 
 
-def test_repeats_are_averaged_per_patient_and_each_is_shown(tmp_path):
-    folder = make_run(tmp_path / "twice", repeats=2)
-    report.write(folder)
-    metrics = json.loads((folder / "report" / "metrics.json").read_text())
-    table = pd.DataFrame(labelled(folder, "mgmt")).astype({"score": float, "truth": float})
-    mean = table.groupby("patient")[["score", "truth"]].mean()
+def test_the_terminals_sentences_are_the_candidates_verdicts(metrics):
+    sentences = report.verdicts(metrics)
+    assert f"MGMT promoter methylation, vit: {metrics['endpoints']['mgmt']['models']['vit']['verdict']}" in sentences
+    assert "TERT promoter mutation: no label known: not trained" in sentences
+    assert len(sentences) == 5
+
+
+def test_published_figures_stand_beside_what_chance_alone_gives(metrics, words):
+    assert all(row["source"] in words for endpoint in metrics["endpoints"].values() for row in endpoint["published"])
     result = metrics["endpoints"]["mgmt"]["models"]["vit"]
-    assert result["n"] == len(mean)
-    assert result["auc"]["value"] == pytest.approx(roc_auc_score(mean.truth, mean.score), abs=1e-12)
-    assert len(result["folds"]) == 2 * FOLDS
-    assert [repeat["repeat"] for repeat in result["repeats"]] == [0, 1]
-    page = (folder / "report" / "index.html").read_text()
-    assert "each patient's mean score over the repeats" in html.unescape(page)
+    assert f"with a standard error of {notation.number(result['chance_error'])} over these {result['n']} patients" in words
 
 
-def test_two_models_stand_side_by_side(tmp_path):
-    folder = make_run(tmp_path / "two")
+def test_a_map_links_to_its_viewer_where_there_is_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(viewer, "write", lambda maps, home, name: {maps[0].patient: "patients/first%20one.html"})
+    home = written(make_run(tmp_path / "linked", patients=30, models=("vit",)))
+    assert (home / "index.html").read_text().count('href="patients/first%20one.html"') == 1
+    assert "Controls:" not in seen(home)
+
+
+def test_two_candidates_stand_side_by_side_each_with_its_own_figures(tmp_path):
+    folder = make_run(tmp_path / "two", patients=40, models=("vit", "clinical"))
     table = predictions.load(folder / "predictions.csv")
-    other = table.assign(model="net/10 <x>", score=table.score.rank(pct=True))
-    predictions.save(pd.concat([table, other]), folder / "predictions.csv")
-    page = report.write(folder).read_text()
-    metrics = json.loads((folder / "report" / "metrics.json").read_text())
-    mgmt = metrics["endpoints"]["mgmt"]["models"]
-    # A rising map of all scores changes no order.
-    assert mgmt["net/10 <x>"]["auc"] == pytest.approx(mgmt["vit"]["auc"])
-    assert [row["model"] for row in report.summary(metrics)][:2] == ["net/10 <x>", "vit"]
+    vit = table[table.model == "vit"]
+    others = [vit.assign(model=name) for name in ("net/10 <x>", "net-10 <x>")]
+    predictions.save(pd.concat([table, *others]), folder / "predictions.csv")
+    home = written(folder)
+    metrics = read_metrics(home)
+    assert metrics["models"] == ["net-10 <x>", "net/10 <x>", "vit", "clinical"]
+    assert len(list((home / "figures").glob("roc_mgmt_net-10*.svg"))) == 2
+    page = (home / "index.html").read_text()
     assert "net/10 &lt;x&gt;" in page
-    assert (folder / "report" / "figures" / "roc_mgmt_net-10-x-.svg").is_file()
+    assert "<x>" not in page
+    # A model without survival probabilities has no Brier score and no calibration, and the page says so with a dash.
+    assert metrics["endpoints"]["os"]["models"]["net/10 <x>"]["curve"] is None
+
+
+def test_repeats_are_said_and_each_is_shown(tmp_path):
+    home = written(make_run(tmp_path / "twice", patients=40, repeats=2, models=("vit", "clinical")))
+    words = seen(home)
+    assert "each patient's mean score over the repeats" in words
+    tested = read_metrics(home)["endpoints"]["mgmt"]["models"]["vit"]["versus_clinical"]["nadeau_bengio"]
+    assert f"t = {notation.number(tested['t'], 2)}, {notation.p_value(tested['p'])}, {tested['splits']} splits" in words
 
 
 def test_the_demo_says_that_its_patients_are_made_up(tmp_path, words):
-    folder = make_run(tmp_path / "demo", name="demo")
-    assert "These patients are made up" in report.write(folder).read_text()
+    home = written(make_run(tmp_path / "demo", name="demo", patients=30, models=("vit",)))
+    assert "These patients are made up" in seen(home)
     assert "These patients are made up" not in words
 
 
-def test_published_figures_stand_beside_the_endpoints_that_they_are_about(words):
-    assert "0.5491" in words
-    assert "Saeed et al. 2023, Medical Image Analysis, Table 4" in words
-    assert "Kim et al. 2022" in words
+def test_another_cohort_is_reported_beside_the_runs_own(tmp_path, metrics):
+    folder = make_run(tmp_path / "abroad", seed=3, internal=metrics)
+    home = written(folder)
+    words, outside = seen(home), read_metrics(home)
+    for name, kind, model, result in results(outside):
+        measure = "auc" if kind == "binary" else "harrell_c"
+        inside = metrics["endpoints"][name]["models"][model]
+        pair = " ".join(notation.interval(each[measure], each["n"]) for each in (inside, result))
+        assert f"{model} {'AUC' if kind == 'binary' else 'C'} {pair}" in words
+    assert "nothing was fitted again" in words
+    assert "Fitted on this cohort's own labels: a description, not a test." in words
+    recalibrated = outside["endpoints"]["mgmt"]["models"]["vit"]["recalibrated"]
+    assert notation.number(recalibrated["brier"]) in words[words.index("recalibrated Fitted") :]
+    assert "before any training" not in words
+    assert "SHA-256" not in words
 
 
-def test_a_run_without_maps_and_exclusions_has_a_report(tmp_path):
-    folder = make_run(tmp_path / "bare", patients=30)
-    (folder / "excluded.csv").unlink()
-    for path in sorted((folder / "maps").rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    page = report.write(folder).read_text()
-    assert "Attention maps" not in page
-    assert "Excluded patients" not in page
-    # X-1 and X-2 are still in the frozen table.
-    assert "and 2 neither excluded nor predicted" in page
+def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
+    folder = make_run(tmp_path / "source", patients=40, models=("vit",))
+    table = predictions.load(folder / "predictions.csv").query("session == '' and endpoint in ('mgmt', 'os')")
+    table = table.assign(score=table.score.where(table.endpoint == "os", 10 * table.score))[["patient", "endpoint", "score"]]
+    table.to_csv(tmp_path / "theirs.csv", index=False)
+    people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False).drop_duplicates("patient")
+    people.to_csv(tmp_path / "people.csv", index=False)
+    found = run_folder.from_tables(tmp_path / "theirs.csv", tmp_path / "people.csv", tmp_path / "out")
+    home = report.write(found, tmp_path / "out").parent
+    words = seen(home)
+    for claim in (
+        "never seen",
+        "before any training",
+        "SHA-256",
+        "Settings and versions",
+        "excluded",
+        "Attention maps",
+        "tuning",
+    ):
+        assert claim not in words, claim
+    headings = re.findall(r"<h[23]>([^<]*)", (home / "index.html").read_text())
+    assert "Folds" not in headings
+    assert "Excluded patients" not in headings
+    # Scores of 0 to 10 rank patients but are no probabilities.
+    assert "they rank patients, but are no probabilities" in words
+    assert not {"calibration_mgmt.svg", "decision_mgmt.svg"} & {path.name for path in (home / "figures").iterdir()}
 
 
 def test_a_tiny_run_that_knows_nothing_has_a_report_of_undefined_figures(tmp_path):
-    folder = make_run(tmp_path / "tiny", patients=9)
+    folder = make_run(tmp_path / "tiny", patients=9, models=("vit",))
     table = predictions.load(folder / "predictions.csv")
     # One score for everybody, one class, and nobody died.
     table = table.assign(score=0.5, truth=table.truth * 0, event=table.event * 0)
     predictions.save(table, folder / "predictions.csv")
-    page = report.write(folder).read_text()
-    metrics = json.loads((folder / "report" / "metrics.json").read_text())
+    (folder / "excluded.csv").unlink()
+    home = written(folder)
+    words, metrics = seen(home), read_metrics(home)
     assert metrics["endpoints"]["idh1"]["models"]["vit"]["auc"] == {"value": None, "low": None, "high": None}
-    assert metrics["endpoints"]["os"]["models"]["vit"]["logrank_p"] is None
-    assert "cannot be judged: too few patients" in page
-    assert "undefined (n = 9)" in page
-    assert "p undefined" in page
-    assert tuple(report.summary(metrics)[2].values())[3:] == ("AUC undefined (n = 9)", "cannot be judged: too few patients")
-
-
-def test_an_unfinished_run_is_refused_by_name(tmp_path):
-    folder = make_run(tmp_path / "half")
-    (folder / "predictions.csv").unlink()
-    with pytest.raises(UsageError, match=r"no predictions\.csv"):
-        report.write(folder)
-
-
-def test_a_patient_predicted_outside_its_fold_is_refused(tmp_path):
-    folder = make_run(tmp_path / "moved")
-    folds = json.loads((folder / "folds.json").read_text())
-    first, second = folds["repeats"][0]["folds"][:2]
-    moved = first.pop()
-    second.append(moved)
-    (folder / "folds.json").write_text(json.dumps(folds))
-    with pytest.raises(IntegrityError, match=re.escape(f"patient {moved} was predicted in fold 0")):
-        report.write(folder)
-
-
-@pytest.mark.parametrize(
-    ("estimate", "enough", "expected"),
-    [
-        ((0.7, 0.6, 0.8), True, "better than chance"),
-        ((0.3, 0.2, 0.4), True, "worse than chance"),
-        ((0.6, 0.49, 0.7), True, "not distinguishable from chance"),
-        ((1.0, 1.0, 1.0), False, "not distinguishable from chance"),
-        ((1.0, 1.0, 1.0), True, "better than chance"),
-        ((math.nan, math.nan, math.nan), False, "cannot be judged: too few patients"),
-    ],
-)
-def test_the_verdict_follows_the_interval(estimate, enough, expected):
-    assert numbers.verdict(dict(zip(("value", "low", "high"), estimate, strict=True)), enough) == expected
-
-
-@pytest.mark.parametrize("longest_days", [3.0, 200.0, 1500.0, 40000.0])
-def test_numbers_at_risk_have_room(longest_days):
-    ticks = numbers.risk_ticks(longest_days)
-    assert ticks[0] == 0
-    assert ticks[-1] <= longest_days
-    assert 1 <= len(ticks) <= numbers.MOST_TICKS
+    assert "cannot be judged (n = 9, 0 positive)" in words
+    assert "undefined (n = 9)" in words
+    assert "p undefined" in words
+    assert "Excluded patients" not in words
+    assert {row["judged"] for row in report.summary(metrics)} == {"not judged", "no result"}

@@ -1,4 +1,4 @@
-"""The report's figures: measured numbers or labelled scores in, a matplotlib Figure out; no pyplot state of our own.
+"""The look that the report's figures share, the forest plot, and a Figure as bytes; no pyplot state of our own.
 
 Widths are near a phone's, so that the letters stay readable when the page shrinks a figure.
 """
@@ -6,23 +6,25 @@ Widths are near a phone's, so that the letters stay readable when the page shrin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
-from lifelines.plotting import add_at_risk_counts
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from sklearn.metrics import roc_curve
-
-from mri_vit.metrics import survival
+from matplotlib.transforms import blended_transform_factory
 
 # Okabe & Ito 2008, "Color Universal Design": told apart with any colour vision, and by lightness in print.
-BLUE, VERMILLION = "#0072B2", "#D55E00"
+BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 INK, GREY = "#222222", "#767676"  # grey of contrast 4.5 on white, WCAG 2.1 AA
+PNG_DPI = 200  # 920 pixels for a figure of one column, enough for a slide; a paper takes the SVG
+WIDTH = 4.6  # inches: at 9 points the letters are still 7 pixels high on a phone of 400 pixels
+SQUARE = 4.4  # inches high: near the width, for axes that both run from 0 to 1
+DASHED = (0, (4, 3))
 RC: Any = {
     "svg.hashsalt": "mri-vit",  # element ids, so that equal runs give equal bytes
     "font.family": "DejaVu Sans",  # shipped with matplotlib, so the same on every machine
@@ -31,83 +33,157 @@ RC: Any = {
     "axes.spines.right": False,
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,
+    "text.color": INK,
+    "text.parse_math": False,  # a dollar sign in a model's name is a dollar sign
     "xtick.color": INK,
     "ytick.color": INK,
     "legend.frameon": False,
+    "legend.fontsize": 8.5,
 }
 
 
-def forest(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """AUC or C with its 95 % interval, one line per endpoint and model, against chance at 0.5.
+@dataclass(frozen=True)
+class Stroke:
+    """How one model is drawn in every figure: colour and line differ together, so that neither is needed alone."""
 
-    `rows` hold label, text, value, low, high; a row without a value is written as undefined.
-    """
+    colour: str
+    line: Any
+    width: float
+    marker: str
+    candidate: bool = False
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """The keywords of a line; candidates lie on top."""
+        return {"color": self.colour, "ls": self.line, "lw": self.width, "zorder": 2.5 if self.candidate else 2.0}
+
+
+CANDIDATES = (
+    Stroke(BLUE, "-", 2.2, "o", candidate=True),
+    Stroke(VERMILLION, (0, (7, 1.5)), 2.2, "s", candidate=True),
+    Stroke(GREEN, (0, (5, 1.5, 1, 1.5)), 2.2, "D", candidate=True),
+    Stroke(PURPLE, (0, (2, 1)), 2.2, "P", candidate=True),
+)
+CONTROLS = {  # thinner than the candidates: what they are held against
+    "clinical": Stroke(ORANGE, (0, (4, 2)), 1.5, "^"),
+    "volume": Stroke(SKY, (0, (1, 1.2)), 1.7, "v"),
+    "shuffled": Stroke(GREY, (0, (6, 2, 1, 2)), 1.2, "X"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a forest plot. NaN for what is undefined; `text` is what stands at the right."""
+
+    label: str
+    text: str
+    value: float
+    low: float
+    high: float
+    stroke: Stroke
+    told: bool  # from chance: a filled mark
+    faint: bool = False  # too few patients to lean on
+
+
+def strokes(models: Sequence[str]) -> dict[str, Stroke]:
+    """The stroke of each model: controls have their own, candidates take the others in turn."""
+    candidates = [model for model in models if model not in CONTROLS]
+    return CONTROLS | {model: CANDIDATES[index % len(CANDIDATES)] for index, model in enumerate(candidates)}
+
+
+def drawn(models: Mapping[str, Any]) -> list[tuple[str, Stroke]]:
+    """Each model with its stroke, in the order of `models`."""
+    styles = strokes(list(models))
+    return [(model, styles[model]) for model in models]
+
+
+@contextmanager
+def panel(width: float = WIDTH, height: float = 3.6) -> Iterator[tuple[Figure, Axes]]:
+    """A figure of one panel in the report's look; drawn inside the `with`."""
     with mpl.rc_context(RC):
-        figure = Figure(figsize=(4.6, 0.9 + 0.5 * len(rows)), layout="constrained")
-        axes = figure.add_subplot()
-        for height, row in enumerate(reversed(rows)):
-            label = f"{row['label']}   {row['text']}"
-            axes.annotate(
-                label, (0, height + 0.32), xycoords=("axes fraction", "data"), va="center", color=INK, backgroundcolor="white"
-            )
-            if math.isnan(row["value"]):
-                continue
-            apart = row["low"] > 0.5 or row["high"] < 0.5
-            axes.plot([row["low"], row["high"]], [height, height], color=BLUE, lw=2.2, solid_capstyle="butt")
-            axes.plot(row["value"], height, "o", ms=7, mec=BLUE, mew=1.6, color=BLUE if apart else "white", clip_on=False)
-        axes.axvline(0.5, color=INK, lw=1, ls=(0, (4, 3)), zorder=0)
-        axes.set(xlim=(0, 1), ylim=(-0.45, len(rows) - 0.35), yticks=[], xlabel="AUC or concordance (dashed: chance, 0.5)")
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.add_subplot()
+
+
+def forest(groups: Sequence[tuple[str, Sequence[Row]]], measure: str) -> Figure:
+    """Estimates with their 95 % intervals under the heading of their group, against chance at 0.5.
+
+    A filled mark is told from chance, an open one is not; a faint row has too few patients to lean on.
+    """
+    lines = sum(1 + len(rows) for _, rows in groups)
+    inches = 0.55 + 0.235 * lines
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(WIDTH, inches))
+        axes = figure.add_axes((0.35, 0.5 / inches, 0.31, 1 - 0.55 / inches))  # between the labels and the numbers
+        height = float(lines)
+        across = blended_transform_factory(figure.transFigure, axes.transData)  # x in shares of the figure, y in rows
+        for heading, rows in groups:
+            height -= 1
+            over = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # where it crosses the line of chance
+            axes.text(0.005, height - 0.1, heading, transform=across, va="center", weight="bold", bbox=over)
+            for row in rows:
+                height -= 1
+                ink = GREY if row.faint else INK
+                axes.text(0.02, height, row.label, transform=across, va="center", fontsize=8.5, color=ink)
+                axes.text(0.68, height, row.text, transform=across, va="center", fontsize=8, color=ink)
+                _mark(axes, row, height)
+        axes.axvline(0.5, color=INK, lw=1, ls=DASHED, zorder=0)
+        axes.set(xlim=(0, 1), ylim=(-0.7, lines - 0.4), yticks=[], xlabel=measure)
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        axes.set_xticks([0.25, 0.75], minor=True)
         axes.spines["left"].set_visible(False)
-        axes.set_xticks(np.linspace(0, 1, 6))
     return figure
 
 
-def roc(rows: pd.DataFrame, pooled: pd.DataFrame) -> Figure:
-    """ROC curves: every fold thin, the pooled out-of-fold scores thick, chance dashed.
+def _mark(axes: Axes, row: Row, height: float) -> None:
+    if math.isnan(row.value):
+        return
+    stroke = row.stroke
+    fill = stroke.colour if row.told else "white"
+    alpha = 0.45 if row.faint else 1.0
+    axes.plot([row.low, row.high], [height, height], color=stroke.colour, lw=stroke.width, solid_capstyle="butt", alpha=alpha)
+    axes.plot(row.value, height, stroke.marker, ms=6, mec=stroke.colour, mew=1.4, mfc=fill, clip_on=False, alpha=alpha, zorder=3)
 
-    `rows` have repeat, fold, truth, score; `pooled` has truth, score, one row per patient. A fold of one class has no curve.
+
+def numbers(values: Sequence[float | int | None]) -> np.ndarray:
+    """Values of metrics.json as floats, its null as NaN, which leaves a gap in a line."""
+    return np.array(values, dtype=float)
+
+
+def number(value: float | int | None) -> float:
+    """One value of metrics.json, its null as NaN."""
+    return math.nan if value is None else float(value)
+
+
+def named(model: str, symbol: str, value: float | int | None) -> str:
+    """A legend's entry: the model and what it reaches, where that is defined."""
+    return model if value is None else f"{model} ({symbol} {value:.3f})"
+
+
+def bars(axes: Axes, x: np.ndarray, points: Sequence[Mapping[str, Any]], key: str, stroke: Stroke) -> None:
+    """95 % intervals of points that hold `key`, low and high."""
+    y, low, high = (numbers([point[name] for point in points]) for name in (key, "low", "high"))
+    # A Wilson interval may leave out its own estimate by a rounding error.
+    reach = np.clip([y - low, high - y], 0, None)
+    axes.errorbar(x, y, yerr=reach, fmt="none", ecolor=stroke.colour, elinewidth=1.1, capsize=2, zorder=3)
+
+
+def calibration(models: Mapping[str, Sequence[Mapping[str, Any]]], predicted: str, observed: str) -> Figure:
+    """What was observed against what was predicted in each model's groups; the candidates' carry 95 % intervals.
+
+    A group holds predicted, observed, low and high. `predicted` and `observed` name the axes.
     """
-    with mpl.rc_context(RC):
-        figure = Figure(figsize=(4.6, 4.6), layout="constrained")
-        axes = figure.add_subplot(aspect="equal")
-        axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=(0, (4, 3)), label="chance")
-        label = "one fold each"
-        for _, fold in rows.groupby(["repeat", "fold"]):
-            if fold.truth.nunique() == 2:
-                axes.plot(*_roc_points(fold), color=GREY, lw=0.9, label=label)
-                label = None  # one entry in the legend for all of them
-        if pooled.truth.nunique() == 2:
-            axes.plot(*_roc_points(pooled), color=BLUE, lw=2.6, label="pooled, out of fold")
-        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-        axes.set(xlabel="False positives (1 − specificity)", ylabel="True positives (sensitivity)")
-        axes.legend(loc="lower right")
-    return figure
-
-
-def kaplan_meier(rows: pd.DataFrame, ticks: Sequence[int]) -> Figure:
-    """Survival of the low-risk and the high-risk group with 95 % bands and the numbers at risk below.
-
-    `rows` have time_days, event, high, one row per patient; `ticks` are the days of the numbers at risk.
-    A group without patients is left out.
-    """
-    with mpl.rc_context(RC):
-        figure = Figure(figsize=(4.8, 4.6))
-        FigureCanvasAgg(figure)
-        axes = figure.add_axes((0.19, 0.31, 0.79, 0.67))  # room for the numbers at risk and their labels
-        curves = []
-        for name, high, colour, style in (("low risk", False, BLUE, "-"), ("high risk", True, VERMILLION, (0, (6, 1.5)))):
-            group = rows[rows.high == high]
-            if len(group):
-                curve = survival.kaplan_meier(group.time_days.to_numpy(float), group.event.to_numpy(bool), name)
-                curve.plot_survival_function(
-                    ax=axes, color=colour, ls=style, lw=2, show_censors=True, censor_styles={"ms": 5, "marker": "|"}
-                )
-                curves.append(curve)
-        axes.set(ylim=(0, 1.02), xlabel="Days from imaging", ylabel="Share alive")
-        axes.set_xlim(left=0)
-        axes.set_xticks(ticks)
-        axes.legend(loc="upper right")
-        add_at_risk_counts(*curves, ax=axes, rows_to_show=["At risk"], xticks=list(ticks), ypos=-0.5, fig=figure)
+    with panel(height=SQUARE) as (figure, axes):
+        axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="perfect")
+        for model, stroke in drawn(models):
+            groups = models[model]
+            x, y = numbers([group["predicted"] for group in groups]), numbers([group["observed"] for group in groups])
+            look = stroke.look | {"lw": 0.7 * stroke.width, "label": model}
+            axes.plot(x, y, marker=stroke.marker, ms=4.5, **look)
+            if stroke.candidate:  # bars for all would hide each other
+                bars(axes, x, groups, "observed", stroke)
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=predicted, ylabel=observed)
+        figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 
@@ -116,18 +192,5 @@ def to_bytes(figure: Figure, kind: str) -> bytes:
     with mpl.rc_context(RC):
         stream = BytesIO()
         metadata = {"Date": None} if kind == "svg" else {}
-        figure.savefig(stream, format=kind, dpi=200, metadata=metadata)
+        figure.savefig(stream, format=kind, dpi=PNG_DPI, metadata=metadata)
     return stream.getvalue()
-
-
-def roc_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """The points of a ROC curve: false_positives, true_positives, threshold; empty with one class."""
-    if rows.truth.nunique() < 2:
-        return pd.DataFrame({"false_positives": [], "true_positives": [], "threshold": []})
-    false_positives, true_positives, threshold = roc_curve(rows.truth, rows.score)
-    return pd.DataFrame({"false_positives": false_positives, "true_positives": true_positives, "threshold": threshold})
-
-
-def _roc_points(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    points = roc_table(rows)
-    return points.false_positives.to_numpy(), points.true_positives.to_numpy()

@@ -1,55 +1,60 @@
-"""The report: a run folder in, one self-contained page, `metrics.json`, tables and figures out."""
+"""The report: a run in; one self-contained page, `metrics.json`, the texts for a paper, tables and figures out."""
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import pandas as pd
 
-from mri_vit.report import figures, numbers
-from mri_vit.report import run as run_folder
+from mri_vit.report import checklists, figures, gallery, measures, methods, notation, numbers, pictures, tables, viewer
 from mri_vit.report.run import Run
 
-TITLES = {  # the defaults' full names; any other endpoint goes by its own
-    "mgmt": "MGMT promoter methylation",
-    "tertp": "TERT promoter mutation",
-    "pten": "PTEN alteration",
-    "os": "Overall survival",
-}
 DEMO = "demo"  # the name of the study on the built-in, made-up cohort
-MAPS_SHOWN = 24  # at about 0.5 MB a picture, the page stays small enough to send by mail
 VERSIONS_FIRST = ("mri-vit", "torch", "monai")
+REASONS_SHOWN = 6  # the flow diagram's box stays a box; the table below it has them all
+
+# 25 MB of page is what a mail server lets through; the figures need 5 to 10 of them.
+MAPS_SHOWN = 24
+MAPS_BUDGET, MAPS_WIDTH, MAPS_QUALITY = 6_000_000, 960, 80  # bytes of page; pixels, as the picture is drawn; WebP's scale
+QC_BUDGET, QC_WIDTH, QC_QUALITY = 8_000_000, 224, 60  # a quarter of the sheet's width: enough to see a brain cut off
+
+TEXTS = ("methods.md", "tripod_ai.md", "claim.md")
 
 
-def write(run: Path) -> Path:
-    """Write `report/` into a finished run folder, from that folder's files alone, and return the page's path.
+def write(run: Run, home: Path) -> Path:
+    """Write a report into the folder `home`, from the run as read alone, and return the page's path.
 
-    `report/` holds index.html, metrics.json (every number on the page), tables/*.csv and figures/*.svg and *.png.
-    Raises UsageError when the run is incomplete, IntegrityError when its files contradict each other.
+    `home` then holds index.html, metrics.json (every number on the page), methods.md, tripod_ai.md, claim.md, tables/*.csv,
+    figures/*.svg and *.png, and patients/*.html for those whose map can be turned.
     """
-    found = run_folder.read(Path(run))
-    metrics = numbers.measure(found)
-    home = Path(run) / "report"
+    metrics = null(numbers.measure(run))
     for name in ("tables", "figures"):
         (home / name).mkdir(parents=True, exist_ok=True)
-    drawn = _draw(found, metrics)
-    for name, figure in drawn.items():
-        for kind in ("svg", "png"):
-            (home / "figures" / f"{name}.{kind}").write_bytes(figures.to_bytes(figure, kind))
-    for name, table in _tables(found, metrics).items():
-        table.to_csv(home / "tables" / f"{name}.csv", index=False, lineterminator="\n")
-    _replace(home / "metrics.json", json.dumps(_null(metrics), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-    pictures = {name: _data_url((home / "figures" / f"{name}.svg").read_bytes(), "image/svg+xml") for name in drawn}
+    survivors = gallery.survivors(run, metrics)
+    drawn = {}
+    for name, figure in gallery.of_report(run, metrics, survivors):
+        found = {kind: figures.to_bytes(figure, kind) for kind in ("svg", "png")}
+        for kind, content in found.items():
+            (home / "figures" / f"{name}.{kind}").write_bytes(content)
+        drawn[name] = pictures.data_url(found["svg"], "image/svg+xml")
+    for name, table in tables.of_report(run, metrics, survivors).items():
+        _replace(home / "tables" / f"{name}.csv", tables.to_csv(table))
+    _replace(home / "metrics.json", json.dumps(metrics, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    written = (
+        methods.text(metrics, {"excluded": run.excluded.to_dict("records")}),
+        checklists.tripod_ai(metrics),
+        checklists.claim(metrics),
+    )
+    for name, text in zip(TEXTS, written, strict=True):
+        _replace(home / name, text)
+    links = viewer.write(run.maps, home, run.study.name)
     # Last, so that a page is never newer than what it rests on.
-    _replace(home / "index.html", page(found, metrics, pictures))
+    _replace(home / "index.html", page(run, metrics, drawn, links))
     return home / "index.html"
 
 
@@ -57,18 +62,33 @@ def summary(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
     """The terminal's table: a row per endpoint and model, its keys the columns. Takes `metrics.json` as read."""
     rows = []
     for name, endpoint in metrics["endpoints"].items():
-        head = {"endpoint": name, "model": "–", "known": str(endpoint["known"])}
         if not endpoint["models"]:
-            rows.append({**head, "result [95 % interval]": "–", "verdict": absence(metrics["cohort"]["known"][name])})
+            rows.append({"endpoint": name, "model": "–", "n": "0", "result [95 % interval]": "–", "judged": "no result"})
         for model, result in endpoint["models"].items():
-            symbol, estimate = ("AUC", result["auc"]) if endpoint["kind"] == "binary" else ("C", result["harrell_c"])
-            text = f"{symbol} {interval(estimate, result['n'])}"
-            rows.append({**head, "model": model, "result [95 % interval]": text, "verdict": result["verdict"]})
+            symbol, estimate = gallery.estimate(result)
+            defined = estimate["value"] is not None and not math.isnan(estimate["value"])
+            text = f"{symbol} {notation.interval(estimate, result['n'])}" if defined else f"{symbol} undefined"
+            judged = notation.KINDS[result["verdict_kind"]]
+            rows.append(
+                {"endpoint": name, "model": model, "n": str(result["n"]), "result [95 % interval]": text, "judged": judged}
+            )
     return rows
 
 
-def page(run: Run, metrics: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
-    """The HTML page; `pictures` are the figures as data: URLs by name."""
+def verdicts(metrics: Mapping[str, Any]) -> list[str]:
+    """The verdicts as sentences, the candidates' only: "MGMT promoter methylation, vit: better than chance (…)"."""
+    sentences = []
+    for name, endpoint in metrics["endpoints"].items():
+        if not endpoint["models"]:
+            sentences.append(f"{notation.title(name)}: {notation.absence(metrics['cohort']['known'][name])}")
+        for model, result in endpoint["models"].items():
+            if not notation.is_control(model):
+                sentences.append(f"{notation.title(name)}, {model}: {result['verdict']}")
+    return sentences
+
+
+def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: Mapping[str, str]) -> str:
+    """The HTML page; `drawn` are the figures as data: URLs by name, `links` the patient pages by patient."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("mri_vit.report"),
         autoescape=True,
@@ -76,129 +96,68 @@ def page(run: Run, metrics: Mapping[str, Any], pictures: Mapping[str, str]) -> s
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, interval=interval, p=p_value, title=title)
-    environment.globals.update(absence=absence, figure_name=figure_name)
-    shown = run.maps[:MAPS_SHOWN]
+    environment.filters.update(
+        number=notation.number,
+        interval=notation.interval,
+        signed=notation.signed,
+        p=notation.p_value,
+        title=notation.title,
+        setting=notation.setting,
+        tied=notation.tied,
+    )
+    environment.tests.update(control=notation.is_control)
+    environment.globals.update(
+        absence=notation.absence,
+        file_name=notation.file_name,
+        measures=measures.lines,
+        estimate=gallery.estimate,
+        kinds=notation.KINDS,
+        marks=notation.MARKS,
+        controls=notation.CONTROLS,
+    )
+    maps = pictures.shrunk([found.overlay for found in run.maps[:MAPS_SHOWN]], MAPS_WIDTH, MAPS_QUALITY, MAPS_BUDGET)
+    prepared = [(name, path) for name, path in run.qc if path.is_file()]
+    sheets = pictures.shrunk([path for _, path in prepared], QC_WIDTH, QC_QUALITY, QC_BUDGET)
     return environment.get_template("page.html").render(
         m=metrics,
-        pictures=pictures,
+        pictures=drawn,
+        links=links,
         excluded=run.excluded.to_dict("records"),
-        maps=[
-            (facts, _data_url(found.overlay.read_bytes(), "image/png"))
-            for facts, found in zip(metrics["maps"], shown, strict=False)
-        ],
-        maps_left_out=len(run.maps) - len(shown),
+        reasons=_reasons(metrics["cohort"]["excluded_reasons"]),
+        maps=list(zip(metrics["maps"], maps, strict=False)),
+        maps_left_out=len(run.maps) - len(maps),
+        sheets=[(name, picture) for (name, _), picture in zip(prepared, sheets, strict=False)],
+        sheets_left_out=len(prepared) - len(sheets),
         is_demo=run.study.name == DEMO,
-        settings={section: values for section, values in metrics["settings"].items() if values},
-        versions=_versions(metrics["environment"]),
-        models=sorted({model for endpoint in metrics["endpoints"].values() for model in endpoint["models"]}),
+        settings={section: values for section, values in (metrics["settings"] or {}).items() if values},
+        versions=_versions(metrics["environment"] or {}),
+        models=metrics["models"],
+        texts=TEXTS,
     )
 
 
-def number(value: float | None, digits: int = 3, n: int | None = None) -> str:
-    """A number as the page writes it; an undefined one says so, and of how many patients."""
-    if value is None or math.isnan(value):
-        return "undefined" if n is None else f"undefined (n = {n})"
-    return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def interval(estimate: Mapping[str, float | None], n: int) -> str:
-    """An estimate as the page writes it: 0.912 [0.850, 0.974]."""
-    value, low, high = estimate["value"], estimate["low"], estimate["high"]
-    if value is None or math.isnan(value):
-        return number(value, n=n)
-    if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return f"{number(value)} [undefined (n = {n})]"
-    return f"{number(value)} [{number(low)}, {number(high)}]"
-
-
-def p_value(value: float | None) -> str:
-    """A p value: p = 0.0312, and never p = 0."""
-    if value is None or math.isnan(value):
-        return "p undefined"
-    return "p < 0.0001" if value < 0.0001 else f"p = {value:.4f}"
-
-
-def title(name: str) -> str:
-    """An endpoint's full name."""
-    return TITLES.get(name, name)
-
-
-def absence(known: int) -> str:
-    """Why an endpoint that was asked for, with so many labels known in the table, has no result."""
-    return "no label known: not trained" if known == 0 else "labels known, but no predictions"
-
-
-def figure_name(kind: str, endpoint: str, model: str) -> str:
-    """File name of a figure or table; whatever a model is called, it stays one name in one folder."""
-    return f"{kind}_{endpoint}_{re.sub(r'[^A-Za-z0-9.-]+', '-', model)}"
-
-
-def _draw(run: Run, metrics: Mapping[str, Any]) -> dict[str, Any]:
-    lines = []
-    drawn = {}
-    several = len({model for endpoint in metrics["endpoints"].values() for model in endpoint["models"]}) > 1
-    for endpoint in run.study.endpoints:
-        for model, result in metrics["endpoints"][endpoint.name]["models"].items():
-            rows = numbers.known_rows(run, endpoint, model)
-            if endpoint.kind == "binary":
-                drawn[figure_name("roc", endpoint.name, model)] = figures.roc(rows, numbers.averaged(rows))
-                symbol, estimate = "AUC", result["auc"]
-            else:
-                groups = numbers.first_repeat_groups(rows)
-                drawn[figure_name("km", endpoint.name, model)] = figures.kaplan_meier(groups, result["at_risk_days"])
-                symbol, estimate = "C", result["harrell_c"]
-            label = f"{title(endpoint.name)} ({model})" if several else title(endpoint.name)
-            lines.append({"label": label, "text": f"{symbol} {interval(estimate, result['n'])}", **estimate})
-    if lines:
-        drawn["forest"] = figures.forest(lines)
-    return drawn
-
-
-def _tables(run: Run, metrics: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
-    results, folds = [], []
-    tables = {"excluded": run.excluded}
-    for endpoint in run.study.endpoints:
-        measured = metrics["endpoints"][endpoint.name]
-        for model, result in measured["models"].items():
-            measure = "auc" if endpoint.kind == "binary" else "harrell_c"
-            head = {"endpoint": endpoint.name, "model": model}
-            spread = {key: result[key] for key in ("fold_mean", "fold_variance", "undefined_folds")}
-            within = {"within_folds": result[f"{measure}_within_folds"]["value"]}
-            results.append({**head, "measure": measure, "n": result["n"], **result[measure], **within, **spread})
-            folds += [{**head, **fold} for fold in result["folds"]]
-            if endpoint.kind == "binary":
-                pooled = numbers.averaged(numbers.known_rows(run, endpoint, model))
-                tables[figure_name("roc", endpoint.name, model)] = figures.roc_table(pooled)
-    tables["results"], tables["folds"] = pd.DataFrame(results), pd.DataFrame(folds)
-    return tables
+def _reasons(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Reasons of exclusion with their patients, the most frequent first, the rare ones together."""
+    ordered = sorted(counts.items(), key=lambda reason: -reason[1])
+    rest = sum(count for _, count in ordered[REASONS_SHOWN:])
+    return ordered[:REASONS_SHOWN] + ([("other reasons, listed below", rest)] if rest else [])
 
 
 def _versions(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     versions = environment.get("versions", {})
     order = [name for name in VERSIONS_FIRST if name in versions] + sorted(set(versions) - set(VERSIONS_FIRST))
     facts = [(name, str(versions[name])) for name in order]
-    labels = (
-        ("git_commit", "git commit"),
-        ("device", "device"),
-        ("threads", "threads"),
-        ("seed", "seed"),
-        ("started", "started"),
-    )
-    return facts + [(label, str(environment[key])) for key, label in labels if environment.get(key) is not None]
+    labels = {"git_commit": "git commit", "device": "device", "threads": "threads", "seed": "seed", "started": "started"}
+    return facts + [(label, str(environment[key])) for key, label in labels.items() if environment.get(key) is not None]
 
 
-def _null(value: Any) -> Any:
+def null(value: Any) -> Any:
     """The same structure with None for NaN, which JSON does not know."""
     if isinstance(value, Mapping):
-        return {key: _null(inner) for key, inner in value.items()}
+        return {key: null(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_null(inner) for inner in value]
+        return [null(inner) for inner in value]
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _data_url(content: bytes, media_type: str) -> str:
-    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
 def _replace(path: Path, text: str) -> None:

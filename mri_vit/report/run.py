@@ -1,20 +1,25 @@
-"""What a finished run folder holds: paths in, checked tables out. The report reads nothing else."""
+"""What a report is made from: a run folder, or a table of predictions from elsewhere; paths in, checked tables out."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
-from mri_vit import config, predictions
+from mri_vit import cohort, config, predictions
+from mri_vit.config import Endpoint, Study
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.predictions import SHUFFLED
 
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
+PROBE_COLUMNS = ["patient", "repeat", "fold", "site", "predicted"]
+Design = Literal["cross-validation", "external", "table"]
 
 
 @dataclass(frozen=True)
@@ -28,15 +33,22 @@ class Map:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, read and checked."""
+    """A run, read and checked. Tables that the run does not have are empty."""
 
-    study: config.Study
+    design: Design  # out-of-fold predictions; a run's ensemble on another cohort; or a table whose making is not known
+    study: Study
     environment: Mapping[str, Any]
     cohort: pd.DataFrame  # text, one row per patient, "" where missing
     excluded: pd.DataFrame  # patient, file, reason; one row per fault
-    folds_sha256: str
-    predictions: pd.DataFrame
-    maps: tuple[Map, ...]
+    folds_sha256: str | None
+    predictions: pd.DataFrame  # predictions.COLUMNS
+    survival: pd.DataFrame  # predictions.SURVIVAL_COLUMNS
+    probe: pd.DataFrame  # PROBE_COLUMNS: which site the model's CLS vector was taken for
+    internal: Mapping[str, Any] = field(default_factory=dict)  # of an external evaluation: the run's own metrics.json
+    notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
+    maps: tuple[Map, ...] = ()
+    qc: tuple[tuple[str, Path], ...] = ()  # patient and picture
+    preparation: tuple[Mapping[str, Any], ...] = ()  # the steps of one prepared patient, each with its Methods sentence
 
     @property
     def patients(self) -> set[str]:
@@ -45,33 +57,133 @@ class Run:
 
 
 def read(folder: Path) -> Run:
-    """Read a run folder.
+    """Read a run folder: one that was cross-validated, or one in which another run was evaluated.
 
     Raises UsageError when a file is missing or unreadable, IntegrityError when a patient was predicted in another fold than
     the one written down before training.
     """
     folder = Path(folder)
-    for name in ("study.toml", "environment.json", "cohort.csv", "folds.json", "predictions.csv"):
+    external = (folder / "evaluation.json").is_file()
+    needed = ["study.toml", "environment.json", "cohort.csv", "predictions.csv", *([] if external else ["folds.json"])]
+    for name in needed:
         if not (folder / name).is_file():
             raise UsageError(f"{folder}: no {name}; a report needs a run that has been cross-validated")
-    folds = (folder / "folds.json").read_bytes()
+    study = config.load(folder / "study.toml")
     table = predictions.load(folder / "predictions.csv")
-    scoreless = table.loc[table.score.isna(), "patient"].tolist()
-    if scoreless:
-        raise UsageError(f"{folder / 'predictions.csv'}: no score for {len(scoreless)} rows, the first of patient {scoreless[0]}")
-    _check_folds(folder, table, json.loads(folds))
-    excluded = pd.DataFrame(columns=pd.Index(EXCLUDED_COLUMNS))
-    if (folder / "excluded.csv").is_file():
-        excluded = _text_table(folder / "excluded.csv")
+    folds_sha256 = None
+    if not external:
+        folds = (folder / "folds.json").read_bytes()
+        folds_sha256 = hashlib.sha256(folds).hexdigest()
+        _check_folds(folder, table, json.loads(folds))
+    people = _text_table(folder / "cohort.csv")
+    prepared = sorted(study.prepared.glob("[!.]*/patient.json"))
+    predicted = set(people.patient)
     return Run(
-        study=config.load(folder / "study.toml"),
-        environment=json.loads((folder / "environment.json").read_text(encoding="utf-8")),
-        cohort=_text_table(folder / "cohort.csv"),
-        excluded=excluded,
-        folds_sha256=hashlib.sha256(folds).hexdigest(),
+        design="external" if external else "cross-validation",
+        study=study,
+        environment=_json(folder / "environment.json"),
+        cohort=people.drop_duplicates("patient"),
+        excluded=_text_table(folder / "excluded.csv") if (folder / "excluded.csv").is_file() else _empty(EXCLUDED_COLUMNS),
+        folds_sha256=folds_sha256,
         predictions=table,
+        survival=_survival(folder / "survival.csv"),
+        probe=pd.read_csv(folder / "site_probe.csv", dtype={"patient": str, "site": str, "predicted": str}, keep_default_na=False)
+        if (folder / "site_probe.csv").is_file()
+        else _empty(PROBE_COLUMNS),
+        internal=_json(folder / "evaluation.json") if external else {},
+        notes=_json(folder / "notes.json") if (folder / "notes.json").is_file() else {},
         maps=tuple(_maps(folder / "maps")),
+        qc=tuple((p.parent.name, p.parent / "qc.png") for p in prepared if _subject(p.parent.name, predicted)),
+        preparation=tuple(_json(prepared[0])["steps"]) if prepared else (),
     )
+
+
+def from_tables(scores: Path, people: Path, output: Path) -> Run:
+    """A report's matter from a table of predictions made elsewhere and the cohort table that it is about.
+
+    An endpoint is one of survival where the cohort has its `<name>_days` and `<name>_event` (or the predictions their
+    `time_days` and `event`), else binary. Truth that the predictions lack comes from the cohort's column of that name.
+    A `survival.csv` beside the predictions is read too.
+
+    Raises UsageError naming file, row and column.
+    """
+    table = predictions.load(scores)
+    header = cohort.columns(people)
+    endpoints = tuple(_endpoint(name, table, header, scores, people) for name in table.endpoint.unique())
+    patients = cohort.read(people, tuple(e for e in endpoints if set(e.columns) <= set(header)), needed=())
+    known = {patient.subject: patient for patient in cohort.first_visits(patients)}  # of several visits, the first is judged
+    strangers = sorted(set(table.patient) - set(known))
+    if strangers:
+        raise UsageError(f"{scores}: patient {strangers[0]} is not in {people} ({len(strangers)} such patients)")
+    rows = [{"patient": name, **patient.clinical, **patient.labels} for name, patient in known.items()]
+    return Run(
+        design="table",
+        study=Study(name=_study_name(scores), cohort=people, prepared=output, output=output, endpoints=endpoints),
+        environment={},
+        cohort=pd.DataFrame(rows).astype(str).replace("nan", ""),
+        excluded=_empty(EXCLUDED_COLUMNS),
+        folds_sha256=None,
+        predictions=_with_truth(table, endpoints, known | {patient.id: patient for patient in patients}, scores),
+        survival=_survival(scores.with_name("survival.csv")),
+        probe=_empty(PROBE_COLUMNS),
+    )
+
+
+def _endpoint(name: str, table: pd.DataFrame, header: list[str], scores: Path, people: Path) -> Endpoint:
+    own = table[table.endpoint == name]
+    time, event = f"{name}_days", f"{name}_event"
+    if {time, event} <= set(header) or own.time_days.notna().any():
+        return Endpoint(name=name, kind="survival", time=time, event=event)
+    if name not in header and own.truth.isna().all():
+        raise UsageError(
+            f"{scores}: endpoint {name} has no truth, and {people} has no column {name!r} (found {', '.join(header)})"
+        )
+    return Endpoint(name=name, kind="binary")
+
+
+def _with_truth(table: pd.DataFrame, endpoints: tuple[Endpoint, ...], known: Mapping[str, Any], scores: Path) -> pd.DataFrame:
+    """Labels from the cohort table; where both tables have one, they must agree (but for permuted labels).
+
+    `known` holds patients by the visit's id and by the patient's.
+    """
+    table = table.copy()
+    visits = [cohort.visit_id(*pair) for pair in zip(table.patient, table.session, strict=True)]
+    table["visit"] = [visit if visit in known else patient for visit, patient in zip(visits, table.patient, strict=True)]
+    for endpoint in endpoints:
+        targets = ("truth",) if endpoint.kind == "binary" else ("time_days", "event")
+        rows = table.endpoint == endpoint.name
+        for target, column in zip(targets, endpoint.columns, strict=True):
+            of_cohort = table.loc[rows, "visit"].map(lambda visit, c=column: known[visit].labels.get(c, np.nan))
+            own = table.loc[rows, target].astype(float)
+            clash = own.notna() & of_cohort.notna() & (own != of_cohort) & (table.loc[rows, "model"] != SHUFFLED)
+            if clash.any():
+                row = clash.index[clash][0]
+                said = f"{target} {own[row]:g} of {table.patient[row]}"
+                raise UsageError(f"{scores}, row {row + 2}: {said}; the cohort table says {of_cohort[row]:g}")
+            table.loc[rows, target] = own.fillna(of_cohort)
+    return table.drop(columns="visit")
+
+
+def _study_name(path: Path) -> str:
+    allowed = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in path.stem)
+    return f"table-{allowed}"[:64]
+
+
+def _survival(path: Path) -> pd.DataFrame:
+    return predictions.load_survival(path) if path.is_file() else _empty(predictions.SURVIVAL_COLUMNS)
+
+
+def _empty(columns: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(columns=pd.Index(columns))
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _subject(folder: str, people: set[str]) -> bool:
+    """Whether a prepared folder, named `patient` or `patient_session`, is of one of these people."""
+    return folder in people or folder.rpartition("_")[0] in people
 
 
 def _text_table(path: Path) -> pd.DataFrame:
@@ -86,12 +198,13 @@ def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) ->
         for fold, patients in enumerate(split["folds"])
         for patient in patients
     }
-    for patient, repeat, fold in zip(table.patient, table.repeat, table.fold, strict=True):
-        planned = home.get((patient, repeat))
+    for patient, session, repeat, fold in zip(table.patient, table.session, table.repeat, table.fold, strict=True):
+        visit = cohort.visit_id(patient, session)
+        planned = home.get((visit, repeat))
         if planned != fold:
             where = "no fold" if planned is None else f"fold {planned}"
             raise IntegrityError(
-                f"{folder}: patient {patient} was predicted in fold {fold} of repeat {repeat} (counted from 0), "
+                f"{folder}: patient {visit} was predicted in fold {fold} of repeat {repeat} (counted from 0), "
                 f"but folds.json puts it in {where}"
             )
 

@@ -1,0 +1,112 @@
+"""Results beside each other: a model against the clinical control by a paired test, and p-values corrected for their number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mri_vit.config import Endpoint
+from mri_vit.metrics import comparison, concordance, delong, discrimination
+from mri_vit.metrics.delong import Comparison
+from mri_vit.predictions import SHUFFLED
+from mri_vit.report.judged import averaged, by_fold, flags, floats
+from mri_vit.report.survival import outcome
+
+CLINICAL = "clinical"
+Results = Mapping[str, Mapping[str, dict[str, Any]]]  # by endpoint and model
+
+
+def versus_clinical(endpoint: Endpoint, rows: pd.DataFrame, clinical: pd.DataFrame, seed: int) -> dict[str, Any] | None:
+    """The difference between a model and clinical-only on the patients that both predicted, and the test that it is zero.
+
+    AUC: DeLong's paired test of the patients' mean scores. C: a paired bootstrap of patients. Over several repeats also the
+    corrected resampled t-test of the differences per fold (one-sided: is the model better?).
+
+    Parameters
+    ----------
+    rows, clinical : as `judged.known_rows` gives them.
+    seed : of the study.
+
+    Returns
+    -------
+    dict, as in `metrics.json`, its `p_adjusted` still NaN (see `adjusted`); None without a shared patient.
+    """
+    keys = ["repeat", "patient"]
+    labels = ["truth"] if endpoint.kind == "binary" else ["time_days", "event"]
+    pairs = rows[[*keys, "fold", *labels, "score"]].merge(clinical[[*keys, "score"]], on=keys, suffixes=("", "_clinical"))
+    if not len(pairs):
+        return None
+    ours, theirs = averaged(pairs), averaged(pairs.assign(score=pairs.score_clinical))
+    found = PAIRED[endpoint.kind](ours, theirs, seed)
+    return {
+        "difference": found.difference,
+        "low": found.low,
+        "high": found.high,
+        "z": found.z,
+        "p": found.p,
+        "p_adjusted": math.nan,
+        "n": len(ours),
+        "nadeau_bengio": _over_repeats(pairs, ESTIMATE[endpoint.kind]),
+    }
+
+
+def adjusted(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
+    """The same results with Holm's correction filled in.
+
+    Three families: the permutation p of every endpoint and model but the shuffled control; those of the shuffled control;
+    the comparisons of every endpoint and candidate with clinical-only. The p below chance is corrected like the p above.
+    """
+    every = [(name, model) for name, models in results.items() for model in models]
+    honest = [key for key in every if key[1] != SHUFFLED]
+    shuffled = [key for key in every if key[1] == SHUFFLED]
+    compared = [(name, model) for name, model in every if results[name][model].get("versus_clinical")]
+    families = (
+        *(("permutation", p, family) for p in ("p", "p_below") for family in (honest, shuffled)),
+        ("versus_clinical", "p", compared),
+    )
+    filled = {name: dict(models) for name, models in results.items()}
+    for part, key, family in families:
+        p = comparison.holm(np.array([results[name][model][part][key] for name, model in family], dtype=float))
+        for (name, model), value in zip(family, p, strict=True):
+            test = {**filled[name][model][part], f"{key}_adjusted": float(value)}
+            filled[name][model] = {**filled[name][model], part: test}
+    return filled
+
+
+def _paired_auc(ours: pd.DataFrame, theirs: pd.DataFrame, seed: int) -> Comparison:
+    return delong.delong_paired(flags(ours.truth), floats(ours.score), floats(theirs.score))
+
+
+def _paired_c(ours: pd.DataFrame, theirs: pd.DataFrame, seed: int) -> Comparison:
+    a, b = outcome(ours), outcome(theirs)
+    return concordance.concordance_difference(a.time_days, a.event, a.risk, b.risk, np.random.default_rng(seed))
+
+
+def _auc(people: pd.DataFrame) -> float:
+    return discrimination.auc(flags(people.truth), floats(people.score))
+
+
+def _c(people: pd.DataFrame) -> float:
+    seen = outcome(people)
+    return concordance.harrell_c(seen.time_days, seen.event, seen.risk)
+
+
+def _over_repeats(pairs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]) -> dict[str, Any] | None:
+    """Nadeau and Bengio's test over the folds of all repeats; None with one repeat, or with fewer than two defined folds."""
+    if pairs.repeat.nunique() < 2:
+        return None
+    folds = [here for _, _, here in by_fold(pairs)]
+    differences = np.array([estimate(here) - estimate(here.assign(score=here.score_clinical)) for here in folds])
+    n, n_test = pairs.patient.nunique(), round(len(pairs) / len(folds))
+    if n <= n_test:  # repeats without folds leave nobody to train on
+        return None
+    t, p = comparison.nadeau_bengio(differences, n - n_test, n_test)
+    return {"t": t, "p": p, "splits": int((~np.isnan(differences)).sum())}
+
+
+PAIRED: Mapping[str, Callable[[pd.DataFrame, pd.DataFrame, int], Comparison]] = {"binary": _paired_auc, "survival": _paired_c}
+ESTIMATE: Mapping[str, Callable[[pd.DataFrame], float]] = {"binary": _auc, "survival": _c}

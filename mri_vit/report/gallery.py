@@ -1,0 +1,179 @@
+"""Every figure of a report by its name: the run and its metrics.json in, drawn one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from sklearn.metrics import roc_curve
+
+from mri_vit.config import Endpoint
+from mri_vit.metrics import survival
+from mri_vit.report import curves, figures, judged, survival_figures
+from mri_vit.report.figures import Row, number
+from mri_vit.report.notation import file_name, interval, is_control, title
+from mri_vit.report.run import Run
+
+LETTERS = 12  # of a label beside the axis, at 8.5 points; "(100, 45)" stands after a level
+FLAGS = {"positive": "positive", "events": "died"}
+
+Metrics = Mapping[str, Any]
+Result = Mapping[str, Any]
+
+
+def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
+    """Name and figure, one at a time, since all of them at once would fill the memory for nothing."""
+    lines = [(title(name), _models(endpoint)) for name, endpoint in metrics["endpoints"].items() if endpoint["models"]]
+    if lines:
+        yield "forest", figures.forest(lines, "AUC or concordance, 95 % interval (dashed: chance)")
+    for endpoint in run.study.endpoints:
+        measured = metrics["endpoints"][endpoint.name]
+        if not measured["models"]:
+            continue
+        draw = _binary if endpoint.kind == "binary" else _survival
+        yield from draw(run, endpoint.name, measured, survivors)
+        yield from _subgroups(endpoint.name, measured)
+        if run.internal and (rows := _beside(metrics, endpoint.name)):
+            yield file_name("external", endpoint.name), figures.forest(rows, "internal, out of fold, and external; 95 % interval")
+
+
+def survivors(run: Run, metrics: Metrics) -> pd.DataFrame:
+    """Kaplan–Meier curves of the risk groups: endpoint, model, group, days, survival, low, high, censored."""
+    parts = [
+        _curve(run, endpoint, model, group, high).assign(endpoint=endpoint.name, model=model, group=group)
+        for endpoint in run.study.endpoints
+        if endpoint.kind == "survival"
+        for model in metrics["endpoints"][endpoint.name]["models"]
+        for group, high in (("low risk", False), ("high risk", True))
+    ]
+    columns = pd.Index(["endpoint", "model", "group", "days", "survival", "low", "high", "censored"])
+    return pd.concat(parts, ignore_index=True).reindex(columns=columns) if parts else pd.DataFrame(columns=columns)
+
+
+def _curve(run: Run, endpoint: Endpoint, model: str, group: str, high: bool) -> pd.DataFrame:
+    rows = judged.risk_groups(judged.known_rows(run, endpoint, model))
+    rows = rows[rows.high == high]
+    if not len(rows):
+        return pd.DataFrame({"days": [], "survival": [], "low": [], "high": [], "censored": []})
+    found = survival.kaplan_meier(judged.floats(rows.time_days), judged.flags(rows.event), group)
+    share, band = found.survival_function_, found.confidence_interval_survival_function_
+    return pd.DataFrame(
+        {
+            "days": share.index.to_numpy(float),
+            "survival": share.iloc[:, 0].to_numpy(float),
+            "low": band.iloc[:, 0].to_numpy(float),
+            "high": band.iloc[:, 1].to_numpy(float),
+            "censored": found.event_table.censored.to_numpy(int),
+        }
+    )
+
+
+def estimate(result: Result) -> tuple[str, Mapping[str, Any]]:
+    """The measure that a result is judged by: its symbol, and value, low and high."""
+    return ("AUC", result["auc"]) if "auc" in result else ("C", result["harrell_c"])
+
+
+def _models(endpoint: Mapping[str, Any]) -> list[Row]:
+    """A row per model, filled where its verdict tells it from chance."""
+    rows = []
+    for model, stroke in figures.drawn(endpoint["models"]):
+        result = endpoint["models"][model]
+        row = _row(model, *estimate(result), result["n"], stroke)
+        rows.append(replace(row, told=result["verdict_kind"] in ("better", "worse")))
+    return rows
+
+
+def _row(label: str, symbol: str, ends: Mapping[str, Any], n: int, stroke: figures.Stroke) -> Row:
+    """A row whose mark is filled where the interval leaves out chance."""
+    value, low, high = (number(ends[key]) for key in ("value", "low", "high"))
+    return Row(_short(label), f"{symbol} {interval(ends, n)}".strip(), value, low, high, stroke, told=low > 0.5 or high < 0.5)
+
+
+def _binary(run: Run, name: str, measured: Mapping[str, Any], _: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
+    models = measured["models"]
+    for model, result in models.items():
+        yield file_name("roc", name, model), curves.roc(_fold_curves(run, name, model), result["roc"])
+    if curved := _having(models, "precision_recall"):
+        yield file_name("precision_recall", name), curves.precision_recall(curved, measured["positive"] / measured["known"])
+    if calibrated := _having(models, "calibration"):
+        yield file_name("calibration", name), curves.calibration(calibrated)
+    if useful := _having(models, "net_benefit"):
+        yield file_name("decision", name), curves.net_benefit(useful, measured["thresholds"], measured["net_benefit_of_all"])
+    if refitted := _having(models, "recalibrated"):
+        shown = {model: result for model, result in refitted.items() if not is_control(model)} or refitted
+        both = {model: {"calibration": result["recalibrated"]} for model, result in shown.items()}
+        yield file_name("recalibration", name), curves.calibration(both)
+
+
+def _survival(_: Run, name: str, measured: Mapping[str, Any], survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
+    models = measured["models"]
+    for model, result in models.items():
+        own = survivors.query("endpoint == @name and model == @model")
+        yield file_name("km", name, model), survival_figures.kaplan_meier(own, result["groups"], result["at_risk_days"])
+    if timed := _having(models, "auc_at"):
+        yield file_name("auc_time", name), survival_figures.auc_over_time(timed)
+    if curved := _having(models, "curve"):
+        yield file_name("brier_time", name), survival_figures.brier_over_time(curved)
+    for days in sorted({at["days"] for result in models.values() for at in result["calibration_at"] or ()}):
+        groups = {
+            model: at["groups"] for model, result in models.items() for at in result["calibration_at"] or () if at["days"] == days
+        }
+        yield file_name("calibration", name, str(days)), survival_figures.calibration(groups, days)
+
+
+def _subgroups(name: str, measured: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
+    """A forest per candidate: everybody first, then a heading per column with its levels below."""
+    styles = figures.strokes(list(measured["models"]))
+    found = measured["subgroups"] or []
+    flag = "positive" if measured["kind"] == "binary" else "events"
+    for model in dict.fromkeys(sub["model"] for sub in found):
+        symbol, whole = estimate(measured["models"][model])
+        everybody = _row("everybody", symbol, whole, measured["models"][model]["n"], styles[model])
+        groups = [(model, [everybody])]
+        for column in dict.fromkeys(sub["column"] for sub in found):
+            here = [sub for sub in found if sub["model"] == model and sub["column"] == column]
+            rows = [_level(sub, sub[flag], styles[model]) for sub in here]
+            groups.append((column, rows))
+        yield file_name("subgroups", name, model), figures.forest(groups, f"{symbol}, 95 % interval (patients, {FLAGS[flag]})")
+
+
+def _level(sub: Mapping[str, Any], marked: int, stroke: figures.Stroke) -> Row:
+    row = _row("", "", sub, sub["n"], stroke)
+    return replace(row, label=f"{_short(sub['level'])} ({sub['n']}, {marked})", faint=sub["small"])
+
+
+def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[Row]]]:
+    """Of an external evaluation: each model's internal estimate above its external one."""
+    models = metrics["endpoints"][name]["models"]
+    styles = figures.strokes(list(models))
+    groups = []
+    for model, inside in (metrics["internal"] or {}).get(name, {}).items():
+        if model in models:
+            symbol, outside = estimate(models[model])
+            here = _row("external", symbol, outside, models[model]["n"], styles[model])
+            groups.append((model, [_row("internal", symbol, inside, inside.get("n", 0), styles[model]), here]))
+    return groups
+
+
+def _fold_curves(run: Run, name: str, model: str) -> list[curves.Curve]:
+    """The ROC curve of every fold that holds both classes, from the scores of its own model."""
+    endpoint = next(endpoint for endpoint in run.study.endpoints if endpoint.name == name)
+    rows = judged.known_rows(run, endpoint, model)
+    found = []
+    for _, fold in rows.groupby(["repeat", "fold"]):
+        if fold.truth.nunique() == 2:
+            false_positives, true_positives, _ = roc_curve(fold.truth, fold.score)
+            found.append((np.asarray(false_positives, float), np.asarray(true_positives, float)))
+    return found
+
+
+def _having(models: Mapping[str, Result], key: str) -> dict[str, Result]:
+    return {model: result for model, result in models.items() if result.get(key)}
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= LETTERS else f"{label[: LETTERS - 1]}…"

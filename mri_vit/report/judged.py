@@ -1,0 +1,125 @@
+"""Who is judged: predictions of visits and repeats in, one row per patient and repeat, or per patient, out.
+
+Repeats and folds are counted from 0, as in `predictions.csv`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from mri_vit.config import Endpoint
+from mri_vit.metrics import discrimination, survival
+from mri_vit.predictions import SHUFFLED
+from mri_vit.report.run import Run
+
+# n is the number of rows
+
+CONTROLS = ("clinical", "volume", SHUFFLED)  # in the order of the report; every other model is a candidate
+
+
+def is_candidate(model: str) -> bool:
+    """Whether a model is judged, rather than there to judge by."""
+    return model not in CONTROLS
+
+
+def in_order(models: list[str]) -> list[str]:
+    """Candidates by name, then the controls."""
+    return sorted(set(models) - set(CONTROLS)) + [name for name in CONTROLS if name in models]
+
+
+def known_rows(run: Run, endpoint: Endpoint, model: str) -> pd.DataFrame:
+    """One model's predictions of patients whose label is known: a row for each patient and repeat.
+
+    `truth` or (`time_days`, `event`) are ready to use. Of several visits, a binary score is the mean; of survival the first
+    visit in the table speaks alone, because a later scan was only made of a patient who had lived until then.
+    """
+    rows = run.predictions.loc[(run.predictions.endpoint == endpoint.name) & (run.predictions.model == model)]
+    if endpoint.kind == "survival":
+        rows = rows.drop_duplicates(["repeat", "patient"]).dropna(subset=["time_days", "event"])
+        rows = rows.astype({"score": float, "time_days": float, "threshold": float})
+        return rows.assign(event=rows.event.astype(float) == 1).reset_index(drop=True)
+    rows = rows.dropna(subset=["truth"]).astype({"score": float, "truth": float, "threshold": float})
+    visits = {column: "first" for column in ("model", "endpoint", "truth", "threshold")}
+    rows = rows.groupby(["repeat", "fold", "patient"], sort=True).agg({"score": "mean", **visits}).reset_index()
+    return rows.assign(truth=rows.truth == 1)
+
+
+def averaged(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row per patient: scores averaged over the repeats, and `group`, the patients that one model scored.
+
+    `group` is the fold of a single repeat. Over several repeats a mean score is no one model's, and all are of one group.
+    """
+    labels = {column: "first" for column in ("truth", "time_days", "event", "fold") if column in rows}
+    people = rows.groupby("patient", sort=True).agg({"score": "mean", **labels}).reset_index()
+    return people.assign(group=people.fold if rows.repeat.nunique() == 1 else 0).drop(columns="fold")
+
+
+def first_repeat(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the first repeat, where a patient has one model and one threshold."""
+    return rows.loc[rows.repeat == rows.repeat.min()]
+
+
+def risk_groups(rows: pd.DataFrame) -> pd.DataFrame:
+    """The first repeat's rows with `high`: risk at or above the threshold of the patient's fold, else above its median.
+
+    The threshold was learned from the training fold. Where the table has none, the median of the test fold's own risks
+    splits the patients (see `survival.high_risk`).
+    """
+    rows = first_repeat(rows)
+    if has_cutoffs(rows):
+        return rows.assign(high=rows.score >= rows.threshold)
+    return rows.assign(high=survival.high_risk(floats(rows.score), fold_of(rows)))
+
+
+def has_cutoffs(rows: pd.DataFrame) -> bool:
+    """Whether every patient of the first repeat has a threshold from the training fold."""
+    return bool(first_repeat(rows).threshold.notna().all())
+
+
+def chances_alive(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:
+    """The survival table of the visits in `rows`: a row per patient, a column per horizon in days, means over repeats.
+
+    Patients without a probability at every horizon are left out; so the table may be empty.
+    """
+    model = rows.model.iloc[0]
+    table = run.survival.loc[(run.survival.endpoint == endpoint.name) & (run.survival.model == model)]
+    if not len(table):
+        return pd.DataFrame(index=pd.Index([], dtype=str))
+    table = table.astype({"horizon_days": float, "survival": float})
+    table = table.merge(rows[["patient", "repeat", "session"]], on=["patient", "repeat", "session"])
+    return table.pivot_table(index="patient", columns="horizon_days", values="survival", aggfunc="mean").dropna()
+
+
+def by_fold(rows: pd.DataFrame) -> Iterator[tuple[int, int, pd.DataFrame]]:
+    """(repeat, fold, its rows), in order."""
+    for repeat, fold in sorted(set(zip(rows.repeat.astype(int), rows.fold.astype(int), strict=True))):
+        yield repeat, fold, rows.loc[(rows.repeat == repeat) & (rows.fold == fold)]
+
+
+def fold_of(rows: pd.DataFrame) -> Int[np.ndarray, " n"]:
+    """One number per (repeat, fold): the patients that one model scored."""
+    return rows.groupby(["repeat", "fold"]).ngroup().to_numpy()
+
+
+def fold_summary(folds: list[dict], key: str) -> dict:
+    """Mean and sample variance over all folds and over those of each repeat, and how many folds are undefined."""
+    values = np.array([fold[key] for fold in folds], dtype=float)
+    repeats = np.array([fold["repeat"] for fold in folds])
+    mean, variance = discrimination.mean_and_sample_variance(values)
+    by_repeat = []
+    for repeat in np.unique(repeats):
+        repeat_mean, repeat_variance = discrimination.mean_and_sample_variance(values[repeats == repeat])
+        by_repeat.append({"repeat": int(repeat), "fold_mean": repeat_mean, "fold_variance": repeat_variance})
+    return {"fold_mean": mean, "fold_variance": variance, "undefined_folds": int(np.isnan(values).sum()), "repeats": by_repeat}
+
+
+def flags(column: pd.Series) -> Bool[np.ndarray, " n"]:
+    return column.to_numpy(dtype=bool)
+
+
+def floats(column: pd.Series) -> Float[np.ndarray, " n"]:
+    return column.to_numpy(dtype=float)

@@ -1,0 +1,100 @@
+"""How the page and the terminal write what was measured: values of metrics.json in (null where undefined), text out."""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+TITLES = {  # the defaults' full names; any other endpoint goes by its own
+    "mgmt": "MGMT promoter methylation",
+    "tertp": "TERT promoter mutation",
+    "pten": "PTEN alteration",
+    "os": "Overall survival",
+}
+CONTROLS = {  # what each control is, for the reader who meets the name first
+    "clinical": "clinical columns only",
+    "volume": "brain and tumour volume only",
+    "shuffled": "the study on permuted labels",
+}
+KINDS = {"better": "better", "chance": "chance", "worse": "worse", "undefined": "not judged"}
+MARKS = {"better": "▲", "chance": "○", "worse": "▼", "undefined": "–"}  # the kind once more, for those who see no colour
+SMALLEST_P = 0.0001  # below it the digits say how many permutations were drawn, and no more
+
+
+def number(value: float | int | None, digits: int = 3, n: int | None = None) -> str:
+    """A number as the page writes it; an undefined one says so, and of how many patients."""
+    if value is None or math.isnan(value):
+        return "undefined" if n is None else f"undefined (n = {n})"
+    text = f"{value:.{digits}f}"
+    text = text.removeprefix("-") if float(text) == 0 else text  # no minus before a rounded zero
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def interval(estimate: Mapping[str, Any], n: int) -> str:
+    """An estimate as the page writes it: 0.912 [0.850, 0.974]."""
+    value, low, high = estimate["value"], estimate["low"], estimate["high"]
+    if value is None or math.isnan(value):
+        return number(value, n=n)
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return f"{number(value)} [undefined (n = {n})]"
+    return f"{number(value)} [{number(low)}, {number(high)}]"
+
+
+def signed(estimate: Mapping[str, Any], n: int) -> str:
+    """A difference with its interval: +0.120 [+0.030, +0.210]."""
+    ends = (estimate["difference"], estimate["low"], estimate["high"])
+    if any(end is None or math.isnan(end) for end in ends):
+        return number(estimate["difference"], n=n)
+    value, low, high = ("+" * (end is not None and end > 0) + number(end) for end in ends)
+    return f"{value} [{low}, {high}]"
+
+
+def p_value(value: float | int | None) -> str:
+    """A p value: p = 0.0312, and never p = 0."""
+    if value is None or math.isnan(value):
+        return "p undefined"
+    return f"p < {SMALLEST_P:g}".replace("1e-04", "0.0001") if value < SMALLEST_P else f"p = {value:.4f}"
+
+
+def tied(sentence: str) -> str:
+    """The sentence with numbers and their per cent sign kept on one line."""
+    return sentence.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def title(name: str) -> str:
+    """An endpoint's full name."""
+    return TITLES.get(name, name)
+
+
+def is_control(model: str) -> bool:
+    """Whether a model is one of those that the others are held against."""
+    return model in CONTROLS
+
+
+def absence(known: int) -> str:
+    """Why an endpoint that was asked for, with so many labels known in the table, has no result."""
+    return "no label known: not trained" if known == 0 else "labels known, but no predictions"
+
+
+def file_name(*parts: str) -> str:
+    """File name of a figure or table; whatever a model is called, it stays one name in one folder, and its own."""
+    return "_".join(_plain(part) for part in parts)
+
+
+def _plain(part: str) -> str:
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", part)
+    return plain if plain == part else f"{plain}{zlib.crc32(part.encode()):08x}"  # so that a/b and a-b stay apart
+
+
+def setting(value: Any) -> str:
+    """A setting's value in words."""
+    if value is None or value in ([], ()):
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(inner) for inner in value)
+    return str(value)

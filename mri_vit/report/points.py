@@ -1,0 +1,106 @@
+"""The points of ROC and precision-recall curves: one model's rows in, lists for `metrics.json` and bootstrap bands out.
+
+n is the number of patients, b the number of bootstrap draws, u the number of distinct scores and one more, g that of the grid.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+from sklearn.metrics import precision_recall_curve, roc_curve
+
+from mri_vit.report.judged import by_fold, flags, floats
+
+GRID = np.arange(101) / 100  # false positive rates, whole per cents: finer than a fold of a hundred negatives can tell
+RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
+
+
+def roc(rows: pd.DataFrame, pooled: pd.DataFrame, generator: np.random.Generator) -> dict[str, list[float]]:
+    """True positive rates over a grid of false positive rates: mean and sample deviation over folds, pooled, and its band.
+
+    The mean of folds is vertical averaging (Fawcett 2006, doi:10.1016/j.patrec.2005.10.010). The band holds, at each false
+    positive rate, 95 % of the curves of patients drawn with replacement within their class; it is pointwise.
+    """
+    truth, score = flags(pooled.truth), floats(pooled.score)
+    folds = [curve(flags(here.truth), floats(here.score)) for _, _, here in by_fold(rows)]
+    defined = np.array([values for values in folds if not math.isnan(values[0])]).reshape(-1, len(GRID))
+    unknown = np.full(len(GRID), math.nan)
+    low, high = band(truth, score, generator)
+    return {
+        "false_positives": GRID.tolist(),
+        "mean": (defined.mean(axis=0) if len(defined) else unknown).tolist(),
+        "deviation": (defined.std(axis=0, ddof=1) if len(defined) > 1 else unknown).tolist(),
+        "pooled": curve(truth, score).tolist(),
+        "low": low.tolist(),
+        "high": high.tolist(),
+    }
+
+
+def curve(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> Float[np.ndarray, " g"]:
+    """True positive rate at each point of the grid, by scikit-learn's ROC curve; NaN where only one class is present."""
+    if not truth.any() or truth.all():
+        return np.full(len(GRID), math.nan)
+    false_positives, true_positives, _ = roc_curve(truth, score, drop_intermediate=False)
+    return _on_grid(false_positives, true_positives)
+
+
+def band(
+    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], generator: np.random.Generator
+) -> tuple[Float[np.ndarray, " g"], Float[np.ndarray, " g"]]:
+    """Pointwise 95 % band of the ROC curve by a bootstrap of patients, stratified by class; NaN with one class only."""
+    if not truth.any() or truth.all():
+        return np.full(len(GRID), math.nan), np.full(len(GRID), math.nan)
+    true_positives, false_positives = _drawn_rates(truth, score, generator)
+    curves = np.stack([_on_grid(x, y) for x, y in zip(false_positives, true_positives, strict=True)])
+    low, high = np.quantile(curves, [0.025, 0.975], axis=0)
+    return low, high
+
+
+def precision_recall(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> dict[str, list[float]]:
+    """Every point of the precision-recall curve, by scikit-learn; no points where only one class is present."""
+    if not truth.any() or truth.all():
+        return {"recall": [], "precision": []}
+    precision, recall, _ = precision_recall_curve(truth, score)
+    return {"recall": recall.tolist(), "precision": precision.tolist()}
+
+
+def average_precision_interval(
+    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], generator: np.random.Generator
+) -> tuple[float, float]:
+    """95 % interval of the average precision by the same bootstrap as the band; (NaN, NaN) with one class only.
+
+    Drawing within the classes keeps the prevalence, which the average precision depends on.
+    """
+    if not truth.any() or truth.all():
+        return math.nan, math.nan
+    recall, false_positives = _drawn_rates(truth, score, generator)
+    hits, alarms = recall[:, 1:] * truth.sum(), false_positives[:, 1:] * (~truth).sum()
+    called = hits + alarms
+    precision = hits / np.where(called > 0, called, 1.0)  # where nobody is called, recall does not step either
+    low, high = np.quantile((np.diff(recall, axis=1) * precision).sum(axis=1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _on_grid(false_positives: Float[np.ndarray, " u"], true_positives: Float[np.ndarray, " u"]) -> Float[np.ndarray, " g"]:
+    return np.interp(GRID, false_positives, true_positives)  # at a vertical step: its upper end
+
+
+def _drawn_rates(
+    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], generator: np.random.Generator
+) -> tuple[Float[np.ndarray, "b u"], Float[np.ndarray, "b u"]]:
+    """True and false positive rates of each draw, from nobody called positive to everybody."""
+    order = np.argsort(-score, kind="stable")
+    last = np.flatnonzero(np.r_[np.diff(score[order]) != 0, True])  # equal scores are called positive together
+    return _rates(truth[order], last, generator), _rates(~truth[order], last, generator)
+
+
+def _rates(here: Bool[np.ndarray, " n"], last: np.ndarray, generator: np.random.Generator) -> Float[np.ndarray, "b u"]:
+    """Share of a class, drawn with replacement, among the first patients up to each of `last`; starts at 0."""
+    counts = np.zeros((RESAMPLES, len(here)))
+    size = int(here.sum())
+    counts[:, here] = generator.multinomial(size, np.full(size, 1 / size), size=RESAMPLES)
+    shares = np.cumsum(counts, axis=1)[:, last] / size
+    return np.concatenate([np.zeros((RESAMPLES, 1)), shares], axis=1)

@@ -1,0 +1,98 @@
+"""Whether the model's CLS vector tells the site: the probe's guesses in, balanced accuracy with a warning out.
+
+n is the number of guesses (one for each patient, repeat and visit), m the number of patients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int, Shaped
+
+from mri_vit.report.verdict import ALPHA, written
+
+RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
+PERMUTATIONS = 999  # (m + 1) a round number, so that p has three exact digits
+MODEL = "vit"  # whose vector is probed where the table does not say
+
+
+def measure(probe: pd.DataFrame, seed: int) -> dict[str, Any] | None:
+    """Balanced accuracy of the probe of each model; None without guesses of two sites."""
+    if not len(probe) or probe.site.nunique() < 2:
+        return None
+    probe = probe if "model" in probe else probe.assign(model=MODEL)
+    return {"site_column": "site", "models": {model: _of_model(rows, seed) for model, rows in probe.groupby("model")}}
+
+
+def balanced_accuracy(site: Shaped[np.ndarray, " m"], right: Shaped[np.ndarray, " m"]) -> float:
+    """Mean over sites of the share of a site's patients that the probe got right; chance is 1 / sites, whatever their sizes.
+
+    Source: Brodersen et al. 2010, doi:10.1109/ICPR.2010.764.
+    """
+    return float(np.mean([right[site == name].mean() for name in np.unique(site)]))
+
+
+def _of_model(rows: pd.DataFrame, seed: int) -> dict[str, Any]:
+    rows = rows.assign(right=(rows.site == rows.predicted).astype(float))
+    people = rows.groupby("patient").agg({"site": "first", "right": "mean"})
+    site, right = people.site.to_numpy(str), people.right.to_numpy(float)
+    value, sites = balanced_accuracy(site, right), int(people.site.nunique())
+    low, high = _interval(site, right, np.random.default_rng(seed))
+    p = _permutation_p(rows, np.random.default_rng(seed))
+    figures = f"balanced accuracy {value:.2f}, 95 % CI {low:.2f}–{high:.2f}, chance {1 / sites:.2f}, permutation p {written(p)}"
+    if p <= ALPHA:
+        sentence = f"the model's CLS vector tells the site ({figures}): a shortcut is possible where site and label go together"
+    else:
+        sentence = f"the model's CLS vector was not found to tell the site ({figures})"
+    return {
+        "n": len(people),
+        "sites": sites,
+        "balanced_accuracy": {"value": value, "low": low, "high": high},
+        "chance": 1 / sites,
+        "p": p,
+        "warning": p <= ALPHA,
+        "sentence": sentence,
+    }
+
+
+def _interval(
+    site: Shaped[np.ndarray, " m"], right: Shaped[np.ndarray, " m"], generator: np.random.Generator
+) -> tuple[float, float]:
+    """95 % interval by a bootstrap of patients within their site."""
+    drawn = [
+        generator.choice(right[site == name], (RESAMPLES, int((site == name).sum()))).mean(axis=1) for name in np.unique(site)
+    ]
+    low, high = np.quantile(np.mean(drawn, axis=0), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _permutation_p(rows: pd.DataFrame, generator: np.random.Generator) -> float:
+    """One-sided p: patients of a fold of the first repeat exchange their sites, which then hold in every repeat.
+
+    Folds are kept, because the probe of a fold knows how common each site was among the others.
+    """
+    first = rows.loc[rows.repeat == rows.repeat.min()].drop_duplicates("patient")
+    people = pd.Index(first.patient)
+    site, names = pd.factorize(first.site)
+    rows = rows.loc[rows.patient.isin(people)]
+    of = people.get_indexer(pd.Index(rows.patient))
+    guess = pd.Index(names).get_indexer(pd.Index(rows.predicted))
+    weight = 1 / np.bincount(of)[of]  # a patient counts once, however many guesses
+    folds = [np.flatnonzero(first.fold == fold) for fold in first.fold.unique()]
+    observed, reached = _right_by_site(site, of, guess, weight), 0
+    dealt = site.copy()
+    for _ in range(PERMUTATIONS):
+        for members in folds:
+            dealt[members] = site[generator.permutation(members)]
+        # A hair of tolerance: sums of the same shares in another order differ in the last digit.
+        reached += _right_by_site(dealt, of, guess, weight) >= observed - 1e-12
+    return (reached + 1) / (PERMUTATIONS + 1)
+
+
+def _right_by_site(
+    site: Int[np.ndarray, " m"], of: Int[np.ndarray, " n"], guess: Int[np.ndarray, " n"], weight: Shaped[np.ndarray, " n"]
+) -> float:
+    told = np.bincount(of, weights=(site[of] == guess) * weight, minlength=len(site))
+    return float((np.bincount(site, weights=told) / np.bincount(site)).mean())

@@ -1,0 +1,120 @@
+"""A result in plain words, by rules that are fixed before any result is seen: one model's result in, a sentence out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mri_vit.predictions import SHUFFLED
+from mri_vit.report.compare import CLINICAL
+from mri_vit.report.judged import is_candidate
+
+ALPHA = 0.05  # Fisher 1925; with 95 % intervals throughout
+CHANCE = 0.5  # AUC and concordance of a model that knows nothing
+FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
+LEAK = "the shuffled-label control is told from chance: the design leaks, do not trust this endpoint"
+
+Kind = Literal["better", "chance", "worse", "undefined"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of a model on an endpoint, and in one word."""
+
+    kind: Kind
+    sentence: str
+
+
+def of_endpoint(kind: str, models: Mapping[str, Mapping[str, Any]], notes: Mapping[str, str]) -> dict[str, Verdict]:
+    """The verdict on every model of an endpoint.
+
+    When the shuffled control is better than chance, the design lets labels through, and every other verdict becomes a
+    warning of the kind "undefined".
+    """
+    found = {model: against_chance(kind, result) for model, result in models.items()}
+    leaks = SHUFFLED in found and found[SHUFFLED].kind == "better"
+    for model, verdict in found.items():
+        if is_candidate(model) and verdict.kind == "better":
+            found[model] = Verdict(verdict.kind, verdict.sentence + against_clinical(models[model], CLINICAL in models, notes))
+    if not leaks:
+        return found
+    return {
+        model: Verdict(verdict.kind if model == SHUFFLED else "undefined", f"{LEAK} ({verdict.sentence})")
+        for model, verdict in found.items()
+    }
+
+
+def against_chance(kind: str, result: Mapping[str, Any]) -> Verdict:
+    """Better or worse than chance, not told from it, or not to be judged, from the interval and the permutation p."""
+    measure, estimate = ("AUC", result["auc"]) if kind == "binary" else ("C", result["harrell_c"])
+    n, marked = result["n"], result["positive"] if kind == "binary" else result["events"]
+    rarer = min(marked, n - marked) if kind == "binary" else marked
+    value, low, high = estimate["value"], estimate["low"], estimate["high"]
+    above, below = result["permutation"]["p_adjusted"], result["permutation"]["p_below_adjusted"]
+    if any(math.isnan(number) for number in (value, low, high, above, below)) or rarer < FEWEST:
+        return Verdict("undefined", f"cannot be judged (n = {n}, {marked} {'positive' if kind == 'binary' else 'died'})")
+    figures = f"{measure} {value:.2f}, 95 % CI {low:.2f}–{high:.2f}"
+    if high < CHANCE:
+        figures += f", permutation p of so low a value {written(below)}"
+        if below <= ALPHA:
+            return Verdict("worse", f"worse than chance ({figures}): look for flipped labels")
+        return Verdict("chance", f"indistinguishable from chance ({figures})")
+    figures += f", permutation p {written(above)}"
+    if low <= CHANCE or above > ALPHA:
+        return Verdict("chance", f"indistinguishable from chance ({figures})")
+    return Verdict("better", f"better than chance ({figures})")
+
+
+def against_clinical(result: Mapping[str, Any], clinical_made: bool, notes: Mapping[str, str]) -> str:
+    """What follows "better than chance" for a candidate: whether it beats clinical-only by the paired test."""
+    test = result.get("versus_clinical")
+    if not test:
+        if clinical_made:
+            return ", clinical-only has no patient in common with it"
+        reason = notes.get(CLINICAL)
+        return f", clinical-only could not be made: {reason}" if reason else ", clinical-only was not run"
+    columns = notes.get("clinical_columns")
+    named = f"{columns}; " if columns else ""
+    p = test["p_adjusted"]
+    if math.isnan(p):
+        return f", not better than clinical-only ({named}difference {signed(test['difference'])}, the test is undefined)"
+    said = (
+        f"{named}difference {signed(test['difference'])}, 95 % CI {signed(test['low'])} to {signed(test['high'])}, p {written(p)}"
+    )
+    better = p <= ALPHA and test["difference"] > 0
+    return f", and better than clinical-only ({said})" if better else f", not better than clinical-only ({said})"
+
+
+def rules() -> list[str]:
+    """The rules in plain words, as the report prints them."""
+    return [
+        f"A result is not judged where its estimate, interval or p is undefined, or with fewer than {FEWEST} patients of the "
+        f"rarer class (or {FEWEST} deaths): “cannot be judged”.",
+        f"“Indistinguishable from chance”: the 95 % interval holds {CHANCE}, or the one-sided permutation p of so high a value "
+        f"(of so low a one, where the interval lies below {CHANCE}) is over {ALPHA}.",
+        f"“Worse than chance”: the 95 % interval lies wholly below {CHANCE}, and the permutation p of so low a value is at most "
+        f"{ALPHA}. Flipped labels are the usual reason.",
+        f"“Better than chance”: the 95 % interval lies wholly above {CHANCE}, and the permutation p is at most {ALPHA}.",
+        "The interval is DeLong's for an AUC and a bootstrap of patients for Harrell's C, of all patients' scores together.",
+        f"A model that is better than chance is also “better than clinical-only” when its difference is above 0 and the p of the "
+        f"paired test (DeLong for an AUC, a bootstrap of patients for C) is at most {ALPHA}; else it is not.",
+        "Every p in a verdict is corrected by Holm's method: permutation p over all endpoints and models other than the shuffled "
+        "control, that of the shuffled control over its endpoints, and the comparison with clinical-only over all endpoints and "
+        "candidates.",
+        "When a model trained on shuffled labels is better than chance, labels leak through the design, and a warning goes "
+        "before every verdict of that endpoint. Below chance is no sign of a leak: folds of unequal prevalence can do that.",
+    ]
+
+
+def written(p: float) -> str:
+    """A p-value as verdicts write it: 0.21, 0.013, < 0.001."""
+    if p < 0.001:
+        return "< 0.001"
+    return f"{p:.2f}" if p >= 0.1 else f"{p:.3f}"
+
+
+def signed(difference: float) -> str:
+    """A difference with its sign: +0.12, −0.03."""
+    return f"{difference:+.2f}".replace("-", "\N{MINUS SIGN}")

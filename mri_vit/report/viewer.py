@@ -1,0 +1,196 @@
+"""Patient pages: each patient's brain with the attention map over it, in three planes and in 3D.
+
+A page opens from disk with no network: scan and map lie in it, NiiVue (BSD-2) lies once beside the pages. Where a browser
+cannot draw, and in print, the page shows the map's picture instead. Letters: x, y, z voxels.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+import matplotlib as mpl
+import nibabel as nib
+import numpy as np
+from jaxtyping import Float, UInt8
+from markupsafe import Markup
+
+from mri_vit.report.run import Map
+from mri_vit.volume import Volume, read
+
+SCAN, HEAT = "t1ce_brain.nii.gz", "rollout_native.nii.gz"
+SCALE = (1, 2, 4, 8, 16)  # times the uniform map, by doublings: explain/overlay.py's, so that page and picture agree
+OPACITY = 0.75  # at the top of the scale, as there; the slider starts here
+COLOURS = "inferno"  # as there
+NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of 255 of inferno
+MARGIN = 4  # voxels kept around the brain, so that its edge does not touch the picture's
+BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask to travel with the script
+
+
+def write(maps: Sequence[Map], home: Path, study_name: str) -> dict[str, str]:
+    """Write `viewer/` and `patients/<patient>.html` into a report's folder, and return each page's address by patient.
+
+    A patient without `t1ce_brain.nii.gz` beside the map gets no page. Pages of an earlier report are removed, so that nobody
+    stays who is no longer in the run.
+
+    Parameters
+    ----------
+    maps
+        The run's maps; the NIfTI files are looked for beside each overlay picture.
+    home
+        The report's folder, the one of `index.html`.
+    study_name
+        For the page's head.
+
+    Returns
+    -------
+    dict
+        Patient id to the page's address relative to `home`, quoted for a link.
+
+    Raises
+    ------
+    UnusablePatient
+        A scan or map is damaged.
+    """
+    drawable = [found for found in maps if all((found.overlay.with_name(name)).is_file() for name in (SCAN, HEAT))]
+    pages = home / "patients"
+    names = {found.patient: f"{found.overlay.parent.name}.html" for found in drawable}  # a folder's name is a safe file name
+    for stale in {path.name for path in pages.glob("*.html")} - set(names.values()):
+        (pages / stale).unlink()
+    if not drawable:
+        return {}
+    pages.mkdir(parents=True, exist_ok=True)
+    (home / "viewer").mkdir(exist_ok=True)
+    vendored = resources.files("mri_vit.report") / "vendor" / "niivue"
+    for name in BUNDLE:
+        with resources.as_file(vendored / name) as path:
+            shutil.copyfile(path, home / "viewer" / name)
+    for found in drawable:
+        text = page(found, study_name)
+        (pages / names[found.patient]).write_text(text, encoding="utf-8", newline="\n")
+    return {patient: f"patients/{quote(name)}" for patient, name in names.items()}
+
+
+def page(found: Map, study_name: str) -> str:
+    """One patient's page, for a folder beside `viewer/`."""
+    scan, heat = (read(found.overlay.with_name(name)) for name in (SCAN, HEAT))
+    box = around(scan.array)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("mri_vit.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = environment.get_template("patient.css").render(gradient=", ".join(_css_colours()))
+    script = environment.get_template("patient.js").render()
+    return environment.get_template("patient.html").render(
+        style=Markup(style),
+        script=Markup(script),
+        policy=policy(style, script),
+        study=study_name,
+        patient=found.patient,
+        facts=facts(found.facts),
+        note=found.facts.get("note"),
+        unit=found.facts.get("unit", ""),
+        scale=SCALE,
+        opacity=OPACITY,
+        picture=base64.b64encode(found.overlay.read_bytes()).decode(),
+        data={
+            "scan": embedded(cut(scan, box)),
+            "map": embedded(cut(Volume(levels(heat.array), heat.affine), box)),
+            "peak_mm": list(found.facts["peak_mm"]),
+            "top": SCALE[-1],
+            "colours": colour_table(),
+        },
+    )
+
+
+def policy(style: str, script: str) -> str:
+    """The page's Content-Security-Policy: what it holds itself, by hash, and the viewer beside it; nothing from elsewhere.
+
+    `data:` pictures are NiiVue's own letters and the overlay. No connection, worker, frame, WebAssembly or eval is allowed:
+    showing two embedded volumes needs none of them.
+    """
+    parts = {
+        "default-src": "'none'",
+        "script-src": f"'self' {_hash(script)}",  # 'self' of a file:// page is the disk; it cannot be told by hash there
+        "style-src": _hash(style),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{name} {sources}" for name, sources in parts.items())
+
+
+def facts(sidecar: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What `map.json` says, as lines for a reader: folds and repeats are counted from 1."""
+    x, y, z = sidecar["peak_mm"]
+    lines = [
+        ("Method", sidecar.get("method", "")),
+        ("Unit", sidecar.get("unit", "")),
+        ("Peak", f"{sidecar['peak']:.2f}, at x {x:.1f}, y {y:.1f}, z {z:.1f} mm (scanner space: to the right, front and top)"),
+        ("Model", sidecar.get("model", "")),
+    ]
+    if sidecar.get("fold") is not None:
+        repeat = "" if sidecar.get("repeat") is None else f" of repeat {sidecar['repeat'] + 1}"
+        lines.append(("Fold", f"fold {sidecar['fold'] + 1}{repeat}, counted from 1"))
+    return [(label, str(text)) for label, text in lines if text]
+
+
+def levels(heat: Float[np.ndarray, "x y z"]) -> UInt8[np.ndarray, "x y z"]:
+    """A map in times the uniform map as bytes: 0 at an even share or less, 255 at the scale's top.
+
+    Between them the squared level is even in the map's logarithm, because NiiVue's opacity below a threshold is the squared
+    level: so the opacity grows evenly with each doubling, as in explain/overlay.py.
+    """
+    height = np.log(heat.clip(SCALE[0], SCALE[-1])) / np.log(SCALE[-1])
+    return np.rint(255 * np.sqrt(height)).astype(np.uint8)
+
+
+def colour_table() -> dict[str, list[int]]:
+    """NiiVue's form of the colour scale: at level I the colour R, G, B; only level 0 is clear of itself (A)."""
+    level = np.rint(np.linspace(0, 255, NODES)).astype(int)
+    red, green, blue, _ = np.rint(255 * mpl.colormaps[COLOURS]((level / 255) ** 2)).astype(int).T
+    columns = (red, green, blue, np.where(level > 0, 255, 0), level)
+    return {key: column.tolist() for key, column in zip("RGBAI", columns, strict=True)}
+
+
+def around(array: Float[np.ndarray, "x y z"]) -> tuple[slice, slice, slice]:
+    """The box of what is not 0, with a margin."""
+    ends = [np.flatnonzero(array.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
+    x, y, z = (slice(max(int(end[0]) - MARGIN, 0), int(end[-1]) + MARGIN + 1) for end in ends)
+    return x, y, z
+
+
+def cut(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
+    """The part of a volume in a box, lying where it lay."""
+    affine = volume.affine.copy()
+    affine[:3, 3] += affine[:3, :3] @ [part.start for part in box]
+    return Volume(volume.array[box], affine)
+
+
+def embedded(volume: Volume) -> str:
+    """A volume of bytes as the base64 text of its .nii.gz; equal volumes give equal texts."""
+    image = nib.Nifti1Image(volume.array.astype(np.uint8), volume.affine)
+    image.set_qform(volume.affine, code=1)
+    image.header.set_xyzt_units("mm")
+    return base64.b64encode(gzip.compress(image.to_bytes(), mtime=0)).decode()
+
+
+def _css_colours() -> list[str]:
+    """The scale from 1 to its top, even in the logarithm."""
+    rows = np.rint(255 * mpl.colormaps[COLOURS](np.linspace(0, 1, NODES))).astype(int)
+    return [f"rgb({red} {green} {blue})" for red, green, blue, _ in rows]
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
