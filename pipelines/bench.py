@@ -1,6 +1,6 @@
-"""What this project costs beside the usual way: the network, attention rollout, and reading a prepared patient.
+"""What this project costs beside the usual way: the network, attention rollout, reading a prepared patient, a report.
 
-.venv/bin/python pipelines/bench.py --part model --threads 1 --repeats 2 --memory     (parts: model, rollout, storage, all)
+.venv/bin/python pipelines/bench.py --part model --threads 1 --repeats 2 --memory
 
 Variants take turns within every round, so that a busy machine slows all of them alike; a ratio is the median over the rounds of
 a variant's time by the first row's. Ratios travel between machines, seconds do not. On a GPU the same code runs under bfloat16
@@ -23,6 +23,7 @@ import cyclopts
 import numpy as np
 import torch
 import torch.nn.functional as F
+from bench_evaluation import evaluation
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -48,7 +49,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 def main(
     *,
-    part: Literal["model", "rollout", "storage", "all"] = "all",
+    part: Literal["model", "rollout", "storage", "evaluation", "all"] = "all",
     threads: Literal[1, 2] = 1,
     repeats: int = 3,
     warm_up: int = 1,
@@ -63,13 +64,18 @@ def main(
     """
     torch.set_num_threads(threads)
     with TemporaryDirectory() as folder:
-        parts = {"model": models(), "rollout": rollouts(), "storage": storage(Path(folder))}
+        parts = {
+            "model": models(),
+            "rollout": rollouts(),
+            "storage": storage(Path(folder)),
+            "evaluation": evaluation(Path(folder)),
+        }
         groups = {name: variants for key, held in parts.items() if part in (key, "all") for name, variants in held.items()}
         if peak_of:
             group, _, name = peak_of.partition("/")
             print(peak_bytes(groups[group][name]()))
             return
-        weighed = [name for name in groups if memory and name not in parts["storage"]]
+        weighed = [name for name in groups if memory and name in (*parts["model"], *parts["rollout"])]
         peaks = {
             name: peaks_apart(name, groups[name], threads) for name in weighed
         }  # first: a child inherits our peak as its own
