@@ -131,7 +131,8 @@ COLUMNS = {"clinical_columns": "age, sex"}
         (result(positive=96), "undefined", "cannot be judged (n = 100, 96 positive)"),
         (result(low=math.nan), "undefined", "cannot be judged"),
         (result(p=math.nan), "undefined", "cannot be judged"),
-        (result(1.0, 1.0, 1.0, 0.0001), "better", "permutation p < 0.001"),
+        (result(1.0, 1.0, 1.0, 0.0001), "better", "AUC 1.00, 95 % CI 1.00–1.00, permutation p < 0.001"),
+        (result(0.9991, 0.998, 1.0, 0.0001), "better", "AUC 0.999, 95 % CI 0.998–1.00,"),
     ],
 )
 def test_the_verdict_follows_its_rules(case, kind, sentence):
@@ -165,6 +166,19 @@ def test_a_candidate_better_than_chance_is_held_against_clinical_only(versus, no
     found = verdict.of_endpoint("binary", {"vit": result(versus=versus), **beside}, notes)
     assert found["vit"].sentence == verdict.against_chance("binary", result()).sentence + ending
     assert all("clinical-only" not in found[name].sentence for name in beside)
+
+
+def test_beating_a_clinical_control_that_knows_nothing_is_said_to_be_no_more_than_beating_chance():
+    beside = {"clinical": result(0.31, 0.2, 0.43, 1.0, 0.02)}
+    found = verdict.of_endpoint("binary", {"vit": result(versus=VERSUS), **beside}, COLUMNS)
+    assert "better than clinical-only (age, sex; itself no better than chance; difference +0.12" in found["vit"].sentence
+
+
+def test_a_model_that_scores_all_alike_has_an_auc_of_a_half_and_a_warning(small):
+    alike = changed(small, "vit", lambda t: t.score[t.model == "vit"] * 0 + 0.3)
+    found = numbers.measure(alone(alike, "pten"))["endpoints"]["pten"]["models"]["vit"]
+    assert (found["auc"]["value"], found["verdict_kind"]) == (0.5, "chance")
+    assert found["remark"].startswith("Warning: all ")
 
 
 def test_a_shuffled_control_that_is_better_than_chance_condemns_its_endpoint(small):

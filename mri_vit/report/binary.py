@@ -49,7 +49,7 @@ def measure(rows: pd.DataFrame, seed: int) -> dict[str, Any]:
         "auc": {"value": value, "low": low, "high": high},
         "auc_bootstrap": {"low": drawn_low, "high": drawn_high},
         "auc_within_folds": {"value": within},
-        "remark": remark("AUC", value, within),
+        "remark": remark("AUC", value, within, score),
         "chance_error": discrimination.chance_error(int(truth.sum()), int((~truth).sum())),
         "permutation": permutation(discrimination.permutation_p, (truth,), score, pooled.group.to_numpy(), seed, PERMUTATIONS),
         "average_precision": _average_precision(truth, score, seed),

@@ -28,8 +28,10 @@ def permutation(
     return {"p": above, "p_adjusted": math.nan, "permutations": permutations, "p_below": below, "p_below_adjusted": math.nan}
 
 
-def remark(measure: str, pooled: float, within: float) -> str | None:
-    """A sentence where the pooled figure and that of pairs within a fold are far apart, else None."""
+def remark(measure: str, pooled: float, within: float, score: Float[np.ndarray, " n"]) -> str | None:
+    """A sentence where all scores are equal, or the pooled figure and that of pairs within a fold are far apart; else None."""
+    if len(score) > 1 and (score == score[0]).all():
+        return f"Warning: all {len(score)} scores are equal, so the model tells no patient from another."
     if not abs(pooled - within) > MUCH_APART:  # false for NaN too: nothing can be said of what is undefined
         return None
     return (

@@ -61,7 +61,7 @@ def measure(rows: pd.DataFrame, alive: pd.DataFrame, seed: int) -> dict[str, Any
         "events": int(seen.event.sum()),
         "harrell_c": {"value": value, "low": low, "high": high},
         "harrell_c_within_folds": {"value": within},
-        "remark": remark("C", value, within),
+        "remark": remark("C", value, within, seen.risk),
         "uno_c": _uno(seen, seed),
         "permutation": permutation(concordance.concordance_p, labels, seen.risk, group, seed, PERMUTATIONS),
         **_auc_over_time(seen, seed),

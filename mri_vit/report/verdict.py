@@ -37,7 +37,7 @@ def of_endpoint(kind: str, models: Mapping[str, Mapping[str, Any]], notes: Mappi
     leaks = SHUFFLED in found and found[SHUFFLED].kind == "better"
     for model, verdict in found.items():
         if is_candidate(model) and verdict.kind == "better":
-            found[model] = Verdict(verdict.kind, verdict.sentence + against_clinical(models[model], CLINICAL in models, notes))
+            found[model] = Verdict(verdict.kind, verdict.sentence + against_clinical(models[model], found.get(CLINICAL), notes))
     if not leaks:
         return found
     return {
@@ -55,7 +55,7 @@ def against_chance(kind: str, result: Mapping[str, Any]) -> Verdict:
     above, below = result["permutation"]["p_adjusted"], result["permutation"]["p_below_adjusted"]
     if any(math.isnan(number) for number in (value, low, high, above, below)) or rarer < FEWEST:
         return Verdict("undefined", f"cannot be judged (n = {n}, {marked} {'positive' if kind == 'binary' else 'died'})")
-    figures = f"{measure} {value:.2f}, 95 % CI {low:.2f}–{high:.2f}"
+    figures = f"{measure} {share(value)}, 95 % CI {share(low)}–{share(high)}"
     if high < CHANCE:
         figures += f", permutation p of so low a value {written(below)}"
         if below <= ALPHA:
@@ -67,16 +67,20 @@ def against_chance(kind: str, result: Mapping[str, Any]) -> Verdict:
     return Verdict("better", f"better than chance ({figures})")
 
 
-def against_clinical(result: Mapping[str, Any], clinical_made: bool, notes: Mapping[str, str]) -> str:
-    """What follows "better than chance" for a candidate: whether it beats clinical-only by the paired test."""
+def against_clinical(result: Mapping[str, Any], clinical: Verdict | None, notes: Mapping[str, str]) -> str:
+    """What follows "better than chance" for a candidate: whether it beats clinical-only by the paired test.
+
+    Clinical-only that is itself at or below chance is said to be: to beat it then says no more than to beat chance.
+    """
     test = result.get("versus_clinical")
     if not test:
-        if clinical_made:
+        if clinical:
             return ", clinical-only has no patient in common with it"
         reason = notes.get(CLINICAL)
         return f", clinical-only could not be made: {reason}" if reason else ", clinical-only was not run"
     columns = notes.get("clinical_columns")
     named = f"{columns}; " if columns else ""
+    named += "itself no better than chance; " if clinical and clinical.kind in ("chance", "worse") else ""
     p = test["p_adjusted"]
     if math.isnan(p):
         return f", not better than clinical-only ({named}difference {signed(test['difference'])}, the test is undefined)"
@@ -99,7 +103,8 @@ def rules() -> list[str]:
         f"“Better than chance”: the 95 % interval lies wholly above {CHANCE}, and the permutation p is at most {ALPHA}.",
         "The interval is DeLong's for an AUC and a bootstrap of patients for Harrell's C, of all patients' scores together.",
         f"A model that is better than chance is also “better than clinical-only” when its difference is above 0 and the p of the "
-        f"paired test (DeLong for an AUC, a bootstrap of patients for C) is at most {ALPHA}; else it is not.",
+        f"paired test (DeLong for an AUC, a bootstrap of patients for C) is at most {ALPHA}; else it is not. Where clinical-only is "
+        "itself no better than chance, this is said: to beat it then means little more than to beat chance.",
         "Every p in a verdict is corrected by Holm's method: permutation p over all endpoints and models other than the shuffled "
         "control, that of the shuffled control over its endpoints, and the comparison with clinical-only over all endpoints and "
         "candidates.",
@@ -113,6 +118,11 @@ def written(p: float) -> str:
     if p < 0.001:
         return "< 0.001"
     return f"{p:.2f}" if p >= 0.1 else f"{p:.3f}"
+
+
+def share(value: float) -> str:
+    """An AUC or C as verdicts write it: two digits, and a third where two would round to a false 0 or 1."""
+    return f"{value:.3f}" if f"{value:.2f}" in ("0.00", "1.00") and 0 < value < 1 else f"{value:.2f}"
 
 
 def signed(difference: float) -> str:
