@@ -28,11 +28,11 @@ def evaluation(folder: Path) -> dict[str, dict[str, Callable[[], Callable[[], An
     """What is timed, by group and name; the first of a group is what the others are set against."""
     return {
         f"AUC, {ROWS:,} rows": {
-            "scikit-learn, no interval": partial(scored, roc_auc_score),
+            "scikit-learn's AUC": partial(scored, roc_auc_score),
             "with DeLong": partial(scored, delong_interval),
         },
         f"C, {ROWS:,} rows": {"lifelines": partial(timed, lifelines_c), "ours": partial(timed, harrell_c)},
-        f"report, {PATIENTS} patients": {"4 endpoints × 5 folds × 3 models": partial(reported, folder)},
+        f"report, {PATIENTS} people": {"4 × 5 folds × 3 models": partial(reported, folder)},
     }
 
 

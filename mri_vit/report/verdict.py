@@ -103,8 +103,8 @@ def rules() -> list[str]:
         f"“Better than chance”: the 95 % interval lies wholly above {CHANCE}, and the permutation p is at most {ALPHA}.",
         "The interval is DeLong's for an AUC and a bootstrap of patients for Harrell's C, of all patients' scores together.",
         f"A model that is better than chance is also “better than clinical-only” when its difference is above 0 and the p of the "
-        f"paired test (DeLong for an AUC, a bootstrap of patients for C) is at most {ALPHA}; else it is not. Where clinical-only is "
-        "itself no better than chance, this is said: to beat it then means little more than to beat chance.",
+        f"paired test (DeLong for an AUC, a bootstrap of patients for C) is at most {ALPHA}; else it is not. Where "
+        "clinical-only is itself no better than chance, this is said: to beat it then means little more than to beat chance.",
         "Every p in a verdict is corrected by Holm's method: permutation p over all endpoints and models other than the shuffled "
         "control, that of the shuffled control over its endpoints, and the comparison with clinical-only over all endpoints and "
         "candidates.",
