@@ -26,6 +26,7 @@ TEXT = ["patient", "model", "endpoint", "session"]
 # Quarter years up to two years; glioblastoma studies tell survival at 6, 12 and 24 months, the others make it a curve.
 HORIZONS_DAYS = (91.0, 182.0, 274.0, 365.0, 456.0, 548.0, 639.0, 730.0)
 SHUFFLED = "shuffled"  # the model whose labels were permuted: its truth, time_days and event are the permuted ones
+CONTROLS = ("clinical", "volume", SHUFFLED)  # what the others are held against; every other model is a candidate
 
 
 @runtime_checkable
@@ -45,6 +46,11 @@ class Predictor(Protocol):
         `survival` is the probability of being alive at `horizon_days`. `patient` is the visit's id.
         """
         ...
+
+
+def is_candidate(model: str) -> bool:
+    """Whether a model is judged, rather than there to judge by."""
+    return model not in CONTROLS
 
 
 def save(table: pd.DataFrame, path: Path) -> None:

@@ -21,7 +21,6 @@ BINARY = ("mgmt", "pten", "idh1", "tertp")
 HORIZONS = (91, 182, 274, 365, 456, 548, 639, 730)  # quarter years
 SIGNAL = {"mgmt": 2.5, "pten": 0.0, "idh1": 1.0}  # distance of the two classes' mean scores, in standard deviations
 MODELS = ("vit", "clinical", "volume", "shuffled")
-CONTROLS = ("clinical", "volume", "shuffled")
 ENVIRONMENT = {
     "versions": {"torch": "2.13.0", "mri-vit": "0.1.0", "monai": "1.5.2"},
     "git_commit": None,
@@ -112,7 +111,7 @@ def _predicted(
     """One model's predictions and survival probabilities of every visit in one repeat."""
     n = len(visits)
     key = visits[["patient", "session"]].assign(model=model, repeat=repeat, fold=home[repeat][visits.index])
-    blind = model in CONTROLS
+    blind = model in predictions.CONTROLS
     parts = []
     for endpoint in BINARY:
         truth = _told(model, visits.loc[:, [endpoint]], visits.patient)[endpoint]

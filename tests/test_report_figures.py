@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from PIL import Image
 
-from mri_vit.report import curves, figures, judged, notation, pictures, survival_figures, tables
+from mri_vit import predictions
+from mri_vit.report import curves, figures, notation, pictures, survival_figures, tables
 
 
 @pytest.mark.parametrize(
@@ -62,12 +63,12 @@ def test_numbers_in_a_table_are_not_touched():
 
 
 def test_every_control_has_its_name_and_its_stroke():
-    assert set(notation.CONTROLS) == set(figures.CONTROLS) == set(judged.CONTROLS)
+    assert set(notation.EXPLAINED) == set(figures.OF_CONTROLS) == set(predictions.CONTROLS)
 
 
 def test_no_two_models_look_alike_even_without_colour():
-    styles = figures.strokes(["a", "b", "c", "d", *judged.CONTROLS])
-    for one, other in itertools.combinations([styles[name] for name in ("a", "b", "c", "d", *judged.CONTROLS)], 2):
+    styles = figures.strokes(["a", "b", "c", "d", *predictions.CONTROLS])
+    for one, other in itertools.combinations([styles[name] for name in ("a", "b", "c", "d", *predictions.CONTROLS)], 2):
         assert one.colour != other.colour
         assert one.line != other.line
         assert one.marker != other.marker

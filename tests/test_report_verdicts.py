@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from made_run import CONTROLS, MODELS, REASON, make_run
+from made_run import MODELS, REASON, make_run
 from scipy.stats import t as student
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
-from mri_vit.report import judged, numbers, published, site_probe, subgroups, verdict
+from mri_vit import predictions
+from mri_vit.report import numbers, published, site_probe, subgroups, verdict
 from mri_vit.report import run as reports
 from mri_vit.report.run import Run
 
@@ -49,10 +50,10 @@ def changed(run: Run, model: str, score) -> Run:
 
 
 def test_candidates_stand_first_and_no_control_is_compared(metrics):
-    assert metrics["models"] == ["vit", *CONTROLS] == list(metrics["endpoints"]["mgmt"]["models"])
+    assert metrics["models"] == ["vit", *predictions.CONTROLS] == list(metrics["endpoints"]["mgmt"]["models"])
     for endpoint in metrics["endpoints"].values():
         for model, result in endpoint["models"].items():
-            assert (result["versus_clinical"] is None) == (model in CONTROLS)
+            assert (result["versus_clinical"] is None) == (model in predictions.CONTROLS)
 
 
 def test_holm_runs_over_endpoints_and_models_but_keeps_the_shuffled_control_apart(metrics):
@@ -361,4 +362,4 @@ def test_published_figures_name_their_source(metrics):
 
 
 def test_every_model_that_is_no_control_is_a_candidate():
-    assert [model for model in MODELS if judged.is_candidate(model)] == ["vit"]
+    assert [model for model in MODELS if predictions.is_candidate(model)] == ["vit"]

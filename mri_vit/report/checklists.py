@@ -296,7 +296,7 @@ def _diagnostic(metrics: Metrics) -> str:
 
 def _robustness(metrics: Metrics) -> str:
     ran = wording.controls(metrics)
-    said = [f"Controls: {'; '.join(methods.CONTROLS[name] for name in ran)}."] if ran else []
+    said = [f"Controls: {'; '.join(methods.AS_MADE[name] for name in ran)}."] if ran else []
     return " ".join([*said, _subgroups(metrics)]).strip()
 
 

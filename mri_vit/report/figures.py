@@ -18,6 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
+from mri_vit.predictions import is_candidate
+
 # Okabe & Ito 2008, "Color Universal Design": told apart with any colour vision, and by lightness in print.
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 INK, GREY = "#222222", "#767676"  # grey of contrast 4.5 on white, WCAG 2.1 AA
@@ -64,7 +66,7 @@ CANDIDATES = (
     Stroke(GREEN, (0, (5, 1.5, 1, 1.5)), 2.2, "D", candidate=True),
     Stroke(PURPLE, (0, (2, 1)), 2.2, "P", candidate=True),
 )
-CONTROLS = {  # thinner than the candidates: what they are held against
+OF_CONTROLS = {  # thinner than the candidates: what they are held against
     "clinical": Stroke(ORANGE, (0, (4, 2)), 1.5, "^"),
     "volume": Stroke(SKY, (0, (1, 1.2)), 1.7, "v"),
     "shuffled": Stroke(GREY, (0, (6, 2, 1, 2)), 1.2, "X"),
@@ -87,8 +89,8 @@ class Row:
 
 def strokes(models: Sequence[str]) -> dict[str, Stroke]:
     """The stroke of each model: controls have their own, candidates take the others in turn."""
-    candidates = [model for model in models if model not in CONTROLS]
-    return CONTROLS | {model: CANDIDATES[index % len(CANDIDATES)] for index, model in enumerate(candidates)}
+    candidates = [model for model in models if is_candidate(model)]
+    return OF_CONTROLS | {model: CANDIDATES[index % len(CANDIDATES)] for index, model in enumerate(candidates)}
 
 
 def drawn(models: Mapping[str, Any]) -> list[tuple[str, Stroke]]:

@@ -13,9 +13,10 @@ from sklearn.metrics import roc_curve
 
 from mri_vit.config import Endpoint
 from mri_vit.metrics import survival
+from mri_vit.predictions import is_candidate
 from mri_vit.report import curves, figures, judged, survival_figures
 from mri_vit.report.figures import Row, number
-from mri_vit.report.notation import file_name, interval, is_control, title
+from mri_vit.report.notation import file_name, interval, title
 from mri_vit.report.run import Run
 
 LETTERS = 12  # of a label beside the axis, at 8.5 points; "(100, 45)" stands after a level
@@ -104,7 +105,7 @@ def _binary(run: Run, name: str, measured: Mapping[str, Any], _: pd.DataFrame) -
     if useful := _having(models, "net_benefit"):
         yield file_name("decision", name), curves.net_benefit(useful, measured["thresholds"], measured["net_benefit_of_all"])
     if refitted := _having(models, "recalibrated"):
-        shown = {model: result for model, result in refitted.items() if not is_control(model)} or refitted
+        shown = {model: result for model, result in refitted.items() if is_candidate(model)} or refitted
         both = {model: {"calibration": result["recalibrated"]} for model, result in shown.items()}
         yield file_name("recalibration", name), curves.calibration(both)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from mri_vit.predictions import CONTROLS, is_candidate
 from mri_vit.report import checklists, figures, gallery, measures, methods, notation, numbers, pictures, tables, viewer
 from mri_vit.report.run import Run
 
@@ -46,7 +47,7 @@ def write(run: Run, home: Path) -> Path:
         _replace(home / "tables" / f"{name}.csv", tables.to_csv(table))
     _replace(home / "metrics.json", json.dumps(metrics, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     written = (
-        methods.text(metrics, {"excluded": run.excluded.to_dict("records")}),
+        methods.text(metrics, {"excluded": run.excluded.to_dict("records"), "brain_sources": run.brains}),
         checklists.tripod_ai(metrics),
         checklists.claim(metrics),
     )
@@ -82,7 +83,7 @@ def verdicts(metrics: Mapping[str, Any]) -> list[str]:
         if not endpoint["models"]:
             sentences.append(f"{notation.title(name)}: {notation.absence(metrics['cohort']['known'][name])}")
         for model, result in endpoint["models"].items():
-            if not notation.is_control(model):
+            if is_candidate(model):
                 sentences.append(f"{notation.title(name)}, {model}: {result['verdict']}")
     return sentences
 
@@ -105,7 +106,7 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         setting=notation.setting,
         tied=notation.tied,
     )
-    environment.tests.update(control=notation.is_control)
+    environment.tests.update(control=CONTROLS.__contains__)
     environment.globals.update(
         absence=notation.absence,
         file_name=notation.file_name,
@@ -113,7 +114,7 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         estimate=gallery.estimate,
         kinds=notation.KINDS,
         marks=notation.MARKS,
-        controls=notation.CONTROLS,
+        controls=notation.EXPLAINED,
     )
     maps = pictures.shrunk([found.overlay for found in run.maps[:MAPS_SHOWN]], MAPS_WIDTH, MAPS_QUALITY, MAPS_BUDGET)
     prepared = [(name, path) for name, path in run.qc if path.is_file()]

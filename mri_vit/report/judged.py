@@ -13,17 +13,10 @@ from jaxtyping import Bool, Float, Int
 
 from mri_vit.config import Endpoint
 from mri_vit.metrics import discrimination, survival
-from mri_vit.predictions import SHUFFLED
+from mri_vit.predictions import CONTROLS
 from mri_vit.report.run import Run
 
 # n is the number of rows
-
-CONTROLS = ("clinical", "volume", SHUFFLED)  # in the order of the report; every other model is a candidate
-
-
-def is_candidate(model: str) -> bool:
-    """Whether a model is judged, rather than there to judge by."""
-    return model not in CONTROLS
 
 
 def in_order(models: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mri_vit.predictions import CONTROLS
 from mri_vit.prepare import bias, brain, intensity, patient, register
 from mri_vit.report import findings, wording
 from mri_vit.report.references import numbered
@@ -18,7 +19,7 @@ from mri_vit.report.wording import Metrics, counted, design, escape, gap, places
 
 Facts = Mapping[str, Any]
 
-CONTROLS = {
+AS_MADE = {
     "clinical": "clinical (penalised logistic and Cox regression on clinical columns)",
     "volume": "volume (the same regressions on the volume of the brain and, where a mask was given, of the tumour)",
     "shuffled": "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
@@ -263,13 +264,13 @@ def controls(metrics: Metrics, facts: Facts) -> list[str]:
     """What the model had to beat. Only what has results is told; what could not be made is told with its reason."""
     run, notes = wording.controls(metrics), metrics.get("notes") or {}
     where = "On the same folds" if design(metrics) == "cross-validation" else "Fitted on the earlier run's patients"
-    said = [f"{where}, these controls were made: {'; '.join(CONTROLS[name] for name in run)}."] if run else []
+    said = [f"{where}, these controls were made: {'; '.join(AS_MADE[name] for name in run)}."] if run else []
     for name in ("clinical", "volume"):
         if name in run and notes.get(f"{name}_columns"):
             said.append(f"The {name} model read {escape(notes[f'{name}_columns'])}.")
     if {"clinical", "volume"} & set(run):
         said.append(COVARIATES)
-    return said + [f"No {name} control: {escape(notes[name])}." for name in wording.CONTROLS if notes.get(name)]
+    return said + [f"No {name} control: {escape(notes[name])}." for name in CONTROLS if notes.get(name)]
 
 
 def evaluation(metrics: Metrics, facts: Facts) -> list[str]:

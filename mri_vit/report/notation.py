@@ -14,7 +14,7 @@ TITLES = {  # the defaults' full names; any other endpoint goes by its own
     "pten": "PTEN alteration",
     "os": "Overall survival",
 }
-CONTROLS = {  # what each control is, for the reader who meets the name first
+EXPLAINED = {  # what each control is, for the reader who meets the name first
     "clinical": "clinical columns only",
     "volume": "brain and tumour volume only",
     "shuffled": "the study on permuted labels",
@@ -67,11 +67,6 @@ def tied(sentence: str) -> str:
 def title(name: str) -> str:
     """An endpoint's full name."""
     return TITLES.get(name, name)
-
-
-def is_control(model: str) -> bool:
-    """Whether a model is one of those that the others are held against."""
-    return model in CONTROLS
 
 
 def absence(known: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,7 @@ class Run:
     maps: tuple[Map, ...] = ()
     qc: tuple[tuple[str, Path], ...] = ()  # patient and picture
     preparation: tuple[Mapping[str, Any], ...] = ()  # the steps of one prepared patient, each with its Methods sentence
+    brains: Mapping[str, int] = field(default_factory=dict)  # how many prepared patients by where their brain mask came from
 
     @property
     def patients(self) -> set[str]:
@@ -76,8 +78,9 @@ def read(folder: Path) -> Run:
         folds_sha256 = hashlib.sha256(folds).hexdigest()
         _check_folds(folder, table, json.loads(folds))
     people = _text_table(folder / "cohort.csv")
-    prepared = sorted(study.prepared.glob("[!.]*/patient.json"))
-    predicted = set(people.patient)
+    asked = set(people.patient)
+    prepared = [path for path in sorted(study.prepared.glob("[!.]*/patient.json")) if _subject(path.parent.name, asked)]
+    steps = [_json(path)["steps"] for path in prepared]
     return Run(
         design="external" if external else "cross-validation",
         study=study,
@@ -93,8 +96,9 @@ def read(folder: Path) -> Run:
         internal=_json(folder / "evaluation.json") if external else {},
         notes=_json(folder / "notes.json") if (folder / "notes.json").is_file() else {},
         maps=tuple(_maps(folder / "maps")),
-        qc=tuple((p.parent.name, p.parent / "qc.png") for p in prepared if _subject(p.parent.name, predicted)),
-        preparation=tuple(_json(prepared[0])["steps"]) if prepared else (),
+        qc=tuple((path.parent.name, path.parent / "qc.png") for path in prepared),
+        preparation=tuple(steps[0]) if steps else (),
+        brains=Counter(step["source"] for done in steps for step in done if step["step"] == "brain"),
     )
 
 

@@ -15,7 +15,8 @@ import pandas as pd
 from mri_vit.cohort import MISSING
 from mri_vit.config import Endpoint
 from mri_vit.metrics import concordance, delong, discrimination
-from mri_vit.report.judged import averaged, flags, floats, is_candidate
+from mri_vit.predictions import is_candidate
+from mri_vit.report.judged import averaged, flags, floats
 from mri_vit.report.survival import outcome
 
 MOST_LEVELS = 8  # a forest plot of more lines per column is not read

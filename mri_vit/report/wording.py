@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mri_vit.config import CHANNELS
+from mri_vit.predictions import CONTROLS
 
 Metrics = Mapping[str, Any]
 
 MARKUP = re.compile(r"([\\`*_\[\]|~$])")  # what Markdown reads as markup within a line or a table's cell
-CONTROLS = ("clinical", "volume", "shuffled")  # models of this name in a cross-validated run are its controls
 
 
 def escape(value: object) -> str:
