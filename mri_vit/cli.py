@@ -66,6 +66,7 @@ def check(study: Path, *overrides: Overrides) -> int:
     from rich.console import Console
 
     from mri_vit import cohort, folds
+    from mri_vit.controls import clinical_columns
 
     settings = _load(study, overrides)
     patients = cohort.read(settings.cohort, settings.endpoints)
@@ -74,6 +75,9 @@ def check(study: Path, *overrides: Overrides) -> int:
     lacking = [p.id for p in patients if not all(scan and scan.exists() for scan in p.scans.values())]
     console = Console()
     console.print(f"{settings.name}: {len(patients)} patients; labels known: {known}", highlight=False)
+    if "clinical" in settings.controls.models:
+        columns = ", ".join(clinical_columns(patients, settings)) or "no column: there will be no such control"
+        console.print(f"the control clinical-only reads {columns}", highlight=False)
     for patient in lacking:
         console.print(f"[yellow]{patient}: a scan is missing; the patient will be excluded[/]", highlight=False)
     return 3 if lacking else 0
@@ -113,6 +117,7 @@ def report(
     predictions: Path | None = None,
     cohort: Path | None = None,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    subgroups: tuple[str, ...] = (),
 ) -> None:
     """Write the report and print the results: of a STUDY, or of a table of predictions made elsewhere.
 
@@ -126,6 +131,8 @@ def report(
         The table of the patients that it is about: patient, labels, clinical columns.
     output
         Folder for index.html and metrics.json.
+    subgroups
+        Columns of the cohort table to look into beside sex, age and site (of a STUDY: --report.subgroups).
     """
     from rich.console import Console
 
@@ -137,7 +144,7 @@ def report(
         with claimed(_load(study, overrides)) as folder:
             stages.report(folder, Console())
     elif predictions and cohort and output and not study:
-        stages.report_table(predictions, cohort, output, Console())
+        stages.report_table(predictions, cohort, output, subgroups, Console())
     else:
         raise UsageError("expected a study file, or all of --predictions, --cohort and --output")
 

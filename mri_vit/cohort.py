@@ -10,11 +10,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mri_vit.config import CHANNELS, Endpoint
-from mri_vit.errors import UsageError
+from mri_vit.errors import IntegrityError, UsageError
 
 PATIENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # safe as a folder name everywhere
 SESSION = re.compile(r"[A-Za-z0-9._-]{0,63}")  # likewise, behind the patient's id
@@ -109,6 +109,19 @@ def read(path: Path, endpoints: tuple[Endpoint, ...], needed: Sequence[str] = CH
     if faults:
         raise UsageError("\n".join(faults))
     return patients
+
+
+def without_labels(patient: Patient) -> Patient:
+    """What a predictor may see of a test patient: no label."""
+    return replace(patient, labels=dict.fromkeys(patient.labels, math.nan))
+
+
+def refuse_labels(patients: Sequence[Patient]) -> None:
+    """Raise IntegrityError that names the first patient who brings a known label: predictors call this before predicting."""
+    for patient in patients:
+        seen = [column for column, value in patient.labels.items() if not math.isnan(value)]
+        if seen:
+            raise IntegrityError(f"patient {patient.id} was handed to a fitted predictor with its label ({', '.join(seen)})")
 
 
 def first_visits(patients: Sequence[Patient]) -> list[Patient]:

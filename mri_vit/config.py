@@ -31,6 +31,9 @@ SIZES = {  # (dim, depth, heads, mlp): Dosovitskiy et al. 2021, Table 1; "S": To
 }
 
 
+ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -162,7 +165,7 @@ class Report(Section):
 class Endpoint(Section):
     """What is predicted: a binary marker in the column `name`, or a survival time and its event flag."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")
+    name: str = Field(pattern=f"^{ENDPOINT_NAME}$")
     kind: Literal["binary", "survival"]
     time: str | None = None  # column: days from imaging
     event: str | None = None  # column: 1 = death, 0 = censored

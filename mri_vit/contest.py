@@ -13,7 +13,7 @@ from mri_vit import controls, predictions
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
 from mri_vit.controls import Tabular
-from mri_vit.crossval import Builder, Tables, cross_validate, fold_folder, permuted
+from mri_vit.crossval import Builder, Tables, cross_validate, fold_folder, fold_seed, parts, permuted
 from mri_vit.folds import Division
 from mri_vit.predictions import SHUFFLED
 from mri_vit.probe import COLUMNS, probe, sites
@@ -44,7 +44,10 @@ def hold(
     if SHUFFLED in study.controls.models:  # in the first repeat only: it costs as much as the model itself
         dealt = permuted(patients, divisions[0], study.seed)
         tables.append(cross_validate(dealt, divisions[:1], study, run / "controls" / SHUFFLED, SHUFFLED, network(f"{SHUFFLED} ")))
-    _probe_sites(study, patients, divisions, run)
+    if study.train.leave_out == "site":
+        notes["site_probe"] = "not asked: every test patient is of a site that no training patient is of"
+    else:
+        _probe_sites(study, patients, divisions, run)
     write_bytes(json.dumps(notes, indent=1).encode(), run / "notes.json")
     _save(tables, run)
 
@@ -53,7 +56,7 @@ def _regressions(study: Study, patients: Sequence[Patient]) -> list[tuple[str, p
     """Name, covariates and note of each control that is a regression."""
     made = []
     if "clinical" in study.controls.models:
-        columns = controls.clinical_columns(patients, study.controls)
+        columns = controls.clinical_columns(patients, study)
         note = {} if columns else {"clinical": "the cohort table has no clinical column that varies"}
         covariates = controls.clinical_table(patients, columns)
         made.append(("clinical", covariates, {"clinical_columns": ", ".join(columns), **note}))
@@ -75,8 +78,8 @@ def _probe_sites(study: Study, patients: Sequence[Patient], divisions: Sequence[
     for repeat, division in enumerate(divisions):
         for fold, ids in enumerate(division):
             fitted = VisionTransformer.fitted(study, fold_folder(run, repeat, fold))
-            train, test = [p for p in patients if p.id not in set(ids)], [p for p in patients if p.id in set(ids)]
-            rows.append(probe(fitted.represent, train, test).assign(repeat=repeat, fold=fold))
+            train, tune, test = parts(patients, ids, study, fold_seed(study, repeat, fold))
+            rows.append(probe(fitted.represent, [*train, *tune], test).assign(repeat=repeat, fold=fold))
     write_bytes(pd.concat(rows)[COLUMNS].to_csv(index=False, lineterminator="\n").encode(), run / "site_probe.csv")
 
 

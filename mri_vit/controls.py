@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,8 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from mri_vit.cohort import MISSING, Patient
-from mri_vit.config import DEFAULT_ENDPOINTS, Controls, Endpoint, Study
+from mri_vit.cohort import MISSING, Patient, refuse_labels
+from mri_vit.config import DEFAULT_ENDPOINTS, Endpoint, Study
 from mri_vit.errors import UsageError
 from mri_vit.predictions import HORIZONS_DAYS
 from mri_vit.prepare.patient import load_record
@@ -25,20 +26,29 @@ from mri_vit.volume import read
 MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category
 PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation: scikit-learn's default, an odds ratio of 2.7 is ordinary
 LABEL_COLUMNS = {column for endpoint in DEFAULT_ENDPOINTS for column in endpoint.columns}  # no covariate, studied or not
+# Words by which tables name what happened after imaging; such a column is no covariate unless it is asked for by name.
+OUTCOME = re.compile(
+    r"(?i)(^|[_ .-])(os|pfs|rfs|ttp|surviv\w*|death|dead|died|deceased|vital|alive|event|censor\w*"
+    r"|progress\w*|recurr\w*|relapse\w*|follow\w*|date|outcome)($|[_ .-])"
+)
 
 
-def clinical_columns(patients: Sequence[Patient], controls: Controls) -> list[str]:
-    """The columns that "clinical" may use: those that were named, else all but labels and site that hold numbers or categories.
+def clinical_columns(patients: Sequence[Patient], study: Study) -> list[str]:
+    """The columns that "clinical" may use: those named in `controls.columns`, else all that hold numbers or categories.
+
+    Labels, columns that by their name are outcomes, the site and the column whose values are left out are not among these.
+    What a column holds is told from all patients' cells, test patients' too; no label is looked at.
 
     Raises UsageError when a named column is not in the table.
     """
-    there = list(patients[0].clinical)
-    unknown = [name for name in controls.columns or () if name not in there]
+    there, asked = list(patients[0].clinical), study.controls.columns
+    unknown = [name for name in asked or () if name not in there]
     if unknown:
         raise UsageError(f"controls.columns: no column {unknown[0]!r} in the cohort table (found {', '.join(there)})")
-    if controls.columns is not None:
-        return list(controls.columns)
-    table = clinical_table(patients, [name for name in there if name != "site" and name not in LABEL_COLUMNS])
+    if asked is not None:
+        return list(asked)
+    apart = {"site", study.train.leave_out, *LABEL_COLUMNS}
+    table = clinical_table(patients, [name for name in there if name not in apart and not OUTCOME.search(name)])
     return [str(name) for name, column in table.items() if _useful(column)]
 
 
@@ -84,9 +94,11 @@ class Tabular:
 
     def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
         for endpoint in self.endpoints:
-            known = [p for p in (*train, *tune) if p.knows(endpoint)]  # nothing is stopped early: both parts are learned from
+            known = [p for p in train if p.knows(endpoint)]  # not `tune`: thresholds are chosen on patients not fitted on
             flags = np.array([p.labels[endpoint.columns[-1]] == 1 for p in known])
             rows = self.covariates.loc[[p.id for p in known]]
+            if (rows.nunique(dropna=False) < 2).all():
+                continue  # nothing varies among these patients, so there is nothing to predict from
             if endpoint.kind == "binary" and 0 < flags.sum() < len(flags):
                 regression = LogisticRegression(C=PRIOR_VARIANCE, max_iter=1000)
                 self._binary[endpoint.name] = make_pipeline(*_scaled(), regression).fit(rows, flags)
@@ -99,9 +111,11 @@ class Tabular:
                 self._survival[endpoint.name] = scaling, cox
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        refuse_labels(patients)
         ids = [p.id for p in patients]
         rows = self.covariates.loc[ids]
-        scores, survivals = [], []
+        scores = [pd.DataFrame(columns=pd.Index(["patient", "endpoint", "score"]))]
+        survivals = [pd.DataFrame(columns=pd.Index(["patient", "endpoint", "horizon_days", "survival"]))]
         for name, model in self._binary.items():
             probability = model.predict_proba(rows)[:, 1]
             scores.append(pd.DataFrame({"patient": ids, "endpoint": name, "score": probability}))
@@ -112,8 +126,12 @@ class Tabular:
             alive = cox.predict_survival_function(table, times=list(HORIZONS_DAYS)).to_numpy()  # (horizons, patients)
             for days, chance in zip(HORIZONS_DAYS, alive, strict=True):
                 survivals.append(pd.DataFrame({"patient": ids, "endpoint": name, "horizon_days": days, "survival": chance}))
-        nothing = pd.DataFrame(columns=pd.Index(["patient", "endpoint", "horizon_days", "survival"]))
-        return pd.concat(scores), pd.concat(survivals) if survivals else nothing
+        return _stacked(scores), _stacked(survivals)
+
+
+def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """The tables under each other; the first, without rows, stands where there is no other."""
+    return pd.concat(tables[1:], ignore_index=True) if len(tables) > 1 else tables[0]
 
 
 def _useful(column: pd.Series) -> bool:

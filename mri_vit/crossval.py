@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit import predictions
-from mri_vit.cohort import Patient, first_visits
+from mri_vit.cohort import Patient, first_visits, refuse_labels, without_labels
 from mri_vit.config import Endpoint, Study
 from mri_vit.errors import IntegrityError
 from mri_vit.folds import Division, tuning_split
@@ -45,12 +45,10 @@ class Guarded:
 
     def predict(self, patients: Sequence[Patient]) -> Tables:
         """Predict. Raises IntegrityError when a patient brings a label, or was fitted on."""
+        refuse_labels(patients)
         for patient in patients:
             if patient.subject in self._fitted_on:
                 raise IntegrityError(f"patient {patient.subject} was fitted on and cannot be a test of that fit")
-            seen = [column for column, value in patient.labels.items() if not math.isnan(value)]
-            if seen:
-                raise IntegrityError(f"patient {patient.id} was handed to a fitted predictor with its label ({', '.join(seen)})")
         return self._predictor.predict(patients)
 
 
@@ -69,11 +67,9 @@ def cross_validate(
             folder = fold_folder(home, repeat, fold)
             if not (folder / "predictions.csv").exists():  # written last: a fold that has it is done
                 folder.mkdir(parents=True, exist_ok=True)
-                seed = int(np.random.SeedSequence([study.seed, repeat, fold]).generate_state(1)[0])  # apart for every fold
-                held_out = set(ids)
-                test = [p for p in patients if p.id in held_out]
-                rest = [p for p in patients if p.id not in held_out]
-                score, survival = _one_fold(build(folder, seed), rest, test, study, seed)
+                seed = fold_seed(study, repeat, fold)
+                train, tune, test = parts(patients, ids, study, seed)
+                score, survival = _one_fold(build(folder, seed), train, tune, test, study.endpoints)
                 place = {"model": model, "repeat": repeat, "fold": fold}
                 predictions.save(survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS), folder / "survival.csv")
                 predictions.save(score.assign(**place).reindex(columns=predictions.COLUMNS), folder / "predictions.csv")
@@ -82,15 +78,35 @@ def cross_validate(
     return pd.concat(scores), pd.concat(survivals)
 
 
-def _one_fold(predictor: Predictor, rest: Sequence[Patient], test: Sequence[Patient], study: Study, seed: int) -> Tables:
+def fold_seed(study: Study, repeat: int, fold: int) -> int:
+    """The seed of all that is random in one fold, apart for every fold and repeat."""
+    return int(np.random.SeedSequence([study.seed, repeat, fold]).generate_state(1)[0])
+
+
+def parts(
+    patients: Sequence[Patient], ids: Sequence[str], study: Study, seed: int
+) -> tuple[list[Patient], list[Patient], list[Patient]]:
+    """(train, tune, test) of the fold whose test visits are `ids`."""
+    held_out = set(ids)
+    rest = [p for p in patients if p.id not in held_out]
     train, tune = tuning_split(rest, study.endpoints, study.train.tune_fraction, seed)
+    return train, tune, [p for p in patients if p.id in held_out]
+
+
+def _one_fold(
+    predictor: Predictor,
+    train: Sequence[Patient],
+    tune: Sequence[Patient],
+    test: Sequence[Patient],
+    endpoints: Sequence[Endpoint],
+) -> Tables:
     guarded = Guarded(predictor)
     guarded.fit(train, tune)
-    chosen = thresholds(predictor, train, tune, study.endpoints)
+    chosen = thresholds(predictor, train, tune, endpoints)
     score, survival = guarded.predict([without_labels(p) for p in test])
     for threshold in chosen.values():
         threshold.refuse([p.subject for p in test])
-    score = with_truth(score, test, study.endpoints)
+    score = with_truth(score, test, endpoints)
     at = score.endpoint.map({name: threshold.value for name, threshold in chosen.items()})
     visits = {p.id: (p.subject, p.session) for p in test}
     return (_named(score.assign(threshold=at.astype(float)), visits), _named(survival, visits))
@@ -115,11 +131,6 @@ def thresholds(
             truth = np.array([p.labels[endpoint.name] == 1 for p in judges])
             chosen[endpoint.name] = choose_threshold(subjects, truth, found)
     return chosen
-
-
-def without_labels(patient: Patient) -> Patient:
-    """What a predictor may see of a test patient: no label."""
-    return replace(patient, labels=dict.fromkeys(patient.labels, math.nan))
 
 
 def permuted(patients: Sequence[Patient], division: Division, seed: int) -> list[Patient]:

@@ -12,12 +12,12 @@ from rich.console import Console
 
 from mri_vit import cohort, config, controls, folds, predictions, workspace
 from mri_vit import study as stages
-from mri_vit.cohort import Patient
+from mri_vit.cohort import Patient, without_labels
 from mri_vit.config import Study
 from mri_vit.controls import Tabular
-from mri_vit.crossval import with_truth
+from mri_vit.crossval import fold_seed, parts, with_truth
 from mri_vit.errors import UsageError
-from mri_vit.prepare.patient import load_record
+from mri_vit.prepare.patient import voxels
 from mri_vit.report import html, numbers
 from mri_vit.report import run as reports
 from mri_vit.vit import VisionTransformer
@@ -107,14 +107,14 @@ def _without(patients: list[Patient], excluded: stages.Excluded) -> list[Patient
 
 def _mean_of_folds(run: Path, study: Study, patients: list[Patient], console: Console) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(patient, endpoint, score, models) and (patient, endpoint, horizon_days, survival, models), averaged over the folds."""
-    parts = []
+    predicted = []
     files = sorted(run.glob("*fold-*/best.safetensors"))
     with stages.progress(console) as bar:
         task = bar.add_task("predict", total=len(files), note="")
         for file in files:
-            parts.append(VisionTransformer.fitted(study, file.parent).predict(patients))
+            predicted.append(VisionTransformer.fitted(study, file.parent).predict([without_labels(p) for p in patients]))
             bar.update(task, advance=1)
-    return _averaged(parts)
+    return _averaged(predicted)
 
 
 def _averaged(parts: list[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -158,18 +158,25 @@ def _control(
     inner, outer = covariates(inside, past, run), covariates(patients, study, run)
     if list(inner) != list(outer) or not (inner.dtypes == outer.dtypes).all():
         raise UsageError("its columns are of another kind (numbers or words) in this cohort")
-    parts = []
-    for division in folds.load(run / "folds.json", inside):
-        for ids in division:
+    predicted = []
+    for repeat, division in enumerate(folds.load(run / "folds.json", inside)):
+        for fold, ids in enumerate(division):
+            train, tune, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))
             tabular = Tabular(inner, past.endpoints)
-            tabular.fit([p for p in inside if p.id not in set(ids)], [])
+            tabular.fit(train, tune)
             tabular.covariates = outer
-            parts.append(tabular.predict(patients))
-    return _averaged(parts)
+            predicted.append(tabular.predict([without_labels(p) for p in patients]))
+    return _averaged(predicted)
 
 
 def _clinical_columns(run: Path) -> str:
-    return json.loads((run / "notes.json").read_text(encoding="utf-8")).get("clinical_columns", "")
+    return _json(run / "notes.json").get("clinical_columns", "")
+
+
+def _json(file: Path) -> Any:
+    if not file.exists():
+        raise UsageError(f"{file}: no such file; the run was made by an older version, which cannot be evaluated")
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _clinical(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
@@ -185,10 +192,10 @@ def _volume(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
 
 
 def _refuse_own_patients(run: Path, study: Study, patients: list[Patient]) -> None:
-    """A patient whom the run was trained on, under whatever id, is no external test."""
-    inside = {sha256: i for i, files in json.loads((run / "inputs.json").read_text()).items() for sha256 in files.values()}
+    """A patient whom the run was trained on, under whatever id and in whatever file, is no external test."""
+    inside = {sha256: i for i, scans in _json(run / "voxels.json").items() for sha256 in scans}
     for patient in patients:
-        for scan in load_record(study.prepared / patient.id)["inputs"].values():
-            twin = inside.get(scan["sha256"])
+        for sha256 in voxels(study.prepared / patient.id):
+            twin = inside.get(sha256)
             if twin:
                 raise UsageError(f"{study.cohort}: patient {patient.id} has a scan of {twin}, whom the run {run} was trained on")

@@ -27,7 +27,9 @@ def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Tr
     """
     _require_labels(patients, endpoints)
     if train.leave_out:
-        return [_one_out(patients, train.leave_out)]
+        division = _one_out(patients, train.leave_out)
+        _require_something_to_learn(patients, endpoints, division, train.leave_out)
+        return [division]
     first = first_visits(patients)  # they speak for the patient
     for endpoint in endpoints:
         count = Counter(p.stratum(endpoint) for p in first)
@@ -118,6 +120,20 @@ def _one_out(patients: Sequence[Patient], column: str) -> Division:
     if len(values) < 2:
         raise UsageError(f"train.leave_out: {column} has the one value {values[0]!r}; at least two are needed")
     return [[p.id for p in patients if value[p.subject] == one] for one in values]
+
+
+def _require_something_to_learn(
+    patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], division: Division, column: str
+) -> None:
+    """Without a site there must still be an endpoint with both classes, or with an event."""
+    for ids in division:
+        rest = [p for p in patients if p.id not in set(ids)]
+        classes = [{p.stratum(endpoint) for p in rest} for endpoint in endpoints]
+        if not any("1" in found and (e.kind == "survival" or "0" in found) for e, found in zip(endpoints, classes, strict=True)):
+            left = next(p.clinical[column] for p in patients if p.id == ids[0])
+            raise UsageError(
+                f"train.leave_out: without {column} {left!r} no endpoint has both classes, or an event; nothing to learn"
+            )
 
 
 def _strata(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], least: int) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pandas as pd
 
@@ -20,7 +20,19 @@ COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "score", "truth", "
 NEEDED = ["patient", "endpoint", "score"]  # of a table from elsewhere; see `completed`
 SURVIVAL_COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "horizon_days", "survival", "session"]
 KEY = ["model", "repeat", "endpoint", "patient", "session"]  # a visit is predicted once per model, repeat and endpoint
-NUMBERS = ["score", "truth", "time_days", "event", "threshold", "horizon_days", "survival", "repeat", "fold"]
+Check = Callable[[pd.Series], pd.Series]
+SENSE: dict[str, tuple[Check, str]] = {  # which numbers a column may hold, and how that is said
+    "score": (lambda x: abs(x) < float("inf"), "a finite number"),
+    "truth": (lambda x: x.isin([0, 1]), "0, 1, or empty when missing"),
+    "time_days": (lambda x: (x >= 0) & (x < float("inf")), "days from imaging, 0 or more, or empty"),
+    "event": (lambda x: x.isin([0, 1]), "0, 1, or empty when missing"),
+    "threshold": (lambda x: abs(x) < float("inf"), "a finite number, or empty"),
+    "horizon_days": (lambda x: (x > 0) & (x < float("inf")), "days from imaging, more than 0"),
+    "survival": (lambda x: x.between(0, 1), "a probability"),
+    "repeat": (lambda x: (x >= 0) & (x % 1 == 0), "a whole number from 0"),
+    "fold": (lambda x: (x >= 0) & (x % 1 == 0), "a whole number from 0"),
+}
+NUMBERS = list(SENSE)
 MISSING = ["", "NA", "NaN", "nan"]  # as a missing number is written; a patient may well be called NA
 TEXT = ["patient", "model", "endpoint", "session"]
 # Quarter years up to two years; glioblastoma studies tell survival at 6, 12 and 24 months, the others make it a curve.
@@ -70,7 +82,7 @@ def load(path: Path) -> pd.DataFrame:
     defaults = {"model": "model", "repeat": 0, "fold": 0, "session": ""}
     table = table.assign(**{name: value for name, value in defaults.items() if name not in table})
     table = table.assign(**{name: float("nan") for name in COLUMNS if name not in table}).fillna({"session": ""})
-    _refuse_text(path, table)
+    _refuse_nonsense(path, table)
     lacking = table.index[table.score.isna()]
     if len(lacking):
         raise OutOfResource(
@@ -103,33 +115,40 @@ def load_survival(path: Path) -> pd.DataFrame:
     table = _read(path, ["patient", "endpoint", "horizon_days", "survival"])
     defaults = {"model": "model", "repeat": 0, "fold": 0, "session": ""}
     table = table.assign(**{name: value for name, value in defaults.items() if name not in table}).fillna({"session": ""})
-    _refuse_text(path, table)
-    wrong = table.index[~table.survival.between(0, 1)]
-    if len(wrong):
-        raise UsageError(f"{path}, row {wrong[0] + 2}: survival {table.survival[wrong[0]]}; expected a probability")
+    _refuse_nonsense(path, table)
     return table.reindex(columns=SURVIVAL_COLUMNS)
 
 
 def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
     try:
-        table = pd.read_csv(
-            path, dtype=dict.fromkeys(TEXT, str), keep_default_na=False, na_values=dict.fromkeys(NUMBERS, MISSING)
-        )
+        with path.open(encoding="utf-8-sig") as file:
+            first = file.readline()
+        text: Any = dict.fromkeys(TEXT, str)
+        missing = dict.fromkeys(NUMBERS, MISSING)
+        separator = max(",;\t", key=first.count)
+        table = pd.read_csv(path, sep=separator, dtype=text, keep_default_na=False, na_values=missing, encoding="utf-8-sig")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such table") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read as a CSV table: {error}") from None
-    missing = [column for column in needed if column not in table.columns]
-    if missing:
+    lacking = [column for column in needed if column not in table.columns]
+    if lacking:
         raise UsageError(
-            f"{path}: no column {', '.join(missing)}; found {', '.join(table.columns)}, expected {', '.join(needed)}"
+            f"{path}: no column {', '.join(lacking)}; found {', '.join(table.columns)}, expected {', '.join(needed)}"
         )
     return table
 
 
-def _refuse_text(path: Path, table: pd.DataFrame) -> None:
-    for column in [name for name in NUMBERS if name in table]:
-        number = pd.Series(pd.to_numeric(table[column], errors="coerce"))
-        wrong = table.index[number.isna() & table[column].notna()]
+def _refuse_nonsense(path: Path, table: pd.DataFrame) -> None:
+    """Raise UsageError that names the first row and column whose number cannot be what the column says."""
+    for name in ("patient", "endpoint", "model", "repeat", "fold"):
+        empty = table.index[table[name].isna() | (table[name].astype(str).str.strip() == "")]
+        if len(empty):
+            raise UsageError(f"{path}, row {empty[0] + 2}: no {name}")
+    for name, (sensible, expected) in SENSE.items():
+        if name not in table:
+            continue
+        number = pd.Series(pd.to_numeric(table[name], errors="coerce"), dtype=float)
+        wrong = table.index[(table[name].notna() & number.isna()) | (number.notna() & ~sensible(number))]
         if len(wrong):
-            raise UsageError(f"{path}, row {wrong[0] + 2}, column {column}: {table[column][wrong[0]]!r}; expected a number")
+            raise UsageError(f"{path}, row {wrong[0] + 2}, column {name}: {str(table[name][wrong[0]])!r}; expected {expected}")

@@ -110,13 +110,12 @@ def _prepare_one(patient: Patient, study: Study) -> dict[str, str] | None:
 
 def _refuse_twins(study: Study, patients: list[Patient]) -> None:
     """The same scan under two ids would sit on both sides of a fold."""
-    from mri_vit.prepare.patient import load_record
+    from mri_vit.prepare.patient import voxels
 
     seen: dict[str, list[str]] = defaultdict(list)
     for patient in patients:
-        read = next(step for step in load_record(study.prepared / patient.id)["steps"] if step["step"] == "read")
-        for scan in read["scans"].values():
-            seen[scan["voxels_sha256"]].append(patient.id)
+        for sha256 in voxels(study.prepared / patient.id):
+            seen[sha256].append(patient.id)
     twins = next((ids for ids in seen.values() if len(ids) > 1), None)
     if twins:
         raise UsageError(f"{study.cohort}: patients {' and '.join(twins)} share a scan's voxels; keep one of them")
@@ -156,7 +155,7 @@ def train(study: Study, folder: Path, console: Console) -> None:
 
 def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None:
     """The prepared patients are of this study's settings, and those that its first fold was trained on."""
-    from mri_vit.prepare.patient import config_sha256, load_record
+    from mri_vit.prepare.patient import config_sha256, load_record, voxels
 
     found = {}
     for patient in patients:
@@ -176,6 +175,8 @@ def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None
             f"{folder}: scans of {', '.join(changed)} changed since training began; choose another output or delete it"
         )
     write_bytes(json.dumps(found, indent=1).encode(), file)
+    seen = {p.id: voxels(study.prepared / p.id) for p in patients}  # by which another cohort is known to hold none of these
+    write_bytes(json.dumps(seen, indent=1).encode(), folder / "voxels.json")
 
 
 def explain(study: Study, folder: Path, console: Console) -> None:
@@ -213,12 +214,15 @@ def report(folder: Path, console: Console) -> Path:
     return page
 
 
-def report_table(scores: Path, people: Path, output: Path, console: Console) -> Path:
-    """Write a report into `output` from a table of predictions made elsewhere, about the patients of a cohort table."""
+def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...], console: Console) -> Path:
+    """Write a report into `output` from a table of predictions made elsewhere, about the patients of a cohort table.
+
+    `subgroups` are columns to look into beside the usual ones.
+    """
     from mri_vit.report import html
     from mri_vit.report.run import from_tables
 
-    page = html.write(from_tables(scores, people, output), output)
+    page = html.write(from_tables(scores, people, output, subgroups), output)
     tell(page, console)
     return page
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mri_vit import tokens
 from mri_vit.batches import everything, token_file
-from mri_vit.cohort import Patient
+from mri_vit.cohort import Patient, refuse_labels
 from mri_vit.config import Study
 from mri_vit.errors import OutOfResource
 from mri_vit.model import heads, network
@@ -48,6 +48,7 @@ class VisionTransformer:
         self._network = fit(train, tune, self.study, self.folder, self.seed, self.report)
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        refuse_labels(patients)
         torch.set_num_threads(self.study.train.threads)
         device = next(self.network.parameters()).device
         return tables(self.network, outputs(self.network, patients, self.study, device), patients)

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from mri_vit import cohort, folds, predictions
-from mri_vit.cohort import Patient
-from mri_vit.crossval import Guarded, cross_validate, permuted, thresholds, without_labels
+from mri_vit.cohort import Patient, without_labels
+from mri_vit.crossval import Guarded, cross_validate, permuted, thresholds
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics.decision import choose_cutoff, choose_threshold
 

@@ -87,8 +87,8 @@ def test_a_folder_with_somebodys_own_cohort_is_left_alone(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", [7, 8])
-def test_the_study_finds_what_is_planted_in_other_cohorts_too(tmp_path, seed: int):
+@pytest.mark.parametrize("seed", [demo.SEED, 7, 8])
+def test_the_study_finds_what_is_planted_in_every_cohort(tmp_path, seed: int):
     settings = config.load(Path(__file__).parents[1] / "configs" / "demo.toml")
     table = demo.make(tmp_path / "cohort", seed=seed)
     settings = settings.model_copy(update={"cohort": table, "prepared": tmp_path / "prepared", "output": tmp_path / "run"})
@@ -97,5 +97,14 @@ def test_the_study_finds_what_is_planted_in_other_cohorts_too(tmp_path, seed: in
         study.train(settings, run, Console())
         study.explain(settings, run, Console())
         metrics = json.loads((study.report(run, Console()).parent / "metrics.json").read_text())["endpoints"]
-    assert metrics["mgmt"]["models"]["vit"]["auc"]["value"] >= 0.85
-    assert metrics["os"]["models"]["vit"]["harrell_c"]["value"] >= 0.62
+    own = seed == demo.SEED  # what chance may do to another cohort is no fault: one PTEN interval in twenty leaves out 0.5
+    mgmt, survival, pten = (metrics[name]["models"]["vit"] for name in ("mgmt", "os", "pten"))
+    assert mgmt["auc"]["value"] >= (0.90 if own else 0.85)
+    assert survival["harrell_c"]["value"] >= (0.65 if own else 0.62)
+    assert "and better than clinical-only" in mgmt["verdict"]
+    shuffled = {name: endpoint["models"]["shuffled"]["verdict_kind"] for name, endpoint in metrics.items()}
+    assert "better" not in shuffled.values()
+    if own:
+        assert pten["verdict_kind"] == "chance"
+        assert pten["auc"]["low"] <= 0.5 <= pten["auc"]["high"]
+        assert set(shuffled.values()) == {"chance"}

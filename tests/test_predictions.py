@@ -28,8 +28,14 @@ def table(folder: Path, rows: str, head: str = HEAD) -> Path:
             "mgmt, model vit, repeat 0, fold 0: more than one threshold",
         ),
         ("p1,vit,0,0,mgmt,0.5,1,,,,0.4\np2,vit,0,0,mgmt,0.5,0,,,,\n", "more than one threshold"),
-        ("p1,vit,0,0,mgmt,high,1,,,,\n", "row 2, column score: 'high'; expected a number"),
+        ("p1,vit,0,0,mgmt,high,1,,,,\n", "row 2, column score: 'high'; expected a finite number"),
+        ("p1,vit,0,0,mgmt,inf,1,,,,\n", "column score: 'inf'; expected a finite number"),
         ("p1,vit,0,0,mgmt,0.5,yes,,,,\n", "row 2, column truth: 'yes'"),
+        ("p1,vit,0,0,mgmt,0.5,2,,,,\n", "row 2, column truth: '2.*'; expected 0, 1, or empty"),
+        ("p1,vit,0,0,os,0.5,,9,2,,\n", "row 2, column event: '2.*'; expected 0, 1, or empty"),
+        ("p1,vit,0,0,os,0.5,,-9,1,,\n", "row 2, column time_days: '-9.*'; expected days"),
+        ("p1,vit,0,0.5,os,0.5,,9,1,,\n", "row 2, column fold: '0.5'; expected a whole number"),
+        ("p1,,0,0,os,0.5,,9,1,,\n", "row 2: no model"),
     ],
 )
 def test_a_table_that_contradicts_itself_is_refused_with_its_row(tmp_path, rows: str, message: str):
@@ -51,6 +57,11 @@ def test_a_table_from_elsewhere_needs_only_patient_endpoint_and_score(tmp_path):
     assert read.threshold.isna().all()
 
 
+def test_a_table_of_a_spreadsheet_with_semicolons_is_read(tmp_path):
+    read = predictions.load(table(tmp_path, "p1;mgmt;0.5\n", head="\ufeffpatient;endpoint;score\n"))
+    assert read.score.tolist() == [0.5]
+
+
 def test_a_table_without_a_needed_column_is_refused_with_what_was_found(tmp_path):
     with pytest.raises(UsageError, match="no column endpoint; found patient, score"):
         predictions.load(table(tmp_path, "p1,1\n", head="patient,score\n"))
@@ -60,7 +71,7 @@ def test_a_table_without_a_needed_column_is_refused_with_what_was_found(tmp_path
 
 def test_a_survival_outside_0_to_1_is_refused_with_its_row(tmp_path):
     (tmp_path / "survival.csv").write_text("patient,endpoint,horizon_days,survival\np1,os,365,0.5\np2,os,365,50\n")
-    with pytest.raises(UsageError, match=r"row 3: survival 50\.0; expected a probability"):
+    with pytest.raises(UsageError, match=r"row 3, column survival: '50\.0'; expected a probability"):
         predictions.load_survival(tmp_path / "survival.csv")
 
 

@@ -13,7 +13,7 @@ from lifelines.utils import concordance_index
 from made_run import FOLDS, HORIZONS, MODELS, TWO_VISITS, make_run
 from sklearn.metrics import average_precision_score, brier_score_loss, confusion_matrix, roc_auc_score
 
-from mri_vit.report import judged, numbers, points, survival
+from mri_vit.report import judged, measures, numbers, points, survival
 from mri_vit.report import run as reports
 from mri_vit.report.run import Run
 
@@ -106,6 +106,35 @@ def test_two_visits_are_one_patient_whose_first_visit_tells_survival(small):
     assert first.session == "a"
     assert first.score == rows[(rows.endpoint == "os") & (rows.session == "a")].score.item()
     assert measured(small, "idh1")["n"] == len(small.cohort) - 2  # X-1 and X-2
+
+
+def unlabelled(run: Run, visit: str, *columns: str) -> Run:
+    """The run without these labels of one visit of the patient that was seen twice."""
+    table = run.predictions.copy()
+    own = (table.patient == TWO_VISITS[0]) & (table.session == visit)
+    table.loc[own, list(columns)] = math.nan
+    return replace(run, predictions=table)
+
+
+def test_a_label_that_only_a_later_visit_has_is_the_patients(small):
+    patient, idh1 = TWO_VISITS[0], next(e for e in small.study.endpoints if e.name == "idh1")
+    table = small.predictions[(small.predictions.patient == patient) & (small.predictions.endpoint == "idh1")]
+    seen = judged.known_rows(unlabelled(small, "a", "truth"), idh1, "vit").set_index("patient").loc[patient]
+    assert seen.truth == table[table.session == "b"].truth.item()
+    assert seen.score == pytest.approx(table.score.mean())  # of both visits: a label is of the patient and not of a scan
+    both = small.predictions.assign(truth=small.predictions.truth.mask(small.predictions.patient == patient))
+    assert patient not in set(judged.known_rows(replace(small, predictions=both), idh1, "vit").patient)
+
+
+def test_survival_counts_from_the_first_visit_whose_time_is_known(small):
+    table = small.predictions.copy()
+    own = (table.patient == TWO_VISITS[0]) & (table.endpoint == "os")
+    table.loc[own & (table.session == "b"), ["time_days", "event"]] = 123.0, 1.0
+    table.loc[own & (table.session == "a"), ["time_days", "event"]] = math.nan
+    os = next(e for e in small.study.endpoints if e.name == "os")
+    seen = judged.known_rows(replace(small, predictions=table), os, "vit").set_index("patient").loc[TWO_VISITS[0]]
+    assert (seen.session, seen.time_days, seen.event) == ("b", 123.0, True)
+    assert seen.score == table[own & (table.session == "b")].score.item()
 
 
 def test_scores_are_averaged_over_the_repeats_and_each_repeat_is_told(twice):
@@ -204,6 +233,41 @@ def test_a_remark_is_made_where_folds_share_no_scale(small):
     assert f"{within:.3f}" in found["remark"]
 
 
+def test_over_several_repeats_the_remark_is_that_of_the_first_repeat_alone(twice):
+    unlike = with_scores(twice, lambda rows: np.where(rows.repeat == 1, rows.score / (1 + 9 * rows.fold), rows.score))
+    once = replace(twice, predictions=twice.predictions[twice.predictions.repeat == 0])
+    for name in ("mgmt", "os"):
+        # The scale of the second repeat's folds, and the ensemble of both repeats, change nothing.
+        first = measured(once, name)["remark"]
+        told = measured(unlike, name)["remark"]
+        assert told == (first and first.replace("The pooled", "In the first repeat the pooled"))
+    scaled = with_scores(twice, lambda rows: np.where(rows.repeat == 0, rows.score / (1 + 3 * rows.fold), rows.score))
+    rows = scaled.predictions.query("endpoint == 'mgmt' and model == 'vit' and repeat == 0").dropna(subset=["truth"])
+    pooled = roc_auc_score(rows.truth, rows.score)
+    assert measured(scaled, "mgmt")["remark"].startswith(f"In the first repeat the pooled AUC ({pooled:.3f})")
+
+
+def test_folds_of_equal_scores_are_counted_as_tied(small):
+    found = with_scores(small, lambda rows: rows.score.where(rows.fold > 0, 0.5))
+    for name, measure in (("mgmt", "auc"), ("os", "harrell_c")):
+        result = measured(found, name)
+        assert [fold["tied"] for fold in result["folds"]] == [True] + [False] * (FOLDS - 1)
+        assert result["tied_folds"] == 1
+        assert result["folds"][0][measure] == 0.5
+        assert measured(small, name)["tied_folds"] == 0
+    assert not judged.tied(np.zeros(1))
+
+
+def test_of_a_single_fold_nothing_is_said_about_folds(small):
+    table = small.predictions.assign(fold=0)
+    for name, within in (("mgmt", "auc_within_folds"), ("os", "harrell_c_within_folds")):
+        result = measured(replace(small, predictions=table), name)
+        assert [result[key] for key in (within, "fold_mean", "fold_variance", "remark")] == [None] * 4
+        assert measured(small, name)[within]["value"] > 0
+        labels = [label for label, _ in measures.lines("binary" if name == "mgmt" else "survival", {"vit": result})]
+        assert not any("fold" in label and "threshold" not in label for label in labels)
+
+
 # --- survival --------------------------------------------------------------------------------------------------------------
 
 
@@ -246,7 +310,7 @@ def test_curves_hold_every_horizon_and_agree_with_the_tables(metrics):
     result = metrics["endpoints"]["os"]["models"]["vit"]
     curve = result["curve"]
     assert curve["days"] == list(HORIZONS)
-    place = {day: curve["days"].index(day) for day in survival.HORIZONS_DAYS}
+    place = {day: curve["days"].index(day) for day in survival.TOLD_DAYS}
     assert [at["value"] for at in result["auc_at"]] == pytest.approx([curve["auc"][place[at["days"]]] for at in result["auc_at"]])
     assert [at["value"] for at in result["brier_at"]] == [curve["brier"][place[at["days"]]] for at in result["brier_at"]]
     assert [at["reference"] for at in result["brier_at"]] == [curve["reference"][place[at["days"]]] for at in result["brier_at"]]
@@ -268,6 +332,33 @@ def test_risk_groups_say_where_their_cut_off_comes_from(small):
     assert "median of the patient's own test fold" in measured(bare, "os")["cutoffs"]
     assert measured(bare, "mgmt")["operating_point"] is None
     assert "learned without the patients shown" in measured(small, "os")["cutoffs"]
+
+
+@pytest.mark.parametrize(
+    ("design", "said"),
+    [
+        ("cross-validation", "learned without the patients shown"),
+        ("external", "mean of the run's fold cut-offs"),
+        ("table", "how it was chosen is not known here"),
+    ],
+)
+def test_a_cut_off_is_told_as_what_it_is_in_each_design(small, design, said):
+    os = next(e for e in small.study.endpoints if e.name == "os")
+    told = survival.cutoffs(judged.known_rows(small, os, "vit"), design)
+    assert said in told
+    assert ("without the patients shown" in told) == (design == "cross-validation")
+    assert said in measured(replace(small, design=design), "os")["cutoffs"]
+
+
+def test_horizons_near_6_12_and_24_months_stand_for_them_under_their_own_days(small):
+    own = {182: 180.0, 365: 366.0, 730: 760.0}  # the last is more than half a month away
+    days = small.survival.horizon_days.map(lambda day: own.get(day, float(day)))
+    result = measured(replace(small, survival=small.survival.assign(horizon_days=days)), "os")
+    assert [at["days"] for at in result["brier_at"]] == [180, 366]
+    assert [at["days"] for at in result["calibration_at"]] == [180, 366]
+    assert [at["days"] for at in result["auc_at"]] == [180, 366, 730]
+    seen = dict(zip(result["curve"]["days"], result["curve"]["brier"], strict=True))
+    assert [at["value"] for at in result["brier_at"]] == [seen[180], seen[366]]
 
 
 @pytest.mark.parametrize("longest_days", [3.0, 200.0, 1500.0, 40000.0])

@@ -126,7 +126,11 @@ COLUMNS = {"clinical_columns": "age, sex"}
             "indistinguishable from chance (AUC 0.54, 95 % CI 0.47–0.61, permutation p 0.21)",
         ),
         (result(0.6, 0.51, 0.69, 0.06), "chance", "permutation p 0.060"),
-        (result(0.3, 0.2, 0.4, 1.0, 0.002), "worse", "permutation p of so low a value 0.002): look for flipped labels"),
+        (
+            result(0.3, 0.2, 0.4, 1.0, 0.002),
+            "worse",
+            "permutation p of so low a value 0.002): without a signal, cross-validation often falls below 0.5",
+        ),
         (result(0.3, 0.2, 0.4, 1.0, 0.2), "chance", "indistinguishable from chance"),
         (result(positive=4), "undefined", "cannot be judged (n = 100, 4 positive)"),
         (result(positive=96), "undefined", "cannot be judged (n = 100, 96 positive)"),
@@ -158,6 +162,13 @@ def test_the_verdict_follows_its_rules(case, kind, sentence):
             1,
             ", not better than clinical-only (difference −0.12, 95 % CI +0.03 to +0.21, p 0.009)",
         ),
+        (
+            VERSUS | {"nadeau_bengio": {"t": 1.36, "p": 0.098, "splits": 9}},
+            {},
+            1,
+            ", not better than clinical-only (difference +0.12, 95 % CI +0.03 to +0.21, p 0.009; "
+            "corrected resampled t-test, one-sided p 0.098)",
+        ),
         (None, {"clinical": "no column varies"}, 0, ", clinical-only could not be made: no column varies"),
         (None, {}, 0, ", clinical-only was not run"),
     ],
@@ -180,6 +191,7 @@ def test_a_model_that_scores_all_alike_has_an_auc_of_a_half_and_a_warning(small)
     found = numbers.measure(alone(alike, "pten"))["endpoints"]["pten"]["models"]["vit"]
     assert (found["auc"]["value"], found["verdict_kind"]) == (0.5, "chance")
     assert found["remark"].startswith("Warning: all ")
+    assert found["verdict"].endswith(verdict.ALIKE)
 
 
 def test_a_shuffled_control_that_is_better_than_chance_condemns_its_endpoint(small):

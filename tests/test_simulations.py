@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import kstest, norm
+from sklearn.model_selection import StratifiedKFold
 
+from mri_vit.cohort import Patient, without_labels
+from mri_vit.config import Endpoint
+from mri_vit.controls import Tabular
 from mri_vit.metrics import concordance, delong, discrimination
 
 pytestmark = pytest.mark.slow
@@ -63,3 +68,25 @@ def report(capsys, name: str, p: np.ndarray) -> None:
             f"\n{name}: of {len(p)} p under the null, {(p < 0.05).sum()} below 0.05 and {(p < 0.5).sum()} below 0.5; "
             f"Kolmogorov-Smirnov p {kstest(p, 'uniform').pvalue:.3f}"
         )
+
+
+def test_a_cross_validated_regression_on_columns_that_mean_nothing_is_seldom_called_better_than_chance(capsys):
+    """Refitted in each fold, a regression without a signal scatters more than its scores' permutations, mostly downwards."""
+    generator, n, runs = np.random.default_rng(3), 82, 300
+    above = below = 0
+    for _ in range(runs):
+        columns = pd.DataFrame({"age": generator.normal(size=n), "sex": generator.choice(["F", "M"], n)}).astype({"sex": object})
+        columns.index = pd.Index([f"p{i}" for i in range(n)])
+        truth = generator.permutation(np.arange(n) % 2 == 0)
+        patients = [Patient(f"p{i}", {}, {"mgmt": float(truth[i])}, {}) for i in range(n)]
+        score, fold = np.zeros(n), np.zeros(n, int)
+        for k, (train, test) in enumerate(StratifiedKFold(4, shuffle=True, random_state=0).split(truth, truth)):
+            tabular = Tabular(columns, (Endpoint(name="mgmt", kind="binary"),))
+            tabular.fit([patients[i] for i in train], [])
+            score[test] = tabular.predict([without_labels(patients[i]) for i in test])[0].score
+            fold[test] = k
+        above += discrimination.permutation_p(truth, score, fold, generator, 999) <= 0.05
+        below += discrimination.permutation_p(truth, -score, fold, generator, 999) <= 0.05
+    with capsys.disabled():
+        print(f"\nof {runs} cross-validated regressions on nothing, {above} have p <= 0.05 above chance, {below} below")
+    assert above / runs <= 0.08  # nominal 0.05, and two standard errors of 300 runs

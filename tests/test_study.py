@@ -248,9 +248,17 @@ def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_pat
     assert "Nothing was fitted again" in (run / "report" / "index.html").read_text()
 
 
-def test_the_runs_own_patients_are_no_external_cohort(road: Path, scans: Path, capsys):
-    assert mri_vit("evaluate", road / "run", "--study", external(road, scans), "--output", road / "own") == 2
-    assert "has a scan of demo-00" in capsys.readouterr().err
+def test_the_runs_own_patients_are_no_external_cohort_under_another_id_and_packed_anew(road: Path, scans: Path, tmp_path, capsys):
+    files = []
+    for channel in config.CHANNELS:
+        content = gzip.decompress((scans.parent / "demo-009" / f"{channel}.nii.gz").read_bytes())
+        files.append(tmp_path / f"{channel}.nii.gz")
+        files[-1].write_bytes(gzip.compress(content, 1))
+    head = "patient,t1,t1ce,t2,flair,mgmt,os_days,os_event\n"
+    (tmp_path / "cohort.csv").write_text(head + ",".join(["stranger", *map(str, files), "1", "5", "1"]) + "\n")
+    study = external(road, tmp_path / "cohort.csv")
+    assert mri_vit("evaluate", road / "run", "--study", study, "--output", tmp_path / "own", "--prepared", tmp_path / "prep") == 2
+    assert "patient stranger has a scan of demo-009" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

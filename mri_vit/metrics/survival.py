@@ -63,8 +63,3 @@ def logrank(
         return math.nan, math.nan
     test = logrank_test(time_days[high], time_days[~high], event[high], event[~high])
     return float(test.test_statistic), float(test.p_value)
-
-
-def logrank_p(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], high: Bool[np.ndarray, " n"]) -> float:
-    """The p of `logrank`."""
-    return logrank(time_days, event, high)[1]

@@ -90,6 +90,12 @@ def load_record(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "patient.json").read_text(encoding="utf-8"))
 
 
+def voxels(folder: Path) -> list[str]:
+    """SHA-256 of the voxels of each scan of a prepared patient, whatever file they came in."""
+    read_step = next(step for step in load_record(folder)["steps"] if step["step"] == "read")
+    return [scan["voxels_sha256"] for scan in read_step["scans"].values()]
+
+
 def config_sha256(study: Study) -> str:
     """Hash of the settings that the prepared patient depends on: all of `grid` and `prepare` but the number of workers."""
     matter = {"schema": SCHEMA, "grid": study.grid.model_dump(), "prepare": study.prepare.model_dump(exclude={"workers"})}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit import cohort, config, predictions
-from mri_vit.config import Endpoint, Study
+from mri_vit.config import ENDPOINT_NAME, Endpoint, Report, Study
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictions import SHUFFLED
 
@@ -85,7 +86,7 @@ def read(folder: Path) -> Run:
         design="external" if external else "cross-validation",
         study=study,
         environment=_json(folder / "environment.json"),
-        cohort=people.drop_duplicates("patient"),
+        cohort=_by_patient(people),
         excluded=_text_table(folder / "excluded.csv") if (folder / "excluded.csv").is_file() else _empty(EXCLUDED_COLUMNS),
         folds_sha256=folds_sha256,
         predictions=table,
@@ -102,29 +103,41 @@ def read(folder: Path) -> Run:
     )
 
 
-def from_tables(scores: Path, people: Path, output: Path) -> Run:
+def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...] = ()) -> Run:
     """A report's matter from a table of predictions made elsewhere and the cohort table that it is about.
 
     An endpoint is one of survival where the cohort has its `<name>_days` and `<name>_event` (or the predictions their
     `time_days` and `event`), else binary. Truth that the predictions lack comes from the cohort's column of that name.
-    A `survival.csv` beside the predictions is read too.
+    A `survival.csv` beside the predictions is read too. `subgroups` are columns of the cohort table, beside the usual ones.
 
     Raises UsageError naming file, row and column.
     """
     table = predictions.load(scores)
+    if not len(table):
+        raise UsageError(f"{scores}: no row; expected a row for each patient and endpoint")
     header = cohort.columns(people)
+    lacking = [name for name in subgroups if name not in header]
+    if lacking:
+        raise UsageError(f"{people}: no column {lacking[0]!r} to look into (found {', '.join(header)})")
     endpoints = tuple(_endpoint(name, table, header, scores, people) for name in table.endpoint.unique())
     patients = cohort.read(people, tuple(e for e in endpoints if set(e.columns) <= set(header)), needed=())
     known = {patient.subject: patient for patient in cohort.first_visits(patients)}  # of several visits, the first is judged
     strangers = sorted(set(table.patient) - set(known))
     if strangers:
         raise UsageError(f"{scores}: patient {strangers[0]} is not in {people} ({len(strangers)} such patients)")
-    rows = [{"patient": name, **patient.clinical, **patient.labels} for name, patient in known.items()]
+    visits = pd.DataFrame([{"patient": p.subject, **p.clinical, **p.labels} for p in patients]).astype(str).replace("nan", "")
     return Run(
         design="table",
-        study=Study(name=_study_name(scores), cohort=people, prepared=output, output=output, endpoints=endpoints),
+        study=Study(
+            name=_study_name(scores),
+            cohort=people,
+            prepared=output,
+            output=output,
+            endpoints=endpoints,
+            report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *subgroups)))),
+        ),
         environment={},
-        cohort=pd.DataFrame(rows).astype(str).replace("nan", ""),
+        cohort=_by_patient(visits),
         excluded=_empty(EXCLUDED_COLUMNS),
         folds_sha256=None,
         predictions=_with_truth(table, endpoints, known | {patient.id: patient for patient in patients}, scores),
@@ -133,7 +146,14 @@ def from_tables(scores: Path, people: Path, output: Path) -> Run:
     )
 
 
+def _by_patient(visits: pd.DataFrame) -> pd.DataFrame:
+    """A row per patient: of several visits, each column's first filled cell."""
+    return visits.where(visits != "").groupby("patient", sort=False).first().fillna("").reset_index()
+
+
 def _endpoint(name: str, table: pd.DataFrame, header: list[str], scores: Path, people: Path) -> Endpoint:
+    if not re.fullmatch(ENDPOINT_NAME, name):
+        raise UsageError(f"{scores}: endpoint {name!r}; expected small letters, digits and _ (such as 'mgmt'), 32 at most")
     own = table[table.endpoint == name]
     time, event = f"{name}_days", f"{name}_event"
     if {time, event} <= set(header) or own.time_days.notna().any():

@@ -13,6 +13,9 @@ from mri_vit.report.compare import CLINICAL
 ALPHA = 0.05  # Fisher 1925; with 95 % intervals throughout
 CHANCE = 0.5  # AUC and concordance of a model that knows nothing
 FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
+# Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
+BELOW = "without a signal, cross-validation often falls below 0.5; where a signal is sure, look for flipped labels"
+ALIKE = "warning: all scores are equal, so the model tells no patient from another"
 LEAK = "the shuffled-label control is told from chance: the design leaks, do not trust this endpoint"
 
 Kind = Literal["better", "chance", "worse", "undefined"]
@@ -33,6 +36,9 @@ def of_endpoint(kind: str, models: Mapping[str, Mapping[str, Any]], notes: Mappi
     warning of the kind "undefined".
     """
     found = {model: against_chance(kind, result) for model, result in models.items()}
+    for model, verdict in found.items():
+        if (models[model].get("remark") or "").startswith("Warning"):
+            found[model] = Verdict(verdict.kind, f"{verdict.sentence}; {ALIKE}")
     leaks = SHUFFLED in found and found[SHUFFLED].kind == "better"
     for model, verdict in found.items():
         if is_candidate(model) and verdict.kind == "better":
@@ -58,7 +64,7 @@ def against_chance(kind: str, result: Mapping[str, Any]) -> Verdict:
     if high < CHANCE:
         figures += f", permutation p of so low a value {written(below)}"
         if below <= ALPHA:
-            return Verdict("worse", f"worse than chance ({figures}): look for flipped labels")
+            return Verdict("worse", f"worse than chance ({figures}): {BELOW}")
         return Verdict("chance", f"indistinguishable from chance ({figures})")
     figures += f", permutation p {written(above)}"
     if low <= CHANCE or above > ALPHA:
@@ -87,6 +93,10 @@ def against_clinical(result: Mapping[str, Any], clinical: Verdict | None, notes:
         f"{named}difference {signed(test['difference'])}, 95 % CI {signed(test['low'])} to {signed(test['high'])}, p {written(p)}"
     )
     better = p <= ALPHA and test["difference"] > 0
+    repeated = test.get("nadeau_bengio")
+    if repeated:
+        said += f"; corrected resampled t-test, one-sided p {written(repeated['p'])}"
+        better = better and repeated["p"] <= ALPHA
     return f", and better than clinical-only ({said})" if better else f", not better than clinical-only ({said})"
 
 
@@ -98,12 +108,15 @@ def rules() -> list[str]:
         f"“Indistinguishable from chance”: the 95 % interval holds {CHANCE}, or the one-sided permutation p of so high a value "
         f"(of so low a one, where the interval lies below {CHANCE}) is over {ALPHA}.",
         f"“Worse than chance”: the 95 % interval lies wholly below {CHANCE}, and the permutation p of so low a value is at most "
-        f"{ALPHA}. Flipped labels are the usual reason.",
+        f"{ALPHA}. The p takes the scores as they are; without a signal, cross-validated scores fall below {CHANCE} more often "
+        "than it says (Parker et al. 2007), so this is no proof of flipped labels.",
         f"“Better than chance”: the 95 % interval lies wholly above {CHANCE}, and the permutation p is at most {ALPHA}.",
         "The interval is DeLong's for an AUC and a bootstrap of patients for Harrell's C, of all patients' scores together.",
         f"A model that is better than chance is also “better than clinical-only” when its difference is above 0 and the p of the "
         f"paired test (DeLong for an AUC, a bootstrap of patients for C) is at most {ALPHA}; else it is not. Where "
-        "clinical-only is itself no better than chance, this is said: to beat it then means little more than to beat chance.",
+        "clinical-only is itself no better than chance, this is said: to beat it then means little more than to beat chance. "
+        "Over several repeats the corrected resampled t-test (Nadeau and Bengio) must have a one-sided p of at most "
+        f"{ALPHA} as well.",
         "Every p in a verdict is corrected by Holm's method: permutation p over all endpoints and models other than the shuffled "
         "control, that of the shuffled control over its endpoints, and the comparison with clinical-only over all endpoints and "
         "candidates.",

@@ -1,0 +1,49 @@
+"""The contest: who takes part, what is noted, and what is not asked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mri_vit import cohort, contest, folds, predictions
+from mri_vit.config import Controls, Study
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+
+
+def held(study: Study, sites: str) -> Study:
+    """The tiny study with sites, after its contest without the volume control, which needs prepared scans."""
+    study = study.model_copy(update={"controls": Controls(models=("clinical", "shuffled"))})
+    patients = [
+        replace(p, clinical={"age": str(50 + i % 9), "site": sites[i % len(sites)]})
+        for i, p in enumerate(cohort.read(study.cohort, study.endpoints))
+    ]
+    study.output.mkdir(exist_ok=True)
+    divisions = folds.make(patients, study.endpoints, study.train, study.seed)
+    contest.hold(study, patients, divisions, study.output, lambda title: lambda *_: None)
+    return study
+
+
+def test_model_and_controls_stand_in_one_table_and_the_sites_are_probed(tiny):
+    study = held(tiny, "AB")
+    table = predictions.load(study.output / "predictions.csv")
+    assert set(table.model) == {"vit", "clinical", "shuffled"}
+    assert json.loads((study.output / "notes.json").read_text()) == {"clinical_columns": "age"}
+    probe = pd.read_csv(study.output / "site_probe.csv")
+    assert sorted(probe.patient) == sorted(set(table.patient))
+    before = (study.output / "predictions.csv").read_bytes()
+    held(tiny, "AB")  # once more: all folds are done
+    assert (study.output / "predictions.csv").read_bytes() == before
+
+
+def test_with_sites_left_out_each_is_a_fold_and_no_probe_is_asked(tiny):
+    study = held(tiny.model_copy(update={"train": tiny.train.model_copy(update={"leave_out": "site"})}), "AAB")
+    table = predictions.load(study.output / "predictions.csv").query("model == 'vit'")
+    assert sorted(table.groupby("fold").patient.nunique()) == [8, 16]
+    assert not (study.output / "site_probe.csv").exists()
+    assert "site_probe" in json.loads((study.output / "notes.json").read_text())
+    assert np.isfinite(table.score).all()
