@@ -301,6 +301,27 @@ def test_the_rules_of_the_verdicts_are_told_in_their_order():
     assert "(1) First rule. (2) Second rule." in told
 
 
+def test_the_corrected_resampled_test_is_told_to_be_one_sided(text):
+    assert "one-sided for a better model" in sections(text)["Evaluation"]
+    assert "over the folds of all repeats one-sided p = 0.1532" in text
+
+
+def test_the_regressions_of_the_controls_are_told_to_use_training_patients_alone(text):
+    told = sections(text)["Controls"]
+    assert "fitted on the training patients alone" in told
+    assert "chosen on the tuning patients, like the model's" in told
+    metrics = made_up()
+    del metrics["endpoints"]["mgmt"]["models"]["clinical"]
+    assert "fitted on the training patients" not in methods.text(metrics, {})
+
+
+@pytest.mark.parametrize("design", ["cross-validation", "external", "table"])
+def test_mean_scores_over_repeats_are_told_in_every_design(design):
+    sentence = "Pooled figures use each patient's mean score over the repeats."
+    assert sentence in methods.text(made_up(design=design), {})
+    assert sentence not in methods.text(made_up(design=design, repeats=1), {})
+
+
 def test_every_reference_that_is_cited_is_listed_and_every_listed_one_is_cited(text):
     for written in (
         text,

@@ -7,6 +7,7 @@ import html
 import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -311,10 +312,16 @@ def test_repeats_are_said_and_each_is_shown(tmp_path):
     assert "each patient's mean score over the repeats" in words
     tested = read_metrics(home)["endpoints"]["mgmt"]["models"]["vit"]["versus_clinical"]["nadeau_bengio"]
     assert f"t = {notation.number(tested['t'], 2)}, {notation.p_value(tested['p'])}, {tested['splits']} splits" in words
+    assert "Nadeau and Bengio's corrected t-test, one-sided" in words
 
 
 def test_the_demo_says_that_its_patients_are_made_up(tmp_path, words):
-    home = written(make_run(tmp_path / "demo", name="demo", patients=30, models=("vit",)))
+    folder = make_run(tmp_path / "demo", name="demo", patients=30, models=("vit",))
+    made = run_folder.read(folder)
+    named = {
+        name: getattr(made, name).assign(patient="demo-" + getattr(made, name).patient) for name in ("cohort", "predictions")
+    }
+    home = report.write(replace(made, survival=made.survival.iloc[:0], maps=(), **named), folder / "report").parent
     assert "These patients are made up" in seen(home)
     assert "These patients are made up" not in words
 

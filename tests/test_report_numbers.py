@@ -242,7 +242,7 @@ def test_over_several_repeats_the_remark_is_that_of_the_first_repeat_alone(twice
         told = measured(unlike, name)["remark"]
         assert told == (first and first.replace("The pooled", "In the first repeat the pooled"))
     scaled = with_scores(twice, lambda rows: np.where(rows.repeat == 0, rows.score / (1 + 3 * rows.fold), rows.score))
-    rows = scaled.predictions.query("endpoint == 'mgmt' and model == 'vit' and repeat == 0").dropna(subset=["truth"])
+    rows = labelled(scaled, "mgmt", "vit")  # of the first repeat
     pooled = roc_auc_score(rows.truth, rows.score)
     assert measured(scaled, "mgmt")["remark"].startswith(f"In the first repeat the pooled AUC ({pooled:.3f})")
 

@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float
 
 from mri_vit.metrics import calibration, decision, delong, discrimination
 from mri_vit.report import points
-from mri_vit.report.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary
-from mri_vit.report.pooled import permutation, remark
+from mri_vit.report.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, has_folds, tied
+from mri_vit.report.pooled import nothing_told, permutation, remark
 
 # n is the number of patients
 
@@ -38,7 +38,6 @@ def measure(rows: pd.DataFrame, seed: int) -> dict[str, Any]:
     pooled = averaged(rows)
     truth, score = flags(pooled.truth), floats(pooled.score)
     value = discrimination.auc(truth, score)
-    within = discrimination.auc_within(flags(rows.truth), floats(rows.score), fold_of(rows))
     low, high = delong.delong_interval(truth, score)
     drawn_low, drawn_high = discrimination.bootstrap_interval(truth, score, np.random.default_rng(seed))
     folds = [_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows)]
@@ -48,8 +47,8 @@ def measure(rows: pd.DataFrame, seed: int) -> dict[str, Any]:
         "prevalence": float(truth.mean()),
         "auc": {"value": value, "low": low, "high": high},
         "auc_bootstrap": {"low": drawn_low, "high": drawn_high},
-        "auc_within_folds": {"value": within},
-        "remark": remark("AUC", value, within, score),
+        "auc_within_folds": {"value": _within(rows)} if has_folds(rows) else None,
+        "remark": nothing_told(score) or _remark(rows),
         "chance_error": discrimination.chance_error(int(truth.sum()), int((~truth).sum())),
         "permutation": permutation(discrimination.permutation_p, (truth,), score, pooled.group.to_numpy(), seed, PERMUTATIONS),
         "average_precision": _average_precision(truth, score, seed),
@@ -123,6 +122,15 @@ def _operating_point(rows: pd.DataFrame) -> dict[str, Any] | None:
     return {**rates, "thresholds": thresholds, "n": len(rows)}
 
 
+def _within(rows: pd.DataFrame) -> float:
+    return discrimination.auc_within(flags(rows.truth), floats(rows.score), fold_of(rows))
+
+
+def _remark(rows: pd.DataFrame) -> str | None:
+    once = first_repeat(rows)
+    return remark("AUC", discrimination.auc(flags(once.truth), floats(once.score)), _within(once), rows.repeat.nunique())
+
+
 def _fold(repeat: int, fold: int, here: pd.DataFrame) -> dict[str, Any]:
     positives = int(here.truth.sum())
     return {
@@ -130,6 +138,7 @@ def _fold(repeat: int, fold: int, here: pd.DataFrame) -> dict[str, Any]:
         "fold": fold,
         "n": len(here),
         "positive": positives,
+        "tied": tied(floats(here.score)),
         "auc": discrimination.auc(flags(here.truth), floats(here.score)),
         "chance_error": discrimination.chance_error(positives, len(here) - positives),
     }

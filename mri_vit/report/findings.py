@@ -38,7 +38,8 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "permutation": "One-sided p against chance come from permutations [@phipson].",
     "versus_clinical:binary": "AUCs were compared with the clinical model's by DeLong's paired test [@delong].",
     "versus_clinical:survival": "Cs were compared with the clinical model's by a paired bootstrap of patients [@bootstrap].",
-    "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too [@nadeau].",
+    "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
+    "[@nadeau].",
     "p_adjusted": "p values were corrected over endpoints and models by Holm's method [@holm].",
     "subgroups": "The same figures were computed within subgroups; no test compares these.",
     "site_probe": "A linear probe [@probe] asked how well the model's CLS vector tells the site.",
@@ -84,7 +85,7 @@ def comparison(name: str, model: str, result: Mapping[str, Any]) -> str:
     test = result["versus_clinical"]
     difference = estimate({**test, "value": test["difference"]})
     resampled = test.get("nadeau_bengio")
-    over = f", over the folds of all repeats {p_value(resampled['p'])}" if resampled else ""
+    over = f", over the folds of all repeats one-sided {p_value(resampled['p'])}" if resampled else ""
     return (
         f"**{escape(name)}**, {escape(model)} less clinical ({wording.counted(test['n'], 'patient')}): difference {difference}, "
         f"{p_value(test['p'])}, after Holm {p_value(test['p_adjusted'])}{over}."

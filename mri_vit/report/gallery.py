@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -99,7 +100,9 @@ def _binary(run: Run, name: str, measured: Mapping[str, Any], _: pd.DataFrame) -
     for model, result in models.items():
         yield file_name("roc", name, model), curves.roc(_fold_curves(run, name, model), result["roc"])
     if curved := _having(models, "precision_recall"):
-        yield file_name("precision_recall", name), curves.precision_recall(curved, measured["positive"] / measured["known"])
+        # Nobody is known where the shuffled control alone predicted the endpoint: its labels are nobody's.
+        prevalence = measured["positive"] / measured["known"] if measured["known"] else math.nan
+        yield file_name("precision_recall", name), curves.precision_recall(curved, prevalence)
     if calibrated := _having(models, "calibration"):
         yield file_name("calibration", name), curves.calibration(calibrated)
     if useful := _having(models, "net_benefit"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from mri_vit.predictions import CONTROLS, is_candidate
 from mri_vit.report import checklists, figures, gallery, measures, methods, notation, numbers, pictures, tables, viewer
 from mri_vit.report.run import Run
 
-DEMO = "demo"  # the name of the study on the built-in, made-up cohort
+DEMO, DEMO_PATIENT = "demo", "demo-"  # the study on the built-in, made-up cohort, and how its patients' names begin
+FOLDERS = ("figures", "tables")
+# A file of an earlier report, as `write` names them: in one of the two folders, in no other, and not hidden.
+OWN_FILE = re.compile(rf"({'|'.join(FOLDERS)})/[A-Za-z0-9_][A-Za-z0-9._-]*\.(svg|png|csv)")
 VERSIONS_FIRST = ("mri-vit", "torch", "monai")
 REASONS_SHOWN = 6  # the flow diagram's box stays a box; the table below it has them all
 
@@ -31,20 +35,25 @@ def write(run: Run, home: Path) -> Path:
     """Write a report into the folder `home`, from the run as read alone, and return the page's path.
 
     `home` then holds index.html, metrics.json (every number on the page), methods.md, tripod_ai.md, claim.md, tables/*.csv,
-    figures/*.svg and *.png, and patients/*.html for those whose map can be turned.
+    figures/*.svg and *.png, and patients/*.html for those whose map can be turned. Figures and tables that an earlier report
+    wrote there, by its metrics.json, and this one does not are deleted.
     """
     metrics = null(numbers.measure(run))
-    for name in ("tables", "figures"):
+    for name in FOLDERS:
         (home / name).mkdir(parents=True, exist_ok=True)
     survivors = gallery.survivors(run, metrics)
-    drawn = {}
+    drawn, files = {}, []
     for name, figure in gallery.of_report(run, metrics, survivors):
         found = {kind: figures.to_bytes(figure, kind) for kind in ("svg", "png")}
         for kind, content in found.items():
             (home / "figures" / f"{name}.{kind}").write_bytes(content)
+            files.append(f"figures/{name}.{kind}")
         drawn[name] = pictures.data_url(found["svg"], "image/svg+xml")
     for name, table in tables.of_report(run, metrics, survivors).items():
         _replace(home / "tables" / f"{name}.csv", tables.to_csv(table))
+        files.append(f"tables/{name}.csv")
+    metrics |= {"files": sorted(files)}
+    _delete(home, _listed(home / "metrics.json") - set(files))
     _replace(home / "metrics.json", json.dumps(metrics, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     written = (
         methods.text(metrics, {"excluded": run.excluded.to_dict("records"), "brain_sources": run.brains}),
@@ -81,7 +90,8 @@ def verdicts(metrics: Mapping[str, Any]) -> list[str]:
     sentences = []
     for name, endpoint in metrics["endpoints"].items():
         if not endpoint["models"]:
-            sentences.append(f"{notation.title(name)}: {notation.absence(metrics['cohort']['known'][name])}")
+            why = notation.absence(metrics["cohort"]["known"][name], metrics["design"])
+            sentences.append(f"{notation.title(name)}: {why}")
         for model, result in endpoint["models"].items():
             if is_candidate(model):
                 sentences.append(f"{notation.title(name)}, {model}: {result['verdict']}")
@@ -129,12 +139,35 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         maps_left_out=len(run.maps) - len(maps),
         sheets=[(name, picture) for (name, _), picture in zip(prepared, sheets, strict=False)],
         sheets_left_out=len(prepared) - len(sheets),
-        is_demo=run.study.name == DEMO,
+        is_demo=_is_demo(run),
         settings={section: values for section, values in (metrics["settings"] or {}).items() if values},
         versions=_versions(metrics["environment"] or {}),
         models=metrics["models"],
         texts=TEXTS,
     )
+
+
+def _listed(path: Path) -> set[str]:
+    """Files that the report of this metrics.json wrote; none where it cannot be read. Anybody may have edited it."""
+    try:
+        files = json.loads(path.read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, no JSON, no list of files, or no object
+        return set()
+    return {name for name in files if isinstance(name, str) and OWN_FILE.fullmatch(name)} if isinstance(files, list) else set()
+
+
+def _delete(home: Path, names: set[str]) -> None:
+    """Delete these files of an earlier report, but through no link that leads out of the folder."""
+    for name in names:
+        path = home / name
+        if path.is_file() and path.parent.resolve() == home.resolve() / path.parent.name:
+            path.unlink()
+
+
+def _is_demo(run: Run) -> bool:
+    """Whether the patients are the made-up ones; anybody may call a study so."""
+    people = run.predictions.patient
+    return run.study.name == DEMO and len(people) > 0 and bool(people.str.startswith(DEMO_PATIENT).all())
 
 
 def _reasons(counts: Mapping[str, int]) -> list[tuple[str, int]]:

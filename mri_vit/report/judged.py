@@ -27,17 +27,19 @@ def in_order(models: list[str]) -> list[str]:
 def known_rows(run: Run, endpoint: Endpoint, model: str) -> pd.DataFrame:
     """One model's predictions of patients whose label is known: a row for each patient and repeat.
 
-    `truth` or (`time_days`, `event`) are ready to use. Of several visits, a binary score is the mean; of survival the first
-    visit in the table speaks alone, because a later scan was only made of a patient who had lived until then.
+    `truth` or (`time_days`, `event`) are ready to use. Of several visits, the first known label is the patient's; a binary score
+    is the mean over all visits, while of survival the first visit with a known label speaks alone, because time counts from
+    that visit, and a later scan was only made of a patient who had lived until then.
     """
     rows = run.predictions.loc[(run.predictions.endpoint == endpoint.name) & (run.predictions.model == model)]
     if endpoint.kind == "survival":
-        rows = rows.drop_duplicates(["repeat", "patient"]).dropna(subset=["time_days", "event"])
+        rows = rows.dropna(subset=["time_days", "event"]).drop_duplicates(["repeat", "patient"])
         rows = rows.astype({"score": float, "time_days": float, "threshold": float})
         return rows.assign(event=rows.event.astype(float) == 1).reset_index(drop=True)
-    rows = rows.dropna(subset=["truth"]).astype({"score": float, "truth": float, "threshold": float})
-    visits = {column: "first" for column in ("model", "endpoint", "truth", "threshold")}
+    rows = rows.astype({"score": float, "truth": float, "threshold": float})
+    visits = {column: "first" for column in ("model", "endpoint", "truth", "threshold")}  # the first that is not missing
     rows = rows.groupby(["repeat", "fold", "patient"], sort=True).agg({"score": "mean", **visits}).reset_index()
+    rows = rows.dropna(subset=["truth"]).reset_index(drop=True)
     return rows.assign(truth=rows.truth == 1)
 
 
@@ -87,6 +89,11 @@ def chances_alive(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFr
     return table.pivot_table(index="patient", columns="horizon_days", values="survival", aggfunc="mean").dropna()
 
 
+def has_folds(rows: pd.DataFrame) -> bool:
+    """Whether any repeat has more than one fold; else figures within a fold, or over the folds, say nothing of their own."""
+    return bool((rows.groupby("repeat").fold.nunique() > 1).any())
+
+
 def by_fold(rows: pd.DataFrame) -> Iterator[tuple[int, int, pd.DataFrame]]:
     """(repeat, fold, its rows), in order."""
     for repeat, fold in sorted(set(zip(rows.repeat.astype(int), rows.fold.astype(int), strict=True))):
@@ -99,7 +106,10 @@ def fold_of(rows: pd.DataFrame) -> Int[np.ndarray, " n"]:
 
 
 def fold_summary(folds: list[dict], key: str) -> dict:
-    """Mean and sample variance over all folds and over those of each repeat, and how many folds are undefined."""
+    """Mean and sample variance over all folds and over those of each repeat, and how many folds are undefined, or all tied.
+
+    None stands for the mean and the variance where no repeat has more than one fold.
+    """
     values = np.array([fold[key] for fold in folds], dtype=float)
     repeats = np.array([fold["repeat"] for fold in folds])
     mean, variance = discrimination.mean_and_sample_variance(values)
@@ -107,7 +117,19 @@ def fold_summary(folds: list[dict], key: str) -> dict:
     for repeat in np.unique(repeats):
         repeat_mean, repeat_variance = discrimination.mean_and_sample_variance(values[repeats == repeat])
         by_repeat.append({"repeat": int(repeat), "fold_mean": repeat_mean, "fold_variance": repeat_variance})
-    return {"fold_mean": mean, "fold_variance": variance, "undefined_folds": int(np.isnan(values).sum()), "repeats": by_repeat}
+    several = len(folds) > len(by_repeat)
+    return {
+        "fold_mean": mean if several else None,
+        "fold_variance": variance if several else None,
+        "undefined_folds": int(np.isnan(values).sum()),
+        "tied_folds": sum(fold["tied"] for fold in folds),
+        "repeats": by_repeat,
+    }
+
+
+def tied(score: Float[np.ndarray, " n"]) -> bool:
+    """Whether several patients all have the same score: an AUC or C of 0.5 is then that of ties and not of a wrong order."""
+    return len(score) > 1 and bool((score == score[0]).all())
 
 
 def flags(column: pd.Series) -> Bool[np.ndarray, " n"]:

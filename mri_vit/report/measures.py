@@ -58,6 +58,8 @@ def _brier_at(point: Result) -> str:
 
 
 def _spread(result: Result) -> str:
+    if len(result["folds"]) == len(result["repeats"]):
+        return ABSENT  # one fold: there is nothing to take a mean of
     return f"{number(result['fold_mean'], 4, result['n'])} ± {number(result['fold_variance'], 4)}"
 
 
@@ -81,7 +83,7 @@ BINARY = (
     Measure("Patients (positive)", lambda r: f"{r['n']} ({r['positive']})"),
     Measure("AUC, all patients [DeLong 95 %]", lambda r: interval(r["auc"], r["n"])),
     Measure("AUC, bootstrap 95 %", lambda r: f"[{number(r['auc_bootstrap']['low'])}, {number(r['auc_bootstrap']['high'])}]"),
-    Measure("AUC, pairs within a fold only", lambda r: number(r["auc_within_folds"]["value"], n=r["n"])),
+    Measure("AUC, pairs within a fold only", lambda r: number(r["auc_within_folds"]["value"], n=r["n"]), "auc_within_folds"),
     Measure("AUC, mean ± variance over folds", _spread),
     *PERMUTATION,
     Measure("Average precision [bootstrap 95 %]", lambda r: interval(r["average_precision"], r["n"])),
@@ -103,7 +105,11 @@ BINARY = (
 SURVIVAL = (
     Measure("Patients (died)", lambda r: f"{r['n']} ({r['events']})"),
     Measure("Harrell's C, all patients [bootstrap 95 %]", lambda r: interval(r["harrell_c"], r["n"])),
-    Measure("Harrell's C, pairs within a fold only", lambda r: number(r["harrell_c_within_folds"]["value"], n=r["n"])),
+    Measure(
+        "Harrell's C, pairs within a fold only",
+        lambda r: number(r["harrell_c_within_folds"]["value"], n=r["n"]),
+        "harrell_c_within_folds",
+    ),
     Measure("Harrell's C, mean ± variance over folds", _spread),
     Measure(
         "Uno's C [bootstrap 95 %]", lambda r: f"{interval(r['uno_c'], r['n'])}, up to {number(r['uno_c']['tau_days'], 0)} days"

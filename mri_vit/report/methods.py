@@ -25,6 +25,10 @@ AS_MADE = {
     "shuffled": "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
 }
 THRESHOLDS = "Thresholds were chosen on the tuning patients of each fold; of several repeats the first is shown."
+FITTED = (
+    "In each fold the regressions were fitted on the training patients alone, and the thresholds of their probabilities chosen "
+    "on the tuning patients, like the model's."
+)
 COVARIATES = "Covariates were scaled, and a missing number replaced by the median and a flag, from the training patients alone."
 
 
@@ -269,7 +273,7 @@ def controls(metrics: Metrics, facts: Facts) -> list[str]:
         if name in run and notes.get(f"{name}_columns"):
             said.append(f"The {name} model read {escape(notes[f'{name}_columns'])}.")
     if {"clinical", "volume"} & set(run):
-        said.append(COVARIATES)
+        said += [FITTED, COVARIATES]
     return said + [f"No {name} control: {escape(notes[name])}." for name in CONTROLS if notes.get(name)]
 
 
@@ -278,15 +282,17 @@ def evaluation(metrics: Metrics, facts: Facts) -> list[str]:
     found = findings.measures(metrics)
     if not found:
         return []
-    repeats = "; a score is the patient's mean over the repeats" if (metrics.get("repeats") or 1) > 1 else ""
     pooled = {
         "cross-validation": "Each patient was scored by a model that had not seen the patient, and the scores of all folds were "
-        f"pooled{repeats}.",
+        "pooled.",
         "external": "Each patient's score is the mean over the models of an earlier run, none of which was trained on this "
         "cohort.",
         "table": f"The scores were taken from a table made elsewhere: {gap(facts, 'scores', 'who or what made them, and how')}.",
     }[design(metrics)]
-    said = [pooled, *(labels(metrics) if design(metrics) == "table" else []), *found.values()]
+    said = [pooled]
+    if (metrics.get("repeats") or 1) > 1:
+        said.append("Pooled figures use each patient's mean score over the repeats.")
+    said += [*(labels(metrics) if design(metrics) == "table" else []), *found.values()]
     said += sorted({escape(result["cutoffs"]) for _, _, result in wording.results(metrics) if result.get("cutoffs")})
     if design(metrics) == "cross-validation" and "operating_point" in found:
         said.append(THRESHOLDS)

@@ -69,9 +69,12 @@ def title(name: str) -> str:
     return TITLES.get(name, name)
 
 
-def absence(known: int) -> str:
+def absence(known: int, design: str) -> str:
     """Why an endpoint that was asked for, with so many labels known in the table, has no result."""
-    return "no label known: not trained" if known == 0 else "labels known, but no predictions"
+    if known:
+        return "labels known, but of nobody with a prediction"
+    # Only cross-validation trains on the labels that are shown.
+    return "no label known: not trained" if design == "cross-validation" else "no label known: not judged"
 
 
 def file_name(*parts: str) -> str:

@@ -110,7 +110,7 @@ def _results(run: Run, endpoint: Endpoint, tables: Tables) -> Results:
             results[model] = binary.measure(rows, run.study.seed)
             results[model]["recalibrated"] = binary.recalibrated(rows) if run.design == "external" else None
         else:
-            results[model] = survival.measure(rows, chances_alive(run, endpoint, rows), run.study.seed)
+            results[model] = survival.measure(rows, chances_alive(run, endpoint, rows), run.study.seed, run.design)
         results[model]["versus_clinical"] = None
         if is_candidate(model) and compare.CLINICAL in tables:
             clinical = tables[compare.CLINICAL]

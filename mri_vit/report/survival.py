@@ -6,6 +6,7 @@ Every resampling starts its own generator from the study's seed, so that models 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +16,27 @@ from jaxtyping import Bool, Float
 
 from mri_vit.metrics import concordance, ipcw
 from mri_vit.metrics import survival as curves
-from mri_vit.report.judged import averaged, by_fold, flags, floats, fold_of, fold_summary, has_cutoffs, risk_groups
-from mri_vit.report.pooled import permutation, remark
+from mri_vit.report import judged
+from mri_vit.report.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, risk_groups
+from mri_vit.report.pooled import nothing_told, permutation, remark
+from mri_vit.report.run import Design
 
 # n is the number of patients
 
-HORIZONS_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, doi:10.1056/NEJMoa043330, Table 2
+TOLD_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, doi:10.1056/NEJMoa043330, Table 2
+NEAR_DAYS = 15.0  # half a month: a horizon of 180 or 366 days is still that of 6 or 12 months
 TAU_DAYS = 730.0  # Uno's C counts deaths up to the last horizon, where the weights of censoring are still small
 PERMUTATIONS = 999  # the least p is then 0.001, which survives Holm over a few dozen results
 TICK_STEPS_DAYS = (30, 60, 90, 180, 365, 730, 1825)  # months and years, as survival is read
 MOST_TICKS = 7  # more columns of numbers at risk than this run into each other at a figure's width
+
+
+CUTOFFS: Mapping[Design, str] = {  # what the threshold of a predictions table is
+    "cross-validation": "the cut-off that the predictions table gives for the patient's fold, the median risk of the training "
+    "fold: it was learned without the patients shown",
+    "external": "the mean of the run's fold cut-offs, each the median risk of that fold's training patients",
+    "table": "the threshold that the predictions table gives; how it was chosen is not known here",
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,7 @@ class Outcome:
     risk: Float[np.ndarray, " n"]
 
 
-def measure(rows: pd.DataFrame, alive: pd.DataFrame, seed: int) -> dict[str, Any]:
+def measure(rows: pd.DataFrame, alive: pd.DataFrame, seed: int, design: Design) -> dict[str, Any]:
     """One model's result, without what needs the other models (comparison, Holm correction, verdict).
 
     Parameters
@@ -44,6 +56,7 @@ def measure(rows: pd.DataFrame, alive: pd.DataFrame, seed: int) -> dict[str, Any
     rows : as `judged.known_rows` gives them, one for each patient and repeat; at least one. Times are in days.
     alive : predicted probabilities of survival, a row per patient and a column per horizon in days; it may be empty.
     seed : of the study.
+    design : of the run; it tells where the cut-offs of the risk groups come from.
 
     Returns
     -------
@@ -53,20 +66,20 @@ def measure(rows: pd.DataFrame, alive: pd.DataFrame, seed: int) -> dict[str, Any
     seen = outcome(pooled)
     value = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
     low, high = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
-    within = concordance.harrell_c_within(floats(rows.time_days), flags(rows.event), floats(rows.score), fold_of(rows))
     labels, group = (seen.time_days, seen.event), pooled.group.to_numpy()
     folds = [_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows)]
     return {
         "n": len(pooled),
         "events": int(seen.event.sum()),
         "harrell_c": {"value": value, "low": low, "high": high},
-        "harrell_c_within_folds": {"value": within},
-        "remark": remark("C", value, within, seen.risk),
+        "harrell_c_half_width": (high - low) / 2,
+        "harrell_c_within_folds": {"value": _within(rows)} if judged.has_folds(rows) else None,
+        "remark": nothing_told(seen.risk) or _remark(rows),
         "uno_c": _uno(seen, seed),
         "permutation": permutation(concordance.concordance_p, labels, seen.risk, group, seed, PERMUTATIONS),
-        **_auc_over_time(seen, seed),
+        **_auc_over_time(seen, told_days(alive.columns), seed),
         **of_probabilities(pooled, alive),
-        **of_risk_groups(rows),
+        **of_risk_groups(rows, design),
         "folds": folds,
         **fold_summary(folds, "harrell_c"),
     }
@@ -75,6 +88,13 @@ def measure(rows: pd.DataFrame, alive: pd.DataFrame, seed: int) -> dict[str, Any
 def outcome(people: pd.DataFrame) -> Outcome:
     """Times, events and risks of the rows of a table, as arrays."""
     return Outcome(floats(people.time_days), flags(people.event), floats(people.score))
+
+
+def told_days(horizons: Iterable[float]) -> tuple[float, ...]:
+    """The days of the tables at 6, 12 and 24 months: of each the nearest horizon, if it is near enough, else the day itself."""
+    own = [float(day) for day in horizons]
+    nearest = ((wanted, min(own, key=lambda day, wanted=wanted: abs(day - wanted), default=wanted)) for wanted in TOLD_DAYS)
+    return tuple(float(day if abs(day - wanted) <= NEAR_DAYS else wanted) for wanted, day in nearest)
 
 
 def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame) -> dict[str, Any]:
@@ -91,7 +111,8 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame) -> dict[str, Any
     brier = ipcw.brier_at(seen.time_days, seen.event, chances, days)
     reference = ipcw.brier_of_kaplan_meier(seen.time_days, seen.event, days)
     everybody = _kaplan_meier_at(seen, days)
-    shown = [(column, int(day)) for column, day in enumerate(days) if day in HORIZONS_DAYS]
+    told = told_days(days)
+    shown = [(column, _written(day)) for column, day in enumerate(days) if day in told]
     return {
         "brier_at": [{"days": day, "value": float(brier[c]), "reference": float(reference[c])} for c, day in shown],
         "integrated_brier": {
@@ -108,7 +129,7 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame) -> dict[str, Any
     }
 
 
-def of_risk_groups(rows: pd.DataFrame) -> dict[str, Any]:
+def of_risk_groups(rows: pd.DataFrame, design: Design) -> dict[str, Any]:
     """Log-rank test, cut-offs in words, numbers at risk and medians of the groups of low and of high risk."""
     grouped = risk_groups(rows)
     ticks = risk_ticks(float(grouped.time_days.max()))
@@ -116,20 +137,17 @@ def of_risk_groups(rows: pd.DataFrame) -> dict[str, Any]:
     parts = (("low risk", ~grouped.high), ("high risk", grouped.high))
     return {
         "logrank": {"chi2": chi2, "p": p},
-        "cutoffs": cutoffs(rows),
+        "cutoffs": cutoffs(rows, design),
         "at_risk_days": ticks,
         "groups": {name: _group(grouped.loc[here], ticks) for name, here in parts},
     }
 
 
-def cutoffs(rows: pd.DataFrame) -> str:
+def cutoffs(rows: pd.DataFrame, design: Design) -> str:
     """Where the cut-offs of the risk groups come from, in a sentence."""
     repeated = " Patients are shown as in the first repeat." if rows.repeat.nunique() > 1 else ""
-    if has_cutoffs(rows):
-        return (
-            "High risk is a risk at or above the cut-off that the predictions table gives for the patient's fold, the median "
-            f"risk of the training fold: it was learned without the patients shown.{repeated}"
-        )
+    if judged.has_cutoffs(rows):
+        return f"High risk is a risk at or above {CUTOFFS[design]}.{repeated}"
     return (
         "High risk is a risk above the median of the patient's own test fold, as the table holds no cut-off that was learned "
         f"beforehand: the split shows the order of the risks, it is not a rule for new patients.{repeated}"
@@ -150,20 +168,20 @@ def _uno(seen: Outcome, seed: int) -> dict[str, float]:
     return {"value": value, "low": low, "high": high, "tau_days": tau}
 
 
-def _auc_over_time(seen: Outcome, seed: int) -> dict[str, Any]:
-    days = np.array(HORIZONS_DAYS, dtype=float)
+def _auc_over_time(seen: Outcome, told: tuple[float, ...], seed: int) -> dict[str, Any]:
+    days = np.array(told)
     values = ipcw.cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days)
     low, high = ipcw.auc_at_interval(seen.time_days, seen.event, seen.risk, days, np.random.default_rng(seed))
     at = [
         {
-            "days": day,
+            "days": _written(day),
             "value": float(values[column]),
             "low": float(low[column]),
             "high": float(high[column]),
             "cases": int((seen.event & (seen.time_days <= day)).sum()),
             "controls": int((seen.time_days > day).sum()),
         }
-        for column, day in enumerate(HORIZONS_DAYS)
+        for column, day in enumerate(told)
     ]
     return {"auc_at": at, "mean_auc": ipcw.mean_cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days)}
 
@@ -174,7 +192,12 @@ def _kaplan_meier_at(seen: Outcome, days: Float[np.ndarray, " t"]) -> Float[np.n
     return np.tile(curve, (len(seen.time_days), 1))
 
 
-def _calibration(seen: Outcome, chance: Float[np.ndarray, " n"], day: int) -> list[dict[str, Any]]:
+def _written(day: float) -> float | int:
+    """Whole days without a decimal point."""
+    return int(day) if float(day).is_integer() else float(day)
+
+
+def _calibration(seen: Outcome, chance: Float[np.ndarray, " n"], day: float | int) -> list[dict[str, Any]]:
     found = ipcw.calibration_at(seen.time_days, seen.event, chance, float(day))
     columns = (found.predicted, found.observed, found.low, found.high, found.n)
     keys = ("predicted", "observed", "low", "high", "n")
@@ -190,11 +213,23 @@ def _group(rows: pd.DataFrame, ticks: list[int]) -> dict[str, Any]:
     return {"n": len(rows), "events": int(rows.event.sum()), "median_days": median, "at_risk": left}
 
 
+def _within(rows: pd.DataFrame) -> float:
+    return concordance.harrell_c_within(floats(rows.time_days), flags(rows.event), floats(rows.score), fold_of(rows))
+
+
+def _remark(rows: pd.DataFrame) -> str | None:
+    once = first_repeat(rows)
+    seen = outcome(once)
+    pooled = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
+    return remark("C", pooled, _within(once), rows.repeat.nunique())
+
+
 def _fold(repeat: int, fold: int, here: pd.DataFrame) -> dict[str, Any]:
     return {
         "repeat": repeat,
         "fold": fold,
         "n": len(here),
         "events": int(here.event.sum()),
+        "tied": judged.tied(floats(here.score)),
         "harrell_c": concordance.harrell_c(floats(here.time_days), flags(here.event), floats(here.score)),
     }
