@@ -18,8 +18,9 @@ from mri_vit.controls import Tabular
 from mri_vit.crossval import fold_seed, parts, with_truth
 from mri_vit.errors import UsageError
 from mri_vit.prepare.patient import voxels
-from mri_vit.report import html, numbers
+from mri_vit.report import html
 from mri_vit.report import run as reports
+from mri_vit.report.numbers import everything
 from mri_vit.vit import VisionTransformer
 from mri_vit.volume import write_bytes
 
@@ -83,7 +84,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
         write_bytes(json.dumps(notes | {"clinical_columns": _clinical_columns(run)}, indent=1).encode(), folder / "notes.json")
         predictions.save(pd.concat([survival for _, survival in tables]), folder / "survival.csv")
         predictions.save(pd.concat([score for score, _ in tables]), folder / "predictions.csv")
-        internal = html.null(numbers.measure(reports.read(run)))
+        internal = html.null(everything.measure(reports.read(run)))
         write_bytes(json.dumps(internal, indent=1).encode(), folder / "evaluation.json")
         stages.report(folder, console)
     return excluded

@@ -10,8 +10,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from mri_vit.config import Controls, Grid, Model, Prepare, Train
-from mri_vit.report import checklists
-from mri_vit.report.checklists import AUTHOR, FILLERS, Checklist, Item
+from mri_vit.report.texts import checklists
+from mri_vit.report.texts.checklists import AUTHOR, FILLERS, Checklist, Item
 
 ODD = "a|b <img src=x onerror=alert(1)> *c*\n\n| d | [e](https://e.org) \\| `f`"
 NAMES = ("tripod_ai", "claim")
@@ -182,8 +182,8 @@ def test_odd_names_and_reasons_break_no_table_and_bring_no_html(name):
 
 
 def test_a_checklist_that_lost_an_item_is_refused(monkeypatch, tmp_path):
-    (tmp_path / "checklists").mkdir()
-    (tmp_path / "checklists" / "short.toml").write_text(
+    (tmp_path / "items").mkdir()
+    (tmp_path / "items" / "short.toml").write_text(
         'title = "T"\nsource = "S"\nitems = 2\n[[item]]\nnumber = "1"\nsection = "a"\nasks = "b"\n'
     )
     monkeypatch.setattr(checklists, "files", lambda package: tmp_path)

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from mri_vit.config import Controls, Explain, Grid, Model, Prepare, Train
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import bias, intensity, patient, register
-from mri_vit.report import findings, methods, references, wording
+from mri_vit.report.texts import findings, methods, references, wording
 
 ODD = "a|b <script>alert(1)</script> *c* [d](https://e.org) `f` [@delong]\n\n# g"
 GAP = r"\*\*\[author: [^\]]+\]\*\*"

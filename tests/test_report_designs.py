@@ -13,8 +13,9 @@ from made_run import TWO_VISITS, make_run
 from test_report import read_metrics, seen
 
 from mri_vit.report import html as report
-from mri_vit.report import notation, numbers
+from mri_vit.report import notation
 from mri_vit.report import run as run_folder
+from mri_vit.report.numbers import everything
 from mri_vit.report.run import Run
 
 
@@ -152,7 +153,7 @@ def test_a_label_of_a_later_visit_counts_alike_in_the_flow_and_in_the_result(tmp
     table.loc[table.endpoint != "os", ["time_days", "event"]] = ""
     people.to_csv(folder / "cohort.csv", index=False)
     table.to_csv(folder / "predictions.csv", index=False)
-    metrics = numbers.measure(asked(run_folder.read(folder), "idh1", "os"))
+    metrics = everything.measure(asked(run_folder.read(folder), "idh1", "os"))
     for name in ("idh1", "os"):
         # Everybody was predicted, so that who is known in the table is known in the result.
         known = people[(people[name if name == "idh1" else "os_days"] != "")].patient.nunique()

@@ -14,7 +14,9 @@ from hypothesis import strategies as some
 from PIL import Image
 
 from mri_vit import predictions
-from mri_vit.report import curves, figures, notation, pictures, survival_figures, tables
+from mri_vit.report import notation, tables
+from mri_vit.report.figures import curves, panels, pictures
+from mri_vit.report.figures import survival as survival_figures
 
 
 @pytest.mark.parametrize(
@@ -63,11 +65,11 @@ def test_numbers_in_a_table_are_not_touched():
 
 
 def test_every_control_has_its_name_and_its_stroke():
-    assert set(notation.EXPLAINED) == set(figures.OF_CONTROLS) == set(predictions.CONTROLS)
+    assert set(notation.EXPLAINED) == set(panels.OF_CONTROLS) == set(predictions.CONTROLS)
 
 
 def test_no_two_models_look_alike_even_without_colour():
-    styles = figures.strokes(["a", "b", "c", "d", *predictions.CONTROLS])
+    styles = panels.strokes(["a", "b", "c", "d", *predictions.CONTROLS])
     for one, other in itertools.combinations([styles[name] for name in ("a", "b", "c", "d", *predictions.CONTROLS)], 2):
         assert one.colour != other.colour
         assert one.line != other.line
@@ -101,7 +103,7 @@ def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
     roc = {"false_positives": grid, **dict.fromkeys(("mean", "deviation", "pooled", "low", "high"), nothing)}
     undefined = {"value": None, "low": None, "high": None}
     points = [{"days": 182, **undefined}]
-    row = figures.Row("vit", "undefined (n = 3)", math.nan, math.nan, math.nan, figures.CANDIDATES[0], told=False)
+    row = panels.Row("vit", "undefined (n = 3)", math.nan, math.nan, math.nan, panels.CANDIDATES[0], told=False)
     survivors = pd.DataFrame({key: [] for key in ("group", "days", "survival", "low", "high", "censored")})
     group = {"n": 0, "at_risk": [0]}
     drawn = [
@@ -115,13 +117,13 @@ def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
         survival_figures.brier_over_time({"vit": {"curve": {"days": [182], "brier": [None], "reference": [None]}}}),
         survival_figures.calibration({"vit": [{"predicted": None, "observed": None, "low": None, "high": None}]}, 182),
         survival_figures.kaplan_meier(survivors, {"low risk": group, "high risk": group}, [0]),
-        figures.forest([("MGMT", [row])], "AUC"),
+        panels.forest([("MGMT", [row])], "AUC"),
     ]
-    assert all(figures.to_bytes(figure, "svg").startswith(b"<?xml") for figure in drawn)
+    assert all(panels.to_bytes(figure, "svg").startswith(b"<?xml") for figure in drawn)
 
 
 def test_equal_figures_are_equal_bytes():
     def drawn() -> bytes:
-        return figures.to_bytes(curves.calibration({"$x_1$": {"calibration": {"bins": []}}}), "svg")
+        return panels.to_bytes(curves.calibration({"$x_1$": {"calibration": {"bins": []}}}), "svg")
 
     assert drawn() == drawn()

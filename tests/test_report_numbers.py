@@ -13,8 +13,9 @@ from lifelines.utils import concordance_index
 from made_run import FOLDS, HORIZONS, MODELS, TWO_VISITS, make_run
 from sklearn.metrics import average_precision_score, brier_score_loss, confusion_matrix, roc_auc_score
 
-from mri_vit.report import judged, measures, numbers, points, survival
+from mri_vit.report import measures
 from mri_vit.report import run as reports
+from mri_vit.report.numbers import everything, judged, points, survival
 from mri_vit.report.run import Run
 
 BINARY = ("mgmt", "pten", "idh1")
@@ -27,7 +28,7 @@ def run(tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="module")
 def metrics(run) -> dict:
-    return numbers.measure(run)
+    return everything.measure(run)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def labelled(run: Run, endpoint: str, model: str) -> pd.DataFrame:
 def measured(run: Run, endpoint: str, model: str = "vit") -> dict:
     """One model's result, measured with no other endpoint beside it."""
     alone = tuple(e for e in run.study.endpoints if e.name == endpoint)
-    found = numbers.measure(replace(run, study=run.study.model_copy(update={"endpoints": alone})))
+    found = everything.measure(replace(run, study=run.study.model_copy(update={"endpoints": alone})))
     return found["endpoints"][endpoint]["models"][model]
 
 

@@ -14,8 +14,8 @@ from scipy.stats import t as student
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from mri_vit import predictions
-from mri_vit.report import numbers, published, site_probe, subgroups, verdict
 from mri_vit.report import run as reports
+from mri_vit.report.numbers import everything, published, site_probe, subgroups, verdict
 from mri_vit.report.run import Run
 
 
@@ -26,7 +26,7 @@ def run(tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="module")
 def metrics(run) -> dict:
-    return numbers.measure(run)
+    return everything.measure(run)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_the_difference_from_clinical_only_is_that_of_the_two_figures(metrics):
 def test_a_model_that_is_the_clinical_one_is_not_better_than_it(small, endpoint):
     copied = small.predictions[small.predictions.model == "vit"].assign(model="clinical")
     others = small.predictions[small.predictions.model != "clinical"]
-    found = numbers.measure(alone(replace(small, predictions=pd.concat([others, copied])), endpoint))
+    found = everything.measure(alone(replace(small, predictions=pd.concat([others, copied])), endpoint))
     result = found["endpoints"][endpoint]["models"]["vit"]
     assert result["versus_clinical"] | {"nadeau_bengio": None} == {
         **dict.fromkeys(("difference", "low", "high", "z"), 0),
@@ -94,7 +94,7 @@ def test_a_model_that_is_the_clinical_one_is_not_better_than_it(small, endpoint)
 def test_over_repeats_the_t_test_is_corrected_for_shared_training_patients(tmp_path):
     folder = make_run(tmp_path / "thrice", repeats=3, patients=60, models=("vit", "clinical"))
     run = alone(reports.read(folder), "mgmt")
-    models = numbers.measure(run)["endpoints"]["mgmt"]["models"]
+    models = everything.measure(run)["endpoints"]["mgmt"]["models"]
     values = {m: np.array([fold["auc"] for fold in models[m]["folds"]]) for m in models}
     d, n = values["vit"] - values["clinical"], models["vit"]["n"]
     n_test = round(n / 3)
@@ -188,7 +188,7 @@ def test_beating_a_clinical_control_that_knows_nothing_is_said_to_be_no_more_tha
 
 def test_a_model_that_scores_all_alike_has_an_auc_of_a_half_and_a_warning(small):
     alike = changed(small, "vit", lambda t: t.score[t.model == "vit"] * 0 + 0.3)
-    found = numbers.measure(alone(alike, "pten"))["endpoints"]["pten"]["models"]["vit"]
+    found = everything.measure(alone(alike, "pten"))["endpoints"]["pten"]["models"]["vit"]
     assert (found["auc"]["value"], found["verdict_kind"]) == (0.5, "chance")
     assert found["remark"].startswith("Warning: all ")
     assert found["verdict"].endswith(verdict.ALIKE)
@@ -196,7 +196,7 @@ def test_a_model_that_scores_all_alike_has_an_auc_of_a_half_and_a_warning(small)
 
 def test_a_shuffled_control_that_is_better_than_chance_condemns_its_endpoint(small):
     leaking = changed(small, "shuffled", lambda t: (t.truth.fillna(0) + np.arange(len(t)) / len(t))[t.model == "shuffled"])
-    models = numbers.measure(alone(leaking, "pten"))["endpoints"]["pten"]["models"]
+    models = everything.measure(alone(leaking, "pten"))["endpoints"]["pten"]["models"]
     assert models["shuffled"]["verdict_kind"] == "better"
     assert all(result["verdict"].startswith(verdict.LEAK) for result in models.values())
     assert models["vit"]["verdict_kind"] == models["clinical"]["verdict_kind"] == "undefined"
@@ -217,7 +217,7 @@ def test_the_rules_that_the_report_prints_name_the_limits_that_it_uses():
 def test_nothing_known_is_said_of_a_cohort_without_deaths_or_positives(tmp_path, seed):
     run = reports.read(make_run(tmp_path / "tiny", patients=9, seed=seed))
     table = run.predictions.assign(score=0.5, truth=run.predictions.truth * 0, event=run.predictions.event * 0)
-    found = numbers.measure(replace(run, predictions=table))
+    found = everything.measure(replace(run, predictions=table))
     for name, endpoint in found["endpoints"].items():
         for told in endpoint["models"].values():
             assert told["verdict_kind"] == "undefined"
@@ -325,9 +325,9 @@ def test_one_site_has_nothing_to_tell():
 
 
 def test_an_external_evaluation_stands_beside_the_runs_own_figures(small, tmp_path):
-    internal = json.loads(json.dumps(numbers.measure(alone(small, "mgmt"))), parse_constant=lambda undefined: None)
+    internal = json.loads(json.dumps(everything.measure(alone(small, "mgmt"))), parse_constant=lambda undefined: None)
     outside = reports.read(make_run(tmp_path / "outside", seed=3, models=("vit", "clinical"), internal=internal))
-    found = numbers.measure(alone(outside, "mgmt"))
+    found = everything.measure(alone(outside, "mgmt"))
     own = internal["endpoints"]["mgmt"]["models"]["vit"]
     assert found["internal"]["mgmt"]["vit"] == {"measure": "auc", **own["auc"], "n": own["n"]}
     assert (found["design"], found["folds_sha256"]) == ("external", None)
@@ -336,7 +336,7 @@ def test_an_external_evaluation_stands_beside_the_runs_own_figures(small, tmp_pa
     assert again["label"].startswith("fitted on this cohort's own labels")
     assert (again["slope"], again["intercept"]) == pytest.approx((1, 0), abs=1e-4)
     assert again["brier"] <= told["brier"]["value"]
-    assert numbers.measure(alone(small, "mgmt"))["endpoints"]["mgmt"]["models"]["vit"]["recalibrated"] is None
+    assert everything.measure(alone(small, "mgmt"))["endpoints"]["mgmt"]["models"]["vit"]["recalibrated"] is None
 
 
 def test_a_table_from_elsewhere_claims_no_settings_and_no_folds(tmp_path):
@@ -346,7 +346,7 @@ def test_a_table_from_elsewhere_claims_no_settings_and_no_folds(tmp_path):
     people.to_csv(tmp_path / "cohort.csv", index=False)
     scores = people[["patient"]].assign(endpoint="mgmt", score=truth + np.random.default_rng(0).normal(size=n))
     scores.to_csv(tmp_path / "scores.csv", index=False)
-    found = numbers.measure(reports.from_tables(tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path))
+    found = everything.measure(reports.from_tables(tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path))
     assert (found["design"], found["settings"], found["folds_sha256"], found["environment"]) == ("table", {}, None, {})
     told = found["endpoints"]["mgmt"]["models"]["model"]
     assert told["auc"]["value"] == pytest.approx(roc_auc_score(truth, scores.score))
@@ -360,11 +360,11 @@ def test_the_flow_of_patients_adds_up_and_a_lost_visit_loses_no_patient(run, met
     assert flow["excluded_reasons"][REASON] == 1
     assert flow["known"]["mgmt"] == metrics["endpoints"]["mgmt"]["known"]
     lost = pd.concat([run.excluded, pd.DataFrame([{"patient": "A_b.c-D_c", "file": "", "reason": "dark"}])])
-    assert numbers.measure(alone(replace(run, excluded=lost), "tertp"))["cohort"]["excluded"] == 2
+    assert everything.measure(alone(replace(run, excluded=lost), "tertp"))["cohort"]["excluded"] == 2
 
 
 def test_the_same_run_gives_the_same_numbers_and_plain_json(small):
-    first, second = (json.dumps(numbers.measure(alone(small, "os"))) for _ in range(2))
+    first, second = (json.dumps(everything.measure(alone(small, "os"))) for _ in range(2))
     assert first == second
 
 

@@ -13,8 +13,11 @@ from typing import Any
 import jinja2
 
 from mri_vit.predictions import CONTROLS, is_candidate
-from mri_vit.report import checklists, figures, gallery, measures, methods, notation, numbers, pictures, tables, viewer
+from mri_vit.report import measures, notation, tables, viewer
+from mri_vit.report.figures import gallery, panels, pictures
+from mri_vit.report.numbers import everything
 from mri_vit.report.run import Run
+from mri_vit.report.texts import checklists, methods
 
 DEMO, DEMO_PATIENT = "demo", "demo-"  # the study on the built-in, made-up cohort, and how its patients' names begin
 FOLDERS = ("figures", "tables")
@@ -38,13 +41,13 @@ def write(run: Run, home: Path) -> Path:
     figures/*.svg and *.png, and patients/*.html for those whose map can be turned. Figures and tables that an earlier report
     wrote there, by its metrics.json, and this one does not are deleted.
     """
-    metrics = null(numbers.measure(run))
+    metrics = null(everything.measure(run))
     for name in FOLDERS:
         (home / name).mkdir(parents=True, exist_ok=True)
     survivors = gallery.survivors(run, metrics)
     drawn, files = {}, []
     for name, figure in gallery.of_report(run, metrics, survivors):
-        found = {kind: figures.to_bytes(figure, kind) for kind in ("svg", "png")}
+        found = {kind: panels.to_bytes(figure, kind) for kind in ("svg", "png")}
         for kind, content in found.items():
             (home / "figures" / f"{name}.{kind}").write_bytes(content)
             files.append(f"figures/{name}.{kind}")

@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float
 
 from mri_vit.metrics import concordance, ipcw
 from mri_vit.metrics import survival as curves
-from mri_vit.report import judged
-from mri_vit.report.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, risk_groups
-from mri_vit.report.pooled import nothing_told, permutation, remark
+from mri_vit.report.numbers import judged
+from mri_vit.report.numbers.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, risk_groups
+from mri_vit.report.numbers.pooled import nothing_told, permutation, remark
 from mri_vit.report.run import Design
 
 # n is the number of patients

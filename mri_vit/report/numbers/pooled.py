@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from mri_vit.report.judged import tied
+from mri_vit.report.numbers.judged import tied
 
 # Below the 0.024 that chance alone gives to an AUC of the 577 pooled patients of Saeed et al. 2023, the two say the same.
 MUCH_APART = 0.02

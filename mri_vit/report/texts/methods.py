@@ -13,9 +13,9 @@ from typing import Any
 
 from mri_vit.predictions import CONTROLS
 from mri_vit.prepare import bias, brain, intensity, patient, register
-from mri_vit.report import findings, wording
-from mri_vit.report.references import numbered
-from mri_vit.report.wording import Metrics, counted, design, escape, gap, places, settings, trained
+from mri_vit.report.texts import findings, wording
+from mri_vit.report.texts.references import numbered
+from mri_vit.report.texts.wording import Metrics, counted, design, escape, gap, places, settings, trained
 
 Facts = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from mri_vit.report.judged import by_fold, flags, floats
+from mri_vit.report.numbers.judged import by_fold, flags, floats
 
 GRID = np.arange(101) / 100  # false positive rates, whole per cents: finer than a fold of a hundred negatives can tell
 RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mri_vit.predictions import SHUFFLED, is_candidate
-from mri_vit.report.compare import CLINICAL
+from mri_vit.report.numbers.compare import CLINICAL
 
 ALPHA = 0.05  # Fisher 1925; with 95 % intervals throughout
 CHANCE = 0.5  # AUC and concordance of a model that knows nothing

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from mri_vit.report import figures
-from mri_vit.report.figures import BLUE, DASHED, INK, VERMILLION, Stroke, bars, drawn, numbers, panel
+from mri_vit.report.figures import panels
+from mri_vit.report.figures.panels import BLUE, DASHED, INK, VERMILLION, Stroke, bars, drawn, numbers, panel
 
 LOW_RISK, HIGH_RISK = Stroke(BLUE, "-", 2.0, "|"), Stroke(VERMILLION, (0, (6, 1.5)), 2.0, "|")
 YEAR_TICKS = (182, 365, 547, 730, 1095, 1461, 1826)  # days: half years, then years, as survival is read
@@ -92,7 +92,7 @@ def brier_over_time(models: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 def calibration(models: Mapping[str, Sequence[Mapping[str, Any]]], days: int) -> Figure:
     """Observed against mean predicted survival at one horizon, in groups of rising prediction."""
-    return figures.calibration(models, f"Mean predicted survival at {days} days", "Observed (Kaplan–Meier)")
+    return panels.calibration(models, f"Mean predicted survival at {days} days", "Observed (Kaplan–Meier)")
 
 
 def _days(axes: Any) -> None:

@@ -13,8 +13,8 @@ from mri_vit.config import Endpoint
 from mri_vit.metrics import comparison, concordance, delong, discrimination
 from mri_vit.metrics.delong import Comparison
 from mri_vit.predictions import SHUFFLED
-from mri_vit.report.judged import averaged, by_fold, flags, floats
-from mri_vit.report.survival import outcome
+from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
+from mri_vit.report.numbers.survival import outcome
 
 CLINICAL = "clinical"
 Results = Mapping[str, Mapping[str, dict[str, Any]]]  # by endpoint and model

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from mri_vit.report.wording import escape
+from mri_vit.report.texts.wording import escape
 
 CITATION = re.compile(r" ?(?<!\\)\[@([a-z0-9,]+)\]")
 

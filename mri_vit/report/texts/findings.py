@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mri_vit.report import wording
-from mri_vit.report.wording import Metrics, escape, estimate, is_known, number, p_value
+from mri_vit.report.texts import wording
+from mri_vit.report.texts.wording import Metrics, escape, estimate, is_known, number, p_value
 
 MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of results of that kind alone
     "auc": "The area under the ROC curve (AUC) has DeLong's 95 % interval [@delong,sunxu].",

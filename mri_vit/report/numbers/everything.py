@@ -16,8 +16,8 @@ import pandas as pd
 from mri_vit.config import Endpoint, Study
 from mri_vit.metrics import decision
 from mri_vit.predictions import is_candidate
-from mri_vit.report import binary, compare, published, site_probe, subgroups, survival, verdict
-from mri_vit.report.judged import chances_alive, in_order, known_rows
+from mri_vit.report.numbers import binary, compare, published, site_probe, subgroups, survival, verdict
+from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
 from mri_vit.report.run import Run
 
 SCHEMA = 1

@@ -15,9 +15,11 @@ from sklearn.metrics import roc_curve
 from mri_vit.config import Endpoint
 from mri_vit.metrics import survival
 from mri_vit.predictions import is_candidate
-from mri_vit.report import curves, figures, judged, survival_figures
-from mri_vit.report.figures import Row, number
+from mri_vit.report.figures import curves, panels
+from mri_vit.report.figures import survival as survival_figures
+from mri_vit.report.figures.panels import Row, number
 from mri_vit.report.notation import file_name, interval, title
+from mri_vit.report.numbers import judged
 from mri_vit.report.run import Run
 
 LETTERS = 12  # of a label beside the axis, at 8.5 points; "(100, 45)" stands after a level
@@ -31,7 +33,7 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[t
     """Name and figure, one at a time, since all of them at once would fill the memory for nothing."""
     lines = [(title(name), _models(endpoint)) for name, endpoint in metrics["endpoints"].items() if endpoint["models"]]
     if lines:
-        yield "forest", figures.forest(lines, "AUC or concordance, 95 % interval (dashed: chance)")
+        yield "forest", panels.forest(lines, "AUC or concordance, 95 % interval (dashed: chance)")
     for endpoint in run.study.endpoints:
         measured = metrics["endpoints"][endpoint.name]
         if not measured["models"]:
@@ -40,7 +42,7 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[t
         yield from draw(run, endpoint.name, measured, survivors)
         yield from _subgroups(endpoint.name, measured)
         if run.internal and (rows := _beside(metrics, endpoint.name)):
-            yield file_name("external", endpoint.name), figures.forest(rows, "internal, out of fold, and external; 95 % interval")
+            yield file_name("external", endpoint.name), panels.forest(rows, "internal, out of fold, and external; 95 % interval")
 
 
 def survivors(run: Run, metrics: Metrics) -> pd.DataFrame:
@@ -82,14 +84,14 @@ def estimate(result: Result) -> tuple[str, Mapping[str, Any]]:
 def _models(endpoint: Mapping[str, Any]) -> list[Row]:
     """A row per model, filled where its verdict tells it from chance."""
     rows = []
-    for model, stroke in figures.drawn(endpoint["models"]):
+    for model, stroke in panels.drawn(endpoint["models"]):
         result = endpoint["models"][model]
         row = _row(model, *estimate(result), result["n"], stroke)
         rows.append(replace(row, told=result["verdict_kind"] in ("better", "worse")))
     return rows
 
 
-def _row(label: str, symbol: str, ends: Mapping[str, Any], n: int, stroke: figures.Stroke) -> Row:
+def _row(label: str, symbol: str, ends: Mapping[str, Any], n: int, stroke: panels.Stroke) -> Row:
     """A row whose mark is filled where the interval leaves out chance."""
     value, low, high = (number(ends[key]) for key in ("value", "low", "high"))
     return Row(_short(label), f"{symbol} {interval(ends, n)}".strip(), value, low, high, stroke, told=low > 0.5 or high < 0.5)
@@ -131,7 +133,7 @@ def _survival(_: Run, name: str, measured: Mapping[str, Any], survivors: pd.Data
 
 def _subgroups(name: str, measured: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
     """A forest per candidate: everybody first, then a heading per column with its levels below."""
-    styles = figures.strokes(list(measured["models"]))
+    styles = panels.strokes(list(measured["models"]))
     found = measured["subgroups"] or []
     flag = "positive" if measured["kind"] == "binary" else "events"
     for model in dict.fromkeys(sub["model"] for sub in found):
@@ -142,10 +144,10 @@ def _subgroups(name: str, measured: Mapping[str, Any]) -> Iterator[tuple[str, Fi
             here = [sub for sub in found if sub["model"] == model and sub["column"] == column]
             rows = [_level(sub, sub[flag], styles[model]) for sub in here]
             groups.append((column, rows))
-        yield file_name("subgroups", name, model), figures.forest(groups, f"{symbol}, 95 % interval (patients, {FLAGS[flag]})")
+        yield file_name("subgroups", name, model), panels.forest(groups, f"{symbol}, 95 % interval (patients, {FLAGS[flag]})")
 
 
-def _level(sub: Mapping[str, Any], marked: int, stroke: figures.Stroke) -> Row:
+def _level(sub: Mapping[str, Any], marked: int, stroke: panels.Stroke) -> Row:
     row = _row("", "", sub, sub["n"], stroke)
     return replace(row, label=f"{_short(sub['level'])} ({sub['n']}, {marked})", faint=sub["small"])
 
@@ -153,7 +155,7 @@ def _level(sub: Mapping[str, Any], marked: int, stroke: figures.Stroke) -> Row:
 def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[Row]]]:
     """Of an external evaluation: each model's internal estimate above its external one."""
     models = metrics["endpoints"][name]["models"]
-    styles = figures.strokes(list(models))
+    styles = panels.strokes(list(models))
     groups = []
     for model, inside in (metrics["internal"] or {}).get(name, {}).items():
         if model in models:

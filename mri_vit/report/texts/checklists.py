@@ -1,6 +1,6 @@
 """Checklists: the content of `metrics.json` goes in, the tables of TRIPOD+AI and CLAIM come out, filled where the run answers.
 
-The items lie in `checklists/*.toml`. A filler answers from the metrics alone, in Markdown, and says nothing ("") when they do
+The items lie in `items/*.toml`. A filler answers from the metrics alone, in Markdown, and says nothing ("") when they do
 not show the thing; the item is then the author's. Longer sentences are those of `methods`, without their citations.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from mri_vit.report import findings, methods, wording
-from mri_vit.report.references import uncited
-from mri_vit.report.wording import Metrics, counted, design, escape, listed, settings, trained
+from mri_vit.report.texts import findings, methods, wording
+from mri_vit.report.texts.references import uncited
+from mri_vit.report.texts.wording import Metrics, counted, design, escape, listed, settings, trained
 
 AUTHOR = "**for the author**"
 UNCERTAINTY = (  # of `findings.MEASURES`, those with an interval or a test
@@ -54,7 +54,7 @@ def claim(metrics: Metrics) -> str:
 
 def load(name: str) -> Checklist:
     """Read a checklist. Raises ValueError when it does not hold as many items as it says."""
-    found = tomllib.loads((files("mri_vit.report") / "checklists" / f"{name}.toml").read_text(encoding="utf-8"))
+    found = tomllib.loads((files("mri_vit.report.texts") / "items" / f"{name}.toml").read_text(encoding="utf-8"))
     items = tuple(Item(**item) for item in found["item"])
     if len(items) != found["items"]:
         raise ValueError(f"{name}.toml: {len(items)} items; expected {found['items']}")

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from mri_vit.report import figures
-from mri_vit.report.figures import BLUE, DASHED, GREY, INK, SQUARE, drawn, named, numbers, panel
+from mri_vit.report.figures import panels
+from mri_vit.report.figures.panels import BLUE, DASHED, GREY, INK, SQUARE, drawn, named, numbers, panel
 
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]  # false and true positive rates, point by point
 
@@ -61,7 +61,7 @@ def precision_recall(models: Mapping[str, Mapping[str, Any]], prevalence: float)
 def calibration(models: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Observed share against mean predicted probability in bins of equal count."""
     bins = {model: result["calibration"]["bins"] for model, result in models.items()}
-    return figures.calibration(bins, "Mean predicted probability", "Observed share")
+    return panels.calibration(bins, "Mean predicted probability", "Observed share")
 
 
 def net_benefit(

@@ -13,9 +13,9 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from mri_vit.metrics import calibration, decision, delong, discrimination
-from mri_vit.report import points
-from mri_vit.report.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, has_folds, tied
-from mri_vit.report.pooled import nothing_told, permutation, remark
+from mri_vit.report.numbers import points
+from mri_vit.report.numbers.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, has_folds, tied
+from mri_vit.report.numbers.pooled import nothing_told, permutation, remark
 
 # n is the number of patients
 

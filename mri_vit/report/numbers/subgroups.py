@@ -16,8 +16,8 @@ from mri_vit.cohort import MISSING
 from mri_vit.config import Endpoint
 from mri_vit.metrics import concordance, delong, discrimination
 from mri_vit.predictions import is_candidate
-from mri_vit.report.judged import averaged, flags, floats
-from mri_vit.report.survival import outcome
+from mri_vit.report.numbers.judged import averaged, flags, floats
+from mri_vit.report.numbers.survival import outcome
 
 MOST_LEVELS = 8  # a forest plot of more lines per column is not read
 FEWEST_DISTINCT = 6  # a column of fewer different numbers is a code or a grade, and its values are its levels
