@@ -263,7 +263,7 @@ def test_the_runs_own_patients_are_no_external_cohort_under_another_id_and_packe
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [("[model]\ndim = 32\n", "[model] belongs to the run"), ("[grid]\nedge = 56\n", "[grid] belongs to the run")],
+    [("[model]\ndim = 48\n", "[model] belongs to the run"), ("[grid]\nedge = 448\n", "[grid] belongs to the run")],
 )
 def test_an_evaluation_cannot_change_the_model_or_the_preparation(road: Path, scans: Path, capsys, more: str, message: str):
     assert mri_vit("evaluate", road / "run", "--study", external(road, scans, more), "--output", road / "own") == 2
