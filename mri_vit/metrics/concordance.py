@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
+from scipy.stats import rankdata
 
 from mri_vit.metrics.delong import Comparison
 from mri_vit.metrics.ipcw import censoring_survival, drawn_censoring_survival
-from mri_vit.metrics.pairs import death_counts
+from mri_vit.metrics.pairs import count_from, death_counts, in_line
 
 Days = Float[np.ndarray, " n"]
 Event = Bool[np.ndarray, " n"]
@@ -207,12 +208,14 @@ def concordance_p(
     if not concordant + discordant + tied:
         return math.nan
     members = [np.flatnonzero(group == name) for name in np.unique(group)]
-    reached, shuffled = 0, risk.copy()
+    rank = rankdata(risk, method="dense").astype(int)
+    order, start = in_line(time_days, event)  # the comparable pairs stay the same; only risks change hands
+    reached, shuffled = 0, rank.copy()
     for _ in range(permutations):
         for rows in members:
-            shuffled[rows] = risk[generator.permutation(rows)]
-        better, _, equal = concordance_counts(time_days, event, shuffled)
-        reached += 2 * better + equal >= 2 * concordant + tied  # whole numbers; the comparable pairs stay the same
+            shuffled[rows] = rank[generator.permutation(rows)]
+        lower, equal = count_from(shuffled[order], start, shuffled[event])
+        reached += 2 * int(lower.sum()) + int(equal.sum()) >= 2 * concordant + tied  # whole numbers, so no rounding decides
     return (reached + 1) / (permutations + 1)
 
 

@@ -32,15 +32,22 @@ def death_counts(
     """
     refuse_missing(time_days, "times")
     refuse_missing(risk, "risks")
-    place = 2 * rankdata(time_days, method="dense").astype(int) + ~event  # a censored patient stands after deaths of its day
     rank = rankdata(risk, method="dense").astype(int)
-    order = np.argsort(place, kind="stable")
-    start = np.searchsorted(place[order], place[event], side="right")
-    lower, equal = _count_from(rank[order], start, rank[event])
+    order, start = in_line(time_days, event)
+    lower, equal = count_from(rank[order], start, rank[event])
     return len(risk) - start, lower, equal
 
 
-def _count_from(
+def in_line(
+    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]
+) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " d"]]:
+    """The patients in the order of their time, deaths before censored; and where in it each death's comparable patients begin."""
+    place = 2 * rankdata(time_days, method="dense").astype(int) + ~event  # a censored patient stands after deaths of its day
+    order = np.argsort(place, kind="stable")
+    return order, np.searchsorted(place[order], place[event], side="right")
+
+
+def count_from(
     rank: Int[np.ndarray, " n"], start: Int[np.ndarray, " d"], asked: Int[np.ndarray, " d"]
 ) -> tuple[Int[np.ndarray, " d"], Int[np.ndarray, " d"]]:
     """How many of rank[start:] are lower than, and how many equal to, the rank asked for.
