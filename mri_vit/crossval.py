@@ -108,8 +108,7 @@ def _one_fold(
         threshold.refuse([p.subject for p in test])
     score = with_truth(score, test, endpoints)
     at = score.endpoint.map({name: threshold.value for name, threshold in chosen.items()})
-    visits = {p.id: (p.subject, p.session) for p in test}
-    return (_named(score.assign(threshold=at.astype(float)), visits), _named(survival, visits))
+    return by_patient(score.assign(threshold=at.astype(float)), test), by_patient(survival, test)
 
 
 def thresholds(
@@ -161,7 +160,8 @@ def with_truth(scores: pd.DataFrame, patients: Sequence[Patient], endpoints: Seq
     return pd.concat([scores, labels], axis=1)
 
 
-def _named(table: pd.DataFrame, visits: dict[str, tuple[str, str]]) -> pd.DataFrame:
-    """The visit's id parted into patient and session."""
+def by_patient(table: pd.DataFrame, patients: Sequence[Patient]) -> pd.DataFrame:
+    """A predictor's table with the visit's id in `patient` parted into `patient` and `session`."""
+    visits = {p.id: p for p in patients}
     named = [visits[visit] for visit in table["patient"]]
-    return table.assign(patient=[subject for subject, _ in named], session=[session for _, session in named])
+    return table.assign(patient=[p.subject for p in named], session=[p.session for p in named])

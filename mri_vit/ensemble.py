@@ -15,7 +15,7 @@ from mri_vit import study as stages
 from mri_vit.cohort import Patient, without_labels
 from mri_vit.config import Study
 from mri_vit.controls import Tabular
-from mri_vit.crossval import fold_seed, parts, with_truth
+from mri_vit.crossval import by_patient, fold_seed, parts, with_truth
 from mri_vit.errors import UsageError
 from mri_vit.prepare.patient import voxels
 from mri_vit.report import html
@@ -139,13 +139,11 @@ def _judged(
     past = predictions.load(run / "predictions.csv").query("model == @model").groupby("endpoint").threshold.mean()
     score = with_truth(score, patients, study.endpoints)
     score = score.assign(threshold=score.endpoint.map(past).astype(float))
-    visits = {p.id: (p.subject, p.session) for p in patients}
-    out = []
-    for table, columns in ((score, predictions.COLUMNS), (survival, predictions.SURVIVAL_COLUMNS)):
-        named = [visits[visit] for visit in table.patient]
-        table = table.assign(patient=[p for p, _ in named], session=[s for _, s in named], model=model, repeat=0, fold=0)
-        out.append(table.reindex(columns=columns))
-    return out[0], out[1]
+    place = {"model": model, "repeat": 0, "fold": 0}
+    return (
+        by_patient(score, patients).assign(**place).reindex(columns=predictions.COLUMNS),
+        by_patient(survival, patients).assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS),
+    )
 
 
 Covariates = Callable[[list[Patient], Study, Path], pd.DataFrame]

@@ -74,7 +74,8 @@ def claimed(study: Study) -> Iterator[Path]:
 
 def _describe(study: Study, run: Path) -> None:
     file = run / "study.toml"
-    if file.exists() and (run / "folds.json").exists():  # before there are folds, nothing depends on the settings
+    settled = any((run / name).exists() for name in ("folds.json", "evaluation.json"))
+    if file.exists() and settled:  # before, nothing depends on the settings
         before, now = _flat(config.load(file)), _flat(study)
         changed = [
             f"{key}: {before.get(key)} then, {now.get(key)} now"

@@ -231,7 +231,7 @@ def external(road: Path, table: Path, more: str = "") -> Path:
     return folder / "study.toml"
 
 
-def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_path_factory):
+def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_path_factory, capsys):
     table = demo.make(tmp_path_factory.mktemp("others"), seed=6, patients=8)
     weights = {p: p.read_bytes() for p in (road / "run").rglob("*") if p.is_file()}
     assert mri_vit("evaluate", road / "run", "--study", external(road, table)) == 0
@@ -246,6 +246,11 @@ def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_pat
     metrics = json.loads((run / "report" / "metrics.json").read_text())
     assert metrics["design"] == "external"
     assert "Nothing was fitted again" in (run / "report" / "index.html").read_text()
+    settings = (run / "study.toml").read_bytes()
+    assert metrics["settings"]["model"]["dim"] == 16  # the run's, which the other cohort's study file does not name
+    assert mri_vit("report", road / "elsewhere" / "study.toml") == 2
+    assert "model.dim: 16 then, None now" in capsys.readouterr().err
+    assert (run / "study.toml").read_bytes() == settings
 
 
 def test_the_runs_own_patients_are_no_external_cohort_under_another_id_and_packed_anew(road: Path, scans: Path, tmp_path, capsys):

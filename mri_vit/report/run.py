@@ -18,9 +18,9 @@ from mri_vit import cohort, config, predictions
 from mri_vit.config import ENDPOINT_NAME, Endpoint, Report, Study
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictions import SHUFFLED
+from mri_vit.probe import COLUMNS as PROBE_COLUMNS
 
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
-PROBE_COLUMNS = ["patient", "repeat", "fold", "site", "predicted"]
 Design = Literal["cross-validation", "external", "table"]
 
 
@@ -53,11 +53,6 @@ class Run:
     preparation: tuple[Mapping[str, Any], ...] = ()  # the steps of one prepared patient, each with its Methods sentence
     brains: Mapping[str, int] = field(default_factory=dict)  # how many prepared patients by where their brain mask came from
 
-    @property
-    def patients(self) -> set[str]:
-        """Everybody in the cohort table, whether or not the excluded are still in its frozen copy."""
-        return set(self.cohort.patient) | set(self.excluded.patient)
-
 
 def read(folder: Path) -> Run:
     """Read a run folder: one that was cross-validated, or one in which another run was evaluated.
@@ -80,7 +75,7 @@ def read(folder: Path) -> Run:
         _check_folds(folder, table, json.loads(folds))
     people = _text_table(folder / "cohort.csv")
     asked = set(people.patient)
-    prepared = [path for path in sorted(study.prepared.glob("[!.]*/patient.json")) if _subject(path.parent.name, asked)]
+    prepared = [path for path in sorted(study.prepared.glob("[!.]*/patient.json")) if subject(path.parent.name, asked) in asked]
     steps = [_json(path)["steps"] for path in prepared]
     return Run(
         design="external" if external else "cross-validation",
@@ -205,9 +200,10 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _subject(folder: str, people: set[str]) -> bool:
-    """Whether a prepared folder, named `patient` or `patient_session`, is of one of these people."""
-    return folder in people or folder.rpartition("_")[0] in people
+def subject(visit: str, people: set[str]) -> str:
+    """Whose visit it is, of these people, when it is named `patient` or `patient_session`; the name itself when nobody's."""
+    patient = visit.rpartition("_")[0]
+    return patient if visit not in people and patient in people else visit
 
 
 def _text_table(path: Path) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from mri_vit.metrics import decision
 from mri_vit.predictions import is_candidate
 from mri_vit.report.numbers import binary, compare, published, site_probe, subgroups, survival, verdict
 from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
-from mri_vit.report.run import Run
+from mri_vit.report.run import Run, subject
 
 SCHEMA = 1
 
@@ -71,7 +71,7 @@ def measure(run: Run) -> dict[str, Any]:
 def _cohort(run: Run) -> dict[str, Any]:
     """The flow of patients. A patient is excluded when every visit was; then each of the reasons is counted."""
     people, predicted = set(run.cohort.patient), set(run.predictions.patient)
-    faults = run.excluded.assign(patient=[_subject(name, people) for name in run.excluded.patient])
+    faults = run.excluded.assign(patient=[subject(name, people) for name in run.excluded.patient])
     faults = faults.loc[~faults.patient.isin(predicted)].drop_duplicates(["patient", "reason"])
     excluded = set(faults.patient)
     return {
@@ -82,12 +82,6 @@ def _cohort(run: Run) -> dict[str, Any]:
         "unpredicted": len(people - excluded - predicted),
         "known": {endpoint.name: _known(run.cohort, endpoint) for endpoint in run.study.endpoints},
     }
-
-
-def _subject(visit: str, people: set[str]) -> str:
-    """The patient of an excluded visit, which is named `patient` or `patient_session`."""
-    patient = visit.rpartition("_")[0]
-    return patient if visit not in people and patient in people else visit
 
 
 def _known(cohort: pd.DataFrame, endpoint: Endpoint) -> int:

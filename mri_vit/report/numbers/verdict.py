@@ -16,7 +16,7 @@ FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the few
 # Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
 BELOW = "without a signal, cross-validation often falls below 0.5; where a signal is sure, look for flipped labels"
 ALIKE = "warning: all scores are equal, so the model tells no patient from another"
-LEAK = "the shuffled-label control is told from chance: the design leaks, do not trust this endpoint"
+LEAK = "the shuffled-label control is better than chance: the design leaks, do not trust this endpoint"
 
 Kind = Literal["better", "chance", "worse", "undefined"]
 
