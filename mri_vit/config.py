@@ -150,10 +150,20 @@ class Controls(Section):
     columns: tuple[str, ...] | None = None  # of the cohort table, for "clinical"; none: all that are neither label nor site
 
 
-class Explain(Section):
-    """Attention maps."""
+MapMethod = Literal[
+    "rollout", "cls_attention", "gradient_attention", "gradient_rollout", "integrated_gradients", "occlusion"
+]  # explain/names.py tells what each is
 
-    patients: int | None = Field(default=None, ge=0)  # how many, in cohort order; none: every patient
+
+class Explain(Section):
+    """Maps of what the model drew on, and how they are judged."""
+
+    methods: tuple[MapMethod, ...] = ("rollout", "cls_attention", "gradient_attention")  # the cheap ones
+    patients: int | None = Field(default=None, ge=0)  # whose maps are written, in cohort order; none: every patient
+    scored: int | None = Field(default=None, ge=0)  # on whom the methods are judged, in cohort order; none: every patient
+    heads: Literal["mean", "max", "min"] = "mean"  # of rollout: how a block's heads are fused; the mean as in Abnar & Zuidema 2020
+    discard: float = Field(default=0.0, ge=0, lt=1)  # of rollout: the share of weakest attention set to 0; off, as published
+    start: int = Field(default=0, ge=0)  # of rollout: the first block that is followed, counted from 0
 
 
 class Report(Section):

@@ -127,6 +127,17 @@ def score(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
     return output[:, 0] + math.log(head.baseline_hazard[-1])
 
 
+def evidence(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
+    """What a map explains: the log odds of 1, which 0 balances after the classes' weights, or the risk of `score`."""
+    return output[:, 0] if head.kind == "binary" else score(head, output)
+
+
+def direction(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
+    """1 where a map explains what speaks for a one or a higher risk, -1 where the prediction is a zero and it explains that."""
+    value = evidence(head, output)
+    return torch.where(value < 0, -1.0, 1.0) if head.kind == "binary" else torch.ones_like(value)
+
+
 def survival(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b horizons"]:
     """Probability of being alive at each of `head.cuts_days`."""
     if head.kind == "hazard":
