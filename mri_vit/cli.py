@@ -38,7 +38,10 @@ app = App(
 
 
 def _load(study: Path, overrides: Sequence[str]) -> Study:
+    """The settings of a study file, or of the run in a folder."""
     from mri_vit import config
+
+    study = study / "study.toml" if study.is_dir() else study
 
     words = [part for word in overrides for part in (word.split("=", 1) if word.startswith("--") else [word])]
     if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
@@ -106,8 +109,45 @@ def train(study: Path, *overrides: Overrides) -> None:
 
 @app.command
 def explain(study: Path, *overrides: Overrides) -> None:
-    """Write attention maps in each patient's own space."""
+    """Write maps of what drove each prediction, in the patient's own space, and judge them; STUDY may be a run's folder."""
     _stage("explain", _load(study, overrides))
+
+
+@app.command
+def inspect(
+    run: Path,
+    *,
+    fold: int = 1,
+    patient: str | None = None,
+    place: tuple[float, float, float] | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+) -> None:
+    """Show what the network of a finished RUN folder has learned: filters, positions, attention, and one head step by step.
+
+    Parameters
+    ----------
+    run
+        Folder of a trained run.
+    fold
+        Whose network, counted from 1.
+    patient
+        One of the fold's test patients; the first where none is named.
+    place
+        A point whose attention is shown, in mm of the prepared grid to the right, front and top; rollout's peak where none is.
+    layer
+        Whose attention is shown, counted from 1; the last where none is named.
+    head
+        Likewise; the mean of the heads where none is named.
+    output
+        Folder for index.html and the figures; RUN/inspect where none is named.
+    """
+    from rich.console import Console
+
+    from mri_vit import study as stages
+
+    stages.inspect(_load(run, []), run, fold, patient, place, layer, head, output, Console())
 
 
 @app.command

@@ -161,9 +161,14 @@ class Explain(Section):
     methods: tuple[MapMethod, ...] = ("rollout", "cls_attention", "gradient_attention")  # the cheap ones
     patients: int | None = Field(default=None, ge=0)  # whose maps are written, in cohort order; none: every patient
     scored: int | None = Field(default=None, ge=0)  # on whom the methods are judged, in cohort order; none: every patient
-    heads: Literal["mean", "max", "min"] = "mean"  # of rollout: how a block's heads are fused; the mean as in Abnar & Zuidema 2020
+    heads: Literal["mean", "max", "min"] = "mean"  # of rollout: how a block's heads are fused; the mean as published
     discard: float = Field(default=0.0, ge=0, lt=1)  # of rollout: the share of weakest attention set to 0; off, as published
     start: int = Field(default=0, ge=0)  # of rollout: the first block that is followed, counted from 0
+
+    @property
+    def of_maps(self) -> dict[str, Any]:
+        """What a map depends on, as it stands beside the maps; the others only say for whom maps are made."""
+        return self.model_dump(mode="json", exclude={"patients", "scored"})
 
 
 class Report(Section):
@@ -222,6 +227,13 @@ class Study(Section):
         names = [endpoint.name for endpoint in self.endpoints]
         if len(set(names)) != len(names):
             raise ValueError(f"endpoint names must differ, found {names}")
+        return self
+
+    @model_validator(mode="after")
+    def _rollout_starts_within_the_encoder(self) -> Study:
+        depth = self.model.shape[1]
+        if self.explain.start >= depth:
+            raise ValueError(f"explain.start {self.explain.start} leaves no block of the encoder's {depth}, counted from 0")
         return self
 
     @model_validator(mode="after")

@@ -28,7 +28,7 @@ from mri_vit.volume import Volume, write, write_bytes
 
 PATIENTS = 96
 SEED = 20261121  # fixed before the study was first run on it; settings were chosen on other seeds
-RECIPE = 1  # raised with every change to what is drawn, so that an older cohort is made anew
+RECIPE = 2  # raised with every change to what is drawn, so that an older cohort is made anew
 FLIPPED = 0.18  # of TERTp labels, so that its signal is moderate
 MISSING = 0.15  # of each label
 CENSORED = 0.30  # of survival times
@@ -52,8 +52,8 @@ different grids, spacings and axis orders. **No real person is in it.** What is 
 | `os_days`, `os_event` | Weibull time, shorter with a larger tumour and with age; {censored:.0%} censored | moderate |
 
 {missing:.0%} of each label are missing at random. T2 was "taken" after a small movement of the head that its header does not
-know. `truth/<patient>.nii.gz` is the tumour (1 core, 2 enhancing, 3 oedema) in the T1ce scan's space; no stage of the
-pipeline reads it.
+know. `truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour (1 core, 2 enhancing, 3 oedema) in the T1ce scan's
+space. No network sees it: the control volume-only reads its volume, and maps are judged by it.
 """
 
 
@@ -105,10 +105,10 @@ def make(folder: Path, seed: int = SEED, patients: int = PATIENTS) -> Path:
     write_bytes(readme.encode(), folder / "README.md")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["patient", *CHANNELS, "age", "sex", "site", *cases[0].labels])
+    writer.writerow(["patient", *CHANNELS, "tumour_mask", "age", "sex", "site", *cases[0].labels])
     for case in cases:
         files = [f"{case.id}/{channel}.nii.gz" for channel in CHANNELS]
-        writer.writerow([case.id, *files, case.age, case.sex, case.site, *case.labels.values()])
+        writer.writerow([case.id, *files, f"truth/{case.id}.nii.gz", case.age, case.sex, case.site, *case.labels.values()])
     write_bytes(out.getvalue().encode(), table)
     return table
 

@@ -10,9 +10,6 @@ import io
 import json
 import os
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -20,11 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mri_vit import cohort, folds, workspace
+from mri_vit import cohort, folds, workers, workspace
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Study
-from mri_vit.errors import OutOfResource, UnusablePatient, UsageError
-from mri_vit.volume import write_bytes
+from mri_vit.errors import UnusablePatient, UsageError
+from mri_vit.volume import read, write_bytes
 
 Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
 
@@ -62,26 +59,14 @@ def prepare(study: Study, patients: list[Patient], folder: Path, console: Consol
     """Prepare every patient; those who cannot be are written to `excluded.csv` with file and reason."""
     excluded: Excluded = []
     study.prepared.mkdir(parents=True, exist_ok=True)
-    context = get_context("spawn")  # fork and running threads (torch, ITK) do not go together
-    with progress(console) as bar, ProcessPoolExecutor(study.prepare.workers, context) as pool:
+    with progress(console) as bar:
         task = bar.add_task("prepare", total=len(patients), note="")
-        jobs = {pool.submit(_prepare_one, patient, study): patient for patient in patients}
-        try:
-            for job in as_completed(jobs):
-                patient, fault = jobs[job], job.result()
-                if fault:
-                    excluded.append({"patient": patient.id, **fault})
-                    bar.console.print(f"[yellow]excluded[/] {patient.id}: {fault['file']} {fault['reason']}", highlight=False)
-                bar.update(task, advance=1, note=f"{len(excluded)} excluded" if excluded else "")
-        except BrokenProcessPool:
-            unfinished = sorted(p.id for job, p in jobs.items() if not job.done() or job.exception())
-            raise OutOfResource(
-                f"a worker was killed, probably for lack of memory; not prepared yet: {', '.join(unfinished)}; "
-                "run again to go on, with fewer prepare.workers"
-            ) from None
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        jobs = {patient.id: (patient, study) for patient in patients}
+        for name, fault in workers.each(_prepare_one, jobs, study.prepare.workers):
+            if fault:
+                excluded.append({"patient": name, **fault})
+                bar.console.print(f"[yellow]excluded[/] {name}: {fault['file']} {fault['reason']}", highlight=False)
+            bar.update(task, advance=1, note=f"{len(excluded)} excluded" if excluded else "")
     order = {patient.id: index for index, patient in enumerate(patients)}
     excluded.sort(key=lambda row: order[row["patient"]])
     _refuse_twins(study, [p for p in patients if p.id not in {row["patient"] for row in excluded}])
@@ -102,6 +87,8 @@ def _prepare_one(patient: Patient, study: Study) -> dict[str, str] | None:
         lacking = [channel for channel in CHANNELS if channel not in found]
         return {"file": "", "reason": f"found {', '.join(found) or 'no scan'}; need {', '.join(lacking)} as well"}
     try:
+        if patient.tumour_mask:
+            read(patient.tumour_mask)  # the volume control and the judging of maps come hours later
         prepare_patient(patient, study)
     except UnusablePatient as fault:  # the table's own name for the file: a report must not tell where it lay
         return {"file": os.path.relpath(fault.file, study.cohort.parent) if fault.file else "", "reason": fault.reason}
@@ -180,26 +167,54 @@ def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None
 
 
 def explain(study: Study, folder: Path, console: Console) -> None:
-    """An attention map for each patient, from the model that had not seen it."""
-    from mri_vit.crossval import fold_folder
-    from mri_vit.explain.patient import explain as explain_patient
+    """Maps of each patient from the model that had not seen them, how far they can be believed, and the cohort's mean maps."""
+    from mri_vit import maps
+
+    patients = included(study, folder)
+    if not (folder / "predictions.csv").exists():
+        raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
+    jobs = maps.jobs(study, patients, folds.load(folder / "folds.json", patients)[0], folder)
+    with progress(console) as bar:
+        task = bar.add_task("explain", total=len(jobs), note="")
+        for _ in maps.make(jobs, study, folder):
+            bar.update(task, advance=1)
+    maps.finish(study, patients, folder)
+
+
+def inspect(
+    study: Study,
+    folder: Path,
+    fold: int,
+    patient: str | None,
+    place_mm: tuple[float, float, float] | None,
+    layer: int | None,
+    head: int | None,
+    output: Path | None,
+    console: Console,
+) -> Path:
+    """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
+    from mri_vit.crossval import fold_folder, fold_seed, parts
+    from mri_vit.explain import inspect_page
+    from mri_vit.train import untrained
     from mri_vit.vit import VisionTransformer
 
     patients = included(study, folder)
     if not (folder / "predictions.csv").exists():
         raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
-    fold_of = {i: fold for fold, ids in enumerate(folds.load(folder / "folds.json", patients)[0]) for i in ids}
-    patients = patients[: study.explain.patients]
-    networks = {
-        fold: VisionTransformer.fitted(study, fold_folder(folder, 0, fold)).network for fold in {fold_of[p.id] for p in patients}
-    }
-    with progress(console) as bar:
-        task = bar.add_task("explain", total=len(patients), note="")
-        for patient in patients:
-            maps, fold = folder / "maps" / patient.id, fold_of[patient.id]
-            if not (maps / "map.json").exists():
-                explain_patient(patient, networks[fold], study, maps, {"model": "vit", "repeat": 0, "fold": fold})
-            bar.update(task, advance=1)
+    division = folds.load(folder / "folds.json", patients)[0]
+    if not 1 <= fold <= len(division):
+        raise UsageError(f"--fold {fold}: the run has folds 1 to {len(division)}")
+    seed = fold_seed(study, 0, fold - 1)
+    train_patients, _, test = parts(patients, division[fold - 1], study, seed)
+    if patient and patient not in {p.id for p in test}:
+        raise UsageError(f"--patient {patient}: not a test patient of fold {fold} ({', '.join(p.id for p in test)})")
+    after = VisionTransformer.fitted(study, fold_folder(folder, 0, fold - 1)).network.eval()
+    before = untrained(train_patients, study, seed).to(after.encoder.cls.device).eval()
+    shown = sorted(test, key=lambda p: p.id != patient)  # the one asked for first, else the first of the fold
+    subject = inspect_page.Subject(study, f"{study.name}, fold {fold}", before, after, shown)
+    page = inspect_page.write(subject, output or folder / "inspect", place_mm, layer, head)
+    console.print(f"inspection: {page}", soft_wrap=True, highlight=False)
+    return page
 
 
 def report(folder: Path, console: Console) -> Path:

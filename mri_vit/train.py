@@ -76,9 +76,8 @@ def fit(
         precision=_precision(study),
         loggers=TensorBoardLogger(folder, name="tensorboard", version=""),
     )
-    torch.manual_seed(seed)  # initial weights and drop-path
+    plain = untrained(train, study, seed)
     generator = torch.Generator().manual_seed(seed)  # order, tokens and augmentation
-    plain = _network(train, study)
     net, optimiser = fabric.setup(plain, _optimiser(plain, study))
     per_epoch = math.ceil(len(train) / settings.batch)
     start = losses(plain, outputs(net, tune, study, fabric.device), tune)
@@ -130,8 +129,12 @@ def _precision(study: Study) -> Literal["32-true", "bf16-mixed"]:
     return "bf16-mixed" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32-true"
 
 
-def _network(train: Sequence[Patient], study: Study) -> Network:
-    """A new network whose heads are fitted to the training fold's labels; endpoints with nothing to learn get none."""
+def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:
+    """The network that `fit` starts from: the same patients, study and seed give the same weights.
+
+    Its heads are fitted to the training fold's labels; endpoints with nothing to learn get none.
+    """
+    torch.manual_seed(seed)  # initial weights and, drawn after them, drop-path
     model = study.model
     fitted = [
         heads.from_labels(e, labels(train, e), model.survival, model.intervals, study.train.class_weights)

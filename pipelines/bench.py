@@ -1,4 +1,4 @@
-"""What this project costs beside the usual way: the network, attention rollout, reading a prepared patient, a report.
+"""What this project costs beside the usual way: the network, rollout and other maps, reading a prepared patient, a report.
 
 .venv/bin/python pipelines/bench.py --part model --threads 1 --repeats 2 --memory
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import cache, partial, reduce
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -23,33 +23,26 @@ import cyclopts
 import numpy as np
 import torch
 import torch.nn.functional as F
-from bench_evaluation import evaluation
+from bench_inputs import DEVICE, FOREGROUND, GRID, autocast, patient
+from bench_rollout import difference, maps, rollouts
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from mri_vit import tokens
-from mri_vit.batches import Batch
-from mri_vit.config import CHANNELS, DEFAULT_ENDPOINTS, Grid, Model
-from mri_vit.explain.rollout import rollout
-from mri_vit.model.encoder import Encoder
-from mri_vit.model.heads import Head
-from mri_vit.model.network import Network
+from mri_vit.config import CHANNELS, DEFAULT_ENDPOINTS, Model
 
 Run = Callable[[], Any]  # what is timed
 Variants = dict[str, Callable[[], Run]]  # by name: builds what it needs, untimed, and returns what is timed
 
-GRID, ENDPOINT = Grid(), DEFAULT_ENDPOINTS[0]
-FOREGROUND = 640  # real brains fill 490 to 721 of the 2744 places
+ENDPOINT = DEFAULT_ENDPOINTS[0]
 READS = 20  # timed together, because one takes milliseconds
-PEAKED = 3.0  # times the initial query and key weights, so that the attention compared is far from uniform
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+WEIGHED = ("model", "rollout", "maps")  # the parts whose peak memory is of interest
 
 
 def main(
     *,
-    part: Literal["model", "rollout", "storage", "evaluation", "all"] = "all",
+    part: Literal["model", "rollout", "maps", "storage", "evaluation", "all"] = "all",
     threads: Literal[1, 2] = 1,
     repeats: int = 3,
     warm_up: int = 1,
@@ -65,21 +58,28 @@ def main(
     torch.set_num_threads(threads)
     with TemporaryDirectory() as folder:
         parts = {
-            "model": models(),
-            "rollout": rollouts(),
-            "storage": storage(Path(folder)),
-            "evaluation": evaluation(Path(folder)),
+            "model": models,
+            "rollout": rollouts,
+            "maps": maps,
+            "storage": partial(storage, Path(folder)),
+            "evaluation": partial(evaluated, Path(folder)),
         }
-        groups = {name: variants for key, held in parts.items() if part in (key, "all") for name, variants in held.items()}
+        chosen = {name: groups() for name, groups in parts.items() if part in (name, "all")}
         if peak_of:
             group, _, name = peak_of.partition("/")
-            print(peak_bytes(groups[group][name]()))
+            print(peak_bytes(chosen[part][group][name]()))
             return
-        weighed = [name for name in groups if memory and name in (*parts["model"], *parts["rollout"])]
         peaks = {
-            name: peaks_apart(name, groups[name], threads) for name in weighed
+            group: peaks_apart(key, group, variants, threads)
+            for key, groups in chosen.items()
+            for group, variants in groups.items()
+            if memory and key in WEIGHED
         }  # first: a child inherits our peak as its own
-        figures = {name: measured(variants, repeats, warm_up, peaks.get(name, {})) for name, variants in groups.items()}
+        figures = {
+            group: measured(variants, repeats, warm_up, peaks.get(group, {}))
+            for groups in chosen.values()
+            for group, variants in groups.items()
+        }
     table = Table(box=SIMPLE_HEAD, title=f"{DEVICE.type}, {threads} thread(s), {repeats} round(s), torch {torch.__version__}")
     table.add_column("")
     for column in ("median s", "range s", "÷ first", "peak GB", "÷ first"):
@@ -124,9 +124,9 @@ def synchronise() -> None:
         torch.cuda.synchronize()
 
 
-def peaks_apart(group: str, variants: Variants, threads: int) -> dict[str, int]:
+def peaks_apart(part: str, group: str, variants: Variants, threads: int) -> dict[str, int]:
     """Each variant's peak memory in bytes, from a process that does nothing else."""
-    command = [sys.executable, __file__, "--threads", str(threads), "--peak-of"]
+    command = [sys.executable, __file__, "--part", part, "--threads", str(threads), "--peak-of"]
     return {name: int(subprocess.check_output([*command, f"{group}/{name}"], text=True)) for name in variants}
 
 
@@ -150,10 +150,6 @@ def add_rows(table: Table, group: str, variants: dict[str, dict[str, Any]]) -> N
         )
 
 
-def autocast() -> torch.autocast:
-    return torch.autocast(DEVICE.type, torch.bfloat16, enabled=DEVICE.type == "cuda")
-
-
 # The network: ViT-B/16³ on one patient of 4×224³. Ours is given patches, as a prepared patient holds them.
 
 
@@ -169,7 +165,7 @@ def models() -> dict[str, Variants]:
     }
 
 
-def forward(network: Callable[[], nn.Module], batch: Callable[[], Batch], key: Any) -> Run:
+def forward(network: Callable[[], nn.Module], batch: Callable[[], tuple[Tensor, ...]], key: Any) -> Run:
     net, inputs = network(), batch()
 
     def run() -> None:
@@ -179,7 +175,7 @@ def forward(network: Callable[[], nn.Module], batch: Callable[[], Batch], key: A
     return run
 
 
-def training_step(network: Callable[[], nn.Module], batch: Callable[[], Batch], key: Any) -> Run:
+def training_step(network: Callable[[], nn.Module], batch: Callable[[], tuple[Tensor, ...]], key: Any) -> Run:
     """Forward, backward and AdamW's step."""
     net, inputs = network(), batch()
     optimiser = adamw(net)
@@ -212,7 +208,10 @@ def monai_vit(flash: bool) -> nn.Module:
 
 
 @cache
-def our_network() -> Network:
+def our_network() -> nn.Module:
+    from mri_vit.model.heads import Head  # here, so that it does not weigh on the peak of rollout
+    from mri_vit.model.network import Network
+
     torch.manual_seed(0)
     return Network(Model(size="B", drop_path=0.0), GRID, [Head(ENDPOINT, "binary")]).to(DEVICE)
 
@@ -220,53 +219,6 @@ def our_network() -> Network:
 @cache
 def volume() -> tuple[Tensor]:
     return (torch.randn(1, len(CHANNELS), GRID.edge, GRID.edge, GRID.edge, device=DEVICE),)
-
-
-@cache
-def patient(places: int) -> Batch:
-    """One patient of random patches at random places."""
-    place = torch.randperm(GRID.places)[:places].sort().values
-    return torch.randn(1, places, len(CHANNELS) * GRID.patch**3).to(DEVICE), place[None].to(DEVICE)
-
-
-# Attention rollout, beside the forward pass that it explains.
-
-
-def rollouts() -> dict[str, Variants]:
-    ways = {"plain forward": Encoder.__call__, "rollout": rollout, "N×N product": full_product}
-    return {
-        f"rollout, {places} places": {name: partial(explained, way, places) for name, way in ways.items()}
-        for places in (FOREGROUND, GRID.places)
-    }
-
-
-def explained(way: Callable[..., Tensor], places: int) -> Callable[[], Tensor]:
-    encoder, batch = peaked_encoder(), patient(places)
-
-    def run() -> Tensor:
-        with torch.no_grad(), autocast():
-            return way(encoder, *batch).float()
-
-    return run
-
-
-def difference(places: int) -> float:
-    return (explained(rollout, places)() - explained(full_product, places)()).abs().max().item()
-
-
-@cache
-def peaked_encoder() -> Encoder:
-    encoder = our_network().encoder
-    for block in encoder.layers:
-        block.attention.qkv.weight.data[: 2 * block.attention.qkv.in_features] *= PEAKED
-    return encoder
-
-
-def full_product(encoder: Encoder, patches: Tensor, place: Tensor) -> Tensor:
-    """Every matrix kept, then multiplied N×N: Abnar & Zuidema 2020 as it is usually written."""
-    means = [attention.mean(dim=1) for attention in encoder.attention(patches, place)]
-    mixed = [(mean + torch.eye(mean.shape[-1], device=DEVICE)) / 2 for mean in means]
-    return reduce(lambda product, matrix: matrix @ product, mixed)[:, 0]
 
 
 # A prepared patient from disk, warm in the page cache.
@@ -288,6 +240,8 @@ def dense_reads(folder: Path) -> Run:
 
 
 def token_reads(folder: Path) -> Run:
+    from mri_vit import tokens  # here, for the same reason as the network
+
     patches, place = (array[0].cpu().numpy() for array in patient(FOREGROUND))
     path = folder / "tokens.safetensors"
     tokens.save(tokens.Tokens(patches.astype(np.float16), place.astype(np.int16), GRID, "-"), path)
@@ -298,6 +252,15 @@ def one_after_another(read: Run) -> None:
     """Each patient goes before the next one comes, as in training: kept, their fresh memory would be timed too."""
     for _ in range(READS):
         read()
+
+
+# Predictions to figures, in a file of its own.
+
+
+def evaluated(folder: Path) -> dict[str, Variants]:
+    from bench_evaluation import evaluation  # here: its libraries for tables weigh 130 MB
+
+    return evaluation(folder)
 
 
 if __name__ == "__main__":

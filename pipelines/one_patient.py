@@ -1,4 +1,4 @@
-"""One patient at full size: four scans to a prepared patient, a ViT-B/16 over all 2744 places, and its rollout map.
+"""One patient at full size: four scans to a prepared patient, a ViT-B/16 over all 2744 places, and its maps on every scan.
 
 .venv/bin/python pipelines/one_patient.py FOLDER OUTPUT     (FOLDER holds t1, t1ce, t2 and flair.nii.gz)
 
@@ -38,8 +38,11 @@ def main(folder: Path, output: Path) -> None:
         cls = network.encoder(patches, place)
     print(f"ViT-B/16 over {place.shape[1]} places and CLS -> {tuple(cls.shape)} in {time.perf_counter() - began:.1f} s")
     began = time.perf_counter()
-    explain(patient, network, study, output / "maps" / patient.id, {"model": "vit-b16, random weights", "repeat": 0, "fold": 0})
-    print(f"map and overlay in {time.perf_counter() - began:.1f} s: {output / 'maps' / patient.id / 'overlay.png'}")
+    maps = output / "maps" / patient.id
+    explain(patient, network, study, maps, {"model": "vit-b16, random weights", "repeat": 0, "fold": 0})
+    print(f"maps on every scan and pictures in {time.perf_counter() - began:.1f} s:")
+    for picture in sorted(maps.glob("*_overlay.png")):
+        print(f"    {picture}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
+from PIL import Image
 
 from mri_vit import cohort, predictions
 
@@ -178,15 +178,10 @@ def _study(name: str, folds: int, repeats: int) -> str:
 
 
 def _write_pictures(generator: np.random.Generator, folder: Path, patients: list[str]) -> None:
-    """For each patient an attention map's overlay with its facts, and a prepared folder with its QC picture."""
+    """For each patient a prepared folder with its QC picture."""
     for patient in patients:
-        for home, picture in ((folder / "maps" / patient, "overlay.png"), (folder / "prepared" / patient, "qc.png")):
-            home.mkdir(parents=True)
-            drawn = Figure(figsize=(3, 2))
-            drawn.add_subplot().imshow(generator.random((8, 12)))
-            drawn.savefig(home / picture)
-        facts = {"patient": patient, "model": "vit", "repeat": 0, "fold": 1, "peak": 12.34}
-        facts |= {"unit": "times the uniform map", "note": "a <i>note</i>"}
-        (folder / "maps" / patient / "map.json").write_text(json.dumps(facts))
+        home = folder / "prepared" / patient
+        home.mkdir(parents=True)
+        Image.fromarray(generator.integers(0, 255, (60, 90, 3), dtype=np.uint8)).save(home / "qc.png")
         steps = [{"step": "read", "methods": "Scans were read as they were stored.", "scans": {}}]
-        (folder / "prepared" / patient / "patient.json").write_text(json.dumps({"schema": 1, "steps": steps}))
+        (home / "patient.json").write_text(json.dumps({"schema": 1, "steps": steps}))

@@ -113,7 +113,7 @@ def test_nothing_is_filled_from_nothing(name):
         ("claim", "25", ["learning rate 0.0003", "at most 100 epochs"]),
         ("claim", "32", ["5 folds by patient"]),
         ("claim", "38", ["sensitivity 0.802 (95 % interval 0.700 to 0.900)"]),
-        ("claim", "31", ["Attention maps of 1 patients"]),
+        ("claim", "31", ["Maps of 1 patient were made"]),
     ],
 )
 def test_an_answer_holds_the_run_s_figures(name, number, figures):

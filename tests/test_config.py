@@ -38,6 +38,7 @@ def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_p
         ("[model]\nheads = 7\n", "dim 768 is not a multiple of heads 7"),
         ('[[endpoints]]\nname = "os"\nkind = "survival"\n', '"time" and "event" name the columns'),
         ('[prepare]\nbrain = "command"\n', "brain_command goes with"),
+        ("[explain]\nstart = 12\n", "explain.start 12 leaves no block of the encoder's 12"),
         ("seed = \n", "not a TOML file"),
     ],
 )

@@ -63,9 +63,11 @@ def test_scans_lie_on_different_grids_and_hold_the_tumour_where_it_was_put(scans
     assert t1ce[label == 2].mean() > 1.3 * t1ce[brain].mean()  # enhancing tumour is bright after contrast
 
 
-def test_training_reads_no_truth(scans: Path):
+def test_the_true_tumour_stands_in_the_table_as_the_tumour_mask_alone(scans: Path):
     with scans.open(newline="") as file:
-        assert not any("truth" in cell for row in csv.reader(file) for cell in row)
+        rows = list(csv.DictReader(file))
+    assert all((scans.parent / row["tumour_mask"]).is_file() for row in rows)
+    assert not any("truth" in cell for row in rows for column, cell in row.items() if column != "tumour_mask")
 
 
 def test_the_same_seed_gives_the_same_bytes_and_a_whole_cohort_is_left_alone(tmp_path):

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from mri_vit.config import Controls, Explain, Grid, Model, Prepare, Train
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import bias, intensity, patient, register
-from mri_vit.report.texts import findings, methods, references, wording
+from mri_vit.report.texts import findings, maps, methods, references, wording
 
 ODD = "a|b <script>alert(1)</script> *c* [d](https://e.org) `f` [@delong]\n\n# g"
 GAP = r"\*\*\[author: [^\]]+\]\*\*"
@@ -119,7 +119,7 @@ def text() -> str:
 
 def test_every_stage_that_happened_has_its_section(text):
     stages = ["Cohort", "Preparation of the images", "Model", "Training and cross-validation", "Controls", "Evaluation"]
-    assert list(sections(text)) == [*stages, "Attention maps", "Software", "Results", "References"]
+    assert list(sections(text)) == [*stages, "Maps", "Software", "Results", "References"]
 
 
 def test_every_figure_of_the_metrics_is_told(text):
@@ -340,8 +340,9 @@ def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be
     everything = "".join(findings.MEASURES.values())
     for survival in ("cox", "hazard"):
         metrics = made_up(settings=settings(model=Model(survival=survival)))
-        for stage in (methods.preparation, methods.model, methods.training, methods.attention):
+        for stage in (methods.preparation, methods.model, methods.training):
             everything += "".join(stage(metrics, {}))
+    everything += "".join([*maps.HOW.values(), maps.JUDGED, maps.TUMOUR, maps.SCANS])
     keys = {key for group in references.CITATION.findall(everything) for key in group.split(",")}
     assert keys == set(references.REFERENCES)
 

@@ -1,4 +1,4 @@
-"""Both notebooks run from top to bottom, in a copy of the checkout that holds no run."""
+"""The notebooks run from top to bottom, in a copy of the checkout that holds no run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
-def test_there_are_two_notebooks():
-    assert [path.stem for path in NOTEBOOKS] == ["look_at_one_patient", "read_a_report"]
+def test_there_are_three_notebooks():
+    assert [path.stem for path in NOTEBOOKS] == ["inspect_the_vit", "look_at_one_patient", "read_a_report"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

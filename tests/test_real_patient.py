@@ -1,4 +1,4 @@
-"""A real patient at full size: ViT-B/16 over all 2744 places, and its map on the T1ce scan's own voxels."""
+"""A real patient at full size: ViT-B/16 over all 2744 places, and its maps on the voxels of every scan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from mri_vit import config, tokens
 from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient
-from mri_vit.config import CHANNELS, Study
+from mri_vit.config import CHANNELS, Explain, Model, Study
 from mri_vit.explain.patient import explain
 from mri_vit.explain.rollout import rollout
 from mri_vit.model.heads import Head
@@ -22,7 +22,7 @@ from mri_vit.prepare.patient import prepare
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*")  # deepbet's weights are TorchScript
-def test_a_stripped_real_patient_goes_through_vit_b_and_its_map_lies_on_its_own_head(shared: Path, tmp_path: Path):
+def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scans_own_head(shared: Path, tmp_path: Path):
     folder = shared / "data" / "stripped" / "TCGA-DU-7294"
     patient = Patient("TCGA-DU-7294", {c: folder / f"{c}.nii.gz" for c in CHANNELS}, {}, {})
     study = Study(name="x", cohort=tmp_path / "none.csv", prepared=tmp_path / "prepared", output=tmp_path / "run")
@@ -36,15 +36,25 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_its_map_lies_on_its_own_
     row = rollout(net.encoder, patches, place)
     assert row.shape == (1, 2745)
     assert float(row.sum()) == pytest.approx(1, abs=1e-5)
+    small = Model(dim=48, depth=2, heads=2, mlp=48, tokens="foreground")  # where a map lies does not depend on the network
+    study = study.model_copy(update={"model": small, "explain": Explain(methods=("rollout",))})
+    net = Network(small, study.grid, [Head(config.DEFAULT_ENDPOINTS[0], "binary")]).eval()
     explain(patient, net, study, tmp_path / "map", {"model": "vit", "repeat": 0, "fold": 0})
-    heat, scan = (
-        nib.Nifti1Image.from_filename(tmp_path / "map" / "rollout_native.nii.gz"),
-        nib.Nifti1Image.from_filename(folder / "t1ce.nii.gz"),
-    )
-    assert heat.shape == scan.shape
-    np.testing.assert_allclose(np.array(heat.affine), np.array(scan.affine), atol=1e-3)
-    inside, brain = heat.get_fdata() > 0, scan.get_fdata() > 0
-    assert 2 * (inside & brain).sum() / (inside.sum() + brain.sum()) > 0.9  # Dice of where the map lies and the brain
-    sidecar = json.loads((tmp_path / "map" / "map.json").read_text())
-    assert sidecar["tokens"] == 2744
-    assert sidecar["peak"] == pytest.approx(heat.get_fdata().max(), abs=1e-3)
+    listed = json.loads((tmp_path / "map" / "map.json").read_text())
+    assert listed["tokens"] == len(stored.place)
+    (found,) = listed["maps"]
+    for channel in CHANNELS:
+        heat = nib.Nifti1Image.from_filename(tmp_path / "map" / found["files"][channel])
+        scan = nib.Nifti1Image.from_filename(folder / f"{channel}.nii.gz")
+        assert heat.shape == scan.shape
+        np.testing.assert_allclose(np.array(heat.affine), np.array(scan.affine), atol=1e-3)
+        inside, brain = heat.get_fdata() > 0, scan.get_fdata() > 0
+        assert 2 * (inside & brain).sum() / (inside.sum() + brain.sum()) > 0.9, channel  # Dice of map and brain
+    heat = nib.Nifti1Image.from_filename(tmp_path / "map" / found["files"]["t1ce"])
+    assert found["peak"] == pytest.approx(heat.get_fdata().max(), abs=1e-3)
+    at = np.rint(np.linalg.inv(np.array(heat.affine)) @ [*found["peak_mm"], 1])[:3].astype(int)
+    assert heat.get_fdata()[tuple(at)] == pytest.approx(found["peak"], abs=1e-3)
+    own = float(rollout(net.encoder, *everything(stored, study))[0, 0])
+    assert found["cls_share"] == pytest.approx(own, abs=1e-3)
+    assert (tmp_path / "map" / found["overlay"]).is_file()
+    assert (tmp_path / "map" / listed["brain"]).is_file()

@@ -1,4 +1,4 @@
-"""Rollout against exact fractions and the full matrix product, and maps against known places in the world."""
+"""Rollout and its options against exact fractions and the full matrix product."""
 
 from __future__ import annotations
 
@@ -6,72 +6,220 @@ import itertools
 import json
 import math
 from fractions import Fraction
+from pathlib import Path
+from unittest import mock
 
-import nibabel as nib
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nibabel.affines import apply_affine
-from scipy.spatial.transform import Rotation
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from mri_vit.config import Grid
-from mri_vit.explain.native import on_grid, to_native
-from mri_vit.explain.rollout import chain, rollout
+from mri_vit.explain.rollout import chain, cls_attention, raw_attention, rollout, without_weakest
+from mri_vit.model import encoder as encoder_file
 from mri_vit.model.encoder import Encoder, attention_weights
-from mri_vit.volume import Volume
 
-GRID = Grid(edge=56, spacing_mm=4.0, patch=4)
-
-
-def full_product(matrices: list[torch.Tensor]) -> torch.Tensor:
-    """The definition, written out: Â = ½·mean + ½·I for each block, the last block on the left."""
-    product = torch.eye(matrices[0].shape[-1], dtype=matrices[0].dtype).expand(len(matrices[0]), -1, -1)
-    for attention in matrices:
-        product = (attention.mean(dim=1) / 2 + torch.eye(attention.shape[-1], dtype=attention.dtype) / 2) @ product
-    return product[:, 0]
+OPTIONS = [("mean", 0.0, 0), ("max", 0.0, 0), ("min", 0.0, 0), ("mean", 0.5, 0), ("max", 0.9, 1), ("min", 0.3, 2)]
 
 
-@settings(deadline=None, max_examples=20)
-@given(depth=st.integers(1, 4), heads=st.sampled_from([1, 2, 4]), n=st.integers(2, 27), seed=st.integers(0, 100))
-def test_the_carried_row_is_the_cls_row_of_the_full_product(depth: int, heads: int, n: int, seed: int):
+def peaked(depth: int = 3, heads: int = 2, seed: int = 0) -> Encoder:
+    """An encoder in double precision whose attention is far from uniform."""
     torch.manual_seed(seed)
     encoder = Encoder(32, 27, 16, depth, heads, 32).double().eval()
-    patches = 3 * torch.randn(2, n, 32, dtype=torch.float64)
-    place = torch.stack([torch.randperm(27)[:n] for _ in range(2)])
-    row = rollout(encoder, patches, place)
-    torch.testing.assert_close(row, full_product(encoder.attention(patches, place)).detach(), atol=1e-6, rtol=0)
+    for block in encoder.layers:
+        block.attention.qkv.weight.data *= 4
+    return encoder
+
+
+def patients(batch: int, n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    patches = torch.randn(batch, n, 32, generator=generator, dtype=torch.float64)
+    return patches, torch.stack([torch.randperm(27, generator=generator)[:n] for _ in range(batch)])
+
+
+def full_product(matrices: list[torch.Tensor], heads: str = "mean", discard: float = 0.0, start: int = 0) -> torch.Tensor:
+    """The definition, written out for one patient after another with whole matrices, the last block on the left."""
+    rows = []
+    for patient in range(len(matrices[0])):
+        product = torch.eye(matrices[0].shape[-1], dtype=torch.float64)
+        for attention in matrices[start:]:
+            head_by_head = attention[patient].detach().double().numpy()
+            fused = {"mean": np.mean, "max": np.max, "min": np.min}[heads](head_by_head, axis=0)
+            weakest = [index for index in np.argsort(fused, axis=None)[: int(discard * fused.size)] if index != 0]
+            fused.flat[weakest] = 0
+            mixed = fused + np.eye(len(fused))
+            product = torch.from_numpy(mixed / mixed.sum(axis=1, keepdims=True)) @ product
+        rows.append(product[0])
+    return torch.stack(rows)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    depth=st.integers(1, 4),
+    n_heads=st.sampled_from([1, 2, 4]),
+    n=st.integers(2, 27),
+    seed=st.integers(0, 100),
+    fused=st.sampled_from(["mean", "max", "min"]),
+    discard=st.sampled_from([0.0, 0.2, 0.5, 0.9]),
+    start=st.integers(0, 3),
+    rows=st.sampled_from([1, 4, 128]),
+)
+def test_with_every_option_the_carried_row_is_the_cls_row_of_the_full_product(
+    depth: int, n_heads: int, n: int, seed: int, fused: str, discard: float, start: int, rows: int
+):
+    encoder, given_tokens, start = peaked(depth, n_heads, seed), patients(2, n, seed), min(start, depth - 1)
+    with mock.patch.object(encoder_file, "ROWS", rows):
+        row = rollout(encoder, *given_tokens, heads=fused, discard=discard, start=start)  # type: ignore[arg-type]
+    expected = full_product(encoder.attention(*given_tokens), fused, discard, start)
+    torch.testing.assert_close(row, expected, atol=1e-6, rtol=0)
+    assert row.min() >= 0
     torch.testing.assert_close(row.sum(dim=1), torch.ones(2, dtype=torch.float64), atol=1e-6, rtol=0)
 
 
-def test_each_item_of_a_batch_has_its_own_map():
-    torch.manual_seed(0)
-    encoder = Encoder(32, 27, 16, 3, 2, 32).eval()
-    patches, place = 3 * torch.randn(3, 9, 32), torch.stack([torch.randperm(27)[:9] for _ in range(3)])
-    alone = torch.cat([rollout(encoder, patches[i : i + 1], place[i : i + 1]) for i in range(3)])
-    torch.testing.assert_close(rollout(encoder, patches, place), alone, atol=1e-6, rtol=0)
+@pytest.mark.parametrize(("heads", "discard", "start"), OPTIONS)
+def test_each_item_of_a_batch_has_its_own_map(heads: str, discard: float, start: int):
+    encoder, (patches, place) = peaked(), patients(3, 9)
+    options = {"heads": heads, "discard": discard, "start": start}
+    alone = torch.cat([rollout(encoder, patches[i : i + 1], place[i : i + 1], **options) for i in range(3)])
+    torch.testing.assert_close(rollout(encoder, patches, place, **options), alone, atol=1e-9, rtol=0)
+    assert (alone[0] - alone[1]).abs().max() > 1e-3  # three different patients
 
 
-def test_the_exact_toy_comes_out_in_its_fractions(shared):
-    toy = json.loads((shared / "refs" / "rollout_toy.json").read_text())
-    layers = [
-        torch.tensor([[[float(Fraction(x)) for x in row] for row in head] for head in layer])
+@pytest.mark.parametrize(("heads", "discard", "start"), OPTIONS)
+def test_the_order_in_which_places_are_given_does_not_matter(heads: str, discard: float, start: int):
+    encoder, (patches, place), order = peaked(), patients(2, 15), torch.randperm(15)
+    options = {"heads": heads, "discard": discard, "start": start}
+    row, turned = (rollout(encoder, patches[:, o], place[:, o], **options) for o in (torch.arange(15), order))
+    torch.testing.assert_close(turned[:, 0], row[:, 0], atol=1e-9, rtol=0)
+    torch.testing.assert_close(turned[:, 1:], row[:, 1:][:, order], atol=1e-9, rtol=0)
+
+
+def test_every_option_changes_the_map():
+    encoder, given_tokens = peaked(), patients(1, 27)
+    rows = [rollout(encoder, *given_tokens, heads=h, discard=d, start=s) for h, d, s in OPTIONS]  # type: ignore[arg-type]
+    for one, other in itertools.combinations(rows, 2):
+        assert (one - other).abs().max() > 1e-4
+
+
+class Largest(TorchDispatchMode):
+    """Counts the numbers of the largest tensor that any operation puts out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, torch.Tensor):
+                self.numbers = max(self.numbers, tensor.numel())
+        return out
+
+
+def test_no_tensor_of_all_heads_matrices_is_ever_made_and_of_the_last_block_not_even_one_matrix():
+    n, heads = 400, 8  # more heads than blocks, so that the kept means (blocks × n × n) are smaller than one block's heads
+    patches, place = torch.randn(1, n - 1, 32), torch.arange(n - 1)[None]
+    largest = {}
+    for depth in (1, 3):
+        with Largest() as seen:
+            rollout(Encoder(32, n, 16, depth, heads, 32).eval(), patches, place)
+        largest[depth] = seen.numbers
+    assert largest[3] <= heads * encoder_file.ROWS * n + n < heads * n * n / 3
+    assert largest[1] <= n * 3 * 32  # the one block is the last: nothing larger than the tokens' projections
+
+
+def test_rollout_stays_precise_under_autocast():
+    encoder, (patches, place) = peaked().float(), patients(2, 20)
+    with torch.autocast("cpu", torch.bfloat16):
+        row = rollout(encoder, patches.float(), place)
+    assert row.dtype == torch.float32
+    torch.testing.assert_close(row.sum(dim=1), torch.ones(2), atol=1e-6, rtol=0)
+
+
+@settings(deadline=None, max_examples=40)
+@given(n=st.integers(2, 12), discard=st.floats(0, 0.99), seed=st.integers(0, 100))
+def test_a_discard_takes_the_weakest_share_of_each_patients_matrix_but_not_what_cls_gives_itself(
+    n: int, discard: float, seed: int
+):
+    fused = torch.rand(3, n, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.01
+    fused[1] /= 100  # a patient whose attention is all weaker than the others' has a threshold of its own
+    kept, count = without_weakest(fused, discard), int(discard * n * n)
+    for before, after in zip(fused, kept, strict=True):
+        strongest = before.flatten().sort().values[count:]
+        expected = torch.isin(before, strongest)
+        expected[0, 0] = True
+        assert torch.equal(after, before * expected)
+
+
+def test_equals_at_the_threshold_go_together():
+    fused = torch.tensor([[[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]])
+    assert torch.equal(without_weakest(fused, 0.12)[0], torch.eye(3) / 2)  # one of nine was asked for; six are as weak
+    assert torch.equal(without_weakest(fused, 0.11), fused)  # less than one of nine
+
+
+def test_attention_of_one_layer_and_head_is_that_of_the_full_matrices():
+    encoder, given_tokens = peaked(depth=3, heads=4), patients(2, 11)
+    matrices = encoder.attention(*given_tokens)
+    for layer, head in itertools.product(range(3), range(4)):
+        raw = raw_attention(encoder, *given_tokens, layer, head)
+        torch.testing.assert_close(raw, matrices[layer][:, head].detach(), atol=1e-9, rtol=0)
+    torch.testing.assert_close(cls_attention(encoder, *given_tokens), matrices[-1].mean(dim=1)[:, 0].detach(), atol=1e-9, rtol=0)
+
+
+def test_layers_heads_and_shares_that_are_not_there_are_refused():
+    encoder, given_tokens = peaked(depth=3, heads=2), patients(1, 5)
+    for layer, head, message in [(3, 0, "block 3.*3"), (-1, 0, "block -1"), (0, 2, "head 2.*2"), (0, -1, "head -1")]:
+        with pytest.raises(ValueError, match=message):
+            raw_attention(encoder, *given_tokens, layer, head)
+    with pytest.raises(ValueError, match="block 3"):
+        rollout(encoder, *given_tokens, start=3)
+    for discard in (1.0, -0.1):
+        with pytest.raises(ValueError, match=f"discard {discard}"):
+            rollout(encoder, *given_tokens, discard=discard)
+
+
+@pytest.fixture
+def toy(shared: Path) -> dict:
+    return json.loads((shared / "refs" / "rollout_toy.json").read_text())
+
+
+def carried(layers: list[torch.Tensor], heads: str = "mean", discard: float = 0.0) -> list[float]:
+    """Rollout's own arithmetic on given attention, each layer [h n n]."""
+    fuse = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}[heads]
+    *earlier, last = [without_weakest(fuse(layer.double(), dim=0)[None], discard) for layer in layers]
+    return chain(last[:, 0], earlier)[0].tolist()
+
+
+def exact_layers(toy: dict) -> list[torch.Tensor]:
+    return [
+        torch.tensor([[[float(Fraction(x)) for x in row] for row in head] for head in layer], dtype=torch.float64)
         for layer in toy["layers_heads_rows"]
     ]
-    means = [layer.double().mean(dim=0)[None] for layer in layers]
-    row = chain(means[-1][:, 0].clone(), means[:-1])[0]
-    assert row.tolist() == pytest.approx([float(Fraction(x)) for x in toy["rollout_mean"]["matrix"][0]], abs=1e-7)
 
 
-def test_the_four_token_toy_on_which_the_popular_code_goes_wrong(shared):
-    toy = json.loads((shared / "refs" / "rollout_toy.json").read_text())
-    layers = torch.tensor(toy["toy4_layers"], dtype=torch.float64)
-    assert chain(layers[1][None, 0].clone(), [layers[0][None]])[0].tolist() == pytest.approx(toy["toy4_dr0"]["fixed"], abs=1e-12)
+@pytest.mark.parametrize("heads", ["mean", "max", "min"])
+def test_the_exact_toy_comes_out_in_its_fractions(toy: dict, heads: str):
+    expected = [float(Fraction(x)) for x in toy[f"rollout_{heads}"]["matrix"][0]]
+    assert carried(exact_layers(toy), heads) == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_worked_attention_example(shared):
-    toy = json.loads((shared / "refs" / "rollout_toy.json").read_text())["seed004_attention"]
+@pytest.mark.parametrize("case", ["dr0_mean", "dr0_max", "dr0.5_mean", "dr0.5_max"])
+def test_the_popular_code_with_its_division_put_right_says_the_same_of_the_toy(toy: dict, case: str):
+    discard, heads = case.removeprefix("dr").split("_")
+    assert carried(exact_layers(toy), heads, float(discard)) == pytest.approx(
+        toy[f"vitexplain_{case}"]["keepdim_fixed"], abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("discard", ["0", "0.5", "0.9"])
+def test_the_four_token_toy_on_which_the_popular_code_goes_wrong(toy: dict, discard: str):
+    layers = [torch.tensor([layer], dtype=torch.float64) for layer in toy["toy4_layers"]]
+    assert carried(layers, discard=float(discard)) == pytest.approx(toy[f"toy4_dr{discard}"]["fixed"], abs=1e-12)
+
+
+def test_the_worked_attention_example(toy: dict):
+    toy = toy["seed004_attention"]
     q, k = torch.tensor(toy["q"], dtype=torch.float64), torch.tensor(toy["K=V"], dtype=torch.float64)
     unscaled = attention_weights(q[None, None, None] * math.sqrt(3), k[None, None])[0, 0, 0]  # takes back the division by √3
     assert unscaled.tolist() == pytest.approx(toy["weights"], abs=1e-9)
@@ -80,59 +228,3 @@ def test_the_worked_attention_example(shared):
     assert attention_weights(q[None, None, None], k[None, None])[0, 0, 0].tolist() == pytest.approx(
         toy["scaled_by_sqrt3_weights"], abs=1e-9
     )
-
-
-def hot_place(point_mm: np.ndarray) -> tuple[Volume, np.ndarray]:
-    """A map that is hot at the place nearest to a grid point, and that place's centre in grid mm."""
-    size_mm = GRID.patch * GRID.spacing_mm
-    corner = np.array(GRID.affine)[:3, 3] - GRID.spacing_mm / 2
-    index = ((point_mm - corner) // size_mm).astype(int)
-    value = np.zeros(GRID.places, np.float32)
-    value[np.ravel_multi_index(tuple(index), (GRID.side,) * 3)] = 1
-    brain = np.ones((GRID.edge,) * 3, bool)
-    return on_grid(value, np.arange(GRID.places), brain, GRID), corner + (index + 0.5) * size_mm
-
-
-def test_a_value_lies_on_its_own_place_of_the_grid():
-    volume, centre = hot_place(np.array([37.0, -50.0, 20.0]))
-    weight = volume.array / volume.array.sum()
-    points = (
-        np.stack(np.meshgrid(*[np.arange(GRID.edge)] * 3, indexing="ij"), -1) @ volume.affine[:3, :3].T + volume.affine[:3, 3]
-    )
-    np.testing.assert_allclose((weight[..., None] * points).sum(axis=(0, 1, 2)), centre, atol=0.5)
-
-
-def test_a_constant_map_stays_constant_up_to_the_brains_border():
-    rng = np.random.default_rng(0)
-    place = np.sort(rng.choice(GRID.places, 500, replace=False))
-    brain = np.zeros(GRID.places, bool)
-    brain[place] = True
-    dense = brain.reshape((GRID.side,) * 3).repeat(4, 0).repeat(4, 1).repeat(4, 2)
-    volume = on_grid(np.full(500, 3.0, np.float32), place, dense, GRID)
-    np.testing.assert_allclose(volume.array[dense], 3.0, rtol=1e-5)
-    assert not volume.array[~dense].any()
-
-
-@pytest.mark.parametrize("codes", [c for c in itertools.product("RL", "AP", "SI")] + [("S", "R", "P"), ("A", "I", "L")])
-@pytest.mark.parametrize("oblique", [0, 17])
-def test_a_hot_place_lands_at_its_world_position_in_any_native_scan(codes: tuple[str, str, str], oblique: int):
-    grid_mark = np.array([37.0, -50.0, 20.0])  # to the right, at the back, above
-    heat, centre = hot_place(grid_mark)
-    to_grid = np.eye(4)
-    to_grid[:3, :3] = Rotation.from_euler("xyz", [5, -7, 4], degrees=True).as_matrix()
-    to_grid[:3, 3] = [3, -12, 8]
-    shape = np.array([60, 72, 40])
-    affine = np.eye(4)
-    affine[:3, :3] = Rotation.from_euler("zyx", [oblique, oblique / 2, 0], degrees=True).as_matrix() @ np.diag([3.0, 3.0, 5.0])
-    affine[:3, 3] = -affine[:3, :3] @ (shape / 2) + [0, -20, 0]
-    ornt = nib.orientations.ornt_transform(nib.orientations.axcodes2ornt(codes), nib.orientations.axcodes2ornt("RAS"))
-    turned = affine @ nib.orientations.inv_ornt_aff(ornt, shape)
-    native = Volume(
-        np.zeros(nib.orientations.apply_orientation(np.empty(shape), nib.orientations.axcodes2ornt(codes)).shape, np.uint8),
-        turned,
-    )
-    seen = to_native(heat, native, to_grid)
-    peak = apply_affine(turned, np.array(np.unravel_index(seen.array.argmax(), seen.shape)))
-    expected = apply_affine(np.linalg.inv(to_grid), centre)
-    assert np.linalg.norm(peak - expected) < 16  # one place
-    assert peak[0] > 0  # the right stays right

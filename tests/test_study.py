@@ -45,6 +45,7 @@ token_budget = 64
 threads = 1
 [explain]
 patients = 2
+scored = 3
 [[endpoints]]
 name = "mgmt"
 kind = "binary"
@@ -88,7 +89,7 @@ def road(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with scans.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
-        row |= {c: str(scans.parent / row[c]) for c in config.CHANNELS}
+        row |= {c: str(scans.parent / row[c]) for c in (*config.CHANNELS, "tumour_mask")}
     for row, how in zip(rows, ("nan", "frames", "cut", "named", "named"), strict=False):
         spoiled(Path(row["t1ce"]), folder / f"{row['patient']}-{how}.nii.gz", how)
         row["t1ce"] = f"{row['patient']}-{how}.nii.gz"
@@ -130,10 +131,17 @@ def test_a_run_leaves_what_the_design_promises(road: Path):
         assert (run / name).exists(), name
     for fold in ("fold-1", "fold-2"):
         assert {"best.safetensors", "last", "history.csv", "predictions.csv"} <= {p.name for p in (run / fold).iterdir()}
-    maps = sorted((run / "maps").iterdir())
-    assert [m.name for m in maps] == ["demo-005", "demo-006"]
-    files = {"rollout_native.nii.gz", "rollout_grid.nii.gz", "t1ce_brain.nii.gz", "overlay.png", "map.json"}
-    assert {p.name for p in maps[0].iterdir()} == files
+    maps = sorted((run / "maps").glob("*/map.json"))
+    assert [path.parent.name for path in maps] == ["demo-005", "demo-006"]
+    told = json.loads(maps[0].read_text())
+    found = [(one["method"], one["endpoint"]) for one in told["maps"]]
+    assert found == [("rollout", ""), ("cls_attention", ""), ("gradient_attention", "mgmt"), ("gradient_attention", "os")]
+    named = {name for one in told["maps"] for name in (*one["files"].values(), one["overlay"])} | {told["brain"], "map.json"}
+    sidecars = {name.replace(".nii.gz", ".json") for one in told["maps"] for name in one["files"].values()}
+    assert {path.name for path in maps[0].parent.iterdir()} == named | sidecars
+    assert [path.stem for path in sorted((run / "scores").iterdir())] == ["demo-005", "demo-006", "demo-007"]
+    assert (run / "mean_maps" / "group.json").is_file()
+    assert json.loads((run / "maps" / "dataset_description.json").read_text())["DatasetType"] == "derivative"
     metrics = json.loads((run / "report" / "metrics.json").read_text())
     assert metrics["cohort"]["excluded"] == 4
     assert json.loads((run / "environment.json").read_text())["versions"]["torch"]
@@ -154,8 +162,37 @@ def test_the_controls_stand_in_the_same_table_on_the_same_folds(road: Path):
     assert sorted(probe.patient) == sorted(truth["vit"].index)
 
 
+def test_explain_takes_a_run_folder_skips_what_is_done_and_makes_anew_what_other_settings_ask_for(road: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    shutil.copytree(road / "run", run)
+    text = (run / "study.toml").read_text().replace(str(road / "run"), str(run))
+    (run / "study.toml").write_text(text)
+    written = {path: path.stat().st_mtime_ns for path in [*(run / "maps").glob("*/map.json"), *(run / "scores").iterdir()]}
+    gone = run / "scores" / "demo-006.json"
+    gone.unlink()
+    assert mri_vit("explain", run) == 0
+    assert gone.is_file()
+    assert {path: path.stat().st_mtime_ns for path in written if path != gone} == {p: t for p, t in written.items() if p != gone}
+    assert mri_vit("explain", run, "--explain.methods", '["rollout"]', "--explain.scored", "0") == 0
+    told = json.loads((run / "maps" / "demo-005" / "map.json").read_text())
+    assert [one["method"] for one in told["maps"]] == ["rollout"]
+    assert not list((run / "maps" / "demo-005").glob("*gradient*"))
+
+
+def test_a_patient_whose_tumour_mask_cannot_be_read_is_excluded_before_anything_is_trained(scans: Path, tmp_path: Path):
+    (tmp_path / "mask.nii.gz").write_bytes(b"nothing")
+    files = ",".join(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in config.CHANNELS)
+    (tmp_path / "cohort.csv").write_text(
+        f"patient,t1,t1ce,t2,flair,tumour_mask,mgmt,os_days,os_event\nA,{files},mask.nii.gz,1,300,1\n"
+    )
+    (tmp_path / "study.toml").write_text(STUDY)
+    assert mri_vit("prepare", tmp_path / "study.toml") == 3
+    assert "mask.nii.gz" in (tmp_path / "run" / "excluded.csv").read_text()
+
+
 def test_a_map_lies_on_the_voxels_of_the_patients_own_t1ce(road: Path, scans: Path):
-    heat = nib.Nifti1Image.from_filename(road / "run" / "maps" / "demo-005" / "rollout_native.nii.gz")
+    name = "sub-demo005_space-T1ce_desc-rollout_map.nii.gz"
+    heat = nib.Nifti1Image.from_filename(road / "run" / "maps" / "demo-005" / name)
     scan = nib.Nifti1Image.from_filename(scans.parent / "demo-005" / "t1ce.nii.gz")
     assert heat.shape == scan.shape
     np.testing.assert_allclose(np.array(heat.affine), np.array(scan.affine), atol=1e-4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 import os
 import re
@@ -16,8 +17,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
+import made_maps
 import matplotlib as mpl
 import nibabel as nib
 import numpy as np
@@ -35,10 +38,12 @@ from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.report import run as run_folder
 from mri_vit.report import viewer
+from mri_vit.report.numbers import maps as numbers
 from mri_vit.report.run import Map
 from mri_vit.volume import Volume, read, write
 
 HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle
+OTHER_MM = np.array([-28.0, -20.0, 8.0])  # of another map: on the left, to the back
 RADII_MM = np.array([60.0, 75.0, 50.0])  # of the made-up brain around (0, 0, 0)
 # Axes stored to the left, front and top, with unequal spacing and an offset: a page that ignored the affine would show it.
 AFFINE = np.array([[-3.0, 0, 0, 90], [0, 2.5, 0, -100], [0, 0, 4.0, -70], [0, 0, 0, 1.0]])
@@ -46,52 +51,61 @@ SHAPE = (61, 81, 36)
 HOSTILE = '</script><script>document.body.dataset.broken = 1</script><img src=x onerror="document.body.dataset.broken = 1">'
 
 
-def head() -> tuple[Volume, Volume]:
+def head(hot_mm: np.ndarray = HOT_MM) -> tuple[Volume, Volume]:
     """A scan whose left half is brighter and its map with one hot spot; both 0 outside the brain."""
     index = np.moveaxis(np.indices(SHAPE), 0, -1)
     place_mm = index @ AFFINE[:3, :3].T + AFFINE[:3, 3]
     inside = ((place_mm / RADII_MM) ** 2).sum(axis=-1) <= 1
     scan = np.where(inside, np.where(place_mm[..., 0] < 0, 900, 500), 0) + 100 * np.sin(place_mm[..., 1] / 9) * inside
-    far = ((place_mm - HOT_MM) ** 2).sum(axis=-1)
+    far = ((place_mm - hot_mm) ** 2).sum(axis=-1)
     heat = np.where(inside, 0.5 + 20 * np.exp(-far / (2 * 7.0**2)), 0)
     return brain_only(Volume(scan.astype(np.float32), AFFINE), inside), Volume(heat.astype(np.float32), AFFINE)
 
 
-def make_map(folder: Path, patient: str, note: str) -> None:
+def make_maps(folder: Path, patient: str, note: str) -> None:
+    """Two maps with their hot spots apart: rollout, and gradient attention for MGMT."""
     folder.mkdir(parents=True)
-    scan, heat = head()
-    write(scan, folder / "t1ce_brain.nii.gz")
-    write(heat, folder / "rollout_native.nii.gz")
-    overlay.draw(read(folder / "t1ce_brain.nii.gz"), heat, "a picture", folder / "overlay.png")
-    sidecar = {
-        "patient": patient,
-        "model": "vit",
-        "repeat": 0,
-        "fold": 2,
-        "method": "attention rollout",
-        "unit": "times the uniform map",
-        "peak": 20.5,
-        "peak_mm": HOT_MM.tolist(),
-        "note": note,
-    }
+    scan, _ = head()
+    write(scan, folder / "brain.nii.gz")
+    entries = []
+    for method, endpoint, hot_mm in (("rollout", "", HOT_MM), ("gradient_attention", "mgmt", OTHER_MM)):
+        one = {**made_maps.entry(method, endpoint, "p"), "note": note, "peak": 20.5, "peak_mm": hot_mm.tolist()}
+        _, heat = head(hot_mm)
+        write(heat, folder / one["files"]["t1ce"])
+        overlay.draw(read(folder / "brain.nii.gz"), heat, "a picture", folder / one["overlay"])
+        entries.append(one)
+    sidecar = {**made_maps.facts(patient, entries), "fold": 2, "brain": "brain.nii.gz"}
     (folder / "map.json").write_text(json.dumps(sidecar))
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "made-up"
-    make_map(folder / "maps" / "p1", f"p1{HOSTILE}", HOSTILE)
-    make_map(folder / "maps" / "p 2#", "p2", "a note")
+    make_maps(folder / "maps" / "p1", f"p1{HOSTILE}", HOSTILE)
+    make_maps(folder / "maps" / "p 2#", "p2", "a note")
     return folder
 
 
 @pytest.fixture(scope="module")
 def addresses(run: Path) -> dict[str, str]:
-    return viewer.write(maps(run), run / "report", f"study {HOSTILE}")
+    return viewer.write(maps(run), told(maps(run)), run / "report", f"study {HOSTILE}")
 
 
 def maps(run: Path) -> list[Map]:
-    return run_folder._maps(run / "maps")
+    return list(run_folder._maps(run / "maps")[0])
+
+
+def told(found: list[Map]) -> list[dict[str, Any]]:
+    """What the report says of them: rollout passes for one endpoint, gradient attention is no finding."""
+    kinds = {"rollout": {"os": "passes"}, "gradient_attention": {"mgmt": "none"}}
+    scored = {
+        "endpoints": {
+            endpoint: {"methods": {method: {"verdict_kind": kind, "verdict": f"said of {method} {HOSTILE}"}}}
+            for method, of in kinds.items()
+            for endpoint, kind in of.items()
+        }
+    }
+    return numbers.told(found, scored)
 
 
 @dataclass(frozen=True)
@@ -157,14 +171,19 @@ def centre(mask: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("view", "across", "down"),
+    ("view", "hot_mm", "across", "down"),
     [
-        ("axial", (0, -1), (1, -1)),  # the patient's right on the left: x falls to the right of the picture; y falls downwards
-        ("coronal", (0, -1), (2, -1)),
-        ("sagittal", (1, -1), (2, -1)),  # the front on the left
+        (
+            "axial",
+            HOT_MM,
+            (0, -1),
+            (1, -1),
+        ),  # the patient's right on the left: x falls to the right of the picture; y falls downwards
+        ("coronal", HOT_MM, (0, -1), (2, -1)),
+        ("sagittal-1", OTHER_MM, (1, -1), (2, -1)),  # the front on the left; the second map
     ],
 )
-def test_the_hot_spot_is_drawn_where_it_lies_in_the_head(see, view, across, down):
+def test_the_hot_spot_is_drawn_where_it_lies_in_the_head(see, view, hot_mm, across, down):
     seen = see(view)
     assert 'data-state="ready"' in seen.body
     assert "data-violation" not in seen.body
@@ -175,9 +194,9 @@ def test_the_hot_spot_is_drawn_where_it_lies_in_the_head(see, view, across, down
     hot, brain = centre(warm), np.argwhere(grey | warm)
     top, left = np.percentile(brain, 0.2, axis=0)  # anti-aliased letters are a few grey pixels
     bottom, right = np.percentile(brain, 99.8, axis=0)
-    cut = np.sqrt(1 - ((HOT_MM / RADII_MM) ** 2)[list({0, 1, 2} - {across[0], down[0]})].sum())  # the ellipse in this plane
+    cut = np.sqrt(1 - ((hot_mm / RADII_MM) ** 2)[list({0, 1, 2} - {across[0], down[0]})].sum())  # the ellipse in this plane
     for found, low, high, (axis, sign) in zip(hot, (left, top), (right, bottom), (across, down), strict=True):
-        expected = (low + high) / 2 + sign * HOT_MM[axis] / (RADII_MM[axis] * cut) * (high - low) / 2
+        expected = (low + high) / 2 + sign * hot_mm[axis] / (RADII_MM[axis] * cut) * (high - low) / 2
         assert found == pytest.approx(expected, abs=0.04 * (high - low))
 
 
@@ -208,6 +227,19 @@ def test_a_hostile_id_note_and_study_name_stay_text(see):
     assert seen.dom.count("<script") == 3  # data, page, NiiVue
 
 
+def test_another_map_can_be_chosen_and_brings_its_peak_its_facts_and_its_verdict(see):
+    for view, shown, hidden, hot_mm in (("axial", 0, 1, HOT_MM), ("sagittal-1", 1, 0, OTHER_MM)):
+        seen = see(view)
+        assert f'data-map="{shown}"' in seen.body
+        assert "data-violation" not in seen.body
+        sections = re.findall(r'<section class="map" data-map="(\d)"( hidden="")?', seen.dom)
+        assert sorted(sections) == sorted([(str(shown), ""), (str(hidden), ' hidden=""')])
+        position = re.search(r'id="position">x ([-\d.]+), y ([-\d.]+), z ([-\d.]+) mm', seen.dom)
+        assert position
+        assert np.abs(np.array(position.groups(), float) - hot_mm).max() < 0.2
+    assert "MGMT promoter methylation: gradient-weighted attention (no finding)</option>" in seen.dom
+
+
 def test_without_its_viewer_a_page_shows_the_picture_and_says_why(run, addresses, tmp_path):
     (tmp_path / "patients").mkdir()
     shutil.copyfile(run / "report" / unquote(addresses["p2"]), tmp_path / unquote(addresses["p2"]))
@@ -234,7 +266,7 @@ def test_a_page_loads_nothing_but_itself_and_the_viewer_beside_it(run, addresses
         page = (run / "report" / "patients" / address).read_text()
         assert "://" not in page
         loaded = re.findall(r"(?<![\w-])(?:src|href|action|data|poster)\s*=\s*[\"']?([^\"'>\s]+)", page.split("<script>")[0])
-        assert {link.split(",")[0] for link in loaded} <= {"../index.html", "data:image/png;base64", "x"}
+        assert {link.split(",")[0] for link in loaded} <= {"../index.html", "data:image/webp;base64", "x", "0", "1"}
         assert re.findall(r"<script[^>]*src=\"([^\"]*)", page) == ["../viewer/niivue.umd.js"]
         assert "url(" not in page.split("</style>")[0]
         policy = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[0]
@@ -247,23 +279,27 @@ def test_every_map_with_a_brain_gets_one_page_and_the_viewer_is_copied_once(run,
     assert {path.name for path in (run / "report" / "viewer").iterdir()} == {"niivue.umd.js", "LICENSE", "LICENSES-BUNDLED"}
     page = (run / "report" / "patients" / "p 2#.html").read_text()
     assert "fold 3 of repeat 1, counted from 1" in page
+    assert "T1 10 %, T1ce 60 %, T2 10 %, FLAIR 20 %" in page
+    for one in told(maps(run))[1]["maps"]:
+        assert f"said of {one['method']} {html.escape(HOSTILE)}".replace("&quot;", "&#34;") in page
     assert "Not a medical device" in page
 
 
 def test_a_patient_without_a_published_brain_gets_no_page_and_an_old_page_goes(run, tmp_path):
     shutil.copytree(run / "maps", tmp_path / "maps")
     home = tmp_path / "report"
-    viewer.write(maps(tmp_path), home, "x")
-    (tmp_path / "maps" / "p1" / "t1ce_brain.nii.gz").unlink()
-    assert list(viewer.write(maps(tmp_path), home, "x")) == ["p2"]
+    found = maps(tmp_path)
+    viewer.write(found, told(found), home, "x")
+    (tmp_path / "maps" / "p1" / "brain.nii.gz").unlink()
+    assert list(viewer.write(found, told(found), home, "x")) == ["p2"]
     assert [path.name for path in (home / "patients").iterdir()] == ["p 2#.html"]
-    assert viewer.write([], home, "x") == {}
+    assert viewer.write([], [], home, "x") == {}
     assert list((home / "patients").iterdir()) == []
 
 
 def test_equal_runs_give_equal_pages(run):
-    found = maps(run)[0]
-    assert viewer.page(found, "x") == viewer.page(found, "x")
+    found = maps(run)
+    assert viewer.page(found[0], told(found)[0], "x") == viewer.page(found[0], told(found)[0], "x")
 
 
 def test_the_page_holds_scan_and_map_where_they_lie(run):
@@ -281,8 +317,6 @@ def test_the_page_holds_scan_and_map_where_they_lie(run):
 
 
 def test_colour_and_opacity_are_those_of_the_picture():
-    assert viewer.SCALE == overlay.SCALE
-    assert viewer.OPACITY == overlay.OPACITY
     share = np.array([0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 40.0], np.float32).reshape(7, 1, 1)
     level = viewer.levels(share).ravel()
     height = np.array([0, 0, 0.25, 0.5, 0.75, 1, 1])
@@ -319,12 +353,16 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     affine = np.array([[-4.0, 0, 0, 45], [0, 5.0, 0, -70], [0, 0, 6.0, -40], [0, 0, 0, 1.0]])
     scan = Volume(generator.normal(300, 80, (22, 21, 16)).astype(np.float32), affine)  # noise where a face would be
     write(scan, tmp_path / "t1ce.nii.gz")
-    patient = Patient("p00", {"t1ce": tmp_path / "t1ce.nii.gz"}, {}, {})
-    (tiny.prepared / "p00" / "patient.json").write_text(json.dumps({"t1ce_to_grid": np.eye(4).tolist()}))
+    patient = Patient("p00", dict.fromkeys(config.CHANNELS, tmp_path / "t1ce.nii.gz"), {}, {})
+    stays = np.eye(4).tolist()
+    record = {"t1ce_to_grid": stays, "to_grid": dict.fromkeys(config.CHANNELS, stays)}
+    (tiny.prepared / "p00" / "patient.json").write_text(json.dumps(record))
     torch.manual_seed(0)
     net = Network(tiny.model, tiny.grid, [Head(config.DEFAULT_ENDPOINTS[0], "binary")]).eval()
     explain(patient, net, tiny, tmp_path / "map", {"model": "vit", "repeat": 0, "fold": 0})
-    brain, heat = (read(tmp_path / "map" / name) for name in ("t1ce_brain.nii.gz", "rollout_native.nii.gz"))
+    listed = json.loads((tmp_path / "map" / "map.json").read_text())
+    rollout = next(one for one in listed["maps"] if one["method"] == "rollout")
+    brain, heat = (read(tmp_path / "map" / name) for name in (listed["brain"], rollout["files"]["t1ce"]))
     assert brain.shape == scan.shape
     np.testing.assert_allclose(brain.affine, affine, atol=1e-4)
     prepared = (tokens.to_volume(tokens.load(token_file(tiny, patient))) != 0).any(axis=0)
@@ -339,5 +377,6 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     assert np.array_equal(brain.array > 0, heat.array > 0)  # a rollout is positive all over the brain
     monkeypatch.setattr("mri_vit.explain.patient.STRIPPED_ML", 1.0)  # now this brain is too large for one
     explain(patient, net, tiny, tmp_path / "withheld", {"model": "vit", "repeat": 0, "fold": 0})
-    assert not (tmp_path / "withheld" / "t1ce_brain.nii.gz").exists()
-    assert (tmp_path / "withheld" / "overlay.png").exists()
+    assert not list((tmp_path / "withheld").glob("*desc-brain_T1w*"))
+    withheld = run_folder._maps(tmp_path)[0]
+    assert [viewer._drawable(found) for found in sorted(withheld, key=lambda found: found.folder.name)] == [True, False]

@@ -1,67 +1,117 @@
-"""A map over its scan as a picture: three planes through the map's peak, the bare scan above, the map over it below.
+"""A map over its scan as a picture: three planes through the map's peak, the bare scan above and the map over it below.
 
-Radiological convention: the patient's right is on the picture's left, as letters at the border say.
+Where a tumour is given, its outline is drawn in them, and a further row cuts the tumour where it is largest. The colour scale
+is the same in every picture. Letters: x, y, z voxels, h, w pixels.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
-from jaxtyping import Float
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
+from jaxtyping import Bool, Float, UInt8
 
-from mri_vit.volume import Volume, canonical
+from mri_vit.explain import mosaic
+from mri_vit.explain.mosaic import PLANES, Bar, Row, Window
+from mri_vit.explain.names import UNIT
+from mri_vit.volume import Volume, canonical, write_bytes
 
 SCALE = (1, 2, 4, 8, 16)  # times the uniform map, by doublings: the same in every picture, so that a weak map looks weak
 OPACITY = 0.75  # at the top of the scale; anatomy stays visible through the strongest colour
-PLANES = (("axial", 2, "RLAP"), ("coronal", 1, "RLSI"), ("sagittal", 0, "APSI"))  # name, axis cut, letters left/right/top/bottom
+COLOURS = "inferno"  # its lightness grows with the value, so it is read in grey and by the colour-blind too
+CONTRAST = (1, 99.5)  # percentiles inside the brain shown from black to white: for the brain, not for one vessel
+OUTLINE = (0, 220, 255)  # cyan: no shade of the scale or of a scan
 
 
-def draw(scan: Volume, heat: Volume, title: str, path: Path) -> None:
-    """Write the picture; `scan` and `heat` lie on the same voxels, `heat` in times the uniform map."""
+def draw(
+    scan: Volume,
+    heat: Volume,
+    title: str,
+    path: Path,
+    brain: Bool[np.ndarray, "x y z"] | None = None,
+    tumour: Bool[np.ndarray, "x y z"] | None = None,
+    note: str = "",
+) -> None:
+    """Write the picture as PNG.
+
+    Parameters
+    ----------
+    scan, heat, brain, tumour
+        On the same voxels; `heat` in times the uniform map and 0 outside the brain, which is where it is not 0 if not given.
+    title, note
+        Lines above and below.
+    path
+        Of the file, which is replaced whole.
+    """
+    outline = canonical(Volume(tumour, scan.affine)).array if tumour is not None and tumour.any() else None
+    inside = canonical(Volume(heat.array > 0 if brain is None else brain, scan.affine)).array
     scan, heat = canonical(scan), canonical(heat)
-    peak = np.unravel_index(int(heat.array.argmax()), heat.shape)
-    inside = scan.array[heat.array > 0]
-    low, high = np.percentile(inside if inside.size else scan.array, [1, 99.5])  # contrast for the brain, not for one vessel
-    figure = Figure(figsize=(9.6, 6.6), facecolor="black", layout="constrained")
-    axes = figure.subplots(2, 3)
-    colours = LogNorm(SCALE[0], SCALE[-1])
-    for column, (name, axis, letters) in enumerate(PLANES):
-        aspect = _height(scan, axis) / _width(scan, axis)
-        for row in (0, 1):
-            ax = axes[row, column]
-            ax.imshow(_slice(scan, axis, int(peak[axis])), cmap="gray", vmin=low, vmax=high, aspect=aspect, origin="lower")
-            ax.set_axis_off()
-            for letter, (x, y) in zip(letters, ((0.03, 0.5), (0.97, 0.5), (0.5, 0.97), (0.5, 0.03)), strict=True):
-                text = ax.text(x, y, letter, transform=ax.transAxes, color="white", ha="center", va="center", fontsize=10)
-                text.set_path_effects([withStroke(linewidth=2, foreground="black")])  # readable over bright skull too
-        axes[0, column].set_title(name, color="white", fontsize=10)
-        plane = _slice(heat, axis, int(peak[axis]))
-        shown = plane.clip(SCALE[0], SCALE[-1])
-        opacity = OPACITY * np.log(shown) / np.log(SCALE[-1])  # an even share or less is clear
-        axes[1, column].imshow(shown, cmap="inferno", norm=colours, alpha=opacity, aspect=aspect, origin="lower")
-    solid = ScalarMappable(colours, "inferno")  # the pictures' own are see-through
-    bar = figure.colorbar(solid, ax=axes[:, 2], fraction=0.05, pad=0.02, ticks=SCALE, format="%d", extend="max")
-    bar.ax.minorticks_off()
-    bar.set_label("attention rollout, times the uniform map", color="white")
-    bar.ax.tick_params(colors="white")
-    figure.suptitle(title, color="white", fontsize=11)
-    figure.savefig(path, dpi=110, metadata={"Software": None})  # no version in the file: equal runs give equal bytes
+    shown = mosaic.window(inside, scan.spacing_mm)
+    low, high = np.percentile(scan.array[inside] if inside.any() else scan.array, CONTRAST)
+    contrast = float(low), float(high)
+    peak = _peak(heat.array, shown)
+    bare = [panel(scan, contrast, None, axis, peak, shown, outline) for _, axis, _ in PLANES]
+    marked = [mosaic.marked(one, shown.pixel(peak, axis)) for one, (_, axis, _) in zip(bare, PLANES, strict=True)]
+    over = [panel(scan, contrast, heat, axis, peak, shown, outline) for _, axis, _ in PLANES]
+    value = float(heat.array[peak])
+    rows = [
+        Row(
+            f"the scan through the map's peak (cross): {value:.1f} {UNIT}" if value else "the scan; the map is 0 everywhere",
+            marked,
+        ),
+        Row("the map over it" + ("; line: the tumour's outline" if outline is not None else ""), over, colour_bar()),
+    ]
+    if outline is not None:
+        largest = _largest(outline)
+        through = [panel(scan, contrast, heat, axis, largest, shown, outline) for _, axis, _ in PLANES]
+        rows.append(Row("the map over the scan, where each plane cuts most of the tumour", through))
+    write_bytes(mosaic.sheet(title, rows, shown, note), path)
 
 
-def _slice(volume: Volume, axis: int, index: int) -> Float[np.ndarray, "rows columns"]:
-    """One plane as seen: rows upwards; the patient's right (or front) on the left."""
-    plane = np.take(volume.array, index, axis=axis)  # remaining axes in the order x, y, z
-    return plane[::-1].T
+def panel(
+    scan: Volume,
+    contrast: tuple[float, float],
+    heat: Volume | None,
+    axis: int,
+    voxel: tuple[int, ...],
+    shown: Window,
+    outline: Bool[np.ndarray, "x y z"] | None = None,
+) -> UInt8[np.ndarray, "h w 3"]:
+    """One plane through a voxel: the scan from `contrast`'s black to its white, the map over it, the outline over both."""
+    low, high = contrast
+    cut = mosaic.plane(scan.array, axis, voxel[axis], shown)
+    grey = ((cut - low) / max(high - low, 1e-6)).clip(0, 1)  # 1e-6: a scan of one value is black, no fault
+    drawn = over(grey, mosaic.plane(heat.array, axis, voxel[axis], shown) if heat else np.zeros_like(grey))
+    if outline is None:
+        return drawn
+    return mosaic.outlined(drawn, mosaic.plane(outline, axis, voxel[axis], shown), OUTLINE)
 
 
-def _width(volume: Volume, axis: int) -> float:
-    return volume.spacing_mm[1 if axis == 0 else 0]
+def over(grey: Float[np.ndarray, "h w"], heat: Float[np.ndarray, "h w"]) -> UInt8[np.ndarray, "h w 3"]:
+    """Colour mixed into grey: colour and opacity grow evenly with each doubling; an even share or less is clear."""
+    height = np.log(heat.clip(SCALE[0], SCALE[-1])) / np.log(SCALE[-1])
+    colour = mpl.colormaps[COLOURS](height)[..., :3]
+    opacity = OPACITY * height[..., None]
+    return np.rint(255 * ((1 - opacity) * grey[..., None] + opacity * colour)).astype(np.uint8)
 
 
-def _height(volume: Volume, axis: int) -> float:
-    return volume.spacing_mm[1 if axis == 2 else 2]
+def colour_bar() -> Bar:
+    """The scale as it looks over tissue from black (left) to white (right)."""
+    heights = np.linspace(0, 1, 128)
+    grey, heat = np.meshgrid(np.linspace(0, 1, 18), SCALE[-1] ** heights)
+    names = ["≤ 1", *(str(step) for step in SCALE[1:-1]), f"≥ {SCALE[-1]}"]
+    ticks = [(float(np.log(step) / np.log(SCALE[-1])), name) for step, name in zip(SCALE, names, strict=True)]
+    return Bar(over(grey, heat), ticks, UNIT)
+
+
+def _peak(heat: Float[np.ndarray, "x y z"], shown: Window) -> tuple[int, ...]:
+    """The first of the highest voxels; the middle of what is shown where the map is empty."""
+    if not heat.any():
+        return tuple(start + size // 2 for start, size in zip(shown.start, shown.size, strict=True))
+    return tuple(int(i) for i in np.unravel_index(int(heat.argmax()), heat.shape))
+
+
+def _largest(tumour: Bool[np.ndarray, "x y z"]) -> tuple[int, ...]:
+    """Along each axis the plane that holds most of the tumour, which a ring's or two lesions' centre may miss."""
+    return tuple(int(tumour.sum(axis=tuple({0, 1, 2} - {axis})).argmax()) for axis in range(3))

@@ -1,7 +1,8 @@
 """Attention rollout (Abnar & Zuidema 2020, arXiv:2005.00928): how much of the CLS token's output each place had a part in.
 
-Per block Â = ½·mean over heads(A) + ½·I, multiplied through the blocks. Only the CLS row of the product is wanted, so that
-row is carried from the last block to the first: row ← ½·(row + row·A), a vector instead of a matrix product.
+Per block Â = F + I with rows made to sum to 1, where F is the attention fused over heads (their mean, in which case Â = ½F + ½I,
+or their maximum or minimum), multiplied through the blocks. Only the CLS row of the product is wanted, so that row is carried
+from the last block to the first: a vector instead of a matrix product.
 
 Letters: b patients, p tokens that are given, n = p + 1 with CLS first, k numbers in a patch.
 """
@@ -9,35 +10,142 @@ Letters: b patients, p tokens that are given, n = p + 1 with CLS first, k number
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mri_vit.model.encoder import Encoder
+from mri_vit.model.encoder import Block, Encoder, Fuse, attention_weights
 
-
-def chain(last: Float[Tensor, "b n"], earlier: Sequence[Float[Tensor, "b n n"]]) -> Float[Tensor, "b n"]:
-    """The CLS row of the whole rollout, from the last block's CLS row and the earlier blocks' matrices (first block first).
-
-    Both are attention averaged over heads, with rows that sum to 1; so does the result.
-    """
-    row = last / 2
-    row[:, 0] += 0.5  # CLS's own residual path
-    for attention in reversed(earlier):
-        row = (row + torch.bmm(row[:, None], attention)[:, 0]) / 2
-    return row
+# How a block's heads become one matrix. The mean is Abnar & Zuidema's; the others come from Gildenblat's code
+# (github.com/jacobgil/vit-explain), to which papers that name them go back.
+HEADS: dict[str, Fuse] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
 
 
 @torch.no_grad()
-def rollout(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b n"]:
-    """Each patient's CLS row: column 0 is CLS's own share, the others belong to the given places in their order.
+def rollout(
+    encoder: Encoder,
+    patches: Float[Tensor, "b p k"],
+    place: Int[Tensor, "b p"],
+    heads: Literal["mean", "max", "min"] = "mean",
+    discard: float = 0.0,
+    start: int = 0,
+) -> Float[Tensor, "b n"]:
+    """Each patient's CLS row of the rollout, which sums to 1.
 
-    The heads' means are taken during one forward pass in blocks of rows; of the last block only the CLS row is computed.
+    The fused matrices are taken during one forward pass in blocks of rows; of the last block only the CLS row is computed.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    patches, place : the given places of each patient
+    heads : {"mean", "max", "min"}
+        How a block's heads are fused.
+    discard : float, at least 0 and below 1
+        Share of each block's fused attention that is set to 0, see `without_weakest`; 0 as published.
+    start : int
+        The first block that is followed, counted from 0, as `start_layer` in the code of Chefer et al. 2021
+        (arXiv:2012.09838); what earlier blocks mixed stays with the token that holds it.
+
+    Returns
+    -------
+    Float[Tensor, "b n"]
+        Column 0 is CLS's own share, the others belong to the given places in their order.
+
+    Raises
+    ------
+    ValueError
+        If `discard` or `start` is out of range.
+
+    References
+    ----------
+    Abnar & Zuidema 2020, "Quantifying attention flow in transformers", ACL, doi:10.18653/v1/2020.acl-main.385.
     """
-    x, means = encoder.tokens(patches, place), []
-    *blocks, last = encoder.layers
-    for block in blocks:
-        x, mean = block.weighted(x)
-        means.append(mean)
-    return chain(last.attention.cls_weights(last.norm1(x)), means)
+    if not 0 <= discard < 1:
+        raise ValueError(f"discard {discard} is no share from 0 to below 1")
+    _check_layer(encoder, start)
+    x = _entering(encoder, patches, place, start)
+    *followed, last = encoder.layers[start:]
+    batch, n, _ = x.shape
+    fused = x.new_empty(len(followed), batch, n, n)  # in one piece: kept one by one, they scatter over memory and leave holes
+    for index, block in enumerate(followed):
+        x, matrix = block.weighted(x, HEADS[heads])
+        fused[index] = without_weakest(matrix, discard)
+    return chain(_cls_row(last, x, HEADS[heads], discard), list(fused))
+
+
+def chain(last: Float[Tensor, "b n"], earlier: Sequence[Float[Tensor, "b n n"]]) -> Float[Tensor, "b n"]:
+    """The CLS row of the whole rollout, from the last block's fused CLS row and the earlier blocks' matrices (first block first).
+
+    A row of F + I sums to 1 more than F's; divided by that it sums to 1, and so does the result.
+    """
+    row = last.clone()
+    row[:, 0] += 1  # CLS's own residual path
+    row /= row.sum(dim=1, keepdim=True)
+    for matrix in reversed(earlier):
+        row = row / (1 + matrix.sum(dim=2))
+        row = row + (row[:, :, None] * matrix).sum(dim=1)  # no matrix product, which autocast would round to bfloat16
+    return row
+
+
+def without_weakest(fused: Float[Tensor, "b n n"], discard: float) -> Float[Tensor, "b n n"]:
+    """A block's attention with the weakest share of its entries set to 0; entries as weak as the strongest of these go as well.
+
+    Weak is judged over the whole matrix, as in the code that brought the option up (Gildenblat's vit-explain): a row that
+    spreads its attention thinly loses more than one with a clear aim. CLS's attention to itself stays, so that no map is
+    left without the token it explains. Each patient of a batch has a threshold of its own.
+    """
+    count = int(discard * fused[0].numel())
+    if count == 0:
+        return fused
+    threshold = fused.flatten(start_dim=1).kthvalue(count).values
+    kept = fused.masked_fill(fused <= threshold[:, None, None], 0)
+    kept[:, 0, 0] = fused[:, 0, 0]
+    return kept
+
+
+@torch.no_grad()
+def cls_attention(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b n"]:
+    """What the last block's CLS token attended to, averaged over heads (Caron et al. 2021, arXiv:2104.14294); sums to 1.
+
+    Column 0 is what CLS gave to itself.
+    """
+    *earlier, last = encoder.layers
+    x = _entering(encoder, patches, place, len(earlier))
+    return last.attention.cls_weights(last.norm1(x))
+
+
+@torch.no_grad()
+def raw_attention(
+    encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], layer: int, head: int
+) -> Float[Tensor, "b n n"]:
+    """One head's attention matrix in one block, both counted from 0: row i tells what token i attended to, and sums to 1.
+
+    Raises ValueError when there is no such block or head.
+    """
+    _check_layer(encoder, layer)
+    block = encoder.layers[layer]
+    if not 0 <= head < block.attention.heads:
+        raise ValueError(f"head {head} is none of the block's {block.attention.heads}, counted from 0")
+    q, k, _ = block.attention.project(block.norm1(_entering(encoder, patches, place, layer)))
+    return attention_weights(q[:, [head]], k[:, [head]])[:, 0]
+
+
+def _entering(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], layer: int) -> Float[Tensor, "b n d"]:
+    """The tokens as they enter a block."""
+    x = encoder.tokens(patches, place)
+    for block in encoder.layers[:layer]:
+        x = block(x)
+    return x
+
+
+def _cls_row(last: Block, x: Float[Tensor, "b n d"], fuse: Fuse, discard: float) -> Float[Tensor, "b n"]:
+    """The last block's fused attention of CLS; where weak attention goes, the threshold needs the whole matrix."""
+    x = last.norm1(x)
+    return without_weakest(last.attention.weighted(x, fuse)[1], discard)[:, 0] if discard else last.attention.cls_weights(x, fuse)
+
+
+def _check_layer(encoder: Encoder, layer: int) -> None:
+    if not 0 <= layer < len(encoder.layers):
+        raise ValueError(f"block {layer} is none of the encoder's {len(encoder.layers)}, counted from 0")

@@ -8,6 +8,7 @@ Letters: b patients, p tokens that are given, n = p + 1 with CLS, k numbers in a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 POSITION_STD = 0.02  # Dosovitskiy et al.'s code: nn.initializers.normal(stddev=0.02)
+Fuse = Callable[..., Tensor]  # what makes one matrix of the heads', such as torch.mean; called with the tensor and `dim`
 ROWS = 128  # query rows of attention held at a time: 12 heads × 128 × 2745 numbers are 17 MB, which stays near the cache
 
 
@@ -43,26 +45,28 @@ class Attention(nn.Module):
         q, k, _ = self.project(x)
         return attention_weights(q, k)
 
-    def weighted(self, x: Float[Tensor, "b n d"]) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n n"]]:
-        """The output of `forward`, and the attention averaged over heads; rows in blocks, so that no [b h n n] is held."""
+    def weighted(
+        self, x: Float[Tensor, "b n d"], fuse: Fuse = torch.mean
+    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n n"]]:
+        """The output of `forward`, and the attention fused over heads; rows in blocks, so that no [b h n n] is held."""
         q, k, v = self.project(x)
-        out, mean = torch.empty_like(q), q.new_empty(q.shape[0], q.shape[2], q.shape[2])
-        for start in range(0, q.shape[2], ROWS):
+        out, fused = torch.empty_like(q), x.new_empty(x.shape[0], x.shape[1], x.shape[1])  # as precise as x under autocast
+        for start in range(0, x.shape[1], ROWS):
             rows = slice(start, start + ROWS)
             weights = attention_weights(q[:, :, rows], k)  # [b h r n]
-            mean[:, rows] = weights.mean(dim=1)
+            fused[:, rows] = fuse(weights, dim=1)
             out[:, :, rows] = weights @ v
-        return self.out(rearrange(out, "b h n e -> b n (h e)")), mean
+        return self.out(rearrange(out, "b h n e -> b n (h e)")), fused
 
-    def cls_weights(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
-        """The CLS token's attention averaged over heads: one row, at the price of one row."""
+    def cls_weights(self, x: Float[Tensor, "b n d"], fuse: Fuse = torch.mean) -> Float[Tensor, "b n"]:
+        """The CLS token's attention fused over heads: one row, at the price of one row."""
         q, k, _ = self.project(x)
-        return attention_weights(q[:, :, :1], k).mean(dim=1)[:, 0]
+        return fuse(attention_weights(q[:, :, :1], k), dim=1)[:, 0].to(x.dtype)
 
 
 def attention_weights(q: Float[Tensor, "b h r e"], k: Float[Tensor, "b h n e"]) -> Float[Tensor, "b h r n"]:
-    """softmax(q·kᵀ/√e) (Vaswani et al. 2017, equation 1)."""
-    return torch.softmax(q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5, dim=-1)
+    """softmax(q·kᵀ/√e) (Vaswani et al. 2017, equation 1); the scale is taken on q, which is the smaller."""
+    return torch.softmax(q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1), dim=-1)
 
 
 class Block(nn.Module):
@@ -80,11 +84,13 @@ class Block(nn.Module):
         x = x + self._dropped(self.attention(self.norm1(x)))
         return x + self._dropped(self.mlp(self.norm2(x)))
 
-    def weighted(self, x: Float[Tensor, "b n d"]) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n n"]]:
-        """`forward` without drop-path, and the attention averaged over heads."""
-        change, mean = self.attention.weighted(self.norm1(x))
+    def weighted(
+        self, x: Float[Tensor, "b n d"], fuse: Fuse = torch.mean
+    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n n"]]:
+        """`forward` without drop-path, and the attention fused over heads."""
+        change, fused = self.attention.weighted(self.norm1(x), fuse)
         x = x + change
-        return x + self.mlp(self.norm2(x)), mean
+        return x + self.mlp(self.norm2(x)), fused
 
     def _dropped(self, change: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """Stochastic depth (Huang et al. 2016): in training, a whole patient's change is left out, the others scaled up."""

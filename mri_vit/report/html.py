@@ -6,16 +6,18 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from mri_vit.explain.names import METHODS, SPACES
 from mri_vit.predictions import CONTROLS, is_candidate
 from mri_vit.report import measures, notation, tables, viewer
 from mri_vit.report.figures import gallery, panels, pictures
 from mri_vit.report.numbers import everything
+from mri_vit.report.numbers import maps as map_numbers
 from mri_vit.report.run import Run
 from mri_vit.report.texts import checklists, methods
 
@@ -27,8 +29,9 @@ VERSIONS_FIRST = ("mri-vit", "torch", "monai")
 REASONS_SHOWN = 6  # the flow diagram's box stays a box; the table below it has them all
 
 # 25 MB of page is what a mail server lets through; the figures need 5 to 10 of them.
-MAPS_SHOWN = 24
-MAPS_BUDGET, MAPS_WIDTH, MAPS_QUALITY = 6_000_000, 960, 80  # bytes of page; pixels, as the picture is drawn; WebP's scale
+MAPS_SHOWN, MAPS_EACH = 12, 3  # patients on the page, and maps of each; the rest are on the patients' own pages
+MAPS_BUDGET, MAPS_WIDTH, MAPS_QUALITY = 5_000_000, 960, 80  # bytes of page; pixels, as the picture is drawn; WebP's scale
+GROUPS_BUDGET = 2_000_000  # bytes of the cohort's mean maps
 QC_BUDGET, QC_WIDTH, QC_QUALITY = 8_000_000, 224, 60  # a quarter of the sheet's width: enough to see a brain cut off
 
 TEXTS = ("methods.md", "tripod_ai.md", "claim.md")
@@ -65,7 +68,7 @@ def write(run: Run, home: Path) -> Path:
     )
     for name, text in zip(TEXTS, written, strict=True):
         _replace(home / name, text)
-    links = viewer.write(run.maps, home, run.study.name)
+    links = viewer.write(run.maps, metrics["maps"], home, run.study.name)
     # Last, so that a page is never newer than what it rests on.
     _replace(home / "index.html", page(run, metrics, drawn, links))
     return home / "index.html"
@@ -89,7 +92,7 @@ def summary(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def verdicts(metrics: Mapping[str, Any]) -> list[str]:
-    """The verdicts as sentences, the candidates' only: "MGMT promoter methylation, vit: better than chance (…)"."""
+    """The verdicts as sentences, the candidates' and then the maps': "MGMT promoter methylation, vit: better than chance (…)"."""
     sentences = []
     for name, endpoint in metrics["endpoints"].items():
         if not endpoint["models"]:
@@ -98,6 +101,21 @@ def verdicts(metrics: Mapping[str, Any]) -> list[str]:
         for model, result in endpoint["models"].items():
             if is_candidate(model):
                 sentences.append(f"{notation.title(name)}, {model}: {result['verdict']}")
+    return sentences + _map_verdicts(metrics["map_scores"])
+
+
+def _map_verdicts(scored: Mapping[str, Any] | None) -> list[str]:
+    """A line per endpoint on the map that is its best witness, or why there is none."""
+    sentences = []
+    for name, endpoint in (scored or {"endpoints": {}})["endpoints"].items():
+        head, method = f"Maps of {notation.title(name)}", map_numbers.best(scored or {}, name)
+        if endpoint["no_finding"]:
+            sentences.append(f"{head}: {endpoint['no_finding']}")
+        elif method is None:
+            sentences.append(f"{head}: none of {len(endpoint['methods'])} passes its checks")
+        else:
+            count = f"best of {len(endpoint['methods'])}" if len(endpoint["methods"]) > 1 else "the only one"
+            sentences.append(f"{head}, {notation.short(method)} ({count}): {endpoint['methods'][method]['verdict']}")
     return sentences
 
 
@@ -118,6 +136,8 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         title=notation.title,
         setting=notation.setting,
         tied=notation.tied,
+        short=notation.short,
+        capitalize_first=lambda text: text[:1].upper() + text[1:],
     )
     environment.tests.update(control=CONTROLS.__contains__)
     environment.globals.update(
@@ -128,8 +148,11 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         kinds=notation.KINDS,
         marks=notation.MARKS,
         controls=notation.EXPLAINED,
+        map_kinds=notation.MAP_KINDS,
+        map_marks=notation.MAP_MARKS,
+        methods=METHODS,
+        scans=SPACES,
     )
-    maps = pictures.shrunk([found.overlay for found in run.maps[:MAPS_SHOWN]], MAPS_WIDTH, MAPS_QUALITY, MAPS_BUDGET)
     prepared = [(name, path) for name, path in run.qc if path.is_file()]
     sheets = pictures.shrunk([path for _, path in prepared], QC_WIDTH, QC_QUALITY, QC_BUDGET)
     return environment.get_template("page.html").render(
@@ -138,8 +161,8 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         links=links,
         excluded=run.excluded.to_dict("records"),
         reasons=_reasons(metrics["cohort"]["excluded_reasons"]),
-        maps=list(zip(metrics["maps"], maps, strict=False)),
-        maps_left_out=len(run.maps) - len(maps),
+        maps=_gallery(run, metrics["maps"]),
+        groups=_groups(run, metrics),
         sheets=[(name, picture) for (name, _), picture in zip(prepared, sheets, strict=False)],
         sheets_left_out=len(prepared) - len(sheets),
         is_demo=_is_demo(run),
@@ -148,6 +171,35 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         models=metrics["models"],
         texts=TEXTS,
     )
+
+
+def _gallery(run: Run, told: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[tuple[Mapping[str, Any], str]]]]:
+    """Patients with the first of their maps and their pictures; where bytes run out, each patient's first goes before others."""
+    pairs = list(zip(run.maps, told, strict=True))[:MAPS_SHOWN]
+    wanted = [
+        (said["patient"], entry, found.overlays[entry["index"]])
+        for rank in range(MAPS_EACH)
+        for found, said in pairs
+        for entry in said["maps"][rank : rank + 1]
+    ]
+    packed = pictures.shrunk([path for *_, path in wanted], MAPS_WIDTH, MAPS_QUALITY, MAPS_BUDGET)
+    shown: dict[str, list[tuple[Mapping[str, Any], str]]] = {}
+    for (patient, entry, _), picture in zip(wanted, packed, strict=False):
+        shown.setdefault(patient, []).append((entry, picture))
+    return [(said, shown[said["patient"]]) for _, said in pairs if said["patient"] in shown]
+
+
+def _groups(run: Run, metrics: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str]]:
+    """The cohort's mean maps with their pictures, endpoints with a finding first, and of these the maps that are their own."""
+    scored = (metrics["map_scores"] or {"endpoints": {}})["endpoints"]
+
+    def weak(pair: tuple[Mapping[str, Any], Path]) -> tuple[bool, bool]:
+        entry, endpoint = pair[0], scored.get(pair[0]["endpoint"])
+        return endpoint is None or bool(endpoint["no_finding"]), not METHODS[entry["method"]].per_endpoint
+
+    ordered = sorted((pair for pair in run.groups if pair[0]["method"] in METHODS), key=weak)
+    packed = pictures.shrunk([path for _, path in ordered], MAPS_WIDTH, MAPS_QUALITY, GROUPS_BUDGET)
+    return [(entry, picture) for (entry, _), picture in zip(ordered, packed, strict=False)]
 
 
 def _listed(path: Path) -> set[str]:

@@ -21,6 +21,8 @@ EXPLAINED = {  # what each control is, for the reader who meets the name first
 }
 KINDS = {"better": "better", "chance": "chance", "worse": "worse", "undefined": "not judged"}
 MARKS = {"better": "▲", "chance": "○", "worse": "▼", "undefined": "–"}  # the kind once more, for those who see no colour
+MAP_KINDS = {"passes": "passes", "fails": "fails a check", "none": "no finding", "undefined": "not judged"}
+MAP_MARKS = {"passes": "▲", "fails": "▼", "none": "○", "undefined": "–"}
 SMALLEST_P = 0.0001  # below it the digits say how many permutations were drawn, and no more
 
 
@@ -67,6 +69,11 @@ def tied(sentence: str) -> str:
 def title(name: str) -> str:
     """An endpoint's full name."""
     return TITLES.get(name, name)
+
+
+def short(method: str) -> str:
+    """A map method's name where there is little room: gradient attention."""
+    return method.replace("_", " ").replace("cls", "CLS")
 
 
 def absence(known: int, design: str) -> str:

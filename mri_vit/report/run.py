@@ -21,16 +21,22 @@ from mri_vit.predictions import SHUFFLED
 from mri_vit.probe import COLUMNS as PROBE_COLUMNS
 
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
+MAP_SCHEMA, SCORE_SCHEMA = 2, 1  # of maps/<patient>/map.json and scores/<patient>.json, as this version writes them
 Design = Literal["cross-validation", "external", "table"]
 
 
 @dataclass(frozen=True)
 class Map:
-    """One patient's attention map: the picture's path and what `map.json` says of it."""
+    """One patient's maps: the folder that holds their files, and what its `map.json` says."""
 
     patient: str
-    overlay: Path
+    folder: Path
     facts: Mapping[str, Any]
+
+    @property
+    def overlays(self) -> list[Path]:
+        """The picture of each map, in the order of `facts["maps"]`."""
+        return [self.folder / entry["overlay"] for entry in self.facts["maps"]]
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,9 @@ class Run:
     internal: Mapping[str, Any] = field(default_factory=dict)  # of an external evaluation: the run's own metrics.json
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
     maps: tuple[Map, ...] = ()
+    old_maps: int = 0  # patients whose maps an earlier version made in another layout; they are not shown
+    scores: tuple[Mapping[str, Any], ...] = ()  # how far each scored patient's maps can be believed
+    groups: tuple[tuple[Mapping[str, Any], Path], ...] = ()  # the cohort's mean maps: what is known of each, and its picture
     qc: tuple[tuple[str, Path], ...] = ()  # patient and picture
     preparation: tuple[Mapping[str, Any], ...] = ()  # the steps of one prepared patient, each with its Methods sentence
     brains: Mapping[str, int] = field(default_factory=dict)  # how many prepared patients by where their brain mask came from
@@ -77,6 +86,7 @@ def read(folder: Path) -> Run:
     asked = set(people.patient)
     prepared = [path for path in sorted(study.prepared.glob("[!.]*/patient.json")) if subject(path.parent.name, asked) in asked]
     steps = [_json(path)["steps"] for path in prepared]
+    maps, old_maps = _maps(folder / "maps")
     return Run(
         design="external" if external else "cross-validation",
         study=study,
@@ -91,7 +101,10 @@ def read(folder: Path) -> Run:
         else _empty(PROBE_COLUMNS),
         internal=_json(folder / "evaluation.json") if external else {},
         notes=_json(folder / "notes.json") if (folder / "notes.json").is_file() else {},
-        maps=tuple(_maps(folder / "maps")),
+        maps=maps,
+        old_maps=old_maps,
+        scores=_scores(folder / "scores"),
+        groups=_groups(folder / "mean_maps"),
         qc=tuple((path.parent.name, path.parent / "qc.png") for path in prepared),
         preparation=tuple(steps[0]) if steps else (),
         brains=Counter(step["source"] for done in steps for step in done if step["step"] == "brain"),
@@ -229,11 +242,24 @@ def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) ->
             )
 
 
-def _maps(folder: Path) -> list[Map]:
+def _maps(folder: Path) -> tuple[tuple[Map, ...], int]:
+    """Each patient's maps whose pictures are all there, and how many patients have maps of another layout."""
     found = sorted(folder.glob("[!.]*/map.json"))  # a hidden folder is a map still being written
-    read_facts = [(path.parent, json.loads(path.read_text(encoding="utf-8"))) for path in found]
-    return [
-        Map(patient=str(facts.get("patient", home.name)), overlay=home / "overlay.png", facts=facts)
-        for home, facts in read_facts
-        if (home / "overlay.png").is_file()
-    ]
+    facts = [(path.parent, _json(path)) for path in found]
+    current = [Map(str(said["patient"]), home, said) for home, said in facts if said.get("schema") == MAP_SCHEMA]
+    return tuple(shown for shown in current if all(path.is_file() for path in shown.overlays)), len(facts) - len(current)
+
+
+def _scores(folder: Path) -> tuple[Mapping[str, Any], ...]:
+    found = [_json(path) for path in sorted(folder.glob("[!.]*.json"))]
+    return tuple(score for score in found if score.get("schema") == SCORE_SCHEMA)
+
+
+def _groups(folder: Path) -> tuple[tuple[Mapping[str, Any], Path], ...]:
+    if not (folder / "group.json").is_file():
+        return ()
+    entries = _json(folder / "group.json")["entries"]
+    drawn = [
+        (entry, folder / entry["picture"]) for entry in entries if entry["picture"]
+    ]  # none where no place has patients enough
+    return tuple((entry, picture) for entry, picture in drawn if picture.is_file())

@@ -9,6 +9,8 @@ import pandas as pd
 
 from mri_vit.report.run import Run
 
+Metrics = Mapping[str, Any]
+
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters by which a spreadsheet takes text for a formula (OWASP, CSV injection)
 
 
@@ -28,6 +30,12 @@ def of_report(run: Run, metrics: Mapping[str, Any], survivors: pd.DataFrame) -> 
         "kaplan_meier": survivors,
         "subgroups": pd.DataFrame(
             [{"endpoint": name, **row} for name, e in metrics["endpoints"].items() for row in e.get("subgroups") or ()]
+        ),
+        "map_scores": pd.DataFrame(list(_map_scores(metrics))),
+        "map_curves": pd.DataFrame(list(_map_curves(metrics))),
+        "map_cascade": pd.DataFrame(list(_map_parts(metrics, "cascade"))),
+        "map_agreement": pd.DataFrame(
+            [{"endpoint": name, **pair} for name, endpoint in _scored(metrics) for pair in endpoint["agreement"]]
         ),
     }
     return {"excluded": run.excluded} | {name: table for name, table in tables.items() if len(table)}
@@ -94,3 +102,32 @@ def _decision(metrics: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             columns = zip(endpoint["thresholds"], result["net_benefit"], endpoint["net_benefit_of_all"], strict=True)
             for threshold, benefit, everybody in columns:
                 yield {**head, "threshold": threshold, "net_benefit": benefit, "net_benefit_of_all": everybody}
+
+
+def _scored(metrics: Metrics) -> list[tuple[str, Metrics]]:
+    return list((metrics["map_scores"] or {"endpoints": {}})["endpoints"].items())
+
+
+def _map_scores(metrics: Metrics) -> Iterator[dict[str, Any]]:
+    """A row per endpoint and method with every figure that is one value."""
+    for name, endpoint in _scored(metrics):
+        for method, result in endpoint["methods"].items():
+            yield {"endpoint": name, "method": method, **_flat(result)}
+
+
+def _map_parts(metrics: Metrics, key: str) -> Iterator[dict[str, Any]]:
+    for name, endpoint in _scored(metrics):
+        for method, result in endpoint["methods"].items():
+            for part in result[key]:
+                yield {"endpoint": name, "method": method, **part}
+
+
+def _map_curves(metrics: Metrics) -> Iterator[dict[str, Any]]:
+    """A row per endpoint, order of removal and fraction, in standard deviations of the evidence."""
+    for name, endpoint in _scored(metrics):
+        for order, found in endpoint["curves"].items():
+            for method, curve in found["orders"].items():
+                points = zip(found["fraction"], curve["value"], curve["low"], curve["high"], strict=True)
+                for point in points:
+                    row = dict(zip(("fraction", "value", "low", "high"), point, strict=True))
+                    yield {"endpoint": name, "curve": order, "method": method, **row}

@@ -1,7 +1,7 @@
-"""Patient pages: each patient's brain with the attention map over it, in three planes and in 3D.
+"""Patient pages: each patient's brain with one of the maps over it, chosen on the page, in three planes and in 3D.
 
-A page opens from disk with no network: scan and map lie in it, NiiVue (BSD-2) lies once beside the pages. Where a browser
-cannot draw, and in print, the page shows the map's picture instead. Letters: x, y, z voxels.
+A page opens from disk with no network: scan and maps lie in it, NiiVue (BSD-2) lies once beside the pages. Where a browser
+cannot draw, and in print, the page shows the maps' pictures instead. Letters: x, y, z voxels.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import gzip
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,28 +25,34 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from markupsafe import Markup
 
+from mri_vit.config import REFERENCE
+from mri_vit.explain.names import SPACES, UNIT
+from mri_vit.explain.overlay import OPACITY, SCALE
+from mri_vit.report.figures import pictures
+from mri_vit.report.notation import title
 from mri_vit.report.run import Map
 from mri_vit.volume import Volume, read
 
-SCAN, HEAT = "t1ce_brain.nii.gz", "rollout_native.nii.gz"
-SCALE = (1, 2, 4, 8, 16)  # times the uniform map, by doublings: explain/overlay.py's, so that page and picture agree
-OPACITY = 0.75  # at the top of the scale, as there; the slider starts here
-COLOURS = "inferno"  # as there
+COLOURS = "inferno"  # explain/overlay.py's, like scale and opacity, so that page and picture agree
 NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of 255 of inferno
+WIDTH, QUALITY, BUDGET = 960, 80, 4_000_000  # of the pictures that stand in for the viewer: pixels, WebP's scale, bytes of page
+LEVEL = 6  # of gzip: twice as fast as 9 for a hundredth more bytes
 MARGIN = 4  # voxels kept around the brain, so that its edge does not touch the picture's
 BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask to travel with the script
 
 
-def write(maps: Sequence[Map], home: Path, study_name: str) -> dict[str, str]:
+def write(maps: Sequence[Map], told: Sequence[Mapping[str, Any]], home: Path, study_name: str) -> dict[str, str]:
     """Write `viewer/` and `patients/<patient>.html` into a report's folder, and return each page's address by patient.
 
-    A patient without `t1ce_brain.nii.gz` beside the map gets no page. Pages of an earlier report are removed, so that nobody
+    A patient whose brain was not written beside the maps gets no page. Pages of an earlier report are removed, so that nobody
     stays who is no longer in the run.
 
     Parameters
     ----------
     maps
-        The run's maps; the NIfTI files are looked for beside each overlay picture.
+        The run's maps; their files lie in each one's folder.
+    told
+        What is said of each on the page, in their order of showing: `maps` of `metrics.json`.
     home
         The report's folder, the one of `index.html`.
     study_name
@@ -60,9 +68,9 @@ def write(maps: Sequence[Map], home: Path, study_name: str) -> dict[str, str]:
     UnusablePatient
         A scan or map is damaged.
     """
-    drawable = [found for found in maps if all((found.overlay.with_name(name)).is_file() for name in (SCAN, HEAT))]
+    drawable = [(found, said) for found, said in zip(maps, told, strict=True) if _drawable(found)]
     pages = home / "patients"
-    names = {found.patient: f"{found.overlay.parent.name}.html" for found in drawable}  # a folder's name is a safe file name
+    names = {found.patient: f"{found.folder.name}.html" for found, _ in drawable}  # a folder's name is a safe file name
     for stale in {path.name for path in pages.glob("*.html")} - set(names.values()):
         (pages / stale).unlink()
     if not drawable:
@@ -73,16 +81,63 @@ def write(maps: Sequence[Map], home: Path, study_name: str) -> dict[str, str]:
     for name in BUNDLE:
         with resources.as_file(vendored / name) as path:
             shutil.copyfile(path, home / "viewer" / name)
-    for found in drawable:
-        text = page(found, study_name)
+    for found, said in drawable:
+        text = page(found, said, study_name)
         (pages / names[found.patient]).write_text(text, encoding="utf-8", newline="\n")
     return {patient: f"patients/{quote(name)}" for patient, name in names.items()}
 
 
-def page(found: Map, study_name: str) -> str:
+def page(found: Map, told: Mapping[str, Any], study_name: str) -> str:
     """One patient's page, for a folder beside `viewer/`."""
-    scan, heat = (read(found.overlay.with_name(name)) for name in (SCAN, HEAT))
+    scan = read(found.folder / found.facts["brain"])
     box = around(scan.array)
+    own = found.facts["maps"]
+    heats = [read(found.folder / own[entry["index"]]["files"][REFERENCE]) for entry in told["maps"]]
+    packed = pictures.shrunk([found.overlays[entry["index"]] for entry in told["maps"]], WIDTH, QUALITY, BUDGET)
+    template, style, script = _template()
+    return template.render(
+        style=Markup(style),
+        script=Markup(script),
+        policy=policy(style, script),
+        study=study_name,
+        patient=found.patient,
+        maps=[
+            {
+                "label": label(entry),
+                "facts": facts(found.facts, own[entry["index"]]),
+                "verdicts": [f"{title(verdict['endpoint'])}: {verdict['sentence']}" for verdict in entry["verdicts"]],
+                "note": own[entry["index"]].get("note"),
+                "picture": picture,
+            }
+            for entry, picture in zip_longest(told["maps"], packed)
+        ],
+        unit=UNIT,
+        scale=SCALE,
+        opacity=OPACITY,
+        data={
+            "scan": embedded(cut(scan, box)),
+            "maps": [
+                {
+                    "map": embedded(Volume(levels(cut(heat, box).array), cut(heat, box).affine)),
+                    "peak_mm": list(own[entry["index"]]["peak_mm"]),
+                }
+                for entry, heat in zip(told["maps"], heats, strict=True)
+            ],
+            "top": SCALE[-1],
+            "colours": colour_table(),
+        },
+    )
+
+
+def label(entry: Mapping[str, Any]) -> str:
+    """A map's name in the choice: endpoint, method and, where the map is no finding, that."""
+    name = f"{title(entry['endpoint']) if entry['endpoint'] else 'Every endpoint'}: {entry['title']}"
+    return f"{name} (no finding)" if entry["kind"] == "none" else name
+
+
+@cache
+def _template() -> tuple[jinja2.Template, str, str]:
+    """The page, its style and its script; the same for every patient, so they are compiled once."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("mri_vit.report"),
         autoescape=True,
@@ -91,27 +146,12 @@ def page(found: Map, study_name: str) -> str:
         lstrip_blocks=True,
     )
     style = environment.get_template("patient.css").render(gradient=", ".join(_css_colours()))
-    script = environment.get_template("patient.js").render()
-    return environment.get_template("patient.html").render(
-        style=Markup(style),
-        script=Markup(script),
-        policy=policy(style, script),
-        study=study_name,
-        patient=found.patient,
-        facts=facts(found.facts),
-        note=found.facts.get("note"),
-        unit=found.facts.get("unit", ""),
-        scale=SCALE,
-        opacity=OPACITY,
-        picture=base64.b64encode(found.overlay.read_bytes()).decode(),
-        data={
-            "scan": embedded(cut(scan, box)),
-            "map": embedded(cut(Volume(levels(heat.array), heat.affine), box)),
-            "peak_mm": list(found.facts["peak_mm"]),
-            "top": SCALE[-1],
-            "colours": colour_table(),
-        },
-    )
+    return environment.get_template("patient.html"), style, environment.get_template("patient.js").render()
+
+
+def _drawable(found: Map) -> bool:
+    needed = [found.facts.get("brain"), *(entry["files"].get(REFERENCE) for entry in found.facts["maps"])]
+    return len(needed) > 1 and all(name and (found.folder / name).is_file() for name in needed)
 
 
 def policy(style: str, script: str) -> str:
@@ -131,19 +171,28 @@ def policy(style: str, script: str) -> str:
     return "; ".join(f"{name} {sources}" for name, sources in parts.items())
 
 
-def facts(sidecar: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What `map.json` says, as lines for a reader: folds and repeats are counted from 1."""
-    x, y, z = sidecar["peak_mm"]
+def facts(patient: Mapping[str, Any], entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What `map.json` says of a patient and of one of the maps, as lines for a reader: folds and repeats are counted from 1."""
+    shares = entry.get("by_scan") or {}
+    source = f" ({entry['source']})" if entry.get("source") else ""
     lines = [
-        ("Method", sidecar.get("method", "")),
-        ("Unit", sidecar.get("unit", "")),
-        ("Peak", f"{sidecar['peak']:.2f}, at x {x:.1f}, y {y:.1f}, z {z:.1f} mm (scanner space: to the right, front and top)"),
-        ("Model", sidecar.get("model", "")),
+        ("Method", f"{entry['title']}{source}"),
+        ("Explains", entry.get("explains") or "the model as a whole: the map is the same for every endpoint"),
+        ("Unit", entry.get("unit") or UNIT),
+        ("Peak", peak(entry)),
+        ("From the scans", ", ".join(f"{SPACES[scan]} {100 * share:.0f} %" for scan, share in shares.items())),
+        ("Model", patient.get("model") or ""),
     ]
-    if sidecar.get("fold") is not None:
-        repeat = "" if sidecar.get("repeat") is None else f" of repeat {sidecar['repeat'] + 1}"
-        lines.append(("Fold", f"fold {sidecar['fold'] + 1}{repeat}, counted from 1"))
-    return [(label, str(text)) for label, text in lines if text]
+    if patient.get("fold") is not None:
+        repeat = "" if patient.get("repeat") is None else f" of repeat {patient['repeat'] + 1}"
+        lines.append(("Fold", f"fold {patient['fold'] + 1}{repeat}, counted from 1"))
+    return [(name, str(text)) for name, text in lines if text]
+
+
+def peak(entry: Mapping[str, Any]) -> str:
+    """The map's highest value and where it lies."""
+    x, y, z = entry["peak_mm"]
+    return f"{entry['peak']:.2f}, at x {x:.1f}, y {y:.1f}, z {z:.1f} mm (scanner space: to the right, front and top)"
 
 
 def levels(heat: Float[np.ndarray, "x y z"]) -> UInt8[np.ndarray, "x y z"]:
@@ -183,7 +232,7 @@ def embedded(volume: Volume) -> str:
     image = nib.Nifti1Image(volume.array.astype(np.uint8), volume.affine)
     image.set_qform(volume.affine, code=1)
     image.header.set_xyzt_units("mm")
-    return base64.b64encode(gzip.compress(image.to_bytes(), mtime=0)).decode()
+    return base64.b64encode(gzip.compress(image.to_bytes(), LEVEL, mtime=0)).decode()
 
 
 def _css_colours() -> list[str]:

@@ -16,6 +16,7 @@ from mri_vit.config import Endpoint
 from mri_vit.metrics import survival
 from mri_vit.predictions import is_candidate
 from mri_vit.report.figures import curves, panels
+from mri_vit.report.figures import maps as map_figures
 from mri_vit.report.figures import survival as survival_figures
 from mri_vit.report.figures.panels import Row, number
 from mri_vit.report.notation import file_name, interval, title
@@ -43,6 +44,7 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[t
         yield from _subgroups(endpoint.name, measured)
         if run.internal and (rows := _beside(metrics, endpoint.name)):
             yield file_name("external", endpoint.name), panels.forest(rows, "internal, out of fold, and external; 95 % interval")
+    yield from _maps(metrics["map_scores"] or {"endpoints": {}})
 
 
 def survivors(run: Run, metrics: Metrics) -> pd.DataFrame:
@@ -163,6 +165,24 @@ def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[Row]]]:
             here = _row("external", symbol, outside, models[model]["n"], styles[model])
             groups.append((model, [_row("internal", symbol, inside, inside.get("n", 0), styles[model]), here]))
     return groups
+
+
+def _maps(scored: Metrics) -> Iterator[tuple[str, Figure]]:
+    """Of the tumour, only endpoints whose prediction is a finding."""
+    claimed = [
+        (title(name), endpoint["methods"])
+        for name, endpoint in scored["endpoints"].items()
+        if not endpoint["no_finding"] and endpoint["with_tumour"]
+    ]
+    if claimed:
+        yield "map_tumour", map_figures.tumour(claimed)
+    for name, endpoint in scored["endpoints"].items():
+        if endpoint["curves"]["deletion"]["orders"]:
+            yield file_name("map_curves", name), map_figures.curves(endpoint["curves"])
+        if any(result["cascade"] for result in endpoint["methods"].values()):
+            yield file_name("map_cascade", name), map_figures.cascade(endpoint["methods"])
+        if endpoint["agreement"]:
+            yield file_name("map_agreement", name), map_figures.agreement(list(endpoint["methods"]), endpoint["agreement"])
 
 
 def _fold_curves(run: Run, name: str, model: str) -> list[curves.Curve]:

@@ -31,7 +31,7 @@ def shrunk(paths: Sequence[Path], width: int, quality: int, budget: int) -> list
         if small.width > width:
             small = small.resize((width, round(small.height * width / small.width)), Image.Resampling.BOX, reducing_gap=2.0)
         stream = BytesIO()
-        small.save(stream, "WEBP", quality=quality, method=1)  # 1 of 0 to 6: a fifth larger than 4, and three times faster
+        small.save(stream, "WEBP", quality=quality, method=0)  # of 0 to 6: no larger than 1 here, and twice as fast
         return data_url(stream.getvalue(), "image/webp")
 
     packed, spent = [], 0

@@ -16,7 +16,7 @@ import pandas as pd
 from mri_vit.config import Endpoint, Study
 from mri_vit.metrics import decision
 from mri_vit.predictions import is_candidate
-from mri_vit.report.numbers import binary, compare, published, site_probe, subgroups, survival, verdict
+from mri_vit.report.numbers import binary, compare, map_scans, maps, published, site_probe, subgroups, survival, verdict
 from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
 from mri_vit.report.run import Run, subject
 
@@ -37,6 +37,8 @@ def measure(run: Run) -> dict[str, Any]:
     tables = {endpoint.name: _tables(run, endpoint) for endpoint in run.study.endpoints}
     measured = {endpoint.name: _results(run, endpoint, tables[endpoint.name]) for endpoint in run.study.endpoints}
     results = compare.adjusted(measured)
+    endpoints = {e.name: _endpoint(run, e, tables[e.name], results[e.name]) for e in run.study.endpoints}
+    scored = maps.measure(run, {name: _told(endpoint) for name, endpoint in endpoints.items()})
     external = run.design == "external"
     return {
         "schema": SCHEMA,
@@ -51,21 +53,26 @@ def measure(run: Run) -> dict[str, Any]:
         "folds_sha256": run.folds_sha256,
         "models": in_order(run.predictions.model.unique().tolist()),
         "rules": verdict.rules(),
-        "endpoints": {e.name: _endpoint(run, e, tables[e.name], results[e.name]) for e in run.study.endpoints},
+        "endpoints": endpoints,
         "site_probe": site_probe.measure(run.probe, run.study.seed),
         "internal": _internal(run.internal) if external else None,
-        "maps": [
-            {
-                "patient": shown.patient,
-                **{key: shown.facts.get(key) for key in ("model", "repeat", "fold", "peak", "unit", "note")},
-            }
-            for shown in run.maps
+        "maps": maps.told(run.maps, scored),
+        "old_maps": run.old_maps,
+        "map_scores": scored,
+        "map_scans": map_scans.measure(run.maps, run.study.seed),
+        "map_groups": [
+            {key: entry.get(key) for key in ("method", "endpoint", "groups", "largest", "p")} for entry, _ in run.groups
         ],
         "settings": {} if run.design == "table" else _settings(run.study),
         "environment": dict(run.environment),
         "notes": dict(run.notes),
         "preparation": [dict(step) for step in run.preparation],
     }
+
+
+def _told(endpoint: Mapping[str, Any]) -> str:
+    """The kind of the verdict on the model whose maps the run holds."""
+    return endpoint["models"].get(maps.MODEL, {"verdict_kind": "undefined"})["verdict_kind"]
 
 
 def _cohort(run: Run) -> dict[str, Any]:

@@ -43,18 +43,25 @@
     await viewer.attachToCanvas(find("canvas"), true);
     viewer.addColormap("attention", data.colours);
     const scan = await NVImage.loadFromBase64({ base64: data.scan, name: "t1ce.nii.gz", colormap: "gray" });
-    const map = await NVImage.loadFromBase64({ base64: data.map, name: "map.nii.gz", colormap: "attention" });
-    // After loading, which would replace an empty range by the data's own.
-    [scan.cal_min, scan.cal_max] = [0, 255];
-    [map.cal_min, map.cal_max] = [255, 255];
-    map.colormapType = 1; // below cal_min, which here is everywhere, the opacity is (level / cal_min) squared
+    [scan.cal_min, scan.cal_max] = [0, 255]; // after loading, which would replace an empty range by the data's own
     viewer.addVolume(scan);
-    viewer.addVolume(map);
 
     const opacity = find("opacity");
     const fade = () => viewer.setOpacity(1, Number(opacity.value));
     opacity.addEventListener("input", fade);
-    fade();
+
+    let chosen = 0;
+    const load = async (index) => {
+      const map = await NVImage.loadFromBase64({ base64: data.maps[index].map, name: "map.nii.gz", colormap: "attention" });
+      if (index !== chosen) return; // another was chosen meanwhile
+      [map.cal_min, map.cal_max] = [255, 255]; // as above
+      map.colormapType = 1; // below cal_min, which here is everywhere, the opacity is (level / cal_min) squared
+      if (viewer.volumes.length > 1) viewer.removeVolumeByIndex(1);
+      viewer.addVolume(map);
+      fade();
+      for (const part of document.querySelectorAll(".map")) part.hidden = Number(part.dataset.map) !== index;
+      page.map = String(index);
+    };
 
     const views = {
       all: SLICE_TYPE.MULTIPLANAR,
@@ -72,7 +79,7 @@
 
     // mm2frac and frac2mm with true: through the scan's own, perhaps oblique, axes.
     const goToPeak = () => {
-      viewer.scene.crosshairPos = viewer.mm2frac(data.peak_mm, 0, true);
+      viewer.scene.crosshairPos = viewer.mm2frac(data.maps[chosen].peak_mm, 0, true);
       viewer.createOnLocationChange();
       viewer.drawScene();
     };
@@ -86,8 +93,18 @@
       find("value").textContent = value;
     };
     find("peak").addEventListener("click", goToPeak);
-    show(buttons.find((button) => button.dataset.view === location.hash.slice(1)) ?? buttons[0]); // so that a link can say #axial
-    goToPeak();
+
+    const choice = find("choice"); // none where there is one map
+    const [view, number] = location.hash.slice(1).split("-"); // so that a link can say #axial or #axial-2
+    if (choice && data.maps[Number(number)]) choice.value = String(Number(number));
+    const choose = async () => {
+      chosen = Number(choice?.value ?? 0);
+      await load(chosen);
+      goToPeak();
+    };
+    choice?.addEventListener("change", choose);
+    await choose();
+    show(buttons.find((button) => button.dataset.view === view) ?? buttons[0]);
     viewer.setRenderAzimuthElevation(200, 50); // from the front and above, where the cut is seen, a little from the right
     viewer.setScale(1.3); // the 3D view alone; NiiVue leaves room for turning
     viewer.gl.finish();

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from mri_vit.report.texts import findings, methods, wording
+from mri_vit.report.texts import findings, maps, methods, wording
 from mri_vit.report.texts.references import uncited
 from mri_vit.report.texts.wording import Metrics, counted, design, escape, listed, settings, trained
 
@@ -301,7 +301,7 @@ def _robustness(metrics: Metrics) -> str:
 
 
 def _explained(metrics: Metrics) -> str:
-    return uncited(" ".join(methods.attention(metrics, {})[:-1]))
+    return uncited(" ".join(maps.attention(metrics, {})[:-1]))
 
 
 def _internal(metrics: Metrics) -> str:

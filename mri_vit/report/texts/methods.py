@@ -13,7 +13,7 @@ from typing import Any
 
 from mri_vit.predictions import CONTROLS
 from mri_vit.prepare import bias, brain, intensity, patient, register
-from mri_vit.report.texts import findings, wording
+from mri_vit.report.texts import findings, maps, wording
 from mri_vit.report.texts.references import numbered
 from mri_vit.report.texts.wording import Metrics, counted, design, escape, gap, places, settings, trained
 
@@ -56,13 +56,13 @@ def text(metrics: Metrics, facts: Facts) -> str:
         ("Training and cross-validation", training),
         ("Controls", controls),
         ("Evaluation", evaluation),
-        ("Attention maps", attention),
+        ("Maps", maps.attention),
         ("Software", software),
     )
     parts = [f"# Methods and results of “{escape(metrics.get('study', 'study'))}”"]
     parts.append("Written from the run's own settings and figures. What a run cannot know is marked **[author: …]**.")
     parts += [f"## {title}\n\n{' '.join(found)}" for title, stage in stages if (found := stage(metrics, facts))]
-    if found := findings.lines(metrics):
+    if found := [*findings.lines(metrics), *maps.lines(metrics)]:
         parts.append("## Results\n\n" + "\n".join(f"- {line}" for line in found))
     return numbered("\n\n".join(parts)) + "\n"
 
@@ -302,20 +302,6 @@ def evaluation(metrics: Metrics, facts: Facts) -> list[str]:
             "Verdicts follow rules that were fixed before: " + " ".join(f"({i}) {escape(r)}" for i, r in enumerate(rules, 1))
         )
     return said
-
-
-def attention(metrics: Metrics, facts: Facts) -> list[str]:
-    """How the maps were made, if there are any."""
-    if not metrics.get("maps"):
-        return []
-    return [
-        f"Attention maps of {len(metrics['maps'])} patients were made by attention rollout [@rollout] from a model that had not "
-        "seen the patient: attention is averaged over heads, half of each block's weight goes to the residual path, and the CLS "
-        "row is followed through all blocks.",
-        "Maps are given in times the uniform map, interpolated between the places and carried to the patient's own T1ce.",
-        "They show where information may have flowed; they are not specific to an endpoint.",
-        gap(facts, "maps", "whether anybody judged the maps, and how"),
-    ]
 
 
 def software(metrics: Metrics, facts: Facts) -> list[str]:

@@ -20,14 +20,19 @@ REFERENCES = {
     "doi:10.1093/biomet/45.3-4.562",
     "cardoso": "Cardoso MJ et al. Scale factor point spread function matching: beyond aliasing in image resampling. MICCAI 2015. "
     "doi:10.1007/978-3-319-24571-3_81",
+    "chefer": "Chefer H, Gur S, Wolf L. Generic attention-model explainability for interpreting bi-modal and encoder-decoder "
+    "transformers. ICCV 2021. arXiv:2103.15679",
     "cox": "Cox DR. Regression models and life-tables. J R Stat Soc B 1972;34:187-220. doi:10.1111/j.2517-6161.1972.tb00899.x",
     "deepbet": "Fisch L et al. deepbet: fast brain extraction of T1-weighted MRI using convolutional neural networks. "
     "Comput Biol Med 2024. arXiv:2308.07003",
     "delong": "DeLong ER, DeLong DM, Clarke-Pearson DL. Comparing the areas under two or more correlated receiver operating "
     "characteristic curves. Biometrics 1988;44:837-845. doi:10.2307/2531595",
+    "dino": "Caron M et al. Emerging properties in self-supervised vision transformers. ICCV 2021. arXiv:2104.14294",
     "droppath": "Huang G et al. Deep networks with stochastic depth. ECCV 2016. arXiv:1603.09382",
     "efron": "Efron B. The efficiency of Cox's likelihood function for censored data. J Am Stat Assoc 1977;72:557-565. "
     "doi:10.1080/01621459.1977.10480613",
+    "energy": "Wang H et al. Score-CAM: score-weighted visual explanations for convolutional neural networks. CVPR workshop "
+    "2020. arXiv:1910.01279",
     "fonov": "Fonov V et al. Unbiased average age-appropriate atlases for pediatric studies. NeuroImage 2011;54:313-327. "
     "doi:10.1016/j.neuroimage.2010.07.033",
     "gensheimer": "Gensheimer MF, Narasimhan B. A scalable discrete-time survival model for neural networks. PeerJ 2019;7:e6257. "
@@ -37,6 +42,7 @@ REFERENCES = {
     "harrell": "Harrell FE, Lee KL, Mark DB. Multivariable prognostic models. Stat Med 1996;15:361-387. "
     "doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4",
     "holm": "Holm S. A simple sequentially rejective multiple test procedure. Scand J Stat 1979;6:65-70",
+    "ig": "Sundararajan M, Taly A, Yan Q. Axiomatic attribution for deep networks. ICML 2017. arXiv:1703.01365",
     "janes": "Janes H, Pepe MS. Adjusting for covariate effects on classification accuracy using the covariate-adjusted receiver "
     "operating characteristic curve. Biometrika 2009;96:371-382. doi:10.1093/biomet/asp002",
     "kaplan": "Kaplan EL, Meier P. Nonparametric estimation from incomplete observations. J Am Stat Assoc 1958;53:457-481. "
@@ -48,12 +54,19 @@ REFERENCES = {
     "doi:10.1109/TMI.2010.2046908",
     "nadeau": "Nadeau C, Bengio Y. Inference for the generalization error. Mach Learn 2003;52:239-281. "
     "doi:10.1023/A:1024068626366",
+    "occlusion": "Zeiler MD, Fergus R. Visualizing and understanding convolutional networks. ECCV 2014. arXiv:1311.2901",
     "phipson": "Phipson B, Smyth GK. Permutation p-values should never be zero. Stat Appl Genet Mol Biol 2010;9:39. "
     "doi:10.2202/1544-6115.1585",
+    "pointing": "Zhang J et al. Top-down neural attention by excitation backprop. Int J Comput Vis 2018;126:1084-1102. "
+    "doi:10.1007/s11263-017-1059-x",
     "probe": "Alain G, Bengio Y. Understanding intermediate layers using linear classifier probes. ICLR workshop 2017. "
     "arXiv:1610.01644",
+    "rise": "Petsiuk V, Das A, Saenko K. RISE: randomized input sampling for explanation of black-box models. BMVC 2018. "
+    "arXiv:1806.07421",
     "rollout": "Abnar S, Zuidema W. Quantifying attention flow in transformers. ACL 2020. arXiv:2005.00928",
+    "sanity": "Adebayo J et al. Sanity checks for saliency maps. NeurIPS 2018. arXiv:1810.03292",
     "sgdr": "Loshchilov I, Hutter F. SGDR: stochastic gradient descent with warm restarts. ICLR 2017. arXiv:1608.03983",
+    "shapley": "Lundberg SM, Lee SI. A unified approach to interpreting model predictions. NeurIPS 2017. arXiv:1705.07874",
     "sunxu": "Sun X, Xu W. Fast implementation of DeLong's algorithm for comparing the areas under correlated receiver operating "
     "characteristic curves. IEEE Signal Process Lett 2014;21:1389-1393. doi:10.1109/LSP.2014.2337313",
     "uno": "Uno H et al. On the C-statistics for evaluating overall adequacy of risk prediction procedures with censored "

@@ -1,0 +1,163 @@
+"""Three planes through a volume, row under row, as one picture: which part is shown, how large, with letters and colour bars.
+
+Every panel of a picture has the same pixels per millimetre. Radiological convention: the patient's right is on the picture's
+left, as letters at the border say. Letters: x, y, z voxels, h, w pixels from the top and from the left.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Bool, Float, Shaped, UInt8
+from PIL import Image, ImageDraw, ImageFont
+from scipy.ndimage import binary_erosion
+
+PLANES = (("axial", 2, "RLAP"), ("coronal", 1, "RLSI"), ("sagittal", 0, "APSI"))  # name, axis cut, letters left/right/top/bottom
+MARGIN_MM = 12.0  # shown around the brain: skull enough to see that a map lies on its own head, and little face
+PANELS_PX = 760  # the three panels side by side, on a page's usual width
+TALLEST_PX = 360  # a panel, so that a narrow volume does not fill a screen
+GAP, TOP, SIDE, FOOT = 8, 34, 92, 26  # pixels between panels, for the title, for a colour bar, and for the note
+CAPTION = 22  # pixels above a row
+BLACK, WHITE, GREY = (0, 0, 0), (255, 255, 255), (176, 176, 176)
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """The part of a volume that is shown: `start` and `size` in voxels along x, y, z, and the `scale` in pixels per voxel."""
+
+    start: tuple[int, ...]
+    size: tuple[int, ...]
+    scale: tuple[float, ...]
+
+    def panel(self, axis: int) -> tuple[int, int]:
+        """Height and width in pixels of the plane cut across an axis."""
+        across, up = (a for a in range(3) if a != axis)
+        return max(round(self.size[up] * self.scale[up]), 1), max(round(self.size[across] * self.scale[across]), 1)
+
+    def pixel(self, voxel: Sequence[int], axis: int) -> tuple[float, float]:
+        """Where on the panel (from the top, from the left) the centre of a voxel lies."""
+        across, up = (a for a in range(3) if a != axis)
+        down, right = (self.size[a] - (voxel[a] - self.start[a]) - 0.5 for a in (up, across))
+        height, width = self.panel(axis)
+        return down / self.size[up] * height, right / self.size[across] * width
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """Three panels in the order of `PLANES` under a caption; `bar` labels what is drawn beside them, if anything."""
+
+    caption: str
+    panels: Sequence[UInt8[np.ndarray, "_ _ 3"]]
+    bar: Bar | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Bar:
+    """A colour scale: `colours` from its lower end to its upper, `ticks` at heights between 0 and 1, and what it measures."""
+
+    colours: UInt8[np.ndarray, "levels w 3"]
+    ticks: Sequence[tuple[float, str]]
+    label: str
+
+
+def window(shown: Bool[np.ndarray, "x y z"], spacing_mm: tuple[float, float, float]) -> Window:
+    """The box of the true voxels with a margin, as large as fits; all of the volume where none is true."""
+    ends = [np.flatnonzero(shown.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
+    start, size = [], []
+    for axis, (end, mm) in enumerate(zip(ends, spacing_mm, strict=True)):
+        margin = round(MARGIN_MM / mm)
+        low, high = (int(end[0]) - margin, int(end[-1]) + margin) if len(end) else (0, shown.shape[axis] - 1)
+        start.append(max(low, 0))
+        size.append(min(high, shown.shape[axis] - 1) - start[-1] + 1)
+    x, y, z = (n * mm for n, mm in zip(size, spacing_mm, strict=True))
+    per_mm = min((PANELS_PX - 2 * GAP) / (2 * x + y), TALLEST_PX / max(y, z))
+    return Window(tuple(start), tuple(size), tuple(per_mm * mm for mm in spacing_mm))
+
+
+def plane(array: Shaped[np.ndarray, "x y z"], axis: int, index: int, window: Window) -> Float[np.ndarray, "h w"]:
+    """One plane as seen, scaled bilinearly: head (in an axial plane the nose) up, the patient's right or front on the left."""
+    box = [slice(start, start + size) for start, size in zip(window.start, window.size, strict=True)]
+    cut = np.take(array, index, axis)[tuple(box[a] for a in range(3) if a != axis)].astype(np.float32)
+    height, width = window.panel(axis)
+    small = Image.fromarray(np.ascontiguousarray(cut.T[::-1, ::-1]))
+    return np.asarray(small.resize((width, height), Image.Resampling.BILINEAR))
+
+
+def outlined(
+    panel: UInt8[np.ndarray, "h w 3"], mask: Float[np.ndarray, "h w"], colour: tuple[int, int, int]
+) -> UInt8[np.ndarray, "h w 3"]:
+    """The panel with a line just inside the border of what a mask's plane holds."""
+    inside = mask > 0.5
+    return np.where((inside & np.logical_not(binary_erosion(inside, iterations=2)))[..., None], np.array(colour, np.uint8), panel)
+
+
+def marked(panel: UInt8[np.ndarray, "h w 3"], pixel: tuple[float, float]) -> UInt8[np.ndarray, "h w 3"]:
+    """The panel with an open cross around a pixel, which itself stays to be seen."""
+    image = Image.fromarray(panel)
+    pen = ImageDraw.Draw(image)
+    down, right = pixel
+    for line, colour in ((3, BLACK), (1, WHITE)):
+        for near, far in ((5, 12), (-12, -5)):
+            pen.line((right + near, down, right + far, down), colour, line)
+            pen.line((right, down + near, right, down + far), colour, line)
+    return np.asarray(image)
+
+
+def sheet(title: str, rows: Sequence[Row], window: Window, note: str) -> bytes:
+    """The picture as PNG."""
+    sizes = [window.panel(axis) for _, axis, _ in PLANES]
+    tall = max(height for height, _ in sizes)
+    width = PANELS_PX + (SIDE if any(row.bar for row in rows) else 0) + 2 * GAP
+    picture = Image.new("RGB", (width, TOP + len(rows) * (CAPTION + tall + GAP) + FOOT), BLACK)
+    pen = ImageDraw.Draw(picture)
+    pen.text((GAP, TOP / 2), title, WHITE, _font(15), anchor="lm")
+    spare = (PANELS_PX - sum(w for _, w in sizes)) / 2  # where the height is what limits
+    for number, row in enumerate(rows):
+        top = TOP + number * (CAPTION + tall + GAP)
+        pen.text((GAP, top + CAPTION / 2), row.caption, GREY, _font(12), anchor="lm")
+        left = float(GAP)
+        for (name, _, letters), panel, (height, across) in zip(PLANES, row.panels, sizes, strict=True):
+            x, y = round(left), round(top + CAPTION + (tall - height) / 2)
+            picture.paste(Image.fromarray(panel), (x, y))
+            _lettered(pen, letters, x, y, across, height)
+            pen.text((x + 5, y + 4), name, GREY, _font(11), stroke_width=1, stroke_fill=BLACK)
+            left += across + spare
+        if row.bar:
+            _draw_bar(picture, row.bar, PANELS_PX + 2 * GAP, top + CAPTION + 10, tall - 20)
+    pen.text((GAP, picture.height - FOOT / 2), note, GREY, _font(12), anchor="lm")
+    file = io.BytesIO()
+    picture.save(file, "PNG", compress_level=4)  # 4: a few per cent larger than 9 in a fifth of the time
+    return file.getvalue()
+
+
+def _lettered(pen: ImageDraw.ImageDraw, letters: str, x: int, y: int, width: int, height: int) -> None:
+    """Black around the letters keeps them readable over a bright skull."""
+    places = ((6, height / 2, "lm"), (width - 6, height / 2, "rm"), (width / 2, 5, "mt"), (width / 2, height - 5, "mb"))
+    for letter, (right, down, anchor) in zip(letters, places, strict=True):
+        pen.text((x + right, y + down), letter, WHITE, _font(13), anchor=anchor, stroke_width=2, stroke_fill=BLACK)
+
+
+def _draw_bar(picture: Image.Image, bar: Bar, x: int, y: int, height: int) -> None:
+    shown = Image.fromarray(bar.colours[::-1]).resize((18, height), Image.Resampling.BILINEAR)
+    picture.paste(shown, (x, y))
+    pen = ImageDraw.Draw(picture)
+    pen.rectangle((x - 1, y - 1, x + 18, y + height), outline=GREY)
+    for at, text in bar.ticks:
+        down = y + (1 - at) * (height - 1)
+        pen.line((x + 18, down, x + 22, down), GREY)
+        pen.text((x + 25, down), text, WHITE, _font(12), anchor="lm")
+    label = Image.new("RGB", (height, 16), BLACK)
+    ImageDraw.Draw(label).text((height / 2, 8), bar.label, WHITE, _font(12), anchor="mm")
+    picture.paste(label.rotate(90, expand=True), (x + 62, y))
+
+
+@cache
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    """DejaVu Sans, which matplotlib ships: it has ×, ≥ and − where Pillow's own font has boxes."""
+    return ImageFont.truetype(str(Path(mpl.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), size)

@@ -1,0 +1,61 @@
+"""What a map of one endpoint explains: the evidence for the class that the network predicts; for survival the risk.
+
+The forward pass here takes the last block for CLS alone, which is all that the heads read, and leaves drop-path out, so a
+network is explained as it predicts, in whichever mode it is.
+
+Letters: b patients, p tokens that are given, n = p + 1 with CLS first, r ≤ n first tokens, k numbers in a patch, d width,
+h heads, e = d/h.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mri_vit.model import heads
+from mri_vit.model.encoder import Block, Encoder
+from mri_vit.model.network import Network
+
+
+def attended(
+    block: Block, x: Float[Tensor, "b n d"], rows: int
+) -> tuple[Float[Tensor, "b r d"], Float[Tensor, "b h r e"], tuple[Tensor, Tensor, Tensor]]:
+    """A block's output for the first `rows` tokens, which attend to all; what their attention mixed; query, key and value."""
+    q, k, v = block.attention.project(block.norm1(x))
+    q = q[:, :, :rows]
+    mixed = F.scaled_dot_product_attention(q, k, v)
+    x = x[:, :rows] + block.attention.out(rearrange(mixed, "b h r e -> b r (h e)"))
+    return x + block.mlp(block.norm2(x)), mixed, (q, k, v)
+
+
+def cls(encoder: Encoder, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
+    """The encoder's output for tokens that are embedded already, so that some can be left out."""
+    *earlier, last = encoder.layers
+    for block in earlier:
+        x = attended(block, x, x.shape[1])[0]
+    return encoder.norm(attended(last, x, 1)[0][:, 0])
+
+
+def evidences(net: Network, cls: Float[Tensor, "b d"]) -> dict[str, Float[Tensor, "b"]]:
+    """Each endpoint's evidence: the log odds of 1, or the risk."""
+    return {head.endpoint.name: heads.evidence(head, _linear(net, head)(cls)) for head in net.heads}
+
+
+def directions(net: Network, cls: Float[Tensor, "b d"]) -> dict[str, Float[Tensor, "b"]]:
+    """1 where a map explains what speaks for a one or a higher risk, -1 where it explains what speaks for a zero."""
+    return {head.endpoint.name: heads.direction(head, _linear(net, head)(cls)) for head in net.heads}
+
+
+@torch.no_grad()
+def predicted(net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> dict[str, Float[Tensor, "b"]]:
+    """`directions` of whole patients."""
+    return directions(net, cls(net.encoder, net.encoder.tokens(patches, place)))
+
+
+def _linear(net: Network, head: heads.Head) -> nn.Linear:
+    return cast(nn.Linear, net.head[head.endpoint.name])

@@ -1,0 +1,266 @@
+"""The trial of a patient's maps: every method's evidence for and against, as numbers that a report can put together.
+
+Letters: p places that are given.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mri_vit import tokens
+from mri_vit.batches import Batch, everything, token_file
+from mri_vit.cohort import Patient
+from mri_vit.config import Study
+from mri_vit.explain import sanity
+from mri_vit.explain.faithfulness import (
+    FRACTIONS,
+    RANDOM_ORDERS,
+    by_simulation,
+    curves,
+    energy,
+    hit,
+    near_tumour,
+    order,
+    reader,
+    similarity,
+    tumour_shares,
+)
+from mri_vit.explain.names import METHODS
+from mri_vit.explain.relevance import relevances
+from mri_vit.model.network import Network
+from mri_vit.prepare.patient import load_record
+from mri_vit.volume import read
+
+SCHEMA = 1
+RANDOMISED = 5  # networks of permuted weights: on the demo one alone hits anything from 0.08 to 0.75 of the tumours
+ON_TUMOUR = (  # of a row; None without a tumour mask
+    "hit",
+    "hit_chance",  # exact
+    "hit_simulated",
+    "hit_randomised",  # mean over the randomised networks
+    "energy",
+    "tumour_share",  # what energy is by chance, exactly
+    "energy_simulated",
+    "energy_spread",  # standard deviation of one permutation
+    "energy_randomised",
+)
+DIGITS = 6  # of a number in the file; the last ones depend on the machine
+
+Key = tuple[str, str]  # method and endpoint, "" where the method has none
+Maps = dict[Key, Float[np.ndarray, "p"]]
+Tumour = tuple[Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]  # each place's share of tumour, and whether a peak there is a hit
+
+
+@dataclass(frozen=True, eq=False)
+class Witnesses:
+    """The networks that a fold's maps are held against; the same for all its patients, so they are built once."""
+
+    fold: int
+    net: Network
+    folds: tuple[Network, ...]  # of the other folds
+    shuffled: Network | None  # trained on shuffled labels
+    randomised: tuple[Network, ...]
+    cascade: dict[str, Network]
+
+
+def call(nets: Sequence[Network], fold: int, shuffled: Network | None, seed: int) -> Witnesses:
+    """The witnesses for `nets[fold]` among the fold models of one repeat; they hold `RANDOMISED` copies of its weights.
+
+    The networks given are put into evaluation mode: a block that training would drop at random would make a map random.
+    """
+    for network in (*nets, *([shuffled] if shuffled else [])):
+        network.eval()
+    net = nets[fold]
+    random = tuple(sanity.randomised(net, np.random.default_rng([seed, fold, index])) for index in range(RANDOMISED))
+    others = tuple(other for index, other in enumerate(nets) if index != fold)
+    return Witnesses(fold, net, others, shuffled, random, sanity.cascade(net, random[0]))
+
+
+def scores(patient: Patient, witnesses: Witnesses, study: Study) -> dict[str, Any]:
+    """How a patient's maps stand trial: the content of `scores/<patient>.json`. What is undefined is None.
+
+    Parameters
+    ----------
+    patient
+        Prepared, and not among those that `witnesses.net` was trained on.
+    witnesses
+        Of the patient's fold; see `call`.
+    study
+        Its `explain` section names the methods. Noise and random orders depend on its seed and the patient's id alone.
+
+    Returns
+    -------
+    dict
+        "rows": for each method and endpoint where its peak and its sum lie (`hit`, `energy`, each with what chance gives and
+        with the means over randomised networks), and rank correlations with the maps of other networks and of changed inputs;
+        "curves": deletion and insertion, in the evidence's unit; "cascade": rank correlations while the weights are randomised
+        from the heads down; "agreement": rank correlations between methods.
+    """
+    generator = np.random.default_rng([study.seed, zlib.crc32(patient.id.encode())])
+    net, device = witnesses.net, witnesses.net.encoder.cls.device
+    prepared = tokens.load(token_file(study, patient))
+    patches, place = _on(everything(prepared, study), device)
+    maps = _maps(net, (patches, place), study)
+    at = place[0].cpu().numpy()
+    tumour = _tumour(patient, prepared, study, at)
+
+    def alike(network: Network) -> dict[Key, float]:
+        return _similarities(maps, _maps(network, (patches, place), study))
+
+    noise = _similarities(maps, _maps(net, (sanity.noisy(patches, generator), place), study))
+    curved = _curves(net, patches, place, maps, study, generator)
+    shifts = [_after_shift(maps, at, sanity.shifted(prepared, axis), net, study) for axis in sanity.AXES]
+    folds = [alike(network) for network in witnesses.folds]
+    shuffled = [alike(witnesses.shuffled)] if witnesses.shuffled else []
+    random = [_maps(network, (patches, place), study) for network in witnesses.randomised]
+    *stages, last = witnesses.cascade
+    steps = {stage: alike(witnesses.cascade[stage]) for stage in stages} | {last: _similarities(maps, random[0])}
+    about = {
+        key: {
+            **_on_tumour(relevance, tumour, [other[key] for other in random], generator),
+            "shuffled": _written(_mean(found.get(key, math.nan) for found in shuffled)),
+            "folds": _written(_mean(found.get(key, math.nan) for found in folds)),
+            "noise": _written(noise[key]),
+            "shift": _written(_mean(found[key] for found in shifts)),
+        }
+        for key, relevance in maps.items()
+    }
+    charges = [(endpoint, method) for endpoint in net.head for method in study.explain.methods]
+    return {
+        "schema": SCHEMA,
+        "patient": patient.id,
+        "fold": witnesses.fold,
+        "settings": study.explain.of_maps,
+        "rows": [{"method": method, "endpoint": endpoint, **about[_key(method, endpoint)]} for endpoint, method in charges],
+        "curves": curved,
+        "cascade": [
+            {"method": method, "endpoint": endpoint, "stage": stage, "similarity": _written(found[_key(method, endpoint)])}
+            for endpoint, method in charges
+            for stage, found in steps.items()
+        ],
+        "agreement": [
+            {
+                "endpoint": endpoint,
+                "method": one,
+                "other": other,
+                "similarity": _written(similarity(maps[_key(one, endpoint)], maps[_key(other, endpoint)])),
+            }
+            for endpoint in net.head
+            for one, other in combinations(study.explain.methods, 2)
+        ],
+    }
+
+
+def _on(batch: Batch, device: torch.device) -> Batch:
+    patches, place = batch
+    return patches.to(device), place.to(device)
+
+
+def _key(method: str, endpoint: str) -> Key:
+    return method, endpoint if METHODS[method].per_endpoint else ""
+
+
+def _maps(net: Network, batch: Batch, study: Study) -> Maps:
+    """One patient's maps by one network."""
+    found = relevances(net, *batch, study.explain, study.explain.methods)
+    return {key: relevance[0].detach().cpu().numpy() for key, relevance in found.items()}
+
+
+def _tumour(patient: Patient, prepared: tokens.Tokens, study: Study, at: Int[np.ndarray, "p"]) -> Tumour | None:
+    """Of the given places; None without a mask, or when none of it lies in the prepared brain."""
+    if patient.tumour_mask is None:
+        return None
+    to_grid = np.array(load_record(study.prepared / patient.id)["t1ce_to_grid"])
+    share = tumour_shares(read(patient.tumour_mask), to_grid, prepared)
+    return (share[at], near_tumour(share, study.grid)[at]) if share[at].any() else None
+
+
+def _on_tumour(
+    relevance: Float[np.ndarray, "p"],
+    tumour: Tumour | None,
+    random: Sequence[Float[np.ndarray, "p"]],
+    generator: np.random.Generator,
+) -> dict[str, float | None]:
+    """Hit and energy with their chance: exact, by simulation, and of randomised networks."""
+    if tumour is None:
+        return dict.fromkeys(ON_TUMOUR)
+    share, near = tumour
+    chance = by_simulation(relevance, share, near, generator)
+    figures = (
+        hit(relevance, near),
+        float(near.mean()),
+        chance.hit,
+        _mean(hit(other, near) for other in random),
+        energy(relevance, share),
+        float(share.mean()),
+        chance.energy,
+        chance.energy_spread,
+        _mean(energy(other, share) for other in random),
+    )
+    return dict(zip(ON_TUMOUR, map(_written, figures), strict=True))
+
+
+def _similarities(maps: Maps, others: Maps) -> dict[Key, float]:
+    """Of the maps that both have: a head that one fold could not learn has no map there."""
+    return {key: similarity(relevance, others[key]) for key, relevance in maps.items() if key in others}
+
+
+def _after_shift(maps: Maps, at: Int[np.ndarray, "p"], moved: tokens.Tokens, net: Network, study: Study) -> dict[Key, float]:
+    """Compared on the places that both have: at its border a brain that moved leaves some and reaches others."""
+    batch = _on(everything(moved, study), net.encoder.cls.device)
+    others = _maps(net, batch, study)
+    _, before, after = np.intersect1d(at, batch[1][0].cpu().numpy(), return_indices=True)
+    return _similarities(
+        {key: relevance[before] for key, relevance in maps.items()}, {key: other[after] for key, other in others.items()}
+    )
+
+
+def _curves(
+    net: Network,
+    patches: Float[Tensor, "1 p k"],
+    place: Int[Tensor, "1 p"],
+    maps: Maps,
+    study: Study,
+    generator: np.random.Generator,
+) -> list[dict[str, Any]]:
+    """Of every map, each endpoint's own alone, and of random orders, which are the same for all methods."""
+    random = [generator.permutation(place.shape[1]) for _ in range(RANDOM_ORDERS)]
+    keys = list(maps)
+    orders = [*random, *(order(maps[key], generator) for key in keys)]
+    found = curves(reader(net, patches, place), torch.from_numpy(np.stack(orders)).to(place.device))
+    rows = []
+    for (endpoint, way), values in found.items():
+        by_method = {"random": values[:RANDOM_ORDERS].mean(axis=0)}
+        by_method |= {method: values[RANDOM_ORDERS + keys.index(_key(method, endpoint))] for method in study.explain.methods}
+        for method, value in by_method.items():
+            rows.append(
+                {
+                    "method": method,
+                    "endpoint": endpoint,
+                    "order": way,
+                    "fraction": list(FRACTIONS),
+                    "value": [_written(float(number)) for number in value],
+                }
+            )
+    return rows
+
+
+def _mean(values: Iterable[float]) -> float:
+    """Of those that are defined; NaN when none is."""
+    defined = [value for value in values if not math.isnan(value)]
+    return float(np.mean(defined)) if defined else math.nan
+
+
+def _written(value: float) -> float | None:
+    """A number as it stands in the file."""
+    return None if math.isnan(value) else round(value, DIGITS)

@@ -1,0 +1,113 @@
+"""The maps of a run: each test patient's, from the model that had not seen them, and how far the maps can be believed.
+
+A patient is a job of its own: what is done is skipped, so that a stopped run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from mri_vit import workers
+from mri_vit.cohort import Patient
+from mri_vit.config import Study
+from mri_vit.crossval import fold_folder
+from mri_vit.explain import group, trial
+from mri_vit.explain import patient as patient_maps
+from mri_vit.folds import Division
+from mri_vit.model import network
+from mri_vit.model.network import Network
+from mri_vit.predictions import SHUFFLED
+from mri_vit.volume import write_bytes
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is still to do for a patient: whether maps are to be written, whether they are to be judged."""
+
+    patient: Patient
+    fold: int
+    folds: int  # of the division
+    drawn: bool
+    scored: bool
+
+
+def jobs(study: Study, patients: Sequence[Patient], division: Division, run: Path) -> dict[str, Job]:
+    """By patient; fold after fold, so that a worker rarely changes its networks."""
+    fold_of = {name: fold for fold, names in enumerate(division) for name in names}
+    drawn, scored = ({p.id for p in patients[:limit]} for limit in (study.explain.patients, study.explain.scored))
+    settings = study.explain.of_maps
+    found = {}
+    for patient in sorted(patients, key=lambda p: fold_of[p.id]):
+        draw = patient.id in drawn and not _has(run / "maps" / patient.id / "map.json", settings)
+        score = patient.id in scored and not _has(run / "scores" / f"{patient.id}.json", settings)
+        if draw or score:
+            found[patient.id] = Job(patient, fold_of[patient.id], len(division), draw, score)
+    return found
+
+
+def _has(file: Path, settings: dict[str, object]) -> bool:
+    """Whether the file is there and was made with these settings."""
+    return file.exists() and json.loads(file.read_text(encoding="utf-8")).get("settings") == settings
+
+
+def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
+    """Do the jobs and tell of each patient that is done."""
+    together = study.prepare.workers if not torch.cuda.is_available() else 1  # processes would share the GPU's memory
+    if together == 1:
+        yield from (_one(job, study, run) for job in todo.values())
+    elif todo:
+        yield from (name for name, _ in workers.each(_one, {name: (job, study, run) for name, job in todo.items()}, together))
+
+
+def _one(job: Job, study: Study, run: Path) -> str:
+    torch.set_num_threads(1 if study.prepare.workers > 1 else study.train.threads)
+    patient = job.patient
+    if job.drawn:
+        model = {"model": "vit", "repeat": 0, "fold": job.fold}
+        net = _networks(run, job.folds)[job.fold]
+        patient_maps.explain(patient, net, study, run / "maps" / patient.id, model)
+    if job.scored:
+        found = trial.scores(patient, _witnesses(run, job.folds, job.fold, study.seed), study)
+        (run / "scores").mkdir(exist_ok=True)
+        write_bytes(json.dumps(found, indent=1, allow_nan=False).encode(), run / "scores" / f"{patient.id}.json")
+    return patient.id
+
+
+@lru_cache(maxsize=1)
+def _networks(run: Path, folds: int) -> list[Network]:
+    """The first repeat's, by fold; the same objects for every patient of a process."""
+    return [_network(fold_folder(run, 0, fold)) for fold in range(folds)]
+
+
+@lru_cache(maxsize=1)  # they hold several networks
+def _witnesses(run: Path, folds: int, fold: int, seed: int) -> trial.Witnesses:
+    """Whom a fold's maps are held against; without the control on permuted labels where there is none."""
+    folder = fold_folder(run / "controls" / SHUFFLED, 0, fold)
+    shuffled = _network(folder) if (folder / "best.safetensors").exists() else None
+    return trial.call(_networks(run, folds), fold, shuffled, seed)
+
+
+def _network(folder: Path) -> Network:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return network.load(folder / "best.safetensors").to(device).eval()
+
+
+def finish(study: Study, patients: Sequence[Patient], run: Path) -> None:
+    """The cohort's mean maps by label group, from the patients' own, and what a reader of BIDS derivatives expects."""
+    maps = run / "maps"
+    maps.mkdir(exist_ok=True)
+    said = {
+        "Name": f"Maps of the study {study.name}",
+        "BIDSVersion": "1.10.0",
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "mri_vit", "Version": version("mri-vit")}],
+    }
+    write_bytes(json.dumps(said, indent=1).encode(), maps / "dataset_description.json")
+    group.write(maps, patients, study.endpoints, study.grid, run / "mean_maps")

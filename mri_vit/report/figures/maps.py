@@ -1,0 +1,163 @@
+"""The figures of the maps: deletion and insertion, the tumour's share, randomised weights, agreement. Measured figures in.
+
+The dictionaries are those of `map_scores` in `metrics.json`; what is undefined there (None) leaves a gap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from mri_vit.explain.names import METHODS
+from mri_vit.report.figures.panels import (
+    CANDIDATES,
+    DASHED,
+    GREY,
+    INK,
+    ORANGE,
+    RC,
+    SKY,
+    WIDTH,
+    Stroke,
+    number,
+    numbers,
+)
+from mri_vit.report.notation import short
+from mri_vit.report.numbers.map_verdict import ALIKE
+from mri_vit.report.numbers.maps import RANDOM
+
+STROKES = dict(
+    zip(
+        METHODS,
+        [replace(stroke, width=1.7) for stroke in CANDIDATES]
+        + [Stroke(ORANGE, (0, (4, 2)), 1.7, "^"), Stroke(SKY, (0, (1, 1.2)), 1.9, "v")],
+        strict=True,
+    )
+)
+CHANCE = Stroke(INK, DASHED, 1.2, "x")
+RATIOS = (1, 2, 4, 8, 16, 32)  # by doublings, like the maps' own scale
+ROOM = 0.8  # of the axes' shares of energy below the even one: less than its share is seen, how much less matters little
+
+
+def curves(found: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Mean curves of deletion (above) and insertion (below) with 95 % bands; the dashed line is the random order."""
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
+        above, below = figure.subplots(2, 1)
+        for axes, order, word in ((above, "deletion", "left out"), (below, "insertion", "put in")):
+            share = 100 * numbers(found[order]["fraction"])
+            for name, curve in found[order]["orders"].items():
+                stroke = CHANCE if name == RANDOM else STROKES[name]
+                label = "random order" if name == RANDOM else short(name)
+                axes.fill_between(share, numbers(curve["low"]), numbers(curve["high"]), color=stroke.colour, alpha=0.12, lw=0)
+                line = {"color": stroke.colour, "ls": stroke.line, "lw": stroke.width}
+                axes.plot(share, numbers(curve["value"]), marker=stroke.marker, ms=3.2, label=label, **line)
+            axes.axhline(0, color=GREY, lw=0.6)
+            axes.set(xlim=(0, 100), xlabel=f"Places {word}, %", ylabel="Change of evidence, SD")
+        figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def tumour(groups: Sequence[tuple[str, Mapping[str, Mapping[str, Any]]]]) -> Figure:
+    """Of each method under its endpoint's heading: the map's share in the tumour over the tumour's own, and peaks that hit it.
+
+    Filled marks are the trained model's with 95 % intervals, crosses those of randomised weights, bars what chance gives.
+    """
+    lines = sum(1 + len(methods) for _, methods in groups)
+    inches = 1.0 + 0.26 * lines
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(WIDTH, inches))
+        bottom, top = 0.72 / inches, 1 - 0.8 / inches
+        ratio_axes = figure.add_axes((0.31, bottom, 0.31, top))
+        hit_axes = figure.add_axes((0.68, bottom, 0.29, top))
+        height = float(lines)
+        for heading, methods in groups:
+            height -= 1
+            figure.text(0.005, bottom + top * (height + 0.6) / (lines + 0.2), heading, weight="bold", va="center")
+            for name, result in methods.items():
+                height -= 1
+                figure.text(0.02, bottom + top * (height + 0.6) / (lines + 0.2), short(name), va="center", fontsize=8.5)
+                _dot(ratio_axes, result["energy_ratio"], result["energy_randomised"], 1.0, height, STROKES[name])
+                chance = number(result["hit_chance"]["value"])
+                _dot(hit_axes, result["hits"], result["hit_randomised"], chance, height, STROKES[name])
+        highest = [number(result["energy_ratio"]["high"]) for _, methods in groups for result in methods.values()]
+        ratio_axes.set(xscale="log", xlim=(ROOM, 1.15 * np.nanmax([RATIOS[3], *highest])), xlabel="× the tumour's share")
+        ratio_axes.set_xticks(RATIOS, [str(tick) for tick in RATIOS])
+        ratio_axes.set_xlim(ROOM, 1.15 * np.nanmax([RATIOS[3], *highest]))  # once more: ticks widen a logarithmic axis
+        ratio_axes.xaxis.set_minor_locator(NullLocator())
+        hit_axes.set(xlim=(0, 1), xlabel="Peaks on the tumour")
+        hit_axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        for axes in (ratio_axes, hit_axes):
+            axes.set(ylim=(-0.6, lines - 0.4), yticks=[])
+            axes.spines["left"].set_visible(False)
+        figure.text(0.31, 0.12 / inches, "● trained   × weights randomised   | by chance", fontsize=8)
+    return figure
+
+
+def _dot(
+    axes: Axes, estimate: Mapping[str, Any], randomised: Mapping[str, Any], chance: float, height: float, stroke: Stroke
+) -> None:
+    value, low, high = (number(estimate[key]) for key in ("value", "low", "high"))
+    axes.plot([chance, chance], [height - 0.32, height + 0.32], color=INK, lw=1.2, zorder=1)
+    axes.plot([low, high], [height, height], color=stroke.colour, lw=stroke.width, solid_capstyle="butt")
+    told = not math.isnan(low) and low > chance
+    fill = stroke.colour if told else "white"
+    axes.plot(value, height, stroke.marker, ms=6, mec=stroke.colour, mew=1.4, mfc=fill, clip_on=False, zorder=3)
+    axes.plot(number(randomised["value"]), height, "x", ms=5, color=GREY, mew=1.4, zorder=2, clip_on=False)
+
+
+def cascade(methods: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Rank correlation with the trained model's map while the weights are randomised from the heads down, with 95 % bands."""
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(WIDTH, 3.7), layout="constrained")
+        axes = figure.add_subplot()
+        stages: list[str] = []
+        for name, result in methods.items():
+            found = result["cascade"]
+            if not found:
+                continue
+            stages = [stage["stage"] for stage in found]
+            value, low, high = (numbers([1.0, *(stage[key] for stage in found)]) for key in ("value", "low", "high"))
+            across = np.arange(len(value))
+            stroke = STROKES[name]
+            axes.fill_between(across, low, high, color=stroke.colour, alpha=0.14, lw=0)
+            line = {"color": stroke.colour, "ls": stroke.line, "lw": stroke.width}
+            axes.plot(across, value, marker=stroke.marker, ms=4.5, label=short(name), **line)
+        axes.axhline(ALIKE, color=INK, lw=1, ls=DASHED)
+        axes.axhline(0, color=GREY, lw=0.6)
+        turned = {"rotation": 45, "ha": "right"} if len(stages) > 5 else {}  # more names than lie side by side
+        axes.set_xticks(range(len(stages) + 1), ["nothing", *stages], **turned)
+        axes.set(ylim=(-0.4, 1.05), xlabel="Randomised, from the top down to here", ylabel="Rank correlation with the map")
+        figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def agreement(methods: Sequence[str], pairs: Sequence[Mapping[str, Any]]) -> Figure:
+    """Mean rank correlation of each pair of methods' maps of the same patient."""
+    place = {name: index for index, name in enumerate(methods)}
+    table = np.full((len(methods), len(methods)), np.nan)
+    for pair in pairs:
+        if {pair["method"], pair["other"]} <= set(place):
+            one, other = place[pair["method"]], place[pair["other"]]
+            table[one, other] = table[other, one] = number(pair["value"])
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(WIDTH, 1.3 + 0.42 * len(methods)), layout="constrained")
+        axes = figure.add_subplot()
+        axes.imshow(table, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        for (row, column), value in np.ndenumerate(table):
+            text = "" if math.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
+            axes.text(column, row, text, ha="center", va="center", fontsize=8.5, color="white" if value > 0.6 else INK)
+        names = [short(name) for name in methods]
+        axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+        axes.set_yticks(range(len(names)), names)
+        axes.spines[["left", "bottom"]].set_visible(False)
+        axes.tick_params(length=0)
+    return figure

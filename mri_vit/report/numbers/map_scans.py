@@ -1,0 +1,42 @@
+"""Which scan scores and maps come from: what each patient's `map.json` says in, mean shares with intervals out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mri_vit.config import CHANNELS
+from mri_vit.report.numbers.means import means
+from mri_vit.report.run import Map
+
+
+def measure(maps: Sequence[Map], seed: int) -> dict[str, Any] | None:
+    """Mean share of each scan in every endpoint's score and in every map; None where no patient has either.
+
+    A score's share is the size of the scan's Shapley value, up or down, among those of the four scans.
+    """
+    scores: dict[str, list[list[float]]] = {}
+    shares: dict[tuple[str, str], list[list[float]]] = {}
+    for shown in maps:
+        for endpoint, parts in (shown.facts.get("score_by_scan") or {}).items():
+            sizes = [abs(float(parts[scan])) for scan in CHANNELS]
+            if sum(sizes) > 0:
+                scores.setdefault(endpoint, []).append([size / sum(sizes) for size in sizes])
+        for entry in shown.facts["maps"]:
+            if entry.get("by_scan"):
+                own = [float(entry["by_scan"][scan]) for scan in CHANNELS]
+                shares.setdefault((entry["method"], entry["endpoint"]), []).append(own)
+    if not scores and not shares:
+        return None
+    return {
+        "scores": {endpoint: _by_scan(rows, seed) for endpoint, rows in scores.items()},
+        "maps": [{"method": method, "endpoint": endpoint, **_by_scan(rows, seed)} for (method, endpoint), rows in shares.items()],
+    }
+
+
+def _by_scan(rows: list[list[float]], seed: int) -> dict[str, Any]:
+    found = means(np.array(rows, float), seed)
+    ends = zip(CHANNELS, found["value"], found["low"], found["high"], strict=True)
+    return {"n": found["n"], "scans": {scan: {"value": value, "low": low, "high": high} for scan, value, low, high in ends}}

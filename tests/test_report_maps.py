@@ -1,0 +1,374 @@
+"""Whether maps can be believed: planted scores in, the report's figures and words held to what was planted."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import made_maps
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from hypothesis.extra.numpy import arrays
+from made_maps import METHODS_MADE, entry, facts, score, write_maps
+from made_run import make_run
+from scipy.special import expit
+
+from mri_vit import predictions
+from mri_vit.config import Endpoint, Explain, Study
+from mri_vit.errors import UsageError
+from mri_vit.explain.names import METHODS
+from mri_vit.report import html as report
+from mri_vit.report import run as run_folder
+from mri_vit.report import viewer
+from mri_vit.report.figures import maps as figures
+from mri_vit.report.figures import panels
+from mri_vit.report.numbers import map_scans, map_verdict, maps, means
+from mri_vit.report.run import Map, Run
+from mri_vit.report.texts import maps as texts
+from mri_vit.report.texts.wording import escape
+
+ENDPOINTS = ("mgmt", "pten")
+KINDS = {"mgmt": "better", "pten": "chance"}
+SPREAD = 2.0  # standard deviation of the evidence in every fold, planted
+
+
+def made(patients: int = 40, spread: float = SPREAD, **changes: float | None) -> Run:
+    """A run in memory: scores, and predictions whose log odds have a known deviation in each of two folds."""
+    generator = np.random.default_rng(0)
+    names = [f"P{index:02d}" for index in range(patients)]
+    scores = tuple(score(name, index % 2, ENDPOINTS, generator, **changes) for index, name in enumerate(names))
+    fold = np.arange(patients) % 2
+    evidence = np.empty(patients)
+    for k in (0, 1):
+        own = generator.normal(size=int((fold == k).sum()))
+        evidence[fold == k] = spread * (own - own.mean()) / own.std(ddof=1) + 3 * k  # folds need not share a scale
+    rows = {"patient": names, "session": "", "model": "vit", "repeat": 0, "fold": fold, "score": expit(evidence)}
+    table = pd.concat([pd.DataFrame(rows).assign(endpoint=name) for name in ENDPOINTS], ignore_index=True)
+    return Run(
+        design="cross-validation",
+        study=Study(
+            name="made",
+            cohort=Path("cohort.csv"),
+            prepared=Path("prepared"),
+            output=Path("out"),
+            endpoints=tuple(Endpoint(name=name, kind="binary") for name in ENDPOINTS),
+        ),
+        environment={},
+        cohort=pd.DataFrame({"patient": names}),
+        excluded=pd.DataFrame(),
+        folds_sha256=None,
+        predictions=table.reindex(columns=pd.Index(predictions.COLUMNS)),
+        survival=pd.DataFrame(),
+        probe=pd.DataFrame(),
+        scores=scores,
+    )
+
+
+def measured(run: Run) -> dict[str, Any]:
+    found = maps.measure(run, KINDS)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def scored() -> dict[str, Any]:
+    return measured(made())
+
+
+def estimate(value: float, half: float = 0.1, n: int = 40) -> dict[str, Any]:
+    return {"value": value, "low": value - half, "high": value + half, "n": n}
+
+
+def result(**changes: Any) -> dict[str, Any]:
+    """A method's figures that pass everything, and these changes."""
+    good = {
+        "randomised": estimate(0.0),
+        "shuffled": estimate(0.1),
+        "folds": estimate(0.6),
+        "label_gain": estimate(0.5),
+        "deletion": estimate(0.31),
+        "deletion_random": estimate(0.22),
+        "deletion_gain": estimate(0.09, 0.05),
+        "insertion": estimate(0.2),
+        "insertion_random": estimate(0.3),
+        "insertion_gain": estimate(0.1, 0.05),
+        "energy_ratio": estimate(2.4, 0.4),
+    }
+    return good | changes
+
+
+NOBODY = {"value": math.nan, "low": math.nan, "high": math.nan, "n": 0}
+
+
+@given(arrays(float, some.integers(2, 30), elements=some.floats(-100, 100)))
+def test_an_interval_of_a_mean_lies_within_the_values_and_holds_the_mean_of_equal_ones(values):
+    found = means.mean(values, seed=3)
+    assert values.min() - 1e-9 <= found["low"] <= found["high"] <= values.max() + 1e-9
+    same = means.mean(np.full(len(values), values[0]), seed=3)
+    assert (same["low"], same["high"]) == pytest.approx((values[0], values[0]))
+
+
+def test_an_interval_of_a_mean_is_about_as_wide_as_its_standard_error_says():
+    values = np.random.default_rng(0).normal(size=200)
+    found = means.mean(values, seed=1)
+    assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * values.std() / math.sqrt(200), rel=0.1)
+
+
+def test_who_is_not_known_is_left_out_and_nobody_is_undefined():
+    assert means.mean(np.array([1.0, math.nan, 3.0]), 0)["n"] == 2
+    assert means.mean(np.array([1.0, math.nan, 3.0]), 0)["value"] == 2
+    assert math.isnan(means.mean(np.array([math.nan]), 0)["value"])
+    assert math.isnan(means.ratio(np.array([1.0]), np.array([0.0]), 0)["value"])
+
+
+def test_a_ratio_of_means_is_one_when_both_are_the_same_and_is_not_the_mean_of_ratios():
+    below = np.array([0.01, 0.2, 0.3])
+    assert means.ratio(below, below, 0)["value"] == pytest.approx(1)
+    assert means.ratio(below, below, 0)["low"] == pytest.approx(1)
+    assert means.ratio(np.array([0.1, 0.2, 0.3]), below, 0)["value"] == pytest.approx(0.6 / 0.51)
+
+
+def test_a_fall_is_the_area_of_the_curve_in_standard_deviations_of_the_folds_evidence(scored):
+    # From 0 straight to the middle and straight on to the end: the area is a quarter of the end and half of the middle.
+    found = scored["endpoints"]["mgmt"]["methods"]["gradient_attention"]
+    expected = -(0.5 * made_maps.FALL + 0.25 * made_maps.EMPTY) / SPREAD
+    assert found["deletion"]["value"] == pytest.approx(expected, abs=0.02)
+    assert found["deletion_random"]["value"] == pytest.approx(-(0.5 * made_maps.RANDOM_FALL - 0.25) / SPREAD, abs=0.02)
+    difference = found["deletion"]["value"] - found["deletion_random"]["value"]
+    assert found["deletion_gain"]["value"] == pytest.approx(difference)
+    assert found["insertion_gain"]["value"] == pytest.approx(-difference, abs=0.02)  # this made map comes back late
+
+
+def test_a_model_of_doubled_evidence_falls_the_same_in_its_own_deviations():
+    once = measured(made(spread=1.0))["endpoints"]["mgmt"]["methods"]["rollout"]
+    run = made(spread=2.0)
+    for told in run.scores:
+        for part in told["curves"]:
+            part["value"] = [2 * value for value in part["value"]]
+    twice = measured(run)["endpoints"]["mgmt"]["methods"]["rollout"]
+    assert twice["deletion"]["value"] == pytest.approx(once["deletion"]["value"], rel=1e-6)
+
+
+def test_a_fold_without_spread_has_no_unit_and_its_patients_no_curve():
+    run = made()
+    table = run.predictions
+    flat = replace(run, predictions=table.assign(score=table.score.where(table.fold == 0, 0.7)))
+    assert set(maps.spread(flat.predictions, run.study.endpoints[0])) == {0}
+    assert measured(flat)["endpoints"]["mgmt"]["methods"]["rollout"]["deletion"]["n"] == 20
+    sure = replace(run, predictions=table.assign(score=(table.score > 0.5).astype(float)))
+    assert all(math.isfinite(value) for value in maps.spread(sure.predictions, run.study.endpoints[0]).values())
+
+
+def test_what_lies_on_the_tumour_is_held_against_chance(scored):
+    for method in METHODS_MADE:
+        found = scored["endpoints"]["mgmt"]["methods"][method]
+        assert found["energy_ratio"]["value"] == pytest.approx(made_maps.TIMES[method], rel=0.05)
+        assert found["energy_randomised"]["low"] < 1 < found["energy_randomised"]["high"]
+        assert found["hits"]["low"] < 0.9 < found["hits"]["high"]
+        assert (found["hit_chance"]["value"], found["hit_simulated"]["value"]) == pytest.approx((0.3, 0.31))
+
+
+def test_without_masks_nothing_is_said_of_the_tumour():
+    absent = dict.fromkeys(("hit", "hit_chance", "hit_simulated", "energy", "tumour_share", "energy_randomised"))
+    endpoint = measured(made(**absent))["endpoints"]["mgmt"]
+    assert endpoint["with_tumour"] == 0
+    assert endpoint["methods"]["gradient_attention"]["verdict_kind"] == "passes"
+    assert "tumour" not in endpoint["methods"]["gradient_attention"]["verdict"]
+
+
+def test_a_map_that_stays_when_all_weights_are_randomised_fails_and_says_so(scored):
+    found = scored["endpoints"]["mgmt"]["methods"]
+    assert found["rollout"]["verdict_kind"] == "fails"
+    assert "moves with the model: no (rank correlation 0.79 [" in found["rollout"]["verdict"]
+    assert "which need not come from what the model learned" in found["rollout"]["verdict"]
+    assert found["gradient_attention"]["verdict_kind"] == "passes"
+    assert [stage["stage"] for stage in found["rollout"]["cascade"]] == ["heads", "block 1", "embedding"]
+
+
+def test_no_finding_without_a_prediction_even_where_the_map_lies_on_the_tumour(scored):
+    pten = scored["endpoints"]["pten"]
+    assert pten["methods"]["gradient_attention"]["energy_ratio"]["low"] > 5
+    for found in pten["methods"].values():
+        assert found["verdict_kind"] == "none"
+        assert "no finding: the prediction itself is not told from chance" in found["verdict"]
+        assert "not where PTEN alteration shows" in found["verdict"]
+        assert "tumour" not in found["verdict"]
+    assert maps.best(scored, "pten") is None
+    assert maps.best(scored, "mgmt") == "gradient_attention"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({}, "passes", "moves with the model: yes; moves with the labels: yes (0.10 vs 0.60 among true labels); better than"),
+        ({}, "passes", "better than random deletion: yes (0.31 vs 0.22); on the tumour: 2.4× its share [2.0, 2.8]"),
+        ({"randomised": estimate(0.45)}, "fails", "moves with the model: no (rank correlation 0.45 [0.35, 0.55])"),
+        ({"shuffled": estimate(0.6)}, "fails", "moves with the labels: no (0.60"),
+        ({"label_gain": estimate(0.05)}, "fails", "moves with the labels: no (0.10"),  # true labels' networks differ as much
+        ({"shuffled": NOBODY, "label_gain": NOBODY}, "passes", "moves with the model: yes; better than random deletion"),
+        ({"folds": NOBODY, "label_gain": NOBODY}, "passes", "moves with the labels: yes (0.10);"),
+        ({"deletion_gain": estimate(0.02)}, "fails", "better than random deletion: no (0.31 vs 0.22)"),
+        ({"insertion_gain": estimate(-0.2)}, "passes", "yes (0.31 vs 0.22); but worse than random insertion (0.20 vs 0.30)"),
+        ({"energy_ratio": estimate(1.2, 0.3)}, "passes", "on the tumour: no more than its share (1.2× [0.9, 1.5])"),
+        ({"energy_ratio": estimate(0.5)}, "passes", "on the tumour: less than its share (0.5× [0.4, 0.6])"),
+        ({"randomised": estimate(0.0, n=4)}, "undefined", "moves with the model: not judged"),
+        ({"deletion_gain": NOBODY}, "undefined", "better than random deletion: not judged"),
+    ],
+)
+def test_the_verdict_follows_its_rules(changes, kind, words):
+    verdict = map_verdict.of_method(result(**changes), "mgmt", "better")
+    assert verdict.kind == kind
+    assert words in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("predicted", "words"),
+    [("chance", "is not told from chance"), ("worse", "is worse than chance"), ("undefined", "cannot be judged")],
+)
+def test_why_there_is_no_finding_is_said(predicted, words):
+    verdict = map_verdict.of_method(result(), "os", predicted)
+    assert verdict.kind == "none"
+    assert words in verdict.sentence
+    assert "not where overall survival shows" in verdict.sentence
+    assert "share" not in verdict.sentence
+
+
+def test_every_threshold_of_a_verdict_stands_in_the_rules():
+    told = " ".join(map_verdict.rules())
+    for number in (map_verdict.ALIKE, map_verdict.FEWEST):
+        assert str(number) in told
+
+
+def test_of_several_visits_the_first_is_judged_and_a_patient_counts_once():
+    run = made(6)
+    generator = np.random.default_rng(1)
+    later = tuple(score(f"{told['patient']}_b", told["fold"], ENDPOINTS, generator, energy=1.0) for told in run.scores)
+    both = replace(run, scores=tuple(sorted((*run.scores, *later), key=lambda told: told["patient"])))
+    assert measured(both) == measured(run)
+
+
+def test_scores_at_other_fractions_are_refused_by_name():
+    run = made(6)
+    run.scores[3]["curves"][0]["fraction"] = [0.0, 0.2, 0.5, 0.75, 1.0]
+    with pytest.raises(UsageError, match="P03"):
+        measured(run)
+
+
+def test_without_scores_nothing_is_measured():
+    assert maps.measure(replace(made(4), scores=()), KINDS) is None
+
+
+def test_of_a_patients_maps_what_carries_a_finding_comes_first(scored):
+    listed = [entry("rollout", "", "P00"), *(entry("gradient_attention", name, "P00") for name in ("pten", "mgmt"))]
+    shown = Map("P00", Path("maps/P00"), facts("P00", listed))
+    told = maps.told([shown], scored)[0]["maps"]
+    assert [(one["method"], one["endpoint"], one["kind"]) for one in told] == [
+        ("gradient_attention", "mgmt", "passes"),
+        ("rollout", "", "fails"),
+        ("gradient_attention", "pten", "none"),
+    ]
+    assert [listed[one["index"]]["endpoint"] for one in told] == [one["endpoint"] for one in told]
+    assert [verdict["endpoint"] for verdict in told[1]["verdicts"]] == ["mgmt", "pten"]
+    assert {one["kind"] for one in maps.told([shown], None)[0]["maps"]} == {"undefined"}
+
+
+def test_a_scans_share_is_that_of_its_size_whether_it_speaks_for_or_against():
+    shown = [Map(name, Path(name), facts(name, [entry("rollout", "", name)])) for name in ("a", "b")]
+    found = map_scans.measure(shown, 0)
+    assert found is not None
+    shares = {scan: part["value"] for scan, part in found["scores"]["mgmt"]["scans"].items()}
+    assert shares == pytest.approx({"t1": 0.5 / 3, "t1ce": 2 / 3, "t2": 0.5 / 3, "flair": 0})
+    assert found["maps"][0]["scans"]["t1ce"]["value"] == pytest.approx(0.6)
+    assert map_scans.measure([], 0) is None
+
+
+def test_the_figures_are_drawn_of_what_is_undefined_too(scored):
+    json_like = report.null(measured(made(4, **dict.fromkeys(("hit", "energy", "shuffled", "folds")))))
+    for found in (scored, json_like):
+        endpoint = found["endpoints"]["mgmt"]
+        drawn = [
+            figures.curves(endpoint["curves"]),
+            figures.tumour([("MGMT", endpoint["methods"])]),
+            figures.cascade(endpoint["methods"]),
+            figures.agreement(list(endpoint["methods"]), endpoint["agreement"]),
+        ]
+        assert all(panels.to_bytes(figure, "svg").startswith(b"<?xml") for figure in drawn)
+
+
+def test_no_two_methods_look_alike_even_without_colour():
+    strokes = list(figures.STROKES.values())
+    for look in ("colour", "line", "marker"):
+        assert len({str(getattr(stroke, look)) for stroke in strokes}) == len(strokes)
+
+
+def test_maps_of_an_earlier_layout_are_counted_and_not_shown(tmp_path):
+    write_maps(tmp_path, ["new"], ["mgmt"])
+    old = tmp_path / "maps" / "old"
+    old.mkdir()
+    (old / "map.json").write_text(json.dumps({"schema": 1, "patient": "old", "peak": 3.0}))
+    (old / "overlay.png").write_bytes(b"")
+    found, earlier = run_folder._maps(tmp_path / "maps")
+    assert [shown.patient for shown in found] == ["new"]
+    assert earlier == 1
+    assert [one["method"] for one, _ in run_folder._groups(tmp_path / "mean_maps")] == ["gradient_attention"]
+
+
+def seen(folder: Path) -> str:
+    """The page of a run's report on MGMT alone, as text."""
+    run = run_folder.read(folder)
+    run = replace(run, study=run.study.model_copy(update={"endpoints": run.study.endpoints[:1]}))
+    return report.write(run, folder / "report").read_text(encoding="utf-8")
+
+
+def test_a_map_links_to_its_viewer_where_there_is_one_and_maps_without_scores_are_not_vouched_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(viewer, "write", lambda maps, told, home, name: {maps[0].patient: "patients/first%20one.html"})
+    folder = make_run(tmp_path / "linked", patients=30, models=("vit",))
+    write_maps(folder, ["P001"], ["mgmt"])
+    page = seen(folder)
+    assert page.count('href="patients/first%20one.html"') == 1
+    assert "Controls:" not in page
+    assert "nothing is known of how far they can be believed" in page
+
+
+def test_a_run_with_maps_of_an_earlier_version_says_how_to_make_them_anew(tmp_path):
+    folder = make_run(tmp_path / "old", patients=30, models=("vit",))
+    (folder / "maps" / "P001").mkdir(parents=True)
+    (folder / "maps" / "P001" / "map.json").write_text(json.dumps({"patient": "P001", "peak": 12.3, "unit": "x"}))
+    page = seen(folder)
+    assert "1 patient has maps in the layout of an earlier version" in page
+    assert "Run <code>mri-vit explain</code> again." in page
+    assert "12.3" not in page
+
+
+def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():
+    assert set(texts.HOW) == set(METHODS)
+    made = [{"patient": "P1", "maps": [{"method": "rollout"}, {"method": "gradient_attention"}]}]
+
+    def told(**explain: Any) -> str:
+        return " ".join(texts.attention({"maps": made, "settings": {"explain": Explain(**explain).model_dump()}}, {}))
+
+    said = told()
+    for words in ("Maps of 1 patient were made", "fused over heads by their mean", "[@chefer]", "explain the predicted class"):
+        assert words in said
+    assert "occlusion" not in said
+    assert "Nobody measured how far these maps can be believed." in said
+    for words in ("by their max", "weakest 90%", "began at block 2"):
+        assert words in told(heads="max", discard=0.9, start=1)
+
+
+def test_how_maps_were_judged_is_told_with_their_rules_and_verdicts(scored):
+    said = " ".join(texts.attention({"map_scores": scored}, {}))
+    assert "Maps were judged on 40 patients" in said
+    assert "Where a tumour mask was given" in said
+    assert all(escape(rule) in said for rule in scored["rules"])
+    lines = texts.lines({"map_scores": scored})
+    assert len(lines) == len(ENDPOINTS) * len(METHODS_MADE)
+    for (name, endpoint), line in zip(scored["endpoints"].items(), lines[::2], strict=True):
+        assert line == f"**{name}**, maps by attention rollout: {escape(endpoint['methods']['rollout']['verdict'])}."
+    assert texts.attention({"maps": []}, {}) == texts.lines({}) == []
