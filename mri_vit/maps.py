@@ -6,11 +6,13 @@ A patient is a job of its own: what is done is skipped, so that a stopped run go
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -39,22 +41,31 @@ class Job:
 
 
 def jobs(study: Study, patients: Sequence[Patient], division: Division, run: Path) -> dict[str, Job]:
-    """By patient; fold after fold, so that a worker rarely changes its networks."""
+    """By patient; fold after fold, so that a worker rarely changes its networks. What other settings made is deleted."""
+    _forget(run, study.explain.of_maps)
     fold_of = {name: fold for fold, names in enumerate(division) for name in names}
     drawn, scored = ({p.id for p in patients[:limit]} for limit in (study.explain.patients, study.explain.scored))
-    settings = study.explain.of_maps
     found = {}
     for patient in sorted(patients, key=lambda p: fold_of[p.id]):
-        draw = patient.id in drawn and not _has(run / "maps" / patient.id / "map.json", settings)
-        score = patient.id in scored and not _has(run / "scores" / f"{patient.id}.json", settings)
+        draw = patient.id in drawn and not (run / "maps" / patient.id / "map.json").exists()
+        score = patient.id in scored and not (run / "scores" / f"{patient.id}.json").exists()
         if draw or score:
             found[patient.id] = Job(patient, fold_of[patient.id], len(division), draw, score)
     return found
 
 
-def _has(file: Path, settings: dict[str, object]) -> bool:
-    """Whether the file is there and was made with these settings."""
-    return file.exists() and json.loads(file.read_text(encoding="utf-8")).get("settings") == settings
+def _forget(run: Path, settings: dict[str, Any]) -> None:
+    """Maps of two settings side by side would be averaged and reported as one."""
+    for file in (run / "maps").glob("*/map.json"):
+        if not _made_with(settings, file):
+            shutil.rmtree(file.parent)
+    for file in (run / "scores").glob("*.json"):
+        if not _made_with(settings, file):
+            file.unlink()
+
+
+def _made_with(settings: dict[str, Any], file: Path) -> bool:
+    return json.loads(file.read_text(encoding="utf-8")).get("settings") == settings
 
 
 def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:

@@ -26,6 +26,7 @@ from matplotlib.patheffects import withStroke
 from mri_vit.config import Grid
 from mri_vit.explain.inspect import Components, centres_mm
 from mri_vit.explain.names import UNIT
+from mri_vit.explain.overlay import COLOURS, OPACITY, SCALE
 
 # Okabe & Ito 2008, "Color Universal Design": told apart with any colour vision, and by lightness in print.
 BLUE = "#0072B2"
@@ -46,9 +47,6 @@ RC: Any = {
     "legend.frameon": False,
     "legend.fontsize": 8.5,
 }
-SCALE = (1, 2, 4, 8, 16)  # times the uniform map, by doublings, as in the overlays: a weak map looks weak
-OPACITY = 0.75  # at the top of the scale; anatomy stays visible through the strongest colour
-HEAT = "inferno"
 SIGNED = "RdBu_r"  # white at 0; red and blue are told apart with any colour vision
 SLICES = 4  # axial slices shown of a patch's cube, two by two; a cube of 16³ has more than a page can show
 ACROSS = 7  # components in a row: 28 are four rows, as in Dosovitskiy et al. 2021, Figure 7
@@ -133,7 +131,7 @@ def attention_planes(
             grey[under.T == 0, :3] = 0  # what is no brain is black, not the mean grey
             axes.imshow(grey, extent=_extent(axis, grid), **BLOCKS)
             shown = _plane(share, place, axis, grid).clip(SCALE[0], SCALE[-1])
-            colour = mpl.colormaps[HEAT](LogNorm(SCALE[0], SCALE[-1])(shown.T))
+            colour = mpl.colormaps[COLOURS](LogNorm(SCALE[0], SCALE[-1])(shown.T))
             colour[..., 3] = OPACITY * np.log(shown.T) / np.log(SCALE[-1])  # an even share or less is clear
             axes.imshow(colour, extent=_extent(axis, grid), **BLOCKS)
             _mark(axes, place, axis, grid)
@@ -161,7 +159,7 @@ def heads_atlas(rows: Float[np.ndarray, "l h p"], tokens: Integer[np.ndarray, "p
             tile = _seen(_plane(share, place, 2, grid)[x0 : x1 + 1, y0 : y1 + 1])
             sheet[top : top + down - 1, left : left + across - 1] = tile
             _frame(axes, (left + x1 - i - 0.5, top + y1 - j - 0.5), 1.0)
-        colours = mpl.colormaps[HEAT].with_extremes(bad="white", under=mpl.colormaps[HEAT](0.0))
+        colours = mpl.colormaps[COLOURS].with_extremes(bad="white", under=mpl.colormaps[COLOURS](0.0))
         axes.imshow(sheet, cmap=colours, norm=LogNorm(SCALE[0], SCALE[-1]), interpolation="nearest", aspect="auto")
         axes.set_xticks([head * across + across / 2 - 1 for head in range(heads)], [str(head + 1) for head in range(heads)])
         axes.set_yticks([layer * down + down / 2 - 1 for layer in range(layers)], [str(layer + 1) for layer in range(layers)])
@@ -282,7 +280,7 @@ def _outline(axes: Axes, inside: Bool[np.ndarray, "u v"], axis: int, grid: Grid)
 
 
 def _heat_bar(figure: Figure) -> None:
-    solid = ScalarMappable(LogNorm(SCALE[0], SCALE[-1]), HEAT)  # the pictures' own colours are see-through
+    solid = ScalarMappable(LogNorm(SCALE[0], SCALE[-1]), COLOURS)  # the pictures' own colours are see-through
     _bar(figure, solid, UNIT, ticks=SCALE, format="%d", extend="max")
 
 

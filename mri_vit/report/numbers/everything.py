@@ -20,7 +20,7 @@ from mri_vit.report.numbers import binary, compare, map_scans, maps, published, 
 from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
 from mri_vit.report.run import Run, subject
 
-SCHEMA = 1
+SCHEMA = 2  # since 0.3.0 a patient of "maps" has a list of maps
 
 Tables = Mapping[str, pd.DataFrame]  # by model, the rows that are judged
 Results = Mapping[str, dict[str, Any]]  # by model

@@ -33,7 +33,14 @@ TUMOUR = (
     "Where a tumour mask was given, a map's peak counted as a hit within one place of the tumour [@pointing], and the share of "
     "the map inside the tumour was held against the tumour's share of the places [@energy]."
 )
-SCANS = "Each scan's part in a score is its exact Shapley value [@shapley] over the sixteen sets of scans."
+SCANS = (
+    "Each scan's part in a score is its exact Shapley value [@shapley] over the sixteen sets of scans; a map's values were "
+    "divided among the scans by the size of gradient × input at each place."
+)
+GROUPS = (
+    "Maps on the common grid were averaged by label; the largest difference between two means at any place was compared with "
+    "those of 999 permutations of the labels, without correction for the number of maps."
+)
 
 
 def attention(metrics: Metrics, facts: Mapping[str, Any]) -> list[str]:
@@ -52,6 +59,8 @@ def attention(metrics: Metrics, facts: Mapping[str, Any]) -> list[str]:
         said.append("Nobody measured how far these maps can be believed.")
     if (metrics.get("map_scans") or {}).get("scores"):
         said.append(SCANS)
+    if metrics.get("map_groups"):
+        said.append(GROUPS)
     said.append("A map shows what the model drew on; it does not show where the disease has its label.")
     return [*said, gap(facts, "maps", "whether anybody judged the maps, and how")]
 
