@@ -41,12 +41,16 @@ def _load(study: Path, overrides: Sequence[str]) -> Study:
     """The settings of a study file, or of the run in a folder."""
     from mri_vit import config
 
-    study = study / "study.toml" if study.is_dir() else study
-
     words = [part for word in overrides for part in (word.split("=", 1) if word.startswith("--") else [word])]
     if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
         raise UsageError(f"expected pairs such as --train.epochs 5, found {' '.join(overrides)}")
-    return config.load(study, {key.removeprefix("--"): value for key, value in zip(words[::2], words[1::2], strict=True)})
+    settings = {key.removeprefix("--"): value for key, value in zip(words[::2], words[1::2], strict=True)}
+    if not study.is_dir():
+        return config.load(study, settings)
+    here, loaded = study.resolve(), config.load(study.resolve() / "study.toml", settings)
+    if not (here / "environment.json").exists():  # a folder with a study file in it is no run
+        return loaded
+    return loaded.model_copy(update={"output": here})  # it may have been moved since its settings were written
 
 
 @app.command

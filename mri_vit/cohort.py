@@ -17,7 +17,7 @@ from mri_vit.config import CHANNELS, Endpoint
 from mri_vit.errors import IntegrityError, UsageError
 
 PATIENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # safe as a folder name everywhere
-SESSION = re.compile(r"[A-Za-z0-9._-]{0,63}")  # likewise, behind the patient's id
+SESSION = re.compile(r"|(?=.*[A-Za-z0-9])[A-Za-z0-9._-]{1,63}")  # likewise, behind the patient's id; "" for an only visit
 RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # device names, on which Windows folders fail
 MISSING = {
     "",

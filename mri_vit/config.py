@@ -227,6 +227,9 @@ class Study(Section):
         names = [endpoint.name for endpoint in self.endpoints]
         if len(set(names)) != len(names):
             raise ValueError(f"endpoint names must differ, found {names}")
+        files = [name.replace("_", "") for name in names]  # as the files of maps have them
+        if len(set(files)) != len(files):
+            raise ValueError(f"endpoint names must differ by more than _, found {names}")
         return self
 
     @model_validator(mode="after")

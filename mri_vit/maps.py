@@ -6,10 +6,9 @@ A patient is a job of its own: what is done is skipped, so that a stopped run go
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from mri_vit import workers
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
 from mri_vit.crossval import fold_folder
+from mri_vit.errors import IntegrityError
 from mri_vit.explain import group, trial
 from mri_vit.explain import patient as patient_maps
 from mri_vit.folds import Division
@@ -41,35 +41,40 @@ class Job:
 
 
 def jobs(study: Study, patients: Sequence[Patient], division: Division, run: Path) -> dict[str, Job]:
-    """By patient; fold after fold, so that a worker rarely changes its networks. What other settings made is deleted."""
-    _forget(run, study.explain.of_maps)
+    """By patient; fold after fold, so that a worker rarely changes its networks."""
     fold_of = {name: fold for fold, names in enumerate(division) for name in names}
     drawn, scored = ({p.id for p in patients[:limit]} for limit in (study.explain.patients, study.explain.scored))
+    settings = study.explain.of_maps
     found = {}
     for patient in sorted(patients, key=lambda p: fold_of[p.id]):
-        draw = patient.id in drawn and not (run / "maps" / patient.id / "map.json").exists()
-        score = patient.id in scored and not (run / "scores" / f"{patient.id}.json").exists()
+        maps, scores = run / "maps" / patient.id / "map.json", run / "scores" / f"{patient.id}.json"
+        draw = patient.id in drawn and not (_made(maps, patient_maps.SCHEMA, settings) and _has_pictures(maps))
+        score = patient.id in scored and not _made(scores, trial.SCHEMA, settings)
         if draw or score:
             found[patient.id] = Job(patient, fold_of[patient.id], len(division), draw, score)
     return found
 
 
-def _forget(run: Path, settings: dict[str, Any]) -> None:
-    """Maps of two settings side by side would be averaged and reported as one."""
-    for file in (run / "maps").glob("*/map.json"):
-        if not _made_with(settings, file):
-            shutil.rmtree(file.parent)
-    for file in (run / "scores").glob("*.json"):
-        if not _made_with(settings, file):
-            file.unlink()
+def _made(file: Path, schema: int, settings: dict[str, Any]) -> bool:
+    """Whether the file is there, in today's layout, and was made with these settings."""
+    if not file.exists():
+        return False
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise IntegrityError(f"{file}: not JSON ({error}); delete it, and the same command makes it anew") from None
+    return (content.get("schema"), content.get("settings")) == (schema, settings)
 
 
-def _made_with(settings: dict[str, Any], file: Path) -> bool:
-    return json.loads(file.read_text(encoding="utf-8")).get("settings") == settings
+def _has_pictures(file: Path) -> bool:
+    """Whether nobody has deleted one, which the report would miss."""
+    return all((file.parent / one["overlay"]).exists() for one in json.loads(file.read_text(encoding="utf-8"))["maps"])
 
 
 def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
     """Do the jobs and tell of each patient that is done."""
+    _witnesses.cache_clear()
+    _network.cache_clear()  # somebody may have trained anew in the same process
     together = study.prepare.workers if not torch.cuda.is_available() else 1  # processes would share the GPU's memory
     if together == 1:
         yield from (_one(job, study, run) for job in todo.values())
@@ -82,7 +87,7 @@ def _one(job: Job, study: Study, run: Path) -> str:
     patient = job.patient
     if job.drawn:
         model = {"model": "vit", "repeat": 0, "fold": job.fold}
-        net = _networks(run, job.folds)[job.fold]
+        net = _network(fold_folder(run, 0, job.fold))
         patient_maps.explain(patient, net, study, run / "maps" / patient.id, model)
     if job.scored:
         found = trial.scores(patient, _witnesses(run, job.folds, job.fold, study.seed), study)
@@ -91,21 +96,17 @@ def _one(job: Job, study: Study, run: Path) -> str:
     return patient.id
 
 
-@lru_cache(maxsize=1)
-def _networks(run: Path, folds: int) -> list[Network]:
-    """The first repeat's, by fold; the same objects for every patient of a process."""
-    return [_network(fold_folder(run, 0, fold)) for fold in range(folds)]
-
-
 @lru_cache(maxsize=1)  # they hold several networks
 def _witnesses(run: Path, folds: int, fold: int, seed: int) -> trial.Witnesses:
     """Whom a fold's maps are held against; without the control on permuted labels where there is none."""
     folder = fold_folder(run / "controls" / SHUFFLED, 0, fold)
     shuffled = _network(folder) if (folder / "best.safetensors").exists() else None
-    return trial.call(_networks(run, folds), fold, shuffled, seed)
+    return trial.call([_network(fold_folder(run, 0, index)) for index in range(folds)], fold, shuffled, seed)
 
 
+@cache
 def _network(folder: Path) -> Network:
+    """The same object for every patient of a process."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return network.load(folder / "best.safetensors").to(device).eval()
 
@@ -121,4 +122,4 @@ def finish(study: Study, patients: Sequence[Patient], run: Path) -> None:
         "GeneratedBy": [{"Name": "mri_vit", "Version": version("mri-vit")}],
     }
     write_bytes(json.dumps(said, indent=1).encode(), maps / "dataset_description.json")
-    group.write(maps, patients, study.endpoints, study.grid, run / "mean_maps")
+    group.write(maps, patients, study.endpoints, study.grid, run / "mean_maps", study.explain.of_maps)

@@ -170,15 +170,24 @@ def explain(study: Study, folder: Path, console: Console) -> None:
     """Maps of each patient from the model that had not seen them, how far they can be believed, and the cohort's mean maps."""
     from mri_vit import maps
 
-    patients = included(study, folder)
-    if not (folder / "predictions.csv").exists():
-        raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
+    patients = _trained(study, folder)
     jobs = maps.jobs(study, patients, folds.load(folder / "folds.json", patients)[0], folder)
     with progress(console) as bar:
         task = bar.add_task("explain", total=len(jobs), note="")
         for _ in maps.make(jobs, study, folder):
             bar.update(task, advance=1)
-    maps.finish(study, patients, folder)
+    if jobs or not (folder / "mean_maps").exists():
+        maps.finish(study, patients, folder)
+
+
+def _trained(study: Study, folder: Path) -> list[Patient]:
+    """The patients of a run that has been cross-validated. Raises UsageError where it has not."""
+    if (folder / "evaluation.json").exists():
+        raise UsageError(f"{folder}: holds another run's evaluation, which has no network of its own; name that run")
+    patients = included(study, folder)
+    if not (folder / "predictions.csv").exists():
+        raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
+    return patients
 
 
 def inspect(
@@ -198,9 +207,7 @@ def inspect(
     from mri_vit.train import untrained
     from mri_vit.vit import VisionTransformer
 
-    patients = included(study, folder)
-    if not (folder / "predictions.csv").exists():
-        raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
+    patients = _trained(study, folder)
     division = folds.load(folder / "folds.json", patients)[0]
     if not 1 <= fold <= len(division):
         raise UsageError(f"--fold {fold}: the run has folds 1 to {len(division)}")

@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
+from mri_vit.cohort import visit_id
+from mri_vit.config import Explain
 from mri_vit.explain.names import METHODS, SPACES, UNIT
 
 FRACTIONS = [0.0, 0.25, 0.5, 0.75, 1.0]
 METHODS_MADE = ("rollout", "gradient_attention")
+SETTINGS = Explain().of_maps  # those of a study that says nothing of maps, like made_run's
+NETWORKS = 2  # of randomised weights in each fold
 EMPTY = -1.0  # the evidence's change without any place
 FALL, RANDOM_FALL = -2.0, -0.5  # of gradient attention and of random orders, halfway
 SHARE = 0.1  # of the places that the tumour has
@@ -21,16 +26,15 @@ TIMES = {"rollout": 3.0, "gradient_attention": 6.0}  # the tumour's share that t
 AFTER_RANDOMISING = {"rollout": 0.8, "gradient_attention": 0.0}  # rank correlation: rollout does not move with the model
 
 
-def score(
-    patient: str, fold: int, endpoints: Sequence[str], generator: np.random.Generator, **changes: float | None
-) -> dict[str, Any]:
-    """A patient's `scores/<patient>.json`; `changes` go into every row."""
+def score(patient: str, fold: int, endpoints: Sequence[str], generator: np.random.Generator, **changes: Any) -> dict[str, Any]:
+    """A patient's `scores/<patient>.json`, of the only visit; `changes` go into every row."""
     pairs = [(method, endpoint) for method in METHODS_MADE for endpoint in endpoints]
     return {
-        "schema": 1,
+        "schema": 2,
         "patient": patient,
+        "subject": patient,
         "fold": fold,
-        "settings": {"methods": list(METHODS_MADE), "heads": "mean", "discard": 0.0, "start": 0},
+        "settings": SETTINGS,
         "rows": [{**_row(method, endpoint, generator), **changes} for method, endpoint in pairs],
         "curves": [
             curve(method, endpoint, order, halfway, generator)
@@ -61,9 +65,12 @@ def write_scores(folder: Path, endpoints: Sequence[str], seed: int = 0) -> None:
     """`scores/` for every patient of a made-up run."""
     generator = np.random.default_rng(seed)
     (folder / "scores").mkdir()
+    people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False)
+    subject = {visit_id(*pair): pair[0] for pair in zip(people.patient, people.session, strict=True)}
     for fold, names in enumerate(json.loads((folder / "folds.json").read_text())["repeats"][0]["folds"]):
         for name in names:
-            (folder / "scores" / f"{name}.json").write_text(json.dumps(score(name, fold, endpoints, generator)))
+            told = score(name, fold, endpoints, generator) | {"subject": subject[name]}
+            (folder / "scores" / f"{name}.json").write_text(json.dumps(told))
 
 
 def entry(method: str, endpoint: str, patient: str) -> dict[str, Any]:
@@ -90,13 +97,14 @@ def entry(method: str, endpoint: str, patient: str) -> dict[str, Any]:
 def facts(patient: str, maps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A patient's `map.json`."""
     return {
-        "schema": 2,
+        "schema": 3,
         "patient": patient,
+        "subject": patient,
         "model": "vit",
         "repeat": 0,
         "fold": 1,
         "tokens": 500,
-        "settings": {},
+        "settings": SETTINGS,
         "brain": None,
         "tumour": True,
         "maps": list(maps),
@@ -129,7 +137,9 @@ def write_maps(folder: Path, patients: Sequence[str], endpoints: Sequence[str]) 
         "p": 0.2,
     }
     hidden = {**shown, "method": "rollout", "picture": None}  # too few patients for a picture
-    (group / "group.json").write_text(json.dumps({"schema": 1, "entries": [{**shown, "picture": "mean.png"}, hidden]}))
+    (group / "group.json").write_text(
+        json.dumps({"schema": 1, "settings": SETTINGS, "entries": [{**shown, "picture": "mean.png"}, hidden]})
+    )
 
 
 def _row(method: str, endpoint: str, generator: np.random.Generator) -> dict[str, Any]:
@@ -142,8 +152,8 @@ def _row(method: str, endpoint: str, generator: np.random.Generator) -> dict[str
         "energy": TIMES[method] * _near(SHARE, generator, 0.01),
         "tumour_share": SHARE,
         "energy_simulated": SHARE,
-        "hit_randomised": 0.35,
-        "energy_randomised": _near(SHARE, generator, 0.01),
+        "hit_randomised": [int(generator.random() < rate) for rate in (0.2, 0.5)],
+        "energy_randomised": [_near(SHARE, generator, 0.01) for _ in range(NETWORKS)],
         "shuffled": _near(0.1, generator),
         "folds": _near(0.6, generator),
         "noise": 0.99,

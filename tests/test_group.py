@@ -22,6 +22,7 @@ MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 ENDPOINTS = (MGMT, OS)
 MAPS = (("rollout", ""), ("gradient_attention", "mgmt"), ("gradient_attention", "os"))
+SETTINGS = {"methods": ["rollout"]}
 
 
 def person(name: str, mgmt: float = math.nan, days: float = math.nan, event: float = math.nan, session: str = "") -> Patient:
@@ -46,7 +47,7 @@ def explained(folder: Path, patient: Patient, values: dict[tuple[str, str], floa
         file = file_name(patient, method, endpoint, "grid", "map.nii.gz")
         write(Volume(np.where(brain, value, 0).astype(np.float32), np.array(GRID.affine)), home / file)
         maps.append({"method": method, "endpoint": endpoint, "peak": value, "files": {"grid": file}})
-    (home / "map.json").write_text(json.dumps({"schema": MAP_SCHEMA, "mask": mask, "maps": maps}))
+    (home / "map.json").write_text(json.dumps({"schema": MAP_SCHEMA, "settings": SETTINGS, "mask": mask, "maps": maps}))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Patient
         explained(maps, patient, dict.fromkeys(MAPS, 2.0))
     patients = [*ones, *zeros, person("unexplained", 1), person("unlabelled")]
     explained(maps, patients[-1], dict.fromkeys(MAPS, 1000.0))
-    return maps, patients, group.write(maps, patients, ENDPOINTS, GRID, maps / "group")
+    return maps, patients, group.write(maps, patients, ENDPOINTS, GRID, maps / "group", SETTINGS)
 
 
 def entry(entries: list[dict], method: str, endpoint: str) -> dict:
@@ -156,7 +157,7 @@ def test_a_group_of_two_has_no_mean_and_no_difference(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)] + [person(f"b{i}", 0) for i in range(2)]
     for patient in patients:
         explained(tmp_path, patient, {("rollout", ""): 1.0})
-    (found,) = group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group")
+    (found,) = group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS)
     assert [(one["n"], one["file"] is None) for one in found["groups"]] == [(3, False), (2, True)]
     assert found["difference"] is found["picture"] is found["p"] is None
 
@@ -165,7 +166,7 @@ def test_a_patient_with_two_visits_counts_once(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)] + [person("c_one", 1, session="one"), person("c_two", 1, session="two")]
     for patient, value in zip(patients, (1.0, 1.0, 1.0, 5.0, 1000.0), strict=True):
         explained(tmp_path, patient, {("rollout", ""): value})
-    (found,) = group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group")
+    (found,) = group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS)
     assert found["groups"][0]["n"] == 4
     assert read(tmp_path / "group" / found["groups"][0]["file"]).array.max() == pytest.approx(2)
 
@@ -174,15 +175,16 @@ def test_a_map_of_zeros_counts_as_zeros(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)]
     for patient, value in zip(patients, (0.0, 3.0, 6.0), strict=True):
         explained(tmp_path, patient, {("rollout", ""): value})
-    (found,) = group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group")
+    (found,) = group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS)
     assert found["groups"][0]["n"] == 3
     assert read(tmp_path / "group" / found["groups"][0]["file"]).array.max() == pytest.approx(3)
 
 
-def test_maps_of_an_older_layout_are_left_out(tmp_path: Path):
+@pytest.mark.parametrize("content", [{"schema": 1}, {"schema": MAP_SCHEMA, "settings": {"heads": "max"}}])
+def test_maps_of_an_older_layout_or_of_other_settings_are_left_out(tmp_path: Path, content: dict):
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "map.json").write_text('{"schema": 1}')
-    assert group.write(tmp_path, [person("a", 1)], (MGMT,), GRID, tmp_path / "group") == []
+    (tmp_path / "a" / "map.json").write_text(json.dumps(content))
+    assert group.write(tmp_path, [person("a", 1)], (MGMT,), GRID, tmp_path / "group", SETTINGS) == []
 
 
 def test_the_p_of_a_difference_is_the_exact_one_of_all_permutations():

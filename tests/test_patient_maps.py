@@ -60,7 +60,7 @@ def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
 def test_each_method_and_endpoint_has_a_map_on_every_scan_and_on_the_grid(made: tuple):
     study, patient, _, folder = made
     listed = json.loads((folder / "map.json").read_text())
-    assert (listed["schema"], listed["patient"], listed["fold"], listed["tumour"]) == (2, patient.id, 1, True)
+    assert (listed["schema"], listed["patient"], listed["fold"], listed["tumour"]) == (3, patient.id, 1, True)
     assert listed["settings"] == study.explain.of_maps  # by which a run tells whether maps must be made anew
     assert listed["settings"]["heads"] == "max"
     pairs = [(one["method"], one["endpoint"]) for one in listed["maps"]]

@@ -307,6 +307,9 @@ def test_published_figures_stand_beside_what_chance_alone_gives(metrics, words):
 
 def test_maps_are_believed_before_they_are_shown(metrics, words):
     scored = metrics["map_scores"]
+    assert scored["patients"] == 60  # of whom one was scored at two visits
+    networks = scored["endpoints"]["mgmt"]["methods"]["rollout"]["hit_randomised"]["n"]
+    assert f"with randomised weights ({networks} networks)" in words
     part = words[words.index("Maps: what the model drew on") :]
     for endpoint in scored["endpoints"].values():
         for found in endpoint["methods"].values():

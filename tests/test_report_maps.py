@@ -15,20 +15,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
-from made_maps import METHODS_MADE, entry, facts, score, write_maps
+from made_maps import METHODS_MADE, entry, facts, score, write_maps, write_scores
 from made_run import make_run
 from scipy.special import expit
 
 from mri_vit import predictions
+from mri_vit.cohort import visit_id
 from mri_vit.config import Endpoint, Explain, Study
-from mri_vit.errors import UsageError
+from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.names import METHODS
 from mri_vit.report import html as report
 from mri_vit.report import run as run_folder
-from mri_vit.report import viewer
+from mri_vit.report import run_maps, viewer
 from mri_vit.report.figures import maps as figures
 from mri_vit.report.figures import panels
-from mri_vit.report.numbers import map_scans, map_verdict, maps, means
+from mri_vit.report.numbers import map_scans, map_verdict, maps, means, randomised
 from mri_vit.report.run import Map, Run
 from mri_vit.report.texts import maps as texts
 from mri_vit.report.texts.wording import escape
@@ -38,7 +39,7 @@ KINDS = {"mgmt": "better", "pten": "chance"}
 SPREAD = 2.0  # standard deviation of the evidence in every fold, planted
 
 
-def made(patients: int = 40, spread: float = SPREAD, **changes: float | None) -> Run:
+def made(patients: int = 40, spread: float = SPREAD, **changes: Any) -> Run:
     """A run in memory: scores, and predictions whose log odds have a known deviation in each of two folds."""
     generator = np.random.default_rng(0)
     names = [f"P{index:02d}" for index in range(patients)]
@@ -99,6 +100,8 @@ def result(**changes: Any) -> dict[str, Any]:
         "insertion_random": estimate(0.3),
         "insertion_gain": estimate(0.1, 0.05),
         "energy_ratio": estimate(2.4, 0.4),
+        "shift": estimate(0.43),
+        "noise": estimate(0.98, 0.01),
     }
     return good | changes
 
@@ -169,13 +172,16 @@ def test_what_lies_on_the_tumour_is_held_against_chance(scored):
     for method in METHODS_MADE:
         found = scored["endpoints"]["mgmt"]["methods"][method]
         assert found["energy_ratio"]["value"] == pytest.approx(made_maps.TIMES[method], rel=0.05)
-        assert found["energy_randomised"]["low"] < 1 < found["energy_randomised"]["high"]
+        assert found["energy_randomised"]["value"] == pytest.approx(1, abs=0.05)  # its share, and no more
+        assert found["hit_randomised"]["n"] == found["energy_randomised"]["n"] == 2 * made_maps.NETWORKS
+        assert found["hit_randomised"]["low"] < 0.35 < found["hit_randomised"]["high"]  # networks of 0.2 and of 0.5
         assert found["hits"]["low"] < 0.9 < found["hits"]["high"]
         assert (found["hit_chance"]["value"], found["hit_simulated"]["value"]) == pytest.approx((0.3, 0.31))
 
 
 def test_without_masks_nothing_is_said_of_the_tumour():
-    absent = dict.fromkeys(("hit", "hit_chance", "hit_simulated", "energy", "tumour_share", "energy_randomised"))
+    figures_of_tumour = ("hit", "hit_chance", "hit_simulated", "hit_randomised", "energy", "tumour_share", "energy_randomised")
+    absent = dict.fromkeys(figures_of_tumour)
     endpoint = measured(made(**absent))["endpoints"]["mgmt"]
     assert endpoint["with_tumour"] == 0
     assert endpoint["methods"]["gradient_attention"]["verdict_kind"] == "passes"
@@ -185,7 +191,9 @@ def test_without_masks_nothing_is_said_of_the_tumour():
 def test_a_map_that_stays_when_all_weights_are_randomised_fails_and_says_so(scored):
     found = scored["endpoints"]["mgmt"]["methods"]
     assert found["rollout"]["verdict_kind"] == "fails"
-    assert "moves with the model: no (rank correlation 0.79 [" in found["rollout"]["verdict"]
+    assert found["rollout"]["randomised"]["value"] == pytest.approx(made_maps.AFTER_RANDOMISING["rollout"], abs=0.02)
+    proof = map_verdict.interval(found["rollout"]["randomised"])
+    assert f"moves with the model: no (rank correlation {proof})" in found["rollout"]["verdict"]
     assert "which need not come from what the model learned" in found["rollout"]["verdict"]
     assert found["gradient_attention"]["verdict_kind"] == "passes"
     assert [stage["stage"] for stage in found["rollout"]["cascade"]] == ["heads", "block 1", "embedding"]
@@ -207,12 +215,22 @@ def test_no_finding_without_a_prediction_even_where_the_map_lies_on_the_tumour(s
     ("changes", "kind", "words"),
     [
         ({}, "passes", "moves with the model: yes; moves with the labels: yes (0.10 vs 0.60 among true labels); better than"),
-        ({}, "passes", "better than random deletion: yes (0.31 vs 0.22); on the tumour: 2.4× its share [2.0, 2.8]"),
+        ({}, "passes", "better than random deletion: yes (0.31 vs 0.22); after a move by one voxel"),
+        ({}, "passes", "; on the tumour: 2.4× its share [2.0, 2.8]"),
         ({"randomised": estimate(0.45)}, "fails", "moves with the model: no (rank correlation 0.45 [0.35, 0.55])"),
         ({"shuffled": estimate(0.6)}, "fails", "moves with the labels: no (0.60"),
-        ({"label_gain": estimate(0.05)}, "fails", "moves with the labels: no (0.10"),  # true labels' networks differ as much
+        ({"shuffled": estimate(0.45)}, "fails", "moves with the labels: no (0.45"),  # its interval reaches 0.55
+        (  # true labels' networks differ as much
+            {"shuffled": estimate(0.06), "folds": estimate(0.03), "label_gain": estimate(-0.03)},
+            "unsettled",
+            "moves with the labels: cannot be told (0.06 vs 0.03 among true labels)",
+        ),
+        ({"label_gain": estimate(0.05), "deletion_gain": estimate(0.02)}, "fails", "moves with the labels: cannot be told (0.10"),
+        ({"label_gain": estimate(0.05), "randomised": NOBODY}, "undefined", "moves with the labels: cannot be told (0.10"),
         ({"shuffled": NOBODY, "label_gain": NOBODY}, "passes", "moves with the model: yes; better than random deletion"),
-        ({"folds": NOBODY, "label_gain": NOBODY}, "passes", "moves with the labels: yes (0.10);"),
+        ({"folds": NOBODY, "label_gain": NOBODY}, "unsettled", "moves with the labels: cannot be told (0.10);"),
+        ({}, "passes", "after a move by one voxel: rank correlation 0.43; after a little noise: rank correlation 0.98; on the"),
+        ({"shift": NOBODY}, "passes", "(0.31 vs 0.22); after a little noise: rank correlation 0.98; on the"),
         ({"deletion_gain": estimate(0.02)}, "fails", "better than random deletion: no (0.31 vs 0.22)"),
         ({"insertion_gain": estimate(-0.2)}, "passes", "yes (0.31 vs 0.22); but worse than random insertion (0.20 vs 0.30)"),
         ({"energy_ratio": estimate(1.2, 0.3)}, "passes", "on the tumour: no more than its share (1.2× [0.9, 1.5])"),
@@ -248,9 +266,47 @@ def test_every_threshold_of_a_verdict_stands_in_the_rules():
 def test_of_several_visits_the_first_is_judged_and_a_patient_counts_once():
     run = made(6)
     generator = np.random.default_rng(1)
-    later = tuple(score(f"{told['patient']}_b", told["fold"], ENDPOINTS, generator, energy=1.0) for told in run.scores)
-    both = replace(run, scores=tuple(sorted((*run.scores, *later), key=lambda told: told["patient"])))
-    assert measured(both) == measured(run)
+    later = [score(f"a_{told['patient']}_b", told["fold"], ENDPOINTS, generator, energy=1.0) for told in run.scores]
+    visits = [
+        visit for told, again in zip(run.scores, later, strict=True) for visit in (told, again | {"subject": told["subject"]})
+    ]
+    assert measured(replace(run, scores=tuple(visits))) == measured(run)
+
+
+def test_of_several_visits_the_first_tells_which_scan_it_comes_from():
+    first = [Map(name, Path(name), facts(name, [entry("rollout", "", name)])) for name in ("b", "c")]
+    changed = {"subject": "b", "score_by_scan": {"mgmt": {"t1": 9.0, "t1ce": 0.0, "t2": 0.0, "flair": 0.0}}}
+    later = Map("a_2_b", Path("later"), {**first[0].facts, **changed})
+    assert map_scans.measure([first[0], later, first[1]], 0) == map_scans.measure(first, 0)
+
+
+def test_the_interval_of_randomised_weights_is_over_networks_and_not_over_patients():
+    # Two folds of two networks; one network hits everybody, the others nobody, however many patients there are.
+    for patients in (12, 40):
+        run = made(patients, energy_randomised=[0.1, 0.3], tumour_share=0.1)
+        for told in run.scores:
+            for row in told["rows"]:
+                row["hit_randomised"] = [1 if told["fold"] else 0, 0]
+        found = measured(run)["endpoints"]["mgmt"]["methods"]["rollout"]
+        assert found["hit_randomised"] == pytest.approx({"value": 0.25, "low": 0, "high": 0.75, "n": 4})
+        assert found["energy_randomised"] == pytest.approx({"value": 2, "low": 1, "high": 3, "n": 4})
+
+
+def test_a_networks_energy_is_a_ratio_of_sums_over_the_patients_of_its_fold_whose_tumour_is_known():
+    table = pd.DataFrame(
+        {
+            "fold": [0, 0, 0, 1],
+            "tumour_share": [0.1, 0.3, math.nan, 0.2],
+            "energy_randomised": [[0.3, 0.1], [0.1, None], None, [0.2, 0.4]],
+            "hit_randomised": [[1, 0], [0, None], None, [1, 1]],
+        }
+    )
+    found = randomised.networks(table, 0)
+    assert found["energy_randomised"]["n"] == found["hit_randomised"]["n"] == 4
+    assert found["energy_randomised"]["value"] == pytest.approx(np.mean([0.4 / 0.4, 0.1 / 0.1, 1, 2]))
+    assert found["hit_randomised"]["value"] == pytest.approx(np.mean([0.5, 0, 1, 1]))
+    empty = randomised.networks(table.assign(energy_randomised=None, hit_randomised=None), 0)
+    assert (empty["hit_randomised"]["n"], empty["energy_randomised"]["n"]) == (0, 0)
 
 
 def test_scores_at_other_fractions_are_refused_by_name():
@@ -307,16 +363,61 @@ def test_no_two_methods_look_alike_even_without_colour():
         assert len({str(getattr(stroke, look)) for stroke in strokes}) == len(strokes)
 
 
-def test_maps_of_an_earlier_layout_are_counted_and_not_shown(tmp_path):
-    write_maps(tmp_path, ["new"], ["mgmt"])
-    old = tmp_path / "maps" / "old"
-    old.mkdir()
-    (old / "map.json").write_text(json.dumps({"schema": 1, "patient": "old", "peak": 3.0}))
-    (old / "overlay.png").write_bytes(b"")
-    found, earlier = run_folder._maps(tmp_path / "maps")
-    assert [shown.patient for shown in found] == ["new"]
-    assert earlier == 1
-    assert [one["method"] for one, _ in run_folder._groups(tmp_path / "mean_maps")] == ["gradient_attention"]
+def changed(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_what_other_settings_or_an_earlier_version_made_is_counted_and_never_put_together(tmp_path):
+    names = ["new", "old", "other", "bare"]
+    write_maps(tmp_path, names, ["mgmt"])
+    (tmp_path / "scores").mkdir()
+    for name in names:
+        (tmp_path / "scores" / f"{name}.json").write_text(json.dumps(score(name, 0, ["mgmt"], np.random.default_rng(0))))
+    other = Explain(heads="max").of_maps
+    for folder, ending in ((tmp_path / "maps", "/map.json"), (tmp_path / "scores", ".json")):
+        changed(Path(f"{folder / 'old'}{ending}"), schema=1)
+        changed(Path(f"{folder / 'other'}{ending}"), settings=other)
+    next((tmp_path / "maps" / "bare").glob("*.png")).unlink()
+    shown, old_maps = run_maps.maps(tmp_path / "maps", made_maps.SETTINGS, names)
+    scores, old_scores = run_maps.scores(tmp_path / "scores", made_maps.SETTINGS, names)
+    assert [one.patient for one in shown] == ["new"]
+    assert [one["patient"] for one in scores] == ["new", "bare"]
+    assert (old_maps, old_scores) == (3, 2)
+    groups, old_groups = run_maps.groups(tmp_path / "mean_maps", made_maps.SETTINGS)
+    assert ([one["method"] for one, _ in groups], old_groups) == (["gradient_attention"], 0)
+    assert run_maps.groups(tmp_path / "mean_maps", other) == ((), 2)
+    stale = {"stale": {"maps": old_maps, "scores": old_scores, "mean maps": 0}}
+    assert str(texts.to_make_again(stale)).startswith("3 maps and 2 scores were made with other settings or an older version")
+    assert texts.to_make_again({"stale": {"maps": 0, "scores": 0, "mean maps": 0}}) is texts.to_make_again({}) is None
+
+
+def test_maps_and_scores_come_in_the_order_of_the_cohort_table(tmp_path):
+    names = ["P3", "a_b_P1", "P2"]
+    write_maps(tmp_path, names, ["mgmt"])
+    assert [one.patient for one in run_maps.maps(tmp_path / "maps", made_maps.SETTINGS, names)[0]] == names
+    folder = make_run(tmp_path / "run", patients=30, models=("vit",))
+    people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False)
+    people[::-1].to_csv(folder / "cohort.csv", index=False)
+    write_scores(folder, ["mgmt"])
+    told = [one["patient"] for one in run_folder.read(folder).scores]
+    assert told == [visit for visit in map(visit_id, people.patient[::-1], people.session[::-1]) if visit in told]
+    assert len(told) == 31  # one patient has two visits
+
+
+@pytest.mark.parametrize("content", ["{", "[]", json.dumps({"schema": 3, "settings": made_maps.SETTINGS}), "\0"])
+def test_a_damaged_file_is_named(tmp_path, content):
+    write_maps(tmp_path, ["P1"], ["mgmt"])
+    (tmp_path / "maps" / "P1" / "map.json").write_text(content)
+    with pytest.raises(IntegrityError, match=r"P1.map\.json"):
+        run_maps.maps(tmp_path / "maps", made_maps.SETTINGS, [])
+
+
+def test_maps_that_nobody_could_judge_are_not_said_to_fail(scored):
+    few = measured(made(4))
+    heads = [line.partition(": ") for line in report._map_verdicts(few)]
+    assert heads[0] == ("Maps of MGMT promoter methylation", ": ", "not judged: fewer than 5 patients could be scored")
+    mixed = measured(made(shuffled=0.1, folds=0.1))  # gradient attention moves, but networks of true labels differ as much
+    assert report._map_verdicts(mixed)[0].endswith("none of 2 passes its checks (1 not settled, 1 fails a check)")
 
 
 def seen(folder: Path) -> str:
@@ -341,9 +442,12 @@ def test_a_run_with_maps_of_an_earlier_version_says_how_to_make_them_anew(tmp_pa
     (folder / "maps" / "P001").mkdir(parents=True)
     (folder / "maps" / "P001" / "map.json").write_text(json.dumps({"patient": "P001", "peak": 12.3, "unit": "x"}))
     page = seen(folder)
-    assert "1 patient has maps in the layout of an earlier version" in page
-    assert "Run <code>mri-vit explain</code> again." in page
+    assert "1 map was made with other settings or an older version" in page
+    assert "run <code>mri-vit explain</code> again." in page
     assert "12.3" not in page
+    assert report.verdicts(json.loads((folder / "report" / "metrics.json").read_text()))[-1].endswith(
+        "run `mri-vit explain` again"
+    )
 
 
 def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():
@@ -351,10 +455,10 @@ def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():
     made = [{"patient": "P1", "maps": [{"method": "rollout"}, {"method": "gradient_attention"}]}]
 
     def told(**explain: Any) -> str:
-        return " ".join(texts.attention({"maps": made, "settings": {"explain": Explain(**explain).model_dump()}}, {}))
+        return " ".join(texts.attention({"maps": made, "map_settings": Explain(**explain).of_maps}, {}))
 
     said = told()
-    for words in ("Maps of 1 patient were made", "fused over heads by their mean", "[@chefer]", "explain the predicted class"):
+    for words in ("Maps of 1 patient were made", "fused over heads by their mean", "[@chefer]", texts.EXPLAINED_CLASS):
         assert words in said
     assert "occlusion" not in said
     assert "Nobody measured how far these maps can be believed." in said

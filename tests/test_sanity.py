@@ -16,8 +16,9 @@ from mri_vit import cohort, tokens
 from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import Endpoint, Grid, Model, Study
-from mri_vit.explain import sanity, trial
+from mri_vit.explain import sanity, target, trial
 from mri_vit.explain.faithfulness import energy, hit
+from mri_vit.explain.gradient import gradient_attention
 from mri_vit.explain.relevance import relevances
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
@@ -221,13 +222,50 @@ def test_maps_of_a_moved_brain_are_compared_place_by_place(study: Study, someone
         chosen = np.random.default_rng(axis).permutation(len(prepared.place))[: len(prepared.place) // 2]
         return dataclasses.replace(prepared, patches=prepared.patches[chosen], place=prepared.place[chosen])
 
-    def by_place(net, patches, place, settings, methods):
+    def by_place(net, patches, place, settings, methods, ways):
         return {(method, ""): torch.sin(place.float()) + 2 for method in methods}
 
     monkeypatch.setattr(sanity, "shifted", half)
     monkeypatch.setattr(trial, "relevances", by_place)
     only = study.model_copy(update={"explain": study.explain.model_copy(update={"methods": ("rollout", "cls_attention")})})
     assert all(row["shift"] == pytest.approx(1) for row in tried(someone, only, [network(0)], None)["rows"])
+
+
+def test_a_network_on_all_places_is_not_praised_for_telling_brain_from_air(
+    study: Study, someone: Patient, monkeypatch: pytest.MonkeyPatch
+):
+    prepared = tokens.load(token_file(study, someone))
+
+    def brain(net, patches, place, settings, methods, ways):
+        inside = torch.from_numpy(np.isin(place.numpy(), prepared.place)).float()
+        return {(method, ""): inside + 1e-6 * place for method in methods}
+
+    monkeypatch.setattr(trial, "relevances", brain)
+    everywhere = study.model_copy(
+        update={
+            "model": study.model.model_copy(update={"tokens": "all"}),
+            "explain": study.explain.model_copy(update={"methods": ("rollout", "cls_attention")}),
+        }
+    )
+    found = tried(someone, everywhere, [network(0)], None)
+    share, near = trial._tumour(someone, prepared, everywhere, np.sort(prepared.place).astype(int)) or ([], [])
+    for row in found["rows"]:
+        assert row["hit_chance"] == pytest.approx(np.mean(near), abs=1e-6)
+        assert row["energy"] == pytest.approx(row["tumour_share"], rel=1e-2)
+        assert row["tumour_share"] == pytest.approx(np.mean(share), abs=1e-6)
+
+
+def test_maps_of_other_networks_answer_the_question_that_the_tested_network_was_asked(study: Study, someone: Patient):
+    """A head turned round predicts the other class; asked about the same class, it is explained by what spoke against."""
+    net, turned = network(0), network(0)
+    for weights in turned.head["mgmt"].parameters():
+        weights.data.neg_()
+    batch = everything(tokens.load(token_file(study, someone)), study)
+    ways = target.predicted(net, *batch)
+    same = gradient_attention(net, *batch, ways)["mgmt"]
+    torch.testing.assert_close(gradient_attention(turned, *batch)["mgmt"], same)  # its own class: the same places
+    against = gradient_attention(net, *batch, {"mgmt": -ways["mgmt"]})["mgmt"]
+    torch.testing.assert_close(gradient_attention(turned, *batch, ways)["mgmt"], against)
 
 
 def test_the_heads_matter_to_maps_of_an_endpoint_alone(study: Study, someone: Patient):

@@ -136,7 +136,11 @@ def test_a_run_leaves_what_the_design_promises(road: Path):
     told = json.loads(maps[0].read_text())
     found = [(one["method"], one["endpoint"]) for one in told["maps"]]
     assert found == [("rollout", ""), ("cls_attention", ""), ("gradient_attention", "mgmt"), ("gradient_attention", "os")]
-    named = {name for one in told["maps"] for name in (*one["files"].values(), one["overlay"])} | {told["brain"], "map.json"}
+    named = {name for one in told["maps"] for name in (*one["files"].values(), one["overlay"])} | {
+        told["brain"],
+        told["mask"],
+        "map.json",
+    }
     sidecars = {name.replace(".nii.gz", ".json") for one in told["maps"] for name in one["files"].values()}
     assert {path.name for path in maps[0].parent.iterdir()} == named | sidecars
     assert [path.stem for path in sorted((run / "scores").iterdir())] == ["demo-005", "demo-006", "demo-007"]
@@ -162,11 +166,9 @@ def test_the_controls_stand_in_the_same_table_on_the_same_folds(road: Path):
     assert sorted(probe.patient) == sorted(truth["vit"].index)
 
 
-def test_explain_takes_a_run_folder_skips_what_is_done_and_makes_anew_what_other_settings_ask_for(road: Path, tmp_path: Path):
+def test_explain_takes_a_moved_run_folder_skips_what_is_done_and_makes_anew_what_other_settings_ask_for(road: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(road / "run", run)
-    text = (run / "study.toml").read_text().replace(str(road / "run"), str(run))
-    (run / "study.toml").write_text(text)
     written = {path: path.stat().st_mtime_ns for path in [*(run / "maps").glob("*/map.json"), *(run / "scores").iterdir()]}
     gone = run / "scores" / "demo-006.json"
     gone.unlink()
@@ -288,6 +290,9 @@ def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_pat
     assert mri_vit("report", road / "elsewhere" / "study.toml") == 2
     assert "model.dim: 16 then, None now" in capsys.readouterr().err
     assert (run / "study.toml").read_bytes() == settings
+    for verb in ("explain", "inspect"):
+        assert mri_vit(verb, run) == 2
+        assert "another run's evaluation" in capsys.readouterr().err
 
 
 def test_the_runs_own_patients_are_no_external_cohort_under_another_id_and_packed_anew(road: Path, scans: Path, tmp_path, capsys):

@@ -32,14 +32,14 @@ from mri_vit import config, tokens
 from mri_vit.batches import token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
+from mri_vit.errors import UnusablePatient
 from mri_vit.explain import overlay
 from mri_vit.explain.patient import brain_only, explain
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.report import run as run_folder
-from mri_vit.report import viewer
+from mri_vit.report import run_maps, viewer
 from mri_vit.report.numbers import maps as numbers
-from mri_vit.report.run import Map
+from mri_vit.report.run_maps import Map
 from mri_vit.volume import Volume, read, write
 
 HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle
@@ -92,7 +92,7 @@ def addresses(run: Path) -> dict[str, str]:
 
 
 def maps(run: Path) -> list[Map]:
-    return list(run_folder._maps(run / "maps")[0])
+    return list(run_maps.maps(run / "maps", made_maps.SETTINGS, [])[0])
 
 
 def told(found: list[Map]) -> list[dict[str, Any]]:
@@ -297,6 +297,27 @@ def test_a_patient_without_a_published_brain_gets_no_page_and_an_old_page_goes(r
     assert list((home / "patients").iterdir()) == []
 
 
+def test_a_map_of_zeros_is_shown_clear_and_its_patient_keeps_the_page(run, tmp_path):
+    home = tmp_path / "maps" / "p1"
+    shutil.copytree(run / "maps" / "p1", home)
+    facts = json.loads((home / "map.json").read_text())
+    zeros = Volume(np.zeros(SHAPE, np.float32), AFFINE)
+    facts["maps"][0] |= {"minimum": 0.0, "peak": 0.0}
+    write(zeros, home / facts["maps"][0]["files"]["t1ce"])
+    with pytest.raises(UnusablePatient, match="empty image"):
+        read(home / facts["maps"][0]["files"]["t1ce"])
+    (home / "map.json").write_text(json.dumps(facts))
+    found = maps(tmp_path)
+    text = viewer.page(found[0], told(found)[0], "x")
+    assert "none: this map is 0 everywhere" in text
+    data = re.search(r'id="patient-data">(.*?)</script>', text, re.DOTALL)
+    assert data
+    raw = [gzip.decompress(base64.b64decode(one["map"])) for one in json.loads(data.group(1))["maps"]]
+    first, second = (np.asarray(nib.Nifti1Image.from_bytes(content).dataobj) for content in raw)
+    assert first.shape == second.shape
+    assert (first.max(), second.max()) == (0, 255)
+
+
 def test_equal_runs_give_equal_pages(run):
     found = maps(run)
     assert viewer.page(found[0], told(found)[0], "x") == viewer.page(found[0], told(found)[0], "x")
@@ -378,5 +399,9 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     monkeypatch.setattr("mri_vit.explain.patient.STRIPPED_ML", 1.0)  # now this brain is too large for one
     explain(patient, net, tiny, tmp_path / "withheld", {"model": "vit", "repeat": 0, "fold": 0})
     assert not list((tmp_path / "withheld").glob("*desc-brain_T1w*"))
-    withheld = run_folder._maps(tmp_path)[0]
-    assert [viewer._drawable(found) for found in sorted(withheld, key=lambda found: found.folder.name)] == [True, False]
+    withheld = [
+        Map("p00", tmp_path / name, json.loads((tmp_path / name / "map.json").read_text())) for name in ("map", "withheld")
+    ]
+    present = run_maps.maps(tmp_path, tiny.explain.of_maps, [])[0]
+    assert [shown.subject for shown in present] == ["p00"]  # what this version writes, the report reads
+    assert [viewer._drawable(found) for found in withheld] == [True, False]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Integer
 from scipy.ndimage import maximum_filter
 from scipy.stats import rankdata
@@ -45,8 +44,13 @@ class Chance:
 # --- what the places are worth to the model --------------------------------------------------------------------------------
 
 
-def reader(net: Network, patches: Float[Tensor, "1 p k"], place: Int[Tensor, "1 p"]) -> Evidence:
+def reader(
+    net: Network, patches: Float[Tensor, "1 n k"], place: Int[Tensor, "1 n"], brain: Integer[np.ndarray, "p"] | None = None
+) -> Evidence:
     """What the network says of one patient when only some places are given: the evidence for what it predicts from all.
+
+    `brain` are the indices of the places that may be left out, all where not given: a network on all places always keeps
+    its air, which no map is judged on.
 
     Tokens are left out, not greyed: each keeps its position, so the network reads what is left without anything made up.
     The evidence is times its direction on all places, so that less of it always means a weaker prediction.
@@ -54,10 +58,13 @@ def reader(net: Network, patches: Float[Tensor, "1 p k"], place: Int[Tensor, "1 
     with torch.no_grad():
         x = net.encoder.tokens(patches, place)[0]
         sign = directions(net, cls(net.encoder, x[None]))
+    free = torch.arange(place.shape[1]) if brain is None else torch.from_numpy(brain)
+    fixed = torch.ones(len(x), dtype=torch.bool).index_fill_(0, free + 1, False).nonzero()[:, 0]  # row 0 is CLS
+    free, fixed = free.to(place.device), fixed.to(place.device)
 
     @torch.no_grad()
     def said(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
-        rows = F.pad(kept + 1, (1, 0))  # row 0 is CLS, which is always there
+        rows = torch.cat([fixed.expand(len(kept), -1), free[kept] + 1], dim=1)
         parts = rows.split(max(1, TOKENS_AT_ONCE // rows.shape[1]))
         values = evidences(net, torch.cat([cls(net.encoder, x[some]) for some in parts]))
         return {endpoint: sign[endpoint] * value for endpoint, value in values.items()}

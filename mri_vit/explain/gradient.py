@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mri_vit.config import CHANNELS
-from mri_vit.explain.target import attended, directions, evidences, predicted
+from mri_vit.explain.target import Ways, attended, directions, evidences, predicted
 from mri_vit.explain.target import cls as encoded
 from mri_vit.model.encoder import ROWS, attention_weights
 from mri_vit.model.network import Network
@@ -31,7 +31,7 @@ Weigh = Callable[[Float[Tensor, "b r"], Float[Tensor, "b r n"]], Float[Tensor, "
 
 
 def gradient_attention(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Gradient-weighted attention of every endpoint.
 
@@ -46,15 +46,18 @@ def gradient_attention(
     net : the network, in training or evaluation mode; not under `torch.inference_mode`, which allows no gradient.
     patches : float [b p k], the given places' patches.
     place : int [b p], where they sit.
+    ways : by endpoint 1 or -1 for each patient, what the maps are to explain; the predicted classes where not given.
 
     Returns
     -------
     dict from endpoint to float [b p] ≥ 0, in units of the target; all zero where no attention spoke for the prediction.
     """
-    return _carried(net, patches, place, lambda row, spoke: row)
+    return _carried(net, patches, place, ways, lambda row, spoke: row)
 
 
-def gradient_rollout(net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> dict[str, Float[Tensor, "b p"]]:
+def gradient_rollout(
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
+) -> dict[str, Float[Tensor, "b p"]]:
     """Attention rollout along attention that spoke for the prediction.
 
     Definition: the CLS row of the blocks' product, where each block's matrix is Ā + I with every row divided by its sum.
@@ -64,17 +67,17 @@ def gradient_rollout(net: Network, patches: Float[Tensor, "b p k"], place: Int[T
 
     Parameters
     ----------
-    net, patches, place : as for `gradient_attention`.
+    net, patches, place, ways : as for `gradient_attention`.
 
     Returns
     -------
     dict from endpoint to float [b p], shares between 0 and 1.
     """
-    return _carried(net, patches, place, lambda row, spoke: row / (1 + spoke.sum(dim=2)))
+    return _carried(net, patches, place, ways, lambda row, spoke: row / (1 + spoke.sum(dim=2)))
 
 
 def integrated_gradients(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Integrated gradients of every endpoint, by place.
 
@@ -82,13 +85,13 @@ def integrated_gradients(
 
     Parameters
     ----------
-    net, patches, place : as for `gradient_attention`.
+    net, patches, place, ways : as for `gradient_attention`.
 
     Returns
     -------
     dict from endpoint to float [b p] ≥ 0, in units of the target.
     """
-    return {name: by_place(scans) for name, scans in integrated_gradients_by_scan(net, patches, place).items()}
+    return {name: by_place(scans) for name, scans in integrated_gradients_by_scan(net, patches, place, ways).items()}
 
 
 def by_place(scans: Float[Tensor, "b p c"]) -> Float[Tensor, "b p"]:
@@ -97,7 +100,7 @@ def by_place(scans: Float[Tensor, "b p c"]) -> Float[Tensor, "b p"]:
 
 
 def integrated_gradients_by_scan(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
 ) -> dict[str, Float[Tensor, "b p c"]]:
     """Integrated gradients of every endpoint, summed over the voxels of each place's patch in each scan, with their sign.
 
@@ -110,7 +113,7 @@ def integrated_gradients_by_scan(
 
     Parameters
     ----------
-    net, patches, place : as for `gradient_attention`.
+    net, patches, place, ways : as for `gradient_attention`.
 
     Returns
     -------
@@ -119,7 +122,7 @@ def integrated_gradients_by_scan(
     from captum.attr import IntegratedGradients  # here, because its import takes a second
 
     found = {}
-    for name, direction in predicted(net, patches, place).items():
+    for name, direction in predicted(net, patches, place, ways).items():
         attributed = IntegratedGradients(_target(net, name)).attribute(
             patches,
             additional_forward_args=(place, direction),
@@ -170,7 +173,7 @@ def _target(net: Network, name: str) -> Callable[[Tensor, Tensor, Tensor], Tenso
 
 
 def _carried(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], weigh: Weigh
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None, weigh: Weigh
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Every endpoint's CLS row without CLS itself; `weigh` says with what weight each row of Ā + I counts."""
     *earlier, _ = layers = net.encoder.layers
@@ -184,7 +187,7 @@ def _carried(
     for block, x in zip(reversed(layers), reversed(inputs), strict=True):
         with torch.enable_grad():
             output, mixed, (q, k, v) = attended(block, x.requires_grad_(), rows)
-            pull = pull or _last_pull(net, output)
+            pull = pull or _last_pull(net, output, ways)
         sources = (mixed,) if x is inputs[0] else (mixed, x)
         slopes = {name: torch.autograd.grad(output, sources, by, retain_graph=True) for name, by in pull.items()}
         toward = {name: slope[0] for name, slope in slopes.items()}
@@ -193,10 +196,10 @@ def _carried(
     return {name: value[:, 1:] for name, value in row.items()}
 
 
-def _last_pull(net: Network, output: Float[Tensor, "b 1 d"]) -> dict[str, Float[Tensor, "b 1 d"]]:
+def _last_pull(net: Network, output: Float[Tensor, "b 1 d"], ways: Ways | None) -> dict[str, Float[Tensor, "b 1 d"]]:
     """Each target's gradient by the last block's output for CLS."""
     cls = net.encoder.norm(output[:, 0])
-    way = directions(net, cls)
+    way = directions(net, cls, ways)
     return {
         name: torch.autograd.grad((way[name] * value).sum(), output, retain_graph=True)[0]
         for name, value in evidences(net, cls).items()

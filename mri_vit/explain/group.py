@@ -7,7 +7,7 @@ centimetre only. Letters: e grid edge, n patients, p places.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,12 @@ class Sums:
 
 
 def write(
-    maps: Path, patients: Sequence[Patient], endpoints: Sequence[Endpoint], grid: Grid, folder: Path
+    maps: Path,
+    patients: Sequence[Patient],
+    endpoints: Sequence[Endpoint],
+    grid: Grid,
+    folder: Path,
+    settings: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Write every method's mean maps by every endpoint's groups into `folder`, and list them in its `group.json`.
 
@@ -85,6 +90,8 @@ def write(
         The prepared grid of the maps.
     folder
         Appears whole or not at all.
+    settings
+        Of the study's maps (`Explain.of_maps`); maps that others made are left out.
 
     Returns
     -------
@@ -92,7 +99,7 @@ def write(
         `group.json`'s entries: method, endpoint, "groups" (label, title, n, "file" and "count_file"), "difference" (file),
         "picture", "largest" and "p". What fewer than `LEAST_PATIENTS` would make is None.
     """
-    listed = {patient.id: found for patient in first_visits(patients) if (found := _listed(maps / patient.id))}
+    listed = {patient.id: found for patient in first_visits(patients) if (found := _listed(maps / patient.id, settings))}
     division = {endpoint.name: groups(first_visits(patients), endpoint) for endpoint in endpoints}
     entries = []
     with complete(folder) as beside:
@@ -108,7 +115,7 @@ def write(
             for name in dict.fromkeys(name for name, _ in sums):
                 pair = {group: total for (endpoint, group), total in sums.items() if endpoint == name}
                 entries.append(_written(_named(patients[0], method, name), method, name, pair, grid, beside))
-        _write_json({"schema": SCHEMA, "unit": UNIT, "entries": entries}, beside / "group.json")
+        _write_json({"schema": SCHEMA, "unit": UNIT, "settings": settings, "entries": entries}, beside / "group.json")
     return entries
 
 
@@ -150,11 +157,11 @@ def largest_difference(
     return float(largest[0]), float((1 + as_large.sum()) / (1 + PERMUTATIONS))
 
 
-def _listed(folder: Path) -> dict[str, Any] | None:
-    """A patient's `map.json`; None where there is none, or one of another layout."""
+def _listed(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A patient's `map.json`; None where there is none, or one of another layout or other settings."""
     file = folder / "map.json"
     found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return found if found.get("schema") == MAP_SCHEMA else None
+    return found if (found.get("schema"), found.get("settings")) == (MAP_SCHEMA, settings) else None
 
 
 def _nothing(grid: Grid) -> Sums:
@@ -242,5 +249,5 @@ def _save(
     _write_json(told, path.with_name(path.name.removesuffix(".nii.gz") + ".json"))
 
 
-def _write_json(content: dict[str, Any], path: Path) -> None:
+def _write_json(content: Mapping[str, Any], path: Path) -> None:
     write_bytes(json.dumps(content, indent=1, ensure_ascii=False).encode(), path)

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mri_vit.explain.target import Ways, evidences, predicted
 from mri_vit.explain.target import cls as encoded
-from mri_vit.explain.target import directions, evidences
 from mri_vit.model.network import Network
 
 EDGE = 2  # places along a block's edge: 32 mm on the full grid, the size of a tumour; one place hides too little to be missed
@@ -18,7 +18,9 @@ PASS_TOKENS = 8192  # tokens in one pass; more are no faster
 
 
 @torch.no_grad()
-def occlusion(net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> dict[str, Float[Tensor, "b p"]]:
+def occlusion(
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
+) -> dict[str, Float[Tensor, "b p"]]:
     """How far each endpoint's target falls without the block of places around a place.
 
     Definition: blocks of `EDGE`³ places tile the grid; each in turn is left out of the tokens, positions and all.
@@ -31,12 +33,22 @@ def occlusion(net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, 
     net : the network, in any mode.
     patches : float [b p k], the given places' patches.
     place : int [b p], where they sit.
+    ways : by endpoint 1 or -1 for each patient, what the maps are to explain; the predicted classes where not given.
 
     Returns
     -------
     dict from endpoint to float [b p] ≥ 0, in units of the target.
     """
-    alone = [_one(net, net.encoder.tokens(patches[i : i + 1], place[i : i + 1])[0], place[i]) for i in range(len(place))]
+    way = predicted(net, patches, place, ways)
+    alone = [
+        _one(
+            net,
+            net.encoder.tokens(patches[i : i + 1], place[i : i + 1])[0],
+            place[i],
+            {name: signs[i : i + 1] for name, signs in way.items()},
+        )
+        for i in range(len(place))
+    ]
     return {name: torch.stack([one[name] for one in alone]) for name in alone[0]}
 
 
@@ -48,10 +60,10 @@ def blocks(place: Int[Tensor, "p"], side: int) -> Bool[Tensor, "o p"]:
     return block.unique()[:, None] == block
 
 
-def _one(net: Network, x: Float[Tensor, "n d"], place: Int[Tensor, "p"]) -> dict[str, Float[Tensor, "p"]]:
+def _one(net: Network, x: Float[Tensor, "n d"], place: Int[Tensor, "p"], way: Ways) -> dict[str, Float[Tensor, "p"]]:
     """One patient's maps from its embedded tokens."""
     whole = encoded(net.encoder, x[None])
-    full, way = evidences(net, whole), directions(net, whole)
+    full = evidences(net, whole)
     out = blocks(place, net.grid.side)
     value = {name: x.new_zeros(len(place)) for name in full}
     for size in out.sum(dim=1).unique().tolist():  # blocks of one size leave equally many tokens, which make a batch

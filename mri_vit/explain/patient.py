@@ -35,7 +35,7 @@ from mri_vit.prepare.folder import complete
 from mri_vit.prepare.patient import load_record
 from mri_vit.volume import Volume, read, resample, write, write_bytes
 
-SCHEMA = 2  # of map.json
+SCHEMA = 3  # of map.json
 DECIMALS = 2  # of stored values: nobody reads a thousandth of the uniform map, and the files halve
 SHARES = ("rollout", "cls_attention")  # their row over CLS and the places sums to 1, so CLS's own share can be told
 RESEARCH = "For research; not a medical device."
@@ -83,13 +83,15 @@ def explain(patient: Patient, net: Network, study: Study, folder: Path, model: d
     """
     prepared = tokens.load(token_file(study, patient))
     patches, place = (part.to(net.encoder.cls.device) for part in everything(prepared, study))
-    found = _found((patches, place), net, study)
+    at = np.isin(place[0].cpu().numpy(), prepared.place)  # a network on all places reads air too; a map is of the brain
+    found = _found((patches, place), at, net, study)
     entries = [_entry(patient, one) for one in found]
     brain = (tokens.to_volume(prepared) != 0).any(axis=0)
     mask = file_name(patient, "brain", "", "grid", "mask.nii.gz")
     listed = {
         "schema": SCHEMA,
         "patient": patient.id,
+        "subject": patient.subject,
         **model,
         "tokens": place.shape[1],
         "settings": study.explain.of_maps,
@@ -101,7 +103,7 @@ def explain(patient: Patient, net: Network, study: Study, folder: Path, model: d
     }
     with complete(folder) as beside:
         write(Volume(brain.astype(np.uint8), np.array(study.grid.affine)), beside / mask)
-        for name, scan, where in _spaces(patient, study, brain, place[0].cpu().numpy()):
+        for name, scan, where in _spaces(patient, study, brain, place[0].cpu().numpy()[at]):
             heats = [_rounded(seen(one.value, where)) for one in found]
             for one, entry, heat in zip(found, entries, heats, strict=True):
                 entry["files"][name] = file_name(patient, one.method, one.endpoint, name, "map.nii.gz")
@@ -129,8 +131,8 @@ def brain_only(scan: Volume, inside: Bool[np.ndarray, "x y z"]) -> Volume:
     return Volume(np.where(inside, level, 0).round().astype(np.uint8), scan.affine)
 
 
-def _found(batch: Batch, net: Network, study: Study) -> list[Found]:
-    """The study's maps of one patient, in the order of its methods."""
+def _found(batch: Batch, at: Bool[np.ndarray, "p"], net: Network, study: Study) -> list[Found]:
+    """The study's maps of one patient on the places `at` which there is brain, in the order of its methods."""
     patches, place = batch
     raw = relevances(net, patches, place, study.explain, study.explain.methods)
     by_scan = modality.maps_by_scan(raw, gradient_by_scan(net, patches, place))
@@ -140,7 +142,7 @@ def _found(batch: Batch, net: Network, study: Study) -> list[Found]:
             method,
             endpoint,
             explains.get(endpoint, ""),
-            relative(value)[0].cpu().numpy(),
+            relative(value[:, torch.from_numpy(at).to(value.device)])[0].cpu().numpy(),
             round(1 - float(value.sum()), 4) if method in SHARES else None,
             None if math.isnan(shares["t1"]) else shares,
         )

@@ -15,6 +15,7 @@ from mri_vit.config import Explain
 from mri_vit.explain.gradient import gradient_attention, gradient_rollout, integrated_gradients
 from mri_vit.explain.occlusion import occlusion
 from mri_vit.explain.rollout import cls_attention, rollout
+from mri_vit.explain.target import Ways
 from mri_vit.model.network import Network
 
 PER_ENDPOINT = {
@@ -26,9 +27,16 @@ PER_ENDPOINT = {
 
 
 def relevances(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], settings: Explain, methods: Sequence[str]
+    net: Network,
+    patches: Float[Tensor, "b p k"],
+    place: Int[Tensor, "b p"],
+    settings: Explain,
+    methods: Sequence[str],
+    ways: Ways | None = None,
 ) -> dict[tuple[str, str], Float[Tensor, "b p"]]:
     """The maps of `methods` (of names.METHODS) by method and endpoint, "" where the map is the same for every endpoint.
+
+    `ways` are what the maps per endpoint are to explain (see gradient.py); the predicted classes where not given.
 
     Returns
     -------
@@ -46,7 +54,7 @@ def relevances(
         elif method == "cls_attention":
             found[method, ""] = cls_attention(net.encoder, patches, place)[:, 1:]
         else:
-            found |= {(method, name): value for name, value in PER_ENDPOINT[method](net, patches, place).items()}
+            found |= {(method, name): value for name, value in PER_ENDPOINT[method](net, patches, place, ways).items()}
     return found
 
 

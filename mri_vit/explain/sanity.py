@@ -4,7 +4,7 @@ A map that stays when the network is destroyed shows the scan and not the networ
 that goes when the scan is hardly changed shows chance.
 
 Weights are permuted within each tensor instead of drawn anew: every tensor keeps its values, so the network's sizes stay
-those of
+those of a trained one. Fresh weights would also leave the heads at zero, where every gradient is zero.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from mri_vit.model import heads
 from mri_vit.model.encoder import Block, Encoder
 from mri_vit.model.network import Network
 
+Ways = dict[str, Float[Tensor, "b"]]  # directions by endpoint
+
 
 def attended(
     block: Block, x: Float[Tensor, "b n d"], rows: int
@@ -46,15 +48,21 @@ def evidences(net: Network, cls: Float[Tensor, "b d"]) -> dict[str, Float[Tensor
     return {head.endpoint.name: heads.evidence(head, _linear(net, head)(cls)) for head in net.heads}
 
 
-def directions(net: Network, cls: Float[Tensor, "b d"]) -> dict[str, Float[Tensor, "b"]]:
-    """1 where a map explains what speaks for a one or a higher risk, -1 where it explains what speaks for a zero."""
-    return {head.endpoint.name: heads.direction(head, _linear(net, head)(cls)) for head in net.heads}
+def directions(net: Network, cls: Float[Tensor, "b d"], ways: Ways | None = None) -> dict[str, Float[Tensor, "b"]]:
+    """1 where a map explains what speaks for a one or a higher risk, -1 where it explains what speaks for a zero.
+
+    `ways` are another network's, by endpoint: two networks' maps are compared on the same question.
+    """
+    own = {head.endpoint.name: heads.direction(head, _linear(net, head)(cls)) for head in net.heads}
+    return {name: (ways or {}).get(name, way) for name, way in own.items()}
 
 
 @torch.no_grad()
-def predicted(net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> dict[str, Float[Tensor, "b"]]:
+def predicted(
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
+) -> dict[str, Float[Tensor, "b"]]:
     """`directions` of whole patients."""
-    return directions(net, cls(net.encoder, net.encoder.tokens(patches, place)))
+    return directions(net, cls(net.encoder, net.encoder.tokens(patches, place)), ways)
 
 
 def _linear(net: Network, head: heads.Head) -> nn.Linear:

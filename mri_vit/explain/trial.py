@@ -1,6 +1,6 @@
 """The trial of a patient's maps: every method's evidence for and against, as numbers that a report can put together.
 
-Letters: p places that are given.
+Letters: p (in a batch, f) places of the brain that are given, q those after a move.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Float, Int, Integer
 
 from mri_vit import tokens
 from mri_vit.batches import Batch, everything, token_file
@@ -37,17 +36,18 @@ from mri_vit.explain.faithfulness import (
 )
 from mri_vit.explain.names import METHODS
 from mri_vit.explain.relevance import relevances
+from mri_vit.explain.target import Ways, predicted
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import load_record
 from mri_vit.volume import read
 
-SCHEMA = 1
+SCHEMA = 2  # of scores/<patient>.json
 RANDOMISED = 5  # networks of permuted weights: on the demo one alone hits anything from 0.08 to 0.75 of the tumours
 ON_TUMOUR = (  # of a row; None without a tumour mask
     "hit",
     "hit_chance",  # exact
     "hit_simulated",
-    "hit_randomised",  # mean over the randomised networks
+    "hit_randomised",  # of each randomised network, which are the same for a fold's patients
     "energy",
     "tumour_share",  # what energy is by chance, exactly
     "energy_simulated",
@@ -59,6 +59,15 @@ DIGITS = 6  # of a number in the file; the last ones depend on the machine
 Key = tuple[str, str]  # method and endpoint, "" where the method has none
 Maps = dict[Key, Float[np.ndarray, "p"]]
 Tumour = tuple[Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]  # each place's share of tumour, and whether a peak there is a hit
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a network reads of a patient, the indices of the brain's places in it, and these places on the grid."""
+
+    batch: Batch
+    brain: Integer[np.ndarray, "f"]
+    at: Int[np.ndarray, "f"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,27 +111,30 @@ def scores(patient: Patient, witnesses: Witnesses, study: Study) -> dict[str, An
     -------
     dict
         "rows": for each method and endpoint where its peak and its sum lie (`hit`, `energy`, each with what chance gives and
-        with the means over randomised networks), and rank correlations with the maps of other networks and of changed inputs;
+        with those of randomised networks), and rank correlations with the maps of other networks and of changed inputs;
         "curves": deletion and insertion, in the evidence's unit; "cascade": rank correlations while the weights are randomised
         from the heads down; "agreement": rank correlations between methods.
     """
     generator = np.random.default_rng([study.seed, zlib.crc32(patient.id.encode())])
     net, device = witnesses.net, witnesses.net.encoder.cls.device
     prepared = tokens.load(token_file(study, patient))
-    patches, place = _on(everything(prepared, study), device)
-    maps = _maps(net, (patches, place), study)
-    at = place[0].cpu().numpy()
-    tumour = _tumour(patient, prepared, study, at)
+    given = _given(prepared, study, device)
+    patches, place = given.batch
+    ways = predicted(net, patches, place)  # every network is asked about the class that this one predicts
+    maps = _maps(net, given, study, ways)
+    tumour = _tumour(patient, prepared, study, given.at)
+    curved = _curves(net, given, maps, study, generator)
 
     def alike(network: Network) -> dict[Key, float]:
-        return _similarities(maps, _maps(network, (patches, place), study))
+        return _similarities(maps, _maps(network, given, study, ways))
 
-    noise = _similarities(maps, _maps(net, (sanity.noisy(patches, generator), place), study))
-    curved = _curves(net, patches, place, maps, study, generator)
-    shifts = [_after_shift(maps, at, sanity.shifted(prepared, axis), net, study) for axis in sanity.AXES]
+    disturbed = replace(given, batch=(sanity.noisy(patches, generator), place))
+    noise = _similarities(maps, _maps(net, disturbed, study, ways))
+    moves = [_given(sanity.shifted(prepared, axis), study, device) for axis in sanity.AXES]
+    shifts = [_after_shift(maps, given.at, moved.at, _maps(net, moved, study, ways)) for moved in moves]
     folds = [alike(network) for network in witnesses.folds]
     shuffled = [alike(witnesses.shuffled)] if witnesses.shuffled else []
-    random = [_maps(network, (patches, place), study) for network in witnesses.randomised]
+    random = [_maps(network, given, study, ways) for network in witnesses.randomised]
     *stages, last = witnesses.cascade
     steps = {stage: alike(witnesses.cascade[stage]) for stage in stages} | {last: _similarities(maps, random[0])}
     about = {
@@ -139,6 +151,7 @@ def scores(patient: Patient, witnesses: Witnesses, study: Study) -> dict[str, An
     return {
         "schema": SCHEMA,
         "patient": patient.id,
+        "subject": patient.subject,
         "fold": witnesses.fold,
         "settings": study.explain.of_maps,
         "rows": [{"method": method, "endpoint": endpoint, **about[_key(method, endpoint)]} for endpoint, method in charges],
@@ -161,23 +174,25 @@ def scores(patient: Patient, witnesses: Witnesses, study: Study) -> dict[str, An
     }
 
 
-def _on(batch: Batch, device: torch.device) -> Batch:
-    patches, place = batch
-    return patches.to(device), place.to(device)
+def _given(prepared: tokens.Tokens, study: Study, device: torch.device) -> Given:
+    """What the network reads of a patient; a network on all places reads air as well, on which no map is judged."""
+    patches, place = everything(prepared, study)
+    brain = np.flatnonzero(np.isin(place[0].numpy(), prepared.place))
+    return Given((patches.to(device), place.to(device)), brain, place[0].numpy()[brain])
 
 
 def _key(method: str, endpoint: str) -> Key:
     return method, endpoint if METHODS[method].per_endpoint else ""
 
 
-def _maps(net: Network, batch: Batch, study: Study) -> Maps:
-    """One patient's maps by one network."""
-    found = relevances(net, *batch, study.explain, study.explain.methods)
-    return {key: relevance[0].detach().cpu().numpy() for key, relevance in found.items()}
+def _maps(net: Network, given: Given, study: Study, ways: Ways) -> Maps:
+    """One patient's maps by one network, on the brain's places."""
+    found = relevances(net, *given.batch, study.explain, study.explain.methods, ways)
+    return {key: relevance[0].detach().cpu().numpy()[given.brain] for key, relevance in found.items()}
 
 
 def _tumour(patient: Patient, prepared: tokens.Tokens, study: Study, at: Int[np.ndarray, "p"]) -> Tumour | None:
-    """Of the given places; None without a mask, or when none of it lies in the prepared brain."""
+    """On the brain's places; None without a mask, or when none of it lies in the prepared brain."""
     if patient.tumour_mask is None:
         return None
     to_grid = np.array(load_record(study.prepared / patient.id)["t1ce_to_grid"])
@@ -190,24 +205,24 @@ def _on_tumour(
     tumour: Tumour | None,
     random: Sequence[Float[np.ndarray, "p"]],
     generator: np.random.Generator,
-) -> dict[str, float | None]:
-    """Hit and energy with their chance: exact, by simulation, and of randomised networks."""
+) -> dict[str, float | list[float | None] | None]:
+    """Hit and energy with their chance: exact, by simulation, and of each randomised network."""
     if tumour is None:
         return dict.fromkeys(ON_TUMOUR)
     share, near = tumour
     chance = by_simulation(relevance, share, near, generator)
     figures = (
-        hit(relevance, near),
-        float(near.mean()),
-        chance.hit,
-        _mean(hit(other, near) for other in random),
-        energy(relevance, share),
-        float(share.mean()),
-        chance.energy,
-        chance.energy_spread,
-        _mean(energy(other, share) for other in random),
+        _written(hit(relevance, near)),
+        _written(float(near.mean())),
+        _written(chance.hit),
+        [_written(hit(other, near)) for other in random],
+        _written(energy(relevance, share)),
+        _written(float(share.mean())),
+        _written(chance.energy),
+        _written(chance.energy_spread),
+        [_written(energy(other, share)) for other in random],
     )
-    return dict(zip(ON_TUMOUR, map(_written, figures), strict=True))
+    return dict(zip(ON_TUMOUR, figures, strict=True))
 
 
 def _similarities(maps: Maps, others: Maps) -> dict[Key, float]:
@@ -215,29 +230,23 @@ def _similarities(maps: Maps, others: Maps) -> dict[Key, float]:
     return {key: similarity(relevance, others[key]) for key, relevance in maps.items() if key in others}
 
 
-def _after_shift(maps: Maps, at: Int[np.ndarray, "p"], moved: tokens.Tokens, net: Network, study: Study) -> dict[Key, float]:
+def _after_shift(
+    maps: Maps, at: Int[np.ndarray, "p"], moved: Int[np.ndarray, "q"], others: dict[Key, Float[np.ndarray, "q"]]
+) -> dict[Key, float]:
     """Compared on the places that both have: at its border a brain that moved leaves some and reaches others."""
-    batch = _on(everything(moved, study), net.encoder.cls.device)
-    others = _maps(net, batch, study)
-    _, before, after = np.intersect1d(at, batch[1][0].cpu().numpy(), return_indices=True)
+    _, before, after = np.intersect1d(at, moved, return_indices=True)
     return _similarities(
         {key: relevance[before] for key, relevance in maps.items()}, {key: other[after] for key, other in others.items()}
     )
 
 
-def _curves(
-    net: Network,
-    patches: Float[Tensor, "1 p k"],
-    place: Int[Tensor, "1 p"],
-    maps: Maps,
-    study: Study,
-    generator: np.random.Generator,
-) -> list[dict[str, Any]]:
+def _curves(net: Network, given: Given, maps: Maps, study: Study, generator: np.random.Generator) -> list[dict[str, Any]]:
     """Of every map, each endpoint's own alone, and of random orders, which are the same for all methods."""
-    random = [generator.permutation(place.shape[1]) for _ in range(RANDOM_ORDERS)]
+    patches, place = given.batch
+    random = [generator.permutation(len(given.brain)) for _ in range(RANDOM_ORDERS)]
     keys = list(maps)
     orders = [*random, *(order(maps[key], generator) for key in keys)]
-    found = curves(reader(net, patches, place), torch.from_numpy(np.stack(orders)).to(place.device))
+    found = curves(reader(net, patches, place, given.brain), torch.from_numpy(np.stack(orders)).to(place.device))
     rows = []
     for (endpoint, way), values in found.items():
         by_method = {"random": values[:RANDOM_ORDERS].mean(axis=0)}

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from mri_vit.explain.names import METHODS, SPACES
 from mri_vit.predictions import CONTROLS, is_candidate
 from mri_vit.report import measures, notation, tables, viewer
 from mri_vit.report.figures import gallery, panels, pictures
-from mri_vit.report.numbers import everything
+from mri_vit.report.numbers import everything, map_verdict
 from mri_vit.report.numbers import maps as map_numbers
 from mri_vit.report.run import Run
 from mri_vit.report.texts import checklists, methods
+from mri_vit.report.texts import maps as map_texts
 
 DEMO, DEMO_PATIENT = "demo", "demo-"  # the study on the built-in, made-up cohort, and how its patients' names begin
 FOLDERS = ("figures", "tables")
@@ -101,7 +103,8 @@ def verdicts(metrics: Mapping[str, Any]) -> list[str]:
         for model, result in endpoint["models"].items():
             if is_candidate(model):
                 sentences.append(f"{notation.title(name)}, {model}: {result['verdict']}")
-    return sentences + _map_verdicts(metrics["map_scores"])
+    to_do = map_texts.to_make_again(metrics)
+    return [*sentences, *_map_verdicts(metrics["map_scores"]), *([to_do] if to_do else [])]
 
 
 def _map_verdicts(scored: Mapping[str, Any] | None) -> list[str]:
@@ -112,11 +115,20 @@ def _map_verdicts(scored: Mapping[str, Any] | None) -> list[str]:
         if endpoint["no_finding"]:
             sentences.append(f"{head}: {endpoint['no_finding']}")
         elif method is None:
-            sentences.append(f"{head}: none of {len(endpoint['methods'])} passes its checks")
+            sentences.append(f"{head}: {_none_passes(endpoint['methods'])}")
         else:
             count = f"best of {len(endpoint['methods'])}" if len(endpoint["methods"]) > 1 else "the only one"
             sentences.append(f"{head}, {notation.short(method)} ({count}): {endpoint['methods'][method]['verdict']}")
     return sentences
+
+
+def _none_passes(methods: Mapping[str, Mapping[str, Any]]) -> str:
+    """Not to be judged is another thing than to fail."""
+    kinds = Counter(result["verdict_kind"] for result in methods.values())
+    if set(kinds) == {"undefined"}:
+        return f"not judged: fewer than {map_verdict.FEWEST} patients could be scored"
+    counts = ", ".join(f"{kinds[kind]} {notation.MAP_KINDS[kind]}" for kind in map_verdict.ORDER if kinds[kind])
+    return f"none of {len(methods)} passes its checks ({counts})"
 
 
 def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: Mapping[str, str]) -> str:
@@ -169,6 +181,9 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         settings={section: values for section, values in (metrics["settings"] or {}).items() if values},
         versions=_versions(metrics["environment"] or {}),
         models=metrics["models"],
+        to_make_again=map_texts.to_make_again(metrics),
+        beside_random_weights=map_verdict.BESIDE_RANDOM_WEIGHTS,
+        explained_class=map_texts.EXPLAINED_CLASS,
         texts=TEXTS,
     )
 

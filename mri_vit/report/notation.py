@@ -21,8 +21,14 @@ EXPLAINED = {  # what each control is, for the reader who meets the name first
 }
 KINDS = {"better": "better", "chance": "chance", "worse": "worse", "undefined": "not judged"}
 MARKS = {"better": "▲", "chance": "○", "worse": "▼", "undefined": "–"}  # the kind once more, for those who see no colour
-MAP_KINDS = {"passes": "passes", "fails": "fails a check", "none": "no finding", "undefined": "not judged"}
-MAP_MARKS = {"passes": "▲", "fails": "▼", "none": "○", "undefined": "–"}
+MAP_KINDS = {
+    "passes": "passes",
+    "unsettled": "not settled",
+    "fails": "fails a check",
+    "none": "no finding",
+    "undefined": "not judged",
+}
+MAP_MARKS = {"passes": "▲", "unsettled": "○", "fails": "▼", "none": "○", "undefined": "–"}
 SMALLEST_P = 0.0001  # below it the digits say how many permutations were drawn, and no more
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -19,24 +18,11 @@ from mri_vit.config import ENDPOINT_NAME, Endpoint, Report, Study
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictions import SHUFFLED
 from mri_vit.probe import COLUMNS as PROBE_COLUMNS
+from mri_vit.report import run_maps
+from mri_vit.report.run_maps import Map, read_json
 
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
-MAP_SCHEMA, SCORE_SCHEMA = 2, 1  # of maps/<patient>/map.json and scores/<patient>.json, as this version writes them
 Design = Literal["cross-validation", "external", "table"]
-
-
-@dataclass(frozen=True)
-class Map:
-    """One patient's maps: the folder that holds their files, and what its `map.json` says."""
-
-    patient: str
-    folder: Path
-    facts: Mapping[str, Any]
-
-    @property
-    def overlays(self) -> list[Path]:
-        """The picture of each map, in the order of `facts["maps"]`."""
-        return [self.folder / entry["overlay"] for entry in self.facts["maps"]]
 
 
 @dataclass(frozen=True)
@@ -54,10 +40,10 @@ class Run:
     probe: pd.DataFrame  # PROBE_COLUMNS: which site the model's CLS vector was taken for
     internal: Mapping[str, Any] = field(default_factory=dict)  # of an external evaluation: the run's own metrics.json
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
-    maps: tuple[Map, ...] = ()
-    old_maps: int = 0  # patients whose maps an earlier version made in another layout; they are not shown
+    maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
     scores: tuple[Mapping[str, Any], ...] = ()  # how far each scored patient's maps can be believed
     groups: tuple[tuple[Mapping[str, Any], Path], ...] = ()  # the cohort's mean maps: what is known of each, and its picture
+    stale: Mapping[str, int] = field(default_factory=dict)  # how many "maps", "scores", "mean maps" are to be made again
     qc: tuple[tuple[str, Path], ...] = ()  # patient and picture
     preparation: tuple[Mapping[str, Any], ...] = ()  # the steps of one prepared patient, each with its Methods sentence
     brains: Mapping[str, int] = field(default_factory=dict)  # how many prepared patients by where their brain mask came from
@@ -67,7 +53,7 @@ def read(folder: Path) -> Run:
     """Read a run folder: one that was cross-validated, or one in which another run was evaluated.
 
     Raises UsageError when a file is missing or unreadable, IntegrityError when a patient was predicted in another fold than
-    the one written down before training.
+    the one written down before training, or when a JSON file is damaged.
     """
     folder = Path(folder)
     external = (folder / "evaluation.json").is_file()
@@ -81,16 +67,21 @@ def read(folder: Path) -> Run:
     if not external:
         folds = (folder / "folds.json").read_bytes()
         folds_sha256 = hashlib.sha256(folds).hexdigest()
-        _check_folds(folder, table, json.loads(folds))
+        _check_folds(folder, table, read_json(folder / "folds.json"))
     people = _text_table(folder / "cohort.csv")
     asked = set(people.patient)
     prepared = [path for path in sorted(study.prepared.glob("[!.]*/patient.json")) if subject(path.parent.name, asked) in asked]
-    steps = [_json(path)["steps"] for path in prepared]
-    maps, old_maps = _maps(folder / "maps")
+    steps = [read_json(path)["steps"] for path in prepared]
+    settings = study.explain.of_maps
+    sessions = people["session"] if "session" in people else [""] * len(people)
+    visits = [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
+    maps, old_maps = run_maps.maps(folder / "maps", settings, visits)
+    scores, old_scores = run_maps.scores(folder / "scores", settings, visits)
+    groups, old_groups = run_maps.groups(folder / "mean_maps", settings)
     return Run(
         design="external" if external else "cross-validation",
         study=study,
-        environment=_json(folder / "environment.json"),
+        environment=read_json(folder / "environment.json"),
         cohort=_by_patient(people),
         excluded=_text_table(folder / "excluded.csv") if (folder / "excluded.csv").is_file() else _empty(EXCLUDED_COLUMNS),
         folds_sha256=folds_sha256,
@@ -99,12 +90,12 @@ def read(folder: Path) -> Run:
         probe=pd.read_csv(folder / "site_probe.csv", dtype={"patient": str, "site": str, "predicted": str}, keep_default_na=False)
         if (folder / "site_probe.csv").is_file()
         else _empty(PROBE_COLUMNS),
-        internal=_json(folder / "evaluation.json") if external else {},
-        notes=_json(folder / "notes.json") if (folder / "notes.json").is_file() else {},
+        internal=read_json(folder / "evaluation.json") if external else {},
+        notes=read_json(folder / "notes.json") if (folder / "notes.json").is_file() else {},
         maps=maps,
-        old_maps=old_maps,
-        scores=_scores(folder / "scores"),
-        groups=_groups(folder / "mean_maps"),
+        scores=scores,
+        groups=groups,
+        stale={"maps": old_maps, "scores": old_scores, "mean maps": old_groups},
         qc=tuple((path.parent.name, path.parent / "qc.png") for path in prepared),
         preparation=tuple(steps[0]) if steps else (),
         brains=Counter(step["source"] for done in steps for step in done if step["step"] == "brain"),
@@ -209,10 +200,6 @@ def _empty(columns: list[str]) -> pd.DataFrame:
     return pd.DataFrame(columns=pd.Index(columns))
 
 
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 def subject(visit: str, people: set[str]) -> str:
     """Whose visit it is, of these people, when it is named `patient` or `patient_session`; the name itself when nobody's."""
     patient = visit.rpartition("_")[0]
@@ -240,26 +227,3 @@ def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) ->
                 f"{folder}: patient {visit} was predicted in fold {fold} of repeat {repeat} (counted from 0), "
                 f"but folds.json puts it in {where}"
             )
-
-
-def _maps(folder: Path) -> tuple[tuple[Map, ...], int]:
-    """Each patient's maps whose pictures are all there, and how many patients have maps of another layout."""
-    found = sorted(folder.glob("[!.]*/map.json"))  # a hidden folder is a map still being written
-    facts = [(path.parent, _json(path)) for path in found]
-    current = [Map(str(said["patient"]), home, said) for home, said in facts if said.get("schema") == MAP_SCHEMA]
-    return tuple(shown for shown in current if all(path.is_file() for path in shown.overlays)), len(facts) - len(current)
-
-
-def _scores(folder: Path) -> tuple[Mapping[str, Any], ...]:
-    found = [_json(path) for path in sorted(folder.glob("[!.]*.json"))]
-    return tuple(score for score in found if score.get("schema") == SCORE_SCHEMA)
-
-
-def _groups(folder: Path) -> tuple[tuple[Mapping[str, Any], Path], ...]:
-    if not (folder / "group.json").is_file():
-        return ()
-    entries = _json(folder / "group.json")["entries"]
-    drawn = [
-        (entry, folder / entry["picture"]) for entry in entries if entry["picture"]
-    ]  # none where no place has patients enough
-    return tuple((entry, picture) for entry, picture in drawn if picture.is_file())

@@ -92,7 +92,7 @@ def page(found: Map, told: Mapping[str, Any], study_name: str) -> str:
     scan = read(found.folder / found.facts["brain"])
     box = around(scan.array)
     own = found.facts["maps"]
-    heats = [read(found.folder / own[entry["index"]]["files"][REFERENCE]) for entry in told["maps"]]
+    heats = [_heat(found.folder, own[entry["index"]], scan) for entry in told["maps"]]
     packed = pictures.shrunk([found.overlays[entry["index"]] for entry in told["maps"]], WIDTH, QUALITY, BUDGET)
     template, style, script = _template()
     return template.render(
@@ -149,6 +149,11 @@ def _template() -> tuple[jinja2.Template, str, str]:
     return environment.get_template("patient.html"), style, environment.get_template("patient.js").render()
 
 
+def _heat(folder: Path, entry: Mapping[str, Any], scan: Volume) -> Volume:
+    """A map on the T1ce's voxels, like the brain. One of zeros is legal, though as a scan it would be refused as empty."""
+    return read(folder / entry["files"][REFERENCE]) if entry["peak"] else Volume(np.zeros_like(scan.array), scan.affine)
+
+
 def _drawable(found: Map) -> bool:
     needed = [found.facts.get("brain"), *(entry["files"].get(REFERENCE) for entry in found.facts["maps"])]
     return len(needed) > 1 and all(name and (found.folder / name).is_file() for name in needed)
@@ -191,6 +196,8 @@ def facts(patient: Mapping[str, Any], entry: Mapping[str, Any]) -> list[tuple[st
 
 def peak(entry: Mapping[str, Any]) -> str:
     """The map's highest value and where it lies."""
+    if not entry["peak"]:
+        return "none: this map is 0 everywhere"
     x, y, z = entry["peak_mm"]
     return f"{entry['peak']:.2f}, at x {x:.1f}, y {y:.1f}, z {z:.1f} mm (scanner space: to the right, front and top)"
 

@@ -69,7 +69,8 @@ def curves(found: Mapping[str, Mapping[str, Any]]) -> Figure:
 def tumour(groups: Sequence[tuple[str, Mapping[str, Mapping[str, Any]]]]) -> Figure:
     """Of each method under its endpoint's heading: the map's share in the tumour over the tumour's own, and peaks that hit it.
 
-    Filled marks are the trained model's with 95 % intervals, crosses those of randomised weights, bars what chance gives.
+    Filled marks are the trained model's with 95 % intervals; crosses are means over networks of randomised weights with
+    intervals over these networks; bars are what chance gives.
     """
     lines = sum(1 + len(methods) for _, methods in groups)
     inches = 1.0 + 0.26 * lines
@@ -88,7 +89,8 @@ def tumour(groups: Sequence[tuple[str, Mapping[str, Mapping[str, Any]]]]) -> Fig
                 _dot(ratio_axes, result["energy_ratio"], result["energy_randomised"], 1.0, height, STROKES[name])
                 chance = number(result["hit_chance"]["value"])
                 _dot(hit_axes, result["hits"], result["hit_randomised"], chance, height, STROKES[name])
-        highest = [number(result["energy_ratio"]["high"]) for _, methods in groups for result in methods.values()]
+        shares = ("energy_ratio", "energy_randomised")
+        highest = [number(result[key]["high"]) for _, methods in groups for result in methods.values() for key in shares]
         ratio_axes.set(xscale="log", xlim=(ROOM, 1.15 * np.nanmax([RATIOS[3], *highest])), xlabel="× the tumour's share")
         ratio_axes.set_xticks(RATIOS, [str(tick) for tick in RATIOS])
         ratio_axes.set_xlim(ROOM, 1.15 * np.nanmax([RATIOS[3], *highest]))  # once more: ticks widen a logarithmic axis
@@ -98,7 +100,8 @@ def tumour(groups: Sequence[tuple[str, Mapping[str, Mapping[str, Any]]]]) -> Fig
         for axes in (ratio_axes, hit_axes):
             axes.set(ylim=(-0.6, lines - 0.4), yticks=[])
             axes.spines["left"].set_visible(False)
-        figure.text(0.31, 0.12 / inches, "● trained   × weights randomised   | by chance", fontsize=8)
+        networks = max(result["hit_randomised"]["n"] for _, methods in groups for result in methods.values())
+        figure.text(0.02, 0.12 / inches, f"● trained   × weights randomised ({networks} networks)   | by chance", fontsize=8)
     return figure
 
 
@@ -111,7 +114,9 @@ def _dot(
     told = not math.isnan(low) and low > chance
     fill = stroke.colour if told else "white"
     axes.plot(value, height, stroke.marker, ms=6, mec=stroke.colour, mew=1.4, mfc=fill, clip_on=False, zorder=3)
-    axes.plot(number(randomised["value"]), height, "x", ms=5, color=GREY, mew=1.4, zorder=2, clip_on=False)
+    ends = [number(randomised["low"]), number(randomised["high"])]
+    axes.plot(ends, [height - 0.16, height - 0.16], color=GREY, lw=1, solid_capstyle="butt", zorder=2)
+    axes.plot(number(randomised["value"]), height - 0.16, "x", ms=5, color=GREY, mew=1.4, zorder=2, clip_on=False)
 
 
 def cascade(methods: Mapping[str, Mapping[str, Any]]) -> Figure:

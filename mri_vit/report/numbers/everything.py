@@ -57,7 +57,8 @@ def measure(run: Run) -> dict[str, Any]:
         "site_probe": site_probe.measure(run.probe, run.study.seed),
         "internal": _internal(run.internal) if external else None,
         "maps": maps.told(run.maps, scored),
-        "old_maps": run.old_maps,
+        "map_settings": dict(run.maps[0].facts["settings"]) if run.maps else None,
+        "stale": dict(run.stale),
         "map_scores": scored,
         "map_scans": map_scans.measure(run.maps, run.study.seed),
         "map_groups": [

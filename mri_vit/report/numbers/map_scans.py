@@ -15,11 +15,12 @@ from mri_vit.report.run import Map
 def measure(maps: Sequence[Map], seed: int) -> dict[str, Any] | None:
     """Mean share of each scan in every endpoint's score and in every map; None where no patient has either.
 
-    A score's share is the size of the scan's Shapley value, up or down, among those of the four scans.
+    Of a patient's visits the first counts. A score's share is the size of the scan's Shapley value, up or down, among those of
+    the four scans.
     """
     scores: dict[str, list[list[float]]] = {}
     shares: dict[tuple[str, str], list[list[float]]] = {}
-    for shown in maps:
+    for shown in {shown.subject: shown for shown in reversed(maps)}.values():
         for endpoint, parts in (shown.facts.get("score_by_scan") or {}).items():
             sizes = [abs(float(parts[scan])) for scan in CHANNELS]
             if sum(sizes) > 0:

@@ -13,11 +13,19 @@ from typing import Any, Literal
 from mri_vit.report.notation import number, title
 
 ALIKE = 0.5  # rank correlation: below it two maps share less than a quarter (0.5²) of the variance of their ranks
+DISTURBED = {"shift": "a move by one voxel", "noise": "a little noise"}
 FEWEST = 5  # a bootstrap of n patients has n^n draws: with five, over three thousand; with four, 256 for 1000 resamples
 ALL_WEIGHTS = "embedding"  # the last stage of the cascade, when every weight has been randomised
 
-Kind = Literal["passes", "fails", "none", "undefined"]
-Answer = Literal["yes", "no", "undefined"]
+BESIDE_RANDOM_WEIGHTS = (
+    "Hits and shares of networks with randomised weights are means over such networks, and their intervals are by a bootstrap of "
+    "networks. By the scans' contrast alone such a network may hit more often than a random place does, so a map's hits are to "
+    "be read against both."
+)
+
+Kind = Literal["passes", "unsettled", "fails", "undefined", "none"]
+Answer = Literal["yes", "no", "cannot be told", "undefined"]
+ORDER: tuple[Kind, ...] = ("passes", "unsettled", "fails", "undefined", "none")  # what carries a finding first
 UNTOLD = {  # why there is no finding, by the kind of the prediction's verdict
     "chance": "is not told from chance",
     "worse": "is worse than chance",
@@ -41,7 +49,8 @@ def of_method(result: Mapping[str, Any], endpoint: str, predicted: str) -> MapVe
     ----------
     result
         Each with value, low, high and n: `randomised`, `shuffled`, `folds` (rank correlations), `label_gain` (folds less
-        shuffled), `energy_ratio`, and of `deletion` and `insertion` alike that, `…_random` and `…_gain` over it.
+        shuffled), `energy_ratio`, and of `deletion` and `insertion` alike that, `…_random` and `…_gain` over it;
+        `noise` and `shift` (rank correlations).
     endpoint
         The endpoint's name.
     predicted
@@ -59,6 +68,11 @@ def of_method(result: Mapping[str, Any], endpoint: str, predicted: str) -> MapVe
     if _known(result["insertion_gain"]) and result["insertion_gain"]["high"] < 0:
         gap, random_gap = (number(result[key]["value"], 2) for key in ("insertion", "insertion_random"))
         answers.append(f"but worse than random insertion ({gap} vs {random_gap})")
+    answers += [
+        f"after {what}: rank correlation {number(result[key]['value'], 2)}"
+        for key, what in DISTURBED.items()
+        if _known(result[key])
+    ]
     if predicted != "better":
         checks = "; ".join(answers)
         return MapVerdict("none", checks, f"{no_finding(endpoint, predicted)} ({checks})")
@@ -67,7 +81,9 @@ def of_method(result: Mapping[str, Any], endpoint: str, predicted: str) -> MapVe
     checks = "; ".join(answers)
     if "no" in (moves, labels, gain):
         return MapVerdict("fails", checks, checks)
-    return MapVerdict("undefined" if "undefined" in (moves, gain) else "passes", checks, checks)
+    if "undefined" in (moves, gain):
+        return MapVerdict("undefined", checks, checks)
+    return MapVerdict("unsettled" if labels == "cannot be told" else "passes", checks, checks)
 
 
 def no_finding(endpoint: str, predicted: str) -> str:
@@ -88,23 +104,30 @@ def moved(similarity: Mapping[str, Any]) -> Answer:
 def rules() -> list[str]:
     """The rules in plain words, as the report prints them."""
     return [
-        "All figures are of test patients, each explained by a model that had not seen the patient; intervals are 95 %, by a "
-        f"bootstrap of patients. With fewer than {FEWEST} scored patients a question is “not judged”.",
+        "All figures are of test patients, each explained by a model that had not seen the patient, but for the agreement with "
+        "other folds' networks, which have. Intervals are 95 %, by a bootstrap of patients. With fewer than "
+        f"{FEWEST} scored patients a question is “not judged”.",
         "No finding without a prediction: where the model's prediction of an endpoint is not better than chance, its maps show "
         "what the score rests on and are no finding, and nothing is said of the tumour.",
         "“Moves with the model: yes”: after all weights were randomised (each tensor's numbers permuted, Adebayo et al. 2018), "
         f"the rank correlation of the new map with the old one has an interval that ends below {ALIKE}, so that they share under "
         "a quarter of the variance of their ranks. Else the map is drawn by the scan or the architecture: “no”.",
-        "“Moves with the labels”, where the run has a network that was trained on shuffled labels: the rank correlation with its "
-        f"map ends below {ALIKE} too, and it is lower than that with the maps of the other folds' networks, trained on true "
-        "labels (the interval of the paired difference lies above 0).",
+        "“Moves with the labels”, where the run has a network that was trained on shuffled labels: “no” where the interval of "
+        f"the rank correlation with its map does not end below {ALIKE}; “yes” where it does, and the correlation with the maps "
+        "of the other folds' networks, trained on true labels, is higher (the interval of the paired difference lies above 0). "
+        "Else it “cannot be told”: networks of true labels differ among themselves about as much, so that the difference may "
+        "come from training anew and not from the labels.",
         "“Better than random deletion: yes”: leaving out places in the map's order, highest first, weakens the prediction more "
         "than in random order. The fall is the area over the deletion curve, in standard deviations of the model's evidence "
         "over its test patients; the interval of the paired difference from the random order's lies above 0. Where putting "
         "places in by the map's order does worse than a random order, this is said beside it.",
+        "“After a move by one voxel”, “after a little noise”: the rank correlation with the map of the same scans, so changed. "
+        "No threshold is set, for it is not known how far a true map would move; the lower, the less a map's details mean.",
         "“On the tumour”: the map's share inside the tumour mask over the tumour's share of the places, as a ratio of means. "
         "When its interval reaches down to 1, it is “no more than its share”.",
+        BESIDE_RANDOM_WEIGHTS,
         "A map “passes” when it moves with the model, with the labels where that was asked, and is better than random deletion. "
+        "A “no” to any of these “fails a check”; with no “no”, but labels of which it cannot be told, it is “not settled”. "
         "Passing means that the map tells of the model. It does not mean that the tumour shows the label there.",
     ]
 
@@ -112,7 +135,7 @@ def rules() -> list[str]:
 def _labels(result: Mapping[str, Any]) -> Answer:
     """Two networks of true labels may differ as much, and then to differ from one of shuffled labels means nothing."""
     answer = moved(result["shuffled"])
-    return "no" if answer == "yes" and _gained(result["label_gain"]) == "no" else answer
+    return "cannot be told" if answer == "yes" and _gained(result["label_gain"]) != "yes" else answer
 
 
 def _gained(gain: Mapping[str, Any]) -> Answer:

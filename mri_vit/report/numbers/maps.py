@@ -21,15 +21,16 @@ from mri_vit.explain.names import METHODS
 from mri_vit.metrics import proportion
 from mri_vit.report.numbers import map_verdict
 from mri_vit.report.numbers.means import mean, means, ratio
-from mri_vit.report.run import Map, Run, subject
+from mri_vit.report.numbers.randomised import networks
+from mri_vit.report.run import Map, Run
 
 MODEL = "vit"  # whose maps a run holds
 RANDOM = "random"  # the random order of deletion, beside the methods
 NEXT_TO = 1e-7  # of a probability to 0 and 1, about single precision's step: a score of exactly 1 has no log odds
 SIMILAR = ("shuffled", "folds", "noise", "shift")  # rank correlations with another map of the same patient
-OF_HITS = ("hit_chance", "hit_simulated", "hit_randomised")  # means beside the hits: exact, by simulation, random weights
-OF_ENERGY = ("energy_simulated", "energy_randomised")  # beside the energy, each over the tumour's share
-NUMBERS = ("hit", *OF_HITS, "energy", "tumour_share", *OF_ENERGY, *SIMILAR)
+OF_HITS = ("hit_chance", "hit_simulated")  # what chance gives beside the hits: exactly, and by simulation
+NUMBERS = ("hit", *OF_HITS, "energy", "tumour_share", "energy_simulated", *SIMILAR)
+OF_NETWORKS = ("hit_randomised", "energy_randomised")  # a value for each network of randomised weights
 
 
 def measure(run: Run, kinds: Mapping[str, str]) -> dict[str, Any] | None:
@@ -40,25 +41,28 @@ def measure(run: Run, kinds: Mapping[str, str]) -> dict[str, Any] | None:
     kinds
         By endpoint, the kind of the verdict on the model whose maps these are; "undefined" where it has no result.
     """
-    people = set(run.cohort.patient)
-    first = {subject(str(score["patient"]), people): score for score in reversed(run.scores)}
-    if not first:
+    scores = list({str(score["subject"]): score for score in reversed(run.scores)}.values())[::-1]
+    if not scores:
         return None
-    scores = [first[patient] for patient in sorted(first)]
     found = {e.name: _endpoint(scores, e, spread(run.predictions, e), kinds[e.name], run.study.seed) for e in run.study.endpoints}
     return {
         "patients": len(scores),
-        "settings": scores[0].get("settings"),
+        "settings": scores[0]["settings"],
         "rules": map_verdict.rules(),
         "endpoints": {name: scored for name, scored in found.items() if scored["methods"]},
     }
 
 
 def spread(predictions: pd.DataFrame, endpoint: Endpoint) -> dict[int, float]:
-    """Standard deviation of the evidence over each fold's test patients, first repeat; folds where it is 0 or undefined lack."""
+    """Standard deviation of the evidence over each fold's test patients, first repeat; folds where it is 0 or undefined lack.
+
+    Of a patient's visits the first counts, here too.
+    """
     rows = predictions.loc[
-        (predictions.endpoint == endpoint.name) & (predictions.model == MODEL) & (predictions.repeat == 0), ["fold", "score"]
-    ].dropna()
+        (predictions.endpoint == endpoint.name) & (predictions.model == MODEL) & (predictions.repeat == 0),
+        ["patient", "fold", "score"],
+    ]
+    rows = rows.drop_duplicates("patient").dropna(subset=["score"])
     score = rows.score.astype(float)
     evidence = logit(score.clip(NEXT_TO, 1 - NEXT_TO)) if endpoint.kind == "binary" else score
     deviations = evidence.groupby(rows.fold).std()
@@ -93,8 +97,7 @@ def _told(shown: Map, scored: Mapping[str, Any]) -> dict[str, Any]:
         kind = verdicts[0]["kind"] if verdicts else "undefined"
         keys = ("method", "endpoint", "title", "explains", "unit", "peak", "peak_mm", "by_scan")
         entries.append({key: entry.get(key) for key in keys} | {"index": index, "kind": kind, "verdicts": verdicts})
-    order = ("passes", "fails", "undefined", "none")  # what carries a finding first; a sort keeps the rest in the file's order
-    entries.sort(key=lambda entry: (order.index(entry["kind"]), not entry["endpoint"]))
+    entries.sort(key=lambda entry: (map_verdict.ORDER.index(entry["kind"]), not entry["endpoint"]))  # ties: the file's order
     head = {key: shown.facts.get(key) for key in ("model", "repeat", "fold", "tokens")}
     return {"patient": shown.patient, **head, "maps": entries}
 
@@ -107,8 +110,7 @@ def _verdicts(entry: Mapping[str, Any], scored: Mapping[str, Any]) -> list[dict[
         if entry["method"] in endpoint["methods"] and entry["endpoint"] in ("", name)
         for sentence in [endpoint["methods"][entry["method"]]["verdict"]]
     ]
-    order = ("passes", "fails", "undefined", "none")
-    return sorted(found, key=lambda verdict: order.index(verdict["kind"]))
+    return sorted(found, key=lambda verdict: map_verdict.ORDER.index(verdict["kind"]))
 
 
 def _endpoint(
@@ -142,8 +144,13 @@ def _endpoint(
 
 
 def _rows(scores: Sequence[Mapping[str, Any]], endpoint: str) -> pd.DataFrame:
-    rows = [{"patient": score["patient"], **row} for score in scores for row in score["rows"] if row["endpoint"] == endpoint]
-    table = pd.DataFrame(rows).reindex(columns=pd.Index(["patient", "method", *NUMBERS]))
+    rows = [
+        {"patient": score["patient"], "fold": score["fold"], **row}
+        for score in scores
+        for row in score["rows"]
+        if row["endpoint"] == endpoint
+    ]
+    table = pd.DataFrame(rows).reindex(columns=pd.Index(["patient", "fold", "method", *NUMBERS, *OF_NETWORKS]))
     return table.astype(dict.fromkeys(NUMBERS, float))
 
 
@@ -162,7 +169,8 @@ def _method(rows: pd.DataFrame, curves: Mapping[str, Any], name: str, seed: int)
     result["hits"] = {"value": rate.value, "low": rate.low, "high": rate.high, "n": int(judged.sum())}
     result |= {key: mean(np.where(judged, column[key], np.nan), seed) for key in OF_HITS}
     result["energy_ratio"] = ratio(column["energy"], column["tumour_share"], seed)
-    result |= {key: ratio(column[key], column["tumour_share"], seed) for key in OF_ENERGY}
+    result["energy_simulated"] = ratio(column["energy_simulated"], column["tumour_share"], seed)
+    result |= networks(rows, seed)
     result["label_gain"] = mean(column["folds"] - column["shuffled"], seed)  # networks of true labels agree more
     return result | {key: mean(column[key], seed) for key in SIMILAR}
 

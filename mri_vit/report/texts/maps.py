@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mri_vit.explain.names import METHODS
-from mri_vit.report.texts.wording import Metrics, counted, escape, gap, listed, settings
+from mri_vit.report.texts.wording import Metrics, counted, escape, gap, listed
 
 HOW = {
     "rollout": "attention rollout [@rollout] (attention of each block fused over heads by their {heads}, half of each block's "
@@ -19,9 +19,13 @@ HOW = {
     "each place's sum)",
     "occlusion": "occlusion [@occlusion] (fall of the evidence when a block of places is left out)",
 }
+EXPLAINED_CLASS = (
+    "the class that is more likely after the classes' weights (log odds of 0 divide them; the threshold of the report may decide "
+    "otherwise)"
+)
 PER_ENDPOINT = (
-    "Maps of an endpoint explain the predicted class by its log odds, and survival by the risk score; the others are the same "
-    "for every endpoint."
+    f"Maps of an endpoint explain {EXPLAINED_CLASS} by its log odds, and survival by the risk score; the others are the same for "
+    "every endpoint."
 )
 UNIT = "Maps are given in times the uniform map, interpolated between the places and carried to the patient's own scans."
 JUDGED = (
@@ -75,10 +79,20 @@ def lines(metrics: Metrics) -> list[str]:
     ]
 
 
+def to_make_again(metrics: Metrics) -> str | None:
+    """What other settings or an earlier version made, and how to make it anew; None where all is of the present ones."""
+    stale = metrics.get("stale") or {}
+    found = [counted(stale[key], key.removesuffix("s")) for key in ("maps", "scores", "mean maps") if stale.get(key)]
+    if not found:
+        return None
+    were = "was" if sum(stale.values()) == 1 else "were"
+    return f"{listed(found)} {were} made with other settings or an older version, or lack a picture: run `mri-vit explain` again"
+
+
 def _made(metrics: Metrics) -> str:
     maps = metrics["maps"]
     used = {entry["method"] for found in maps for entry in found.get("maps", ())}
-    explain = settings(metrics, "explain")
+    explain = metrics.get("map_settings") or {}  # as it stands beside the maps themselves
     ways = [HOW[name].format(heads=explain.get("heads", "mean")) for name in METHODS if name in used]
     by = f" by {listed(ways)}" if ways else ""
     made = f"Maps of {counted(len(maps), 'patient')} were made{by} from a model that had not seen the patient."
