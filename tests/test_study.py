@@ -166,7 +166,9 @@ def test_the_controls_stand_in_the_same_table_on_the_same_folds(road: Path):
     assert sorted(probe.patient) == sorted(truth["vit"].index)
 
 
-def test_explain_takes_a_moved_run_folder_skips_what_is_done_and_makes_anew_what_other_settings_ask_for(road: Path, tmp_path: Path):
+def test_explain_takes_a_moved_run_folder_skips_what_is_done_and_makes_anew_what_other_settings_ask_for(
+    road: Path, tmp_path: Path
+):
     run = tmp_path / "run"
     shutil.copytree(road / "run", run)
     written = {path: path.stat().st_mtime_ns for path in [*(run / "maps").glob("*/map.json"), *(run / "scores").iterdir()]}
