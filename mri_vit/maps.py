@@ -111,6 +111,12 @@ def _network(folder: Path) -> Network:
     return network.load(folder / "best.safetensors").to(device).eval()
 
 
+def finished(run: Path) -> bool:
+    """Whether the mean maps are newer than every map that they are made of."""
+    means = run / "mean_maps" / "group.json"
+    return means.exists() and all(file.stat().st_mtime <= means.stat().st_mtime for file in (run / "maps").glob("*/map.json"))
+
+
 def finish(study: Study, patients: Sequence[Patient], run: Path) -> None:
     """The cohort's mean maps by label group, from the patients' own, and what a reader of BIDS derivatives expects."""
     maps = run / "maps"

@@ -176,7 +176,7 @@ def explain(study: Study, folder: Path, console: Console) -> None:
         task = bar.add_task("explain", total=len(jobs), note="")
         for _ in maps.make(jobs, study, folder):
             bar.update(task, advance=1)
-    if jobs or not (folder / "mean_maps").exists():
+    if jobs or not maps.finished(folder):
         maps.finish(study, patients, folder)
 
 

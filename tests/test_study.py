@@ -174,8 +174,10 @@ def test_explain_takes_a_moved_run_folder_skips_what_is_done_and_makes_anew_what
     written = {path: path.stat().st_mtime_ns for path in [*(run / "maps").glob("*/map.json"), *(run / "scores").iterdir()]}
     gone = run / "scores" / "demo-006.json"
     gone.unlink()
+    shutil.rmtree(run / "mean_maps")
     assert mri_vit("explain", run) == 0
     assert gone.is_file()
+    assert (run / "mean_maps" / "group.json").is_file()
     assert {path: path.stat().st_mtime_ns for path in written if path != gone} == {p: t for p, t in written.items() if p != gone}
     assert mri_vit("explain", run, "--explain.methods", '["rollout"]', "--explain.scored", "0") == 0
     told = json.loads((run / "maps" / "demo-005" / "map.json").read_text())
