@@ -1,4 +1,4 @@
-"""One patient at full size: four scans to a prepared patient, a ViT-B/16 over all 2744 places, and its maps on every scan.
+"""One patient at full size: four scans to a prepared patient, a ViT-B/16 over all 2744 places, and maps on every scan.
 
 .venv/bin/python pipelines/one_patient.py FOLDER OUTPUT     (FOLDER holds t1, t1ce, t2 and flair.nii.gz)
 
@@ -15,7 +15,7 @@ import torch
 from mri_vit import config, tokens
 from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient
-from mri_vit.config import CHANNELS, Study
+from mri_vit.config import CHANNELS, Model, Study
 from mri_vit.explain.patient import explain
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
@@ -39,7 +39,8 @@ def main(folder: Path, output: Path) -> None:
     print(f"ViT-B/16 over {place.shape[1]} places and CLS -> {tuple(cls.shape)} in {time.perf_counter() - began:.1f} s")
     began = time.perf_counter()
     maps = output / "maps" / patient.id
-    explain(patient, network, study, maps, {"model": "vit-b16, random weights", "repeat": 0, "fold": 0})
+    brain_alone = study.model_copy(update={"model": Model(tokens="foreground")})  # its sixteen sets of scans are forward passes
+    explain(patient, network, brain_alone, maps, {"model": "vit-b16, random weights", "repeat": 0, "fold": 0})
     print(f"maps on every scan and pictures in {time.perf_counter() - began:.1f} s:")
     for picture in sorted(maps.glob("*_overlay.png")):
         print(f"    {picture}")
