@@ -11,7 +11,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from mri_vit import cohort, tokens
+from mri_vit import cohort, look, tokens
 from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Grid, Study
@@ -240,8 +240,8 @@ def test_the_page_needs_nothing_but_itself(subject, tmp_path):
 
 def test_equal_figures_are_equal_bytes():
     first, second = (inspect_figures.distances(np.ones((2, 3)), np.ones((2, 3)), 1.0) for _ in range(2))
-    assert inspect_figures.to_bytes(first, "svg") == inspect_figures.to_bytes(second, "svg")
-    assert inspect_figures.to_bytes(first, "png") == inspect_figures.to_bytes(second, "png")
+    assert look.to_bytes(first, "svg") == look.to_bytes(second, "svg")
+    assert look.to_bytes(first, "png") == look.to_bytes(second, "png")
 
 
 def test_the_table_of_steps_adds_up_to_the_heads_output(subject):

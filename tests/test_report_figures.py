@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from PIL import Image
 
-from mri_vit import predictions
+from mri_vit import look, predictions
 from mri_vit.report import notation, tables
 from mri_vit.report.figures import curves, panels, pictures
 from mri_vit.report.figures import survival as survival_figures
@@ -119,11 +119,11 @@ def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
         survival_figures.kaplan_meier(survivors, {"low risk": group, "high risk": group}, [0]),
         panels.forest([("MGMT", [row])], "AUC"),
     ]
-    assert all(panels.to_bytes(figure, "svg").startswith(b"<?xml") for figure in drawn)
+    assert all(look.to_bytes(figure, "svg").startswith(b"<?xml") for figure in drawn)
 
 
 def test_equal_figures_are_equal_bytes():
     def drawn() -> bytes:
-        return panels.to_bytes(curves.calibration({"$x_1$": {"calibration": {"bins": []}}}), "svg")
+        return look.to_bytes(curves.calibration({"$x_1$": {"calibration": {"bins": []}}}), "svg")
 
     assert drawn() == drawn()

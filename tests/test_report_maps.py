@@ -19,7 +19,7 @@ from made_maps import METHODS_MADE, entry, facts, score, write_maps, write_score
 from made_run import make_run
 from scipy.special import expit
 
-from mri_vit import predictions
+from mri_vit import look, predictions
 from mri_vit.cohort import visit_id
 from mri_vit.config import Endpoint, Explain, Study
 from mri_vit.errors import IntegrityError, UsageError
@@ -28,7 +28,6 @@ from mri_vit.report import html as report
 from mri_vit.report import run as run_folder
 from mri_vit.report import run_maps, viewer
 from mri_vit.report.figures import maps as figures
-from mri_vit.report.figures import panels
 from mri_vit.report.numbers import map_scans, map_verdict, maps, means, randomised
 from mri_vit.report.run import Map, Run
 from mri_vit.report.texts import maps as texts
@@ -354,13 +353,13 @@ def test_the_figures_are_drawn_of_what_is_undefined_too(scored):
             figures.cascade(endpoint["methods"]),
             figures.agreement(list(endpoint["methods"]), endpoint["agreement"]),
         ]
-        assert all(panels.to_bytes(figure, "svg").startswith(b"<?xml") for figure in drawn)
+        assert all(look.to_bytes(figure, "svg").startswith(b"<?xml") for figure in drawn)
 
 
 def test_no_two_methods_look_alike_even_without_colour():
     strokes = list(figures.STROKES.values())
-    for look in ("colour", "line", "marker"):
-        assert len({str(getattr(stroke, look)) for stroke in strokes}) == len(strokes)
+    for aspect in ("colour", "line", "marker"):
+        assert len({str(getattr(stroke, aspect)) for stroke in strokes}) == len(strokes)
 
 
 def changed(path: Path, **changes: Any) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from typing import Any
 
 import matplotlib as mpl
@@ -27,26 +26,8 @@ from mri_vit.config import Grid
 from mri_vit.explain.inspect import Components, centres_mm
 from mri_vit.explain.names import UNIT
 from mri_vit.explain.overlay import COLOURS, OPACITY, SCALE
+from mri_vit.look import BLUE, GREY, INK, RC, WIDTH
 
-# Okabe & Ito 2008, "Color Universal Design": told apart with any colour vision, and by lightness in print.
-BLUE = "#0072B2"
-INK, GREY = "#222222", "#767676"  # grey of contrast 4.5 on white, WCAG 2.1 AA
-WIDTH = 4.6  # inches: at 9 points the letters are still 7 pixels high on a phone of 400 pixels
-PNG_DPI = 200  # 920 pixels across, enough for a slide; a paper takes the SVG
-RC: Any = {
-    "svg.hashsalt": "mri-vit",  # element ids, so that equal figures are equal bytes
-    "font.family": "DejaVu Sans",  # shipped with matplotlib, so the same on every machine
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-}
 SIGNED = "RdBu_r"  # white at 0; red and blue are told apart with any colour vision
 SLICES = 4  # axial slices shown of a patch's cube, two by two; a cube of 16³ has more than a page can show
 ACROSS = 7  # components in a row: 28 are four rows, as in Dosovitskiy et al. 2021, Figure 7
@@ -189,14 +170,6 @@ def distances(before: Float[np.ndarray, "l h"], after: Float[np.ndarray, "l h"],
         axes.set_xticks(layers)
         figure.legend(loc="outside lower center", ncols=2)
         return figure
-
-
-def to_bytes(figure: Figure, kind: str) -> bytes:
-    """The figure as "svg" or "png", without a date, so that equal figures are equal bytes."""
-    with _look():
-        stream = BytesIO()
-        figure.savefig(stream, format=kind, dpi=PNG_DPI, metadata={"Date": None} if kind == "svg" else {})
-    return stream.getvalue()
 
 
 def _three(place: int, grid: Grid, tokens: Integer[np.ndarray, "p"]) -> tuple[Figure, list[Axes]]:

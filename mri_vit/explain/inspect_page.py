@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Integer
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from mri_vit import tokens
+from mri_vit import look, tokens
 from mri_vit.batches import Batch, everything, token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, REFERENCE, Grid, Study
@@ -109,7 +109,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     drawn = {}
     for name, figure in figures(numbers, subject.study.grid).items():
-        found = {kind: inspect_figures.to_bytes(figure, kind) for kind in ("svg", "png")}
+        found = {kind: look.to_bytes(figure, kind) for kind in ("svg", "png")}
         for kind, content in found.items():
             (folder / f"{name}.{kind}").write_bytes(content)
         drawn[name] = f"data:image/svg+xml;base64,{base64.b64encode(found['svg']).decode()}"

@@ -13,10 +13,11 @@ from typing import Any
 
 import jinja2
 
+from mri_vit import look
 from mri_vit.explain.names import METHODS, SPACES
 from mri_vit.predictions import CONTROLS, is_candidate
 from mri_vit.report import measures, notation, tables, viewer
-from mri_vit.report.figures import gallery, panels, pictures
+from mri_vit.report.figures import gallery, pictures
 from mri_vit.report.numbers import everything, map_verdict
 from mri_vit.report.numbers import maps as map_numbers
 from mri_vit.report.run import Run
@@ -52,7 +53,7 @@ def write(run: Run, home: Path) -> Path:
     survivors = gallery.survivors(run, metrics)
     drawn, files = {}, []
     for name, figure in gallery.of_report(run, metrics, survivors):
-        found = {kind: panels.to_bytes(figure, kind) for kind in ("svg", "png")}
+        found = {kind: look.to_bytes(figure, kind) for kind in ("svg", "png")}
         for kind, content in found.items():
             (home / "figures" / f"{name}.{kind}").write_bytes(content)
             files.append(f"figures/{name}.{kind}")

@@ -1,7 +1,4 @@
-"""The look that the report's figures share, the forest plot, and a Figure as bytes; no pyplot state of our own.
-
-Widths are near a phone's, so that the letters stay readable when the page shrinks a figure.
-"""
+"""What the report's figures share: how a model is drawn, panels, and the forest plot."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 import matplotlib as mpl
@@ -18,30 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
+from mri_vit.look import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMILLION, WIDTH
 from mri_vit.predictions import is_candidate
 
-# Okabe & Ito 2008, "Color Universal Design": told apart with any colour vision, and by lightness in print.
-BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
-INK, GREY = "#222222", "#767676"  # grey of contrast 4.5 on white, WCAG 2.1 AA
-PNG_DPI = 200  # 920 pixels for a figure of one column, enough for a slide; a paper takes the SVG
-WIDTH = 4.6  # inches: at 9 points the letters are still 7 pixels high on a phone of 400 pixels
 SQUARE = 4.4  # inches high: near the width, for axes that both run from 0 to 1
 DASHED = (0, (4, 3))
-RC: Any = {
-    "svg.hashsalt": "mri-vit",  # element ids, so that equal runs give equal bytes
-    "font.family": "DejaVu Sans",  # shipped with matplotlib, so the same on every machine
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "text.parse_math": False,  # a dollar sign in a model's name is a dollar sign
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-}
 
 
 @dataclass(frozen=True)
@@ -187,12 +164,3 @@ def calibration(models: Mapping[str, Sequence[Mapping[str, Any]]], predicted: st
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=predicted, ylabel=observed)
         figure.legend(loc="outside lower center", ncols=3)
     return figure
-
-
-def to_bytes(figure: Figure, kind: str) -> bytes:
-    """The figure as "svg" or "png", without a date, so that equal figures are equal bytes."""
-    with mpl.rc_context(RC):
-        stream = BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {}
-        figure.savefig(stream, format=kind, dpi=PNG_DPI, metadata=metadata)
-    return stream.getvalue()
