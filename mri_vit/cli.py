@@ -121,7 +121,7 @@ def explain(study: Path, *overrides: Overrides) -> None:
 def inspect(
     run: Path,
     *,
-    fold: int = 1,
+    fold: int | None = None,
     patient: str | None = None,
     place: tuple[float, float, float] | None = None,
     layer: int | None = None,
@@ -135,7 +135,7 @@ def inspect(
     run
         Folder of a trained run.
     fold
-        Whose network, counted from 1.
+        Whose network, counted from 1; the one that had not seen the patient where none is named, or the first.
     patient
         One of the fold's test patients; the first where none is named.
     place

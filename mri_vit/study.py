@@ -193,7 +193,7 @@ def _trained(study: Study, folder: Path) -> list[Patient]:
 def inspect(
     study: Study,
     folder: Path,
-    fold: int,
+    fold: int | None,
     patient: str | None,
     place_mm: tuple[float, float, float] | None,
     layer: int | None,
@@ -209,6 +209,8 @@ def inspect(
 
     patients = _trained(study, folder)
     division = folds.load(folder / "folds.json", patients)[0]
+    if fold is None:
+        fold = next((index for index, ids in enumerate(division, 1) if patient in ids), 1)
     if not 1 <= fold <= len(division):
         raise UsageError(f"--fold {fold}: the run has folds 1 to {len(division)}")
     seed = fold_seed(study, 0, fold - 1)

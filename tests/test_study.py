@@ -197,6 +197,18 @@ def test_a_patient_whose_tumour_mask_cannot_be_read_is_excluded_before_anything_
     assert "mask.nii.gz" in (tmp_path / "run" / "excluded.csv").read_text()
 
 
+def test_a_patient_is_inspected_with_the_network_that_had_not_seen_them(road: Path, tmp_path: Path, capsys):
+    folds = json.loads((road / "run" / "folds.json").read_text())["repeats"][0]["folds"]
+    patient = folds[1][0]
+    assert mri_vit("inspect", road / "run", "--patient", patient, "-o", tmp_path / "inside") == 0
+    page = (tmp_path / "inside" / "index.html").read_text()
+    assert patient in page
+    assert "fold 2" in page
+    assert mri_vit("inspect", road / "run", "--patient", patient, "--fold", "1", "-o", tmp_path / "other") == 2
+    assert f"{patient}: not a test patient of fold 1" in capsys.readouterr().err
+    assert mri_vit("inspect", road / "run", "--fold", "3", "-o", tmp_path / "other") == 2
+
+
 def test_a_map_lies_on_the_voxels_of_the_patients_own_t1ce(road: Path, scans: Path):
     name = "sub-demo005_space-T1ce_desc-rollout_map.nii.gz"
     heat = nib.Nifti1Image.from_filename(road / "run" / "maps" / "demo-005" / name)
