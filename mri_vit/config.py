@@ -165,6 +165,12 @@ class Explain(Section):
     discard: float = Field(default=0.0, ge=0, lt=1)  # of rollout: the share of weakest attention set to 0; off, as published
     start: int = Field(default=0, ge=0)  # of rollout: the first block that is followed, counted from 0
 
+    @model_validator(mode="after")
+    def _methods_differ(self) -> Explain:
+        if not self.methods or len(set(self.methods)) != len(self.methods):
+            raise ValueError(f"methods must be one or more that differ, found {list(self.methods)}; patients = 0 makes no maps")
+        return self
+
     @property
     def of_maps(self) -> dict[str, Any]:
         """What a map depends on, as it stands beside the maps; the others only say for whom maps are made."""

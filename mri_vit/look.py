@@ -1,4 +1,4 @@
-"""The look that every figure shares: colours, letters, widths, and a Figure as bytes; no pyplot state of our own.
+"""What every figure and page shares: colours, letters, widths, a Figure as bytes, a room's templates; no pyplot state of our own.
 
 Widths are near a phone's, so that the letters stay readable when a page shrinks a figure.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
+import jinja2
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
@@ -40,3 +41,14 @@ def to_bytes(figure: Figure, kind: str) -> bytes:
         metadata = {"Date": None} if kind == "svg" else {}
         figure.savefig(stream, format=kind, dpi=PNG_DPI, metadata=metadata)
     return stream.getvalue()
+
+
+def templates(package: str) -> jinja2.Environment:
+    """The templates of a package: what is filled in is escaped, and what is not known is an error."""
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(package),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

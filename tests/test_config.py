@@ -39,6 +39,8 @@ def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_p
         ('[[endpoints]]\nname = "os"\nkind = "survival"\n', '"time" and "event" name the columns'),
         ('[prepare]\nbrain = "command"\n', "brain_command goes with"),
         ("[explain]\nstart = 12\n", "explain.start 12 leaves no block of the encoder's 12"),
+        ('[explain]\nmethods = ["rollout", "rollout"]\n', "methods must be one or more that differ"),
+        ("[explain]\nmethods = []\n", "patients = 0 makes no maps"),
         ("seed = \n", "not a TOML file"),
     ],
 )

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 from matplotlib.figure import Figure
@@ -231,13 +230,7 @@ def millimetres(point: Point) -> str:
 
 
 def _page(subject: Subject, numbers: Numbers, drawn: Mapping[str, str]) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("mri_vit.explain"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = look.templates("mri_vit.explain")
     environment.filters.update(mm=millimetres, number=_number, vector=_vector)
     dim, depth, heads, _ = subject.after.model.shape
     return environment.get_template("inspect.html").render(

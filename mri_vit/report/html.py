@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from mri_vit import look
 from mri_vit.explain.names import METHODS, SPACES
 from mri_vit.predictions import CONTROLS, is_candidate
@@ -134,13 +132,7 @@ def _none_passes(methods: Mapping[str, Mapping[str, Any]]) -> str:
 
 def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: Mapping[str, str]) -> str:
     """The HTML page; `drawn` are the figures as data: URLs by name, `links` the patient pages by patient."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("mri_vit.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = look.templates("mri_vit.report")
     environment.filters.update(
         number=notation.number,
         interval=notation.interval,

@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from markupsafe import Markup
 
+from mri_vit import look
 from mri_vit.config import REFERENCE
 from mri_vit.explain.names import SPACES, UNIT
 from mri_vit.explain.overlay import OPACITY, SCALE
@@ -138,13 +139,7 @@ def label(entry: Mapping[str, Any]) -> str:
 @cache
 def _template() -> tuple[jinja2.Template, str, str]:
     """The page, its style and its script; the same for every patient, so they are compiled once."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("mri_vit.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = look.templates("mri_vit.report")
     style = environment.get_template("patient.css").render(gradient=", ".join(_css_colours()))
     return environment.get_template("patient.html"), style, environment.get_template("patient.js").render()
 
