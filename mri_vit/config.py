@@ -8,14 +8,16 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
+from pydantic_core import InitErrorDetails
 
 from mri_vit.errors import UsageError
+from mri_vit.recipe import Channel, Model, Pretrain, Rival, Section, Train
 
-CHANNELS = ("t1", "t1ce", "t2", "flair")  # the order of every stored array; checked on reading
+CHANNELS = get_args(Channel)  # the order of every stored array; checked on reading
 REFERENCE = "t1ce"  # the scan that the others are aligned to, and whose space is the patient's own
 GRID_CENTRE_MM = (
     0.0,
@@ -23,19 +25,8 @@ GRID_CENTRE_MM = (
     5.0,
 )  # middle of the MNI152 brain's box (x -72..72, y -107..73, z -72..82 mm); x = 0 keeps it symmetric
 MAX_PLACES = 32768  # a place is stored as int16
-SIZES = {  # (dim, depth, heads, mlp): Dosovitskiy et al. 2021, Table 1; "S": Touvron et al. 2021, Table 1
-    "S": (384, 12, 6, 1536),
-    "B": (768, 12, 12, 3072),
-    "L": (1024, 24, 16, 4096),
-    "H": (1280, 32, 16, 5120),
-}
-
-
+TOKENS_ALONE = {"token_budget": None, "mixup": 0.0, "layer_decay": 1.0}  # keys of [train] for a Vision Transformer, and off
 ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Grid(Section):
@@ -89,64 +80,14 @@ class Prepare(Section):
         return self
 
 
-class Model(Section):
-    """The Vision Transformer. `size` names a published one; dim, depth, heads and mlp override it."""
-
-    size: Literal["S", "B", "L", "H"] = "B"
-    dim: int | None = Field(default=None, ge=1)
-    depth: int | None = Field(default=None, ge=1)
-    heads: int | None = Field(default=None, ge=1)
-    mlp: int | None = Field(default=None, ge=1)
-    stem: int | None = Field(
-        default=None, ge=1
-    )  # hidden width of a two-layer patch embedding; none: one linear map, as published
-    tokens: Literal["all", "foreground"] = "all"
-    drop_path: float = Field(default=0.1, ge=0, lt=1)  # Touvron et al. 2021, Table 9
-    survival: Literal["hazard", "cox"] = "hazard"
-    intervals: int = Field(default=10, ge=2)  # of the discrete-time hazard; Gensheimer & Narasimhan 2019 use 10 to 40
-
-    @model_validator(mode="after")
-    def _whole_heads(self) -> Model:
-        dim, _, heads, _ = self.shape
-        if dim % heads:
-            raise ValueError(f"dim {dim} is not a multiple of heads {heads}")
-        return self
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """(dim, depth, heads, mlp)."""
-        dim, depth, heads, mlp = SIZES[self.size]
-        return self.dim or dim, self.depth or depth, self.heads or heads, self.mlp or mlp
-
-
-class Train(Section):
-    """Cross-validation and optimisation."""
-
-    folds: int = Field(default=5, ge=2)  # Saeed et al. 2023 use five
-    repeats: int = Field(default=1, ge=1)
-    leave_out: str | None = None  # a column of the cohort table, e.g. "site": each of its values is a test fold
-    tune_fraction: float = Field(default=0.2, gt=0, lt=1)  # of the training fold, for early stopping
-    epochs: int = Field(default=100, ge=1)
-    batch: int = Field(default=8, ge=1)
-    token_budget: int | None = Field(default=None, ge=1)  # tokens drawn per patient and step; none: every token
-    rate: float = Field(default=3e-4, gt=0)  # peak learning rate
-    betas: tuple[float, float] = (0.9, 0.95)  # Chen et al. 2020 (iGPT), as in He et al. 2021
-    weight_decay: float = Field(default=0.05, ge=0)  # He et al. 2021, Table 9
-    warmup: float = Field(default=0.1, ge=0, lt=1)  # share of all steps
-    clip: float = Field(default=1.0, gt=0)  # gradient norm; Dosovitskiy et al. 2021, B.1
-    mirror: bool = True  # left-right flips; the labels have no side
-    intensity: float = Field(default=0.1, ge=0)  # spread of the random gain and shift per channel; nnU-Net's order of size
-    class_weights: bool = True  # positives weighted by negatives/positives of the training fold
-    patience: int = Field(default=20, ge=1)  # evaluations without a better tuning loss before stopping
-    tune_every: int = Field(default=1, ge=1)  # epochs between evaluations on the tuning split
-    precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
-    threads: int = Field(default=2, ge=1)  # CPU threads; fixed, because the last digits depend on it
+Control = Literal["clinical", "volume", "shuffled"]
+CONTROLS: tuple[Control, ...] = get_args(Control)  # what the others are held against; every other model is a candidate
 
 
 class Controls(Section):
     """What a model must beat: simpler models, and itself on permuted labels, on the same folds."""
 
-    models: tuple[Literal["clinical", "volume", "shuffled"], ...] = ("clinical", "volume", "shuffled")
+    models: tuple[Control, ...] = CONTROLS
     columns: tuple[str, ...] | None = None  # of the cohort table, for "clinical"; none: all that are neither label nor site
 
 
@@ -222,11 +163,14 @@ class Study(Section):
     grid: Grid = Grid()
     prepare: Prepare = Prepare()
     model: Model = Model()
+    pretrain: Pretrain = Pretrain()
     train: Train = Train()
     controls: Controls = Controls()
     explain: Explain = Explain()
     report: Report = Report()
     endpoints: tuple[Endpoint, ...] = Field(default=DEFAULT_ENDPOINTS, min_length=1)
+    rivals: tuple[Rival, ...] = ()
+    fused: bool = False  # also the model vit+clinical: what the fitted network and the clinical columns say, weighed (fusion.py)
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Study:
@@ -237,6 +181,63 @@ class Study(Section):
         if len(set(files)) != len(files):
             raise ValueError(f"endpoint names must differ by more than _, found {names}")
         return self
+
+    @model_validator(mode="after")
+    def _rivals_are_recipes(self) -> Study:
+        names = [rival.name for rival in self.rivals]
+        if len({"vit", *CONTROLS, *names}) != 1 + len(CONTROLS) + len(names):
+            raise ValueError(f"rivals' names must differ, also from vit, {', '.join(CONTROLS)}; found {names}")
+        for rival in self.rivals:
+            try:
+                self.of(rival)
+            except pydantic.ValidationError as error:
+                raise _of_rival(rival, error) from None
+        return self
+
+    @model_validator(mode="after")
+    def _network_and_learning_fit(self) -> Study:
+        model, train = self.model, self.train
+        if model.architecture != "vit":
+            whole = {
+                "token_budget": train.token_budget,
+                "mixup": train.mixup,
+                "layer_decay": train.layer_decay < 1,
+            }
+            given = [key for key, value in whole.items() if value]
+            if given:
+                raise ValueError(
+                    f"train.{given[0]} is about tokens or blocks, which {model.architecture} does not have; leave it out"
+                )
+            if self.pretrain.method != "none":
+                raise ValueError(f"pretrain.method {self.pretrain.method!r} is for architecture vit, found {model.architecture}")
+            if train.batch < 2:
+                raise ValueError(f"{model.architecture} normalises over a batch: train.batch must be 2 or more")
+        if self.explained and (model.architecture != "vit" or model.pool == "class_attention"):
+            raise ValueError(
+                'maps need architecture "vit" and no class_attention; set explain.patients and explain.scored to 0, or change it'
+            )
+        if model.pool == "class_attention" and self.pretrain.method != "none":
+            raise ValueError("pretraining takes CLS through every block, class_attention through the last alone; give one")
+        return self
+
+    @property
+    def explained(self) -> bool:
+        """Whether maps are made of anybody."""
+        return self.explain.patients != 0 or self.explain.scored != 0
+
+    def of(self, rival: Rival) -> Study:
+        """The study that a rival is trained by: this one with the rival's keys, and no rivals, fusion or maps of its own.
+
+        Keys about tokens are left at their defaults for a network that has none.
+        """
+        plain = self.model_dump(exclude={"rivals", "explain", "fused"})
+        for section in ("model", "pretrain", "train"):
+            plain[section] |= getattr(rival, section)
+        if plain["model"]["architecture"] != "vit":
+            plain["train"] |= TOKENS_ALONE | rival.train
+            plain["model"] |= {"weights": None, "tokens": "foreground"} | rival.model
+            plain["pretrain"] |= {"method": "none"} | rival.pretrain
+        return Study.model_validate(plain | {"explain": {"patients": 0, "scored": 0}})
 
     @model_validator(mode="after")
     def _rollout_starts_within_the_encoder(self) -> Study:
@@ -274,23 +275,35 @@ def load(path: Path, overrides: dict[str, str] | None = None) -> Study:
     except pydantic.ValidationError as error:
         raise UsageError("\n".join(_explain(path, text, fault) for fault in error.errors())) from None
     beside = path.resolve().parent
-    absolute = {key: Path(os.path.abspath(beside / getattr(study, key))) for key in ("cohort", "prepared", "output")}
+    absolute: dict[str, Any] = {
+        key: Path(os.path.abspath(beside / getattr(study, key))) for key in ("cohort", "prepared", "output")
+    }
+    if study.model.weights:
+        absolute["model"] = study.model.model_copy(update={"weights": Path(os.path.abspath(beside / study.model.weights))})
+    absolute["rivals"] = tuple(
+        rival.model_copy(update={"model": rival.model | {"weights": os.path.abspath(beside / rival.model["weights"])}})
+        if "weights" in rival.model
+        else rival
+        for rival in study.rivals
+    )
     return study.model_copy(update=absolute)  # links are not followed here, so that one can be told of
 
 
 def dumps(study: Study) -> str:
     """The study as TOML, every setting written out; `load` reads it back to the same study."""
     settings = study.model_dump(mode="json", exclude_none=True)
-    endpoints = settings.pop("endpoints")
+    lists = {name: settings.pop(name) for name in ("endpoints", "rivals")}
     plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
     sections = {key: value for key, value in settings.items() if isinstance(value, dict)}
     blocks = [("", plain)] + [(f"\n[{name}]\n", section) for name, section in sections.items()]
-    blocks += [("\n[[endpoints]]\n", endpoint) for endpoint in endpoints]
+    blocks += [(f"\n[[{name}]]\n", entry) for name, entries in lists.items() for entry in entries]
     return "".join(head + "".join(f"{key} = {_toml(value)}\n" for key, value in block.items()) for head, block in blocks)
 
 
 def _toml(value: Any) -> str:
-    """JSON's numbers, truth values, lists and escaped strings are TOML's too."""
+    """JSON's numbers, truth values, lists and escaped strings are TOML's too; tables have = for a colon."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -313,13 +326,28 @@ def _explain(path: Path, text: str, fault: Any) -> str:
     where = f"{path}, line {lines[0]}" if key and len(lines) == 1 else f"{path}"  # a key of several sections has no one line
     name = ".".join(location)
     if fault["type"] == "extra_forbidden":
-        section: Any = Study
-        for part in location[:-1]:
-            field = (
-                section.model_fields[part].annotation if isinstance(section, type) and part in section.model_fields else Endpoint
-            )
-            section = field if isinstance(field, type) and issubclass(field, BaseModel) else Endpoint
-        near = difflib.get_close_matches(key, section.model_fields, n=1, cutoff=0.0)
+        near = difflib.get_close_matches(key, _section(location[:-1]).model_fields, n=1, cutoff=0.0)
         return f"{where}: unknown key {name!r}; the nearest known one is {near[0]!r}"
-    found = "" if fault["type"] == "missing" else f" (found {fault['input']!r})"
+    whole = fault["type"] == "missing" or isinstance(fault["input"], dict)  # a whole section is no help to see
+    found = "" if whole else f" (found {fault['input']!r})"
     return f"{where}: {name or 'study'}: {fault['msg'].removeprefix('Value error, ')}{found}"
+
+
+def _section(location: list[str]) -> type[BaseModel]:
+    """The section at a place of the study file; a rival's sections have the study's own keys."""
+    if location[:1] == ["endpoints"]:
+        return Endpoint
+    if location[:1] == ["rivals"]:
+        return Rival if len(location) == 2 else _section(location[2:])
+    return cast("type[BaseModel]", Study.model_fields[location[0]].annotation) if location else Study
+
+
+def _of_rival(rival: Rival, error: pydantic.ValidationError) -> pydantic.ValidationError:
+    """The same faults, placed in the rival whose keys brought them up."""
+    faults = [
+        InitErrorDetails(
+            type=fault["type"], loc=("rivals", rival.name, *fault["loc"]), input=fault["input"], ctx=fault.get("ctx", {})
+        )
+        for fault in error.errors()
+    ]
+    return pydantic.ValidationError.from_exception_data(error.title, faults)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pandas as pd
 
+from mri_vit.config import CONTROLS
 from mri_vit.errors import OutOfResource, UsageError
 from mri_vit.volume import write_bytes
 
@@ -38,7 +39,6 @@ TEXT = ["patient", "model", "endpoint", "session"]
 # Quarter years up to two years; glioblastoma studies tell survival at 6, 12 and 24 months, the others make it a curve.
 HORIZONS_DAYS = (91.0, 182.0, 274.0, 365.0, 456.0, 548.0, 639.0, 730.0)
 SHUFFLED = "shuffled"  # the model whose labels were permuted: its truth, time_days and event are the permuted ones
-CONTROLS = ("clinical", "volume", SHUFFLED)  # what the others are held against; every other model is a candidate
 
 
 @runtime_checkable

@@ -42,6 +42,31 @@ def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_p
         ('[explain]\nmethods = ["rollout", "rollout"]\n', "methods must be one or more that differ"),
         ("[explain]\nmethods = []\n", "patients = 0 makes no maps"),
         ("seed = \n", "not a TOML file"),
+        ("[explain]\nstrat = 1\n", r"unknown key 'explain\.strat'; the nearest known one is 'start'"),
+        ('[[rivals]]\nname = "a"\nmodle = {depth = 2}\n', "unknown key 'rivals.0.modle'; the nearest known one is 'model'"),
+        (
+            '[[rivals]]\nname = "a"\n[rivals.model]\ndepht = 2\n',
+            r"line 8: unknown key 'rivals\.a\.model\.depht'; the nearest known one is 'depth'",
+        ),
+        ('[[rivals]]\nname = "a"\ntrain = {epochs = 0}\n', r"rivals\.a\.train\.epochs: .* greater than .* \(found 0\)"),
+        ('[[rivals]]\nname = "a"\nmodel = {architecture = "resnet9"}\n', r"rivals\.a\.model\.architecture: .*'resnet10'"),
+        ('[[rivals]]\nname = "a"\nmodel = {heads = 7}\n', r"rivals\.a\.model: dim 768 is not a multiple of heads 7$"),
+        (
+            '[[rivals]]\nname = "a"\nmodel = {architecture = "resnet10"}\ntrain = {mixup = 0.2}\n',
+            r"rivals\.a: train\.mixup is about tokens or blocks, which resnet10 does not have; leave it out$",
+        ),
+        (
+            '[[rivals]]\nname = "a"\nmodel = {architecture = "resnet10"}\npretrain = {method = "mae"}\n',
+            r"rivals\.a: pretrain\.method 'mae' is for architecture vit",
+        ),
+        ('[[rivals]]\nname = "vit"\n', r"rivals' names must differ, also from vit.*\['vit'\]"),
+        ('[[rivals]]\nname = "shuffled"\n', "rivals' names must differ"),
+        ('[[rivals]]\nname = "a"\n[[rivals]]\nname = "a"\n', r"rivals' names must differ.*\['a', 'a'\]"),
+        ('[[rivals]]\nname = "a/b"\n', r"rivals\.0\.name: .*pattern"),
+        ('[model]\narchitecture = "resnet10"\n', "maps need architecture"),
+        ('[model]\npool = "class_attention"\n', "maps need .* no class_attention"),
+        ("[model]\nstem = 8\nconv_stem = 8\n", "two ways to embed a patch"),
+        ('[model]\nchannels = ["t1ce"]\n', "reads all four channels"),
     ],
 )
 def test_a_wrong_study_file_is_refused_with_line_and_remedy(tmp_path, more: str, message: str):
@@ -66,3 +91,62 @@ def test_every_shipped_study_loads_and_survives_being_written(tmp_path, file: Pa
     loaded = config.load(file)
     (tmp_path / "again.toml").write_text(config.dumps(loaded))
     assert config.load(tmp_path / "again.toml") == loaded
+
+
+RIVALS = """
+[explain]
+patients = 0
+scored = 0
+[model]
+tokens = "all"
+weights = "start.npz"
+drop_path = 0.2
+[train]
+token_budget = 128
+mixup = 0.4
+layer_decay = 0.65
+epochs = 40
+[pretrain]
+method = "mae"
+[[rivals]]
+name = "deeper"
+model = {depth = 14, weights = "other.npz"}
+train = {betas = [0.9, 0.99]}
+[[rivals]]
+name = "resnet10"
+model = {architecture = "resnet10", channels = ["t1ce", "flair"]}
+train = {batch = 4}
+"""
+
+
+def test_a_rival_is_the_study_with_its_own_keys_changed(tmp_path):
+    loaded = config.load(study(tmp_path, RIVALS))
+    deeper = loaded.of(loaded.rivals[0])
+    assert deeper.model == loaded.model.model_copy(update={"depth": 14, "weights": tmp_path / "other.npz"})
+    assert deeper.train == loaded.train.model_copy(update={"betas": (0.9, 0.99)})
+    assert deeper.pretrain == loaded.pretrain
+    same = {"cohort", "prepared", "output", "seed", "grid", "prepare", "controls", "report", "endpoints"}
+    assert deeper.model_dump(include=same) == loaded.model_dump(include=same)
+    assert deeper.rivals == ()
+    assert not deeper.explained
+
+
+def test_a_rival_without_tokens_drops_the_keys_about_them_and_keeps_the_others(tmp_path):
+    loaded = config.load(study(tmp_path, RIVALS))
+    resnet = loaded.of(loaded.rivals[1])
+    assert resnet.model.architecture == "resnet10"
+    assert resnet.model.channels == ("t1ce", "flair")
+    assert (resnet.model.weights, resnet.model.tokens) == (None, "foreground")
+    assert (resnet.train.token_budget, resnet.train.mixup, resnet.train.layer_decay) == (None, 0.0, 1.0)
+    assert resnet.pretrain.method == "none"
+    assert (resnet.train.epochs, resnet.train.batch, resnet.model.drop_path) == (40, 4, 0.2)
+
+
+def test_rivals_survive_being_written_and_their_weights_lie_beside_the_study_file(tmp_path):
+    loaded = config.load(study(tmp_path, RIVALS))
+    elsewhere = tmp_path / "run"
+    elsewhere.mkdir()
+    (elsewhere / "study.toml").write_text(config.dumps(loaded))
+    assert config.load(elsewhere / "study.toml") == loaded
+    assert [rival.name for rival in loaded.rivals] == ["deeper", "resnet10"]
+    assert loaded.rivals[0].model["weights"] == str(tmp_path / "other.npz")
