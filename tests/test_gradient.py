@@ -32,7 +32,7 @@ METHODS = [gradient_attention, gradient_rollout, integrated_gradients]
 
 
 def forward(net: Network, patches: Tensor, place: Tensor, nudge: Callable[[Tensor, int], Tensor]) -> dict[str, Tensor]:
-    """Each endpoint's evidence, from attention matrices [b h n n] that `nudge` may change or keep."""
+    """Each endpoint's evidence, from attention matrices [b h n n], and the readout's [b d p], that `nudge` may change or keep."""
     encoder = net.encoder
     x = encoder.tokens(patches, place)
     for index, block in enumerate(encoder.layers):
@@ -43,7 +43,14 @@ def forward(net: Network, patches: Tensor, place: Tensor, nudge: Callable[[Tenso
         attention = nudge(torch.softmax(query @ key.mT / math.sqrt(query.shape[-1]), dim=-1), index)
         x = x + layer.out((attention @ value).transpose(1, 2).flatten(2))
         x = x + block.mlp(block.norm2(x))
-    cls = encoder.norm(x[:, 0])
+    y = encoder.norm(x)
+    cls = y[:, 0]
+    if encoder.pool != "cls":  # a head for each feature, which attends to the places: to one alone, or to all alike
+        values = y[:, 1:].mT  # [b d p]
+        largest = (values == values.amax(dim=2, keepdim=True)).to(values.dtype)
+        even = torch.full_like(values, 1 / values.shape[2])
+        read = {"max": largest, "mean": even}[encoder.pool].detach().requires_grad_()
+        cls = cls + (nudge(read, len(encoder.layers)) * values).sum(dim=2)
     hazard = torch.sigmoid(net.head["os"](cls))
     return {
         "mgmt": net.head["mgmt"](cls)[:, 0],
@@ -72,6 +79,10 @@ def clamped(net: Network, patches: Tensor, place: Tensor) -> dict[str, list[Tens
         found[name] = [
             (slope * attention).clamp(min=0).mean(dim=1).detach() for slope, attention in zip(slopes, matrices, strict=True)
         ]
+        if net.encoder.pool != "cls":
+            read = found[name].pop()
+            found[name].append(torch.zeros_like(found[name][0]))
+            found[name][-1][:, 0, 1:] = read
     return found
 
 
@@ -94,11 +105,19 @@ def rollout_reference(spoke: list[Tensor]) -> Tensor:
     ("method", "reference"), [(gradient_attention, attention_reference), (gradient_rollout, rollout_reference)]
 )
 @settings(deadline=None, max_examples=25)
-@given(depth=st.integers(1, 4), heads=st.sampled_from([1, 2, 4]), n=st.integers(1, 27), seed=st.integers(0, 100))
+@given(
+    depth=st.integers(1, 4),
+    heads=st.sampled_from([1, 2, 4]),
+    n=st.integers(1, 27),
+    seed=st.integers(0, 100),
+    pool=st.sampled_from(["cls", "mean", "max"]),
+)
 def test_the_carried_row_is_that_of_the_full_matrices_under_autograd(
-    method, reference, depth: int, heads: int, n: int, seed: int
+    method, reference, depth: int, heads: int, n: int, seed: int, pool: str
 ):
     net = made(depth, heads, seed).double()
+    net.encoder.pool = pool
+    net.head["os"].weight.data.div_(4)  # type: ignore[operator]  # nobody is so sure to die that the risk is cut off
     patches, place = inputs(net, n=n, seed=seed, dtype=torch.float64)
     found = method(net, patches, place)
     for name, spoke in clamped(net, patches, place).items():
@@ -129,8 +148,10 @@ def test_one_blocks_map_is_found_by_nudging_attention():
 
 
 @pytest.mark.parametrize("n", [ROWS - 1, ROWS, 2 * ROWS + 7])  # with CLS: a whole block of rows, one more, an odd rest
-def test_rows_in_blocks_give_the_same_map(n: int):
+@pytest.mark.parametrize("pool", ["cls", "max"])
+def test_rows_in_blocks_give_the_same_map(n: int, pool: str):
     net = made(depth=2, side=8).double()
+    net.encoder.pool = pool
     patches, place = inputs(net, batch=1, n=n, dtype=torch.float64)
     spoke = clamped(net, patches, place)
     for name, found in gradient_attention(net, patches, place).items():
@@ -214,6 +235,19 @@ def test_a_network_is_explained_as_it_predicts_and_left_as_it_was(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("pool", ["mean", "max"])
+def test_pooled_heads_have_another_map_of_which_each_patient_has_its_own(method, pool: str):
+    net = made().double()
+    patches, place = inputs(net, batch=2, n=9, dtype=torch.float64)
+    plain = method(net, patches, place)["pfs"]
+    net.encoder.pool = pool
+    pooled = method(net, patches, place)["pfs"]
+    assert (plain - pooled).abs().max() > 1e-3
+    alone = method(net, patches[1:], place[1:])["pfs"]
+    torch.testing.assert_close(pooled[1], alone[0], atol=1e-7, rtol=1e-5)  # captum's weights are float32
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_a_head_without_weights_has_an_empty_map(method):
     net = made()
     for parameter in net.head["mgmt"].parameters():
@@ -226,9 +260,10 @@ def test_a_head_without_weights_has_an_empty_map(method):
 # --- Integrated gradients ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_integrated_gradients_add_up_to_the_evidence_above_empty_patches(seed: int):
+@pytest.mark.parametrize(("seed", "pool"), [(0, "cls"), (1, "cls"), (2, "cls"), (3, "cls"), (0, "mean"), (1, "mean")])
+def test_integrated_gradients_add_up_to_the_evidence_above_empty_patches(seed: int, pool: str):
     net = made(seed=seed)
+    net.encoder.pool = pool
     patches, place = inputs(net, n=20, seed=seed)
     found = integrated_gradients_by_scan(net, patches, place)
     with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,20 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mri_vit import tokens
-from mri_vit.config import CHANNELS, SIZES, Endpoint, Grid, Model
+from mri_vit.config import CHANNELS, Endpoint, Grid, Model
 from mri_vit.errors import IntegrityError
 from mri_vit.model import heads, network
 from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
+from mri_vit.recipe import SIZES, Pool
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 
 
-def small(**changes) -> Encoder:
+def small(**changes: Any) -> Encoder:
     torch.manual_seed(0)
-    return Encoder(**{"patch_size": 32, "places": 27, "dim": 24, "depth": 3, "heads": 4, "mlp": 48} | changes).eval()
+    sizes: dict[str, Any] = {"patch_size": 32, "places": 27, "dim": 24, "depth": 3, "heads": 4, "mlp": 48}
+    return Encoder(**sizes | changes).eval()
 
 
 def inputs(batch: int = 2, n: int = 27, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
@@ -153,6 +156,78 @@ def test_the_order_of_tokens_does_not_matter_only_their_places():
     order = torch.randperm(27)
     torch.testing.assert_close(encoder(patches[:, order], place[:, order]), encoder(patches, place), atol=1e-5, rtol=0)
     assert not torch.allclose(encoder(patches[:, order], place), encoder(patches, place), atol=1e-3)
+
+
+POOLS: tuple[Pool, ...] = get_args(Pool)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("conv_stem", [None, 6])
+def test_with_every_pool_and_stem_tokens_come_in_any_order_and_the_file_tells_which(tmp_path, pool: Pool, conv_stem: int | None):
+    torch.manual_seed(0)
+    model = Model(dim=24, depth=2, heads=4, mlp=48, pool=pool, conv_stem=conv_stem, zero_head=False)
+    net = Network(model, Grid(edge=6, patch=2), [Head(MGMT, "binary")]).eval()
+    patches, place = inputs(2, n=9)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(3))
+    expected = net(patches, place)["mgmt"]
+    torch.testing.assert_close(net(patches[:, order], place[:, order])["mgmt"], expected, atol=1e-5, rtol=0)
+    network.save(net, tmp_path / "net.safetensors")
+    again = network.load(tmp_path / "net.safetensors").eval()
+    assert again.model == model
+    torch.testing.assert_close(again(patches, place)["mgmt"], expected, atol=1e-6, rtol=0)
+
+
+def test_the_pools_read_what_their_names_say():
+    x = torch.randn(2, 6, 24, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    normed = F.layer_norm(x, (24,))
+    cls, others = normed[:, 0], normed[:, 1:]
+    assert torch.allclose(small(pool="cls").readout(x), cls, atol=1e-6)
+    assert torch.allclose(small(pool="class_attention").readout(x), cls, atol=1e-6)
+    assert torch.allclose(small(pool="mean").readout(x), cls + others.sum(dim=1) / 5, atol=1e-6)
+    assert torch.allclose(small(pool="max").readout(x), cls + others.max(dim=1).values, atol=1e-6)
+
+
+@pytest.mark.parametrize("pool", ["mean", "max"])
+def test_each_places_parts_sum_to_one_and_make_up_what_is_added_to_cls(pool: Pool):
+    encoder = small(pool=pool)
+    x = torch.randn(3, 8, 24, generator=torch.Generator().manual_seed(1))
+    parts = encoder.parts(x)
+    assert parts.min() >= 0
+    torch.testing.assert_close(parts.sum(dim=1), torch.ones(3, 24))
+    put_together = encoder.norm(x[:, 0]) + (parts * encoder.norm(x[:, 1:])).sum(dim=1)
+    torch.testing.assert_close(encoder.readout(x), put_together, atol=1e-6, rtol=0)
+
+
+def test_with_class_attention_patches_never_see_cls_and_cls_sees_them_once():
+    encoder, (patches, place) = small(pool="class_attention"), inputs(2, n=9)
+    *earlier, last = encoder.layers
+    x = encoder.tokens(patches, place)
+    others = x[:, 1:]
+    for block in earlier:
+        others = block(others)
+    expected = encoder.norm(last(torch.cat([x[:, :1], others], dim=1))[:, 0])
+    torch.testing.assert_close(encoder(patches, place), expected, atol=1e-6, rtol=0)
+    one_block = small(pool="class_attention", depth=1)
+    torch.testing.assert_close(one_block(patches, place), small(depth=1)(patches, place), atol=1e-6, rtol=0)
+    assert not torch.allclose(encoder(patches, place), small()(patches, place), atol=1e-3)
+
+
+def test_what_norms_add_to_a_variance_is_set_for_all_of_them_and_kept():
+    net = Network(Model(dim=24, depth=2, heads=4, mlp=48), Grid(edge=12, patch=4), [Head(MGMT, "binary")])
+    assert net.encoder.norm_eps == 1e-5
+    net.encoder.norm_eps = 1e-3
+    found = [module.eps for module in net.modules() if isinstance(module, torch.nn.LayerNorm)]
+    assert found == [1e-3] * 5  # two of each block, and the last
+    assert network.regridded(net, Grid(edge=20, patch=4)).encoder.norm_eps == 1e-3
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_zeroed_heads_start_from_no_difference_and_others_at_random(pool: Pool):
+    patches, place = inputs(2)
+    for zero, all_same in ((True, True), (False, False)):
+        model = Model(dim=24, depth=1, heads=4, mlp=48, pool=pool, zero_head=zero)
+        out = Network(model, Grid(edge=6, patch=2), [Head(MGMT, "binary")]).eval()(patches, place)["mgmt"]
+        assert (out[0] == out[1]).all() == all_same
 
 
 def test_drop_path_only_acts_in_training_and_keeps_the_mean():

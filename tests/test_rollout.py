@@ -38,9 +38,9 @@ def patients(batch: int, n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Ten
     return patches, torch.stack([torch.randperm(27, generator=generator)[:n] for _ in range(batch)])
 
 
-def full_product(matrices: list[torch.Tensor], heads: str = "mean", discard: float = 0.0, start: int = 0) -> torch.Tensor:
+def full_products(matrices: list[torch.Tensor], heads: str = "mean", discard: float = 0.0, start: int = 0) -> torch.Tensor:
     """The definition, written out for one patient after another with whole matrices, the last block on the left."""
-    rows = []
+    products = []
     for patient in range(len(matrices[0])):
         product = torch.eye(matrices[0].shape[-1], dtype=torch.float64)
         for attention in matrices[start:]:
@@ -50,8 +50,29 @@ def full_product(matrices: list[torch.Tensor], heads: str = "mean", discard: flo
             fused.flat[weakest] = 0
             mixed = fused + np.eye(len(fused))
             product = torch.from_numpy(mixed / mixed.sum(axis=1, keepdims=True)) @ product
-        rows.append(product[0])
-    return torch.stack(rows)
+        products.append(product)
+    return torch.stack(products)
+
+
+def full_product(matrices: list[torch.Tensor], heads: str = "mean", discard: float = 0.0, start: int = 0) -> torch.Tensor:
+    """The CLS row of the definition."""
+    return full_products(matrices, heads, discard, start)[:, 0]
+
+
+def read_row(encoder: Encoder, given_tokens: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Where pooled heads read: half at CLS, half at each feature's place of its largest value, or at all places alike."""
+    x = encoder.tokens(*given_tokens)
+    for block in encoder.layers:
+        x = block(x)
+    values = encoder.norm(x)[:, 1:].detach().numpy()
+    rows = np.zeros(x.shape[:2])
+    rows[:, 0] = 1 / 2
+    if encoder.pool == "mean":
+        rows[:, 1:] = 1 / 2 / values.shape[1]
+    else:
+        for patient, feature in itertools.product(range(len(values)), range(values.shape[2])):
+            rows[patient, 1 + values[patient, :, feature].argmax()] += 1 / 2 / values.shape[2]
+    return torch.from_numpy(rows)
 
 
 @settings(deadline=None, max_examples=60)
@@ -75,6 +96,37 @@ def test_with_every_option_the_carried_row_is_the_cls_row_of_the_full_product(
     torch.testing.assert_close(row, expected, atol=1e-6, rtol=0)
     assert row.min() >= 0
     torch.testing.assert_close(row.sum(dim=1), torch.ones(2, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    pool=st.sampled_from(["mean", "max"]),
+    depth=st.integers(1, 4),
+    n=st.integers(1, 27),
+    seed=st.integers(0, 100),
+    fused=st.sampled_from(["mean", "max", "min"]),
+    discard=st.sampled_from([0.0, 0.5]),
+    start=st.integers(0, 3),
+)
+def test_with_pooled_heads_the_row_they_read_is_carried_through_every_blocks_full_matrix(
+    pool, depth: int, n: int, seed: int, fused: str, discard: float, start: int
+):
+    encoder, given_tokens, start = peaked(depth, seed=seed), patients(2, n, seed), min(start, depth - 1)
+    encoder.pool = pool
+    row = rollout(encoder, *given_tokens, heads=fused, discard=discard, start=start)  # type: ignore[arg-type]
+    product = full_products(encoder.attention(*given_tokens), fused, discard, start)
+    expected = (read_row(encoder, given_tokens)[:, None] @ product)[:, 0]
+    torch.testing.assert_close(row, expected, atol=1e-9, rtol=0)
+    torch.testing.assert_close(row.sum(dim=1), torch.ones(2, dtype=torch.float64), atol=1e-9, rtol=0)
+
+
+def test_without_mixing_a_pooled_map_is_where_the_heads_read():
+    encoder, given_tokens = peaked(depth=1), patients(1, 9)
+    encoder.layers[0].attention.qkv.weight.data.zero_()  # attention is even: each token keeps half of itself
+    for pool in ("mean", "max"):
+        encoder.pool = pool
+        expected = read_row(encoder, given_tokens) / 2 + 1 / 2 / 10
+        torch.testing.assert_close(rollout(encoder, *given_tokens), expected, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize(("heads", "discard", "start"), OPTIONS)

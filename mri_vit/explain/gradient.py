@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from einops import reduce
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from mri_vit.config import CHANNELS
-from mri_vit.explain.target import Ways, attended, directions, evidences, predicted
+from mri_vit.explain.target import Ways, attended, directions, evidences, predicted, rows_read
 from mri_vit.explain.target import cls as encoded
 from mri_vit.model.encoder import ROWS, attention_weights
 from mri_vit.model.network import Network
@@ -181,29 +182,42 @@ def _carried(
         inputs = [net.encoder.tokens(patches, place)]
         for block in earlier:
             inputs.append(attended(block, inputs[-1], inputs[-1].shape[1])[0])
-    unit = torch.zeros_like(inputs[0][:, :, 0])
-    unit[:, 0] = 1
-    row, pull, rows = {}, {}, 1  # pull: the targets' gradients by the block's output; the heads read one row of the last
+    row, pull, rows = {}, {}, rows_read(net.encoder, inputs[0])  # pull: the targets' gradients by the block's output
     for block, x in zip(reversed(layers), reversed(inputs), strict=True):
         with torch.enable_grad():
             output, mixed, (q, k, v) = attended(block, x.requires_grad_(), rows)
-            pull = pull or _last_pull(net, output, ways)
+            if not pull:
+                pull, row = _read(net, output, x.shape[1], ways, weigh)
         sources = (mixed,) if x is inputs[0] else (mixed, x)
         slopes = {name: torch.autograd.grad(output, sources, by, retain_graph=True) for name, by in pull.items()}
         toward = {name: slope[0] for name, slope in slopes.items()}
-        row = _followed({name: row.get(name, unit) for name in pull}, toward, q.detach(), k.detach(), v.detach(), weigh)
+        row = _followed(row, toward, q.detach(), k.detach(), v.detach(), weigh)
         pull, rows = {name: slope[-1] for name, slope in slopes.items()}, x.shape[1]
     return {name: value[:, 1:] for name, value in row.items()}
 
 
-def _last_pull(net: Network, output: Float[Tensor, "b 1 d"], ways: Ways | None) -> dict[str, Float[Tensor, "b 1 d"]]:
-    """Each target's gradient by the last block's output for CLS."""
-    cls = net.encoder.norm(output[:, 0])
-    way = directions(net, cls, ways)
-    return {
-        name: torch.autograd.grad((way[name] * value).sum(), output, retain_graph=True)[0]
-        for name, value in evidences(net, cls).items()
-    }
+def _read(
+    net: Network, output: Float[Tensor, "b r d"], n: int, ways: Ways | None, weigh: Weigh
+) -> tuple[dict[str, Float[Tensor, "b r d"]], dict[str, Float[Tensor, "b n"]]]:
+    """Each target's gradient by the last block's output, and the row of n that is carried from there: CLS's unit vector.
+
+    Where the heads read other tokens beside CLS, these are attended to by the readout, a head for each feature, and the row
+    is CLS's of Ā + I.
+    """
+    summary = net.encoder.readout(output)
+    way = directions(net, summary, ways)
+    pull, row = {}, {}
+    unit = output.new_zeros(len(output), n)
+    unit[:, 0] = 1
+    for name, value in evidences(net, summary).items():
+        by, pull[name] = torch.autograd.grad((way[name] * value).sum(), (summary, output), retain_graph=True)
+        row[name] = unit
+        if net.encoder.pool != "cls":
+            with torch.no_grad():
+                spoke = (by[:, None] * net.encoder.norm(output[:, 1:]) * net.encoder.parts(output)).clamp_min(0).mean(dim=2)
+                weight = weigh(unit[:, :1], F.pad(spoke, (1, 0))[:, None])
+                row[name] = weight * (unit + F.pad(spoke, (1, 0)))
+    return pull, row
 
 
 def _followed(

@@ -35,6 +35,8 @@ def rollout(
     """Each patient's CLS row of the rollout, which sums to 1.
 
     The fused matrices are taken during one forward pass in blocks of rows; of the last block only the CLS row is computed.
+    Where the heads read other tokens beside CLS (`encoder.pool`), the readout is one more step: a feature's largest value is
+    attention with all its weight at one place, their mean is attention that is even, and CLS counts as much as these.
 
     Parameters
     ----------
@@ -67,11 +69,15 @@ def rollout(
     _check_layer(encoder, start)
     x = _entering(encoder, patches, place, start)
     *followed, last = encoder.layers[start:]
+    if encoder.pool != "cls":  # the heads read every token, so the last block is followed like the others
+        followed.append(last)
     batch, n, _ = x.shape
     fused = x.new_empty(len(followed), batch, n, n)  # in one piece: kept one by one, they scatter over memory and leave holes
     for index, block in enumerate(followed):
         x, matrix = block.weighted(x, HEADS[heads])
         fused[index] = without_weakest(matrix, discard)
+    if encoder.pool != "cls":
+        return carried(_read(encoder, x), list(fused))
     return chain(_cls_row(last, x, HEADS[heads], discard), list(fused))
 
 
@@ -82,8 +88,12 @@ def chain(last: Float[Tensor, "b n"], earlier: Sequence[Float[Tensor, "b n n"]])
     """
     row = last.clone()
     row[:, 0] += 1  # CLS's own residual path
-    row /= row.sum(dim=1, keepdim=True)
-    for matrix in reversed(earlier):
+    return carried(row / row.sum(dim=1, keepdim=True), earlier)
+
+
+def carried(row: Float[Tensor, "b n"], matrices: Sequence[Float[Tensor, "b n n"]]) -> Float[Tensor, "b n"]:
+    """A row over the tokens, carried back through blocks' matrices (first block first) to a row over what entered them."""
+    for matrix in reversed(matrices):
         row = row / (1 + matrix.sum(dim=2))
         row = row + (row[:, :, None] * matrix).sum(dim=1)  # no matrix product, which autocast would round to bfloat16
     return row
@@ -138,6 +148,11 @@ def _entering(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tens
     for block in encoder.layers[:layer]:
         x = block(x)
     return x
+
+
+def _read(encoder: Encoder, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
+    """Where the heads read the last block's output: half at CLS, half where the features come from that are added to it."""
+    return torch.cat([x.new_ones(len(x), 1), encoder.parts(x).mean(dim=2)], dim=1) / 2
 
 
 def _cls_row(last: Block, x: Float[Tensor, "b n d"], fuse: Fuse, discard: float) -> Float[Tensor, "b n"]:

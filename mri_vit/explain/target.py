@@ -1,6 +1,6 @@
 """What a map of one endpoint explains: the evidence for the class that the network predicts; for survival the risk.
 
-The forward pass here takes the last block for CLS alone, which is all that the heads read, and leaves drop-path out, so a
+The forward pass here takes the last block for what the heads read, CLS alone or every token, and leaves drop-path out, so a
 network is explained as it predicts, in whichever mode it is.
 
 Letters: b patients, p tokens that are given, n = p + 1 with CLS first, r ≤ n first tokens, k numbers in a patch, d width,
@@ -40,7 +40,12 @@ def cls(encoder: Encoder, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
     *earlier, last = encoder.layers
     for block in earlier:
         x = attended(block, x, x.shape[1])[0]
-    return encoder.norm(attended(last, x, 1)[0][:, 0])
+    return encoder.readout(attended(last, x, rows_read(encoder, x))[0])
+
+
+def rows_read(encoder: Encoder, x: Float[Tensor, "b n d"]) -> int:
+    """How many of the last block's first tokens the heads read."""
+    return 1 if encoder.pool == "cls" else x.shape[1]
 
 
 def evidences(net: Network, cls: Float[Tensor, "b d"]) -> dict[str, Float[Tensor, "b"]]:

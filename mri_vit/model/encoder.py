@@ -18,6 +18,10 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mri_vit.config import CHANNELS
+from mri_vit.model.embedding import embedding
+from mri_vit.recipe import Pool
+
 POSITION_STD = 0.02  # Dosovitskiy et al.'s code: nn.initializers.normal(stddev=0.02)
 Fuse = Callable[..., Tensor]  # what makes one matrix of the heads', such as torch.mean; called with the tensor and `dim`
 ROWS = 128  # query rows of attention held at a time: 12 heads × 128 × 2745 numbers are 17 MB, which stays near the cache
@@ -103,8 +107,10 @@ class Block(nn.Module):
 class Encoder(nn.Module):
     """Patches at given places to the normalised CLS token.
 
-    `patch_size` is k (numbers in a patch), `places` how many places the grid has; a `stem` makes the patch embedding
-    two linear maps with that hidden width and a GELU between, which small cohorts learn faster.
+    `patch_size` is k (numbers in a patch), `places` how many places the grid has; `stem` and `conv_stem` choose the patch
+    embedding, `pool` what the output is: the normalised CLS token; to which the other tokens' mean or each feature's largest
+    value is added, so that one place of hundreds can be heard before any attention has learned where to look; or CLS that
+    takes part in the last block alone ("class_attention": Touvron et al. 2021, arXiv:2103.17239, with one such block).
     """
 
     def __init__(
@@ -117,19 +123,29 @@ class Encoder(nn.Module):
         mlp: int,
         stem: int | None = None,
         drop_path: float = 0.0,
+        conv_stem: int | None = None,
+        pool: Pool = "cls",
     ) -> None:
         super().__init__()
-        self.embed = (
-            nn.Linear(patch_size, dim)
-            if stem is None
-            else nn.Sequential(nn.Linear(patch_size, stem), nn.GELU(), nn.Linear(stem, dim))
-        )
+        self.dim, self.pool = dim, pool
+        self.embed = embedding(patch_size, dim, stem, conv_stem, len(CHANNELS))
         self.cls = nn.Parameter(torch.zeros(1, 1, dim))
         self.position = nn.Parameter(torch.empty(1, places + 1, dim))
         nn.init.normal_(self.position, std=POSITION_STD)
         rates = np.linspace(0, drop_path, depth).tolist()  # deeper blocks drop more often; Huang et al. 2016
         self.blocks = nn.ModuleList(Block(dim, heads, mlp, rate) for rate in rates)
         self.norm = nn.LayerNorm(dim)
+
+    @property
+    def norm_eps(self) -> float:
+        """What every norm adds to a variance; checkpoints of others were trained with other values than PyTorch's 1e-5."""
+        return self.norm.eps
+
+    @norm_eps.setter
+    def norm_eps(self, eps: float) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.eps = eps
 
     @property
     def layers(self) -> list[Block]:
@@ -144,9 +160,25 @@ class Encoder(nn.Module):
 
     def forward(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b d"]:
         x = self.tokens(patches, place)
-        for block in self.layers:
-            x = block(x)
+        *earlier, last = self.layers
+        for block in earlier:
+            x = torch.cat([x[:, :1], block(x[:, 1:])], dim=1) if self.pool == "class_attention" else block(x)
+        return self.readout(last(x))
+
+    def readout(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
+        """What the heads read of the last block's output."""
+        if self.pool == "mean":
+            return self.norm(x[:, 0]) + self.norm(x[:, 1:]).mean(dim=1)
+        if self.pool == "max":
+            return self.norm(x[:, 0]) + self.norm(x[:, 1:]).amax(dim=1)
         return self.norm(x[:, 0])
+
+    def parts(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b p d"]:
+        """Each place's part in each feature that `readout` adds to CLS, as weights that sum to 1 over the places."""
+        y = self.norm(x[:, 1:])
+        if self.pool == "max":
+            return F.one_hot(y.argmax(dim=1), y.shape[1]).transpose(1, 2).to(y.dtype)
+        return torch.full_like(y, 1 / y.shape[1])
 
     def attention(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> list[Float[Tensor, "b h n n"]]:
         """Every block's attention matrices (N×N per head: for tests and small models; `explain.rollout` streams)."""

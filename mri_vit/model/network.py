@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -12,33 +13,44 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mri_vit.config import CHANNELS, Endpoint, Grid, Model
+from mri_vit.baselines import BASELINES, HYBRIDS
+from mri_vit.config import CHANNELS, Endpoint, Grid
 from mri_vit.errors import IntegrityError
+from mri_vit.model.convolution import HybridEncoder, VolumeEncoder
 from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.heads import Head
-from mri_vit.volume import write_bytes
+from mri_vit.recipe import Model
+from mri_vit.volume import replacing
 
 SCHEMA = "mri-vit network 1"
 
 
 class Network(nn.Module):
-    """The ViT with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name."""
+    """The ViT, or a rival's network, with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name."""
 
     def __init__(self, model: Model, grid: Grid, heads: list[Head]) -> None:
         super().__init__()
-        dim, depth, n_heads, mlp = model.shape
         self.model, self.grid, self.heads = model, grid, heads
-        self.encoder = Encoder(
-            len(CHANNELS) * grid.patch**3, grid.places, dim, depth, n_heads, mlp, stem=model.stem, drop_path=model.drop_path
-        )
-        self.head = nn.ModuleDict({head.endpoint.name: nn.Linear(dim, head.width) for head in heads})
-        for linear in self.head.values():  # zero: training starts from "no difference" (Dosovitskiy et al. 2021, section 3.2)
+        self.encoder = encoder(model, grid)
+        self.head = nn.ModuleDict({head.endpoint.name: nn.Linear(self.encoder.dim, head.width) for head in heads})
+        for linear in self.head.values() if model.zero_head else ():
             nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
             nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
 
     def forward(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> dict[str, Float[Tensor, "b m"]]:
         cls = self.encoder(patches, place)
         return {name: linear(cls) for name, linear in self.head.items()}
+
+
+def encoder(model: Model, grid: Grid) -> Any:
+    """What a recipe names: patches [b p k] and places [b p] to features [b d], with `dim` = d; an `Encoder` for "vit"."""
+    if model.architecture in HYBRIDS:
+        return HybridEncoder(model, grid)
+    if model.architecture in BASELINES:
+        return VolumeEncoder(model, grid)
+    dim, depth, heads, mlp = model.shape
+    size = len(CHANNELS) * grid.patch**3
+    return Encoder(size, grid.places, dim, depth, heads, mlp, model.stem, model.drop_path, model.conv_stem, model.pool)
 
 
 def regridded(network: Network, grid: Grid) -> Network:
@@ -51,6 +63,7 @@ def regridded(network: Network, grid: Grid) -> Network:
     other = Network(network.model, grid, network.heads)
     weights = network.state_dict()
     other.load_state_dict(weights | {"encoder.position": resize_positions(weights["encoder.position"], grid.side)})
+    other.encoder.norm_eps = network.encoder.norm_eps
     return other
 
 
@@ -59,12 +72,16 @@ def save(network: Network, path: Path) -> None:
     metadata = {
         "schema": SCHEMA,
         "channels": json.dumps(CHANNELS),
-        "model": network.model.model_dump_json(),
+        "model": network.model.model_copy(
+            update={"weights": None}
+        ).model_dump_json(),  # where it once began may tell of a machine
         "grid": network.grid.model_dump_json(),
+        "norm_eps": json.dumps(getattr(network.encoder, "norm_eps", None)),
         "heads": json.dumps([asdict(head) | {"endpoint": head.endpoint.model_dump()} for head in network.heads]),
     }
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    write_bytes(safetensors.torch.save(weights, metadata), path)
+    with replacing(path) as beside:
+        safetensors.torch.save_file(weights, beside, metadata)  # written piece by piece: as bytes it would be held twice
 
 
 def load(path: Path) -> Network:
@@ -89,4 +106,6 @@ def load(path: Path) -> Network:
         network.load_state_dict(weights, assign=True)
     except RuntimeError as error:
         raise IntegrityError(f"{path}: weights do not fit the network that the file describes: {error}") from None
+    if eps := json.loads(metadata.get("norm_eps", "null")):
+        network.encoder.norm_eps = eps
     return network

@@ -1,0 +1,110 @@
+"""Where an encoder starts from: a file of pretrained weights, of a trained network, or of a 2D Vision Transformer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor, nn
+
+from mri_vit.config import CHANNELS, Grid
+from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.model import network
+from mri_vit.model.encoder import Encoder
+from mri_vit.model.inflate import inflate
+from mri_vit.model.vit2d import read_2d
+from mri_vit.recipe import Model, Pretrain
+from mri_vit.volume import replacing
+
+SCHEMA = "mri-vit encoder 1"
+
+
+def save_encoder(encoder: Encoder, model: Model, grid: Grid, pretrain: Pretrain, seen: list[str], path: Path) -> None:
+    """Write an encoder's weights atomically, and in the header what they are and whose scans they have seen."""
+    metadata = {
+        "schema": SCHEMA,
+        "channels": json.dumps(CHANNELS),
+        "model": model.model_dump_json(),
+        "grid": grid.model_dump_json(),
+        "pretrain": pretrain.model_dump_json(),
+        "seen": json.dumps(sorted(set(seen))),
+        "norm_eps": json.dumps(encoder.norm_eps),
+    }
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
+    with replacing(path) as beside:
+        safetensors.torch.save_file(weights, beside, metadata)
+
+
+def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """An encoder's weights, and its header: `model`, `grid` and `pretrain` as dictionaries, `channels` and `seen` as lists,
+    `norm_eps` as a number.
+
+    `seen` are the subjects whose scans the weights were learned from.
+
+    Raises IntegrityError when the file is damaged or is something else.
+    """
+    try:
+        with safetensors.safe_open(str(path), "pt") as file:
+            metadata = file.metadata() or {}
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise IntegrityError(f"{path}: weights cannot be read: {error}") from None
+    if metadata.get("schema") != SCHEMA or json.loads(metadata["channels"]) != list(CHANNELS):
+        raise IntegrityError(
+            f"{path}: found {metadata.get('schema')} with {metadata.get('channels')}; expected {SCHEMA} with {CHANNELS}"
+        )
+    return weights, {key: value if key == "schema" else json.loads(value) for key, value in metadata.items()}
+
+
+def fill(encoder: nn.Module, path: Path, grid: Grid) -> None:
+    """Give an encoder the weights of a file; what the file has none of stays as it is.
+
+    Ours are of a pretrained encoder or of a network (whose positions are interpolated to the encoder's grid); any other file is
+    read as a 2D Vision Transformer's and inflated.
+
+    Raises UsageError when the weights are of another shape, IntegrityError when the file is damaged.
+    """
+    schema = _schema(path)
+    if schema == network.SCHEMA:
+        before = network.load(path)
+        if isinstance(before.encoder, Encoder):
+            if before.grid.patch != grid.patch:
+                raise UsageError(f"{path}: its patches have {before.grid.patch}³ voxels, the study's {grid.patch}³")
+            before = network.regridded(before, grid)
+        weights, norm_eps = before.encoder.state_dict(), getattr(before.encoder, "norm_eps", None)
+    elif schema == SCHEMA:
+        weights, header = load_encoder(path)
+        norm_eps = header.get("norm_eps")
+    elif isinstance(encoder, Encoder):
+        inflate(read_2d(path), encoder)
+        return
+    else:
+        raise UsageError(f"{path}: weights of a 2D Vision Transformer fit no other architecture than vit")
+    own = encoder.state_dict()
+    differing = [
+        name for name in own | weights if name not in own or name not in weights or own[name].shape != weights[name].shape
+    ]
+    if differing:
+        raise UsageError(f"{path}: its weights are of another [model] or [grid]; the first that differs is {differing[0]}")
+    encoder.load_state_dict(weights)
+    if norm_eps and isinstance(encoder, Encoder):
+        encoder.norm_eps = norm_eps
+
+
+def seen(path: Path) -> list[str]:
+    """The subjects from whose scans a file's weights were pretrained; none is known of a file that is not ours."""
+    return load_encoder(path)[1]["seen"] if _schema(path) == SCHEMA else []
+
+
+def _schema(path: Path) -> str | None:
+    """What a file of ours says it is. Raises UsageError when there is no such file."""
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file of weights (model.weights)")
+    try:
+        with safetensors.safe_open(str(path), "pt") as file:
+            return (file.metadata() or {}).get("schema")
+    except safetensors.SafetensorError:
+        return None  # of another format, or damaged: whoever reads it next tells which
