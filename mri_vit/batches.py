@@ -77,4 +77,32 @@ def training_batch(patients: Sequence[Patient], study: Study, generator: torch.G
         mirrored = study.train.mirror and torch.rand((), generator=generator) < 0.5
         parts.append(drawn(tokens.mirror(prepared) if mirrored else prepared, study, budget, generator))
     patches, place = (torch.cat(part) for part in zip(*parts, strict=True))
-    return augment(patches, study.train.intensity, generator), place
+    return without_scans(augment(patches, study.train.intensity, generator), study.train.modality_dropout, generator), place
+
+
+def without_scans(patches: Float[Tensor, "b p k"], chance: float, generator: torch.Generator) -> Float[Tensor, "b p k"]:
+    """Each patient's scans emptied with that chance each, but for one that always stays (ModDrop: Neverova et al. 2016)."""
+    if not chance:
+        return patches
+    left = torch.rand(len(patches), len(CHANNELS), generator=generator) >= chance
+    left[torch.arange(len(patches)), torch.randint(len(CHANNELS), (len(patches),), generator=generator)] = True
+    return patches * left.repeat_interleave(patches.shape[2] // len(CHANNELS), dim=1)[:, None]
+
+
+def mixed(
+    patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], alpha: float, generator: torch.Generator
+) -> tuple[Float[Tensor, "b p k"], Int[Tensor, "b p"], list[int], float]:
+    """Mixup on tokens: each token with its place is its patient's own, or a partner's; also the partners and the own share.
+
+    The share is drawn from Beta(alpha, alpha) (Zhang et al. 2018, arXiv:1710.09412); losses are weighted by it. Tokens of two
+    patients are chosen from, not averaged, because theirs lie at different places (as in TokenMix, Liu et al. 2022,
+    arXiv:2207.08409). With alpha 0 nothing is mixed and there are no partners.
+    """
+    if not alpha:
+        return patches, place, [], 1.0
+    seed = int(torch.randint(2**63 - 1, (), generator=generator))
+    share = float(np.random.default_rng(seed).beta(alpha, alpha))  # PyTorch's own Beta takes no generator
+    partner = torch.randperm(len(patches), generator=generator)
+    own = (torch.rand(place.shape, generator=generator) < share).to(place.device)
+    other = partner.to(place.device)
+    return torch.where(own[..., None], patches, patches[other]), torch.where(own, place, place[other]), partner.tolist(), share

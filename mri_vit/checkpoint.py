@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 from mri_vit.errors import IntegrityError
-from mri_vit.volume import write_bytes
+from mri_vit.volume import replacing
 
 FILE = Path("last") / "state.safetensors"
 
@@ -25,6 +25,7 @@ class State:
     epoch: int = 0
     best: float = math.inf
     stale: int = 0
+    seconds: float = 0.0  # spent on training so far, over all starts
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def better(self, loss: float, tuned: dict[str, float]) -> bool:
@@ -46,7 +47,8 @@ def save(state: State, net: torch.nn.Module, optimiser: torch.optim.Optimizer, g
         tensors["random/cuda"] = torch.cuda.get_rng_state()
     path.parent.mkdir(parents=True, exist_ok=True)
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_bytes(safetensors.torch.save(contiguous, {"state": json.dumps(asdict(state))}), path)
+    with replacing(path) as beside:
+        safetensors.torch.save_file(contiguous, beside, {"state": json.dumps(asdict(state))})
 
 
 def load(path: Path, net: torch.nn.Module, optimiser: torch.optim.Optimizer, generator: torch.Generator) -> State:
@@ -71,3 +73,9 @@ def load(path: Path, net: torch.nn.Module, optimiser: torch.optim.Optimizer, gen
     if "random/cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random/cuda"])
     return State(**json.loads(metadata["state"]))
+
+
+def seconds(path: Path) -> float:
+    """What the training that a state is of has taken so far."""
+    with safetensors.safe_open(str(path), "pt") as file:
+        return json.loads(file.metadata()["state"])["seconds"]

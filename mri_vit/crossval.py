@@ -118,7 +118,8 @@ def thresholds(
     all patients outside the test fold). An endpoint whose tuning patients are of one class has none.
     """
     chosen = {}
-    score = predictor.predict([without_labels(p) for p in (*train, *tune)])[0].set_index(["endpoint", "patient"]).score
+    asked = (*train, *tune) if any(endpoint.kind == "survival" for endpoint in endpoints) else tune
+    score = predictor.predict([without_labels(p) for p in asked])[0].set_index(["endpoint", "patient"]).score
     for endpoint in endpoints:
         judges = [p for p in (tune if endpoint.kind == "binary" else (*train, *tune)) if p.knows(endpoint)]
         judges = first_visits([p for p in judges if (endpoint.name, p.id) in score.index])

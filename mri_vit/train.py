@@ -12,26 +12,21 @@ import pandas as pd
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from mri_vit import checkpoint, tokens
-from mri_vit.batches import everything, labels, token_file, training_batch
+from mri_vit.batches import everything, labels, mixed, token_file, training_batch
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
 from mri_vit.errors import OutOfResource, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
+from mri_vit.model.weights import fill
+from mri_vit.optimiser import optimiser, rate, set_rates
 from mri_vit.volume import write_bytes
 
 Report = Callable[[int, int, float, float], None]  # epoch, epochs, loss, patients per second
-
-
-def rate(step: int, steps: int, study: Study) -> float:
-    """Learning rate: linear warm-up to the peak, then half a cosine to zero (Loshchilov & Hutter 2017)."""
-    warmup = max(1, round(study.train.warmup * steps))
-    if step < warmup:
-        return study.train.rate * (step + 1) / warmup
-    return study.train.rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
 
 @torch.no_grad()
@@ -50,6 +45,11 @@ def losses(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -
     return {
         h.endpoint.name: heads.loss(h, (out := outs[h.endpoint.name]), labels(patients, h.endpoint).to(out)) for h in net.heads
     }
+
+
+def total_loss(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -> Tensor:
+    """The sum of the endpoints' losses."""
+    return torch.stack(list(losses(net, outs, patients).values())).sum()
 
 
 def shares(now: dict[str, Tensor], start: dict[str, Tensor]) -> dict[str, float]:
@@ -78,12 +78,15 @@ def fit(
     )
     plain = untrained(train, study, seed)
     generator = torch.Generator().manual_seed(seed)  # order, tokens and augmentation
-    net, optimiser = fabric.setup(plain, _optimiser(plain, study))
+    net, adamw = fabric.setup(plain, optimiser(plain, study))
+    average = AveragedModel(plain, multi_avg_fn=get_ema_multi_avg_fn(settings.ema), use_buffers=True) if settings.ema else None
+    kept = nn.ModuleList([plain, average] if average else [plain])  # what a killed run goes on from
+    judged: Network = average.module if average else plain  # type: ignore[assignment]
     per_epoch = math.ceil(len(train) / settings.batch)
     start = losses(plain, outputs(net, tune, study, fabric.device), tune)
     state = checkpoint.State()
     if (folder / checkpoint.FILE).exists():
-        state = checkpoint.load(folder / checkpoint.FILE, plain, optimiser, generator)
+        state = checkpoint.load(folder / checkpoint.FILE, kept, adamw, generator)
     while state.epoch < settings.epochs and state.stale < settings.patience:
         net.train()
         began, total = time.monotonic(), 0.0
@@ -92,30 +95,34 @@ def fit(
             step = state.epoch * per_epoch + index
             chosen = [train[order[i % len(train)]] for i in range(index * settings.batch, (index + 1) * settings.batch)]
             patches, place = (part.to(fabric.device) for part in training_batch(chosen, study, generator))
-            for group in optimiser.param_groups:
-                group["lr"] = rate(step, settings.epochs * per_epoch, study)
-            loss = torch.stack(list(losses(plain, net(patches, place), chosen).values())).sum()
+            patches, place, partner, share = mixed(patches, place, settings.mixup, generator)
+            set_rates(adamw, step, settings.epochs * per_epoch, study)
+            outs, partners = net(patches, place), [chosen[i] for i in partner]
+            loss = share * total_loss(plain, outs, chosen) + ((1 - share) * total_loss(plain, outs, partners) if partners else 0)
             if not torch.isfinite(loss):
                 raise OutOfResource(
                     f"{folder}: the loss became {loss.item()} in epoch {state.epoch + 1}; try a train.rate below {settings.rate}"
                 )
-            optimiser.zero_grad()
+            adamw.zero_grad()
             fabric.backward(loss)
-            fabric.clip_gradients(net, optimiser, max_norm=settings.clip)
-            optimiser.step()
+            fabric.clip_gradients(net, adamw, max_norm=settings.clip)
+            adamw.step()
+            if average:
+                average.update_parameters(plain)
             total += loss.item()
-            fabric.log_dict({"train/loss": loss.item(), "train/rate": optimiser.param_groups[0]["lr"]}, step=step)
+            fabric.log_dict({"train/loss": loss.item(), "train/rate": rate(step, settings.epochs * per_epoch, study)}, step=step)
         state.epoch += 1
+        state.seconds += time.monotonic() - began
         if report:
             report(state.epoch, settings.epochs, total / per_epoch, per_epoch * settings.batch / (time.monotonic() - began))
         if state.epoch % settings.tune_every and state.epoch < settings.epochs:
             continue
-        tuned = shares(losses(plain, outputs(net, tune, study, fabric.device), tune), start)
+        tuned = shares(losses(judged, outputs(judged, tune, study, fabric.device), tune), start)
         fabric.log_dict({f"tune/{name}": value for name, value in tuned.items()}, step=state.epoch * per_epoch)
         if state.better(total / per_epoch, tuned):
-            network.save(plain, folder / "best.safetensors")
+            network.save(judged, folder / "best.safetensors")
         write_bytes(pd.DataFrame(state.history).to_csv(index=False, float_format="%.6g").encode(), folder / "history.csv")
-        checkpoint.save(state, plain, optimiser, generator, folder / checkpoint.FILE)
+        checkpoint.save(state, kept, adamw, generator, folder / checkpoint.FILE)
     fabric.logger.finalize("success")
     finished = _completed(network.load(folder / "best.safetensors"), train, study, fabric.device)
     network.save(finished, folder / "best.safetensors")
@@ -145,15 +152,9 @@ def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:
     net = Network(model, study.grid, [head for head in fitted if head])
     for head in net.heads:
         net.head[head.endpoint.name].bias.data.copy_(heads.bias(head, labels(train, head.endpoint)))  # type: ignore[union-attr]
+    if model.weights:
+        fill(net.encoder, model.weights, study.grid)
     return net
-
-
-def _optimiser(net: Network, study: Study) -> torch.optim.AdamW:
-    """AdamW; biases, norms and positions are not decayed (as in nanoGPT and He et al. 2021)."""
-    matrices = [p for p in net.parameters() if p.ndim == 2]
-    others = [p for p in net.parameters() if p.ndim != 2]
-    groups = [{"params": matrices, "weight_decay": study.train.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=study.train.rate, betas=study.train.betas)
 
 
 def _completed(net: Network, train: Sequence[Patient], study: Study, device: torch.device) -> Network:

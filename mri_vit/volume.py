@@ -8,6 +8,8 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,14 +191,20 @@ def write(volume: Volume, path: Path) -> None:
     write_bytes(content, path)
 
 
-def write_bytes(content: bytes, path: Path) -> None:
-    """Write beside, fsync, rename: a file that exists is whole."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to; then fsync, rename: a file that exists is whole."""
     beside = path.with_name(path.name + ".part")
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
+    yield beside
+    with beside.open("r+b") as file:
         os.fsync(file.fileno())
     beside.replace(path)
+
+
+def write_bytes(content: bytes, path: Path) -> None:
+    """Write a file that is whole or not there."""
+    with replacing(path) as beside:
+        beside.write_bytes(content)
 
 
 def canonical(volume: Volume) -> Volume:

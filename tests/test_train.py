@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import math
 import os
 import shutil
@@ -13,21 +12,50 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+import safetensors.torch
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mri_vit import checkpoint, cohort, config, folds, predictions, tokens, train
-from mri_vit.batches import drawn, everything, labels, training_batch
+from mri_vit import checkpoint, cohort, config, folds, predictions, tokens
+from mri_vit.batches import drawn, everything, labels, mixed, training_batch, without_scans
 from mri_vit.config import Study
 from mri_vit.crossval import cross_validate
 from mri_vit.errors import IntegrityError
 from mri_vit.model import network
-from mri_vit.train import fit, rate, shares
-from mri_vit.vit import VisionTransformer
+from mri_vit.neural import Neural
+from mri_vit.train import fit, shares, untrained
+from mri_vit.volume import replacing
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+
+
+OPTIONS: list[dict[str, Any]] = [  # of [train]
+    {"ema": 0.9}, {"mixup": 0.8}, {"modality_dropout": 0.5}, {"frozen": 0.5}, {"layer_decay": 0.5, "embedding_rate": 0.2},
+    {"token_budget": None, "mirror": False, "class_weights": False},
+]  # fmt: skip
+NETWORKS: list[dict[str, Any]] = [  # of [model]
+    {"pool": "mean"}, {"pool": "max"}, {"pool": "class_attention"}, {"stem": 8}, {"conv_stem": 4}, {"zero_head": False},
+    {"tokens": "all"},
+]  # fmt: skip
+EVERYTHING: dict[str, Any] = {
+    "ema": 0.9,
+    "mixup": 0.8,
+    "modality_dropout": 0.3,
+    "frozen": 0.3,
+    "layer_decay": 0.7,
+    "embedding_rate": 0.5,
+}
+
+
+def changed(study: Study, model: dict[str, Any] | None = None, **train: Any) -> Study:
+    return study.model_copy(
+        update={"train": study.train.model_copy(update=train), "model": study.model.model_copy(update=model or {})}
+    )
 
 
 def trained(study: Study) -> Path:
@@ -35,7 +63,7 @@ def trained(study: Study) -> Path:
     study.output.mkdir(exist_ok=True)
     divisions = folds.make(patients, study.endpoints, study.train, study.seed)
     score, survival = cross_validate(
-        patients, divisions, study, study.output, "vit", lambda folder, seed: VisionTransformer(study, folder, seed)
+        patients, divisions, study, study.output, "vit", lambda folder, seed: Neural(study, folder, seed)
     )
     predictions.save(survival, study.output / "survival.csv")
     predictions.save(score, study.output / "predictions.csv")
@@ -98,14 +126,6 @@ def test_augmentation_leaves_the_background_at_zero_and_follows_the_generator(ti
     assert (first[0] == 0).any()
 
 
-def test_the_rate_rises_to_its_peak_and_falls_to_zero(tiny):
-    rates = [rate(step, 100, tiny) for step in range(101)]
-    assert max(rates) == rates[9] == tiny.train.rate
-    assert rates[100] == pytest.approx(0, abs=1e-12)
-    assert all(a < b for a, b in itertools.pairwise(rates[:10]))
-    assert all(a > b for a, b in itertools.pairwise(rates[10:]))
-
-
 def test_an_endpoint_that_only_gets_worse_counts_as_no_better_than_knowing_nothing():
     now, start = {"a": torch.tensor(3.0), "b": torch.tensor(0.2), "c": torch.tensor(0.0)}, {"a": 0.7, "b": 0.8, "c": 0.0}
     assert shares(now, {k: torch.tensor(v) for k, v in start.items()}) == pytest.approx({"a": 1.0, "b": 0.25, "c": 1.0})
@@ -137,7 +157,7 @@ trained(config.load(Path(sys.argv[1])))
 
 
 def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(tiny, tmp_path):
-    longer = tiny.model_copy(update={"train": tiny.train.model_copy(update={"epochs": 12})})
+    longer = changed(tiny, epochs=12, **EVERYTHING)
     whole = trained(longer).joinpath("predictions.csv").read_bytes()
     again = longer.model_copy(update={"output": tmp_path / "killed"})
     (tmp_path / "study.toml").write_text(config.dumps(again))
@@ -158,25 +178,25 @@ class PowerCut(BaseException):
     """Nothing in the library catches it, as nothing catches SIGKILL."""
 
 
-@pytest.mark.parametrize("survival", ["hazard", "cox"])
-def test_a_power_cut_before_any_write_changes_no_prediction(tiny, tmp_path, monkeypatch, survival: str):
-    short = tiny.train.model_copy(update={"epochs": 2})
-    study = tiny.model_copy(update={"train": short, "model": tiny.model.model_copy(update={"survival": survival})})
+@pytest.mark.parametrize(("survival", "options"), [("hazard", EVERYTHING), ("cox", {})], ids=["every_option", "plain"])
+def test_a_power_cut_before_any_write_changes_no_prediction(tiny, tmp_path, monkeypatch, survival: str, options: dict):
+    study = changed(tiny, {"survival": survival}, epochs=2, **options)
     writes = []
-    for module in (checkpoint, network, predictions, train):
-        plain = module.write_bytes
+    rename = Path.replace  # how every write ends: before it, the file is not there
 
-        def counted(content: bytes, path: Path, plain=plain) -> None:
-            if cut is not None and len(writes) >= cut:
-                raise PowerCut
-            writes.append(path.name)
-            plain(content, path)
+    def counted(beside: Path, path: Path) -> Path:
+        if cut is not None and len(writes) >= cut:
+            raise PowerCut
+        writes.append(path.name)
+        return rename(beside, path)
 
-        monkeypatch.setattr(module, "write_bytes", counted)
+    monkeypatch.setattr(Path, "replace", counted)
     cut = None
     whole = trained(study).joinpath("predictions.csv").read_bytes()
     total = len(writes)
-    assert {"best.safetensors", "state.safetensors", "history.csv", "predictions.csv", "survival.csv"} == set(writes)
+    assert set(writes) == {
+        "best.safetensors", "state.safetensors", "history.csv", "cost.json", "predictions.csv", "survival.csv",
+    }  # fmt: skip
     again = study.model_copy(update={"output": tmp_path / "cut"})
     for cut in range(total):
         writes.clear()
@@ -199,3 +219,151 @@ def test_a_damaged_checkpoint_is_refused_and_named(tiny):
 def test_labels_are_columns_of_the_endpoint(tiny):
     patients = cohort.read(tiny.cohort, tiny.endpoints)[:2]
     assert labels(patients, tiny.endpoints[1]).tolist() == [[100.0, 0.0], [137.0, 1.0]]
+
+
+# --- The options of [model] and [train] --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [*[(o, {}) for o in OPTIONS], *[({}, m) for m in NETWORKS]], ids=str)
+def test_with_each_option_training_changes_the_network_and_its_predictions_are_finite(tiny, options):
+    train, model = options
+    study = changed(tiny, model, epochs=2, **train)
+    patients = cohort.read(study.cohort, study.endpoints)
+    predictor = Neural(study, study.output, seed=0)
+    predictor.fit(patients[:8], patients[8:12])
+    score, survival = predictor.predict([cohort.without_labels(p) for p in patients[12:]])
+    assert len(score) == 2 * 12
+    assert score.score.map(math.isfinite).all()
+    assert survival.survival.between(0, 1).all()
+    assert predictor.represent(patients[12:13]).shape == (1, 16)
+    start = untrained(patients[:8], study, seed=0)
+    assert all(not torch.equal(a, b) for a, b in zip(start.head.parameters(), predictor.network.head.parameters(), strict=True))
+    differs = [not torch.equal(a, b) for a, b in zip(start.parameters(), predictor.network.parameters(), strict=True)]
+    assert sum(differs) >= 0.9 * len(differs)  # what no patient's loss depends on stays, such as a key's bias
+
+
+def test_training_begins_from_the_weights_that_are_named(tiny, tmp_path):
+    patients = cohort.read(tiny.cohort, tiny.endpoints)
+    other = untrained(patients, tiny, seed=7)
+    network.save(other, tmp_path / "start.safetensors")
+    begun = untrained(patients, changed(tiny, {"weights": tmp_path / "start.safetensors"}), seed=0)
+    torch.testing.assert_close(begun.encoder.state_dict(), other.encoder.state_dict(), atol=0, rtol=0)
+
+
+def test_the_average_is_that_of_the_weights_after_every_step(tiny, monkeypatch):
+    from mri_vit import train
+
+    kept: list[dict[str, torch.Tensor]] = []
+    update = train.AveragedModel.update_parameters
+
+    def noted(self, model) -> None:
+        kept.append({name: parameter.detach().clone() for name, parameter in model.named_parameters()})
+        update(self, model)
+
+    monkeypatch.setattr(train.AveragedModel, "update_parameters", noted)
+    patients = cohort.read(tiny.cohort, tiny.endpoints)
+    found = fit(patients[:16], patients[16:], changed(tiny, epochs=1, ema=0.6), tiny.output, seed=0)
+    assert len(kept) == 4  # sixteen patients in batches of four
+    for name, parameter in found.named_parameters():
+        average = kept[0][name]
+        for step in kept[1:]:
+            average = 0.6 * average + 0.4 * step[name]
+        torch.testing.assert_close(parameter.detach(), average, atol=1e-6, rtol=1e-5)
+    assert any(not torch.equal(parameter, kept[-1][name]) for name, parameter in found.named_parameters())
+
+
+def encoder_in(file: Path) -> dict[str, torch.Tensor]:
+    """The encoder's weights in a checkpoint."""
+    held = safetensors.torch.load_file(file)
+    return {name.removeprefix("net/0.encoder."): value for name, value in held.items() if name.startswith("net/0.encoder.")}
+
+
+def test_while_it_is_frozen_the_encoder_stays_and_then_it_learns(tiny):
+    half = changed(tiny, epochs=4, frozen=0.5, patience=9)
+    patients = cohort.read(half.cohort, half.endpoints)
+    start = dict(untrained(patients[:16], half, seed=0).encoder.state_dict())
+
+    def stop(epoch: int, *_: object) -> None:
+        if epoch == 3:
+            raise PowerCut
+
+    with pytest.raises(PowerCut):  # what was written last is the state after epoch 2
+        fit(patients[:16], patients[16:], half, half.output, seed=0, report=stop)
+    torch.testing.assert_close(encoder_in(half.output / checkpoint.FILE), start, atol=0, rtol=0)
+    heads = dict(network.load(half.output / "best.safetensors").head.state_dict())
+    assert heads["mgmt.weight"].any()  # they start from zero
+    fit(patients[:16], patients[16:], half, half.output, seed=0)
+    after = encoder_in(half.output / checkpoint.FILE)
+    assert not any(torch.equal(after[name], start[name]) for name in ("cls", "embed.weight", "blocks.0.mlp.0.weight"))
+
+
+def test_the_time_of_training_is_added_up_over_a_runs_starts(tiny):
+    patients = cohort.read(tiny.cohort, tiny.endpoints)
+    for epochs in (1, 3):
+        fit(patients[:16], patients[16:], changed(tiny, epochs=epochs), tiny.output, seed=0)
+        if epochs == 1:
+            state, first = tiny.output / checkpoint.FILE, checkpoint.seconds(tiny.output / checkpoint.FILE)
+    assert 0 < first < checkpoint.seconds(state) < 60
+
+
+# --- What changes a batch ----------------------------------------------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 1000), alpha=st.floats(0.05, 8), batch=st.integers(1, 5))
+@settings(deadline=None, max_examples=40)
+def test_mixed_tokens_keep_their_places_and_are_a_patients_own_by_the_share(seed: int, alpha: float, batch: int):
+    generator = torch.Generator().manual_seed(seed)
+    place = torch.stack([torch.randperm(4096, generator=generator)[:2000] for _ in range(batch)])
+    whose = torch.arange(batch)[:, None].expand_as(place)
+    patches = torch.stack([whose, place], dim=2).float()  # each tells whose it is, and its place
+    mixture, places, partner, share = mixed(patches, place, alpha, generator)
+    assert torch.equal(mixture[:, :, 1].long(), places)
+    assert sorted(partner) == list(range(batch))
+    assert 0 <= share <= 1
+    for i in range(batch):
+        own = mixture[i, :, 0] == i
+        assert ((mixture[i, :, 0] == partner[i]) | own).all()
+        assert torch.equal(places[i], torch.where(own, place[i], place[partner[i]]))
+        if partner[i] != i:
+            error = math.sqrt(share * (1 - share) / 2000)
+            assert abs(float(own.float().mean()) - share) <= 5 * error + 1e-9
+
+
+def test_without_mixup_and_modality_dropout_a_batch_and_the_random_state_stay_as_they_are():
+    generator = torch.Generator().manual_seed(0)
+    state = generator.get_state()
+    patches, place = torch.randn(2, 5, 32), torch.arange(5).expand(2, -1)
+    found, places, partner, share = mixed(patches, place, 0.0, generator)
+    assert found is patches
+    assert places is place
+    assert (partner, share) == ([], 1.0)
+    assert without_scans(patches, 0.0, generator) is patches
+    assert torch.equal(generator.get_state(), state)
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.5, 0.99])
+def test_scans_are_emptied_whole_by_chance_and_never_all_of_a_patient(chance: float):
+    patches = torch.randn(1500, 3, 32, generator=torch.Generator().manual_seed(0))
+    found = without_scans(patches, chance, torch.Generator().manual_seed(1))
+    scans, before = found.unflatten(2, (4, 8)), patches.unflatten(2, (4, 8))
+    left = (scans != 0).any(dim=3).any(dim=1)  # [patient, scan]
+    assert left.any(dim=1).all()
+    assert torch.equal(scans, torch.where(left[:, None, :, None], before, 0.0))
+    error = math.sqrt(chance * (1 - chance) / 6000)
+    assert float((~left).float().mean()) == pytest.approx(0.75 * chance, abs=5 * error)  # one of four is spared
+    assert (left.float().mean(dim=0) - left.float().mean()).abs().max() < 0.06  # whichever it is
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
+    with replacing(tmp_path / "a.txt") as beside:
+        beside.write_text("whole")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+    def cut() -> None:
+        with replacing(tmp_path / "a.txt") as beside:
+            beside.write_text("ha")
+            raise PowerCut
+
+    with pytest.raises(PowerCut):
+        cut()
+    assert (tmp_path / "a.txt").read_text() == "whole"

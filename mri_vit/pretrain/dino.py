@@ -1,0 +1,218 @@
+"""DINO: a student learns to say of a part of a patient what a teacher says of another part, without a label.
+
+The teacher is the moving average of the student, sees large crops only, and gets no gradient; centring keeps it from saying
+one thing of everybody, sharpening from saying everything of each (Caron et al. 2021, arXiv:2104.14294).
+
+Letters: b patients, p tokens of each crop, k numbers in a patch, d the encoder's width, m prototypes, t views of the teacher,
+s views of the student (the first t are the teacher's).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mri_vit.config import Study
+from mri_vit.model.encoder import Encoder
+from mri_vit.pretrain.crops import box, thinned, view
+from mri_vit.tokens import Tokens
+
+GLOBAL = (0.4, 1.0)  # share of the brain's places in the boxes that the teacher sees; Caron et al. 2021, section 3.1 and code
+LOCAL = (0.1, 0.4)  # of those that the student alone sees: from a tenth, for below it a box holds few places (theirs: 0.05)
+GLOBALS = 2  # boxes that the teacher sees
+# Half of the 0.04 of Caron et al. 2021, section 3.2: brains differ less than photographs. Measured on 40 made-up patients, 150
+# epochs: CLS of one crop finds another crop of its patient among 60 new ones in 37 % (0.04: 15 %; random weights: 3 %).
+TEACHER_TEMPERATURE = 0.02
+STUDENT_TEMPERATURE = 0.1
+CENTRE_MOMENTUM = 0.9
+FROZEN_EPOCHS = 1  # in which the head's last layer does not learn
+HIDDEN_RATIO = 4  # of the head's hidden layers to the encoder's width; theirs: 2048 for 384 and 768
+BOTTLENECK = 256  # width before the last layer; theirs
+STANDARDISED_FLOOR = 1e-6  # added to a variance over the batch; CLS vectors have variance 1 over their dimensions
+ALIKE_NATS = 0.05  # of what an answer tells about who was shown; measured: 0.0002 in a collapsed run, 0.2 to 1.2 in others
+ALIKE_SPREAD = 0.01  # of CLS vectors, where 1 is even; measured: 0.03 to 0.04 in a collapsed run, 0.10 to 0.20 in others
+LAST = 0.1  # share of the epochs, at the end, in which collapse is looked for; single epochs of few patients are unsteady
+
+
+class Dino(nn.Module):
+    """Student, teacher and centre, and their loss on a batch; an `Objective` of `pretrain.loop`."""
+
+    def __init__(self, encoder: Encoder, study: Study) -> None:
+        super().__init__()
+        self.study = study
+        dim = encoder.cls.shape[-1]
+        self.encoder = encoder  # the student's
+        self.head = Head(dim, study.pretrain.prototypes)
+        self.teacher = copy.deepcopy(nn.ModuleList([encoder, self.head])).requires_grad_(False)
+        self.centre: Tensor
+        self.register_buffer("centre", torch.zeros(study.pretrain.prototypes))
+        self._said: list[Tensor] = []  # the teacher's probabilities, and its CLS vectors, since `watched` was asked
+        self._cls: list[Tensor] = []
+
+    def learned(self) -> list[nn.Parameter]:
+        """The student's weights; the teacher's follow them."""
+        return [*self.encoder.parameters(), *self.head.parameters()]
+
+    def views(self, patients: Sequence[Tokens], generator: torch.Generator) -> tuple[Tensor, ...]:
+        """Patches and places of the global crops, one after the other along the batch, then those of each local crop.
+
+        All crops of a kind in a batch hold equally many tokens: a random share of the smallest patient's, of which at most
+        `train.token_budget` are kept (PatchDropout: a crop is as large as before, but thinner).
+        """
+        smallest = min(len(patient.place) for patient in patients)
+        most = self.study.train.token_budget or smallest
+        parts: list[Tensor] = []
+        for (low, high), number in ((GLOBAL, GLOBALS), (LOCAL, self.study.pretrain.local_crops)):
+            share = low + (high - low) * float(torch.rand((), generator=generator))
+            count = max(1, round(share * smallest))
+            crops = [
+                view(patients, [thinned(box(one, count, generator), most, generator) for one in patients], self.study, generator)
+                for _ in range(number)
+            ]
+            parts += [torch.cat(part) for part in zip(*crops, strict=True)]
+        return tuple(parts)
+
+    def forward(self, *views: Tensor) -> Float[Tensor, ""]:
+        """The loss of `views`: patches and places of the global crops, and, where there are any, of the local ones."""
+        patients = len(views[0]) // GLOBALS
+        pairs = list(zip(views[::2], views[1::2], strict=True))
+        student = torch.cat([self.head(self.encoder(patches, place)) for patches, place in pairs])
+        said, cls = self.answer(*pairs[0])
+        teacher = probabilities(said, self.centre)
+        loss = cross_entropy(
+            rearrange(teacher, "(t b) m -> t b m", b=patients), rearrange(student, "(s b) m -> s b m", b=patients)
+        )
+        self._said.append(teacher.cpu())
+        self._cls.append(cls[:patients].float().cpu())  # of one view of each patient
+        if self.training:
+            self.centre.copy_(moved(self.centre, said))
+        return loss
+
+    @torch.no_grad()
+    def answer(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> tuple[Tensor, Tensor]:
+        """What the teacher says before centring and softmax [b m], and the CLS vectors it says it of [b d]."""
+        encoder, head = self.teacher
+        cls = encoder(patches, place)
+        return head(cls).float(), cls
+
+    def begin(self, epoch: int) -> None:
+        """The last layer stays as it is for the first epoch, so that the features do not follow random prototypes' growth."""
+        self.head.prototypes.requires_grad_(epoch >= FROZEN_EPOCHS)
+
+    @torch.no_grad()
+    def stepped(self, progress: float) -> None:
+        """The teacher moves a little towards the student."""
+        keep = momentum(self.study.pretrain.momentum, progress)
+        for mine, students in zip(self.teacher.parameters(), self._student(), strict=True):
+            mine.lerp_(students, 1 - keep)
+
+    def watched(self) -> dict[str, float]:
+        """Signs of collapse over the batches since the last call, see `signs`."""
+        said, cls = torch.cat(self._said), torch.cat(self._cls)
+        self._said, self._cls = [], []
+        return signs(said, cls)
+
+    def _student(self) -> Iterator[nn.Parameter]:
+        return nn.ModuleList([self.encoder, self.head]).parameters()
+
+
+class Head(nn.Module):
+    """From CLS to prototypes: three layers to a bottleneck of length 1, then its cosine to each prototype.
+
+    CLS vectors are standardised over the batch first. Brains that are aligned give vectors that are nearly alike; without
+    this the answers differ by less than the temperature, and the teacher goes to the even answer and stays there (measured
+    on 40 made-up patients: after 60 epochs an answer told 0.0002 nats of who was shown).
+    Caron et al. keep the weight-normed last layer's lengths at 1, so it is written here as what it then is: cosines.
+    """
+
+    def __init__(self, dim: int, prototypes: int) -> None:
+        super().__init__()
+        hidden = HIDDEN_RATIO * dim
+        self.layers = nn.Sequential(
+            nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, BOTTLENECK)
+        )
+        self.prototypes = nn.Parameter(torch.randn(prototypes, BOTTLENECK))
+
+    def forward(self, cls: Float[Tensor, "b d"]) -> Float[Tensor, "b m"]:
+        return F.linear(F.normalize(self.layers(standardised(cls)), dim=1), F.normalize(self.prototypes, dim=1))
+
+
+def standardised(x: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
+    """Every dimension with mean 0 and variance 1 over the batch (Ioffe & Szegedy 2015, without weights of its own)."""
+    return F.batch_norm(x.float(), None, None, training=True, eps=STANDARDISED_FLOOR)
+
+
+def probabilities(said: Float[Tensor, "b m"], centre: Float[Tensor, " m"]) -> Float[Tensor, "b m"]:
+    """The teacher's answer, centred and sharpened."""
+    return torch.softmax((said - centre) / TEACHER_TEMPERATURE, dim=1)
+
+
+def moved(centre: Float[Tensor, " m"], said: Float[Tensor, "b m"]) -> Float[Tensor, " m"]:
+    """The centre after a batch: the moving average of what the teacher says on average."""
+    return CENTRE_MOMENTUM * centre + (1 - CENTRE_MOMENTUM) * said.mean(dim=0)
+
+
+def momentum(start: float, progress: float) -> float:
+    """How much of the teacher is kept in a step: from `start` along half a cosine to 1."""
+    return 1 - (1 - start) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def cross_entropy(teacher: Float[Tensor, "t b m"], student: Float[Tensor, "s b m"]) -> Float[Tensor, ""]:
+    """Mean cross-entropy of the student's softmax to the teacher's probabilities, over all pairs of different views.
+
+    View i of the student is view i of the teacher for the first t; these pairs are left out.
+    """
+    log = torch.log_softmax(student.float() / STUDENT_TEMPERATURE, dim=2)
+    each = -torch.einsum("tbm,sbm->ts", teacher, log) / teacher.shape[1]
+    different = ~torch.eye(len(teacher), len(student), dtype=torch.bool, device=each.device)
+    return each[different].mean()
+
+
+def signs(said: Float[Tensor, "n m"], cls: Float[Tensor, "b d"]) -> dict[str, float]:
+    """What tells whether the teacher has collapsed, from its n probabilities and b CLS vectors.
+
+    `entropy`: of one answer, on average, in nats; log(m) when it says everything at once, 0 when it names one prototype.
+    `mean_entropy`: of the mean answer; at least `entropy`. The difference is what an answer tells about who was shown (its
+    mutual information with the view), and is 0 in either kind of collapse.
+    `spread`: standard deviation over patients of CLS vectors of length 1, mean over dimensions, times √d: 0 when all are
+    alike, 1 when they point evenly everywhere (Chen & He 2021, arXiv:2011.10566, section 4.1).
+    """
+    dispersion = F.normalize(cls, dim=1).std(dim=0, correction=0).mean() * cls.shape[1] ** 0.5
+    return {
+        "entropy": float(torch.special.entr(said).sum(dim=1).mean()),
+        "mean_entropy": float(torch.special.entr(said.mean(dim=0)).sum()),
+        "spread": float(dispersion),
+    }
+
+
+def collapsed(history: pd.DataFrame) -> str | None:
+    """A sentence that says how the teacher had collapsed by the end, with its figures; None when it had not.
+
+    `history` is what `pretrain.loop.pretrain` returned for DINO; means over the last tenth of its epochs are judged.
+    """
+    last = history.iloc[-max(1, round(LAST * len(history))) :]
+    entropy, mean_entropy, spread = (float(last[name].mean()) for name in ("entropy", "mean_entropy", "spread"))
+    if mean_entropy - entropy < ALIKE_NATS:
+        what = (
+            "names one prototype for everybody"
+            if mean_entropy < math.log(2)
+            else "says the same, of many prototypes, of everybody"
+        )
+        return (
+            f"DINO has collapsed: the teacher {what} (entropy {entropy:.2f} nats, of its mean answer {mean_entropy:.2f}; "
+            f"a difference below {ALIKE_NATS} tells nothing about the patient)"
+        )
+    if spread < ALIKE_SPREAD:
+        return (
+            f"DINO has collapsed: CLS vectors of different patients are alike (spread {spread:.4f}, where 1 is even; "
+            f"below {ALIKE_SPREAD} counts as alike)"
+        )
+    return None

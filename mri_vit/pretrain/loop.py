@@ -1,0 +1,198 @@
+"""Learning without labels: prepared patients in, an encoder's weights in a file out, whatever the method.
+
+A method is an `Objective`: it turns patients into a batch and a batch into a loss. The loop knows nothing else of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import pandas as pd
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from mri_vit import checkpoint, tokens
+from mri_vit.batches import token_file
+from mri_vit.cohort import Patient
+from mri_vit.config import Study
+from mri_vit.errors import OutOfResource, UsageError
+from mri_vit.model.encoder import Encoder
+from mri_vit.model.network import Network
+from mri_vit.model.weights import fill, save_encoder, seen
+from mri_vit.pretrain.dino import Dino
+from mri_vit.pretrain.mae import MaskedAutoencoder
+from mri_vit.tokens import Tokens
+from mri_vit.train import Report
+from mri_vit.volume import write_bytes
+
+HELD_BYTES = 2 * 2**30  # patients are kept in memory up to this size, some six thousand of the demo's or a hundred full ones
+SAVE_SECONDS = 60.0  # between two writes of the state: what a killed run loses at most, beside the epoch that it was in
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """What a method of learning without labels offers; it is an `nn.Module` that holds all of its state."""
+
+    encoder: Encoder  # what is kept
+
+    def learned(self) -> list[nn.Parameter]:
+        """The weights that the optimiser changes."""
+        ...
+
+    def views(self, patients: Sequence[Tokens], generator: torch.Generator) -> tuple[Tensor, ...]:
+        """A batch, augmented; random choices follow the generator."""
+        ...
+
+    def __call__(self, *views: Tensor) -> Tensor:
+        """The loss of a batch."""
+        ...
+
+    def begin(self, epoch: int) -> None:
+        """An epoch begins, counted from 0."""
+        ...
+
+    def stepped(self, progress: float) -> None:
+        """The optimiser has made a step; `progress` is the share of all steps that are done."""
+        ...
+
+    def watched(self) -> dict[str, float]:
+        """Figures of the batches since the last call, for the history."""
+        ...
+
+
+METHODS: dict[str, Callable[[Encoder, Study], nn.Module]] = {"mae": MaskedAutoencoder, "dino": Dino}
+
+
+def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, report: Report | None = None) -> pd.DataFrame:
+    """Learn an encoder from patients' scans by `study.pretrain`, without a look at any label.
+
+    The state is written beside the file while it runs, and taken away at the end; a killed run goes on from there and ends
+    with the same weights. Optimisation is as in `study.train` (betas, weight decay, warm-up, clipping); augmentation too.
+    The encoder starts from `study.model.weights` where there are any, and those whose scans they had seen are named too.
+
+    Parameters
+    ----------
+    patients : visits whose prepared folders are read; two or more.
+    file : where the encoder goes; its history goes beside it, under the same name with `.csv`.
+    report : called after each epoch with (epoch, epochs, loss, patients per second).
+
+    Returns
+    -------
+    The history: epoch, loss, and the method's own figures, see its `watched`.
+
+    Raises
+    ------
+    UsageError without a method, for another architecture, or with fewer than two patients; OutOfResource when the loss is no
+    longer a number.
+    """
+    settings = study.pretrain
+    if settings.method == "none" or len(patients) < 2:
+        raise UsageError(f"pretraining by {settings.method!r} on {len(patients)} patients; choose a method, and at least two")
+    if study.model.architecture != "vit":
+        raise UsageError(f'pretrain.method {settings.method!r} goes with architecture "vit", found {study.model.architecture!r}')
+    torch.set_num_threads(study.train.threads)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fabric = Fabric(accelerator="auto", devices=1, precision=_precision(study))
+    torch.manual_seed(seed)  # initial weights and, drawn after them, drop-path
+    encoder, subjects = untrained(study), [patient.subject for patient in patients]
+    if study.model.weights:
+        fill(encoder, study.model.weights, study.grid)
+        subjects += seen(study.model.weights)
+    method = METHODS[settings.method](encoder, study)
+    objective: Any = method  # the type checker cannot say "a module that is an Objective"
+    generator = torch.Generator().manual_seed(seed)  # order, views and augmentation
+    net, optimiser = fabric.setup(method, _optimiser(objective, study))
+    read = reader(patients, study)
+    batch = min(settings.batch, len(patients))
+    per_epoch = math.ceil(len(patients) / batch)
+    steps = settings.epochs * per_epoch
+    state, saved = checkpoint.State(), time.monotonic()
+    unfinished = file.with_suffix(".state")
+    if unfinished.exists():
+        state = checkpoint.load(unfinished, method, optimiser, generator)  # type: ignore[arg-type]
+    while state.epoch < settings.epochs:
+        method.train()
+        objective.begin(state.epoch)
+        began, total = time.monotonic(), 0.0
+        order = torch.randperm(len(patients), generator=generator).tolist()
+        for index in range(per_epoch):
+            step = state.epoch * per_epoch + index
+            chosen = [read(order[i % len(order)]) for i in range(index * batch, (index + 1) * batch)]
+            for group in optimiser.param_groups:
+                group["lr"] = rate(step, steps, study)
+            loss = net(*(part.to(fabric.device) for part in objective.views(chosen, generator)))
+            if not torch.isfinite(loss):
+                raise OutOfResource(
+                    f"{file}: the loss became {loss.item()} in epoch {state.epoch + 1}; try a pretrain.rate below {settings.rate}"
+                )
+            optimiser.zero_grad()
+            fabric.backward(loss)
+            fabric.clip_gradients(net, optimiser, max_norm=study.train.clip)
+            optimiser.step()
+            objective.stepped((step + 1) / steps)
+            total += loss.item()
+        state.epoch += 1
+        state.history.append({"epoch": state.epoch, "loss": total / per_epoch, **objective.watched()})
+        if report:
+            report(state.epoch, settings.epochs, total / per_epoch, per_epoch * batch / (time.monotonic() - began))
+        if time.monotonic() - saved >= SAVE_SECONDS:
+            checkpoint.save(state, method, optimiser, generator, unfinished)  # type: ignore[arg-type]
+            saved = time.monotonic()
+    history = pd.DataFrame(state.history)
+    write_bytes(history.to_csv(index=False, float_format="%.6g").encode(), file.with_suffix(".csv"))
+    save_encoder(encoder, study.model, study.grid, settings, subjects, file)
+    unfinished.unlink(missing_ok=True)
+    return history
+
+
+def pretrained(study: Study, patients: Sequence[Patient], file: Path, seed: int, report: Report | None = None) -> Study:
+    """The study that starts from an encoder learned from these patients, which is learned where the file is not there yet."""
+    if not file.exists():
+        pretrain(patients, study, file, seed, report)
+    return study.model_copy(
+        update={
+            "model": study.model.model_copy(update={"weights": file}),
+            "pretrain": study.pretrain.model_copy(update={"method": "none"}),
+        }
+    )
+
+
+def untrained(study: Study) -> Encoder:
+    """The study's encoder with fresh weights, and no block left out: hiding tokens or cropping is regularisation enough."""
+    return Network(study.model.model_copy(update={"drop_path": 0.0}), study.grid, []).encoder
+
+
+def rate(step: int, steps: int, study: Study) -> float:
+    """Learning rate: linear warm-up to `pretrain.rate`, then half a cosine to zero (Loshchilov & Hutter 2017)."""
+    warmup = max(1, round(study.train.warmup * steps))
+    if step < warmup:
+        return study.pretrain.rate * (step + 1) / warmup
+    return study.pretrain.rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+
+def reader(patients: Sequence[Patient], study: Study) -> Callable[[int], Tokens]:
+    """Gives a patient's tokens by index: from memory when all of them fit, else from disk each time."""
+    files = [token_file(study, patient) for patient in patients]
+    if sum(file.stat().st_size for file in files if file.exists()) > HELD_BYTES:
+        return lambda index: tokens.load(files[index])
+    return [tokens.load(file) for file in files].__getitem__
+
+
+def _optimiser(objective: Objective, study: Study) -> torch.optim.AdamW:
+    """AdamW; biases, norms, positions and tokens are not decayed (He et al. 2022, as in `train`)."""
+    matrices = [p for p in objective.learned() if p.ndim in (2, 5)]  # of linear maps and of 3D convolutions
+    others = [p for p in objective.learned() if p.ndim not in (2, 5)]
+    groups = [{"params": matrices, "weight_decay": study.train.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=study.pretrain.rate, betas=study.train.betas)
+
+
+def _precision(study: Study) -> Literal["32-true", "bf16-mixed"]:
+    """Mixed precision where the device computes in bfloat16; on a CPU that is slower than float32."""
+    if study.train.precision != "auto":
+        return study.train.precision
+    return "bf16-mixed" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32-true"
