@@ -9,7 +9,7 @@ demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
 
 test: .venv/ready
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile # two files at a time, a file's fixtures made once
 
 slow: .venv/ready
 	$(BIN)/pytest -m slow -s

@@ -106,6 +106,12 @@ def prepare(study: Path, *overrides: Overrides) -> int:
 
 
 @app.command
+def pretrain(study: Path, *overrides: Overrides) -> None:
+    """Learn the encoders that training starts from, without labels, on the prepared patients; `train` does it if need be."""
+    _stage("pretrain", _load(study, overrides))
+
+
+@app.command
 def train(study: Path, *overrides: Overrides) -> None:
     """Cross-validate on the prepared patients."""
     _stage("train", _load(study, overrides))

@@ -17,11 +17,11 @@ from mri_vit.config import Study
 from mri_vit.controls import Tabular
 from mri_vit.crossval import by_patient, fold_seed, parts, with_truth
 from mri_vit.errors import UsageError
+from mri_vit.neural import Neural
 from mri_vit.prepare.patient import voxels
 from mri_vit.report import html
 from mri_vit.report import run as reports
 from mri_vit.report.numbers import everything
-from mri_vit.vit import VisionTransformer
 from mri_vit.volume import write_bytes
 
 OWN = ("grid", "prepare", "model", "train", "controls")  # sections that belong to the run, not to the other cohort
@@ -113,7 +113,7 @@ def _mean_of_folds(run: Path, study: Study, patients: list[Patient], console: Co
     with stages.progress(console) as bar:
         task = bar.add_task("predict", total=len(files), note="")
         for file in files:
-            predicted.append(VisionTransformer.fitted(study, file.parent).predict([without_labels(p) for p in patients]))
+            predicted.append(Neural.fitted(study, file.parent).predict([without_labels(p) for p in patients]))
             bar.update(task, advance=1)
     return _averaged(predicted)
 

@@ -1,7 +1,9 @@
-"""The Vision Transformer as a predictor: fitted on one fold's patients, asked once for the others."""
+"""A network as a predictor, the Vision Transformer or a rival's: fitted on one fold's patients, asked once for the others."""
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,26 +13,37 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mri_vit import tokens
+from mri_vit import checkpoint, tokens
 from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient, refuse_labels
 from mri_vit.config import Study
+from mri_vit.cost import flops, parameters
 from mri_vit.errors import OutOfResource
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
 from mri_vit.predictions import HORIZONS_DAYS
+from mri_vit.pretrain.loop import pretrained
 from mri_vit.train import Report, fit, outputs
+from mri_vit.volume import write_bytes
+
+PRETRAINED = "pretrained.safetensors"
 
 
-class VisionTransformer:
-    """A Predictor (see `predictions.py`) whose weights, checkpoints and history live in `folder`."""
+class Neural:
+    """A Predictor (see `predictions.py`) whose weights, checkpoints and history live in `folder`.
 
-    def __init__(self, study: Study, folder: Path, seed: int, report: Report | None = None) -> None:
+    Where the study pretrains, its encoder is learned from the patients that `fit` is given, and kept in `pretrained`.
+    """
+
+    def __init__(
+        self, study: Study, folder: Path, seed: int, report: Report | None = None, pretrained: Path | None = None
+    ) -> None:
         self.study, self.folder, self.seed, self.report = study, folder, seed, report
+        self.pretrained = pretrained or folder / PRETRAINED
         self._network: Network | None = None
 
     @classmethod
-    def fitted(cls, study: Study, folder: Path) -> VisionTransformer:
+    def fitted(cls, study: Study, folder: Path) -> Neural:
         """The one that an earlier run left in `folder`."""
         predictor = cls(study, folder, seed=0)
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -45,7 +58,31 @@ class VisionTransformer:
         return self._network
 
     def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
-        self._network = fit(train, tune, self.study, self.folder, self.seed, self.report)
+        study = self.study
+        if study.pretrain.method != "none":
+            study = pretrained(study, [*train, *tune], self.pretrained, self.seed, self.report)
+        labelled = [p for p in train if any(p.knows(endpoint) for endpoint in study.endpoints)]  # others have no gradient
+        self._network = fit(labelled or train, tune, study, self.folder, self.seed, self.report)
+        write_bytes(json.dumps(self._cost(tune[0]), indent=1).encode(), self.folder / "cost.json")
+
+    @torch.no_grad()
+    def _cost(self, patient: Patient) -> dict[str, int | float]:
+        """Parameters; floating-point operations and seconds for one patient's prediction; seconds of training."""
+        device = next(self.network.parameters()).device
+        batch = [part.to(device) for part in everything(tokens.load(token_file(self.study, patient)), self.study)]
+        self.network.eval()(*batch)  # the first call of a shape is slower
+        seconds = []
+        for _ in range(3):
+            began = time.monotonic()
+            out = self.network(*batch)
+            _ = [value.cpu() for value in out.values()]  # waits for the device
+            seconds.append(time.monotonic() - began)
+        return {
+            "parameters": parameters(self.network),
+            "flops": flops(self.network, *batch),
+            "patient_seconds": float(np.median(seconds)),
+            "training_seconds": checkpoint.seconds(self.folder / checkpoint.FILE),
+        }
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
         refuse_labels(patients)

@@ -1,5 +1,6 @@
-"""The story of a study: check -> prepare -> cross-validate -> explain -> report. Each stage reads only the files of earlier ones.
+"""The story of a study: check -> prepare -> (pretrain ->) cross-validate -> explain -> report.
 
+Each stage reads only the files of earlier ones. Pretraining is a stage of its own only where it is asked for by name.
 Every stage can be stopped and started again: what is done is skipped.
 """
 
@@ -10,6 +11,8 @@ import io
 import json
 import os
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -118,26 +121,51 @@ def included(study: Study, folder: Path) -> list[Patient]:
     return [patient for patient in cohort.read(folder / "cohort.csv", study.endpoints) if patient.id not in out]
 
 
+def pretrain(study: Study, folder: Path, console: Console) -> None:
+    """Write the folds, then make the encoders that training starts from, which `train` finds; tell how each ended.
+
+    Raises UsageError when nobody pretrains.
+    """
+    from mri_vit import contest
+
+    if not contest.pretrains(study):
+        raise UsageError('nobody is pretrained: give the study or one of its rivals pretrain.method "mae" or "dino"')
+    patients, divisions = _divided(study, folder)
+    with progress(console) as bar:
+        made = contest.pretrain(study, patients, divisions, folder, partial(_begin, bar, study))
+    for one in made:
+        console.print(f"{one.title}: last loss {one.loss:.3f}, {one.file}", soft_wrap=True, highlight=False)
+        if one.collapsed:
+            console.print(f"[yellow]{one.title}: {one.collapsed}[/]", soft_wrap=True, highlight=False)
+
+
 def train(study: Study, folder: Path, console: Console) -> None:
     """Write the folds, then fit and predict each: the model, and the controls that it must beat."""
     from mri_vit import contest
 
+    patients, divisions = _divided(study, folder)
+    with progress(console) as bar:
+        contest.hold(study, patients, divisions, folder, partial(_begin, bar, study))
+
+
+def _divided(study: Study, folder: Path) -> tuple[list[Patient], list[folds.Division]]:
+    """The prepared patients and their folds, which are written where they are not there yet."""
     patients = included(study, folder)
     if not (folder / "folds.json").exists():
         folds.save(folds.make(patients, study.endpoints, study.train, study.seed), study.seed, folder / "folds.json")
     divisions = folds.load(folder / "folds.json", patients)
     _check_prepared(study, patients, folder)
-    with progress(console) as bar:
+    return patients, divisions
 
-        def begin(title: str) -> contest.Epoch:
-            task = bar.add_task(title, total=study.train.epochs, note="")
 
-            def epoch(done: int, epochs: int, loss: float, rate: float) -> None:
-                bar.update(task, completed=done, total=epochs, note=f"loss {loss:.3f}, {rate:.1f} patients/s")
+def _begin(bar: Progress, study: Study, title: str) -> Callable[[int, int, float, float], None]:
+    """A new line of progress, and what moves it on after an epoch."""
+    task = bar.add_task(title, total=study.train.epochs, note="")
 
-            return epoch
+    def epoch(done: int, epochs: int, loss: float, rate: float) -> None:
+        bar.update(task, completed=done, total=epochs, note=f"loss {loss:.3f}, {rate:.1f} patients/s")
 
-        contest.hold(study, patients, divisions, folder, begin)
+    return epoch
 
 
 def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None:
@@ -204,9 +232,11 @@ def inspect(
     """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
     from mri_vit.crossval import fold_folder, fold_seed, parts
     from mri_vit.explain import inspect_page
+    from mri_vit.neural import Neural
     from mri_vit.train import untrained
-    from mri_vit.vit import VisionTransformer
 
+    if study.model.architecture != "vit" or study.model.pool == "class_attention":
+        raise UsageError(f"{folder}: the inspection is of Vision Transformers whose CLS goes through every block")
     patients = _trained(study, folder)
     division = folds.load(folder / "folds.json", patients)[0]
     if fold is None:
@@ -217,7 +247,7 @@ def inspect(
     train_patients, _, test = parts(patients, division[fold - 1], study, seed)
     if patient and patient not in {p.id for p in test}:
         raise UsageError(f"--patient {patient}: not a test patient of fold {fold} ({', '.join(p.id for p in test)})")
-    after = VisionTransformer.fitted(study, fold_folder(folder, 0, fold - 1)).network.eval()
+    after = Neural.fitted(study, fold_folder(folder, 0, fold - 1)).network.eval()
     before = untrained(train_patients, study, seed).to(after.encoder.cls.device).eval()
     shown = sorted(test, key=lambda p: p.id != patient)  # the one asked for first, else the first of the fold
     subject = inspect_page.Subject(study, f"{study.name}, fold {fold}", before, after, shown)

@@ -1,4 +1,4 @@
-"""What this project costs beside the usual way: the network, rollout and other maps, reading a prepared patient, a report.
+"""What this project costs beside the usual way: the network, maps, learning without labels, reading a patient, a report.
 
 .venv/bin/python pipelines/bench.py --part model --threads 1 --repeats 2 --memory
 
@@ -42,7 +42,7 @@ WEIGHED = ("model", "rollout", "maps")  # the parts whose peak memory is of inte
 
 def main(
     *,
-    part: Literal["model", "rollout", "maps", "storage", "evaluation", "all"] = "all",
+    part: Literal["model", "rollout", "maps", "pretraining", "storage", "evaluation", "all"] = "all",
     threads: Literal[1, 2] = 1,
     repeats: int = 3,
     warm_up: int = 1,
@@ -61,6 +61,7 @@ def main(
             "model": models,
             "rollout": rollouts,
             "maps": maps,
+            "pretraining": partial(learned, Path(folder)),
             "storage": partial(storage, Path(folder)),
             "evaluation": partial(evaluated, Path(folder)),
         }
@@ -91,6 +92,11 @@ def main(
     if part in ("rollout", "all"):
         for places in (FOREGROUND, GRID.places):
             console.print(f"at {places} places the two rollouts' CLS rows differ by at most {difference(places):.1e}")
+    if part in ("pretraining", "all"):
+        from bench_pretraining import told
+
+        for sentence in told(figures):
+            console.print(sentence, highlight=False)
     if output:
         settings = {"device": DEVICE.type, "threads": threads, "repeats": repeats, "torch": torch.__version__}
         output.write_text(json.dumps({**settings, "groups": figures}, indent=1) + "\n")
@@ -254,7 +260,13 @@ def one_after_another(read: Run) -> None:
         read()
 
 
-# Predictions to figures, in a file of its own.
+# Learning with and without labels, and predictions to figures: in files of their own.
+
+
+def learned(folder: Path) -> dict[str, Variants]:
+    from bench_pretraining import pretraining  # here: its libraries weigh on the other parts' peaks
+
+    return pretraining(folder)
 
 
 def evaluated(folder: Path) -> dict[str, Variants]:

@@ -14,9 +14,10 @@ import torch
 from bench_inputs import DEVICE, FOREGROUND, GRID, autocast, patient
 from torch import Tensor, nn
 
-from mri_vit.config import CHANNELS, DEFAULT_ENDPOINTS, SIZES, Model
+from mri_vit.config import CHANNELS, DEFAULT_ENDPOINTS, Model
 from mri_vit.explain.rollout import rollout
 from mri_vit.model.encoder import Encoder
+from mri_vit.recipe import SIZES
 
 Groups = dict[str, dict[str, Callable[[], Callable[[], Any]]]]  # what is timed, by group and name, once built
 

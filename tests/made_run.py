@@ -185,3 +185,18 @@ def _write_pictures(generator: np.random.Generator, folder: Path, patients: list
         Image.fromarray(generator.integers(0, 255, (60, 90, 3), dtype=np.uint8)).save(home / "qc.png")
         steps = [{"step": "read", "methods": "Scans were read as they were stored.", "scans": {}}]
         (home / "patient.json").write_text(json.dumps({"schema": 1, "steps": steps}))
+
+
+def add_rivals(folder: Path, rivals: Mapping[str, str], settings: str = "") -> None:
+    """Name rivals in the study file, each with the lines of its recipe; `settings` are sections of the study's own."""
+    file = folder / "study.toml"
+    told = "".join(f'[[rivals]]\nname = "{name}"\n{lines}\n' for name, lines in rivals.items())
+    file.write_text(file.read_text() + settings + told)
+
+
+def write_cost(folder: Path, model: str, repeat: int, fold: int, **figures: float) -> None:
+    """What a fold of a contender writes down."""
+    home = folder if model == "vit" else folder / "rivals" / model
+    home /= f"fold-{fold + 1}" if repeat == 0 else f"repeat-{repeat + 1}-fold-{fold + 1}"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "cost.json").write_text(json.dumps(figures))

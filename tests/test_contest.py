@@ -11,6 +11,8 @@ import pytest
 
 from mri_vit import cohort, contest, folds, predictions
 from mri_vit.config import Controls, Study
+from mri_vit.model import network
+from mri_vit.recipe import Rival
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
@@ -32,12 +34,30 @@ def test_model_and_controls_stand_in_one_table_and_the_sites_are_probed(tiny):
     study = held(tiny, "AB")
     table = predictions.load(study.output / "predictions.csv")
     assert set(table.model) == {"vit", "clinical", "shuffled"}
-    assert json.loads((study.output / "notes.json").read_text()) == {"clinical_columns": "age"}
+    assert json.loads((study.output / "notes.json").read_text()) == {"transductive": "", "clinical_columns": "age"}
     probe = pd.read_csv(study.output / "site_probe.csv")
     assert sorted(probe.patient) == sorted(set(table.patient))
     before = (study.output / "predictions.csv").read_bytes()
     held(tiny, "AB")  # once more: all folds are done
     assert (study.output / "predictions.csv").read_bytes() == before
+
+
+def test_rivals_are_held_on_the_same_folds_and_whoever_saw_test_patients_is_told(tiny):
+    rivals = (
+        Rival(name="shallow", model={"depth": 1}),
+        Rival(name="knowing", pretrain={"method": "mae", "patients": "all", "epochs": 1}, train={"epochs": 1}),
+    )
+    study = held(tiny.model_copy(update={"rivals": rivals, "train": tiny.train.model_copy(update={"epochs": 2})}), "AB")
+    table = predictions.load(study.output / "predictions.csv")
+    assert set(table.model) == {"vit", "shallow", "knowing", "clinical", "shuffled"}
+    division = {name: sorted(set(zip(of.patient, of.fold, of.repeat, strict=True))) for name, of in table.groupby("model")}
+    assert division["shallow"] == division["knowing"] == division["vit"]
+    assert json.loads((study.output / "notes.json").read_text())["transductive"] == "knowing (24 patients)"
+    depth = {
+        folder: network.load(study.output / folder / "fold-1" / "best.safetensors").model.shape[1]
+        for folder in (".", "rivals/shallow", "rivals/knowing")
+    }
+    assert depth == {".": 2, "rivals/shallow": 1, "rivals/knowing": 2}
 
 
 def test_with_sites_left_out_each_is_a_fold_and_no_probe_is_asked(tiny):

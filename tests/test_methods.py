@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from mri_vit.config import Controls, Explain, Grid, Model, Prepare, Train
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import bias, intensity, patient, register
-from mri_vit.report.texts import findings, maps, methods, references, wording
+from mri_vit.report.texts import findings, maps, methods, network, references, wording
 
 ODD = "a|b <script>alert(1)</script> *c* [d](https://e.org) `f` [@delong]\n\n# g"
 GAP = r"\*\*\[author: [^\]]+\]\*\*"
@@ -164,11 +164,35 @@ def test_every_figure_of_the_metrics_is_told(text):
         ({"tune_every": 4}, "After every 4 epochs"),
         ({"token_budget": 99}, "up to 99 tokens"),
         ({"leave_out": "site"}, "each value of site is a test fold"),
+        ({"layer_decay": 0.65}, "learned at 0.65 times the rate of the one behind"),
+        ({"embedding_rate": 0.23}, "patch embedding learned at 0.23 times the rate"),
+        ({"frozen": 0.15}, "In the first 15% of the steps the heads learned alone"),
+        ({"ema": 0.97}, "(decay 0.97)"),
+        ({"mixup": 0.31}, "from Beta(0.31, 0.31)"),
+        ({"modality_dropout": 0.12}, "with a probability of 0.12, never all"),
     ],
 )
 def test_a_setting_of_the_training_is_told_with_its_value(change, told, text):
     assert told not in text
     assert told in methods.text(made_up(settings=settings(**change)), {})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"conv_stem": 12}, "convolutions within the patch [3], the first with 12 channels"),
+        ({"pool": "max"}, "each feature's largest value"),
+        ({"zero_head": False}, "heads at random with the bias"),
+        ({"weights": "b16.npz"}, "started from those of the file b16.npz"),
+        ({"architecture": "resnet18", "channels": ("t1ce", "flair")}, "The model is 3D ResNet-18 (He et al. 2016"),
+        ({"architecture": "resnet18", "channels": ("t1ce", "flair")}, "with T1ce and FLAIR as its channels"),
+    ],
+)
+def test_a_setting_of_the_network_is_told(change, told, text):
+    assert told not in text
+    written = methods.text(made_up(settings=settings(model=Model.model_validate(change))), {})
+    assert told in re.sub(r"\[\d+\]", "[3]", written)
+    assert ("Vision Transformer [" in written) == ("architecture" not in change)
 
 
 def test_a_step_that_was_switched_off_is_not_claimed(text):
@@ -340,8 +364,12 @@ def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be
     everything = "".join(findings.MEASURES.values())
     for survival in ("cox", "hazard"):
         metrics = made_up(settings=settings(model=Model(survival=survival)))
-        for stage in (methods.preparation, methods.model, methods.training):
+        for stage in (methods.preparation, network.model, methods.training):
             everything += "".join(stage(metrics, {}))
+    everything += "".join([*network.POOLED.values(), *network.METHODS.values()])
+    everything += "".join(network.model(made_up(settings=settings(model=Model(conv_stem=8))), {}))
+    asked = Train(layer_decay=0.7, embedding_rate=0.2, frozen=0.1, ema=0.9, mixup=0.2, modality_dropout=0.1)
+    everything += "".join(methods.options(asked.model_dump()))
     everything += "".join([*maps.HOW.values(), maps.JUDGED, maps.TUMOUR, maps.SCANS])
     keys = {key for group in references.CITATION.findall(everything) for key in group.split(",")}
     assert keys == set(references.REFERENCES)
@@ -376,11 +404,11 @@ def test_the_ways_of_finding_the_brain_are_counted_and_only_those_used_are_told(
     assert "deepbet" not in written
 
 
-@pytest.mark.parametrize("stem", [None, 40])
-def test_the_number_of_parameters_is_the_encoder_s_own(stem):
-    grid, model = Grid(edge=16, patch=4), Model(dim=24, depth=3, heads=2, mlp=50, stem=stem)
+@pytest.mark.parametrize(("stem", "conv_stem", "patch"), [(None, None, 4), (40, None, 4), (None, 6, 4), (None, 6, 8)])
+def test_the_number_of_parameters_is_the_encoder_s_own(stem, conv_stem, patch):
+    grid, model = Grid(edge=16, patch=patch), Model(dim=24, depth=3, heads=2, mlp=50, stem=stem, conv_stem=conv_stem)
     dim, depth, heads, mlp = model.shape
-    encoder = Encoder(4 * grid.patch**3, grid.places, dim, depth, heads, mlp, stem)
+    encoder = Encoder(4 * grid.patch**3, grid.places, dim, depth, heads, mlp, stem, conv_stem=conv_stem)
     told = settings(grid=grid, model=model)
     assert wording.parameters(told["model"], told["grid"]) == sum(weights.numel() for weights in encoder.parameters())
 

@@ -341,7 +341,7 @@ def test_two_candidates_stand_side_by_side_each_with_its_own_figures(tmp_path):
     predictions.save(pd.concat([table, *others]), folder / "predictions.csv")
     home = written(folder, "mgmt", "os")
     metrics = read_metrics(home)
-    assert metrics["models"] == ["net-10 <x>", "net/10 <x>", "vit", "clinical"]
+    assert metrics["models"] == ["vit", "net-10 <x>", "net/10 <x>", "clinical"]
     assert len(list((home / "figures").glob("roc_mgmt_net-10*.svg"))) == 2
     page = (home / "index.html").read_text()
     assert "net/10 &lt;x&gt;" in page

@@ -17,6 +17,7 @@ from mri_vit import look, predictions
 from mri_vit.report import notation, tables
 from mri_vit.report.figures import curves, panels, pictures
 from mri_vit.report.figures import survival as survival_figures
+from mri_vit.report.numbers import contenders
 
 
 @pytest.mark.parametrize(
@@ -69,8 +70,10 @@ def test_every_control_has_its_name_and_its_stroke():
 
 
 def test_no_two_models_look_alike_even_without_colour():
-    styles = panels.strokes(["a", "b", "c", "d", *predictions.CONTROLS])
-    for one, other in itertools.combinations([styles[name] for name in ("a", "b", "c", "d", *predictions.CONTROLS)], 2):
+    candidates = [f"candidate {number}" for number in range(contenders.MOST_SHOWN)]
+    styles = panels.strokes([*candidates, *predictions.CONTROLS])
+    assert len(panels.CANDIDATES) == contenders.MOST_SHOWN
+    for one, other in itertools.combinations([styles[name] for name in (*candidates, *predictions.CONTROLS)], 2):
         assert one.colour != other.colour
         assert one.line != other.line
         assert one.marker != other.marker

@@ -13,12 +13,12 @@ from typing import Any
 
 from mri_vit import look
 from mri_vit.explain.names import METHODS, SPACES
-from mri_vit.predictions import CONTROLS, is_candidate
+from mri_vit.predictions import CONTROLS
 from mri_vit.report import measures, notation, tables, viewer
 from mri_vit.report.figures import gallery, pictures
 from mri_vit.report.numbers import everything, map_verdict
 from mri_vit.report.numbers import maps as map_numbers
-from mri_vit.report.run import Run
+from mri_vit.report.run import OWN, Run
 from mri_vit.report.texts import checklists, methods
 from mri_vit.report.texts import maps as map_texts
 
@@ -76,12 +76,13 @@ def write(run: Run, home: Path) -> Path:
 
 
 def summary(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The terminal's table: a row per endpoint and model, its keys the columns. Takes `metrics.json` as read."""
+    """The terminal's table: a row per endpoint and model shown, its keys the columns. Takes `metrics.json` as read."""
     rows = []
     for name, endpoint in metrics["endpoints"].items():
         if not endpoint["models"]:
             rows.append({"endpoint": name, "model": "–", "n": "0", "result [95 % interval]": "–", "judged": "no result"})
-        for model, result in endpoint["models"].items():
+        few = gallery.visible(metrics, endpoint["models"])
+        for model, result in few.items():
             symbol, estimate = gallery.estimate(result)
             defined = estimate["value"] is not None and not math.isnan(estimate["value"])
             text = f"{symbol} {notation.interval(estimate, result['n'])}" if defined else f"{symbol} undefined"
@@ -89,19 +90,29 @@ def summary(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
             rows.append(
                 {"endpoint": name, "model": model, "n": str(result["n"]), "result [95 % interval]": text, "judged": judged}
             )
+        if left := len(endpoint["models"]) - len(few):
+            rows.append(
+                {"endpoint": name, "model": f"{left} more", "n": "", "result [95 % interval]": "in the report", "judged": ""}
+            )
     return rows
 
 
 def verdicts(metrics: Mapping[str, Any]) -> list[str]:
-    """The verdicts as sentences, the candidates' and then the maps': "MGMT promoter methylation, vit: better than chance (…)"."""
-    sentences = []
+    """The verdicts as sentences, the candidates' and then the maps': "MGMT promoter methylation, vit: better than chance (…)".
+
+    Where the study's own model has rivals, they are told of in one sentence, and the table has the rest.
+    """
+    transductive = metrics["transductive"]
+    sentences = [f"Transductive: pretraining saw scans of patients judged here: {transductive}"] if transductive else []
     for name, endpoint in metrics["endpoints"].items():
         if not endpoint["models"]:
             why = notation.absence(metrics["cohort"]["known"][name], metrics["design"])
             sentences.append(f"{notation.title(name)}: {why}")
-        for model, result in endpoint["models"].items():
-            if is_candidate(model):
-                sentences.append(f"{notation.title(name)}, {model}: {result['verdict']}")
+        for model in [OWN] if OWN in metrics["shown"] else metrics["shown"]:
+            if model in endpoint["models"]:
+                sentences.append(f"{notation.title(name)}, {model}: {endpoint['models'][model]['verdict']}")
+        if endpoint["rivals"]:
+            sentences.append(f"{notation.title(name)}, rivals: {endpoint['rivals']['sentence']}")
     to_do = map_texts.to_make_again(metrics)
     return [*sentences, *_map_verdicts(metrics["map_scores"]), *([to_do] if to_do else [])]
 
@@ -142,11 +153,17 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         setting=notation.setting,
         tied=notation.tied,
         short=notation.short,
+        significant=notation.significant,
+        duration=notation.duration,
         capitalize_first=lambda text: text[:1].upper() + text[1:],
     )
     environment.tests.update(control=CONTROLS.__contains__)
     environment.globals.update(
         absence=notation.absence,
+        own=OWN,
+        # What is told at length: the study's own model, and every model shown where there is none of its own.
+        chief=[OWN] if OWN in metrics["shown"] else metrics["shown"],
+        visible=lambda models: gallery.visible(metrics, models),
         file_name=notation.file_name,
         measures=measures.lines,
         estimate=gallery.estimate,
@@ -174,6 +191,7 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         settings={section: values for section, values in (metrics["settings"] or {}).items() if values},
         versions=_versions(metrics["environment"] or {}),
         models=metrics["models"],
+        judged=[name for name, endpoint in metrics["endpoints"].items() if endpoint["models"]],
         to_make_again=map_texts.to_make_again(metrics),
         beside_random_weights=map_verdict.BESIDE_RANDOM_WEIGHTS,
         explained_class=map_texts.EXPLAINED_CLASS,

@@ -29,6 +29,7 @@ MAP_KINDS = {
     "undefined": "not judged",
 }
 MAP_MARKS = {"passes": "▲", "unsettled": "○", "fails": "▼", "none": "○", "undefined": "–"}
+FINEST = 4  # decimals of a cost: a tenth of a millisecond is less than a clock's noise
 SMALLEST_P = 0.0001  # below it the digits say how many permutations were drawn, and no more
 
 
@@ -65,6 +66,22 @@ def p_value(value: float | int | None) -> str:
     if value is None or math.isnan(value):
         return "p undefined"
     return f"p < {SMALLEST_P:g}".replace("1e-04", "0.0001") if value < SMALLEST_P else f"p = {value:.4f}"
+
+
+def significant(value: float | int | None) -> str:
+    """A cost with three digits that count, 0.0312, 4.56, 789; nothing where it is not known."""
+    if value is None or math.isnan(value):
+        return ""
+    digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{value:,.{min(max(digits, 0), FINEST)}f}"
+
+
+def duration(seconds: float | int | None) -> str:
+    """Hours, minutes and seconds: 1:02:03; nothing where it is not known."""
+    if seconds is None or math.isnan(seconds):
+        return ""
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def tied(sentence: str) -> str:

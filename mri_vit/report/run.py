@@ -18,9 +18,10 @@ from mri_vit.config import ENDPOINT_NAME, Endpoint, Report, Study
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictions import SHUFFLED
 from mri_vit.probe import COLUMNS as PROBE_COLUMNS
-from mri_vit.report import run_maps
+from mri_vit.report import run_costs, run_maps
 from mri_vit.report.run_maps import Map, read_json
 
+OWN = "vit"  # the study's own model, as every run's predictions call it; the other candidates are its rivals
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 Design = Literal["cross-validation", "external", "table"]
 
@@ -40,6 +41,7 @@ class Run:
     probe: pd.DataFrame  # PROBE_COLUMNS: which site the model's CLS vector was taken for
     internal: Mapping[str, Any] = field(default_factory=dict)  # of an external evaluation: the run's own metrics.json
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
+    costs: pd.DataFrame = field(default_factory=lambda: _empty(run_costs.COLUMNS))  # of each contender's folds
     maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
     scores: tuple[Mapping[str, Any], ...] = ()  # how far each scored patient's maps can be believed
     groups: tuple[tuple[Mapping[str, Any], Path], ...] = ()  # the cohort's mean maps: what is known of each, and its picture
@@ -75,6 +77,8 @@ def read(folder: Path) -> Run:
     settings = study.explain.of_maps
     sessions = people["session"] if "session" in people else [""] * len(people)
     visits = [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
+    homes = {OWN: folder, **{rival.name: folder / "rivals" / rival.name for rival in study.rivals}}
+    splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
     maps, old_maps = run_maps.maps(folder / "maps", settings, visits)
     scores, old_scores = run_maps.scores(folder / "scores", settings, visits)
     groups, old_groups = run_maps.groups(folder / "mean_maps", settings)
@@ -92,6 +96,7 @@ def read(folder: Path) -> Run:
         else _empty(PROBE_COLUMNS),
         internal=read_json(folder / "evaluation.json") if external else {},
         notes=read_json(folder / "notes.json") if (folder / "notes.json").is_file() else {},
+        costs=run_costs.read(homes, splits),
         maps=maps,
         scores=scores,
         groups=groups,

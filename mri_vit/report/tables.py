@@ -21,6 +21,7 @@ def of_report(run: Run, metrics: Mapping[str, Any], survivors: pd.DataFrame) -> 
     """
     tables = {
         "results": pd.DataFrame(list(_results(metrics))),
+        "contenders": pd.DataFrame([_flat(contender) for contender in metrics["contenders"]]),
         "folds": _long(metrics, "folds"),
         "roc": _curves(metrics, "roc"),
         "precision_recall": _curves(metrics, "precision_recall"),

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from mri_vit.report.figures import panels
-from mri_vit.report.figures.panels import BLUE, DASHED, GREY, INK, SQUARE, drawn, named, numbers, panel
+from mri_vit.report.figures.panels import BLUE, DASHED, GREY, INK, SQUARE, drawn, legend_below, named, numbers, panel
 
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]  # false and true positive rates, point by point
 
@@ -45,6 +45,19 @@ def roc(folds: Sequence[Curve], measured: Mapping[str, Any]) -> Figure:
     return figure
 
 
+def pooled_roc(models: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """The ROC curves of all patients' scores of several models, without bands, which would hide each other."""
+    with panel(height=SQUARE) as (figure, axes):
+        axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="chance")
+        for model, stroke in drawn(models):
+            curve, label = models[model]["roc"], named(model, "AUC", models[model]["auc"]["value"])
+            axes.plot(numbers(curve["false_positives"]), numbers(curve["pooled"]), label=label, **stroke.look)
+        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+        axes.set(xlabel="False positives (1 − specificity)", ylabel="True positives (sensitivity)")
+        legend_below(figure, 2)
+    return figure
+
+
 def precision_recall(models: Mapping[str, Mapping[str, Any]], prevalence: float) -> Figure:
     """Precision against recall of every model; the dashed line is the prevalence, which a model without skill keeps to."""
     with panel(height=SQUARE) as (figure, axes):
@@ -54,7 +67,7 @@ def precision_recall(models: Mapping[str, Mapping[str, Any]], prevalence: float)
             label = named(model, "AP", precision["value"])
             axes.plot(numbers(curve["recall"]), numbers(curve["precision"]), drawstyle="steps-post", label=label, **stroke.look)
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), xlabel="Recall (sensitivity)", ylabel="Precision (PPV)")
-        figure.legend(loc="outside lower center", ncols=2)
+        legend_below(figure, 2)
     return figure
 
 
@@ -78,5 +91,5 @@ def net_benefit(
         highest = np.nanmax([-LOWEST_BENEFIT, *everybody, *np.concatenate(list(benefits.values()))])
         axes.set(xlim=(0, 1), ylim=(LOWEST_BENEFIT, 1.08 * highest))
         axes.set(xlabel="Threshold probability", ylabel="Net benefit per patient")
-        figure.legend(loc="outside lower center", ncols=3)
+        legend_below(figure, 3)
     return figure

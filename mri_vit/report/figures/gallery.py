@@ -23,7 +23,8 @@ from mri_vit.report.notation import file_name, interval, title
 from mri_vit.report.numbers import judged
 from mri_vit.report.run import Run
 
-LETTERS = 12  # of a label beside the axis, at 8.5 points; "(100, 45)" stands after a level
+LETTERS = 22  # of a label beside the axis, at 8.5 points
+LEVEL_LETTERS = 12  # of a level, after which "(100, 45)" stands
 FLAGS = {"positive": "positive", "events": "died"}
 
 Metrics = Mapping[str, Any]
@@ -32,13 +33,19 @@ Result = Mapping[str, Any]
 
 def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
     """Name and figure, one at a time, since all of them at once would fill the memory for nothing."""
-    lines = [(title(name), _models(endpoint)) for name, endpoint in metrics["endpoints"].items() if endpoint["models"]]
+    few = {name: visible(metrics, endpoint["models"]) for name, endpoint in metrics["endpoints"].items()}
+    lines = [(title(name), _models(models)) for name, models in few.items() if models]
     if lines:
         yield "forest", panels.forest(lines, "AUC or concordance, 95 % interval (dashed: chance)")
     for endpoint in run.study.endpoints:
-        measured = metrics["endpoints"][endpoint.name]
+        measured = metrics["endpoints"][endpoint.name] | {"models": few[endpoint.name]}
         if not measured["models"]:
             continue
+        if rows := _every_contender(metrics, endpoint.name):
+            yield (
+                file_name("contenders", endpoint.name),
+                panels.forest([(title(endpoint.name), rows)], "95 % interval (dashed: chance)"),
+            )
         draw = _binary if endpoint.kind == "binary" else _survival
         yield from draw(run, endpoint.name, measured, survivors)
         yield from _subgroups(endpoint.name, measured)
@@ -47,13 +54,18 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[t
     yield from _maps(metrics["map_scores"] or {"endpoints": {}})
 
 
+def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:
+    """Of these models, the candidates that are shown (see `numbers.contenders`) and the controls."""
+    return {model: result for model, result in models.items() if model in metrics["shown"] or not is_candidate(model)}
+
+
 def survivors(run: Run, metrics: Metrics) -> pd.DataFrame:
-    """Kaplan–Meier curves of the risk groups: endpoint, model, group, days, survival, low, high, censored."""
+    """Kaplan–Meier curves of the risk groups of the models shown: endpoint, model, group, days, survival, low, high, censored."""
     parts = [
         _curve(run, endpoint, model, group, high).assign(endpoint=endpoint.name, model=model, group=group)
         for endpoint in run.study.endpoints
         if endpoint.kind == "survival"
-        for model in metrics["endpoints"][endpoint.name]["models"]
+        for model in visible(metrics, metrics["endpoints"][endpoint.name]["models"])
         for group, high in (("low risk", False), ("high risk", True))
     ]
     columns = pd.Index(["endpoint", "model", "group", "days", "survival", "low", "high", "censored"])
@@ -83,11 +95,20 @@ def estimate(result: Result) -> tuple[str, Mapping[str, Any]]:
     return ("AUC", result["auc"]) if "auc" in result else ("C", result["harrell_c"])
 
 
-def _models(endpoint: Mapping[str, Any]) -> list[Row]:
+def _every_contender(metrics: Metrics, name: str) -> list[Row]:
+    """A row per candidate where the other figures do not show them all; those that they show keep their colour."""
+    if len(metrics["contenders"]) == len(metrics["shown"]):
+        return []
+    models = {model: result for model, result in metrics["endpoints"][name]["models"].items() if is_candidate(model)}
+    rows = zip(models, _models(models), strict=True)
+    return [row if model in metrics["shown"] else replace(row, stroke=panels.PLAIN) for model, row in rows]
+
+
+def _models(models: Mapping[str, Result]) -> list[Row]:
     """A row per model, filled where its verdict tells it from chance."""
     rows = []
-    for model, stroke in panels.drawn(endpoint["models"]):
-        result = endpoint["models"][model]
+    for model, stroke in panels.drawn(models):
+        result = models[model]
         row = _row(model, *estimate(result), result["n"], stroke)
         rows.append(replace(row, told=result["verdict_kind"] in ("better", "worse")))
     return rows
@@ -103,6 +124,9 @@ def _binary(run: Run, name: str, measured: Mapping[str, Any], _: pd.DataFrame) -
     models = measured["models"]
     for model, result in models.items():
         yield file_name("roc", name, model), curves.roc(_fold_curves(run, name, model), result["roc"])
+    candidates = {model: result for model, result in models.items() if is_candidate(model)}
+    if len(candidates) > 1:
+        yield file_name("roc", name), curves.pooled_roc(candidates)
     if curved := _having(models, "precision_recall"):
         # Nobody is known where the shuffled control alone predicted the endpoint: its labels are nobody's.
         prevalence = measured["positive"] / measured["known"] if measured["known"] else math.nan
@@ -151,7 +175,7 @@ def _subgroups(name: str, measured: Mapping[str, Any]) -> Iterator[tuple[str, Fi
 
 def _level(sub: Mapping[str, Any], marked: int, stroke: panels.Stroke) -> Row:
     row = _row("", "", sub, sub["n"], stroke)
-    return replace(row, label=f"{_short(sub['level'])} ({sub['n']}, {marked})", faint=sub["small"])
+    return replace(row, label=f"{_short(sub['level'], LEVEL_LETTERS)} ({sub['n']}, {marked})", faint=sub["small"])
 
 
 def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[Row]]]:
@@ -201,5 +225,5 @@ def _having(models: Mapping[str, Result], key: str) -> dict[str, Result]:
     return {model: result for model, result in models.items() if result.get(key)}
 
 
-def _short(label: str) -> str:
-    return label if len(label) <= LETTERS else f"{label[: LETTERS - 1]}…"
+def _short(label: str, letters: int = LETTERS) -> str:
+    return label if len(label) <= letters else f"{label[: letters - 1]}…"

@@ -37,7 +37,7 @@ from mri_vit.report.numbers.maps import RANDOM
 STROKES = dict(
     zip(
         METHODS,
-        [replace(stroke, width=1.7) for stroke in CANDIDATES]
+        [replace(stroke, width=1.7) for stroke in CANDIDATES[:4]]
         + [Stroke(ORANGE, (0, (4, 2)), 1.7, "^"), Stroke(SKY, (0, (1, 1.2)), 1.9, "v")],
         strict=True,
     )

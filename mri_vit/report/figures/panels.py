@@ -18,6 +18,9 @@ from mri_vit.look import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMIL
 from mri_vit.predictions import is_candidate
 
 SQUARE = 4.4  # inches high: near the width, for axes that both run from 0 to 1
+INDIGO, OLIVE = "#332288", "#999933"  # Tol 2021, "Colour schemes", muted: told apart from Okabe and Ito's with any colour vision
+MOST_BARRED = 2  # models with intervals in one figure
+LEGEND_LETTERS, HANDLE_LETTERS = 72, 6  # of a figure's width at 8.5 points, and what a line's sample takes of it
 DASHED = (0, (4, 3))
 
 
@@ -42,7 +45,10 @@ CANDIDATES = (
     Stroke(VERMILLION, (0, (7, 1.5)), 2.2, "s", candidate=True),
     Stroke(GREEN, (0, (5, 1.5, 1, 1.5)), 2.2, "D", candidate=True),
     Stroke(PURPLE, (0, (2, 1)), 2.2, "P", candidate=True),
+    Stroke(INDIGO, (0, (9, 1.5, 2, 1.5)), 1.8, "<", candidate=True),
+    Stroke(OLIVE, (0, (3, 1, 1, 1, 1, 1)), 1.8, ">", candidate=True),
 )
+PLAIN = Stroke(GREY, "-", 1.6, "o")  # of a candidate that the other figures do not show
 OF_CONTROLS = {  # thinner than the candidates: what they are held against
     "clinical": Stroke(ORANGE, (0, (4, 2)), 1.5, "^"),
     "volume": Stroke(SKY, (0, (1, 1.2)), 1.7, "v"),
@@ -147,20 +153,36 @@ def bars(axes: Axes, x: np.ndarray, points: Sequence[Mapping[str, Any]], key: st
     axes.errorbar(x, y, yerr=reach, fmt="none", ecolor=stroke.colour, elinewidth=1.1, capsize=2, zorder=3)
 
 
-def calibration(models: Mapping[str, Sequence[Mapping[str, Any]]], predicted: str, observed: str) -> Figure:
-    """What was observed against what was predicted in each model's groups; the candidates' carry 95 % intervals.
+def barred(models: Mapping[str, Any]) -> list[str]:
+    """Who carries intervals: the candidates where they are few, else the first of them; more bars would hide each other."""
+    candidates = [model for model in models if is_candidate(model)]
+    return candidates if len(candidates) <= MOST_BARRED else candidates[:1]
 
-    A group holds predicted, observed, low and high. `predicted` and `observed` name the axes.
+
+def legend_below(figure: Figure, columns: int) -> None:
+    """A legend under the axes in so many columns, or in fewer where a name is long."""
+    longest = max(len(str(text)) for axes in figure.axes for text in axes.get_legend_handles_labels()[1])
+    figure.legend(loc="outside lower center", ncols=max(1, min(columns, LEGEND_LETTERS // (longest + HANDLE_LETTERS))))
+
+
+def calibration(models: Mapping[str, Sequence[Mapping[str, Any]]], predicted: str, observed: str) -> Figure:
+    """What was observed against what was predicted in each model's groups; some carry 95 % intervals (see `barred`).
+
+    Controls give way where there are more candidates than that. A group holds predicted, observed, low and high. `predicted` and
+    `observed` name the axes.
     """
     with panel(height=SQUARE) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="perfect")
+        few = sum(map(is_candidate, models)) <= MOST_BARRED
         for model, stroke in drawn(models):
+            if not (few or stroke.candidate):
+                continue
             groups = models[model]
             x, y = numbers([group["predicted"] for group in groups]), numbers([group["observed"] for group in groups])
             look = stroke.look | {"lw": 0.7 * stroke.width, "label": model}
             axes.plot(x, y, marker=stroke.marker, ms=4.5, **look)
-            if stroke.candidate:  # bars for all would hide each other
+            if model in barred(models):
                 bars(axes, x, groups, "observed", stroke)
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=predicted, ylabel=observed)
-        figure.legend(loc="outside lower center", ncols=3)
+        legend_below(figure, 3)
     return figure

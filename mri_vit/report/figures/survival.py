@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from mri_vit.report.figures import panels
-from mri_vit.report.figures.panels import BLUE, DASHED, INK, VERMILLION, Stroke, bars, drawn, numbers, panel
+from mri_vit.report.figures.panels import BLUE, DASHED, INK, VERMILLION, Stroke, barred, bars, drawn, legend_below, numbers, panel
 
 LOW_RISK, HIGH_RISK = Stroke(BLUE, "-", 2.0, "|"), Stroke(VERMILLION, (0, (6, 1.5)), 2.0, "|")
 YEAR_TICKS = (182, 365, 547, 730, 1095, 1461, 1826)  # days: half years, then years, as survival is read
@@ -53,7 +53,7 @@ def _at_risk(figure: Figure, groups: Mapping[str, Mapping[str, Any]], ticks: Seq
 
 
 def auc_over_time(models: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Cumulative/dynamic AUC over the horizons; bars are the 95 % intervals of the candidates at 6, 12 and 24 months."""
+    """Cumulative/dynamic AUC over the horizons; bars are 95 % intervals at 6, 12 and 24 months (see `panels.barred`)."""
     with panel() as (figure, axes):
         axes.axhline(0.5, color=INK, lw=1, ls=DASHED, label="chance")
         lowest = 0.4  # a little of what lies below chance is always shown
@@ -64,13 +64,14 @@ def auc_over_time(models: Mapping[str, Mapping[str, Any]]) -> Figure:
             line = (numbers(curve["days"]), numbers(curve["auc"])) if curve else (days, values)
             axes.plot(*line, label=model, **stroke.look)
             lowest = np.nanmin([lowest, *line[1]])
-            if stroke.candidate:  # bars for all would hide each other
+            if stroke.candidate:
                 axes.plot(days, values, stroke.marker, color=stroke.colour, ms=4.5, zorder=3)
+            if model in barred(models):
                 bars(axes, days, points, "value", stroke)
                 lowest = np.nanmin([lowest, *numbers([point["low"] for point in points])])
         axes.set(ylim=(max(0.0, lowest - 0.05), 1.02), xlabel="Days from imaging", ylabel="AUC(t): death by t")
         _days(axes)
-        figure.legend(loc="outside lower center", ncols=3)
+        legend_below(figure, 3)
     return figure
 
 
@@ -86,7 +87,7 @@ def brier_over_time(models: Mapping[str, Mapping[str, Any]]) -> Figure:
             highest = np.nanmax([highest, *numbers(curve["brier"])])
         axes.set(ylim=(0, 1.08 * highest), xlabel="Days from imaging", ylabel="Brier(t), lower is better")
         _days(axes)
-        figure.legend(loc="outside lower center", ncols=3)
+        legend_below(figure, 3)
     return figure
 
 

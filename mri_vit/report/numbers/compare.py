@@ -1,4 +1,4 @@
-"""Results beside each other: a model against the clinical control by a paired test, and p-values corrected for their number."""
+"""Results beside each other: two models on the same patients by a paired test, and p-values corrected for their number."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
 from mri_vit.report.numbers.survival import outcome
 
 CLINICAL = "clinical"
+COMPARISONS = ("versus_clinical", "versus_own")  # parts of a result; each is a family of tests
 Results = Mapping[str, Mapping[str, dict[str, Any]]]  # by endpoint and model
 
 
-def versus_clinical(endpoint: Endpoint, rows: pd.DataFrame, clinical: pd.DataFrame, seed: int) -> dict[str, Any] | None:
-    """The difference between a model and clinical-only on the patients that both predicted, and the test that it is zero.
+def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, seed: int) -> dict[str, Any] | None:
+    """The difference between a model and another on the patients that both predicted, and the test that it is zero.
 
     AUC: DeLong's paired test of the patients' mean scores. C: a paired bootstrap of patients. Over several repeats also the
     corrected resampled t-test of the differences per fold (one-sided: is the model better?).
 
     Parameters
     ----------
-    rows, clinical : as `judged.known_rows` gives them.
+    rows, other : as `judged.known_rows` gives them.
     seed : of the study.
 
     Returns
@@ -37,10 +38,10 @@ def versus_clinical(endpoint: Endpoint, rows: pd.DataFrame, clinical: pd.DataFra
     """
     keys = ["repeat", "patient"]
     labels = ["truth"] if endpoint.kind == "binary" else ["time_days", "event"]
-    pairs = rows[[*keys, "fold", *labels, "score"]].merge(clinical[[*keys, "score"]], on=keys, suffixes=("", "_clinical"))
+    pairs = rows[[*keys, "fold", *labels, "score"]].merge(other[[*keys, "score"]], on=keys, suffixes=("", "_other"))
     if not len(pairs):
         return None
-    ours, theirs = averaged(pairs), averaged(pairs.assign(score=pairs.score_clinical))
+    ours, theirs = averaged(pairs), averaged(pairs.assign(score=pairs.score_other))
     found = PAIRED[endpoint.kind](ours, theirs, seed)
     return {
         "difference": found.difference,
@@ -57,16 +58,16 @@ def versus_clinical(endpoint: Endpoint, rows: pd.DataFrame, clinical: pd.DataFra
 def adjusted(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
     """The same results with Holm's correction filled in.
 
-    Three families: the permutation p of every endpoint and model but the shuffled control; those of the shuffled control;
-    the comparisons of every endpoint and candidate with clinical-only. The p below chance is corrected like the p above.
+    Four families: the permutation p of every endpoint and model but the shuffled control; those of the shuffled control;
+    the comparisons of every endpoint and candidate with clinical-only; those of every endpoint and rival with the study's own
+    model. The p below chance is corrected like the p above.
     """
     every = [(name, model) for name, models in results.items() for model in models]
     honest = [key for key in every if key[1] != SHUFFLED]
     shuffled = [key for key in every if key[1] == SHUFFLED]
-    compared = [(name, model) for name, model in every if results[name][model].get("versus_clinical")]
     families = (
         *(("permutation", p, family) for p in ("p", "p_below") for family in (honest, shuffled)),
-        ("versus_clinical", "p", compared),
+        *((part, "p", [(name, model) for name, model in every if results[name][model].get(part)]) for part in COMPARISONS),
     )
     filled = {name: dict(models) for name, models in results.items()}
     for part, key, family in families:
@@ -100,7 +101,7 @@ def _over_repeats(pairs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]
     if pairs.repeat.nunique() < 2:
         return None
     folds = [here for _, _, here in by_fold(pairs)]
-    differences = np.array([estimate(here) - estimate(here.assign(score=here.score_clinical)) for here in folds])
+    differences = np.array([estimate(here) - estimate(here.assign(score=here.score_other)) for here in folds])
     n, n_test = pairs.patient.nunique(), round(len(pairs) / len(folds))
     if n <= n_test:  # repeats without folds leave nobody to train on
         return None

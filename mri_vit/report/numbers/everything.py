@@ -15,10 +15,22 @@ import pandas as pd
 
 from mri_vit.config import Endpoint, Study
 from mri_vit.metrics import decision
-from mri_vit.predictions import is_candidate
-from mri_vit.report.numbers import binary, compare, map_scans, maps, published, site_probe, subgroups, survival, verdict
+from mri_vit.predictions import CONTROLS, is_candidate
+from mri_vit.report.numbers import (
+    binary,
+    compare,
+    contenders,
+    map_scans,
+    maps,
+    published,
+    rivals,
+    site_probe,
+    subgroups,
+    survival,
+    verdict,
+)
 from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
-from mri_vit.report.run import Run, subject
+from mri_vit.report.run import OWN, Run, subject
 
 SCHEMA = 2  # since 0.3.0 a patient of "maps" has a list of maps
 
@@ -37,7 +49,11 @@ def measure(run: Run) -> dict[str, Any]:
     tables = {endpoint.name: _tables(run, endpoint) for endpoint in run.study.endpoints}
     measured = {endpoint.name: _results(run, endpoint, tables[endpoint.name]) for endpoint in run.study.endpoints}
     results = compare.adjusted(measured)
-    endpoints = {e.name: _endpoint(run, e, tables[e.name], results[e.name]) for e in run.study.endpoints}
+    order = contenders.ranked(run, results)
+    shown = contenders.shown(order)
+    models = [*order, *(name for name in CONTROLS if name in run.predictions.model.values)]
+    results = {name: {model: found[model] for model in models if model in found} for name, found in results.items()}
+    endpoints = {e.name: _endpoint(run, e, tables[e.name], results[e.name], shown) for e in run.study.endpoints}
     scored = maps.measure(run, {name: _told(endpoint) for name, endpoint in endpoints.items()})
     external = run.design == "external"
     return {
@@ -51,7 +67,10 @@ def measure(run: Run) -> dict[str, Any]:
         "repeats": run.study.train.repeats if external else int(run.predictions.repeat.nunique()),
         "leave_out": None if run.design == "table" else run.study.train.leave_out,
         "folds_sha256": run.folds_sha256,
-        "models": in_order(run.predictions.model.unique().tolist()),
+        "models": models,
+        "contenders": contenders.measure(run, results, order),
+        "shown": shown,  # of the candidates, those whose curves are drawn
+        "transductive": run.notes.get("transductive") or None,
         "rules": verdict.rules(),
         "endpoints": endpoints,
         "site_probe": site_probe.measure(run.probe, run.study.seed),
@@ -66,7 +85,7 @@ def measure(run: Run) -> dict[str, Any]:
         ],
         "settings": {} if run.design == "table" else _settings(run.study),
         "environment": dict(run.environment),
-        "notes": dict(run.notes),
+        "notes": {key: note for key, note in run.notes.items() if key != "transductive"},
         "preparation": [dict(step) for step in run.preparation],
     }
 
@@ -105,7 +124,7 @@ def _tables(run: Run, endpoint: Endpoint) -> Tables:
 
 
 def _results(run: Run, endpoint: Endpoint, tables: Tables) -> Results:
-    """Each model by itself, and candidates against clinical-only."""
+    """Each model by itself; candidates against clinical-only, and rivals against the study's own model."""
     results = {}
     for model, rows in tables.items():
         if endpoint.kind == "binary":
@@ -113,15 +132,14 @@ def _results(run: Run, endpoint: Endpoint, tables: Tables) -> Results:
             results[model]["recalibrated"] = binary.recalibrated(rows) if run.design == "external" else None
         else:
             results[model] = survival.measure(rows, chances_alive(run, endpoint, rows), run.study.seed, run.design)
-        results[model]["versus_clinical"] = None
-        if is_candidate(model) and compare.CLINICAL in tables:
-            clinical = tables[compare.CLINICAL]
-            results[model]["versus_clinical"] = compare.versus_clinical(endpoint, rows, clinical, run.study.seed)
+        for part, other in zip(compare.COMPARISONS, (compare.CLINICAL, OWN), strict=True):
+            held = is_candidate(model) and other in tables and model != other
+            results[model][part] = compare.versus(endpoint, rows, tables[other], run.study.seed) if held else None
     return results
 
 
-def _endpoint(run: Run, endpoint: Endpoint, tables: Tables, results: Results) -> dict[str, Any]:
-    """What belongs to the endpoint as a whole, and its models with their verdicts."""
+def _endpoint(run: Run, endpoint: Endpoint, tables: Tables, results: Results, shown: list[str]) -> dict[str, Any]:
+    """What belongs to the endpoint as a whole, and its models with their verdicts; subgroups of the candidates shown."""
     flag = "truth" if endpoint.kind == "binary" else "event"
     honest = [rows for model, rows in tables.items() if model != compare.SHUFFLED]
     labels = pd.concat(honest).drop_duplicates("patient") if honest else pd.DataFrame({flag: np.zeros(0, dtype=bool)})
@@ -136,7 +154,10 @@ def _endpoint(run: Run, endpoint: Endpoint, tables: Tables, results: Results) ->
         "positive" if endpoint.kind == "binary" else "events": int(labels[flag].sum()),
         "published": published.figures(endpoint.name),
         "models": models,
-        "subgroups": subgroups.measure(run.cohort, run.study.report.subgroups, endpoint, tables, run.study.seed),
+        "rivals": rivals.told(models),
+        "subgroups": subgroups.measure(
+            run.cohort, run.study.report.subgroups, endpoint, {m: t for m, t in tables.items() if m in shown}, run.study.seed
+        ),
     }
     if endpoint.kind == "binary":
         benefit = decision.net_benefit_of_all(labels[flag].to_numpy(dtype=bool), binary.THRESHOLDS)
@@ -158,7 +179,10 @@ def _internal(metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _settings(study: Study) -> dict[str, Any]:
     """What decides the result; the paths are left out, since they tell of a machine and not of the study."""
-    settings = study.model_dump(mode="json", include={"grid", "prepare", "model", "train", "controls", "explain"})
+    settings = study.model_dump(mode="json", include={"grid", "prepare", "model", "pretrain", "train", "controls", "explain"})
     settings["prepare"]["brain_command"] = [Path(word).name for word in study.prepare.brain_command]  # no folder of anyone's
     settings["model"] |= dict(zip(("dim", "depth", "heads", "mlp"), study.model.shape, strict=True))
+    settings["model"]["weights"] = study.model.weights and study.model.weights.name
+    if study.pretrain.method == "none":
+        settings["pretrain"] = {}  # what did not happen has no settings
     return settings

@@ -14,14 +14,16 @@ from jaxtyping import Bool, Float, Int
 from mri_vit.config import Endpoint
 from mri_vit.metrics import discrimination, survival
 from mri_vit.predictions import CONTROLS
-from mri_vit.report.run import Run
+from mri_vit.report.run import OWN, Run
 
 # n is the number of rows
 
 
 def in_order(models: list[str]) -> list[str]:
-    """Candidates by name, then the controls."""
-    return sorted(set(models) - set(CONTROLS)) + [name for name in CONTROLS if name in models]
+    """The study's own model, its rivals by name, then the controls."""
+    return sorted(set(models) - set(CONTROLS), key=lambda name: (name != OWN, name)) + [
+        name for name in CONTROLS if name in models
+    ]
 
 
 def known_rows(run: Run, endpoint: Endpoint, model: str) -> pd.DataFrame:

@@ -11,14 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from mri_vit.report.texts import findings, maps, methods, wording
+from mri_vit.report import recipes
+from mri_vit.report.texts import findings, maps, methods, network, wording
 from mri_vit.report.texts.references import uncited
 from mri_vit.report.texts.wording import Metrics, counted, design, escape, listed, settings, trained
 
 AUTHOR = "**for the author**"
 UNCERTAINTY = (  # of `findings.MEASURES`, those with an interval or a test
     *("auc", "auc_bootstrap", "operating_point", "harrell_c", "logrank", "permutation"),
-    *("versus_clinical:binary", "versus_clinical:survival", "nadeau_bengio", "p_adjusted"),
+    *("versus_clinical:binary", "versus_clinical:survival", "versus_own:binary", "versus_own:survival"),
+    *("nadeau_bengio", "p_adjusted"),
 )
 
 
@@ -99,12 +101,11 @@ def _aim(metrics: Metrics) -> str:
     names = listed([escape(name) for name in metrics.get("endpoints", {})])
     if not names or design(metrics) == "table":
         return ""
+    made = recipes.name(settings(metrics, "model").get("architecture", "vit"))
     if design(metrics) == "external":
-        return (
-            f"Evaluation, on another cohort, of a deep-learning model (Vision Transformer) that predicts {names} from brain MRI."
-        )
+        return f"Evaluation, on another cohort, of a deep-learning model ({made}) that predicts {names} from brain MRI."
     return (
-        "Development, with internal validation by cross-validation, of a deep-learning model (Vision Transformer) that "
+        f"Development, with internal validation by cross-validation, of a deep-learning model ({made}) that "
         f"predicts {names} from brain MRI."
     )
 
@@ -163,11 +164,11 @@ def _disjoint(metrics: Metrics) -> str:
 
 
 def _architecture(metrics: Metrics) -> str:
-    return uncited(" ".join(methods.model(metrics, {})[:3]))
+    return uncited(" ".join(network.model(metrics, {})[:3]))
 
 
 def _initialised(metrics: Metrics) -> str:
-    return methods.model(metrics, {})[-1] if trained(metrics, "model") and trained(metrics, "grid") else ""
+    return network.model(metrics, {})[-1] if trained(metrics, "model") and trained(metrics, "grid") else ""
 
 
 def _optimised(metrics: Metrics) -> str:
@@ -225,7 +226,8 @@ def _predicting(metrics: Metrics) -> str:
     if not trained(metrics, "train"):
         return _ensemble(metrics)
     averaged = f" {_ensemble(metrics)}" if (metrics.get("repeats") or 1) > 1 else ""
-    return f"Each patient was scored by the model of the patient's test fold, which had not seen the patient.{averaged}"
+    unseen = f"had not seen the patient{wording.labels_alone(metrics)}"
+    return f"Each patient was scored by the model of the patient's test fold, which {unseen}.{averaged}"
 
 
 def _imbalance(metrics: Metrics) -> str:

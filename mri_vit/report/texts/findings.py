@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mri_vit.report.numbers.compare import CLINICAL
+from mri_vit.report.run import OWN
 from mri_vit.report.texts import wording
 from mri_vit.report.texts.wording import Metrics, escape, estimate, is_known, number, p_value
 
@@ -38,12 +40,16 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "permutation": "One-sided p against chance come from permutations [@phipson].",
     "versus_clinical:binary": "AUCs were compared with the clinical model's by DeLong's paired test [@delong].",
     "versus_clinical:survival": "Cs were compared with the clinical model's by a paired bootstrap of patients [@bootstrap].",
+    "versus_own:binary": "AUCs of rivals were compared with that of the study's own model by DeLong's paired test [@delong].",
+    "versus_own:survival": "Cs of rivals were compared with that of the study's own model by a paired bootstrap of patients "
+    "[@bootstrap].",
     "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
     "[@nadeau].",
     "p_adjusted": "p values were corrected over endpoints and models by Holm's method [@holm].",
     "subgroups": "The same figures were computed within subgroups; no test compares these.",
     "site_probe": "A linear probe [@probe] asked how well the model's CLS vector tells the site.",
 }
+COMPARED = {"versus_clinical": CLINICAL, "versus_own": OWN}  # a paired test of a result, and whom it is held against
 SHOWN = {
     "auc": "AUC",
     "auc_within_folds": "AUC within folds",
@@ -71,7 +77,12 @@ def lines(metrics: Metrics) -> list[str]:
         kind = metrics["endpoints"][name]["kind"]
         told.append(f"**{escape(name)}**, {escape(model)}: {size(result, kind)}; {'; '.join(_figures(result))}.")
     told += [f"**{escape(name)}**: no result." for name, found in metrics.get("endpoints", {}).items() if not found.get("models")]
-    told += [comparison(name, model, found) for name, model, found in wording.results(metrics) if found.get("versus_clinical")]
+    told += [
+        comparison(name, model, other, found[part])
+        for name, model, found in wording.results(metrics)
+        for part, other in COMPARED.items()
+        if found.get(part)
+    ]
     for name, model, _ in wording.results(metrics):
         if own := (metrics.get("internal") or {}).get(name, {}).get(model):
             where = "out of fold in the run's own cohort"
@@ -80,14 +91,13 @@ def lines(metrics: Metrics) -> list[str]:
     return told + [f"**Site probe**, {escape(model)}: {escape(found['sentence'])}." for model, found in probes.items()]
 
 
-def comparison(name: str, model: str, result: Mapping[str, Any]) -> str:
-    """A model less the clinical one, with interval and test."""
-    test = result["versus_clinical"]
+def comparison(name: str, model: str, other: str, test: Mapping[str, Any]) -> str:
+    """A model less another, with interval and test."""
     difference = estimate({**test, "value": test["difference"]})
     resampled = test.get("nadeau_bengio")
     over = f", over the folds of all repeats one-sided {p_value(resampled['p'])}" if resampled else ""
     return (
-        f"**{escape(name)}**, {escape(model)} less clinical ({wording.counted(test['n'], 'patient')}): difference {difference}, "
+        f"**{escape(name)}**, {escape(model)} less {other} ({wording.counted(test['n'], 'patient')}): difference {difference}, "
         f"{p_value(test['p'])}, after Holm {p_value(test['p_adjusted'])}{over}."
     )
 
@@ -139,6 +149,6 @@ def _keys(metrics: Metrics) -> set[str]:
     levels: list[Mapping[str, Any]] = [metrics, *metrics.get("endpoints", {}).values()]
     for name, _, result in wording.results(metrics):
         kind = metrics["endpoints"][name]["kind"]
-        tests = [result[key] for key in ("permutation", "versus_clinical") if isinstance(result.get(key), Mapping)]
+        tests = [result[key] for key in ("permutation", *COMPARED) if isinstance(result.get(key), Mapping)]
         levels += [result, {f"{key}:{kind}": value for key, value in result.items()}, *tests]
     return {key for level in levels for key, value in level.items() if is_known(value)}

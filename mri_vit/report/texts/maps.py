@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mri_vit.explain.names import METHODS
+from mri_vit.report.texts import wording
 from mri_vit.report.texts.wording import Metrics, counted, escape, gap, listed
 
 HOW = {
@@ -95,7 +96,8 @@ def _made(metrics: Metrics) -> str:
     explain = metrics.get("map_settings") or {}  # as it stands beside the maps themselves
     ways = [HOW[name].format(heads=explain.get("heads", "mean")) for name in METHODS if name in used]
     by = f" by {listed(ways)}" if ways else ""
-    made = f"Maps of {counted(len(maps), 'patient')} were made{by} from a model that had not seen the patient."
+    unseen = f"had not seen the patient{wording.labels_alone(metrics)}"
+    made = f"Maps of {counted(len(maps), 'patient')} were made{by} from a model that {unseen}."
     if "rollout" in used and explain.get("discard"):
         made += f" Rollout left out the weakest {explain['discard']:.0%} of each block's attention."
     if "rollout" in used and explain.get("start"):

@@ -13,7 +13,7 @@ from typing import Any
 
 from mri_vit.predictions import CONTROLS
 from mri_vit.prepare import bias, brain, intensity, patient, register
-from mri_vit.report.texts import findings, maps, wording
+from mri_vit.report.texts import findings, maps, network, wording
 from mri_vit.report.texts.references import numbered
 from mri_vit.report.texts.wording import Metrics, counted, design, escape, gap, places, settings, trained
 
@@ -52,8 +52,10 @@ def text(metrics: Metrics, facts: Facts) -> str:
     stages = (
         ("Cohort", cohort),
         ("Preparation of the images", preparation),
-        ("Model", model),
+        ("Model", network.model),
+        ("Pretraining", network.pretraining),
         ("Training and cross-validation", training),
+        ("Rivals", network.rivals),
         ("Controls", controls),
         ("Evaluation", evaluation),
         ("Maps", maps.attention),
@@ -168,38 +170,6 @@ def brains(prepare: Mapping[str, Any], facts: Facts) -> list[str]:
     ]
 
 
-def model(metrics: Metrics, facts: Facts) -> list[str]:
-    """What reads the patches, and what it puts out."""
-    shape, grid = trained(metrics, "model"), trained(metrics, "grid")
-    if not shape or not grid:
-        return []
-    kinds = wording.kinds(metrics)
-    embedding = f"two linear maps with {shape['stem']} hidden units and a GELU between" if shape.get("stem") else "one linear map"
-    read = "the places that hold brain" if shape["tokens"] == "foreground" else f"all {places(grid)} places"
-    said = [
-        f"The model is a Vision Transformer [@vit] over 3D patches: {shape['depth']} pre-norm blocks of width {shape['dim']} "
-        f"with {shape['heads']} attention heads and {shape['mlp']} hidden units with GELU, {wording.parameters(shape, grid):,} "
-        "parameters without the heads.",
-        f"A patch of all four scans is embedded by {embedding}; a CLS token is put first, and each token gets a learned position "
-        f"embedding of its place. The encoder reads {read}.",
-        "Each endpoint has a linear head on the normalised CLS token, and all endpoints share the encoder.",
-    ]
-    if "binary" in kinds:
-        said.append("A binary head puts out a logit and is trained with cross-entropy.")
-    if "survival" in kinds and shape["survival"] == "hazard":
-        said.append(
-            f"The survival head puts out discrete-time hazards in up to {shape['intervals']} intervals that end at quantiles of "
-            "the training patients' event times, trained by their likelihood [@gensheimer]; the score is the summed cumulative "
-            "hazard."
-        )
-    if "survival" in kinds and shape["survival"] == "cox":
-        said.append(
-            "The survival head puts out a log hazard ratio, trained with Cox's partial likelihood [@cox] and Efron's treatment "
-            "of ties [@efron]."
-        )
-    return [*said, "Weights started from random numbers, heads from zero with the bias that fits the training labels best."]
-
-
 def training(metrics: Metrics, facts: Facts) -> list[str]:
     """Who trained which model, and how it was optimised."""
     train, budget = trained(metrics, "train"), trained(metrics, "train").get("token_budget")
@@ -222,6 +192,7 @@ def training(metrics: Metrics, facts: Facts) -> list[str]:
         said.append(
             f"At each step up to {min(budget, places(settings(metrics, 'grid')))} tokens of each patient were drawn at random."
         )
+    said += options(train)
     if train["mirror"]:
         said.append("Patients were mirrored left to right with probability one half.")
     if train["intensity"]:
@@ -242,6 +213,19 @@ def training(metrics: Metrics, facts: Facts) -> list[str]:
     )
     said.append(gap(facts, "settings", "whether any setting was chosen by looking at these patients"))
     return said
+
+
+def options(train: Mapping[str, Any]) -> list[str]:
+    """What is off unless a study asks for it."""
+    told = {
+        "layer_decay": (1.0, "A block learned at {:g} times the rate of the one behind it [@beit]."),
+        "embedding_rate": (1.0, "The patch embedding learned at {:g} times the rate [@three]."),
+        "frozen": (0.0, "In the first {:.0%} of the steps the heads learned alone."),
+        "ema": (0.0, "What was evaluated is a moving average of the weights (decay {:g})."),
+        "mixup": (0.0, "Two patients' tokens were mixed, with a share drawn from Beta({0:g}, {0:g}) [@mixup,tokenmix]."),
+        "modality_dropout": (0.0, "Each scan was emptied with a probability of {:g}, never all of a patient's [@moddrop]."),
+    }
+    return [sentence.format(train[key]) for key, (off, sentence) in told.items() if train.get(key, off) != off]
 
 
 def partition(metrics: Metrics) -> list[str]:
@@ -283,8 +267,8 @@ def evaluation(metrics: Metrics, facts: Facts) -> list[str]:
     if not found:
         return []
     pooled = {
-        "cross-validation": "Each patient was scored by a model that had not seen the patient, and the scores of all folds were "
-        "pooled.",
+        "cross-validation": "Each patient was scored by a model that had not seen the patient"
+        f"{wording.labels_alone(metrics)}, and the scores of all folds were pooled.",
         "external": "Each patient's score is the mean over the models of an earlier run, none of which was trained on this "
         "cohort.",
         "table": f"The scores were taken from a table made elsewhere: {gap(facts, 'scores', 'who or what made them, and how')}.",

@@ -14,10 +14,12 @@ CITATION = re.compile(r" ?(?<!\\)\[@([a-z0-9,]+)\]")
 
 REFERENCES = {
     "adamw": "Loshchilov I, Hutter F. Decoupled weight decay regularization. ICLR 2019. arXiv:1711.05101",
+    "beit": "Bao H et al. BEiT: BERT pre-training of image transformers. ICLR 2022. arXiv:2106.08254",
     "brier": "Brier GW. Verification of forecasts expressed in terms of probability. Mon Weather Rev 1950;78:1-3",
     "bootstrap": "Efron B, Tibshirani RJ. An Introduction to the Bootstrap. Chapman & Hall, 1993",
     "calibration": "Cox DR. Two further applications of a model for binary regression. Biometrika 1958;45:562-565. "
     "doi:10.1093/biomet/45.3-4.562",
+    "cait": "Touvron H et al. Going deeper with image transformers. ICCV 2021. arXiv:2103.17239",
     "cardoso": "Cardoso MJ et al. Scale factor point spread function matching: beyond aliasing in image resampling. MICCAI 2015. "
     "doi:10.1007/978-3-319-24571-3_81",
     "chefer": "Chefer H, Gur S, Wolf L. Generic attention-model explainability for interpreting bi-modal and encoder-decoder "
@@ -47,9 +49,13 @@ REFERENCES = {
     "operating characteristic curve. Biometrika 2009;96:371-382. doi:10.1093/biomet/asp002",
     "kaplan": "Kaplan EL, Meier P. Nonparametric estimation from incomplete observations. J Am Stat Assoc 1958;53:457-481. "
     "doi:10.1080/01621459.1958.10501452",
+    "mae": "He K et al. Masked autoencoders are scalable vision learners. CVPR 2022. arXiv:2111.06377",
     "mantel": "Mantel N. Evaluation of survival data and two new rank order statistics. Cancer Chemother Rep 1966;50:163-170",
     "mattes": "Mattes D et al. PET-CT image registration in the chest using free-form deformations. IEEE Trans Med Imaging "
     "2003;22:120-128. doi:10.1109/TMI.2003.809072",
+    "mixup": "Zhang H et al. mixup: beyond empirical risk minimization. ICLR 2018. arXiv:1710.09412",
+    "moddrop": "Neverova N et al. ModDrop: adaptive multi-modal gesture recognition. IEEE Trans Pattern Anal Mach Intell "
+    "2016;38:1692-1706. doi:10.1109/TPAMI.2015.2461544",
     "n4": "Tustison NJ et al. N4ITK: improved N3 bias correction. IEEE Trans Med Imaging 2010;29:1310-1320. "
     "doi:10.1109/TMI.2010.2046908",
     "nadeau": "Nadeau C, Bengio Y. Inference for the generalization error. Mach Learn 2003;52:239-281. "
@@ -69,6 +75,9 @@ REFERENCES = {
     "shapley": "Lundberg SM, Lee SI. A unified approach to interpreting model predictions. NeurIPS 2017. arXiv:1705.07874",
     "sunxu": "Sun X, Xu W. Fast implementation of DeLong's algorithm for comparing the areas under correlated receiver operating "
     "characteristic curves. IEEE Signal Process Lett 2014;21:1389-1393. doi:10.1109/LSP.2014.2337313",
+    "three": "Touvron H et al. Three things everyone should know about vision transformers. ECCV 2022. arXiv:2203.09795",
+    "tokenmix": "Liu J et al. TokenMix: rethinking image mixing for data augmentation in vision transformers. ECCV 2022. "
+    "arXiv:2207.08409",
     "uno": "Uno H et al. On the C-statistics for evaluating overall adequacy of risk prediction procedures with censored "
     "survival data. Stat Med 2011;30:1105-1117. doi:10.1002/sim.4154",
     "unoauc": "Uno H et al. Evaluating prediction rules for t-year survivors with censored regression models. J Am Stat Assoc "
@@ -77,6 +86,7 @@ REFERENCES = {
     "2006;26:565-574. doi:10.1177/0272989X06295361",
     "vit": "Dosovitskiy A et al. An image is worth 16x16 words: transformers for image recognition at scale. ICLR 2021. "
     "arXiv:2010.11929",
+    "xiao": "Xiao T et al. Early convolutions help transformers see better. NeurIPS 2021. arXiv:2106.14881",
     "wilson": "Wilson EB. Probable inference, the law of succession, and statistical inference. J Am Stat Assoc 1927;22:209-212. "
     "doi:10.1080/01621459.1927.10502953",
 }

@@ -114,6 +114,11 @@ def reasons(metrics: Metrics, facts: Mapping[str, Any]) -> dict[str, int]:
     return {reason: found.count(reason) for reason in sorted(set(found), key=lambda reason: (-found.count(reason), reason))}
 
 
+def labels_alone(metrics: Metrics) -> str:
+    """ "'s labels" where somebody's scans were seen in pretraining, so that a claim says no more than is true; else ""."""
+    return "'s labels" if metrics.get("transductive") else ""
+
+
 def places(grid: Mapping[str, Any]) -> int:
     """Places of the prepared grid."""
     return (grid["edge"] // grid["patch"]) ** 3
@@ -124,9 +129,20 @@ def parameters(shape: Mapping[str, Any], grid: Mapping[str, Any]) -> int:
     width, mlp, stem = shape["dim"], shape["mlp"], shape.get("stem")
     patch = len(CHANNELS) * grid["patch"] ** 3
     embedding = linear(patch, stem) + linear(stem, width) if stem else linear(patch, width)
+    if shape.get("conv_stem"):
+        embedding = convolutions(grid["patch"], shape["conv_stem"], width)
     norm = 2 * width
     block = linear(width, 3 * width) + linear(width, width) + linear(width, mlp) + linear(mlp, width) + 2 * norm
     return embedding + width + (places(grid) + 1) * width + shape["depth"] * block + norm
+
+
+def convolutions(edge: int, channels: int, width: int) -> int:
+    """Parameters of the strided convolutions of `model.embedding.ConvolutionalStem`: 3³ kernels until two voxels are left."""
+    total, inputs = 0, len(CHANNELS)
+    while edge > 2:
+        total += linear(inputs * 27, channels)
+        inputs, channels, edge = channels, 2 * channels, (edge + 1) // 2
+    return total + linear(inputs * edge**3, width)
 
 
 def linear(inputs: int, outputs: int) -> int:

@@ -1,0 +1,70 @@
+"""How good are the features? Encoders that learned from scans without labels, frozen, and judged by probes with few labels.
+
+.venv/bin/python pipelines/features.py --seed 901
+
+The cohort is the hard variant of the built-in one: 100 patients without labels to learn from, 192 with labels to judge on. Every
+seed is another cohort, prepared once. A run that was stopped goes on with the encoders that it has.
+"""
+
+from pathlib import Path
+
+import cyclopts
+import pandas as pd
+from rich.console import Console
+
+from mri_vit import config, demo, folds, study, workers, workspace
+from mri_vit.pretrain import frozen
+from mri_vit.report import features
+from mri_vit.report.numbers.features import measure
+from mri_vit.volume import write_bytes
+
+CONFIG = Path(__file__).parents[1] / "configs" / "features.toml"
+LABELLED, UNLABELLED = 192, 100
+AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cores today
+
+
+def main(file: Path = CONFIG, *, seed: int = 901) -> None:
+    """Write features.html and features.csv of the cohort of this seed."""
+    console = Console()
+    settings = of_seed(config.load(file), seed)
+    endpoint = settings.endpoints[0]
+    demo.make_hard(settings.cohort.parent, seed, LABELLED, UNLABELLED)
+
+    with workspace.claimed(settings) as run:
+        study.prepare(settings, study.check(settings, run), run, console)
+        patients = study.included(settings, run)
+        labelled = [p for p in patients if p.knows(endpoint)]
+        unlabelled = [p for p in patients if not p.knows(endpoint)]
+        division = folds.make(labelled, settings.endpoints, settings.train, settings.seed)[0]
+
+        # each encoder learns where it is to learn, is frozen, and is read; then the probes get their labels
+        jobs = {
+            one.id: (one, labelled, division, endpoint, run / "encoders", seed) for one in frozen.contenders(settings, unlabelled)
+        }
+        scores, notes = {}, []
+        with study.progress(console) as bar:
+            task = bar.add_task("encoders", total=len(jobs), note="")
+            for name, (found, note) in workers.each(frozen.scored, jobs, AT_A_TIME):
+                scores[name] = found
+                notes += [f"{name}: {note}"] if note else []
+                bar.update(task, advance=1, note=name)
+        table = pd.concat([scores[name] for name in jobs])  # in the jobs' order, whatever came first
+        write_bytes(table.to_csv(index=False, float_format="%.6g").encode(), run / "scores.csv")
+
+        # one line for each encoder, way of reading it, probe and share of the labels, held against random weights
+        truth = pd.Series({p.id: p.labels[endpoint.name] for p in labelled})
+        lines = measure(table, truth, frozen.OWN)
+        features.tell(settings, lines, notes, console)
+        page = features.write(settings, lines, list(truth.index), notes, run)
+        console.print(f"page: {page}", soft_wrap=True, highlight=False)
+
+
+def of_seed(settings: config.Study, seed: int) -> config.Study:
+    """The study on the cohort of this seed, which lies in folders of the seed's name."""
+    home = settings.cohort.parent / str(seed)
+    paths = {"cohort": home / settings.cohort.name, "prepared": home / settings.prepared.name}
+    return settings.model_copy(update={"seed": seed, "output": settings.output / str(seed), **paths})
+
+
+if __name__ == "__main__":  # patients are prepared and encoders learned in worker processes, which import this file
+    cyclopts.run(main)

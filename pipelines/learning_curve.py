@@ -1,0 +1,186 @@
+"""Learning curves on made-up cohorts whose tumours are small: .venv/bin/python pipelines/learning_curve.py
+
+For each data seed 192 labelled and 100 unlabelled patients are made and prepared. Encoders are pretrained on the unlabelled
+ones alone, once; then every contender of configs/learning_curve.toml is cross-validated on the first 48, 96 and 192 labelled
+patients. What is done is found done when it is started again. Result: runs/learning-curve/index.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+
+from mri_vit import cohort, config, contest, demo, folds, predictions, study, workers, workspace
+from mri_vit.config import Study
+from mri_vit.crossval import cross_validate
+from mri_vit.neural import PRETRAINED, Neural
+from mri_vit.pretrain.loop import pretrained
+from mri_vit.recipe import Rival
+from mri_vit.report import curve
+from mri_vit.volume import write_bytes
+
+SETTINGS = Path(__file__).parents[1] / "configs" / "learning_curve.toml"
+SEEDS = (1, 2, 3)  # of cohorts; settings were chosen on another
+SIZES = (48, 96, 192)  # labelled patients
+UNLABELLED = 100
+NAMES = {
+    "vit": "ViT, recommended",
+    "vit-mae": "… after MAE",
+    "vit-dino": "… after DINO",
+    "vit-plain": "ViT, plain, from scratch",
+    "hybrid": "Hybrid of ResNet-10 and ViT",
+    "resnet10": "3D ResNet-10",
+    "clinical": "Clinical columns only",
+}
+
+
+def settings(seed: int, labelled: int) -> Study:
+    """The study of one cohort and size; each size trains for as many steps, so fewer patients are seen more often."""
+    read = config.load(SETTINGS)
+    filled = {key: Path(str(getattr(read, key)).format(seed=seed, labelled=labelled)) for key in ("cohort", "prepared", "output")}
+    more = max(SIZES) // labelled
+    rivals = [
+        rival.model_copy(
+            update={
+                "train": {key: value * more if key in ("epochs", "tune_every") else value for key, value in rival.train.items()}
+            }
+        )
+        for rival in read.rivals
+    ]
+    train = read.train.model_copy(update={"epochs": read.train.epochs * more, "tune_every": read.train.tune_every * more})
+    return read.model_copy(update={**filled, "train": train, "rivals": tuple(rivals), "seed": seed})
+
+
+def make(seed: int, console: Console) -> None:
+    """One cohort, its tables of each size, and all its patients prepared."""
+    whole = settings(seed, max(SIZES))
+    table = demo.make_hard(whole.cohort.parent, seed, max(SIZES), UNLABELLED)
+    rows = list(csv.DictReader(table.open(newline="")))
+    for size in SIZES:
+        out = io.StringIO()
+        writer = csv.DictWriter(out, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[:size])
+        write_bytes(out.getvalue().encode(), settings(seed, size).cohort)
+    with workspace.claimed(everyone := whole.model_copy(update={"cohort": table, "output": table.parent / "run"})) as run:
+        study.prepare(everyone, study.freeze(everyone, cohort.read(table, everyone.endpoints), run), run, console)
+
+
+def pretrain(seed: int, name: str) -> None:
+    """In a worker: one rival's encoder, from the unlabelled patients of one cohort."""
+    whole = settings(seed, max(SIZES))
+    patients = cohort.read(whole.cohort.parent / "cohort.csv", whole.endpoints)
+    of = whole.of(next(rival for rival in whole.rivals if rival.name == name))
+    pretrained(of, patients[max(SIZES) :], encoder(seed, name), seed)
+
+
+def encoder(seed: int, name: str) -> Path:
+    return settings(seed, max(SIZES)).cohort.parent / name / PRETRAINED
+
+
+def begun(of: Study, seed: int) -> Study:
+    """The study with its pretraining rivals starting from the encoders that are there."""
+
+    def started(rival: Rival) -> Rival:
+        if not rival.pretrain:
+            return rival
+        return rival.model_copy(update={"model": rival.model | {"weights": encoder(seed, rival.name)}, "pretrain": {}})
+
+    return of.model_copy(update={"rivals": tuple(started(rival) for rival in of.rivals)})
+
+
+def fit(seed: int, labelled: int, name: str) -> None:
+    """In a worker: one contender's folds on one cohort and size."""
+    of = begun(settings(seed, labelled), seed)
+    own = {rival.name: of.of(rival) for rival in of.rivals} | {"vit": of}
+    run = of.output
+    patients = study.included(of, run)
+    home = contest.rival_folder(run, name)
+    cross_validate(
+        patients,
+        folds.load(run / "folds.json", patients),
+        own[name],
+        home,
+        name,
+        lambda folder, fold_seed: Neural(own[name], folder, fold_seed),
+    )
+
+
+def divide(seed: int, labelled: int, console: Console) -> None:
+    """One size of one cohort: its table read, its folds written."""
+    of = settings(seed, labelled)
+    with workspace.claimed(of) as run:
+        patients = study.check(of, run)
+        study.prepare(of, patients, run, console)  # they are prepared: this writes who is in
+        folds.save(folds.make(patients, of.endpoints, of.train, of.seed), of.seed, run / "folds.json")
+
+
+def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One size of one cohort, when its folds are trained: predictions of all contenders, and what each fold cost."""
+    with workspace.claimed(settings(seed, labelled)) as run:
+        of = begun(settings(seed, labelled), seed)
+        patients = study.included(of, run)
+        contest.hold(of, patients, folds.load(run / "folds.json", patients), run, lambda title: lambda *_: None)
+        costs = [
+            {"model": name} | json.loads(file.read_text())
+            for name in NAMES
+            for file in sorted(contest.rival_folder(run, name).glob("fold-*/cost.json"))
+        ]
+        return predictions.load(run / "predictions.csv").assign(seed=seed, labelled=labelled), pd.DataFrame(costs)
+
+
+def facts(seeds: Sequence[int]) -> list[str]:
+    of = settings(seeds[0], max(SIZES))
+    least, most = demo.HARD_MM
+    return [
+        f"Cohorts are made up (seeds {', '.join(map(str, seeds))}): tumours are {least} to {most} mm across, and MGMT shows in "
+        f"the brightness of a rim of {demo.HARD_RIM_MM:g} mm alone.",
+        f"Out-of-fold predictions of {of.train.folds} folds, the same for every model; {of.train.tune_fraction:.0%} of a "
+        "training fold choose the epoch.",
+        f"Encoders were pretrained on {UNLABELLED} unlabelled patients of the same cohort, who are in no fold.",
+        "A model is trained for the same number of steps at every size.",
+        "An interval reaches 1.96 times the larger of two standard errors: DeLong's within cohorts, and the one between cohorts.",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--workers", type=int, default=2, help="trainings side by side, each on one thread")
+    given, console = parser.parse_args(), Console()
+    rivals = {rival.name: rival for rival in config.load(SETTINGS).rivals}
+    sizes = [(seed, size) for size in reversed(SIZES) for seed in given.seeds]
+
+    # cohorts, each prepared once for all sizes
+    for seed in given.seeds:
+        make(seed, console)
+    for seed, size in sizes:
+        divide(seed, size, console)
+
+    # encoders, then every contender's folds, the slow ones first so that no worker ends alone
+    jobs = {f"{seed} {name}": (seed, name) for seed in given.seeds for name, rival in rivals.items() if rival.pretrain}
+    for done, _ in workers.each(pretrain, jobs, given.workers):
+        console.print(f"pretrained {done}", highlight=False)
+    cells = [(seed, size, name) for name in ("resnet10", "hybrid", *rivals, "vit") for seed, size in sizes]
+    for done, _ in workers.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, given.workers):
+        console.print(f"trained {done}", highlight=False)
+
+    # one table of predictions, and the page
+    parts = [held(seed, size) for seed, size in sizes]
+    predicted, costs = (pd.concat(tables) for tables in zip(*parts, strict=True))
+    spent = pd.DataFrame(costs.groupby("model", as_index=False).agg({"parameters": "max", "training_seconds": "sum"}))
+    page = curve.write(predicted, NAMES, facts(given.seeds), spent, SETTINGS.parents[1] / "runs" / "learning-curve")
+    for sentence in curve.sentences(curve.curve(predicted), curve.against(predicted), NAMES):
+        console.print(sentence, highlight=False)
+    console.print(f"learning curves: {page}", soft_wrap=True, highlight=False)
+
+
+if __name__ == "__main__":  # patients are prepared, and models trained, in worker processes, which import this file
+    main()

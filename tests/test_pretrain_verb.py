@@ -1,0 +1,154 @@
+"""The verb `pretrain`: whose scans an encoder saw, that training takes what was made, and that a collapse is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mri_vit import cli, cohort, config, crossval, folds, predictions
+from mri_vit import study as stages
+from mri_vit.config import CHANNELS, Controls, Study
+from mri_vit.model.weights import load_encoder, seen
+from mri_vit.neural import PRETRAINED, Neural
+from mri_vit.prepare.patient import config_sha256
+from mri_vit.recipe import Pretrain, Rival
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+
+UNLABELLED = [f"p{index:02d}" for index in (3, 8, 13, 18)]
+
+
+def prepared(tiny: Study, pretrain: Pretrain, repeats: int = 1, rivals: tuple[Rival, ...] = ()) -> Study:
+    """The tiny study as `prepare` leaves it, with a pretraining and with four patients of whom no label is known."""
+    train = tiny.train.model_copy(update={"epochs": 1, "repeats": repeats})
+    changed = {"pretrain": pretrain, "train": train, "rivals": rivals, "controls": Controls(models=())}
+    study = Study.model_validate(tiny.model_dump() | {key: value for key, value in changed.items()})
+    table = pd.read_csv(study.cohort, dtype=str, keep_default_na=False)
+    table.loc[table.patient.isin(UNLABELLED), ["mgmt", "os_days", "os_event"]] = ""
+    table.to_csv(study.cohort, index=False)
+    for name in table.patient:
+        hashes = {scan: {"voxels_sha256": f"{name} {scan}"} for scan in CHANNELS}
+        record = {"config_sha256": config_sha256(study), "inputs": {}, "steps": [{"step": "read", "scans": hashes}]}
+        (study.prepared / name / "patient.json").write_text(json.dumps(record))
+    study.output.mkdir()
+    stages.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
+    (study.output / "excluded.csv").write_text("patient,file,reason\n")
+    (study.cohort.parent / "study.toml").write_text(config.dumps(study))
+    return study
+
+
+def mri_vit(verb: str, study: Study) -> int:
+    with pytest.raises(SystemExit) as end:
+        cli.main([verb, str(study.cohort.parent / "study.toml")])
+    return int(end.value.code or 0)
+
+
+def of_folds(study: Study, home: Path) -> dict[Path, set[str]]:
+    """Each fold's encoder, and its test patients."""
+    patients = cohort.read(study.cohort, study.endpoints)
+    divisions = folds.load(study.output / "folds.json", patients)
+    return {
+        crossval.fold_folder(home, repeat, fold) / PRETRAINED: set(ids)
+        for repeat, division in enumerate(divisions)
+        for fold, ids in enumerate(division)
+    }
+
+
+def notes(study: Study) -> dict[str, str]:
+    return json.loads((study.output / "notes.json").read_text())
+
+
+def test_no_encoder_sees_a_test_patient_of_its_fold_and_each_sees_all_others_labelled_or_not(tiny, capsys):
+    rival = Rival(name="deep", model={"depth": 3}, pretrain={"epochs": 1})
+    study = prepared(tiny, Pretrain(method="mae", epochs=2), repeats=2, rivals=(rival,))
+    assert mri_vit("pretrain", study) == 0
+    said = capsys.readouterr().out
+    everybody = {p.subject for p in cohort.read(study.cohort, study.endpoints)}
+    for home, called in ((study.output, "pretrain"), (study.output / "rivals" / "deep", "pretrain deep")):
+        files = of_folds(study, home)
+        assert len(files) == 4
+        for file, test in files.items():
+            assert set(seen(file)) == everybody - test
+            assert set(seen(file)) & set(UNLABELLED)
+            history = pd.read_csv(file.with_suffix(".csv"))
+            assert f"{called} {file.parent.name}: last loss {history.loss.iloc[-1]:.3f}, {file}" in said
+    assert load_encoder(study.output / "rivals" / "deep" / "fold-1" / PRETRAINED)[1]["model"]["depth"] == 3
+    assert not list(study.output.glob("**/best.safetensors"))  # nothing is trained
+
+
+def test_training_finds_what_was_made_and_makes_nothing_again(tiny):
+    study = prepared(tiny, Pretrain(method="mae", epochs=2))
+    assert mri_vit("pretrain", study) == 0
+    made = [path for file in of_folds(study, study.output) for path in (file, file.with_suffix(".csv"))]
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in made}
+    assert mri_vit("train", study) == 0
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in made} == before
+    assert notes(study)["transductive"] == ""
+
+
+def test_what_was_made_ahead_is_what_a_fit_would_have_made(tiny, tmp_path):
+    study = prepared(tiny, Pretrain(method="mae", epochs=2))
+    assert mri_vit("pretrain", study) == 0
+    assert mri_vit("train", study) == 0
+    patients = cohort.read(study.cohort, study.endpoints)
+    for number, (file, test) in enumerate(of_folds(study, study.output).items()):
+        seed = crossval.fold_seed(study, 0, number)
+        train, tune, _ = crossval.parts(patients, sorted(test), study, seed)
+        folder = tmp_path / file.parent.name
+        folder.mkdir()
+        Neural(study, folder, seed).fit(train, tune)
+        for name, read in ((PRETRAINED, load_encoder), ("best.safetensors", lambda path: (load_file(path), {}))):
+            (weights, header), (expected, expected_header) = read(file.parent / name), read(folder / name)
+            assert header == expected_header
+            assert all(torch.equal(weights[key], value) for key, value in expected.items())
+
+
+def test_one_encoder_of_all_patients_is_noted_as_transductive(tiny):
+    study = prepared(tiny, Pretrain(method="mae", epochs=1, patients="all"))
+    assert mri_vit("pretrain", study) == 0
+    file = study.output / PRETRAINED
+    made = file.stat().st_mtime_ns
+    assert len(seen(file)) == 24
+    assert mri_vit("train", study) == 0
+    assert file.stat().st_mtime_ns == made
+    assert notes(study)["transductive"] == "vit (20 patients)"  # the four without a label are judged on nothing
+    assert not list(study.output.glob(f"fold-*/{PRETRAINED}"))
+    judged = predictions.load(study.output / "predictions.csv").dropna(subset=["time_days"]).patient
+    assert judged.nunique() == 20
+
+
+def test_one_encoder_of_the_unlabelled_sees_nobody_who_is_judged(tiny):
+    study = prepared(tiny, Pretrain(method="mae", epochs=1, patients="unlabelled"))
+    assert mri_vit("pretrain", study) == 0
+    assert seen(study.output / PRETRAINED) == UNLABELLED
+    assert mri_vit("train", study) == 0
+    assert notes(study)["transductive"] == ""
+
+
+def test_a_collapse_is_told_at_once_and_noted_in_the_run(tiny, capsys, monkeypatch):
+    study = prepared(tiny, Pretrain(method="dino", epochs=1, prototypes=8, local_crops=1))
+    monkeypatch.setattr("mri_vit.pretrain.dino.ALIKE_NATS", 100.0)  # no answer of eight tells as much as that
+    assert mri_vit("pretrain", study) == 0
+    assert "pretrain fold-1: DINO has collapsed" in capsys.readouterr().out
+    assert mri_vit("train", study) == 0
+    assert notes(study)["collapsed"].count("DINO has collapsed") == 2
+    assert "pretrain fold-2: DINO has collapsed" in notes(study)["collapsed"]
+
+
+def test_a_masked_autoencoder_cannot_collapse_and_nothing_is_noted(tiny, monkeypatch):
+    study = prepared(tiny, Pretrain(method="mae", epochs=1))
+    monkeypatch.setattr("mri_vit.pretrain.dino.ALIKE_NATS", 100.0)
+    assert mri_vit("train", study) == 0
+    assert "collapsed" not in notes(study)
+
+
+def test_where_nobody_is_pretrained_the_verb_ends_with_2(tiny, capsys):
+    study = prepared(tiny, Pretrain(), rivals=(Rival(name="deep", model={"depth": 3}),))
+    assert mri_vit("pretrain", study) == 2
+    assert "nobody is pretrained" in capsys.readouterr().err
+    assert not (study.output / "folds.json").exists()
