@@ -108,8 +108,8 @@ def fit(
             norm = fabric.clip_gradients(net, adamw, max_norm=settings.clip, error_if_nonfinite=False)
             if norm is not None and not torch.isfinite(norm):
                 raise OutOfResource(
-                    f"{folder}: a gradient became {norm.item()} in epoch {state.epoch + 1}; try a train.rate below {settings.rate}"
-                    ' or train.precision "32-true"'
+                    f"{folder}: a gradient became {norm.item()} in epoch {state.epoch + 1}; try a train.rate below"
+                    f' {settings.rate}, or train.precision "32-true"'
                 )
             adamw.step()
             if average:

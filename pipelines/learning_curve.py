@@ -31,10 +31,10 @@ SEEDS = (1, 2, 3)  # of cohorts; settings were chosen on another
 SIZES = (48, 96, 192)  # labelled patients
 UNLABELLED = 100
 NAMES = {
-    "vit": "ViT, recommended",
-    "vit-mae": "… after MAE",
-    "vit-dino": "… after DINO",
-    "vit-plain": "ViT, plain, from scratch",
+    "vit": "Recommended ViT",
+    "vit-mae": "ViT after MAE",
+    "vit-dino": "ViT after DINO",
+    "vit-plain": "Plain ViT from scratch",
     "hybrid": "Hybrid of ResNet-10 and ViT",
     "resnet10": "3D ResNet-10",
     "clinical": "Clinical columns only",

@@ -129,7 +129,7 @@ def figure(points: pd.DataFrame, names: dict[str, str]) -> Figure:
         axes.set(xscale="log", xlabel="Labelled patients", ylabel="AUC, out of fold", ylim=(min(0.4, points.low.min()), 1.0))
         axes.set_xticks(sizes, [f"{size}" for size in sizes])
         axes.minorticks_off()
-        axes.annotate("chance", (0.995, 0.5), xycoords=("axes fraction", "data"), ha="right", va="bottom", color=GREY, fontsize=8)
+        axes.annotate("chance", (0.01, 0.5), xycoords=("axes fraction", "data"), ha="left", va="bottom", color=GREY, fontsize=8)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return panel
 
