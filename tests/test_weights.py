@@ -133,7 +133,7 @@ def test_a_file_that_is_missing_or_damaged_is_named(tmp_path):
 
 def test_a_file_of_other_channels_is_refused(tmp_path, monkeypatch: pytest.MonkeyPatch):
     saved_encoder(tmp_path / "e.safetensors")
-    monkeypatch.setattr("mri_vit.model.weights.CHANNELS", ("t1ce", "t1", "t2", "flair"))
+    monkeypatch.setattr("mri_vit.model.network.CHANNELS", ("t1ce", "t1", "t2", "flair"))
     with pytest.raises(IntegrityError, match=r"expected mri-vit encoder 1 with \('t1ce', 't1'"):
         fill(made(1).encoder, tmp_path / "e.safetensors", GRID)
 

@@ -84,18 +84,24 @@ def save(network: Network, path: Path) -> None:
         safetensors.torch.save_file(weights, beside, metadata)  # written piece by piece: as bytes it would be held twice
 
 
-def load(path: Path) -> Network:
-    """Read a network. Raises IntegrityError when the file is damaged or is something else."""
+def read(path: Path, schema: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The weights of a file of ours and its header. Raises IntegrityError when it is damaged or is something else."""
     try:
         with safetensors.safe_open(str(path), "pt") as file:
             metadata = file.metadata() or {}
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
         raise IntegrityError(f"{path}: weights cannot be read: {error}") from None
-    if metadata.get("schema") != SCHEMA or json.loads(metadata["channels"]) != list(CHANNELS):
+    if metadata.get("schema") != schema or json.loads(metadata["channels"]) != list(CHANNELS):
         raise IntegrityError(
-            f"{path}: found {metadata.get('schema')} with {metadata.get('channels')}; expected {SCHEMA} with {CHANNELS}"
+            f"{path}: found {metadata.get('schema')} with {metadata.get('channels')}; expected {schema} with {CHANNELS}"
         )
+    return weights, metadata
+
+
+def load(path: Path) -> Network:
+    """Read a network. Raises IntegrityError when the file is damaged or is something else."""
+    weights, metadata = read(path, SCHEMA)
     heads = []
     for fields in json.loads(metadata["heads"]):
         fields |= {key: tuple(fields[key]) for key in ("cuts_days", "baseline_hazard")}

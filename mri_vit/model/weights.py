@@ -11,7 +11,7 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from mri_vit.config import CHANNELS, Grid
-from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.errors import UsageError
 from mri_vit.model import network
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.inflate import inflate
@@ -46,16 +46,7 @@ def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Raises IntegrityError when the file is damaged or is something else.
     """
-    try:
-        with safetensors.safe_open(str(path), "pt") as file:
-            metadata = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (safetensors.SafetensorError, OSError) as error:
-        raise IntegrityError(f"{path}: weights cannot be read: {error}") from None
-    if metadata.get("schema") != SCHEMA or json.loads(metadata["channels"]) != list(CHANNELS):
-        raise IntegrityError(
-            f"{path}: found {metadata.get('schema')} with {metadata.get('channels')}; expected {SCHEMA} with {CHANNELS}"
-        )
+    weights, metadata = network.read(path, SCHEMA)
     return weights, {key: value if key == "schema" else json.loads(value) for key, value in metadata.items()}
 
 
