@@ -98,15 +98,12 @@ def _densenet(depth: int, channels: int) -> nn.Module:
 
 
 def _efficientnet(size: str, channels: int) -> nn.Module:
-    """Running means follow the batches ten times as fast as Tan & Le's, whose 0.01 counts on the many steps of ImageNet.
-
-    Convolutions are padded alike on all sides: MONAI's own padding is worked out for a cube of 224³ or so, and cuts off the
+    """Convolutions are padded alike on all sides: MONAI's own padding is worked out for a cube of 224³ or so, and cuts off the
     border of maps of another size.
     """
     from monai.networks.nets.efficientnet import EfficientNetBN
 
-    norm = ("batch", {"eps": 1e-3, "momentum": 0.1})  # Tan & Le's eps; PyTorch's momentum
-    net = EfficientNetBN(f"efficientnet-{size}", pretrained=False, spatial_dims=3, in_channels=channels, num_classes=1, norm=norm)
+    net = EfficientNetBN(f"efficientnet-{size}", pretrained=False, spatial_dims=3, in_channels=channels, num_classes=1)
     cast(Any, net)._fc = nn.Identity()
     for module in net.modules():
         if isinstance(module, nn.Conv3d):

@@ -22,13 +22,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mri_vit import checkpoint, cohort, config, folds, predictions, tokens
-from mri_vit.batches import drawn, everything, labels, mixed, training_batch, without_scans
+from mri_vit.batches import drawn, everything, labels, mixed, token_file, training_batch, without_scans
 from mri_vit.config import Study
 from mri_vit.crossval import cross_validate
 from mri_vit.errors import IntegrityError
 from mri_vit.model import network
 from mri_vit.neural import Neural
-from mri_vit.train import fit, shares, untrained
+from mri_vit.train import fit, outputs, settle, shares, untrained
 from mri_vit.volume import replacing
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
@@ -367,3 +367,17 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
     with pytest.raises(PowerCut):
         cut()
     assert (tmp_path / "a.txt").read_text() == "whole"
+
+
+def test_settled_means_are_those_of_the_networks_inputs_now_and_outputs_then_differ_between_patients(tiny):
+    study = changed(tiny, {"architecture": "resnet10"}, batch=4, mirror=False, intensity=0.0, token_budget=None)
+    patients = cohort.read(study.cohort, study.endpoints)
+    net = untrained(patients, changed(study, {"zero_head": False}), 0)
+    for norm in (norms := [module for module in net.modules() if isinstance(module, torch.nn.BatchNorm3d)]):
+        norm.running_mean.fill_(1e6)  # type: ignore[union-attr]
+    settle(net, patients[:8], study, torch.device("cpu"))
+    first = net.encoder.net.conv1
+    volumes = [net.encoder.volume(*everything(tokens.load(token_file(study, patient)), study)) for patient in patients[:8]]
+    expected = first(torch.cat(volumes)).mean(dim=(0, 2, 3, 4))
+    assert torch.allclose(norms[0].running_mean, expected, rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]
+    assert outputs(net, patients, study, torch.device("cpu"))["mgmt"].std() > 1e-3
