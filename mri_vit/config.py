@@ -71,12 +71,19 @@ class Prepare(Section):
     brain: Literal["auto", "none", "deepbet", "mask", "command"] = "auto"
     brain_command: tuple[str, ...] = ()  # e.g. ["hd-bet", "-i", "{input}", "-o", "{output}"]; run without a shell
     bias: bool = True  # N4 bias-field correction
+    needs: tuple[Channel, ...] = CHANNELS  # scans without which a patient is excluded; another that is missing stays empty
     workers: int = Field(default=1, ge=1)  # patients at a time, each on one thread
 
     @model_validator(mode="after")
     def _command_given(self) -> Prepare:
         if (self.brain == "command") != bool(self.brain_command):
             raise ValueError('brain_command goes with brain = "command", and only with it')
+        return self
+
+    @model_validator(mode="after")
+    def _reference_needed(self) -> Prepare:
+        if REFERENCE not in self.needs:
+            raise ValueError(f"needs must hold {REFERENCE}, to which the other scans are aligned; found {list(self.needs)}")
         return self
 
 

@@ -86,8 +86,7 @@ def _prepare_one(patient: Patient, study: Study) -> dict[str, str] | None:
     from mri_vit.prepare.patient import prepare as prepare_patient  # here, because ITK and nilearn take seconds
 
     found = [channel for channel in CHANNELS if patient.scans[channel]]
-    if len(found) < len(CHANNELS):
-        lacking = [channel for channel in CHANNELS if channel not in found]
+    if lacking := [channel for channel in CHANNELS if channel in study.prepare.needs and channel not in found]:
         return {"file": "", "reason": f"found {', '.join(found) or 'no scan'}; need {', '.join(lacking)} as well"}
     try:
         if patient.tumour_mask:

@@ -249,6 +249,23 @@ def test_a_damaged_and_a_missing_scan_are_refused_by_name(made: Patient, tmp_pat
         prepare(Patient("P-1", {**made.scans, "t2": None}, {}, {}), study_in(tmp_path))
 
 
+def test_a_scan_that_is_not_needed_may_be_missing_and_is_then_empty_and_warned_of(
+    made: Patient, prepared: Path, tmp_path: Path
+) -> None:
+    folder = prepare(Patient("P-1", {**made.scans, "t2": None}, {}, {}), study_in(tmp_path, needs=("t1ce", "flair")))
+    whole, lacking = (tokens.load(one / "tokens.safetensors") for one in (prepared, folder))
+    np.testing.assert_array_equal(whole.place, lacking.place)
+    for channel, (had, has) in zip(
+        CHANNELS, zip(*(np.split(one.patches, 4, axis=1) for one in (whole, lacking)), strict=True), strict=True
+    ):
+        np.testing.assert_array_equal(has, np.zeros_like(had) if channel == "t2" else had)
+    record = load_record(folder)
+    assert [warning for warning in record["warnings"] if "t2: no scan" in warning]
+    assert list(record["to_grid"]) == ["t1", "t1ce", "flair"]
+    with pytest.raises(UnusablePatient, match="no t2 scan"):  # another study that needs it, from the same folder
+        prepare(Patient("P-1", {**made.scans, "t2": None}, {}, {}), study_in(tmp_path))
+
+
 def test_negative_background_is_found_from_the_border_and_warned_of(made: Patient, prepared: Path, tmp_path: Path) -> None:
     for channel in CHANNELS:
         scan = read(made.scans[channel] or tmp_path)

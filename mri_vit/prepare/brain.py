@@ -34,7 +34,7 @@ class Brain:
     methods: str
 
 
-def extract(t1ce: Volume, t1: Volume, file: str, given: Path | None, settings: Prepare, scratch: Path) -> Brain:
+def extract(t1ce: Volume, t1: Volume | None, file: str, given: Path | None, settings: Prepare, scratch: Path) -> Brain:
     """The brain mask of a T1ce scan.
 
     Parameters
@@ -42,7 +42,7 @@ def extract(t1ce: Volume, t1: Volume, file: str, given: Path | None, settings: P
     t1ce
         The scan, axes as `volume.canonical` lays them.
     t1
-        The T1 scan on the T1ce's grid.
+        The T1 scan on the T1ce's grid; None where the patient has none.
     file
         The T1ce's path, for messages.
     given
@@ -71,7 +71,8 @@ def extract(t1ce: Volume, t1: Volume, file: str, given: Path | None, settings: P
             foreground(t1ce.array), way, "Scans were already skull-stripped; the brain is what differs from background."
         )
     elif way == "deepbet":
-        brain = Brain(_deepbet((t1, t1ce)), way, "The brain was extracted from T1 and T1ce with deepbet (Fisch et al. 2024).")
+        scans, names = ((t1, t1ce), "T1 and T1ce") if t1 else ((t1ce,), "T1ce")
+        brain = Brain(_deepbet(scans), way, f"The brain was extracted from {names} with deepbet (Fisch et al. 2024).")
     else:
         program = Path(settings.brain_command[0]).name
         brain = Brain(_command(t1ce, settings.brain_command, scratch), way, f"The brain was extracted from T1ce with {program}.")

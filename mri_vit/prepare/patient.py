@@ -54,7 +54,7 @@ def prepare(patient: Patient, study: Study) -> Path:
     Parameters
     ----------
     patient
-        With all four scans.
+        With all scans that `prepare.needs` names; one of the others that is missing stays empty, and a warning tells so.
     study
         Its `grid` and `prepare` sections say how, `prepared` is the folder that the patient's folder goes into.
 
@@ -73,6 +73,8 @@ def prepare(patient: Patient, study: Study) -> Path:
     if target.exists() and not (target / "patient.json").is_file():
         raise UsageError(f"{target} exists and is no prepared patient; choose another folder for prepared patients")
     files = {channel: path for channel in CHANNELS if (path := patient.scans[channel])}
+    if lacking := [channel for channel in study.prepare.needs if channel not in files]:
+        raise UnusablePatient(f"no {' and no '.join(lacking)} scan; {', '.join(study.prepare.needs)} are needed")
     if patient.brain_mask and study.prepare.brain in ("auto", "mask"):
         files["brain_mask"] = patient.brain_mask
     inputs = {name: {"sha256": _file_sha256(path)} for name, path in files.items()}
@@ -97,18 +99,21 @@ def voxels(folder: Path) -> list[str]:
 
 
 def config_sha256(study: Study) -> str:
-    """Hash of the settings that the prepared patient depends on: all of `grid` and `prepare` but the number of workers."""
-    matter = {"schema": SCHEMA, "grid": study.grid.model_dump(), "prepare": study.prepare.model_dump(exclude={"workers"})}
+    """Hash of the settings that the prepared patient depends on: all of `grid` and `prepare` but the number of workers, and
+    but `needs`, which says who is prepared and not how.
+    """
+    how = study.prepare.model_dump(exclude={"workers", "needs"})
+    matter = {"schema": SCHEMA, "grid": study.grid.model_dump(), "prepare": how}
     return hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
 
 
 def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any]) -> None:
     """The steps in order; writes the three files into `folder`."""
     log = Log()
-    scans = _read(patient, log)
+    scans = _read(patient, study, log)
     t1ce = scans[REFERENCE]
     from_t1ce = _to_t1ce(scans, log)
-    t1 = resample(scans["t1"], t1ce.shape, t1ce.affine, from_t1ce["t1"])
+    t1 = resample(scans["t1"], t1ce.shape, t1ce.affine, from_t1ce["t1"]) if "t1" in scans else None
     found = brain.extract(t1ce, t1, str(patient.scans[REFERENCE]), patient.brain_mask, study.prepare, folder)
     brain_ml = brain.volume_ml(found.mask, t1ce)
     log.add("brain", found.methods, source=found.source, brain_ml=round(brain_ml, 1))
@@ -142,14 +147,15 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     write_bytes(qc.draw(volume, on_grid, patient.id, caption), folder / "qc.png")
 
 
-def _read(patient: Patient, log: Log) -> dict[str, Volume]:
+def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
     scans: dict[str, Volume] = {}
     content: dict[str, str] = {}
     figures: dict[str, Any] = {}
     for channel in CHANNELS:
         path = patient.scans[channel]
         if path is None:
-            raise UnusablePatient(f"no {channel} scan; all of {', '.join(CHANNELS)} are needed")
+            log.warnings.append(f"{channel}: no scan; left empty, as prepare.needs = {list(study.prepare.needs)} allows")
+            continue
         scan = canonical(read(path))
         key = hashlib.sha256(scan.array.tobytes()).hexdigest()
         if key in content:
@@ -295,11 +301,11 @@ def _on_grid(
         log.warnings.append(f"{1 - held:.1%} of the brain lies outside the prepared grid")
     volume = np.zeros((len(CHANNELS), edge, edge, edge), np.float32)
     figures: dict[str, Any] = {}
-    for index, channel in enumerate(CHANNELS):
-        scaled = intensity.zscore(brain_only(scans[channel], from_grid[channel]), on_grid)
+    for channel, scan in scans.items():
+        scaled = intensity.zscore(brain_only(scan, from_grid[channel]), on_grid)
         if scaled.deviation == 0:
             raise UnusablePatient(f"{channel} is constant inside the brain ({scaled.mean:g})")
-        volume[index] = scaled.array
+        volume[CHANNELS.index(channel)] = scaled.array
         figures[channel] = {"mean": scaled.mean, "deviation": scaled.deviation}
     log.add(
         "intensity",

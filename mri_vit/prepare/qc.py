@@ -37,7 +37,7 @@ def draw(volume: Float[np.ndarray, "c e e e"], brain: Bool[np.ndarray, "e e e"],
         for column, channel in enumerate(CHANNELS):
             low, high = WINDOW
             grey = ((_slice(volume[column], axis, middle[axis]) - low) / (high - low)).clip(0, 1) * 255
-            shown = np.where(_slice(brain, axis, middle[axis]), grey, 0).astype(np.uint8)
+            shown = np.where(_slice(brain, axis, middle[axis]) & volume[column].any(), grey, 0).astype(np.uint8)
             panel = np.repeat(_enlarged(shown)[..., None], 3, axis=2)
             panel[panel.max(axis=2) == 0] = BACKGROUND
             panel[outline] = OUTLINE
@@ -45,7 +45,8 @@ def draw(volume: Float[np.ndarray, "c e e e"], brain: Bool[np.ndarray, "e e e"],
             picture.paste(Image.fromarray(panel), (x, y))
             pen.text((x + 5, y + PANEL // 2), left, TEXT, small, anchor="lm")
             pen.text((x + PANEL - 5, y + PANEL // 2), right, TEXT, small, anchor="rm")
-            pen.text((x + 5, y + 4), f"{channel} {plane}", TEXT, small)
+            there = "" if volume[column].any() else ": no scan"
+            pen.text((x + 5, y + 4), f"{channel} {plane}{there}", TEXT, small)
     file = io.BytesIO()
     picture.save(file, "PNG", compress_level=4)
     return file.getvalue()
