@@ -39,15 +39,15 @@ app = App(
 
 def _load(study: Path, overrides: Sequence[str]) -> Study:
     """The settings of a study file, or of the run in a folder."""
-    from mri_vit import config
+    from mri_vit import study_file
 
     words = [part for word in overrides for part in (word.split("=", 1) if word.startswith("--") else [word])]
     if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
         raise UsageError(f"expected pairs such as --train.epochs 5, found {' '.join(overrides)}")
     settings = {key.removeprefix("--"): value for key, value in zip(words[::2], words[1::2], strict=True)}
     if not study.is_dir():
-        return config.load(study, settings)
-    here, loaded = study.resolve(), config.load(study.resolve() / "study.toml", settings)
+        return study_file.load(study, settings)
+    here, loaded = study.resolve(), study_file.load(study.resolve() / "study.toml", settings)
     if not (here / "environment.json").exists():  # a folder with a study file in it is no run
         return loaded
     return loaded.model_copy(update={"output": here})  # it may have been moved since its settings were written

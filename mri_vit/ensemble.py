@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from mri_vit import cohort, config, controls, folds, predictions, workspace
+from mri_vit import cohort, controls, folds, predictions, study_file, workspace
 from mri_vit import study as stages
 from mri_vit.cohort import Patient, without_labels
 from mri_vit.config import Study
@@ -93,7 +93,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
 def _finished(run: Path) -> Study:
     if not (run / "predictions.csv").exists() or not (run / "folds.json").exists():
         raise UsageError(f"{run}: no predictions.csv and folds.json; a run whose training has ended has both")
-    return config.load(run / "study.toml")
+    return study_file.load(run / "study.toml")
 
 
 def _on(past: Study, workers: int, **changed: Any) -> Study:

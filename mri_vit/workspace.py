@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from mri_vit import config
+from mri_vit import study_file
 from mri_vit.config import Study
 from mri_vit.errors import FolderHeld, IntegrityError, OutOfResource, UsageError
 from mri_vit.volume import write_bytes
@@ -76,7 +76,7 @@ def _describe(study: Study, run: Path) -> None:
     file = run / "study.toml"
     settled = any((run / name).exists() for name in ("folds.json", "evaluation.json"))
     if file.exists() and settled:  # before, nothing depends on the settings
-        before, now = _flat(config.load(file)), _flat(study)
+        before, now = _flat(study_file.load(file)), _flat(study)
         changed = [
             f"{key}: {before.get(key)} then, {now.get(key)} now"
             for key in sorted(before | now)
@@ -86,7 +86,7 @@ def _describe(study: Study, run: Path) -> None:
             raise UsageError(
                 f"{run} holds a run with other settings; choose another output or delete it:\n  " + "\n  ".join(changed)
             )
-    write_bytes(config.dumps(study).encode(), file)
+    write_bytes(study_file.dumps(study).encode(), file)
     if not (run / "predictions.csv").exists():  # afterwards no number changes any more
         _remember(environment(study), run / "environment.json")
 

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from rich.console import Console
 
-from mri_vit import config, demo, folds, predictions, rivals, study, tokens, workspace
+from mri_vit import demo, folds, predictions, rivals, study, study_file, tokens, workspace
 from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Study
@@ -32,7 +32,7 @@ BEARING = "modality-dropout"  # the rival that is trained to bear a missing scan
 
 
 def of_seed(seed: int) -> Study:
-    read = config.load(SETTINGS)
+    read = study_file.load(SETTINGS)
     paths = {key: Path(str(getattr(read, key)).format(seed=seed)) for key in ("cohort", "prepared", "output")}
     return read.model_copy(update={**paths, "seed": seed})
 

@@ -17,7 +17,7 @@ import torch
 from bench_inputs import DEVICE, FOREGROUND, autocast
 from torch import Tensor, nn
 
-from mri_vit import config, tokens
+from mri_vit import study_file, tokens
 from mri_vit.batches import token_file, training_batch
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Grid, Study
@@ -45,7 +45,7 @@ def title(name: str, batch: int) -> str:
 
 def steps(name: str, batch: int, folder: Path) -> dict[str, Callable[[], Run]]:
     """A step of each way, on the same patients with the same encoder."""
-    study = config.load(CONFIGS / f"{name}.toml")
+    study = study_file.load(CONFIGS / f"{name}.toml")
     everybody = [
         Patient(f"p{i}", dict.fromkeys(CHANNELS), {c: float(i % 2) for e in study.endpoints for c in e.columns}, {})
         for i in range(batch)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit import config, study, workspace
+from mri_vit import study, study_file, workspace
 
 if __name__ == "__main__":  # patients are prepared in worker processes, which import this file
     console = Console()
-    settings = config.load(Path(sys.argv[1]))
+    settings = study_file.load(Path(sys.argv[1]))
     with workspace.claimed(settings) as run:
         patients = study.check(settings, run)
         excluded = study.prepare(settings, patients, run, console)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit import config, demo, study, workspace
+from mri_vit import demo, study, study_file, workspace
 
 if __name__ == "__main__":  # patients are prepared in worker processes, which import this file
     console = Console()
-    settings = config.load(Path(__file__).parents[1] / "configs" / "demo.toml")
+    settings = study_file.load(Path(__file__).parents[1] / "configs" / "demo.toml")
 
     # scans on different grids, a table with missing labels, and a README that says what is planted
     demo.make(settings.cohort.parent)

@@ -12,7 +12,7 @@ import cyclopts
 import pandas as pd
 from rich.console import Console
 
-from mri_vit import config, demo, folds, study, workers, workspace
+from mri_vit import config, demo, folds, study, study_file, workers, workspace
 from mri_vit.pretrain import frozen
 from mri_vit.report import features
 from mri_vit.report.numbers.features import measure
@@ -26,7 +26,7 @@ AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cor
 def main(file: Path = CONFIG, *, seed: int = 1) -> None:
     """Write features.html and features.csv of the cohort of this seed."""
     console = Console()
-    settings = of_seed(config.load(file), seed)
+    settings = of_seed(study_file.load(file), seed)
     endpoint = settings.endpoints[0]
     demo.make_hard(settings.cohort.parent, seed, LABELLED, UNLABELLED)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from mri_vit import cohort, config, contest, demo, folds, predictions, study, workers, workspace
+from mri_vit import cohort, contest, demo, folds, predictions, study, study_file, workers, workspace
 from mri_vit.config import Study
 from mri_vit.crossval import cross_validate
 from mri_vit.neural import PRETRAINED, Neural
@@ -43,7 +43,7 @@ NAMES = {
 
 def settings(seed: int, labelled: int) -> Study:
     """The study of one cohort and size; each size trains for as many steps, so fewer patients are seen more often."""
-    read = config.load(SETTINGS)
+    read = study_file.load(SETTINGS)
     filled = {key: Path(str(getattr(read, key)).format(seed=seed, labelled=labelled)) for key in ("cohort", "prepared", "output")}
     more = max(SIZES) // labelled
     rivals = [
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--workers", type=int, default=2, help="trainings side by side, each on one thread")
     given, console = parser.parse_args(), Console()
-    rivals = {rival.name: rival for rival in config.load(SETTINGS).rivals}
+    rivals = {rival.name: rival for rival in study_file.load(SETTINGS).rivals}
     sizes = [(seed, size) for size in reversed(SIZES) for seed in given.seeds]
 
     # cohorts, each prepared once for all sizes

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit import config, demo, folds, rivals, study, workspace
+from mri_vit import demo, folds, rivals, study, study_file, workspace
 from mri_vit.report import table4
 from mri_vit.report.numbers.table4 import measure, with_rivals
 from mri_vit.report.run import read
@@ -24,7 +24,7 @@ if __name__ == "__main__":  # patients are prepared and rivals trained in worker
     console = Console()
 
     # the study file has the common settings; each row of the table is a rival that changes network and scans
-    settings = with_rivals(config.load(Path(sys.argv[1])))
+    settings = with_rivals(study_file.load(Path(sys.argv[1])))
     if settings.name == MADE_UP:
         demo.make(settings.cohort.parent, patients=PATIENTS)
 

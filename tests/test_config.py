@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mri_vit import config
+from mri_vit import study_file
 from mri_vit.errors import UsageError
 
 PLAIN = 'name = "x"\ncohort = "in/cohort.csv"\nprepared = "prepared"\noutput = "runs/x"\n'
@@ -18,7 +18,7 @@ def study(folder: Path, more: str = "") -> Path:
 
 
 def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_path):
-    loaded = config.load(study(tmp_path))
+    loaded = study_file.load(study(tmp_path))
     assert loaded.cohort == tmp_path / "in" / "cohort.csv"
     assert (loaded.grid.edge, loaded.grid.patch, loaded.grid.places) == (224, 16, 2744)
     assert loaded.model.shape == (768, 12, 12, 3072)
@@ -71,26 +71,26 @@ def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_p
 )
 def test_a_wrong_study_file_is_refused_with_line_and_remedy(tmp_path, more: str, message: str):
     with pytest.raises(UsageError, match=message):
-        config.load(study(tmp_path, more))
+        study_file.load(study(tmp_path, more))
 
 
 def test_a_missing_study_file_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"nothing\.toml: no such study file"):
-        config.load(tmp_path / "nothing.toml")
+        study_file.load(tmp_path / "nothing.toml")
 
 
 def test_the_command_line_overrides_any_key(tmp_path):
-    loaded = config.load(study(tmp_path), {"train.epochs": "5", "model.tokens": "foreground", "seed": "9"})
+    loaded = study_file.load(study(tmp_path), {"train.epochs": "5", "model.tokens": "foreground", "seed": "9"})
     assert (loaded.train.epochs, loaded.model.tokens, loaded.seed) == (5, "foreground", 9)
     with pytest.raises(UsageError, match="unknown key"):
-        config.load(study(tmp_path), {"train.epoch": "5"})
+        study_file.load(study(tmp_path), {"train.epoch": "5"})
 
 
 @pytest.mark.parametrize("file", sorted((Path(__file__).parents[1] / "configs").glob("*.toml")), ids=lambda p: p.stem)
 def test_every_shipped_study_loads_and_survives_being_written(tmp_path, file: Path):
-    loaded = config.load(file)
-    (tmp_path / "again.toml").write_text(config.dumps(loaded))
-    assert config.load(tmp_path / "again.toml") == loaded
+    loaded = study_file.load(file)
+    (tmp_path / "again.toml").write_text(study_file.dumps(loaded))
+    assert study_file.load(tmp_path / "again.toml") == loaded
 
 
 RIVALS = """
@@ -120,7 +120,7 @@ train = {batch = 4}
 
 
 def test_a_rival_is_the_study_with_its_own_keys_changed(tmp_path):
-    loaded = config.load(study(tmp_path, RIVALS))
+    loaded = study_file.load(study(tmp_path, RIVALS))
     deeper = loaded.of(loaded.rivals[0])
     assert deeper.model == loaded.model.model_copy(update={"depth": 14, "weights": tmp_path / "other.npz"})
     assert deeper.train == loaded.train.model_copy(update={"betas": (0.9, 0.99)})
@@ -132,7 +132,7 @@ def test_a_rival_is_the_study_with_its_own_keys_changed(tmp_path):
 
 
 def test_a_rival_without_tokens_drops_the_keys_about_them_and_keeps_the_others(tmp_path):
-    loaded = config.load(study(tmp_path, RIVALS))
+    loaded = study_file.load(study(tmp_path, RIVALS))
     resnet = loaded.of(loaded.rivals[1])
     assert resnet.model.architecture == "resnet10"
     assert resnet.model.channels == ("t1ce", "flair")
@@ -143,10 +143,10 @@ def test_a_rival_without_tokens_drops_the_keys_about_them_and_keeps_the_others(t
 
 
 def test_rivals_survive_being_written_and_their_weights_lie_beside_the_study_file(tmp_path):
-    loaded = config.load(study(tmp_path, RIVALS))
+    loaded = study_file.load(study(tmp_path, RIVALS))
     elsewhere = tmp_path / "run"
     elsewhere.mkdir()
-    (elsewhere / "study.toml").write_text(config.dumps(loaded))
-    assert config.load(elsewhere / "study.toml") == loaded
+    (elsewhere / "study.toml").write_text(study_file.dumps(loaded))
+    assert study_file.load(elsewhere / "study.toml") == loaded
     assert [rival.name for rival in loaded.rivals] == ["deeper", "resnet10"]
     assert loaded.rivals[0].model["weights"] == str(tmp_path / "other.npz")

@@ -17,7 +17,7 @@ from rich.console import Console
 from scipy.ndimage import binary_dilation
 from sklearn.metrics import roc_auc_score
 
-from mri_vit import cohort, config, demo, study
+from mri_vit import cohort, config, demo, study, study_file
 from mri_vit.errors import UsageError
 from mri_vit.phantom import TISSUE, scan
 from mri_vit.workspace import claimed
@@ -174,7 +174,7 @@ def test_a_hard_cohort_is_written_with_its_labels_and_made_anew_when_more_is_ask
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [demo.SEED, 7, 8])
 def test_the_study_finds_what_is_planted_in_every_cohort(tmp_path, seed: int):
-    settings = config.load(Path(__file__).parents[1] / "configs" / "demo.toml")
+    settings = study_file.load(Path(__file__).parents[1] / "configs" / "demo.toml")
     table = demo.make(tmp_path / "cohort", seed=seed)
     settings = settings.model_copy(update={"cohort": table, "prepared": tmp_path / "prepared", "output": tmp_path / "run"})
     with claimed(settings) as run:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from mri_vit import cohort, config, folds
+from mri_vit import cohort, folds, study_file
 from mri_vit.config import Pretrain, Rival, Study
 from mri_vit.errors import UsageError
 from mri_vit.metrics.comparison import holm
@@ -157,7 +157,7 @@ def test_a_collapsed_dino_is_told(study, people, tmp_path, monkeypatch):
 
 
 def test_the_shipped_study_pretrains_and_keeps_a_network_of_random_weights():
-    found = config.load(Path(__file__).parents[1] / "configs" / "features.toml")
+    found = study_file.load(Path(__file__).parents[1] / "configs" / "features.toml")
     methods = {rival.name: found.of(rival).pretrain.method for rival in found.rivals}
     assert methods == {"mae": "mae", "dino": "dino", "resnet10": "none"}
     assert report.label(found, "dino") == "DINO"

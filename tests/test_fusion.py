@@ -17,7 +17,7 @@ from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from mri_vit import cohort, config, contest, folds, fusion, predictions, tokens
+from mri_vit import cohort, contest, folds, fusion, predictions, study_file, tokens
 from mri_vit.cohort import Patient, without_labels
 from mri_vit.config import Controls, Endpoint, Grid, Model, Study, Train
 from mri_vit.controls import Tabular
@@ -267,5 +267,5 @@ def test_a_rival_is_not_fused_and_the_setting_survives_being_written(tiny):
     study = tiny.model_copy(update={"fused": True, "rivals": (Rival(name="deep", model={"depth": 3}),)})
     assert not study.of(study.rivals[0]).fused
     file = study.cohort.parent / "study.toml"
-    file.write_text(config.dumps(study))
-    assert config.load(file).fused
+    file.write_text(study_file.dumps(study))
+    assert study_file.load(file).fused

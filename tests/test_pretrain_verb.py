@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mri_vit import cli, cohort, config, crossval, folds, predictions
+from mri_vit import cli, cohort, crossval, folds, predictions, study_file
 from mri_vit import study as stages
 from mri_vit.config import CHANNELS, Controls, Study
 from mri_vit.model.weights import load_encoder, seen
@@ -38,7 +38,7 @@ def prepared(tiny: Study, pretrain: Pretrain, repeats: int = 1, rivals: tuple[Ri
     study.output.mkdir()
     stages.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
     (study.output / "excluded.csv").write_text("patient,file,reason\n")
-    (study.cohort.parent / "study.toml").write_text(config.dumps(study))
+    (study.cohort.parent / "study.toml").write_text(study_file.dumps(study))
     return study
 
 

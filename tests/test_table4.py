@@ -18,7 +18,7 @@ from made_run import make_run
 from rich.console import Console
 from scipy import stats
 
-from mri_vit import cohort, config, contest, folds, predictions, rivals
+from mri_vit import cohort, contest, folds, predictions, rivals, study_file
 from mri_vit.baselines import BASELINES
 from mri_vit.config import Controls, Endpoint, Rival, Study
 from mri_vit.errors import UsageError
@@ -101,7 +101,7 @@ def test_each_published_row_gives_its_mean_and_sample_variance_but_for_the_two_t
 
 @pytest.mark.parametrize("name", ["table4_demo", "table4_brats2021"])
 def test_a_study_of_the_table_has_a_rival_for_each_row_that_its_grid_is_large_enough_for(name):
-    study = with_rivals(config.load(CONFIGS / f"{name}.toml"))
+    study = with_rivals(study_file.load(CONFIGS / f"{name}.toml"))
     recipes = {rival.name: study.of(rival).model for rival in study.rivals}
     assert set(recipes) == {row.contender for row in published()}
     assert len(recipes) == 35

@@ -21,7 +21,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mri_vit import checkpoint, cohort, config, folds, predictions, tokens
+from mri_vit import checkpoint, cohort, folds, predictions, study_file, tokens
 from mri_vit.batches import drawn, everything, labels, mixed, token_file, training_batch, without_scans
 from mri_vit.config import Study
 from mri_vit.crossval import cross_validate
@@ -152,7 +152,7 @@ from pathlib import Path
 from mri_vit import config
 sys.path.insert(0, {tests!r})
 from test_train import trained
-trained(config.load(Path(sys.argv[1])))
+trained(study_file.load(Path(sys.argv[1])))
 """
 
 
@@ -160,7 +160,7 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(tiny, tmp_path):
     longer = changed(tiny, epochs=12, **EVERYTHING)
     whole = trained(longer).joinpath("predictions.csv").read_bytes()
     again = longer.model_copy(update={"output": tmp_path / "killed"})
-    (tmp_path / "study.toml").write_text(config.dumps(again))
+    (tmp_path / "study.toml").write_text(study_file.dumps(again))
     (tmp_path / "run.py").write_text(RUN.format(tests=str(Path(__file__).parent)))
     command = [sys.executable, str(tmp_path / "run.py"), str(tmp_path / "study.toml")]
     for moment in ("fold-1/last/state.safetensors", "fold-1/predictions.csv", "fold-2/last/state.safetensors"):
