@@ -89,7 +89,7 @@ class Pretrain(Section):
     batch: int = Field(default=32, ge=1)
     rate: float = Field(default=1e-3, gt=0)  # peak learning rate; small networks bear more than the 1.5e-4 of He et al.
     visible: float = Field(default=0.25, gt=0, lt=1)  # share of tokens that MAE's encoder sees; He et al. 2022, figure 5
-    decoder_dim: int = Field(default=64, ge=4)  # of MAE; He et al. 2022, Table 1b: narrow is enough
+    decoder_dim: int | None = Field(default=None, ge=4)  # of MAE; none: half the encoder's width (He et al. 2022: 512 of 1024)
     decoder_depth: int = Field(default=1, ge=1)  # of MAE; one block is enough to fine-tune (Table 1a)
     prototypes: int = Field(default=1024, ge=2)  # outputs of DINO's head; fewer than 65536, for a cohort is no ImageNet
     local_crops: int = Field(default=4, ge=0)  # boxes of DINO that only the student sees, beside two global ones

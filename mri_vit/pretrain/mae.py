@@ -44,8 +44,8 @@ class MaskedAutoencoder(nn.Module):
         self.study = study
         self.encoder = encoder
         numbers = len(CHANNELS) * study.grid.patch**3
-        width, depth = study.pretrain.decoder_dim, study.pretrain.decoder_depth
-        self.decoder = Decoder(encoder.cls.shape[-1], numbers, study.grid.places, width, depth)
+        width = study.pretrain.decoder_dim or encoder.dim // 2
+        self.decoder = Decoder(encoder.dim, numbers, study.grid.places, width, study.pretrain.decoder_depth)
         self._sums = np.zeros(3)  # of losses, of the losses of knowing nothing, and how many, since `watched` was asked
 
     def learned(self) -> list[nn.Parameter]:
@@ -67,7 +67,7 @@ class MaskedAutoencoder(nn.Module):
         predicted = self.decoder(encoded(self.encoder, seen, at), at, place)
         wanted, brain = target(hidden)
         loss = masked_error(predicted, wanted, brain)
-        nothing = masked_error(torch.zeros_like(wanted), wanted, brain)
+        nothing = masked_error(wanted.new_zeros(()), wanted, brain)
         self._sums += [loss.item(), nothing.item(), 1]
         return loss
 
@@ -143,8 +143,10 @@ def target(patches: Float[Tensor, "b h k"]) -> tuple[Float[Tensor, "b h k"], Boo
 
 
 def masked_error(
-    predicted: Float[Tensor, "b h k"], wanted: Float[Tensor, "b h k"], brain: Bool[Tensor, "b h k"]
+    predicted: Float[Tensor, "*b_h_k"], wanted: Float[Tensor, "b h k"], brain: Bool[Tensor, "b h k"]
 ) -> Float[Tensor, ""]:
-    """Mean squared error over the numbers of the brain; every one counts the same, whichever patient or patch it is of."""
-    squared = torch.where(brain, predicted.float() - wanted, 0.0).square()
-    return squared.sum() / brain.sum().clamp(min=1)
+    """Mean squared error over the numbers of the brain; every one counts the same, whichever patient or patch it is of.
+
+    `predicted` may be one number for all; `wanted` is 0 outside the brain, as `target` gives it.
+    """
+    return F.mse_loss(predicted.float() * brain, wanted, reduction="sum") / brain.sum().clamp(min=1)
