@@ -90,6 +90,12 @@ class Pretrain(Section):
     rate: float = Field(default=1e-3, gt=0)  # peak learning rate; small networks bear more than the 1.5e-4 of He et al.
     visible: float = Field(default=0.25, gt=0, lt=1)  # share of tokens that MAE's encoder sees; He et al. 2022, figure 5
     decoder_dim: int | None = Field(default=None, ge=4)  # of MAE; none: half the encoder's width (He et al. 2022: 512 of 1024)
+    # What MAE's decoder tells of hidden patches: each "patch" normalised (He et al. 2022, Table 1d), or its voxels as they are in
+    # the z-scored "scan", brightness and all
+    target: Literal["patch", "scan"] = "patch"
+    # What MAE's decoder knows of the visible patches: their encoded "tokens" (He et al. 2022); or the "readout" alone, which
+    # heads will read, so that what tells patients apart must pass through it (CLS in BEiT v2: Peng et al. 2022, arXiv:2208.06366)
+    decoder_reads: Literal["tokens", "readout"] = "tokens"
     decoder_depth: int = Field(default=1, ge=1)  # of MAE; one block is enough to fine-tune (Table 1a)
     prototypes: int = Field(default=1024, ge=2)  # outputs of DINO's head; fewer than 65536, for a cohort is no ImageNet
     local_crops: int = Field(default=4, ge=0)  # boxes of DINO that only the student sees, beside two global ones

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,9 +31,13 @@ def study(tiny: Study) -> Study:
     return tiny.model_copy(update={"pretrain": settings})
 
 
+def changed(study: Study, **sections: Any) -> Study:
+    return study.model_copy(update=sections)
+
+
 def plain(study: Study) -> Study:
     """The study without augmentation."""
-    return study.model_copy(update={"train": study.train.model_copy(update={"mirror": False, "intensity": 0.0})})
+    return changed(study, train=study.train.model_copy(update={"mirror": False, "intensity": 0.0}))
 
 
 def patients_of(study: Study) -> list[cohort.Patient]:
@@ -78,13 +83,13 @@ def naive_loss(predicted: np.ndarray, patches: np.ndarray) -> float:
 
 def test_the_loss_is_that_of_a_loop_over_every_number():
     patches, predicted = some_patches(), torch.randn(2, 3, 32, generator=random(1))
-    assert masked_error(predicted, *target(patches)).item() == pytest.approx(
+    assert masked_error(predicted, *target(patches, "patch")).item() == pytest.approx(
         naive_loss(predicted.numpy(), patches.numpy()), rel=1e-5
     )
 
 
 def test_a_target_has_no_mean_and_at_most_unit_variance_in_each_channel_and_is_zero_outside_the_brain():
-    wanted, brain = target(some_patches())
+    wanted, brain = target(some_patches(), "patch")
     assert not wanted[~brain].any()
     x, of = wanted.view(2, 3, 4, 8), brain.view(2, 3, 4, 8)
     count = of.sum(dim=3)
@@ -95,32 +100,32 @@ def test_a_target_has_no_mean_and_at_most_unit_variance_in_each_channel_and_is_z
 
 def test_a_patch_of_faint_noise_is_not_blown_up():
     faint = 1 + 0.001 * torch.randn(1, 1, 32, generator=random(0))
-    assert target(faint)[0].abs().max() < 0.1
+    assert target(faint, "patch")[0].abs().max() < 0.1
 
 
 def test_a_gain_and_a_shift_change_the_target_little():
     patches = 2 * some_patches()
     other = torch.where(patches == 0, patches, 1.1 * patches + 0.2)
     whole = (slice(1, 2), slice(0, 2))  # patches without background
-    torch.testing.assert_close(target(patches)[0][whole], target(other)[0][whole], atol=0.02, rtol=0)
+    torch.testing.assert_close(target(patches, "patch")[0][whole], target(other, "patch")[0][whole], atol=0.02, rtol=0)
 
 
 def test_background_voxels_do_not_count():
     patches, predicted = some_patches(), torch.randn(2, 3, 32, generator=random(1))
-    wanted, brain = target(patches)
+    wanted, brain = target(patches, "patch")
     other = torch.where(brain, predicted, 1e6)
     assert masked_error(predicted, wanted, brain) == masked_error(other, wanted, brain)
 
 
 def test_a_batch_without_any_brain_has_a_loss_of_zero():
-    wanted, brain = target(torch.zeros(1, 2, 32))
+    wanted, brain = target(torch.zeros(1, 2, 32), "patch")
     assert masked_error(torch.ones(1, 2, 32), wanted, brain) == 0
 
 
 def test_the_error_of_a_perfect_decoder_is_zero_and_visible_patches_do_not_count(study, monkeypatch):
     net = objective(study)
     seen, at, hidden, place = net.views(loaded(study), random(0))
-    monkeypatch.setattr(net.decoder, "forward", lambda *_: target(hidden)[0])
+    monkeypatch.setattr(net.decoder, "forward", lambda *_: target(hidden, "patch")[0])
     assert net(seen, at, hidden, place) == 0
     monkeypatch.setattr(net.decoder, "forward", lambda *_: torch.zeros_like(hidden))
     assert net(seen, at, hidden, place) == net(seen + 1, at, hidden, place) > 0
@@ -181,8 +186,26 @@ def test_the_decoder_tells_by_place_and_not_by_order(study):
     assert not torch.allclose(told[:, 0], told[:, 1], atol=1e-3)
 
 
-def test_a_gradient_reaches_every_weight(study):
-    net = objective(study)
+def test_of_a_scan_what_is_told_is_what_stands_there():
+    patches = some_patches()
+    wanted, brain = target(patches, "scan")
+    assert torch.equal(wanted, patches)
+    assert torch.equal(brain, target(patches, "patch")[1])
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean", "max"])
+def test_given_the_readout_the_decoder_knows_nothing_that_heads_do_not(study, monkeypatch, pool: str):
+    read = study.pretrain.model_copy(update={"decoder_reads": "readout"})
+    net = objective(changed(study, pretrain=read, model=study.model.model_copy(update={"pool": pool}))).eval()
+    seen, at, hidden, place = net.views(loaded(study), random(0))
+    assert not torch.allclose(net(seen, at, hidden, place), net(2 * seen, at, hidden, place))
+    monkeypatch.setattr(net.encoder, "readout", lambda x: torch.ones_like(x[:, 0]))
+    assert torch.equal(net(seen, at, hidden, place), net(2 * seen, at.flip(1), hidden, place))
+
+
+@pytest.mark.parametrize("reads", ["tokens", "readout"])
+def test_a_gradient_reaches_every_weight(study, reads: str):
+    net = objective(changed(study, pretrain=study.pretrain.model_copy(update={"decoder_reads": reads})))
     net(*net.views(loaded(study), random(0))).backward()
     assert [name for name, p in net.named_parameters() if p.grad is None or not p.grad.any()] == []
 

@@ -1,7 +1,7 @@
 """A masked autoencoder on foreground tokens: a quarter of a patient's patches go in, the hidden ones' contents come out.
 
 The encoder that is to be trained later sees the visible tokens only; a small decoder, thrown away afterwards, gets what it
-made of them and tells the normalised voxels of the hidden places (He et al. 2022, arXiv:2111.06377).
+made of them and tells the voxels of the hidden places (He et al. 2022, arXiv:2111.06377).
 
 Letters: b patients, p tokens of each, v of them visible and h hidden, n = v + 1 with CLS, c channels, x voxels of a patch,
 k = c·x numbers in a patch, d the encoder's width, w the decoder's.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -64,12 +65,18 @@ class MaskedAutoencoder(nn.Module):
         self, seen: Float[Tensor, "b v k"], at: Int[Tensor, "b v"], hidden: Float[Tensor, "b h k"], place: Int[Tensor, "b h"]
     ) -> Float[Tensor, ""]:
         """The loss of telling the `hidden` patches from those that are `seen`."""
-        predicted = self.decoder(encoded(self.encoder, seen, at), at, place)
-        wanted, brain = target(hidden)
+        predicted = self.decoder(*self.known(seen, at), place)
+        wanted, brain = target(hidden, self.study.pretrain.target)
         loss = masked_error(predicted, wanted, brain)
         nothing = masked_error(wanted.new_zeros(()), wanted, brain)
         self._sums += [loss.item(), nothing.item(), 1]
         return loss
+
+    def known(self, seen: Float[Tensor, "b v k"], at: Int[Tensor, "b v"]) -> tuple[Float[Tensor, "b _ d"], Int[Tensor, "b _"]]:
+        """What the decoder gets by `pretrain.decoder_reads`: CLS or the readout, then tokens; and the places of these tokens."""
+        if self.study.pretrain.decoder_reads == "readout":
+            return rearrange(self.encoder(seen, at), "b d -> b 1 d"), at[:, :0]
+        return encoded(self.encoder, seen, at), at
 
     def begin(self, epoch: int) -> None:
         """Every epoch is the same."""
@@ -127,19 +134,25 @@ def encoded(encoder: Encoder, patches: Float[Tensor, "b v k"], place: Int[Tensor
     return encoder.norm(x)
 
 
-def target(patches: Float[Tensor, "b h k"]) -> tuple[Float[Tensor, "b h k"], Bool[Tensor, "b h k"]]:
+def target(
+    patches: Float[Tensor, "b h k"], kind: Literal["patch", "scan"]
+) -> tuple[Float[Tensor, "b h k"], Bool[Tensor, "b h k"]]:
     """What is to be told of the hidden patches, and which of their numbers are of the brain.
 
-    Each channel of each patch has its mean taken away and is divided by √(variance + VARIANCE_FLOOR), both over the patch's
-    brain voxels. Outside the brain every channel is exactly zero; these voxels are 0 here too, and do not count.
+    For "patch" each channel of each patch has its mean taken away and is divided by √(variance + VARIANCE_FLOOR), both over the
+    patch's brain voxels; for "scan" they stay as they are. Outside the brain every channel is exactly zero; these voxels are 0
+    here too, and do not count.
     """
     x = rearrange(patches, "b h (c x) -> b h c x", c=len(CHANNELS))
     brain = (x != 0).any(dim=2, keepdim=True)  # (b, h, 1, x)
+    told = repeat(brain, "b h 1 x -> b h (c x)", c=len(CHANNELS))
+    if kind == "scan":
+        return patches, told
     count = brain.sum(dim=3, keepdim=True).clamp(min=1)
     centred = torch.where(brain, x - x.sum(dim=3, keepdim=True) / count, 0.0)
     variance = centred.square().sum(dim=3, keepdim=True) / count
     normalised = centred / (variance + VARIANCE_FLOOR).sqrt()
-    return rearrange(normalised, "b h c x -> b h (c x)"), repeat(brain, "b h 1 x -> b h (c x)", c=len(CHANNELS))
+    return rearrange(normalised, "b h c x -> b h (c x)"), told
 
 
 def masked_error(

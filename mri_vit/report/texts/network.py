@@ -21,8 +21,8 @@ POOLED = {  # what the heads read, by model.pool
 }
 METHODS = {
     "mae": "The masked autoencoder [@mae] saw {visible:.0%} of a patient's tokens, and a decoder of depth {decoder_depth} "
-    "and {width} predicted the patches of the others, each normalised; the loss is the mean squared error over their "
-    "brain voxels.",
+    "and {width}, given {known}, predicted the patches of the others, {target}; the loss is the mean squared error over "
+    "their brain voxels.",
     "dino": "DINO [@dino] taught a student to give the outputs of a teacher, a moving average of its weights (momentum from "
     "{momentum:g} to 1), over {prototypes} prototypes; views are boxes of places, two global ones and {local_crops} local ones, "
     "each with its own intensities and mirroring, and the teacher's outputs are centred and sharpened.",
@@ -116,7 +116,10 @@ def pretraining(metrics: Metrics, facts: Facts) -> list[str]:
 def _method(settings: Mapping[str, Any]) -> str:
     used = f"It used batches of {settings['batch']} patients and a learning rate of at most {settings['rate']:g}."
     width = f"width {dim}" if (dim := settings.get("decoder_dim")) else "half the encoder's width"
-    return f"{METHODS[settings['method']].format(**settings, width=width)} {used}"
+    known = "nothing but what the heads read" if settings.get("decoder_reads") == "readout" else "what the encoder made of them"
+    target = "as they are in the scans" if settings.get("target") == "scan" else "each normalised"
+    words = {**settings, "width": width, "known": known, "target": target}
+    return f"{METHODS[settings['method']].format(**words)} {used}"
 
 
 def rivals(metrics: Metrics, facts: Facts) -> list[str]:
