@@ -15,9 +15,10 @@ from mri_vit.cohort import Patient
 from mri_vit.config import Study
 from mri_vit.controls import Tabular
 from mri_vit.crossval import Builder, Tables, cross_validate, fold_folder, fold_seed, parts, permuted
+from mri_vit.errors import UsageError
 from mri_vit.folds import Division
 from mri_vit.fusion import FUSED, LateFusion, told
-from mri_vit.model.weights import seen
+from mri_vit.model.weights import seen, taught
 from mri_vit.neural import PRETRAINED, Neural
 from mri_vit.predictions import SHUFFLED
 from mri_vit.pretrain.dino import collapsed
@@ -42,14 +43,16 @@ def hold(study: Study, patients: Sequence[Patient], divisions: Sequence[Division
             of, folder, seed, begin(f"{title}{folder.name}"), pretrained_in and pretrained_in / folder.name / PRETRAINED
         )
 
-    learned = pretrain(study, patients, divisions, run, begin)
     contenders = _contenders(study)
+    for of in contenders.values():
+        _refuse_taught(of, patients)
+    learned = pretrain(study, patients, divisions, run, begin)
     begun = {name: _begun(of, rival_folder(run, name)) for name, of in contenders.items()}
     tables = [
         cross_validate(patients, divisions, of, rival_folder(run, name), name, network("" if name == "vit" else f"{name} ", of))
         for name, of in begun.items()
     ]
-    notes = {"transductive": _transductive(contenders, begun, patients)}
+    notes = {"transductive": _transductive(study, begun, patients)}
     if any(one.collapsed for one in learned):
         notes["collapsed"] = "; ".join(f"{one.title}: {one.collapsed}" for one in learned if one.collapsed)
     if study.fused:
@@ -151,10 +154,28 @@ def _begun(study: Study, home: Path) -> Study:
     return pretrained(study, (), home / PRETRAINED, study.seed)  # the file is there
 
 
-def _transductive(contenders: dict[str, Study], begun: dict[str, Study], patients: Sequence[Patient]) -> str:
+def _judged(study: Study, patients: Sequence[Patient]) -> set[str]:
+    """Subjects with a label, who are a test in some fold."""
+    return {p.subject for p in patients if any(p.knows(e) for e in study.endpoints)}
+
+
+def _refuse_taught(study: Study, patients: Sequence[Patient]) -> None:
+    """Weights that know the labels of those whom they are to be tested on make no valid design."""
+    known = sorted(_judged(study, patients) & set(taught(study.model.weights))) if study.model.weights else []
+    if known:
+        raise UsageError(
+            f"{study.model.weights}: this network was trained on labels of {len(known)} of this study's patients, the first"
+            f" {known[0]}, and would be tested on them; start from weights of other patients, or from an encoder that was"
+            " pretrained without labels"
+        )
+
+
+def _transductive(study: Study, begun: dict[str, Study], patients: Sequence[Patient]) -> str:
     """Which contenders were pretrained on scans of patients whom they are then judged on."""
-    judged = {name: {p.subject for p in patients if any(p.knows(e) for e in of.endpoints)} for name, of in contenders.items()}
-    found = {name: judged[name] & set(seen(of.model.weights)) for name, of in begun.items() if of.model.weights}
+    judged = _judged(study, patients)
+    found = {name: judged & set(seen(of.model.weights)) for name, of in begun.items() if of.model.weights}
+    if study.fused and "vit" in found:
+        found[FUSED] = found["vit"]
     return ", ".join(f"{name} ({len(subjects)} patients)" for name, subjects in found.items() if subjects)
 
 

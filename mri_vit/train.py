@@ -22,7 +22,7 @@ from mri_vit.config import Study
 from mri_vit.errors import OutOfResource, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
-from mri_vit.model.weights import fill
+from mri_vit.model.weights import fill, taught
 from mri_vit.optimiser import optimiser, rate, set_rates
 from mri_vit.volume import write_bytes
 
@@ -99,6 +99,7 @@ def fit(
         loggers=TensorBoardLogger(folder, name="tensorboard", version=""),
     )
     plain = untrained(train, study, seed)
+    plain.taught += tuple(patient.subject for patient in (*train, *tune))
     generator = torch.Generator().manual_seed(seed)  # order, tokens and augmentation
     net, adamw = fabric.setup(plain, optimiser(plain, study))
     average = AveragedModel(plain, multi_avg_fn=get_ema_multi_avg_fn(settings.ema), use_buffers=True) if settings.ema else None
@@ -182,6 +183,7 @@ def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:
         net.head[head.endpoint.name].bias.data.copy_(heads.bias(head, labels(train, head.endpoint)))  # type: ignore[union-attr]
     if model.weights:
         fill(net.encoder, model.weights, study.grid)
+        net.taught = tuple(taught(model.weights))
     return net
 
 

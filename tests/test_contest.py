@@ -11,8 +11,11 @@ import pytest
 
 from mri_vit import cohort, contest, folds, predictions
 from mri_vit.config import Controls, Study
+from mri_vit.errors import UsageError
 from mri_vit.model import network
+from mri_vit.model.weights import taught
 from mri_vit.recipe import Rival
+from mri_vit.train import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
@@ -58,6 +61,22 @@ def test_rivals_are_held_on_the_same_folds_and_whoever_saw_test_patients_is_told
         for folder in (".", "rivals/shallow", "rivals/knowing")
     }
     assert depth == {".": 2, "rivals/shallow": 1, "rivals/knowing": 2}
+
+
+def test_a_start_from_a_network_that_knows_labels_of_the_tested_is_refused(tiny, tmp_path):
+    short = tiny.model_copy(update={"train": tiny.train.model_copy(update={"epochs": 1})})
+    patients = cohort.read(short.cohort, short.endpoints)
+    fit(patients[:8], patients[8:12], short, tmp_path / "before", seed=0)
+    weights = tmp_path / "before" / "best.safetensors"
+    assert taught(weights) == sorted(p.subject for p in patients[:12])
+    begun = short.model_copy(update={"model": short.model.model_copy(update={"weights": weights})})
+    with pytest.raises(
+        UsageError, match=r"best\.safetensors: trained on labels of \d+ of this study's patients"
+    ):
+        held(begun, "AB")
+    assert not list(short.output.glob("fold-*"))
+    handed_on = fit(patients[12:18], patients[18:], begun, tmp_path / "after", seed=0)  # it knows those of its start too
+    assert set(handed_on.taught) == {p.subject for p in patients}
 
 
 def test_with_sites_left_out_each_is_a_fold_and_no_probe_is_asked(tiny):

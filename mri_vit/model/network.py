@@ -26,11 +26,15 @@ SCHEMA = "mri-vit network 1"
 
 
 class Network(nn.Module):
-    """The ViT, or a rival's network, with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name."""
+    """The ViT, or a rival's network, with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name.
+
+    `taught` are the subjects whose labels its weights have learned from, or were chosen by.
+    """
 
     def __init__(self, model: Model, grid: Grid, heads: list[Head]) -> None:
         super().__init__()
         self.model, self.grid, self.heads = model, grid, heads
+        self.taught: tuple[str, ...] = ()
         self.encoder = encoder(model, grid)
         self.head = nn.ModuleDict({head.endpoint.name: nn.Linear(self.encoder.dim, head.width) for head in heads})
         for linear in self.head.values() if model.zero_head else ():
@@ -63,7 +67,7 @@ def regridded(network: Network, grid: Grid) -> Network:
     other = Network(network.model, grid, network.heads)
     weights = network.state_dict()
     other.load_state_dict(weights | {"encoder.position": resize_positions(weights["encoder.position"], grid.side)})
-    other.encoder.norm_eps = network.encoder.norm_eps
+    other.encoder.norm_eps, other.taught = network.encoder.norm_eps, network.taught
     return other
 
 
@@ -77,6 +81,7 @@ def save(network: Network, path: Path) -> None:
         ).model_dump_json(),  # where it once began may tell of a machine
         "grid": network.grid.model_dump_json(),
         "norm_eps": json.dumps(getattr(network.encoder, "norm_eps", None)),
+        "taught": json.dumps(sorted(set(network.taught))),
         "heads": json.dumps([asdict(head) | {"endpoint": head.endpoint.model_dump()} for head in network.heads]),
     }
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
@@ -114,4 +119,5 @@ def load(path: Path) -> Network:
         raise IntegrityError(f"{path}: weights do not fit the network that the file describes: {error}") from None
     if eps := json.loads(metadata.get("norm_eps", "null")):
         network.encoder.norm_eps = eps
+    network.taught = tuple(json.loads(metadata.get("taught", "[]")))
     return network

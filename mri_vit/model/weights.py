@@ -90,6 +90,11 @@ def seen(path: Path) -> list[str]:
     return load_encoder(path)[1]["seen"] if _schema(path) == SCHEMA else []
 
 
+def taught(path: Path) -> list[str]:
+    """The subjects whose labels a file's weights were trained on; none is known of a file that is not a network of ours."""
+    return list(network.load(path).taught) if _schema(path) == network.SCHEMA else []
+
+
 def _schema(path: Path) -> str | None:
     """What a file of ours says it is. Raises UsageError when there is no such file."""
     if not path.is_file():
