@@ -117,6 +117,8 @@ def divide(seed: int, labelled: int, console: Console) -> None:
     """One size of one cohort: its table read, its folds written."""
     of = settings(seed, labelled)
     with workspace.claimed(of) as run:
+        if (run / "folds.json").exists():  # written last
+            return
         patients = study.check(of, run)
         study.prepare(of, patients, run, console)  # they are prepared: this writes who is in
         folds.save(folds.make(patients, of.endpoints, of.train, of.seed), of.seed, run / "folds.json")
