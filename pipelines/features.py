@@ -60,10 +60,9 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
 
 
 def of_seed(settings: config.Study, seed: int) -> config.Study:
-    """The study on the cohort of this seed, which lies in folders of the seed's name."""
-    home = settings.cohort.parent / str(seed)
-    paths = {"cohort": home / settings.cohort.name, "prepared": home / settings.prepared.name}
-    return settings.model_copy(update={"seed": seed, "output": settings.output / str(seed), **paths})
+    """The study on the cohort of this seed."""
+    paths = {key: Path(str(getattr(settings, key)).format(seed=seed)) for key in ("cohort", "prepared", "output")}
+    return settings.model_copy(update={"seed": seed, **paths})
 
 
 if __name__ == "__main__":  # patients are prepared and encoders learned in worker processes, which import this file
