@@ -52,6 +52,13 @@ def load(path: Path, overrides: dict[str, str] | None = None) -> Study:
     return study.model_copy(update=absolute)  # links are not followed here, so that one can be told of
 
 
+def filled(study: Study, **words: Any) -> Study:
+    """The study with what stands in braces in its paths replaced, such as "{seed}" by `seed`: one file for several cohorts."""
+    return study.model_copy(
+        update={key: Path(str(getattr(study, key)).format(**words)) for key in ("cohort", "prepared", "output")}
+    )
+
+
 def dumps(study: Study) -> str:
     """The study as TOML, every setting written out; `load` reads it back to the same study."""
     settings = study.model_dump(mode="json", exclude_none=True)

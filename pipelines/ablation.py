@@ -32,9 +32,7 @@ BEARING = "modality-dropout"  # the rival that is trained to bear a missing scan
 
 
 def of_seed(seed: int) -> Study:
-    read = study_file.load(SETTINGS)
-    paths = {key: Path(str(getattr(read, key)).format(seed=seed)) for key in ("cohort", "prepared", "output")}
-    return read.model_copy(update={**paths, "seed": seed})
+    return study_file.filled(study_file.load(SETTINGS), seed=seed).model_copy(update={"seed": seed})
 
 
 def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:

@@ -61,8 +61,7 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
 
 def of_seed(settings: config.Study, seed: int) -> config.Study:
     """The study on the cohort of this seed."""
-    paths = {key: Path(str(getattr(settings, key)).format(seed=seed)) for key in ("cohort", "prepared", "output")}
-    return settings.model_copy(update={"seed": seed, **paths})
+    return study_file.filled(settings, seed=seed).model_copy(update={"seed": seed})
 
 
 if __name__ == "__main__":  # patients are prepared and encoders learned in worker processes, which import this file

@@ -43,8 +43,7 @@ NAMES = {
 
 def settings(seed: int, labelled: int) -> Study:
     """The study of one cohort and size; each size trains for as many steps, so fewer patients are seen more often."""
-    read = study_file.load(SETTINGS)
-    filled = {key: Path(str(getattr(read, key)).format(seed=seed, labelled=labelled)) for key in ("cohort", "prepared", "output")}
+    read = study_file.filled(study_file.load(SETTINGS), seed=seed, labelled=labelled)
     more = max(SIZES) // labelled
     rivals = [
         rival.model_copy(
@@ -55,7 +54,7 @@ def settings(seed: int, labelled: int) -> Study:
         for rival in read.rivals
     ]
     train = read.train.model_copy(update={"epochs": read.train.epochs * more, "tune_every": read.train.tune_every * more})
-    return read.model_copy(update={**filled, "train": train, "rivals": tuple(rivals), "seed": seed})
+    return read.model_copy(update={"train": train, "rivals": tuple(rivals), "seed": seed})
 
 
 def make(seed: int, console: Console) -> None:
