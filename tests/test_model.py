@@ -218,7 +218,6 @@ def test_what_norms_add_to_a_variance_is_set_for_all_of_them_and_kept():
     net.encoder.norm_eps = 1e-3
     found = [module.eps for module in net.modules() if isinstance(module, torch.nn.LayerNorm)]
     assert found == [1e-3] * 5  # two of each block, and the last
-    assert network.regridded(net, Grid(edge=20, patch=4)).encoder.norm_eps == 1e-3
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -252,17 +251,6 @@ def test_resized_positions_keep_cls_and_a_linear_ramp():
     torch.testing.assert_close(resize_positions(position, 4), position)
     with pytest.raises(ValueError, match="no cube"):
         resize_positions(position[:, :-1], 8)
-
-
-def test_a_network_moves_to_a_larger_grid_with_its_weights():
-    heads_of = [Head(MGMT, "binary")]
-    net = Network(Model(dim=24, depth=2, heads=4, mlp=48), Grid(edge=12, patch=4), heads_of)
-    larger = network.regridded(net, Grid(edge=20, patch=4))
-    assert larger.encoder.position.shape == (1, 126, 24)
-    same = network.regridded(net, net.grid)
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(same.parameters(), net.parameters(), strict=True))
-    with pytest.raises(ValueError, match="patch 2"):
-        network.regridded(net, Grid(edge=12, patch=2))
 
 
 def labels_of(endpoint: Endpoint) -> torch.Tensor:

@@ -80,11 +80,17 @@ def test_a_pretrained_encoder_and_a_network_fill_every_weight_but_the_heads(tmp_
     assert seen(tmp_path / "n.safetensors") == []
 
 
-def test_a_networks_positions_are_interpolated_to_a_finer_grid_and_the_rest_is_copied(tmp_path):
-    coarse, finer = made(1), Grid(edge=16, spacing_mm=5.0, patch=4)
-    network.save(coarse, tmp_path / "n.safetensors")
+@pytest.mark.parametrize("kind", ["encoder", "network"])
+def test_positions_are_interpolated_to_a_finer_grid_and_the_rest_is_copied(tmp_path, kind: str):
+    coarse, finer, file = made(1), Grid(edge=16, spacing_mm=5.0, patch=4), tmp_path / "w.safetensors"
+    coarse.encoder.norm_eps = 1e-3
+    if kind == "network":
+        network.save(coarse, file)
+    else:
+        save_encoder(coarse.encoder, coarse.model, coarse.grid, Pretrain(), [], file)
     net = made(2, finer)
-    fill(net.encoder, tmp_path / "n.safetensors", finer)
+    fill(net.encoder, file, finer)
+    assert net.encoder.norm_eps == 1e-3
     expected = coarse.encoder.state_dict()
     expected["position"] = resize_positions(coarse.encoder.position.detach(), 4)
     torch.testing.assert_close(dict(net.encoder.state_dict()), dict(expected), atol=1e-6, rtol=0)

@@ -17,7 +17,7 @@ from mri_vit.baselines import BASELINES, HYBRIDS
 from mri_vit.config import CHANNELS, Endpoint, Grid
 from mri_vit.errors import IntegrityError
 from mri_vit.model.convolution import HybridEncoder, VolumeEncoder
-from mri_vit.model.encoder import Encoder, resize_positions
+from mri_vit.model.encoder import Encoder
 from mri_vit.model.heads import Head
 from mri_vit.recipe import Model
 from mri_vit.volume import replacing
@@ -55,20 +55,6 @@ def encoder(model: Model, grid: Grid) -> Any:
     dim, depth, heads, mlp = model.shape
     size = len(CHANNELS) * grid.patch**3
     return Encoder(size, grid.places, dim, depth, heads, mlp, model.stem, model.drop_path, model.conv_stem, model.pool)
-
-
-def regridded(network: Network, grid: Grid) -> Network:
-    """The same weights for a grid with another number of places of the same patch; positions are interpolated.
-
-    Raises ValueError when the patches differ, because the patch embedding would not fit.
-    """
-    if grid.patch != network.grid.patch:
-        raise ValueError(f"patch {grid.patch} of the new grid differs from the network's {network.grid.patch}")
-    other = Network(network.model, grid, network.heads)
-    weights = network.state_dict()
-    other.load_state_dict(weights | {"encoder.position": resize_positions(weights["encoder.position"], grid.side)})
-    other.encoder.norm_eps, other.taught = network.encoder.norm_eps, network.taught
-    return other
 
 
 def save(network: Network, path: Path) -> None:

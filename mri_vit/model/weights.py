@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mri_vit.config import CHANNELS, Grid
 from mri_vit.errors import UsageError
 from mri_vit.model import network
-from mri_vit.model.encoder import Encoder
+from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.inflate import inflate
 from mri_vit.model.vit2d import read_2d
 from mri_vit.recipe import Model, Pretrain
@@ -53,27 +53,29 @@ def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def fill(encoder: nn.Module, path: Path, grid: Grid) -> None:
     """Give an encoder the weights of a file; what the file has none of stays as it is.
 
-    Ours are of a pretrained encoder or of a network (whose positions are interpolated to the encoder's grid); any other file is
-    read as a 2D Vision Transformer's and inflated.
+    Ours are of a pretrained encoder or of a network; where their grid had another number of places of the same patch, positions
+    are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision Transformer's and inflated.
 
     Raises UsageError when the weights are of another shape, IntegrityError when the file is damaged.
     """
     schema = _schema(path)
     if schema == network.SCHEMA:
         before = network.load(path)
-        if isinstance(before.encoder, Encoder):
-            if before.grid.patch != grid.patch:
-                raise UsageError(f"{path}: its patches have {before.grid.patch}³ voxels, the study's {grid.patch}³")
-            before = network.regridded(before, grid)
-        weights, norm_eps = before.encoder.state_dict(), getattr(before.encoder, "norm_eps", None)
+        weights, was = before.encoder.state_dict(), before.grid
+        norm_eps = getattr(before.encoder, "norm_eps", None)
     elif schema == SCHEMA:
         weights, header = load_encoder(path)
-        norm_eps = header.get("norm_eps")
+        norm_eps, was = header.get("norm_eps"), Grid.model_validate(header["grid"])
     elif isinstance(encoder, Encoder):
         inflate(read_2d(path), encoder)
         return
     else:
         raise UsageError(f"{path}: weights of a 2D Vision Transformer fit no other architecture than vit")
+    if isinstance(encoder, Encoder) and "position" in weights:
+        if was.patch != grid.patch:
+            raise UsageError(f"{path}: its patches have {was.patch}³ voxels, the study's {grid.patch}³")
+        if was.side != grid.side:
+            weights["position"] = resize_positions(weights["position"], grid.side)
     own = encoder.state_dict()
     differing = [
         name for name in own | weights if name not in own or name not in weights or own[name].shape != weights[name].shape
