@@ -54,9 +54,14 @@ def load(path: Path, overrides: dict[str, str] | None = None) -> Study:
 
 def filled(study: Study, **words: Any) -> Study:
     """The study with what stands in braces in its paths replaced, such as "{seed}" by `seed`: one file for several cohorts."""
-    return study.model_copy(
-        update={key: Path(str(getattr(study, key)).format(**words)) for key in ("cohort", "prepared", "output")}
+    paths = {key: Path(str(getattr(study, key)).format(**words)) for key in ("cohort", "prepared", "output")}
+    rivals = tuple(
+        rival.model_copy(update={"model": rival.model | {"weights": rival.model["weights"].format(**words)}})
+        if "weights" in rival.model
+        else rival
+        for rival in study.rivals
     )
+    return study.model_copy(update={**paths, "rivals": rivals})
 
 
 def dumps(study: Study) -> str:

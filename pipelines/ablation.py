@@ -10,6 +10,7 @@ import argparse
 import textwrap
 from pathlib import Path
 
+import learning_curve
 import pandas as pd
 import torch
 from rich.console import Console
@@ -17,10 +18,11 @@ from rich.console import Console
 from mri_vit import demo, folds, predictions, rivals, study, study_file, tokens, workspace
 from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient
-from mri_vit.config import CHANNELS, Study
+from mri_vit.config import CHANNELS, Grid, Study
 from mri_vit.crossval import fold_folder
 from mri_vit.folds import Division
 from mri_vit.model import heads, network
+from mri_vit.pretrain.loop import pretrained
 from mri_vit.report import curve
 from mri_vit.volume import write_bytes
 
@@ -29,10 +31,26 @@ SETTINGS = ROOT / "configs" / "ablation.toml"
 SEEDS = (1, 2, 3)  # of cohorts; settings were chosen on another
 LABELLED, UNLABELLED = 192, 100
 BEARING = "modality-dropout"  # the rival that is trained to bear a missing scan
+COARSE = "low-to-high"  # the rival that begins from an encoder of a coarser grid
+HALF = Grid(edge=28, spacing_mm=8.0, patch=4)  # that grid: half the study's resolution, 7³ places
 
 
 def of_seed(seed: int) -> Study:
     return study_file.filled(study_file.load(SETTINGS), seed=seed).model_copy(update={"seed": seed})
+
+
+def coarse_encoder(of: Study, console: Console) -> None:
+    """The file that the rival `COARSE` begins from: the learning curves' MAE, on the unlabelled at half the resolution."""
+    weights = Path(next(rival for rival in of.rivals if rival.name == COARSE).model["weights"])
+    curve_of = learning_curve.settings(of.seed, LABELLED)
+    mae = next(rival for rival in curve_of.rivals if rival.name == "vit-mae")
+    low = curve_of.of(mae).model_copy(
+        update={"cohort": of.cohort, "grid": HALF, "prepared": weights.parent / "prepared", "output": weights.parent / "run"}
+    )
+    with workspace.claimed(low) as run:
+        patients = [p for p in study.check(low, run) if not p.knows(low.endpoints[0])]
+        study.prepare(low, patients, run, console)
+    pretrained(low, patients, weights, of.seed)
 
 
 def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
@@ -41,6 +59,7 @@ def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
     demo.make_hard(of.cohort.parent, seed, LABELLED, UNLABELLED)
     with workspace.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
+        coarse_encoder(of, console)
         study.train(of.model_copy(update={"rivals": ()}), run, console)  # writes the folds that all share
         patients = study.included(of, run)
         division = folds.load(run / "folds.json", patients)
@@ -85,8 +104,13 @@ def changed(of: Study, name: str) -> str:
     """What a rival changes, as it stands in its file."""
     rival = next((rival for rival in of.rivals if rival.name == name), None)
     sections = {"model": rival.model, "pretrain": rival.pretrain, "train": rival.train} if rival else {}
-    keys = [f"`{section}.{key} = {value}`" for section, keys in sections.items() for key, value in keys.items()]
-    return ", ".join(keys)
+    keys = [(f"{section}.{key}", value) for section, keys in sections.items() for key, value in keys.items()]
+    return ", ".join(f"`{key} = {_file(value) if key == 'model.weights' else value}`" for key, value in keys)
+
+
+def _file(weights: str) -> str:
+    """A file of weights by its own and its folder's name; where it lay is of no use to a reader."""
+    return "/".join(Path(weights).parts[-2:])
 
 
 def document(predicted: pd.DataFrame, of: Study, seeds: list[int]) -> str:

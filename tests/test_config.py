@@ -153,7 +153,9 @@ def test_rivals_survive_being_written_and_their_weights_lie_beside_the_study_fil
 
 
 def test_braces_in_paths_are_filled_in(tmp_path):
-    loaded = study_file.load(study(tmp_path), {"cohort": "of-{seed}/cohort-{labelled}.csv", "output": "run-{seed}"})
+    rival = '[[rivals]]\nname = "b"\nmodel = { weights = "of-{seed}/w" }\n'
+    loaded = study_file.load(study(tmp_path, rival), {"cohort": "of-{seed}/cohort-{labelled}.csv", "output": "run-{seed}"})
     filled = study_file.filled(loaded, seed=3, labelled=48)
     assert (filled.cohort, filled.output) == (tmp_path / "of-3" / "cohort-48.csv", tmp_path / "run-3")
     assert filled.prepared == loaded.prepared
+    assert filled.rivals[0].model == {"weights": str(tmp_path / "of-3" / "w")}
