@@ -29,7 +29,7 @@ from mri_vit.volume import write_bytes
 ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "configs" / "ablation.toml"
 SEEDS = (1, 2, 3)  # of cohorts; settings were chosen on another
-LABELLED, UNLABELLED = 192, 100
+LABELLED = 192  # patients, the most of the learning curves
 BEARING = "modality-dropout"  # the rival that is trained to bear a missing scan
 COARSE = "low-to-high"  # the rival that begins from an encoder of a coarser grid
 HALF = Grid(edge=28, spacing_mm=8.0, patch=4)  # that grid: half the study's resolution, 7³ places
@@ -44,9 +44,8 @@ def coarse_encoder(of: Study, console: Console) -> None:
     weights = Path(next(rival for rival in of.rivals if rival.name == COARSE).model["weights"])
     curve_of = learning_curve.settings(of.seed, LABELLED)
     mae = next(rival for rival in curve_of.rivals if rival.name == "vit-mae")
-    low = curve_of.of(mae).model_copy(
-        update={"cohort": of.cohort, "grid": HALF, "prepared": weights.parent / "prepared", "output": weights.parent / "run"}
-    )
+    paths = {"cohort": of.cohort.parent / "cohort.csv", "prepared": weights.parent / "prepared", "output": weights.parent / "run"}
+    low = curve_of.of(mae).model_copy(update={**paths, "grid": HALF})
     with workspace.claimed(low) as run:
         patients = [p for p in study.check(low, run) if not p.knows(low.endpoints[0])]
         study.prepare(low, patients, run, console)
@@ -56,7 +55,6 @@ def coarse_encoder(of: Study, console: Console) -> None:
 def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
     """Everybody's predictions on one cohort; then "vit" and the rival that bears it with each scan taken away."""
     of = of_seed(seed)
-    demo.make_hard(of.cohort.parent, seed, LABELLED, UNLABELLED)
     with workspace.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
         coarse_encoder(of, console)
