@@ -55,11 +55,12 @@ def settle(net: Network, patients: Sequence[Patient], study: Study, device: torc
         norm.reset_running_stats()
         norm.momentum = None  # PyTorch's word for a plain mean over batches
     net.train()
-    some, batch = patients[:SETTLED], study.train.batch
-    generator = torch.Generator().manual_seed(0)  # tokens and augmentation; a fixed seed, so that training's own is not touched
-    for start in range(0, len(some) - len(some) % batch or 1, batch):  # whole batches, or the only one
-        patches, place = training_batch(some[start : start + batch], study, generator)
-        net(patches.to(device), place.to(device))
+    batch, generator = study.train.batch, torch.Generator().manual_seed(0)  # whom, tokens, augmentation: the same every time
+    some = [patients[i] for i in torch.randperm(len(patients), generator=generator)[:SETTLED]]  # a table may be sorted by site
+    with torch.random.fork_rng():  # drop-path draws from PyTorch's own numbers, and training goes on with these
+        for start in range(0, len(some) - len(some) % batch or 1, batch):  # whole batches, or the only one
+            patches, place = training_batch(some[start : start + batch], study, generator)
+            net(patches.to(device), place.to(device))
 
 
 def losses(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -> dict[str, Tensor]:

@@ -70,7 +70,7 @@ class HybridEncoder(nn.Module):
         self.trunk = hybrid.trunk(channels)
         self.dim, depth, heads, mlp = model.shape
         places = math.prod(self.map_size)
-        self.encoder = Encoder(hybrid.width, places, self.dim, depth, heads, mlp, drop_path=model.drop_path)
+        self.encoder = Encoder(hybrid.width, places, self.dim, depth, heads, mlp, drop_path=model.drop_path, pool=model.pool)
 
     def volume(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b c x y z"]:
         """What the trunk reads."""
