@@ -79,15 +79,19 @@ def check(study: Path, *overrides: Overrides) -> int:
     patients = cohort.read(settings.cohort, settings.endpoints)
     folds.make(patients, settings.endpoints, settings.train, settings.seed)
     known = ", ".join(f"{e.name} {sum(p.knows(e) for p in patients)}" for e in settings.endpoints)
-    lacking = [p.id for p in patients if not all(scan and scan.exists() for scan in p.scans.values())]
+    gone = {p.id: [channel for channel, scan in p.scans.items() if not (scan and scan.exists())] for p in patients}
+    needs = set(settings.prepare.needs)  # and a file that is named must be there
+    out = [p.id for p in patients if any(channel in needs or p.scans[channel] for channel in gone[p.id])]
     console = Console()
     console.print(f"{settings.name}: {len(patients)} patients; labels known: {known}", highlight=False)
     if "clinical" in settings.controls.models:
         columns = ", ".join(clinical_columns(patients, settings)) or "no column: there will be no such control"
         console.print(f"the control clinical-only reads {columns}", highlight=False)
-    for patient in lacking:
-        console.print(f"[yellow]{patient}: a scan is missing; the patient will be excluded[/]", highlight=False)
-    return 3 if lacking else 0
+    for patient, scans in gone.items():
+        if scans:
+            then = "the patient will be excluded" if patient in out else "it is left empty"
+            console.print(f"[yellow]{patient}: no {', no '.join(scans)}; {then}[/]", highlight=False)
+    return 3 if out else 0
 
 
 @app.command

@@ -21,8 +21,8 @@ from mri_vit.fusion import FUSED, LateFusion, told
 from mri_vit.model.weights import seen, taught
 from mri_vit.neural import PRETRAINED, Neural
 from mri_vit.predictions import SHUFFLED
+from mri_vit.pretrain import loop
 from mri_vit.pretrain.dino import collapsed
-from mri_vit.pretrain.loop import pretrained
 from mri_vit.probe import COLUMNS, probe, sites
 from mri_vit.train import Report as Epoch
 from mri_vit.volume import write_bytes
@@ -44,8 +44,6 @@ def hold(study: Study, patients: Sequence[Patient], divisions: Sequence[Division
         )
 
     contenders = _contenders(study)
-    for of in contenders.values():
-        _refuse_taught(of, patients)
     learned = pretrain(study, patients, divisions, run, begin)
     begun = {name: _begun(of, rival_folder(run, name)) for name, of in contenders.items()}
     tables = [
@@ -103,9 +101,13 @@ def pretrain(
 
     A fold's is learned from all but its test patients and lies in the fold's folder; one that serves all folds lies beside the
     folds. What is there already is left as it is; `begin` is told of what is not.
+
+    Raises UsageError when somebody would start from a network that knows labels of this study's patients.
     """
-    made = []
-    for name, of in _contenders(study).items():
+    made, contenders = [], _contenders(study)
+    for of in contenders.values():
+        refuse_taught(of, patients)
+    for name, of in contenders.items():
         if of.pretrain.method == "none":
             continue
         home, called = rival_folder(run, name), "pretrain" if name == "vit" else f"pretrain {name}"
@@ -125,8 +127,9 @@ def pretrains(study: Study) -> bool:
 
 
 def _chosen(study: Study, patients: Sequence[Patient]) -> list[Patient]:
-    """On whom an encoder that serves all folds is learned."""
-    return [p for p in patients if study.pretrain.patients == "all" or not any(p.knows(e) for e in study.endpoints)]
+    """On whom an encoder that serves all folds is learned; nobody who has a label at another visit is unlabelled."""
+    judged = _judged(study, patients)
+    return [p for p in patients if study.pretrain.patients == "all" or p.subject not in judged]
 
 
 def _folds(
@@ -141,8 +144,7 @@ def _folds(
 
 
 def _pretrained(title: str, study: Study, patients: Sequence[Patient], file: Path, seed: int, begin: Begin) -> Pretraining:
-    if not file.exists():
-        pretrained(study, patients, file, seed, begin(title))
+    loop.pretrained(study, patients, file, seed, None if file.exists() else begin(title))
     table = pd.read_csv(file.with_suffix(".csv"))
     return Pretraining(title, file, float(table.loss.iloc[-1]), collapsed(table) if study.pretrain.method == "dino" else None)
 
@@ -151,7 +153,7 @@ def _begun(study: Study, home: Path) -> Study:
     """The study with the weights of the pretraining that serves all its folds, where there is one."""
     if study.pretrain.method == "none" or study.pretrain.patients == "others":
         return study
-    return pretrained(study, (), home / PRETRAINED, study.seed)  # the file is there
+    return loop.begun(study, home / PRETRAINED)
 
 
 def _judged(study: Study, patients: Sequence[Patient]) -> set[str]:
@@ -159,7 +161,7 @@ def _judged(study: Study, patients: Sequence[Patient]) -> set[str]:
     return {p.subject for p in patients if any(p.knows(e) for e in study.endpoints)}
 
 
-def _refuse_taught(study: Study, patients: Sequence[Patient]) -> None:
+def refuse_taught(study: Study, patients: Sequence[Patient]) -> None:
     """Weights that know the labels of those whom they are to be tested on make no valid design."""
     known = sorted(_judged(study, patients) & set(taught(study.model.weights))) if study.model.weights else []
     if known:

@@ -14,12 +14,14 @@ EMBEDDING = ("encoder.embed.", "encoder.cls", "encoder.position")
 BLOCKS = "encoder.blocks."
 
 
-def rate(step: int, steps: int, study: Study) -> float:
-    """Learning rate: linear warm-up to the peak, then half a cosine to zero (Loshchilov & Hutter 2017)."""
-    warmup = max(1, round(study.train.warmup * steps))
-    if step < warmup:
-        return study.train.rate * (step + 1) / warmup
-    return study.train.rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+def rate(step: int, steps: int, peak: float, warmup: float) -> float:
+    """Learning rate: for that share of the steps a linear warm-up to the peak, then half a cosine to zero (Loshchilov & Hutter
+    2017).
+    """
+    first = max(1, round(warmup * steps))
+    if step < first:
+        return peak * (step + 1) / first
+    return peak * 0.5 * (1 + math.cos(math.pi * (step - first) / max(1, steps - first)))
 
 
 def optimiser(net: nn.Module, study: Study) -> torch.optim.AdamW:
@@ -42,7 +44,7 @@ def optimiser(net: nn.Module, study: Study) -> torch.optim.AdamW:
 def share(name: str, depth: int, study: Study) -> float:
     """A parameter's share of the learning rate: `layer_decay` to the number of blocks behind it, as in Bao et al. 2022
     (arXiv:2106.08254) with the embedding before the first block and the heads behind the last; for the patch embedding times
-    `embedding_rate` (Touvron et al. 2022, arXiv:2203.09795, for a stem that is learned slowly).
+    `embedding_rate` (`patch_embed_lr_mult` of DINOv2's code, Oquab et al. 2023, arXiv:2304.07193).
     """
     settings = study.train
     if name.startswith(EMBEDDING):
@@ -55,6 +57,6 @@ def share(name: str, depth: int, study: Study) -> float:
 
 def set_rates(optimiser: torch.optim.Optimizer, step: int, steps: int, study: Study) -> None:
     """Before a step: the schedule's rate by each group's share; for the first `frozen` share of steps the heads' alone."""
-    now, frozen = rate(step, steps, study), step < study.train.frozen * steps
+    now, frozen = rate(step, steps, study.train.rate, study.train.warmup), step < study.train.frozen * steps
     for group in optimiser.param_groups:
         group["lr"] = 0.0 if frozen and not group["head"] else now * group["share"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from mri_vit import checkpoint, workers
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
-from mri_vit.contest import rival_folder
+from mri_vit.contest import refuse_taught, rival_folder
 from mri_vit.crossval import cross_validate
 from mri_vit.folds import Division
 from mri_vit.neural import Neural
@@ -30,9 +30,12 @@ def fit(study: Study, patients: Sequence[Patient], divisions: Sequence[Division]
 
     Raises
     ------
-    What a fit raises, and OutOfResource when a process was killed; folds that are done stay done.
+    What a fit raises, UsageError as `contest.pretrain` does, and OutOfResource when a process was killed; folds that are done
+    stay done.
     """
     studies = {rival.name: study.of(rival) for rival in reversed(study.rivals)}
+    for of in studies.values():
+        refuse_taught(of, patients)
     jobs = {
         name: (of, name, list(patients), list(divisions), rival_folder(run, name))
         for name, of in studies.items()

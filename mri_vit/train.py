@@ -22,7 +22,7 @@ from mri_vit.config import Study
 from mri_vit.errors import OutOfResource, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
-from mri_vit.model.weights import fill, taught
+from mri_vit.model.weights import fill, seen, taught
 from mri_vit.optimiser import optimiser, rate, set_rates
 from mri_vit.volume import write_bytes
 
@@ -56,7 +56,8 @@ def settle(net: Network, patients: Sequence[Patient], study: Study, device: torc
         norm.momentum = None  # PyTorch's word for a plain mean over batches
     net.train()
     batch, generator = study.train.batch, torch.Generator().manual_seed(0)  # whom, tokens, augmentation: the same every time
-    some = [patients[i] for i in torch.randperm(len(patients), generator=generator)[:SETTLED]]  # a table may be sorted by site
+    order = torch.randperm(len(patients), generator=generator).tolist()  # a table may be sorted by site
+    some = [patients[i] for i in order[:SETTLED]]
     with torch.random.fork_rng():  # drop-path draws from PyTorch's own numbers, and training goes on with these
         for start in range(0, len(some) - len(some) % batch or 1, batch):  # whole batches, or the only one
             patches, place = training_batch(some[start : start + batch], study, generator)
@@ -78,8 +79,8 @@ def total_loss(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient
 def shares(now: dict[str, Tensor], start: dict[str, Tensor]) -> dict[str, float]:
     """Each tuning loss as a share of its value at the start of training, at most 1.
 
-    At the start the output is the best constant, so 1 means "no better than knowing nothing". The limit keeps an
-    endpoint that cannot be learned, whose loss only grows, from stopping those that can.
+    Unless heads start at random, the output is then the best constant, so 1 means "no better than knowing nothing". The limit
+    keeps an endpoint that cannot be learned, whose loss only grows, from stopping those that can.
     """
     return {name: min(1.0, float(now[name] / start[name])) if start[name] > 0 else 1.0 for name in now}
 
@@ -96,7 +97,7 @@ def fit(
     fabric = Fabric(
         accelerator="auto",
         devices=1,
-        precision=_precision(study),
+        precision=precision(study),
         loggers=TensorBoardLogger(folder, name="tensorboard", version=""),
     )
     plain = untrained(train, study, seed)
@@ -139,7 +140,8 @@ def fit(
             if average:
                 average.update_parameters(plain)
             total += loss.item()
-            fabric.log_dict({"train/loss": loss.item(), "train/rate": rate(step, settings.epochs * per_epoch, study)}, step=step)
+            now = rate(step, settings.epochs * per_epoch, settings.rate, settings.warmup)
+            fabric.log_dict({"train/loss": loss.item(), "train/rate": now}, step=step)
         state.epoch += 1
         state.seconds += time.monotonic() - began
         if report:
@@ -159,7 +161,7 @@ def fit(
     return finished
 
 
-def _precision(study: Study) -> Literal["32-true", "bf16-mixed"]:
+def precision(study: Study) -> Literal["32-true", "bf16-mixed"]:
     """Mixed precision where the device computes in bfloat16; on a CPU that is slower than float32."""
     if study.train.precision != "auto":
         return study.train.precision
@@ -184,7 +186,7 @@ def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:
         net.head[head.endpoint.name].bias.data.copy_(heads.bias(head, labels(train, head.endpoint)))  # type: ignore[union-attr]
     if model.weights:
         fill(net.encoder, model.weights, study.grid)
-        net.taught = tuple(taught(model.weights))
+        net.taught, net.seen = tuple(taught(model.weights)), tuple(seen(model.weights))
     return net
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -15,9 +15,10 @@ from mri_vit import cohort, tokens
 from mri_vit.config import Study
 from mri_vit.errors import IntegrityError, OutOfResource, UsageError
 from mri_vit.model.weights import load_encoder
+from mri_vit.optimiser import rate
 from mri_vit.pretrain import loop, mae
 from mri_vit.pretrain.crops import scattered
-from mri_vit.pretrain.loop import pretrain, rate, reader, untrained
+from mri_vit.pretrain.loop import pretrain, reader, untrained
 from mri_vit.pretrain.mae import VARIANCE_FLOOR, MaskedAutoencoder, encoded, masked_error, target, visible
 from mri_vit.recipe import Pretrain
 from mri_vit.tokens import Tokens
@@ -186,6 +187,17 @@ def test_the_decoder_tells_by_place_and_not_by_order(study):
     assert not torch.allclose(told[:, 0], told[:, 1], atol=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["patch", "scan"])
+def test_a_scan_that_a_patient_lacks_does_not_count(kind: Literal["patch", "scan"]):
+    patches = some_patches()
+    lacking = patches.view(2, 3, 4, 8).clone()
+    lacking[1, :, 3] = 0
+    counted = target(lacking.reshape(2, 3, 32), kind)[1].view(2, 3, 4, 8)
+    expected = target(patches, kind)[1].view(2, 3, 4, 8).clone()
+    expected[1, :, 3] = False
+    assert torch.equal(counted, expected)
+
+
 def test_of_a_scan_what_is_told_is_what_stands_there():
     patches = some_patches()
     wanted, brain = target(patches, "scan")
@@ -339,7 +351,7 @@ def test_a_loss_that_is_no_number_stops_with_the_remedy(study, tmp_path, monkeyp
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_zero(study):
-    rates = [rate(step, 100, study) for step in range(101)]
+    rates = [rate(step, 100, study.pretrain.rate, study.train.warmup) for step in range(101)]
     assert max(rates) == rates[9] == study.pretrain.rate
     assert rates[100] == pytest.approx(0, abs=1e-12)
     assert rates[:10] == sorted(rates[:10])

@@ -40,7 +40,7 @@ def groups(net: nn.Module, study: Study, step: int | None = None, steps: int = 1
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_zero(tiny):
-    rates = [rate(step, 100, tiny) for step in range(101)]
+    rates = [rate(step, 100, tiny.train.rate, tiny.train.warmup) for step in range(101)]
     assert max(rates) == rates[9] == tiny.train.rate
     assert rates[100] == pytest.approx(0, abs=1e-12)
     assert all(a < b for a, b in itertools.pairwise(rates[:10]))
@@ -65,7 +65,7 @@ def test_each_block_learns_slower_than_the_one_behind_it_and_the_patch_embedding
 
 
 def test_with_the_options_off_everything_learns_at_the_schedules_rate(tiny, net):
-    assert {group["lr"] for group in groups(net, tiny, step=30).values()} == {rate(30, 100, tiny)}
+    assert {group["lr"] for group in groups(net, tiny, step=30).values()} == {rate(30, 100, tiny.train.rate, tiny.train.warmup)}
 
 
 def test_a_first_step_moves_each_weight_by_its_share_of_the_rate(tiny, net):
@@ -78,7 +78,7 @@ def test_a_first_step_moves_each_weight_by_its_share_of_the_rate(tiny, net):
     set_rates(adamw, 40, 100, study)
     adamw.step()  # Adam's first step is the rate itself, whatever the size of the gradient
     for name, parameter in net.named_parameters():
-        moved = torch.full_like(parameter, rate(40, 100, study) * shares[id(parameter)])
+        moved = torch.full_like(parameter, rate(40, 100, study.train.rate, study.train.warmup) * shares[id(parameter)])
         torch.testing.assert_close(before[name] - parameter.detach(), moved, rtol=1e-2, atol=1e-7)
 
 
@@ -98,8 +98,8 @@ def test_for_the_frozen_share_of_steps_the_heads_learn_alone(tiny, net, frozen: 
         of_heads, of_others = set(), set()
         for name, group in groups(net, study, step, steps=10).items():
             (of_heads if name.startswith("head.") else of_others).add(group["lr"])
-        assert of_heads == {rate(step, 10, study)}
-        assert of_others == ({rate(step, 10, study)} if step >= first else {0.0})
+        assert of_heads == {rate(step, 10, study.train.rate, study.train.warmup)}
+        assert of_others == ({rate(step, 10, study.train.rate, study.train.warmup)} if step >= first else {0.0})
 
 
 def test_a_network_without_blocks_has_one_rate_but_for_its_frozen_share(tiny):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -10,13 +11,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mri_vit import cli, cohort, crossval, folds, predictions, study_file
+from mri_vit import cli, cohort, contest, crossval, folds, predictions, study_file
 from mri_vit import study as stages
+from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Controls, Study
-from mri_vit.model.weights import load_encoder, seen
+from mri_vit.errors import UsageError
+from mri_vit.model.weights import load_encoder, seen, taught
 from mri_vit.neural import PRETRAINED, Neural
 from mri_vit.prepare.patient import config_sha256
+from mri_vit.pretrain.loop import pretrained
 from mri_vit.recipe import Pretrain, Rival
+from mri_vit.train import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
@@ -128,6 +133,49 @@ def test_one_encoder_of_the_unlabelled_sees_nobody_who_is_judged(tiny):
     assert seen(study.output / PRETRAINED) == UNLABELLED
     assert mri_vit("train", study) == 0
     assert notes(study)["transductive"] == ""
+
+
+def test_a_visit_without_a_label_of_a_patient_with_one_is_not_unlabelled(tiny):
+    study = tiny.model_copy(update={"pretrain": Pretrain(method="mae", patients="unlabelled")})
+    known, unknown = {"mgmt": 1.0, "os_days": 5.0, "os_event": 1.0}, dict.fromkeys(("mgmt", "os_days", "os_event"), math.nan)
+    visits = [("a", "1", known), ("a", "2", unknown), ("b", "1", unknown)]
+    patients = [Patient(f"{who}_{when}", {}, labels, {}, session=when) for who, when, labels in visits]
+    assert [p.id for p in contest._chosen(study, patients)] == ["b_1"]
+
+
+def test_an_encoder_of_another_pretraining_is_refused_and_one_that_was_stopped_is_not_gone_on_from(tiny, tmp_path):
+    study = tiny.model_copy(update={"pretrain": Pretrain(method="mae", epochs=2)})
+    patients, file = cohort.read(study.cohort, study.endpoints), tmp_path / "encoder.safetensors"
+    (tmp_path / "encoder.0123456789ab.state").write_bytes(b"of other settings")
+    pretrained(study, patients, file, 0)
+    assert {path.name for path in tmp_path.glob("encoder*")} == {"encoder.csv", "encoder.safetensors"}
+    assert pretrained(study, patients, file, 0).model.weights == file
+    longer = study.model_copy(update={"pretrain": Pretrain(method="mae", epochs=3)})
+    duller = study.model_copy(update={"train": study.train.model_copy(update={"intensity": 0.0})})
+    for asked, others, seed, what in (
+        (longer, patients, 0, "pretrain"),
+        (duller, patients, 0, "train"),
+        (study, patients[1:], 0, "seen"),
+        (study, patients, 1, "seed"),
+    ):
+        with pytest.raises(UsageError, match=rf"encoder\.safetensors: holds an encoder of another {what}"):
+            pretrained(asked, others, file, seed)
+
+
+def test_whom_weights_know_is_handed_on_from_network_to_encoder_and_back(tiny, tmp_path):
+    short = tiny.model_copy(update={"train": tiny.train.model_copy(update={"epochs": 1})})
+    patients = cohort.read(short.cohort, short.endpoints)
+    fit(patients[:6], patients[6:9], short, tmp_path / "net", seed=0)
+    weights = tmp_path / "net" / "best.safetensors"
+    learning = Pretrain(method="mae", epochs=1)
+    from_network = short.model_copy(update={"pretrain": learning, "model": short.model.model_copy(update={"weights": weights})})
+    begun = pretrained(from_network, patients[9:12], tmp_path / "encoder.safetensors", 0)
+    assert begun.model.weights is not None
+    assert taught(begun.model.weights) == sorted(p.subject for p in patients[:9])
+    assert seen(begun.model.weights) == sorted(p.subject for p in patients[9:12])
+    last = fit(patients[12:18], patients[18:], begun, tmp_path / "last", seed=0)
+    assert set(last.seen) == {p.subject for p in patients[9:12]}
+    assert set(last.taught) == {p.subject for p in (*patients[:9], *patients[12:])}
 
 
 def test_a_collapse_is_told_at_once_and_noted_in_the_run(tiny, capsys, monkeypatch):

@@ -395,6 +395,21 @@ def test_a_wrong_study_or_table_ends_with_2_before_anything_is_started(
     assert not (tmp_path / "in" / "prepared").exists()
 
 
+def test_check_tells_who_will_be_excluded_and_whose_scan_is_left_empty(tmp_path, capsys):
+    for scan in "1234":
+        (tmp_path / scan).touch()
+    rows = "a,1,2,3,4,1,5,1\nb,1,2,,4,0,6,1\nc,1,2,3,4,1,7,1\nd,1,2,3,gone,0,8,1\n"
+    study = faulty(tmp_path, HEAD + rows)
+    assert mri_vit("check", study) == 3
+    said = capsys.readouterr().out
+    assert "b: no t2; the patient will be excluded" in said
+    assert "d: no flair; the patient will be excluded" in said
+    assert mri_vit("check", study, "--prepare.needs", '["t1ce"]') == 3
+    said = capsys.readouterr().out
+    assert "b: no t2; it is left empty" in said
+    assert "d: no flair; the patient will be excluded" in said  # a file that is named must be there
+
+
 def test_an_output_that_holds_the_input_is_refused(tmp_path, capsys):
     study = faulty(tmp_path, HEAD + "a,1,2,3,4,1,5,1\n", STUDY.replace('output = "run"', 'output = "."'))
     assert mri_vit("run", study) == 2

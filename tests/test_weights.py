@@ -20,7 +20,7 @@ from mri_vit.model.heads import Head
 from mri_vit.model.inflate import inflate
 from mri_vit.model.network import Network
 from mri_vit.model.vit2d import read_2d
-from mri_vit.model.weights import fill, load_encoder, save_encoder, seen
+from mri_vit.model.weights import fill, load_encoder, save_encoder, seen, taught
 from mri_vit.recipe import Pretrain
 
 MODEL = Model(dim=24, depth=2, heads=2, mlp=32)
@@ -33,9 +33,14 @@ def made(seed: int, grid: Grid = GRID, **changes: Any) -> Network:
     return Network(MODEL.model_copy(update=changes), grid, HEADS).eval()
 
 
+def header(net: Network, seen: list[str]) -> dict[str, Any]:
+    plain = {key: part.model_dump(mode="json") for key, part in (("model", net.model), ("grid", net.grid))}
+    return {**plain, "pretrain": Pretrain(method="mae").model_dump(mode="json"), "seen": seen, "taught": ["c"]}
+
+
 def saved_encoder(path: Path, seed: int = 0, **changes: Any) -> Encoder:
     net = made(seed, **changes)
-    save_encoder(net.encoder, net.model, net.grid, Pretrain(method="mae"), ["b", "a", "b"], path)
+    save_encoder(net.encoder, header(net, ["a", "b"]), path)
     return net.encoder
 
 
@@ -65,7 +70,8 @@ def test_an_encoders_file_gives_back_its_weights_and_tells_what_they_are(tmp_pat
     assert Grid.model_validate(header["grid"]) == GRID
     assert Pretrain.model_validate(header["pretrain"]).method == "mae"
     assert header["channels"] == list(CHANNELS)
-    assert header["seen"] == seen(tmp_path / "e.safetensors") == ["a", "b"]  # each once, in order
+    assert header["seen"] == seen(tmp_path / "e.safetensors") == ["a", "b"]
+    assert header["taught"] == taught(tmp_path / "e.safetensors") == ["c"]
 
 
 def test_a_pretrained_encoder_and_a_network_fill_every_weight_but_the_heads(tmp_path):
@@ -87,7 +93,7 @@ def test_positions_are_interpolated_to_a_finer_grid_and_the_rest_is_copied(tmp_p
     if kind == "network":
         network.save(coarse, file)
     else:
-        save_encoder(coarse.encoder, coarse.model, coarse.grid, Pretrain(), [], file)
+        save_encoder(coarse.encoder, header(coarse, []), file)
     net = made(2, finer)
     fill(net.encoder, file, finer)
     assert net.encoder.norm_eps == 1e-3
@@ -153,7 +159,7 @@ def test_weights_from_2d_are_inflated_and_how_norms_divide_goes_from_file_to_fil
     assert net.encoder.norm_eps == 1e-6  # timm's; PyTorch's own is 1e-5
     assert seen(file) == []
     network.save(net, tmp_path / "n.safetensors")
-    save_encoder(net.encoder, net.model, net.grid, Pretrain(method="mae"), [], tmp_path / "e.safetensors")
+    save_encoder(net.encoder, header(net, []), tmp_path / "e.safetensors")
     for name in ("n", "e"):
         other = made(2).encoder
         fill(other, tmp_path / f"{name}.safetensors", GRID)

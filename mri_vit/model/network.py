@@ -28,13 +28,15 @@ SCHEMA = "mri-vit network 1"
 class Network(nn.Module):
     """The ViT, or a rival's network, with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name.
 
-    `taught` are the subjects whose labels its weights have learned from, or were chosen by.
+    `taught` are the subjects whose labels its weights have learned from, or were chosen by; `seen` those whose scans it was
+    pretrained on.
     """
 
     def __init__(self, model: Model, grid: Grid, heads: list[Head]) -> None:
         super().__init__()
         self.model, self.grid, self.heads = model, grid, heads
         self.taught: tuple[str, ...] = ()
+        self.seen: tuple[str, ...] = ()
         self.encoder = encoder(model, grid)
         self.head = nn.ModuleDict({head.endpoint.name: nn.Linear(self.encoder.dim, head.width) for head in heads})
         for linear in self.head.values() if model.zero_head else ():
@@ -68,6 +70,7 @@ def save(network: Network, path: Path) -> None:
         "grid": network.grid.model_dump_json(),
         "norm_eps": json.dumps(getattr(network.encoder, "norm_eps", None)),
         "taught": json.dumps(sorted(set(network.taught))),
+        "seen": json.dumps(sorted(set(network.seen))),
         "heads": json.dumps([asdict(head) | {"endpoint": head.endpoint.model_dump()} for head in network.heads]),
     }
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
@@ -105,5 +108,5 @@ def load(path: Path) -> Network:
         raise IntegrityError(f"{path}: weights do not fit the network that the file describes: {error}") from None
     if eps := json.loads(metadata.get("norm_eps", "null")):
         network.encoder.norm_eps = eps
-    network.taught = tuple(json.loads(metadata.get("taught", "[]")))
+    network.taught, network.seen = (tuple(json.loads(metadata.get(key, "[]"))) for key in ("taught", "seen"))
     return network

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +17,26 @@ from mri_vit.model import network
 from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.inflate import inflate
 from mri_vit.model.vit2d import read_2d
-from mri_vit.recipe import Model, Pretrain
 from mri_vit.volume import replacing
 
 SCHEMA = "mri-vit encoder 1"
 
 
-def save_encoder(encoder: Encoder, model: Model, grid: Grid, pretrain: Pretrain, seen: list[str], path: Path) -> None:
-    """Write an encoder's weights atomically, and in the header what they are and whose scans they have seen."""
-    metadata = {
-        "schema": SCHEMA,
-        "channels": json.dumps(CHANNELS),
-        "model": model.model_dump_json(),
-        "grid": grid.model_dump_json(),
-        "pretrain": pretrain.model_dump_json(),
-        "seen": json.dumps(sorted(set(seen))),
-        "norm_eps": json.dumps(encoder.norm_eps),
-    }
+def save_encoder(encoder: Encoder, made: Mapping[str, Any], path: Path) -> None:
+    """Write an encoder's weights atomically, and in the header what they are: what `load_encoder` tells, but for `norm_eps`."""
+    header = {"channels": CHANNELS, **made, "norm_eps": encoder.norm_eps}
+    metadata = {"schema": SCHEMA, **{key: json.dumps(value) for key, value in header.items()}}
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
     with replacing(path) as beside:
         safetensors.torch.save_file(weights, beside, metadata)
 
 
 def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An encoder's weights, and its header: `model`, `grid` and `pretrain` as dictionaries, `channels` and `seen` as lists,
-    `norm_eps` as a number.
+    """An encoder's weights, and its header: `model`, `grid`, `pretrain` and `train` as dictionaries, `channels`, `seen` and
+    `taught` as lists, `seed` and `norm_eps` as numbers.
 
-    `seen` are the subjects whose scans the weights were learned from.
+    `seen` are the subjects whose scans the weights were learned from, `taught` those whose labels were known to the weights that
+    they began from.
 
     Raises IntegrityError when the file is damaged or is something else.
     """
@@ -58,7 +52,7 @@ def fill(encoder: nn.Module, path: Path, grid: Grid) -> None:
 
     Raises UsageError when the weights are of another shape, IntegrityError when the file is damaged.
     """
-    schema = _schema(path)
+    schema = _header(path).get("schema")
     if schema == network.SCHEMA:
         before = network.load(path)
         weights, was = before.encoder.state_dict(), before.grid
@@ -89,20 +83,20 @@ def fill(encoder: nn.Module, path: Path, grid: Grid) -> None:
 
 def seen(path: Path) -> list[str]:
     """The subjects from whose scans a file's weights were pretrained; none is known of a file that is not ours."""
-    return load_encoder(path)[1]["seen"] if _schema(path) == SCHEMA else []
+    return json.loads(_header(path).get("seen", "[]"))
 
 
 def taught(path: Path) -> list[str]:
-    """The subjects whose labels a file's weights were trained on; none is known of a file that is not a network of ours."""
-    return list(network.load(path).taught) if _schema(path) == network.SCHEMA else []
+    """The subjects whose labels a file's weights were trained on; none is known of a file that is not ours."""
+    return json.loads(_header(path).get("taught", "[]"))
 
 
-def _schema(path: Path) -> str | None:
-    """What a file of ours says it is. Raises UsageError when there is no such file."""
+def _header(path: Path) -> dict[str, str]:
+    """What a file says it is; `schema` only in a file of ours. Raises UsageError when there is no such file."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file of weights (model.weights)")
     try:
         with safetensors.safe_open(str(path), "pt") as file:
-            return (file.metadata() or {}).get("schema")
+            return file.metadata() or {}
     except safetensors.SafetensorError:
-        return None  # of another format, or damaged: whoever reads it next tells which
+        return {}  # of another format, or damaged: whoever reads it next tells which

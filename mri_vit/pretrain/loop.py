@@ -5,11 +5,13 @@ A method is an `Objective`: it turns patients into a batch and a batch into a lo
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 import torch
@@ -23,14 +25,24 @@ from mri_vit.config import Study
 from mri_vit.errors import OutOfResource, UsageError
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
-from mri_vit.model.weights import fill, save_encoder, seen
+from mri_vit.model.weights import fill, load_encoder, save_encoder, seen, taught
+from mri_vit.optimiser import rate
 from mri_vit.pretrain.dino import Dino
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.tokens import Tokens
-from mri_vit.train import Report
+from mri_vit.train import Report, precision
 from mri_vit.volume import write_bytes
 
 HELD_BYTES = 2 * 2**30  # patients are kept in memory up to this size, some six thousand of the demo's or a hundred full ones
+SHARED = {
+    "betas",
+    "weight_decay",
+    "warmup",
+    "clip",
+    "token_budget",
+    "mirror",
+    "intensity",
+}  # keys of [train] that pretraining uses
 SAVE_SECONDS = 60.0  # between two writes of the state: what a killed run loses at most, beside the epoch that it was in
 
 
@@ -73,7 +85,7 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
 
     The state is written beside the file while it runs, and taken away at the end; a killed run goes on from there and ends
     with the same weights. Optimisation is as in `study.train` (betas, weight decay, warm-up, clipping); augmentation too.
-    The encoder starts from `study.model.weights` where there are any, and those whose scans they had seen are named too.
+    The encoder starts from `study.model.weights` where there are any, and those whom these know are named too.
 
     Parameters
     ----------
@@ -97,12 +109,11 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
         raise UsageError(f'pretrain.method {settings.method!r} goes with architecture "vit", found {study.model.architecture!r}')
     torch.set_num_threads(study.train.threads)
     file.parent.mkdir(parents=True, exist_ok=True)
-    fabric = Fabric(accelerator="auto", devices=1, precision=_precision(study))
+    fabric = Fabric(accelerator="auto", devices=1, precision=precision(study))
     torch.manual_seed(seed)  # initial weights and, drawn after them, drop-path
-    encoder, subjects = untrained(study), [patient.subject for patient in patients]
+    encoder, header = untrained(study), told(study, patients, seed)
     if study.model.weights:
         fill(encoder, study.model.weights, study.grid)
-        subjects += seen(study.model.weights)
     method = METHODS[settings.method](encoder, study)
     objective: Any = method  # the type checker cannot say "a module that is an Objective"
     generator = torch.Generator().manual_seed(seed)  # order, views and augmentation
@@ -112,7 +123,8 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
     per_epoch = math.ceil(len(patients) / batch)
     steps = settings.epochs * per_epoch
     state, saved = checkpoint.State(), time.monotonic()
-    unfinished = file.with_suffix(".state")
+    sha256 = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
+    unfinished = file.with_suffix(f".{sha256[:12]}.state")  # another pretraining's is not gone on from
     if unfinished.exists():
         state = checkpoint.load(unfinished, method, optimiser, generator)  # type: ignore[arg-type]
     while state.epoch < settings.epochs:
@@ -124,7 +136,7 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
             step = state.epoch * per_epoch + index
             chosen = [read(order[i % len(order)]) for i in range(index * batch, (index + 1) * batch)]
             for group in optimiser.param_groups:
-                group["lr"] = rate(step, steps, study)
+                group["lr"] = rate(step, steps, settings.rate, study.train.warmup)
             loss = net(*(part.to(fabric.device) for part in objective.views(chosen, generator)))
             if not torch.isfinite(loss):
                 raise OutOfResource(
@@ -132,7 +144,12 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
                 )
             optimiser.zero_grad()
             fabric.backward(loss)
-            fabric.clip_gradients(net, optimiser, max_norm=study.train.clip)
+            norm = fabric.clip_gradients(net, optimiser, max_norm=study.train.clip, error_if_nonfinite=False)
+            if norm is not None and not torch.isfinite(norm):
+                raise OutOfResource(
+                    f"{file}: a gradient became {norm.item()} in epoch {state.epoch + 1}; try a pretrain.rate below"
+                    f' {settings.rate}, or train.precision "32-true"'
+                )
             optimiser.step()
             objective.stepped((step + 1) / steps)
             total += loss.item()
@@ -145,15 +162,43 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
             saved = time.monotonic()
     history = pd.DataFrame(state.history)
     write_bytes(history.to_csv(index=False, float_format="%.6g").encode(), file.with_suffix(".csv"))
-    save_encoder(encoder, study.model, study.grid, settings, subjects, file)
-    unfinished.unlink(missing_ok=True)
+    save_encoder(encoder, header, file)
+    for state_file in file.parent.glob(f"{file.stem}.*.state"):
+        state_file.unlink()
     return history
 
 
+def told(study: Study, patients: Sequence[Patient], seed: int) -> dict[str, Any]:
+    """What an encoder depends on, as its file's header tells it (see `load_encoder`): recipe, seed, whom it knows."""
+    weights = study.model.weights
+    return {
+        "model": study.model.model_copy(update={"weights": None}).model_dump(mode="json"),  # a path may tell of a machine
+        "grid": study.grid.model_dump(mode="json"),
+        "pretrain": study.pretrain.model_dump(mode="json"),
+        "train": study.train.model_dump(mode="json", include=SHARED),
+        "seed": seed,
+        "seen": sorted({patient.subject for patient in patients} | set(seen(weights) if weights else [])),
+        "taught": taught(weights) if weights else [],
+    }
+
+
 def pretrained(study: Study, patients: Sequence[Patient], file: Path, seed: int, report: Report | None = None) -> Study:
-    """The study that starts from an encoder learned from these patients, which is learned where the file is not there yet."""
-    if not file.exists():
+    """The study that starts from an encoder learned from these patients, which is learned where the file is not there yet.
+
+    Raises UsageError when the file is there and tells of another pretraining.
+    """
+    if file.exists():
+        asked, found = told(study, patients, seed), load_encoder(file)[1]
+        differing = [key for key in asked if key in found and asked[key] != found[key]]
+        if differing:
+            raise UsageError(f"{file}: holds an encoder of another {differing[0]}; delete it, or choose another output")
+    else:
         pretrain(patients, study, file, seed, report)
+    return begun(study, file)
+
+
+def begun(study: Study, file: Path) -> Study:
+    """The study that starts from an encoder's file and pretrains no more."""
     return study.model_copy(
         update={
             "model": study.model.model_copy(update={"weights": file}),
@@ -165,14 +210,6 @@ def pretrained(study: Study, patients: Sequence[Patient], file: Path, seed: int,
 def untrained(study: Study) -> Encoder:
     """The study's encoder with fresh weights, and no block left out: hiding tokens or cropping is regularisation enough."""
     return Network(study.model.model_copy(update={"drop_path": 0.0}), study.grid, []).encoder
-
-
-def rate(step: int, steps: int, study: Study) -> float:
-    """Learning rate: linear warm-up to `pretrain.rate`, then half a cosine to zero (Loshchilov & Hutter 2017)."""
-    warmup = max(1, round(study.train.warmup * steps))
-    if step < warmup:
-        return study.pretrain.rate * (step + 1) / warmup
-    return study.pretrain.rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
 
 def reader(patients: Sequence[Patient], study: Study) -> Callable[[int], Tokens]:
@@ -189,10 +226,3 @@ def _optimiser(objective: Objective, study: Study) -> torch.optim.AdamW:
     others = [p for p in objective.learned() if p.ndim not in (2, 5)]
     groups = [{"params": matrices, "weight_decay": study.train.weight_decay}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=study.pretrain.rate, betas=study.train.betas)
-
-
-def _precision(study: Study) -> Literal["32-true", "bf16-mixed"]:
-    """Mixed precision where the device computes in bfloat16; on a CPU that is slower than float32."""
-    if study.train.precision != "auto":
-        return study.train.precision
-    return "bf16-mixed" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32-true"

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from einops import rearrange, repeat
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -85,7 +85,7 @@ class MaskedAutoencoder(nn.Module):
         """Nothing follows the weights."""
 
     def watched(self) -> dict[str, float]:
-        """`unexplained`: the mean loss as a share of that of telling every hidden voxel as 0, its patch's mean."""
+        """`unexplained`: the mean loss as a share of that of telling every hidden voxel as 0, the mean of its patch or scan."""
         loss, nothing, count = self._sums
         self._sums = np.zeros(3)
         return {"unexplained": float(loss / nothing) if count and nothing else math.nan}
@@ -141,11 +141,12 @@ def target(
 
     For "patch" each channel of each patch has its mean taken away and is divided by √(variance + VARIANCE_FLOOR), both over the
     patch's brain voxels; for "scan" they stay as they are. Outside the brain every channel is exactly zero; these voxels are 0
-    here too, and do not count.
+    here too, and do not count; nor does a scan that the patient lacks.
     """
     x = rearrange(patches, "b h (c x) -> b h c x", c=len(CHANNELS))
     brain = (x != 0).any(dim=2, keepdim=True)  # (b, h, 1, x)
-    told = repeat(brain, "b h 1 x -> b h (c x)", c=len(CHANNELS))
+    there = (x != 0).any(dim=3, keepdim=True).any(dim=1, keepdim=True)  # (b, 1, c, 1): a scan that is missing is empty everywhere
+    told = rearrange(brain & there, "b h c x -> b h (c x)")
     if kind == "scan":
         return patches, told
     count = brain.sum(dim=3, keepdim=True).clamp(min=1)
