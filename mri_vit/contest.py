@@ -172,6 +172,13 @@ def refuse_taught(study: Study, patients: Sequence[Patient]) -> None:
         )
 
 
+def began(study: Study, home: Path, folder: Path) -> Study:
+    """The study as training in a fold's `folder` began: from the encoder pretrained for it; `home` is the contender's folder."""
+    if study.pretrain.method == "none":
+        return study
+    return loop.begun(study, (folder if study.pretrain.patients == "others" else home) / PRETRAINED)
+
+
 def _transductive(study: Study, begun: dict[str, Study], patients: Sequence[Patient]) -> str:
     """Which contenders were pretrained on scans of patients whom they are then judged on."""
     judged = _judged(study, patients)

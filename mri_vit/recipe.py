@@ -46,6 +46,7 @@ class Model(Section):
     tokens: Literal["all", "foreground"] = "all"
     drop_path: float = Field(default=0.1, ge=0, lt=1)  # Touvron et al. 2021, Table 9
     zero_head: bool = True  # heads start from "no difference" (Dosovitskiy et al. 2021, section 3.2); else at random
+    kernel: Literal["spread", "centre"] = "spread"  # how a 2D ViT's patch kernel is laid in depth: evenly, or in the middle slice
     weights: Path | None = None  # where the encoder starts: a 2D ViT's checkpoint, a network's or an encoder's file
     survival: Literal["hazard", "cox"] = "hazard"
     intervals: int = Field(default=10, ge=2)  # of the discrete-time hazard; Gensheimer & Narasimhan 2019 use 10 to 40
@@ -112,11 +113,11 @@ class Train(Section):
     epochs: int = Field(default=100, ge=1)
     batch: int = Field(default=8, ge=1)
     token_budget: int | None = Field(
-        default=None, ge=1
-    )  # tokens drawn per patient and step, the others dropped (PatchDropout, Liu et al. 2022); none: every token
+        default=None, ge=0
+    )  # tokens drawn per patient and step, the others dropped (PatchDropout, Liu et al. 2022); none or 0: every token
     rate: float = Field(default=3e-4, gt=0)  # peak learning rate
     layer_decay: float = Field(default=1.0, gt=0, le=1)  # of the rate from a block to the one before it; Bao et al. 2022 use 0.65
-    embedding_rate: float = Field(default=1.0, ge=0)  # share of the rate for the patch embedding; Touvron et al. 2022: 0.2
+    embedding_rate: float = Field(default=1.0, ge=0)  # share of the rate for the patch embedding; DINOv2's code: 0.2
     betas: tuple[float, float] = (0.9, 0.95)  # Chen et al. 2020 (iGPT), as in He et al. 2021
     weight_decay: float = Field(default=0.05, ge=0)  # He et al. 2021, Table 9
     warmup: float = Field(default=0.1, ge=0, lt=1)  # share of all steps

@@ -229,6 +229,7 @@ def inspect(
     console: Console,
 ) -> Path:
     """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
+    from mri_vit import contest
     from mri_vit.crossval import fold_folder, fold_seed, parts
     from mri_vit.explain import inspect_page
     from mri_vit.neural import Neural
@@ -246,8 +247,9 @@ def inspect(
     train_patients, _, test = parts(patients, division[fold - 1], study, seed)
     if patient and patient not in {p.id for p in test}:
         raise UsageError(f"--patient {patient}: not a test patient of fold {fold} ({', '.join(p.id for p in test)})")
-    after = Neural.fitted(study, fold_folder(folder, 0, fold - 1)).network.eval()
-    before = untrained(train_patients, study, seed).to(after.encoder.cls.device).eval()
+    home = fold_folder(folder, 0, fold - 1)
+    after = Neural.fitted(study, home).network.eval()
+    before = untrained(train_patients, contest.began(study, folder, home), seed).to(after.encoder.cls.device).eval()
     shown = sorted(test, key=lambda p: p.id != patient)  # the one asked for first, else the first of the fold
     subject = inspect_page.Subject(study, f"{study.name}, fold {fold}", before, after, shown)
     page = inspect_page.write(subject, output or folder / "inspect", place_mm, layer, head)

@@ -185,7 +185,7 @@ def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:
     for head in net.heads:
         net.head[head.endpoint.name].bias.data.copy_(heads.bias(head, labels(train, head.endpoint)))  # type: ignore[union-attr]
     if model.weights:
-        fill(net.encoder, model.weights, study.grid)
+        fill(net.encoder, model.weights, study.grid, model.kernel)
         net.taught, net.seen = tuple(taught(model.weights)), tuple(seen(model.weights))
     return net
 

@@ -26,7 +26,7 @@ def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], work
             unfinished = sorted(patient for job, patient in running.items() if not job.done() or job.exception())
             raise OutOfResource(
                 f"a worker was killed, probably for lack of memory; not done yet: {', '.join(unfinished)}; "
-                "run again to go on, with fewer prepare.workers"
+                "run again to go on, with fewer workers at a time"
             ) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

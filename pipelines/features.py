@@ -10,6 +10,7 @@ from pathlib import Path
 
 import cyclopts
 import pandas as pd
+from learning_curve import SIZES, UNLABELLED
 from rich.console import Console
 
 from mri_vit import config, demo, folds, study, study_file, workers, workspace
@@ -19,7 +20,6 @@ from mri_vit.report.numbers.features import measure
 from mri_vit.volume import write_bytes
 
 CONFIG = Path(__file__).parents[1] / "configs" / "features.toml"
-LABELLED, UNLABELLED = 192, 100
 AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cores today
 
 
@@ -28,7 +28,7 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
     console = Console()
     settings = of_seed(study_file.load(file), seed)
     endpoint = settings.endpoints[0]
-    demo.make_hard(settings.cohort.parent, seed, LABELLED, UNLABELLED)
+    demo.make_hard(settings.cohort.parent, seed, max(SIZES), UNLABELLED)
 
     with workspace.claimed(settings) as run:
         study.prepare(settings, study.check(settings, run), run, console)

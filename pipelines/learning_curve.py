@@ -21,6 +21,7 @@ from mri_vit import cohort, contest, demo, folds, predictions, study, study_file
 from mri_vit.config import Study
 from mri_vit.crossval import cross_validate
 from mri_vit.neural import PRETRAINED, Neural
+from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.loop import pretrained
 from mri_vit.recipe import Rival
 from mri_vit.report import curve
@@ -114,7 +115,7 @@ def fit(seed: int, labelled: int, name: str) -> None:
 
 def divide(seed: int, labelled: int, console: Console) -> None:
     """One size of one cohort: its table read, its folds written."""
-    of = settings(seed, labelled)
+    of = begun(settings(seed, labelled), seed)
     with workspace.claimed(of) as run:
         if (run / "folds.json").exists():  # written last
             return
@@ -125,8 +126,8 @@ def divide(seed: int, labelled: int, console: Console) -> None:
 
 def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """One size of one cohort, when its folds are trained: predictions of all contenders, and what each fold cost."""
-    with workspace.claimed(settings(seed, labelled)) as run:
-        of = begun(settings(seed, labelled), seed)
+    of = begun(settings(seed, labelled), seed)
+    with workspace.claimed(of) as run:
         patients = study.included(of, run)
         contest.hold(of, patients, folds.load(run / "folds.json", patients), run, lambda title: lambda *_: None)
         costs = [
@@ -145,10 +146,30 @@ def facts(seeds: Sequence[int]) -> list[str]:
         f"the brightness of a rim of {demo.HARD_RIM_MM:g} mm alone.",
         f"Out-of-fold predictions of {of.train.folds} folds, the same for every model; {of.train.tune_fraction:.0%} of a "
         "training fold choose the epoch.",
-        f"Encoders were pretrained on {UNLABELLED} unlabelled patients of the same cohort, who are in no fold.",
-        "A model is trained for the same number of steps at every size.",
+        f"Encoders were pretrained on {UNLABELLED} unlabelled patients of the same cohort, who are in no fold. "
+        + (" ".join(collapses(seeds)) or "No teacher of DINO collapsed."),
+        *(recipe(NAMES[name], of.of(rival)) for name, rival in (("vit", Rival(name="vit")), *((r.name, r) for r in of.rivals))),
+        "Epochs are those at the largest size; a smaller one has more, so that each has as many steps.",
         "An interval reaches 1.96 times the larger of two standard errors: DeLong's within cohorts, and the one between cohorts.",
     ]
+
+
+def recipe(name: str, of: Study) -> str:
+    """How long and how a contender learns."""
+    train = of.train
+    stops = f", ended early after {train.patience} evaluations without a better one" if train.patience < train.epochs else ""
+    return f"{name}: {train.epochs} epochs in batches of {train.batch}, learning rate at most {train.rate:g}{stops}."
+
+
+def collapses(seeds: Sequence[int]) -> list[str]:
+    """A sentence for each DINO encoder whose teacher had collapsed."""
+    found = []
+    for seed in seeds:
+        for rival in settings(seed, max(SIZES)).rivals:
+            if rival.pretrain.get("method") == "dino":
+                said = collapsed(pd.read_csv(encoder(seed, rival.name).with_suffix(".csv")))
+                found += [f"Cohort {seed}: {said}"] if said else []
+    return found
 
 
 def main() -> None:

@@ -152,6 +152,17 @@ def test_rivals_survive_being_written_and_their_weights_lie_beside_the_study_fil
     assert loaded.rivals[0].model["weights"] == str(tmp_path / "other.npz")
 
 
+def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_4():
+    gbm, *others = (
+        study_file.load(Path(__file__).parents[1] / "configs" / f"{name}.toml")
+        for name in ("gbm", "learning_curve", "ablation", "table4_brats2021", "features")
+    )
+    assert all(other.model.model_copy(update={"size": gbm.model.size}) == gbm.model for other in others)
+    keys = {"rate", "weight_decay", "token_budget", "batch"}
+    for other in others[:2]:
+        assert other.train.model_dump(include=keys) == gbm.train.model_dump(include=keys)
+
+
 def test_braces_in_paths_are_filled_in(tmp_path):
     rival = '[[rivals]]\nname = "b"\nmodel = { weights = "of-{seed}/w" }\n'
     loaded = study_file.load(study(tmp_path, rival), {"cohort": "of-{seed}/cohort-{labelled}.csv", "output": "run-{seed}"})

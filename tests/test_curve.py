@@ -56,6 +56,16 @@ def test_with_one_cohort_the_interval_and_the_test_are_delongs():
     assert (test.difference, test.low, test.high, test.p) == pytest.approx((paired.difference, paired.low, paired.high, paired.p))
 
 
+def test_a_difference_that_changes_from_cohort_to_cohort_is_not_found_however_sure_each_cohort_is():
+    tables = [predicted(seeds=(seed,), sizes=(80,)) for seed in (1, 2)]
+    tables[1] = tables[1].assign(model=tables[1].model.replace({"vit": "coin", "coin": "vit"}))  # the other way round
+    test = curve.against(pd.concat(tables)).set_index("model").loc["coin"]
+    differences = [auc(*of(pd.concat(tables), s, 80, "coin")) - auc(*of(pd.concat(tables), s, 80, "vit")) for s in (1, 2)]
+    assert min(map(abs, differences)) > 0.2
+    assert test.high - test.low == pytest.approx(2 * Z_95 * np.std(differences, ddof=1) / np.sqrt(2))
+    assert test.p > 0.5
+
+
 def test_more_cohorts_narrow_the_interval_and_find_the_weaker_model():
     few, many = curve.against(predicted(seeds=(1,))), curve.against(predicted(seeds=tuple(range(1, 9))))
     assert ((many.high - many.low).to_numpy() < (few.high - few.low).to_numpy()).all()

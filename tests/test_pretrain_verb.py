@@ -133,6 +133,10 @@ def test_one_encoder_of_the_unlabelled_sees_nobody_who_is_judged(tiny):
     assert seen(study.output / PRETRAINED) == UNLABELLED
     assert mri_vit("train", study) == 0
     assert notes(study)["transductive"] == ""
+    home = study.output / "fold-1"
+    assert contest.began(study, study.output, home).model.weights == study.output / PRETRAINED
+    others = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"patients": "others"})})
+    assert contest.began(others, study.output, home).model.weights == home / PRETRAINED
 
 
 def test_a_visit_without_a_label_of_a_patient_with_one_is_not_unlabelled(tiny):

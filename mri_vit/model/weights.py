@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors
 import safetensors.torch
@@ -44,11 +44,12 @@ def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return weights, {key: value if key == "schema" else json.loads(value) for key, value in metadata.items()}
 
 
-def fill(encoder: nn.Module, path: Path, grid: Grid) -> None:
+def fill(encoder: nn.Module, path: Path, grid: Grid, kernel: Literal["spread", "centre"] = "spread") -> None:
     """Give an encoder the weights of a file; what the file has none of stays as it is.
 
     Ours are of a pretrained encoder or of a network; where their grid had another number of places of the same patch, positions
-    are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision Transformer's and inflated.
+    are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision Transformer's and inflated,
+    its patch kernels by `kernel` (see `inflate`).
 
     Raises UsageError when the weights are of another shape, IntegrityError when the file is damaged.
     """
@@ -61,7 +62,7 @@ def fill(encoder: nn.Module, path: Path, grid: Grid) -> None:
         weights, header = load_encoder(path)
         norm_eps, was = header.get("norm_eps"), Grid.model_validate(header["grid"])
     elif isinstance(encoder, Encoder):
-        inflate(read_2d(path), encoder)
+        inflate(read_2d(path), encoder, kernel)
         return
     else:
         raise UsageError(f"{path}: weights of a 2D Vision Transformer fit no other architecture than vit")

@@ -30,7 +30,7 @@ def knn(
     train_x: Float[np.ndarray, "n d"],
     train_y: Bool[np.ndarray, " n"],
     test_x: Float[np.ndarray, "m d"],
-    k: int = 20,  # Caron et al. 2021, section 4.1: "consistently the best" of theirs
+    k: int = 20,  # Caron et al. 2021, section 3.2: best for most of their runs
     temperature: float = 0.07,  # Wu et al. 2018, section 3.1
 ) -> Float[np.ndarray, " m"]:
     """Weighted k nearest neighbours in cosine similarity.

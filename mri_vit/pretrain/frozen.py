@@ -129,11 +129,12 @@ def scored(
 def made(frozen: Frozen, folder: Path, seed: int) -> nn.Module:
     """The encoder, learned where it is not there yet. Each start is of the same random weights for all, which some keep."""
     torch.set_num_threads(frozen.study.train.threads)
-    torch.manual_seed(seed + frozen.start)
+    start = int(np.random.SeedSequence([seed, frozen.start]).generate_state(1)[0])  # no two cohorts share one
+    torch.manual_seed(start)
     encoder = untrained(frozen.study)
     if frozen.learned_from:
         file = folder / frozen.id / FILE
-        pretrained(frozen.study, frozen.learned_from, file, seed + frozen.start)
+        pretrained(frozen.study, frozen.learned_from, file, start)
         fill(encoder, file, frozen.study.grid)
     return encoder
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from mri_vit import checkpoint, tokens
 from mri_vit.batches import token_file
 from mri_vit.cohort import Patient
-from mri_vit.config import Study
+from mri_vit.config import Grid, Study
 from mri_vit.errors import OutOfResource, UsageError
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
@@ -29,6 +29,7 @@ from mri_vit.model.weights import fill, load_encoder, save_encoder, seen, taught
 from mri_vit.optimiser import rate
 from mri_vit.pretrain.dino import Dino
 from mri_vit.pretrain.mae import MaskedAutoencoder
+from mri_vit.recipe import Model, Pretrain
 from mri_vit.tokens import Tokens
 from mri_vit.train import Report, precision
 from mri_vit.volume import write_bytes
@@ -113,7 +114,7 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
     torch.manual_seed(seed)  # initial weights and, drawn after them, drop-path
     encoder, header = untrained(study), told(study, patients, seed)
     if study.model.weights:
-        fill(encoder, study.model.weights, study.grid)
+        fill(encoder, study.model.weights, study.grid, study.model.kernel)
     method = METHODS[settings.method](encoder, study)
     objective: Any = method  # the type checker cannot say "a module that is an Objective"
     generator = torch.Generator().manual_seed(seed)  # order, views and augmentation
@@ -189,6 +190,8 @@ def pretrained(study: Study, patients: Sequence[Patient], file: Path, seed: int,
     """
     if file.exists():
         asked, found = told(study, patients, seed), load_encoder(file)[1]
+        for key, section in (("model", Model), ("grid", Grid), ("pretrain", Pretrain)):  # a key newer than the file: its default
+            found[key] = section.model_validate(found[key]).model_dump(mode="json")
         differing = [key for key in asked if key in found and asked[key] != found[key]]
         if differing:
             raise UsageError(f"{file}: holds an encoder of another {differing[0]}; delete it, or choose another output")

@@ -43,16 +43,12 @@ def single(predicted: pd.DataFrame) -> pd.DataFrame:
 def curve(predicted: pd.DataFrame) -> pd.DataFrame:
     """The mean AUC over cohorts of each model and size: (labelled, model, auc, low, high, cohorts).
 
-    The 95 % interval has two sources of chance: which patients (DeLong, within a cohort) and which cohort and training run
-    (between cohorts). Its half width is z times the larger of √(Σ error²)/c and of the standard error of the c means, since
-    either alone may be small by luck.
+    The 95 % interval is normal, with `standard_error`.
     """
     rows = []
     for _, group in single(predicted).groupby(["labelled", "model"]):
-        count, first = len(group), group.iloc[0]
-        within = math.sqrt((group.error**2).sum()) / count
-        between = float(group.auc.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
-        mean, reach = float(group.auc.mean()), Z_95 * max(within, between)
+        first, mean = group.iloc[0], float(group.auc.mean())
+        reach = Z_95 * standard_error(group.auc.to_numpy(), group.error.to_numpy() ** 2)
         rows.append(
             {
                 "labelled": first.labelled,
@@ -60,17 +56,28 @@ def curve(predicted: pd.DataFrame) -> pd.DataFrame:
                 "auc": mean,
                 "low": max(0.0, mean - reach),
                 "high": min(1.0, mean + reach),
-                "cohorts": count,
+                "cohorts": len(group),
             }
         )
     return pd.DataFrame(rows)
 
 
+def standard_error(values: np.ndarray, variances: np.ndarray) -> float:
+    """Of the mean of c cohorts' `values`, each known with its variance over patients.
+
+    Two things are chance: which patients (√(Σ variance)/c) and which cohort and training run (the values' own standard deviation
+    over √c). The larger is taken: the first knows nothing of runs, and the second, from three values, is small by luck at times.
+    """
+    within = math.sqrt(variances.sum()) / len(values)
+    between = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return max(within, between)
+
+
 def against(predicted: pd.DataFrame, own: str = OWN) -> pd.DataFrame:
     """Each model less the own one at each size: (labelled, model, difference, low, high, p, p_adjusted).
 
-    DeLong's test on the same patients within a cohort; the mean difference over cohorts, whose variances add. p is corrected
-    by Holm over all models and sizes.
+    The mean over cohorts of the difference on the same patients, whose variance within a cohort is DeLong's; interval and p are
+    normal, with `standard_error`. p is corrected by Holm over all models and sizes.
     """
     rows = []
     for labelled, here in predicted.groupby("labelled"):
@@ -83,8 +90,8 @@ def against(predicted: pd.DataFrame, own: str = OWN) -> pd.DataFrame:
                 difference = auc(truth, scores[name].to_numpy()) - auc(truth, scores[own].to_numpy())
                 parts.setdefault(name, []).append((difference, float(variance)))
         for name, found in parts.items():
-            mean = float(np.mean([difference for difference, _ in found]))
-            error = math.sqrt(sum(variance for _, variance in found)) / len(found)
+            differences, variances = np.array(found).T
+            mean, error = float(differences.mean()), standard_error(differences, variances)
             p = float(2 * norm.sf(abs(mean) / error)) if error > 0 else math.nan
             reach = Z_95 * error
             rows.append(

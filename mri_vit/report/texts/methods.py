@@ -219,7 +219,7 @@ def options(train: Mapping[str, Any]) -> list[str]:
     """What is off unless a study asks for it."""
     told = {
         "layer_decay": (1.0, "A block learned at {:g} times the rate of the one behind it [@beit]."),
-        "embedding_rate": (1.0, "The patch embedding learned at {:g} times the rate [@three]."),
+        "embedding_rate": (1.0, "The patch embedding learned at {:g} times the rate [@dinov2]."),
         "frozen": (0.0, "In the first {:.0%} of the steps the heads learned alone."),
         "ema": (0.0, "What was evaluated is a moving average of the weights (decay {:g})."),
         "mixup": (0.0, "Two patients' tokens were mixed, with a share drawn from Beta({0:g}, {0:g}) [@mixup,tokenmix]."),

@@ -21,8 +21,8 @@ POOLED = {  # what the heads read, by model.pool
 }
 METHODS = {
     "mae": "The masked autoencoder [@mae] saw {visible:.0%} of a patient's tokens, and a decoder of depth {decoder_depth} "
-    "and {width}, given {known}, predicted the patches of the others, {target}; the loss is the mean squared error over "
-    "their brain voxels.",
+    "and {width}, given {known}, predicted the patches of a random third of the others, {target}; the loss is the mean squared "
+    "error over their brain voxels.",
     "dino": "DINO [@dino] taught a student to give the outputs of a teacher, a moving average of its weights (momentum from "
     "{momentum:g} to 1), over {prototypes} prototypes; views are boxes of places, two global ones and {local_crops} local ones, "
     "each with its own intensities and mirroring, and the teacher's outputs are centred and sharpened.",
@@ -79,6 +79,7 @@ def _other(shape: Mapping[str, Any]) -> list[str]:
         f"The model is {escape(name)} ({escape(source)}){sized}.",
         f"It reads the box of the prepared grid that holds any brain, with {scans} as its channels.",
         "Each endpoint has a linear head on its features, and all endpoints share the network.",
+        "Where it normalises over a batch, means and variances were taken anew, over 64 training patients, before it was judged.",
     ]
 
 

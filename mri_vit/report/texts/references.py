@@ -75,7 +75,7 @@ REFERENCES = {
     "shapley": "Lundberg SM, Lee SI. A unified approach to interpreting model predictions. NeurIPS 2017. arXiv:1705.07874",
     "sunxu": "Sun X, Xu W. Fast implementation of DeLong's algorithm for comparing the areas under correlated receiver operating "
     "characteristic curves. IEEE Signal Process Lett 2014;21:1389-1393. doi:10.1109/LSP.2014.2337313",
-    "three": "Touvron H et al. Three things everyone should know about vision transformers. ECCV 2022. arXiv:2203.09795",
+    "dinov2": "Oquab M et al. DINOv2: learning robust visual features without supervision. TMLR 2024. arXiv:2304.07193",
     "tokenmix": "Liu J et al. TokenMix: rethinking image mixing for data augmentation in vision transformers. ECCV 2022. "
     "arXiv:2207.08409",
     "uno": "Uno H et al. On the C-statistics for evaluating overall adequacy of risk prediction procedures with censored "
