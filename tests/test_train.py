@@ -381,3 +381,24 @@ def test_settled_means_are_those_of_the_networks_inputs_now_and_outputs_then_dif
     expected = first(torch.cat(volumes)).mean(dim=(0, 2, 3, 4))
     assert torch.allclose(norms[0].running_mean, expected, rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]
     assert outputs(net, patients, study, torch.device("cpu"))["mgmt"].std() > 1e-3
+
+
+@pytest.mark.parametrize("architecture", ["seresnext50", "hybrid"])
+def test_a_convolutional_network_learns_survival_and_a_stopped_training_ends_with_the_same_bytes(
+    tiny, tmp_path, architecture: str
+):
+    study = changed(tiny, {"architecture": architecture, "survival": "cox"}, epochs=2, batch=4, ema=0.5, token_budget=None)
+    patients = cohort.read(study.cohort, study.endpoints)
+
+    def stop(epoch: int, *_: float) -> None:
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    whole = fit(patients[:12], patients[12:], study, tmp_path / "whole", seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        fit(patients[:12], patients[12:], study, tmp_path / "stopped", seed=0, report=stop)
+    resumed = fit(patients[:12], patients[12:], study, tmp_path / "stopped", seed=0)
+    torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+    found = outputs(whole, patients, study, torch.device("cpu"))
+    assert found["os"].shape == (24, 1)
+    assert all(value.isfinite().all() and value.std() > 0 for value in found.values())
