@@ -1,7 +1,7 @@
 """What each part of the recommended Vision Transformer is worth: .venv/bin/python pipelines/ablation.py
 
 Each rival of configs/ablation.toml changes one key. All are cross-validated on the same folds of made-up cohorts of small tumours
-(data seeds 1, 2 and 3). Result: docs/ablation.md. What is done is found done when it is started again.
+(data seeds 1, 2 and 3). Result: mri_vit/ABLATION.md. What is done is found done when it is started again.
 """
 
 from __future__ import annotations
@@ -159,8 +159,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="trainings side by side, each on one thread")
     given, console = parser.parse_args(), Console()
     predicted = pd.concat([contested(seed, given.workers, console) for seed in given.seeds])
-    out = ROOT / "docs" / "ablation.md"
-    out.parent.mkdir(exist_ok=True)
+    out = ROOT / "mri_vit" / "ABLATION.md"
     write_bytes(document(predicted, of_seed(given.seeds[0]), list(given.seeds)).encode(), out)
     console.print(f"table: {out}", soft_wrap=True, highlight=False)
 

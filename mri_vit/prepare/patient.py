@@ -167,7 +167,9 @@ def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
         scans[channel] = scan
         spacing = [round(mm, 4) for mm in scan.spacing_mm]
         figures[channel] = {"shape": scan.shape, "spacing_mm": spacing, "notes": scan.notes, "voxels_sha256": key}
-    log.add("read", "T1, contrast-enhanced T1 (T1ce), T2 and FLAIR scans were read with their axes laid as RAS+.", scans=figures)
+    empty = "" if len(scans) == len(CHANNELS) else "; those that a patient lacks were left empty"
+    told = f"T1, contrast-enhanced T1 (T1ce), T2 and FLAIR scans were read with their axes laid as RAS+{empty}."
+    log.add("read", told, scans=figures)
     return scans
 
 
