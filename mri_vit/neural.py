@@ -92,7 +92,7 @@ class Neural:
 
     @torch.no_grad()
     def represent(self, patients: Sequence[Patient]) -> Float[np.ndarray, "n d"]:
-        """The CLS vector of each patient, before the heads."""
+        """What the heads read of each patient: CLS, and what `model.pool` adds; of another network, its features."""
         torch.set_num_threads(self.study.train.threads)
         device = next(self.network.parameters()).device
         self.network.eval()

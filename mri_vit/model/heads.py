@@ -1,4 +1,4 @@
-"""Endpoints on the CLS token: what a head puts out, its loss where the label is known, and its score.
+"""Endpoints on what an encoder puts out: what a head puts out, its loss where the label is known, and its score.
 
 Letters: b patients, d width, m numbers a head puts out.
 """
@@ -33,7 +33,7 @@ class Head:
 
     @property
     def width(self) -> int:
-        """Numbers that the linear map from CLS puts out."""
+        """Numbers that the linear map puts out."""
         return len(self.cuts_days) if self.kind == "hazard" else 1
 
 

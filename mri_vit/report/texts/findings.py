@@ -47,7 +47,7 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "[@nadeau].",
     "p_adjusted": "p values were corrected over endpoints and models by Holm's method [@holm].",
     "subgroups": "The same figures were computed within subgroups; no test compares these.",
-    "site_probe": "A linear probe [@probe] asked how well the model's CLS vector tells the site.",
+    "site_probe": "A linear probe [@probe] asked how well what the model's heads read tells the site.",
 }
 COMPARED = {"versus_clinical": CLINICAL, "versus_own": OWN}  # a paired test of a result, and whom it is held against
 SHOWN = {
