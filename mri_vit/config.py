@@ -19,7 +19,12 @@ GRID_CENTRE_MM = (
     5.0,
 )  # middle of the MNI152 brain's box (x -72..72, y -107..73, z -72..82 mm); x = 0 keeps it symmetric
 MAX_PLACES = 32768  # a place is stored as int16
-TOKENS_ALONE = {"token_budget": None, "mixup": 0.0, "layer_decay": 1.0}  # keys of [train] for a Vision Transformer, and off
+TOKENS_ALONE = {
+    "token_budget": None,
+    "mixup": 0.0,
+    "layer_decay": 1.0,
+    "embedding_rate": 1.0,
+}  # keys of [train] for a Vision Transformer, and off
 ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
 
 
@@ -203,6 +208,7 @@ class Study(Section):
                 "token_budget": train.token_budget,
                 "mixup": train.mixup,
                 "layer_decay": train.layer_decay < 1,
+                "embedding_rate": train.embedding_rate != 1,
             }
             given = [key for key, value in whole.items() if value]
             if given:

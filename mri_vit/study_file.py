@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,30 +39,26 @@ def load(path: Path, overrides: dict[str, str] | None = None) -> Study:
     except pydantic.ValidationError as error:
         raise UsageError("\n".join(_explain(path, text, fault) for fault in error.errors())) from None
     beside = path.resolve().parent
-    absolute: dict[str, Any] = {
-        key: Path(os.path.abspath(beside / getattr(study, key))) for key in ("cohort", "prepared", "output")
-    }
-    if study.model.weights:
-        absolute["model"] = study.model.model_copy(update={"weights": Path(os.path.abspath(beside / study.model.weights))})
-    absolute["rivals"] = tuple(
-        rival.model_copy(update={"model": rival.model | {"weights": os.path.abspath(beside / rival.model["weights"])}})
-        if "weights" in rival.model
-        else rival
-        for rival in study.rivals
-    )
-    return study.model_copy(update=absolute)  # links are not followed here, so that one can be told of
+    return _with_paths(study, lambda given: os.path.abspath(beside / given))  # no link is followed, so that one can be told of
 
 
 def filled(study: Study, **words: Any) -> Study:
     """The study with what stands in braces in its paths replaced, such as "{seed}" by `seed`: one file for several cohorts."""
-    paths = {key: Path(str(getattr(study, key)).format(**words)) for key in ("cohort", "prepared", "output")}
-    rivals = tuple(
-        rival.model_copy(update={"model": rival.model | {"weights": rival.model["weights"].format(**words)}})
+    return _with_paths(study, lambda given: given.format(**words))
+
+
+def _with_paths(study: Study, change: Callable[[str], str]) -> Study:
+    """The study with every path changed: folders, and files of weights, its own and its rivals'."""
+    changed: dict[str, Any] = {key: Path(change(str(getattr(study, key)))) for key in ("cohort", "prepared", "output")}
+    if study.model.weights:
+        changed["model"] = study.model.model_copy(update={"weights": Path(change(str(study.model.weights)))})
+    changed["rivals"] = tuple(
+        rival.model_copy(update={"model": rival.model | {"weights": change(str(rival.model["weights"]))}})
         if "weights" in rival.model
         else rival
         for rival in study.rivals
     )
-    return study.model_copy(update={**paths, "rivals": rivals})
+    return study.model_copy(update=changed)
 
 
 def dumps(study: Study) -> str:
