@@ -1,0 +1,81 @@
+"""The pipelines that compare recipes: their settings, and the table that the ablation writes."""
+
+from __future__ import annotations
+
+import ablation
+import learning_curve
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from mri_vit import cohort, tokens
+from mri_vit.batches import everything, token_file
+from mri_vit.config import CHANNELS, Endpoint, Study
+from mri_vit.crossval import fold_folder
+from mri_vit.model import network
+from mri_vit.train import untrained
+
+
+def test_at_every_size_each_contender_makes_as_many_steps_and_is_evaluated_as_often():
+    whole = learning_curve.settings(1, 192)
+    for size in learning_curve.SIZES:
+        study = learning_curve.settings(1, size)
+        assert str(size) in study.cohort.name
+        assert size in (int(part) for part in study.output.name.split("-")[1:])
+        for mine, theirs in [
+            (study, whole),
+            *((study.of(a), whole.of(b)) for a, b in zip(study.rivals, whole.rivals, strict=True)),
+        ]:
+            assert mine.train.epochs * size == theirs.train.epochs * 192
+            assert mine.train.tune_every * size == theirs.train.tune_every * 192
+
+
+def test_pretrained_contenders_start_from_their_cohorts_encoder_and_pretrain_no_more():
+    begun = learning_curve.begun(learning_curve.settings(2, 48), 2)
+    found = {rival.name: begun.of(rival) for rival in begun.rivals}
+    assert all(study.pretrain.method == "none" for study in found.values())
+    weights = {name: study.model.weights for name, study in found.items() if study.model.weights}
+    assert weights == {name: learning_curve.encoder(2, name) for name in ("vit-mae", "vit-dino")}
+    assert {rival.name for rival in begun.rivals} | {"vit", "clinical"} == set(learning_curve.NAMES)
+
+
+def test_the_ablations_table_has_a_row_for_each_change_and_tells_no_folder_of_this_machine():
+    of = ablation.of_seed(1)
+    models = ["vit", *(rival.name for rival in of.rivals)]
+    models += [f"{name} without {channel}" for name in ("vit", ablation.BEARING) for channel in CHANNELS]
+    generator, truth = np.random.default_rng(0), np.arange(60) % 2
+    parts = [
+        pd.DataFrame(
+            {"seed": seed, "labelled": 192, "model": model, "patient": [f"p{i}" for i in range(60)], "truth": truth}
+            | {"score": truth * (model != "pool-cls") + generator.normal(0, 0.5, 60)}
+        )
+        for seed in (1, 2)
+        for model in models
+    ]
+    text = ablation.document(pd.concat(parts), of, [1, 2])
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + 1 + len(of.rivals) + 1 + 2  # head, recommended, changes; head, two ways of training
+    assert str(ablation.ROOT) not in text
+    worst = next(row for row in rows if "`model.pool = cls`" in row)
+    assert worst.endswith("| < 0.001 |")
+    assert "−0." in worst
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_without_a_scan_the_score_is_that_of_a_patient_who_lacks_it(tiny: Study, channel: str):
+    study = tiny.model_copy(update={"endpoints": (Endpoint(name="mgmt", kind="binary"),)})
+    patients = [p for p in cohort.read(study.cohort, study.endpoints)[:6]]
+    torch.manual_seed(0)
+    net = untrained(patients, study.model_copy(update={"model": study.model.model_copy(update={"zero_head": False})}), 0).eval()
+    for fold in range(2):
+        fold_folder(study.output, 0, fold).mkdir(parents=True)
+        network.save(net, fold_folder(study.output, 0, fold) / "best.safetensors")
+    division = [[p.id for p in patients[:3]], [p.id for p in patients[3:]]]
+    found = ablation.lacking(study, patients, division, study.output, channel)
+    patches, place = everything(tokens.load(token_file(study, patients[4])), study)
+    apart = list(patches.chunk(4, dim=2))
+    apart[CHANNELS.index(channel)] = torch.zeros_like(apart[0])
+    expected = net(torch.cat(apart, dim=2), place)["mgmt"].sigmoid().item()
+    assert found[patients[4].subject] == pytest.approx(expected)
+    assert found[patients[4].subject] != pytest.approx(net(patches, place)["mgmt"].sigmoid().item(), abs=1e-6)
