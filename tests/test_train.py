@@ -149,7 +149,7 @@ def test_a_cox_endpoint_trains_and_tells_survival(tiny):
 RUN = """
 import sys
 from pathlib import Path
-from mri_vit import config
+from mri_vit import study_file
 sys.path.insert(0, {tests!r})
 from test_train import trained
 trained(study_file.load(Path(sys.argv[1])))
