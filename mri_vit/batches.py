@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from mri_vit import tokens
@@ -32,11 +32,19 @@ def labels(patients: Sequence[Patient], endpoint: Endpoint) -> Float[Tensor, "b 
 
 def everything(prepared: Tokens, study: Study) -> Batch:
     """One patient as a batch of one with every token that the study's encoder reads."""
-    patches, place = prepared.patches, prepared.place
-    if study.model.tokens == "all":
-        patches = np.zeros((study.grid.places, patches.shape[1]), patches.dtype)
-        patches[prepared.place] = prepared.patches
-        place = np.arange(study.grid.places)
+    return _batch(*_shown(prepared, study))
+
+
+def _shown(prepared: Tokens, study: Study) -> tuple[Float[np.ndarray, "p k"], Integer[np.ndarray, "p"]]:
+    """Patches and places that the study's encoder reads, as they are stored."""
+    if study.model.tokens == "foreground":
+        return prepared.patches, prepared.place
+    patches = np.zeros((study.grid.places, prepared.patches.shape[1]), prepared.patches.dtype)
+    patches[prepared.place] = prepared.patches
+    return patches, np.arange(study.grid.places)
+
+
+def _batch(patches: Float[np.ndarray, "p k"], place: Integer[np.ndarray, "p"]) -> Batch:
     return torch.from_numpy(patches).float()[None], torch.from_numpy(place.astype(np.int64))[None]
 
 
@@ -45,9 +53,9 @@ def drawn(prepared: Tokens, study: Study, budget: int, generator: torch.Generato
 
     A patient with fewer tokens is filled up with background places, which are empty, so every batch has one shape.
     """
-    patches, place = everything(prepared, study)
-    chosen = torch.randperm(place.shape[1], generator=generator)[:budget]
-    patches, place = patches[:, chosen], place[:, chosen]
+    patches, place = _shown(prepared, study)
+    chosen = torch.randperm(len(place), generator=generator)[:budget].numpy()
+    patches, place = _batch(patches[chosen], place[chosen])
     lacking = budget - place.shape[1]
     if lacking:
         background = np.setdiff1d(np.arange(study.grid.places), prepared.place)

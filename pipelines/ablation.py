@@ -7,6 +7,7 @@ Each rival of configs/ablation.toml changes one key. All are cross-validated on 
 from __future__ import annotations
 
 import argparse
+import json
 import textwrap
 from pathlib import Path
 
@@ -103,7 +104,7 @@ def changed(of: Study, name: str) -> str:
     rival = next((rival for rival in of.rivals if rival.name == name), None)
     sections = {"model": rival.model, "pretrain": rival.pretrain, "train": rival.train} if rival else {}
     keys = [(f"{section}.{key}", value) for section, keys in sections.items() for key, value in keys.items()]
-    return ", ".join(f"`{key} = {_file(value) if key == 'model.weights' else value}`" for key, value in keys)
+    return ", ".join(f"`{key} = {json.dumps(_file(value) if key == 'model.weights' else value)}`" for key, value in keys)
 
 
 def _file(weights: str) -> str:

@@ -57,7 +57,7 @@ def test_the_ablations_table_has_a_row_for_each_change_and_tells_no_folder_of_th
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 1 + len(of.rivals) + 1 + 2  # head, recommended, changes; head, two ways of training
     assert str(ablation.ROOT) not in text
-    worst = next(row for row in rows if "`model.pool = cls`" in row)
+    worst = next(row for row in rows if '`model.pool = "cls"`' in row)
     assert worst.endswith("| < 0.001 |")
     assert "−0." in worst
 
