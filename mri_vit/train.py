@@ -77,12 +77,14 @@ def total_loss(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient
 
 
 def shares(now: dict[str, Tensor], start: dict[str, Tensor]) -> dict[str, float]:
-    """Each tuning loss as a share of its value at the start of training, at most 1.
+    """Each tuning loss as a share of its value at the start of training; of several, each is at most 1.
 
     Unless heads start at random, the output is then the best constant, so 1 means "no better than knowing nothing". The limit
-    keeps an endpoint that cannot be learned, whose loss only grows, from stopping those that can.
+    keeps an endpoint that cannot be learned, whose loss only grows, from stopping those that can; one alone needs none, and
+    would be held at its first evaluation by it.
     """
-    return {name: min(1.0, float(now[name] / start[name])) if start[name] > 0 else 1.0 for name in now}
+    most = 1.0 if len(now) > 1 else math.inf
+    return {name: min(most, float(now[name] / start[name])) if start[name] > 0 else 1.0 for name in now}
 
 
 def fit(

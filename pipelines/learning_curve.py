@@ -150,15 +150,36 @@ def facts(seeds: Sequence[int]) -> list[str]:
         + (" ".join(collapses(seeds)) or "No teacher of DINO collapsed."),
         *(recipe(NAMES[name], of.of(rival)) for name, rival in (("vit", Rival(name="vit")), *((r.name, r) for r in of.rivals))),
         "Epochs are those at the largest size; a smaller one has more, so that each has as many steps.",
-        "An interval reaches 1.96 times the larger of two standard errors: DeLong's within cohorts, and the one between cohorts.",
+        "The best evaluation on the tuning patients is kept. It was the last one, so that more epochs might do better, in "
+        f"{', '.join(endings(seeds))}.",
+        "An interval is the wider of two: DeLong's within cohorts, normal, and Student's t between cohorts; a p is the larger.",
     ]
 
 
 def recipe(name: str, of: Study) -> str:
     """How long and how a contender learns."""
-    train = of.train
+    train, first = of.train, of.pretrain
+    before = ""
+    if first.method != "none":
+        how = {
+            "mae": f'MAE (target "{first.target}", decoder_reads "{first.decoder_reads}")',
+            "dino": f"DINO (2 global and {first.local_crops} local crops)",
+        }
+        before = f"{how[first.method]}, {first.epochs} epochs in batches of {first.batch}, rate {first.rate:g}; then "
     stops = f", ended early after {train.patience} evaluations without a better one" if train.patience < train.epochs else ""
-    return f"{name}: {train.epochs} epochs in batches of {train.batch}, learning rate at most {train.rate:g}{stops}."
+    return f"{name}: {before}{train.epochs} epochs in batches of {train.batch}, learning rate at most {train.rate:g}{stops}."
+
+
+def endings(seeds: Sequence[int]) -> list[str]:
+    """For each contender in how many of its folds the best evaluation was the last."""
+    found = []
+    for name, called in NAMES.items():
+        runs = [settings(seed, size).output for seed in seeds for size in SIZES]
+        tables = [pd.read_csv(file) for run in runs for file in contest.rival_folder(run, name).glob("fold-*/history.csv")]
+        if tables:
+            last = sum(int(table.tune.idxmin()) == len(table) - 1 for table in tables)
+            found.append(f"{last} of {len(tables)} folds of {called}")
+    return found
 
 
 def collapses(seeds: Sequence[int]) -> list[str]:

@@ -41,7 +41,7 @@ def test_a_point_is_the_mean_over_cohorts_and_its_interval_the_wider_of_two_sour
     parts = [of(table, seed, 80, "cnn") for seed in (1, 2, 3)]
     aucs = np.array([auc(*part) for part in parts])
     within = np.sqrt(sum(delong_variance(*part) for part in parts)) / 3
-    reach = Z_95 * max(within, aucs.std(ddof=1) / np.sqrt(3))
+    reach = max(Z_95 * within, 4.302653 * aucs.std(ddof=1) / np.sqrt(3))  # Student's t with two degrees of freedom, from a table
     assert points.auc[80, "cnn"] == pytest.approx(aucs.mean())
     assert points.high[80, "cnn"] == pytest.approx(min(1, aucs.mean() + reach))
     assert points.low[80, "cnn"] == pytest.approx(aucs.mean() - reach)
@@ -62,8 +62,16 @@ def test_a_difference_that_changes_from_cohort_to_cohort_is_not_found_however_su
     test = curve.against(pd.concat(tables)).set_index("model").loc["coin"]
     differences = [auc(*of(pd.concat(tables), s, 80, "coin")) - auc(*of(pd.concat(tables), s, 80, "vit")) for s in (1, 2)]
     assert min(map(abs, differences)) > 0.2
-    assert test.high - test.low == pytest.approx(2 * Z_95 * np.std(differences, ddof=1) / np.sqrt(2))
+    assert test.high - test.low == pytest.approx(2 * 12.706205 * np.std(differences, ddof=1) / np.sqrt(2))  # t with one
     assert test.p > 0.5
+
+
+def test_where_nothing_differs_three_cohorts_find_a_difference_in_no_more_than_one_of_twenty():
+    generator, draws = np.random.default_rng(0), 2000
+    for of_runs in (0.0, 0.05, 0.2):  # standard deviation between cohorts and runs, beside 0.05 of patients
+        values = generator.normal(0, np.hypot(0.05, of_runs), (draws, 3))
+        found = [curve.inference(here, np.full(3, 0.05**2))[1] < 0.05 for here in values]
+        assert np.mean(found) < 0.05 + 2 * np.sqrt(0.05 * 0.95 / draws)
 
 
 def test_more_cohorts_narrow_the_interval_and_find_the_weaker_model():

@@ -131,6 +131,12 @@ def test_an_endpoint_that_only_gets_worse_counts_as_no_better_than_knowing_nothi
     assert shares(now, {k: torch.tensor(v) for k, v in start.items()}) == pytest.approx({"a": 1.0, "b": 0.25, "c": 1.0})
 
 
+def test_an_endpoint_alone_may_be_worse_than_knowing_nothing_so_that_its_best_evaluation_is_known():
+    start = {"a": torch.tensor(0.5)}
+    assert shares({"a": torch.tensor(1.0)}, start) == {"a": 2.0}
+    assert shares({"a": torch.tensor(0.75)}, start) == {"a": 1.5}
+
+
 def test_patience_ends_training_early(tiny):
     impatient = tiny.model_copy(update={"train": tiny.train.model_copy(update={"patience": 1, "epochs": 50, "rate": 1.0})})
     patients = cohort.read(tiny.cohort, tiny.endpoints)
