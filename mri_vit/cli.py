@@ -69,15 +69,16 @@ def demo(study: Path = Path("configs/demo.toml"), *overrides: Overrides) -> int:
 
 @app.command
 def check(study: Path, *overrides: Overrides) -> int:
-    """Check the study file and the cohort table; prepares and trains nothing."""
+    """Check the study file, the cohort table and weights to start from; prepares and trains nothing."""
     from rich.console import Console
 
-    from mri_vit import cohort, folds
+    from mri_vit import cohort, contest, folds
     from mri_vit.controls import clinical_columns
 
     settings = _load(study, overrides)
-    patients = cohort.read(settings.cohort, settings.endpoints)
+    patients = cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs)
     folds.make(patients, settings.endpoints, settings.train, settings.seed)
+    contest.check(settings, patients)
     known = ", ".join(f"{e.name} {sum(p.knows(e) for p in patients)}" for e in settings.endpoints)
     gone = {p.id: [channel for channel, scan in p.scans.items() if not (scan and scan.exists())] for p in patients}
     needs = set(settings.prepare.needs)  # and a file that is named must be there
@@ -105,7 +106,7 @@ def prepare(study: Path, *overrides: Overrides) -> int:
 
     settings = _load(study, overrides)
     with claimed(settings) as folder:
-        patients = stages.freeze(settings, cohort.read(settings.cohort, settings.endpoints), folder)
+        patients = stages.freeze(settings, cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs), folder)
         return 3 if stages.prepare(settings, patients, folder, Console()) else 0
 
 

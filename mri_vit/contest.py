@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
+import torch
 
 from mri_vit import controls, predictions
 from mri_vit.cohort import Patient
@@ -18,7 +19,8 @@ from mri_vit.crossval import Builder, Tables, cross_validate, fold_folder, fold_
 from mri_vit.errors import UsageError
 from mri_vit.folds import Division
 from mri_vit.fusion import FUSED, LateFusion, told
-from mri_vit.model.weights import seen, taught
+from mri_vit.model.network import Network
+from mri_vit.model.weights import fill, seen, taught
 from mri_vit.neural import PRETRAINED, Neural
 from mri_vit.predictions import SHUFFLED
 from mri_vit.pretrain import loop
@@ -72,6 +74,22 @@ def hold(study: Study, patients: Sequence[Patient], divisions: Sequence[Division
         _probe_sites(study, patients, divisions, run)
     write_bytes(json.dumps(notes, indent=1).encode(), run / "notes.json")
     _save(tables, run)
+
+
+def check(study: Study, patients: Sequence[Patient]) -> None:
+    """See that every contender's network can be made, and filled with the weights that it is to start from.
+
+    Raises UsageError that names the contender, before hours have gone into others; IntegrityError for damaged weights.
+    """
+    for name, of in _contenders(study).items():
+        try:
+            refuse_taught(of, patients)
+            with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
+                net = Network(of.model, of.grid, [])
+            if of.model.weights:
+                fill(net.encoder, of.model.weights, of.model, of.grid)
+        except (UsageError, ValueError) as error:
+            raise UsageError(f"{name}: {error}") from None
 
 
 def rival_folder(run: Path, name: str) -> Path:
@@ -162,13 +180,13 @@ def _judged(study: Study, patients: Sequence[Patient]) -> set[str]:
 
 
 def refuse_taught(study: Study, patients: Sequence[Patient]) -> None:
-    """Weights that know the labels of those whom they are to be tested on make no valid design."""
+    """Weights that know the labels of those whom they are to be tested on, told by their ids, make no valid design."""
     known = sorted(_judged(study, patients) & set(taught(study.model.weights))) if study.model.weights else []
     if known:
         raise UsageError(
-            f"{study.model.weights}: this network was trained on labels of {len(known)} of this study's patients, the first"
-            f" {known[0]}, and would be tested on them; start from weights of other patients, or from an encoder that was"
-            " pretrained without labels"
+            f"{study.model.weights}: this network was trained on labels of {len(known)} patients who have the ids of this"
+            f" study's, the first {known[0]}, and would be tested on them; start from weights of other patients, or from an"
+            " encoder that was pretrained without labels, or give other people other ids"
         )
 
 

@@ -17,6 +17,7 @@ from mri_vit.config import Study
 from mri_vit.controls import Tabular
 from mri_vit.crossval import by_patient, fold_seed, parts, with_truth
 from mri_vit.errors import UsageError
+from mri_vit.model.weights import seen, taught
 from mri_vit.neural import Neural
 from mri_vit.prepare.patient import voxels
 from mri_vit.report import html
@@ -32,7 +33,7 @@ def predict(run: Path, table: Path, output: Path, workers: int, console: Console
     past = _finished(run)
     study = _on(past, cohort=table.resolve(), output=output.resolve(), prepared=output.resolve() / "prepared", workers=workers)
     with workspace.claimed(study) as folder:
-        patients = cohort.read(study.cohort, endpoints=())
+        patients = cohort.read(study.cohort, endpoints=(), needed=study.prepare.needs)
         excluded = stages.prepare(study, patients, folder, console)
         patients = _without(patients, excluded)
         if patients:
@@ -51,7 +52,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
     those of the run, fitted on the run's own patients.
 
     Raises UsageError when the file sets a section that is the run's own, names an endpoint that the run does not have, or
-    holds a patient of the run (told by the scans' hashes).
+    holds a patient of the run (told by the scans' hashes) or one whose labels the run's weights knew before (told by the id).
     """
     past = _finished(run)
     differing = [name for name in OWN if name in given and getattr(other, name) != getattr(past, name)]
@@ -66,14 +67,20 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
     )
     study = study.model_copy(update={"endpoints": other.endpoints, "report": other.report})
     with workspace.claimed(study) as folder:
-        patients = stages.freeze(study, cohort.read(study.cohort, study.endpoints), folder)
+        patients = stages.freeze(study, cohort.read(study.cohort, study.endpoints, study.prepare.needs), folder)
+        if inside := _before(run, past, patients, taught):
+            raise UsageError(
+                f"{study.cohort}: {', '.join(inside)} would be no external test: weights that the run {run} started from knew"
+                " labels of patients with these ids; leave them out, or give other people other ids"
+            )
         excluded = stages.prepare(study, patients, folder, console)
         patients = _without(patients, excluded)
         if not patients:
             return excluded
         _refuse_own_patients(run, study, patients)
         tables = [_judged("vit", _mean_of_folds(run, study, patients, console), patients, study, run)]
-        notes = {}
+        familiar = _before(run, past, patients, seen)
+        notes = {"transductive": f"vit ({len(familiar)} patients)" if familiar else ""}
         for name, covariates in (("clinical", _clinical), ("volume", _volume)):
             if name not in past.controls.models:
                 continue
@@ -188,6 +195,13 @@ def _clinical(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
 
 def _volume(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
     return controls.volume_table(patients, study)
+
+
+def _before(run: Path, past: Study, patients: list[Patient], known: Callable[[Path], list[str]]) -> list[str]:
+    """Which of `patients` are, by id, of those whom the weights that the run started from had `known`."""
+    own = {patient.subject for patient in cohort.read(run / "cohort.csv", past.endpoints)}
+    found = {subject for file in run.glob("*fold-*/best.safetensors") for subject in known(file)} - own
+    return sorted(found & {patient.subject for patient in patients})
 
 
 def _refuse_own_patients(run: Path, study: Study, patients: list[Patient]) -> None:

@@ -102,6 +102,12 @@ class Pretrain(Section):
     local_crops: int = Field(default=4, ge=0)  # boxes of DINO that only the student sees, beside two global ones
     momentum: float = Field(default=0.996, gt=0, lt=1)  # of DINO's teacher at the start; Caron et al. 2021
 
+    @model_validator(mode="after")
+    def _several(self) -> Pretrain:
+        if self.method == "dino" and self.batch == 1:
+            raise ValueError("method dino centres the teacher and normalises the student over a batch; batch must be 2 or more")
+        return self
+
 
 class Train(Section):
     """Cross-validation and optimisation."""

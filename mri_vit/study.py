@@ -41,9 +41,12 @@ def run(study: Study, console: Console) -> Excluded:
 
 
 def check(study: Study, folder: Path) -> list[Patient]:
-    """Read the cohort table, see that folds can be made from it, and freeze it in the run's folder."""
-    patients = cohort.read(study.cohort, study.endpoints)
+    """Read the cohort table, see that folds and networks can be made, and freeze the table in the run's folder."""
+    from mri_vit import contest
+
+    patients = cohort.read(study.cohort, study.endpoints, study.prepare.needs)
     folds.make(patients, study.endpoints, study.train, study.seed)
+    contest.check(study, patients)
     return freeze(study, patients, folder)
 
 

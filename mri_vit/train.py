@@ -187,7 +187,7 @@ def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:
     for head in net.heads:
         net.head[head.endpoint.name].bias.data.copy_(heads.bias(head, labels(train, head.endpoint)))  # type: ignore[union-attr]
     if model.weights:
-        fill(net.encoder, model.weights, study.grid, model.kernel)
+        fill(net.encoder, model.weights, model, study.grid)
         net.taught, net.seen = tuple(taught(model.weights)), tuple(seen(model.weights))
     return net
 

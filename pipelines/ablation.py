@@ -56,9 +56,9 @@ def coarse_encoder(of: Study, console: Console) -> None:
 def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
     """Everybody's predictions on one cohort; then "vit" and the rival that bears it with each scan taken away."""
     of = of_seed(seed)
+    coarse_encoder(of, console)
     with workspace.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
-        coarse_encoder(of, console)
         study.train(of.model_copy(update={"rivals": ()}), run, console)  # writes the folds that all share
         patients = study.included(of, run)
         division = folds.load(run / "folds.json", patients)

@@ -204,13 +204,13 @@ def main() -> None:
     # cohorts, each prepared once for all sizes
     for seed in given.seeds:
         make(seed, console)
-    for seed, size in sizes:
-        divide(seed, size, console)
 
-    # encoders, then every contender's folds, the slow ones first so that no worker ends alone
+    # encoders, then the folds and every contender's training on them, the slow ones first so that no worker ends alone
     jobs = {f"{seed} {name}": (seed, name) for seed in given.seeds for name, rival in rivals.items() if rival.pretrain}
     for done, _ in workers.each(pretrain, jobs, given.workers):
         console.print(f"pretrained {done}", highlight=False)
+    for seed, size in sizes:
+        divide(seed, size, console)
     cells = [(seed, size, name) for name in ("resnet10", "hybrid", *rivals, "vit") for seed, size in sizes]
     for done, _ in workers.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, given.workers):
         console.print(f"trained {done}", highlight=False)

@@ -79,6 +79,19 @@ def test_a_missing_column_gets_the_nearest_name(tmp_path):
         cohort.read(table(tmp_path, row("a"), head=HEAD.replace("mgmt", "mgmt_status")), (MGMT, OS))
 
 
+def test_a_column_of_a_scan_that_nobody_needs_may_lack(tmp_path):
+    text = table(tmp_path, row("a", "1")).read_text().splitlines()
+    header = text[0].split(",")
+    gone = header.index("t1")
+    lines = [",".join(cell for i, cell in enumerate(line.split(",")) if i != gone) for line in text]
+    (tmp_path / "less.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(UsageError, match="no column 't1'"):
+        cohort.read(tmp_path / "less.csv", (MGMT,))
+    (patient,) = cohort.read(tmp_path / "less.csv", (MGMT,), needed=("t1ce", "t2", "flair"))
+    assert patient.scans["t1"] is None
+    assert patient.scans["t1ce"] is not None
+
+
 def test_sessions_of_a_patient_are_visits_of_one_subject(tmp_path):
     rows = [f"{name},a,b,c,d,60,1,9,1,{session}" for name, session in (("a", "1"), ("a", "2"), ("b", ""))]
     path = table(tmp_path, *rows, head=HEAD.strip() + ",session\n")

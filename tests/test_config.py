@@ -158,7 +158,7 @@ def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_
         for name in ("gbm", "learning_curve", "ablation", "table4_brats2021", "features")
     )
     assert all(other.model.model_copy(update={"size": gbm.model.size}) == gbm.model for other in others)
-    keys = {"rate", "weight_decay", "token_budget", "batch"}
+    keys = {"rate", "weight_decay", "token_budget", "batch", "tune_fraction"}
     for other in others[:2]:
         assert other.train.model_dump(include=keys) == gbm.train.model_dump(include=keys)
 

@@ -70,11 +70,24 @@ def test_a_start_from_a_network_that_knows_labels_of_the_tested_is_refused(tiny,
     weights = tmp_path / "before" / "best.safetensors"
     assert taught(weights) == sorted(p.subject for p in patients[:12])
     begun = short.model_copy(update={"model": short.model.model_copy(update={"weights": weights})})
-    with pytest.raises(UsageError, match=r"this network was trained on labels of \d+ of this study's patients"):
+    with pytest.raises(UsageError, match=r"this network was trained on labels of \d+ patients who have the ids of this study's"):
         held(begun, "AB")
     assert not list(short.output.glob("fold-*"))
     handed_on = fit(patients[12:18], patients[18:], begun, tmp_path / "after", seed=0)  # it knows those of its start too
     assert set(handed_on.taught) == {p.subject for p in patients}
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ({"weights": "nowhere.safetensors"}, r"late: .*nowhere\.safetensors: no such file"),
+        ({"architecture": "densenet121"}, r"late: 3D DenseNet-121 needs 29 "),
+    ],
+)
+def test_a_contenders_network_that_cannot_be_made_is_named_before_any_other_is_trained(tiny, model: dict, reason: str):
+    study = tiny.model_copy(update={"rivals": (Rival(name="late", model=model),)})
+    with pytest.raises(UsageError, match=reason):
+        contest.check(study, cohort.read(study.cohort, study.endpoints))
 
 
 def test_with_sites_left_out_each_is_a_fold_and_no_probe_is_asked(tiny):

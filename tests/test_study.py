@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from mri_vit import cli, config, demo, predictions
+from mri_vit.model import network
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
@@ -324,6 +325,19 @@ def test_the_runs_own_patients_are_no_external_cohort_under_another_id_and_packe
     study = external(road, tmp_path / "cohort.csv")
     assert mri_vit("evaluate", road / "run", "--study", study, "--output", tmp_path / "own", "--prepared", tmp_path / "prep") == 2
     assert "patient stranger has a scan of demo-009" in capsys.readouterr().err
+
+
+def test_patients_whose_labels_the_runs_weights_knew_before_are_no_external_cohort(road: Path, scans: Path, tmp_path, capsys):
+    shutil.copytree(road / "run", tmp_path / "run")
+    weights = tmp_path / "run" / "fold-1" / "best.safetensors"
+    begun = network.load(weights)
+    begun.taught += ("known-before",)  # as of a network that another hospital's labels had taught
+    network.save(begun, weights)
+    row = ",".join(["known-before", *(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in config.CHANNELS), "1", "5", "1"])
+    (tmp_path / "cohort.csv").write_text("patient,t1,t1ce,t2,flair,mgmt,os_days,os_event\n" + row + "\n")
+    study = external(road, tmp_path / "cohort.csv")
+    assert mri_vit("evaluate", tmp_path / "run", "--study", study, "--output", tmp_path / "own") == 2
+    assert "known-before would be no external test" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -77,11 +77,11 @@ def test_an_encoders_file_gives_back_its_weights_and_tells_what_they_are(tmp_pat
 def test_a_pretrained_encoder_and_a_network_fill_every_weight_but_the_heads(tmp_path):
     first, second = made(1), made(2)
     heads = first.head["mgmt"].weight.detach().clone()  # type: ignore[operator]
-    fill(first.encoder, (saved_encoder(tmp_path / "e.safetensors"), tmp_path / "e.safetensors")[1], GRID)
+    fill(first.encoder, (saved_encoder(tmp_path / "e.safetensors"), tmp_path / "e.safetensors")[1], first.model, GRID)
     assert_same(first.encoder, made(0).encoder)
     assert torch.equal(first.head["mgmt"].weight, heads)  # type: ignore[arg-type]
     network.save(second, tmp_path / "n.safetensors")
-    fill(first.encoder, tmp_path / "n.safetensors", GRID)
+    fill(first.encoder, tmp_path / "n.safetensors", first.model, GRID)
     assert_same(first.encoder, second.encoder)
     assert seen(tmp_path / "n.safetensors") == []
 
@@ -95,7 +95,7 @@ def test_positions_are_interpolated_to_a_finer_grid_and_the_rest_is_copied(tmp_p
     else:
         save_encoder(coarse.encoder, header(coarse, []), file)
     net = made(2, finer)
-    fill(net.encoder, file, finer)
+    fill(net.encoder, file, net.model, finer)
     assert net.encoder.norm_eps == 1e-3
     expected = coarse.encoder.state_dict()
     expected["position"] = resize_positions(coarse.encoder.position.detach(), 4)
@@ -120,25 +120,35 @@ def test_weights_of_another_shape_are_refused_and_leave_the_encoder_as_it_was(tm
         network.save(made(0), file)
     net = made(1, **changes)
     with pytest.raises(UsageError, match=rf"w\.safetensors: .*another \[model\] or \[grid\]; the first that differs is {first}"):
-        fill(net.encoder, file, GRID)
+        fill(net.encoder, file, net.model, GRID)
     assert_same(net.encoder, made(1, **changes).encoder)
+
+
+def test_weights_that_would_mean_something_else_in_the_same_shapes_are_refused(tmp_path):
+    network.save(made(0), tmp_path / "n.safetensors")
+    more = MODEL.model_copy(update={"heads": 2 * MODEL.shape[2]})
+    with pytest.raises(UsageError, match=r"n\.safetensors: its model\.heads is \d, the study's \d"):
+        fill(Network(more, GRID, HEADS).encoder, tmp_path / "n.safetensors", more, GRID)
+    closer = GRID.model_copy(update={"spacing_mm": GRID.spacing_mm / 2})
+    with pytest.raises(UsageError, match="its positions are of a box of 80 mm, the study's of 40 mm"):
+        fill(made(1, closer).encoder, tmp_path / "n.safetensors", MODEL, closer)
 
 
 def test_a_networks_patches_of_another_size_are_named(tmp_path):
     network.save(made(0), tmp_path / "n.safetensors")
     other = Grid(edge=8, spacing_mm=10.0, patch=2)
     with pytest.raises(UsageError, match="its patches have 4³ voxels, the study's 2³"):
-        fill(made(1, other).encoder, tmp_path / "n.safetensors", other)
+        fill(made(1, other).encoder, tmp_path / "n.safetensors", MODEL, other)
 
 
 def test_a_file_that_is_missing_or_damaged_is_named(tmp_path):
     encoder, file = made(1).encoder, tmp_path / "e.safetensors"
     with pytest.raises(UsageError, match=r"e\.safetensors: no such file"):
-        fill(encoder, file, GRID)
+        fill(encoder, file, MODEL, GRID)
     saved_encoder(file)
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(IntegrityError, match=r"e\.safetensors"):
-        fill(encoder, file, GRID)
+        fill(encoder, file, MODEL, GRID)
     with pytest.raises(IntegrityError, match=r"e\.safetensors"):
         load_encoder(file)
 
@@ -147,13 +157,13 @@ def test_a_file_of_other_channels_is_refused(tmp_path, monkeypatch: pytest.Monke
     saved_encoder(tmp_path / "e.safetensors")
     monkeypatch.setattr("mri_vit.model.network.CHANNELS", ("t1ce", "t1", "t2", "flair"))
     with pytest.raises(IntegrityError, match=r"expected mri-vit encoder 1 with \('t1ce', 't1'"):
-        fill(made(1).encoder, tmp_path / "e.safetensors", GRID)
+        fill(made(1).encoder, tmp_path / "e.safetensors", MODEL, GRID)
 
 
 def test_weights_from_2d_are_inflated_and_how_norms_divide_goes_from_file_to_file(tmp_path):
     file = write_2d(tmp_path / "2d.safetensors")
     net, expected, fresh = made(1), made(1), made(2).encoder
-    fill(net.encoder, file, GRID)
+    fill(net.encoder, file, net.model, GRID)
     inflate(read_2d(file), expected.encoder)
     assert_same(net.encoder, expected.encoder)
     assert net.encoder.norm_eps == 1e-6  # timm's; PyTorch's own is 1e-5
@@ -162,7 +172,7 @@ def test_weights_from_2d_are_inflated_and_how_norms_divide_goes_from_file_to_fil
     save_encoder(net.encoder, header(net, []), tmp_path / "e.safetensors")
     for name in ("n", "e"):
         other = made(2).encoder
-        fill(other, tmp_path / f"{name}.safetensors", GRID)
+        fill(other, tmp_path / f"{name}.safetensors", MODEL, GRID)
         patches, place = torch.randn(1, 8, 256, generator=torch.Generator().manual_seed(0)) * 1e-3, torch.arange(8)[None]
         torch.testing.assert_close(other(patches, place), net.encoder(patches, place), atol=0, rtol=0)
         assert {m.eps for m in other.modules() if isinstance(m, nn.LayerNorm)} == {1e-6}
@@ -186,12 +196,16 @@ def convolutional(monkeypatch: pytest.MonkeyPatch) -> Model:
 def test_a_rivals_network_starts_from_its_own_file_alone(tmp_path, convolutional: Model):
     first, second = Network(convolutional, GRID, HEADS), Network(convolutional, GRID, HEADS)
     network.save(first, tmp_path / "cnn.safetensors")
-    fill(second.encoder, tmp_path / "cnn.safetensors", GRID)
+    fill(second.encoder, tmp_path / "cnn.safetensors", second.model, GRID)
     assert_same(second.encoder, first.encoder)
     vit = made(0)
     network.save(vit, tmp_path / "vit.safetensors")
-    for encoder, file in ((vit.encoder, "cnn"), (second.encoder, "vit")):
-        with pytest.raises(UsageError, match=r"another \[model\]"):
-            fill(encoder, tmp_path / f"{file}.safetensors", GRID)
+    for net, file in ((vit, "cnn"), (second, "vit")):
+        with pytest.raises(UsageError, match=r"another \[model\]|its model\.heads"):
+            fill(net.encoder, tmp_path / f"{file}.safetensors", net.model, GRID)
+    contrast, flair = (convolutional.model_copy(update={"channels": (channel,)}) for channel in ("t1ce", "flair"))
+    network.save(Network(contrast, GRID, HEADS), tmp_path / "t1ce.safetensors")
+    with pytest.raises(UsageError, match=r"its model\.channels is \('t1ce',\), the study's \('flair',\)"):
+        fill(Network(flair, GRID, HEADS).encoder, tmp_path / "t1ce.safetensors", flair, GRID)
     with pytest.raises(UsageError, match="no other architecture than vit"):
-        fill(second.encoder, write_2d(tmp_path / "2d.safetensors"), GRID)
+        fill(second.encoder, write_2d(tmp_path / "2d.safetensors"), second.model, GRID)

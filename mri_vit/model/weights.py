@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -17,6 +17,7 @@ from mri_vit.model import network
 from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.inflate import inflate
 from mri_vit.model.vit2d import read_2d
+from mri_vit.recipe import Model
 from mri_vit.volume import replacing
 
 SCHEMA = "mri-vit encoder 1"
@@ -33,7 +34,7 @@ def save_encoder(encoder: Encoder, made: Mapping[str, Any], path: Path) -> None:
 
 def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """An encoder's weights, and its header: `model`, `grid`, `pretrain` and `train` as dictionaries, `channels`, `seen` and
-    `taught` as lists, `seed` and `norm_eps` as numbers.
+    `taught` as lists, `seed` and `norm_eps` as numbers, `began` as the SHA-256 of the file that it started from, or None.
 
     `seen` are the subjects whose scans the weights were learned from, `taught` those whose labels were known to the weights that
     they began from.
@@ -44,33 +45,43 @@ def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return weights, {key: value if key == "schema" else json.loads(value) for key, value in metadata.items()}
 
 
-def fill(encoder: nn.Module, path: Path, grid: Grid, kernel: Literal["spread", "centre"] = "spread") -> None:
-    """Give an encoder the weights of a file; what the file has none of stays as it is.
+def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
+    """Give the encoder of `model` and `grid` the weights of a file; what the file has none of stays as it is.
 
-    Ours are of a pretrained encoder or of a network; where their grid had another number of places of the same patch, positions
-    are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision Transformer's and inflated,
-    its patch kernels by `kernel` (see `inflate`).
+    Ours are of a pretrained encoder or of a network; where their grid cut the same box into another number of places of the same
+    patch, positions are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision
+    Transformer's and inflated, its patch kernels by `model.kernel` (see `inflate`).
 
-    Raises UsageError when the weights are of another shape, IntegrityError when the file is damaged.
+    Raises UsageError when the weights would not mean what they meant: of another shape, number of heads, scans or box;
+    IntegrityError when the file is damaged.
     """
     schema = _header(path).get("schema")
     if schema == network.SCHEMA:
         before = network.load(path)
-        weights, was = before.encoder.state_dict(), before.grid
+        weights, was, its = before.encoder.state_dict(), before.grid, before.model
         norm_eps = getattr(before.encoder, "norm_eps", None)
     elif schema == SCHEMA:
         weights, header = load_encoder(path)
-        norm_eps, was = header.get("norm_eps"), Grid.model_validate(header["grid"])
+        norm_eps, was, its = header.get("norm_eps"), Grid.model_validate(header["grid"]), Model.model_validate(header["model"])
     elif isinstance(encoder, Encoder):
-        inflate(read_2d(path), encoder, kernel)
+        inflate(read_2d(path), encoder, model.kernel)
         return
     else:
         raise UsageError(f"{path}: weights of a 2D Vision Transformer fit no other architecture than vit")
     if isinstance(encoder, Encoder) and "position" in weights:
         if was.patch != grid.patch:
             raise UsageError(f"{path}: its patches have {was.patch}³ voxels, the study's {grid.patch}³")
+        if was.edge * was.spacing_mm != grid.edge * grid.spacing_mm:
+            raise UsageError(
+                f"{path}: its positions are of a box of {was.edge * was.spacing_mm:g} mm, the study's of"
+                f" {grid.edge * grid.spacing_mm:g} mm"
+            )
         if was.side != grid.side:
             weights["position"] = resize_positions(weights["position"], grid.side)
+    heads = (its.shape[2], model.shape[2]) if model.architecture.startswith(("vit", "hybrid")) else (0, 0)  # others read none
+    for key, (theirs, ours) in {"heads": heads, "channels": (its.channels, model.channels)}.items():
+        if theirs != ours:  # weights of the same shapes, which would compute something else
+            raise UsageError(f"{path}: its model.{key} is {theirs}, the study's {ours}")
     own = encoder.state_dict()
     differing = [
         name for name in own | weights if name not in own or name not in weights or own[name].shape != weights[name].shape

@@ -135,7 +135,7 @@ def made(frozen: Frozen, folder: Path, seed: int) -> nn.Module:
     if frozen.learned_from:
         file = folder / frozen.id / FILE
         pretrained(frozen.study, frozen.learned_from, file, start)
-        fill(encoder, file, frozen.study.grid)
+        fill(encoder, file, frozen.study.model, frozen.study.grid)
     return encoder
 
 

@@ -114,7 +114,7 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
     torch.manual_seed(seed)  # initial weights and, drawn after them, drop-path
     encoder, header = untrained(study), told(study, patients, seed)
     if study.model.weights:
-        fill(encoder, study.model.weights, study.grid, study.model.kernel)
+        fill(encoder, study.model.weights, study.model, study.grid)
     method = METHODS[settings.method](encoder, study)
     objective: Any = method  # the type checker cannot say "a module that is an Objective"
     generator = torch.Generator().manual_seed(seed)  # order, views and augmentation
@@ -174,6 +174,7 @@ def told(study: Study, patients: Sequence[Patient], seed: int) -> dict[str, Any]
     weights = study.model.weights
     return {
         "model": study.model.model_copy(update={"weights": None}).model_dump(mode="json"),  # a path may tell of a machine
+        "began": hashlib.sha256(weights.read_bytes()).hexdigest() if weights else None,
         "grid": study.grid.model_dump(mode="json"),
         "pretrain": study.pretrain.model_dump(mode="json"),
         "train": study.train.model_dump(mode="json", include=SHARED),

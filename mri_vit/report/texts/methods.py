@@ -270,7 +270,7 @@ def evaluation(metrics: Metrics, facts: Facts) -> list[str]:
         "cross-validation": "Each patient was scored by a model that had not seen the patient"
         f"{wording.labels_alone(metrics)}, and the scores of all folds were pooled.",
         "external": "Each patient's score is the mean over the models of an earlier run, none of which was trained on this "
-        "cohort.",
+        f"cohort{wording.labels_alone(metrics)}.",
         "table": f"The scores were taken from a table made elsewhere: {gap(facts, 'scores', 'who or what made them, and how')}.",
     }[design(metrics)]
     said = [pooled]
