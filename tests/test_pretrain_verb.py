@@ -16,6 +16,7 @@ from mri_vit import study as stages
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Controls, Study
 from mri_vit.errors import UsageError
+from mri_vit.model import network
 from mri_vit.model.weights import load_encoder, seen, taught
 from mri_vit.neural import PRETRAINED, Neural
 from mri_vit.prepare.patient import config_sha256
@@ -177,6 +178,11 @@ def test_whom_weights_know_is_handed_on_from_network_to_encoder_and_back(tiny, t
     assert begun.model.weights is not None
     assert taught(begun.model.weights) == sorted(p.subject for p in patients[:9])
     assert seen(begun.model.weights) == sorted(p.subject for p in patients[9:12])
+    afresh = network.load(weights)
+    afresh.encoder.norm_eps *= 2  # another file of the same name, of the same people
+    network.save(afresh, weights)
+    with pytest.raises(UsageError, match="holds an encoder of another start"):
+        pretrained(from_network, patients[9:12], tmp_path / "encoder.safetensors", 0)
     last = fit(patients[12:18], patients[18:], begun, tmp_path / "last", seed=0)
     assert set(last.seen) == {p.subject for p in patients[9:12]}
     assert set(last.taught) == {p.subject for p in (*patients[:9], *patients[12:])}

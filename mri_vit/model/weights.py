@@ -34,7 +34,7 @@ def save_encoder(encoder: Encoder, made: Mapping[str, Any], path: Path) -> None:
 
 def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """An encoder's weights, and its header: `model`, `grid`, `pretrain` and `train` as dictionaries, `channels`, `seen` and
-    `taught` as lists, `seed` and `norm_eps` as numbers, `began` as the SHA-256 of the file that it started from, or None.
+    `taught` as lists, `seed` and `norm_eps` as numbers, `start` as the SHA-256 of the file that it started from, or None.
 
     `seen` are the subjects whose scans the weights were learned from, `taught` those whose labels were known to the weights that
     they began from.

@@ -174,7 +174,7 @@ def told(study: Study, patients: Sequence[Patient], seed: int) -> dict[str, Any]
     weights = study.model.weights
     return {
         "model": study.model.model_copy(update={"weights": None}).model_dump(mode="json"),  # a path may tell of a machine
-        "began": hashlib.sha256(weights.read_bytes()).hexdigest() if weights else None,
+        "start": hashlib.sha256(weights.read_bytes()).hexdigest() if weights else None,
         "grid": study.grid.model_dump(mode="json"),
         "pretrain": study.pretrain.model_dump(mode="json"),
         "train": study.train.model_dump(mode="json", include=SHARED),
