@@ -43,7 +43,7 @@ different grids, spacings and axis orders. **No real person is in it.** What is 
 | `pten` | **none**: a coin; a model that finds it is wrong | none |
 | `os_days`, `os_event` | Weibull time, shorter with a larger tumour and with age; {censored:.0%} censored | moderate |
 
-{missing:.0%} of each label are missing at random. T2 was "taken" after a small movement of the head that its header does not
+{missing:.0%} of each label are missing at random{nobody}. T2 was "taken" after a small movement of the head that its header does not
 know. `truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour (1 core, 2 enhancing, 3 oedema) in the T1ce scan's
 space. No network sees it: the control volume-only reads its volume, and maps are judged by it.
 """
@@ -58,13 +58,19 @@ tells it; `age`, `sex` and `site` have no part in it. The last {unlabelled} pati
 """
 
 
-def make(folder: Path, seed: int = SEED, patients: int = PATIENTS) -> Path:
+def make(folder: Path, seed: int = SEED, patients: int = PATIENTS, unlabelled: int = 0) -> Path:
     """Write the cohort (scans, `cohort.csv`, `README.md`, `truth/`) into `folder` and return the table's path.
 
-    A folder that already holds the same cohort is left as it is.
+    Of the `patients` the last `unlabelled` have no label at all. A folder that already holds the same cohort is left as it is.
     """
-    readme = README.format(patients=patients, seed=seed, recipe=RECIPE, flipped=FLIPPED, censored=CENSORED, missing=MISSING)
-    return _made(folder, seed, draw_cases(patients, np.random.default_rng(seed)), readme)
+    readme = README.format(
+        patients=patients, seed=seed, recipe=RECIPE, flipped=FLIPPED, censored=CENSORED, missing=MISSING,
+        nobody=f", and the last {unlabelled} patients have none" if unlabelled else "",
+    )  # fmt: skip
+    cases = draw_cases(patients, np.random.default_rng(seed))
+    told = patients - unlabelled
+    cases[told:] = [replace(case, labels=dict.fromkeys(case.labels, "")) for case in cases[told:]]
+    return _made(folder, seed, cases, readme)
 
 
 def make_hard(folder: Path, seed: int, labelled: int, unlabelled: int) -> Path:

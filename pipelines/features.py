@@ -1,8 +1,9 @@
 """How good are the features? Encoders that learned from scans without labels, frozen, and judged by probes with few labels.
 
-.venv/bin/python pipelines/features.py --seed 1
+.venv/bin/python pipelines/features.py configs/features.toml --seed 1
+.venv/bin/python pipelines/features.py configs/features_hard.toml --seed 1
 
-The cohort is the hard variant of the built-in one: 100 patients without labels to learn from, 192 with labels to judge on. Every
+The cohort is the built-in one, or its hard variant: 100 patients without labels to learn from, 192 with labels to judge on. Every
 seed is another cohort, prepared once. A run that was stopped goes on with the encoders that it has.
 """
 
@@ -20,6 +21,7 @@ from mri_vit.report.numbers.features import measure
 from mri_vit.volume import write_bytes
 
 CONFIG = Path(__file__).parents[1] / "configs" / "features.toml"
+HARD = "features_hard"  # the study on the hard variant
 AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cores today
 
 
@@ -28,7 +30,10 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
     console = Console()
     settings = of_seed(study_file.load(file), seed)
     endpoint = settings.endpoints[0]
-    demo.make_hard(settings.cohort.parent, seed, max(SIZES), UNLABELLED)
+    if settings.name == HARD:
+        demo.make_hard(settings.cohort.parent, seed, max(SIZES), UNLABELLED)
+    else:
+        demo.make(settings.cohort.parent, seed, max(SIZES) + UNLABELLED, UNLABELLED)
 
     with workspace.claimed(settings) as run:
         study.prepare(settings, study.check(settings, run), run, console)

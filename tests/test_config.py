@@ -155,7 +155,7 @@ def test_rivals_survive_being_written_and_their_weights_lie_beside_the_study_fil
 def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_4():
     gbm, *others = (
         study_file.load(Path(__file__).parents[1] / "configs" / f"{name}.toml")
-        for name in ("gbm", "learning_curve", "ablation", "table4_brats2021", "features")
+        for name in ("gbm", "learning_curve", "ablation", "table4_brats2021", "features", "features_hard")
     )
     assert all(other.model.model_copy(update={"size": gbm.model.size}) == gbm.model for other in others)
     keys = {"rate", "weight_decay", "token_budget", "batch", "tune_fraction"}

@@ -85,6 +85,13 @@ def test_the_same_seed_gives_the_same_bytes_and_a_whole_cohort_is_left_alone(tmp
     assert {f: (first.parent / f).stat().st_mtime_ns for f in files} == times
 
 
+def test_the_last_patients_may_be_without_labels_and_are_otherwise_the_same(tmp_path):
+    known, unknown = (demo.make(tmp_path / f"{n}", seed=3, patients=2, unlabelled=n).read_text().splitlines() for n in (0, 1))
+    assert known[:2] == unknown[:2]
+    assert unknown[2].endswith(",,,,,")
+    assert known[2].startswith(unknown[2].rstrip(","))
+
+
 def test_a_folder_with_somebodys_own_cohort_is_left_alone(tmp_path):
     (tmp_path / "cohort.csv").write_text("patient,t1\nmine,a.nii\n")
     with pytest.raises(UsageError, match="is not the built-in cohort"):

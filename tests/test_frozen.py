@@ -156,8 +156,10 @@ def test_a_collapsed_dino_is_told(study, people, tmp_path, monkeypatch):
     assert told == {"mae": "", "dino": f"collapsed after {learned['dino'].study.pretrain.epochs} epochs"}
 
 
-def test_the_shipped_study_pretrains_and_keeps_a_network_of_random_weights():
-    found = study_file.load(Path(__file__).parents[1] / "configs" / "features.toml")
+@pytest.mark.parametrize("name", ["features", "features_hard"])
+def test_the_shipped_studies_pretrain_and_keep_a_network_of_random_weights(name: str):
+    found = study_file.load(Path(__file__).parents[1] / "configs" / f"{name}.toml")
+    assert found.name == name  # by which the pipeline knows whose cohort to make
     methods = {rival.name: found.of(rival).pretrain.method for rival in found.rivals}
     assert methods == {"mae": "mae", "dino": "dino", "resnet10": "none"}
     assert report.label(found, "dino") == "DINO"
