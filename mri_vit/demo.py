@@ -43,9 +43,9 @@ different grids, spacings and axis orders. **No real person is in it.** What is 
 | `pten` | **none**: a coin; a model that finds it is wrong | none |
 | `os_days`, `os_event` | Weibull time, shorter with a larger tumour and with age; {censored:.0%} censored | moderate |
 
-{missing:.0%} of each label are missing at random{nobody}. T2 was "taken" after a small movement of the head that its header does not
-know. `truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour (1 core, 2 enhancing, 3 oedema) in the T1ce scan's
-space. No network sees it: the control volume-only reads its volume, and maps are judged by it.
+{missing:.0%} of each label are missing at random{nobody}. T2 was "taken" after a small movement of the head that its header
+does not know. `truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour (1 core, 2 enhancing, 3 oedema) in the T1ce
+scan's space. No network sees it: the control volume-only reads its volume, and maps are judged by it.
 """
 
 
