@@ -121,8 +121,8 @@ def document(predicted: pd.DataFrame, of: Study, seeds: list[int]) -> str:
     head = (
         "Made by `pipelines/ablation.py` from `configs/ablation.toml` on the hard variant of the built-in cohort (tumours of "
         f"{least} to {most} mm, MGMT in a thin rim alone): {LABELLED} labelled patients, {of.train.folds} folds, data seeds "
-        f"{', '.join(map(str, seeds))}. AUC out of fold, mean over cohorts; the interval holds patients and cohorts; p by DeLong "
-        "on the same patients, after Holm."
+        f"{', '.join(map(str, seeds))}. AUC out of fold, mean over cohorts; the interval holds patients and cohorts; p is the "
+        "larger of DeLong's, on the same patients, and of Student's t between cohorts, after Holm."
     )
     lines = [
         "# What each part is worth",

@@ -255,3 +255,9 @@ def test_pretraining_by_dino_leaves_the_students_encoder_and_its_signs(study, tm
     weights, header = load_encoder(tmp_path / "e.safetensors")
     untrained(study).load_state_dict(weights)
     assert header["pretrain"]["method"] == "dino"
+
+
+def test_one_patient_is_no_batch_to_centre_on_but_a_masked_autoencoder_learns_from_one():
+    with pytest.raises(ValueError, match="batch must be 2 or more"):
+        Pretrain(method="dino", batch=1)
+    assert Pretrain(method="mae", batch=1).batch == 1

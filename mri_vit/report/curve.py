@@ -63,7 +63,7 @@ def curve(predicted: pd.DataFrame) -> pd.DataFrame:
 
 
 def inference(values: np.ndarray, variances: np.ndarray) -> tuple[float, float]:
-    """How far the 95 % interval of the mean of c cohorts' `values` reaches, and the p of a mean of 0.
+    """How far the 95 % interval of the mean of c cohorts' `values` reaches, and the p of its being 0.
 
     Two things are chance: which patients (a standard error of √(Σ variance)/c, each value's variance being known: normal) and
     which cohort and training run (the values' own standard deviation over √c: t with c − 1 degrees of freedom). The wider
