@@ -15,8 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mri_vit import cli, config, demo, predictions
+from mri_vit import cli, config, demo, ensemble, predictions, study_file
+from mri_vit.cohort import Patient
 from mri_vit.model import network
+from mri_vit.model.weights import seen
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
@@ -332,12 +334,16 @@ def test_patients_whose_labels_the_runs_weights_knew_before_are_no_external_coho
     weights = tmp_path / "run" / "fold-1" / "best.safetensors"
     begun = network.load(weights)
     begun.taught += ("known-before",)  # as of a network that another hospital's labels had taught
+    begun.seen += ("seen-before", "demo-009")  # and of which some had been seen without labels; the run's own are another matter
     network.save(begun, weights)
     row = ",".join(["known-before", *(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in config.CHANNELS), "1", "5", "1"])
     (tmp_path / "cohort.csv").write_text("patient,t1,t1ce,t2,flair,mgmt,os_days,os_event\n" + row + "\n")
     study = external(road, tmp_path / "cohort.csv")
     assert mri_vit("evaluate", tmp_path / "run", "--study", study, "--output", tmp_path / "own") == 2
     assert "known-before would be no external test" in capsys.readouterr().err
+    past = study_file.load(tmp_path / "run" / "study.toml")
+    people = [Patient(name, {}, {}, {}) for name in ("seen-before", "demo-009", "stranger")]
+    assert ensemble._before(tmp_path / "run", past, people, seen) == ["seen-before"]  # whom the report then tells of
 
 
 @pytest.mark.parametrize(
