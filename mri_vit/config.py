@@ -25,6 +25,7 @@ TOKENS_ALONE = {
     "layer_decay": 1.0,
     "embedding_rate": 1.0,
 }  # keys of [train] for a Vision Transformer, and off
+DIVISION = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all contenders alike
 ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
 
 
@@ -194,6 +195,8 @@ class Study(Section):
         if len({"vit", *CONTROLS, *names}) != 1 + len(CONTROLS) + len(names):
             raise ValueError(f"rivals' names must differ, also from vit, {', '.join(CONTROLS)}; found {names}")
         for rival in self.rivals:
+            if apart := [key for key in DIVISION if key in rival.train]:
+                raise ValueError(f"rivals.{rival.name}: train.{apart[0]} is the study's, whose folds all share; leave it out")
             try:
                 self.of(rival)
             except pydantic.ValidationError as error:
@@ -258,6 +261,10 @@ class Study(Section):
         if self.train.leave_out and self.train.repeats > 1:
             raise ValueError(
                 f"train.leave_out {self.train.leave_out!r} makes one division; found train.repeats {self.train.repeats}"
+            )
+        if self.train.leave_out and self.pretrain.method != "none" and self.pretrain.patients == "unlabelled":
+            raise ValueError(
+                f'pretrain.patients "unlabelled" knows scans of the {self.train.leave_out} that a fold leaves out; give "others"'
             )
         return self
 

@@ -132,7 +132,7 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
 
     if not contest.pretrains(study):
         raise UsageError('nobody is pretrained: give the study or one of its rivals pretrain.method "mae" or "dino"')
-    patients, divisions = _divided(study, folder)
+    patients, divisions = divided(study, folder)
     with progress(console) as bar:
         made = contest.pretrain(study, patients, divisions, folder, partial(_begin, bar, study))
     for one in made:
@@ -145,12 +145,12 @@ def train(study: Study, folder: Path, console: Console) -> None:
     """Write the folds, then fit and predict each: the model, and the controls that it must beat."""
     from mri_vit import contest
 
-    patients, divisions = _divided(study, folder)
+    patients, divisions = divided(study, folder)
     with progress(console) as bar:
         contest.hold(study, patients, divisions, folder, partial(_begin, bar, study))
 
 
-def _divided(study: Study, folder: Path) -> tuple[list[Patient], list[folds.Division]]:
+def divided(study: Study, folder: Path) -> tuple[list[Patient], list[folds.Division]]:
     """The prepared patients and their folds, which are written where they are not there yet."""
     patients = included(study, folder)
     if not (folder / "folds.json").exists():

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from rich.console import Console
 
-from mri_vit import demo, folds, predictions, rivals, study, study_file, tokens, workspace
+from mri_vit import demo, predictions, rivals, study, study_file, tokens, workspace
 from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Grid, Study
@@ -59,12 +59,10 @@ def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
     coarse_encoder(of, console)
     with workspace.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
-        study.train(of.model_copy(update={"rivals": ()}), run, console)  # writes the folds that all share
-        patients = study.included(of, run)
-        division = folds.load(run / "folds.json", patients)
+        patients, divisions = study.divided(of, run)
         with study.progress(console) as bar:
             task = bar.add_task(f"rivals, cohort {seed}", total=len(of.rivals), note="")
-            for name in rivals.fit(of, patients, division, run, at_a_time):
+            for name in rivals.fit(of, patients, divisions, run, at_a_time):
                 bar.update(task, advance=1, note=name)
         study.train(of, run, console)
         known = predictions.load(run / "predictions.csv").dropna(subset=["truth"])
@@ -72,7 +70,7 @@ def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
         truth = known.drop_duplicates("patient").set_index("patient").truth
         for name, home in (("vit", run), (BEARING, run / "rivals" / BEARING)):
             for channel in CHANNELS:
-                scores = lacking(of, [p for p in patients if p.subject in truth.index], division[0], home, channel)
+                scores = lacking(of, [p for p in patients if p.subject in truth.index], divisions[0], home, channel)
                 rows = {
                     "model": f"{name} without {channel}",
                     "patient": scores.index,

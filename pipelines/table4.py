@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit import demo, folds, rivals, study, study_file, workspace
+from mri_vit import demo, rivals, study, study_file, workspace
 from mri_vit.report import table4
 from mri_vit.report.numbers.table4 import measure, with_rivals
 from mri_vit.report.run import read
@@ -32,20 +32,17 @@ if __name__ == "__main__":  # patients are prepared and rivals trained in worker
         patients = study.check(settings, run)
         study.prepare(settings, patients, run, console)
 
-        # the study's own ViT and the controls first, and with them the folds that all rows share
-        study.train(settings.model_copy(update={"rivals": ()}), run, console)
-
-        # then the rows, several at a time
-        patients = study.included(settings, run)
+        # the folds that all rows share, and the rows, several at a time
+        patients, divisions = study.divided(settings, run)
         with study.progress(console) as bar:
             task = bar.add_task("rows", total=len(settings.rivals), note="")
-            for name in rivals.fit(settings, patients, folds.load(run / "folds.json", patients), run, AT_A_TIME):
+            for name in rivals.fit(settings, patients, divisions, run, AT_A_TIME):
                 bar.update(task, advance=1, note=name)
                 if settings.name == MADE_UP:
                     for weights in (run / "rivals" / name).glob("*/best.safetensors"):
                         weights.unlink()  # 13 GB for all rows, of networks that have learned nothing
 
-        # every fold is done: one table of predictions
+        # then the study's own ViT and the controls; one table of predictions
         study.train(settings, run, console)
         study.report(run, console)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from mri_vit import study_file
 from mri_vit.errors import UsageError
 
+CONFIGS = Path(__file__).parents[1] / "configs"
 PLAIN = 'name = "x"\ncohort = "in/cohort.csv"\nprepared = "prepared"\noutput = "runs/x"\n'
 
 
@@ -59,6 +61,8 @@ def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_p
             '[[rivals]]\nname = "a"\nmodel = {architecture = "resnet10"}\npretrain = {method = "mae"}\n',
             r"rivals\.a: pretrain\.method 'mae' is for architecture vit",
         ),
+        ('[[rivals]]\nname = "a"\ntrain = {repeats = 3}\n', r"rivals\.a: train\.repeats is the study's, whose folds all share"),
+        ('[train]\nleave_out = "site"\n[pretrain]\nmethod = "mae"\npatients = "unlabelled"\n', "of the site that a fold leaves"),
         ('[[rivals]]\nname = "vit"\n', r"rivals' names must differ, also from vit.*\['vit'\]"),
         ('[[rivals]]\nname = "shuffled"\n', "rivals' names must differ"),
         ('[[rivals]]\nname = "a"\n[[rivals]]\nname = "a"\n', r"rivals' names must differ.*\['a', 'a'\]"),
@@ -86,7 +90,7 @@ def test_the_command_line_overrides_any_key(tmp_path):
         study_file.load(study(tmp_path), {"train.epoch": "5"})
 
 
-@pytest.mark.parametrize("file", sorted((Path(__file__).parents[1] / "configs").glob("*.toml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda p: p.stem)
 def test_every_shipped_study_loads_and_survives_being_written(tmp_path, file: Path):
     loaded = study_file.load(file)
     (tmp_path / "again.toml").write_text(study_file.dumps(loaded))
@@ -154,10 +158,10 @@ def test_rivals_survive_being_written_and_their_weights_lie_beside_the_study_fil
 
 def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_4():
     gbm, *others = (
-        study_file.load(Path(__file__).parents[1] / "configs" / f"{name}.toml")
+        study_file.load(CONFIGS / f"{name}.toml")
         for name in ("gbm", "learning_curve", "ablation", "table4_brats2021", "features", "features_hard")
     )
-    assert all(other.model.model_copy(update={"size": gbm.model.size}) == gbm.model for other in others)
+    assert all(other.model == gbm.model for other in others)
     keys = {"rate", "weight_decay", "token_budget", "batch", "tune_fraction"}
     for other in others[:2]:
         assert other.train.model_dump(include=keys) == gbm.train.model_dump(include=keys)
@@ -170,3 +174,12 @@ def test_braces_in_paths_are_filled_in(tmp_path):
     assert (filled.cohort, filled.output) == (tmp_path / "of-3" / "cohort-48.csv", tmp_path / "run-3")
     assert filled.prepared == loaded.prepared
     assert filled.rivals[0].model == {"weights": str(tmp_path / "of-3" / "w")}
+
+
+def test_the_readmes_study_is_the_one_that_we_recommend(tmp_path):
+    _, name, after = (CONFIGS.parent / "README.md").read_text().partition('name = "mine"')
+    file = tmp_path / "study.toml"
+    file.write_text(name + after[: re.search(r"\n {0,7}\S", after).start()])  # type: ignore[union-attr]  # until indentation ends
+    ours, readmes = study_file.load(CONFIGS / "gbm.toml"), study_file.load(file)
+    for section in ("grid", "prepare", "model", "pretrain", "train"):
+        assert getattr(readmes, section) == getattr(ours, section)

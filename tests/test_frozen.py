@@ -25,7 +25,7 @@ from mri_vit.pretrain import frozen
 from mri_vit.pretrain.frozen import CLS, HEADS, MEAN, OWN, as_long, contenders, made, readings, scored
 from mri_vit.pretrain.loop import untrained
 from mri_vit.report import features as report
-from mri_vit.report.numbers.features import Line, Versus, adjusted, mean_auc, mean_difference, measure, wide
+from mri_vit.report.numbers.features import Line, Versus, adjusted, mean_auc, measure, versus, wide
 
 RIVALS = (
     Rival(name="mae", pretrain={"method": "mae", "epochs": 1, "batch": 4, "decoder_dim": 8}),
@@ -63,7 +63,9 @@ def test_encoders_of_every_number_of_scans_begin_with_the_same_weights(study, pe
     begun: dict[tuple[str, int], list[int]] = defaultdict(list)
     for one in contenders(study, people):
         begun[one.name, one.scans].append(one.start)
-    assert set(map(tuple, begun.values())) == {tuple(range(frozen.STARTS))}
+    tested = {key: starts for key, starts in begun.items() if key[1] in (0, 24)}
+    assert set(map(tuple, tested.values())) == {tuple(range(frozen.STARTS))}
+    assert {tuple(starts) for key, starts in begun.items() if key not in tested} == {tuple(range(frozen.FEWER_STARTS))}
     of = study.model_copy(update={"pretrain": RIVAL_THAT_STAYS})
     learned, random = (frozen.Frozen(name, of, tuple(some), start=1) for name, some in (("mae", people[:3]), (OWN, [])))
     torch.testing.assert_close(made(learned, tmp_path, 7).state_dict(), made(random, tmp_path, 7).state_dict(), rtol=0, atol=1e-6)
@@ -139,7 +141,8 @@ def test_small_shares_are_drawn_often_and_the_whole_once(study, people, tmp_path
     assert (found.groupby(["features", "probe", "share", "draw"]).patient.nunique() == len(labelled)).all()
     second = dataclasses.replace(own, start=1)
     again, _ = scored(second, labelled, division, study.endpoints[0], tmp_path, 0)
-    assert again.groupby("share").draw.unique().map(sorted).to_dict() == {0.5: [2, 3], 1.0: [2]}
+    assert again.draw.tolist() == found.draw.tolist()
+    assert (set(found.start), set(again.start)) == ({0}, {1})
     assert again.labelled.tolist() == found.labelled.tolist()
     first, second = (found[(found.share == 0.5) & (found.draw == draw)].score.to_numpy() for draw in (0, 1))
     assert (first != second).any()
@@ -176,32 +179,51 @@ def noisy(strength: float, seed: int) -> np.ndarray:
     return strength * TRUTH + np.random.default_rng(seed).normal(size=40)
 
 
-def test_one_draw_is_delongs_interval_and_paired_test():
+def test_one_start_is_delongs_interval_and_paired_test():
     ours, theirs = noisy(1.0, 0), noisy(0.3, 1)
     low, high = delong_interval(TRUTH, ours)
     assert mean_auc(TRUTH, ours[None]) == pytest.approx((auc(TRUTH, ours), low, high))
-    found, known = mean_difference(TRUTH, ours[None], theirs[None]), delong_paired(TRUTH, ours, theirs)
-    for key in ("difference", "low", "high", "z", "p"):
+    found, known = versus(TRUTH, {0: ours[None]}, {0: theirs[None]}), delong_paired(TRUTH, ours, theirs)
+    for key in ("difference", "low", "high", "p"):
         assert getattr(found, key) == pytest.approx(getattr(known, key))
 
 
 def test_a_draw_twice_counts_once_and_several_average():
-    ours, theirs = np.stack([noisy(1.0, 0), noisy(1.0, 2)]), noisy(0.3, 1)[None]
-    found = mean_difference(TRUTH, ours, theirs)
-    assert found.difference == pytest.approx(np.mean([auc(TRUTH, one) for one in ours]) - auc(TRUTH, theirs[0]))
-    twice = mean_difference(TRUTH, ours.repeat(2, axis=0), theirs)
-    assert (twice.z, twice.p) == pytest.approx((found.z, found.p))
-    assert mean_difference(TRUTH, ours, ours).p == 1
+    ours, theirs = np.stack([noisy(1.0, 0), noisy(1.0, 2)]), {0: noisy(0.3, 1)[None]}
+    found = versus(TRUTH, {0: ours}, theirs)
+    assert found.difference == pytest.approx(np.mean([auc(TRUTH, one) for one in ours]) - auc(TRUTH, theirs[0][0]))
+    twice = versus(TRUTH, {0: ours.repeat(2, axis=0)}, theirs)
+    assert (twice.low, twice.p) == pytest.approx((found.low, found.p))
+
+
+def test_a_difference_that_hangs_on_the_start_is_not_found_however_many_patients_there_are():
+    truth = np.arange(4000) % 2 == 1
+    noise = np.random.default_rng(0).normal(size=4000)
+    ours, theirs = ({start: (strength * truth + noise)[None] for start, strength in enumerate(of)} for of in ((1, 0), (0, 0)))
+    one, both = versus(truth, {0: ours[0]}, theirs), versus(truth, ours, theirs)
+    difference = auc(truth, ours[0][0]) - auc(truth, theirs[0][0])
+    assert one.p < 1e-10
+    assert both.difference == pytest.approx(difference / 2)
+    assert both.p == pytest.approx(0.5)  # Student's t with one degree of freedom at t = 1
+    assert both.high - both.difference == pytest.approx(12.706205 * difference / 2)  # its 97.5th percentile, from a table
+
+
+def test_equal_scores_do_not_differ_and_what_never_varies_cannot_be_tested():
+    ours = {0: noisy(1.0, 0)[None]}
+    assert versus(TRUTH, ours, ours).p == 1
+    perfect, reverse = ({0: (sign * TRUTH.astype(float))[None]} for sign in (1, -1))
+    found = versus(TRUTH, perfect, reverse)
+    assert (found.difference, math.isnan(found.p), math.isnan(found.low)) == (1, True, True)
 
 
 def made_scores(strengths: dict[tuple[str, int], float]) -> pd.DataFrame:
-    """Scores of both probes at two shares, the smaller in two draws, planted as strongly as is told."""
+    """Scores of both probes at two shares, the smaller in two draws, from four starts, planted as strongly as is told."""
     rows = []
     for index, ((encoder, scans), strength) in enumerate(strengths.items()):
-        for probe, (share, draws) in itertools.product(("knn", "linear"), ((0.1, 2), (1.0, 1))):
+        for start, probe, (share, draws) in itertools.product(range(4), ("knn", "linear"), ((0.1, 2), (1.0, 1))):
             for draw in range(draws):
-                for i, score in enumerate(noisy(strength, 10 * index + draw)):
-                    rows.append((encoder, scans, HEADS, probe, share, round(32 * share), PATIENTS[i], i // 8, score, draw))
+                for i, score in enumerate(noisy(strength, 10 * index + 2 * start + draw)):
+                    rows.append((encoder, scans, start, HEADS, probe, share, round(32 * share), PATIENTS[i], i // 8, score, draw))
     return pd.DataFrame(rows, columns=pd.Index(frozen.SCORES))
 
 
@@ -220,14 +242,14 @@ def test_encoders_of_the_most_scans_alone_are_tested_against_random_weights_read
     assert strong.test.difference == pytest.approx(strong.auc - start.auc)
     assert strong.test.p_adjusted < 0.05
     assert len(strong.folds) == 5
-    assert {line.draws for line in lines if line.share == 0.1} == {2}
+    assert {(line.starts, line.draws) for line in lines if line.share == 0.1} == {(4, 2)}
 
 
 def test_a_fold_of_two_draws_has_their_mean_auc(lines):
     line = next(line for line in lines if (line.encoder, line.probe, line.share) == (OWN, "linear", 0.1))
     for fold, value in enumerate(line.folds):
         here = slice(8 * fold, 8 * fold + 8)
-        assert value == pytest.approx(np.mean([auc(TRUTH[here], noisy(0.0, draw)[here]) for draw in (0, 1)]))
+        assert value == pytest.approx(np.mean([auc(TRUTH[here], noisy(0.0, seed)[here]) for seed in range(8)]))
 
 
 def test_holm_corrects_within_a_probe_and_share(lines):
@@ -241,7 +263,9 @@ def test_the_table_has_a_row_for_each_line_and_a_cell_for_each_number(lines):
     found = wide(lines)
     assert len(found) == len(lines)
     assert found.auc.tolist() == [line.auc for line in lines]
-    assert found.p_adjusted.notna().sum() == 8
+    assert found.low.tolist() == [line.low for line in lines]
+    assert found.versus_random_low.dropna().tolist() == [line.test.low for line in lines if line.test]
+    assert found.versus_random_p_adjusted.notna().sum() == 8
     assert found.folds.str.split().map(len).eq(5).all()
 
 
@@ -280,7 +304,7 @@ def test_a_table_shows_a_pretrained_encoder_at_its_most_scans_alone(study, lines
     ],
 )
 def test_a_sentence_follows_the_corrected_p(study, test, words):
-    line = Line("mae", 24, HEADS, "linear", 1.0, 32.0, 1, 0.7, 0.6, 0.8, (0.7,), test)
+    line = Line("mae", 24, HEADS, "linear", 1.0, 32.0, 1, 1, 0.7, 0.6, 0.8, (0.7,), test)
     (sentence,) = report.sentences(study, [line])
     assert words in sentence
     (of_chance,) = report.sentences(study, [dataclasses.replace(line, auc=0.55, low=0.45)])

@@ -129,8 +129,11 @@ def test_weights_that_would_mean_something_else_in_the_same_shapes_are_refused(t
     more = MODEL.model_copy(update={"heads": 2 * MODEL.shape[2]})
     with pytest.raises(UsageError, match=r"n\.safetensors: its model\.heads is \d, the study's \d"):
         fill(Network(more, GRID, HEADS).encoder, tmp_path / "n.safetensors", more, GRID)
+    last = MODEL.model_copy(update={"pool": "class_attention"})
+    with pytest.raises(UsageError, match=r"n\.safetensors: its model\.pool is cls, the study's class_attention"):
+        fill(Network(last, GRID, HEADS).encoder, tmp_path / "n.safetensors", last, GRID)
     closer = GRID.model_copy(update={"spacing_mm": GRID.spacing_mm / 2})
-    with pytest.raises(UsageError, match="its positions are of a box of 80 mm, the study's of 40 mm"):
+    with pytest.raises(UsageError, match="it read a box of 80 mm, the study's has 40 mm"):
         fill(made(1, closer).encoder, tmp_path / "n.safetensors", MODEL, closer)
 
 
@@ -191,6 +194,13 @@ def convolutional(monkeypatch: pytest.MonkeyPatch) -> Model:
     )
     monkeypatch.setitem(baselines.BASELINES, "resnet10", small)
     return Model(architecture="resnet10")
+
+
+def test_the_heads_of_monais_vit_are_as_many_as_its_weights_had(tmp_path):
+    theirs, ours = (MODEL.model_copy(update={"architecture": "monai_vit", "heads": heads}) for heads in (1, 2))
+    network.save(Network(theirs, GRID, HEADS), tmp_path / "m.safetensors")
+    with pytest.raises(UsageError, match=r"its model\.heads is 1, the study's 2"):
+        fill(Network(ours, GRID, HEADS).encoder, tmp_path / "m.safetensors", ours, GRID)
 
 
 def test_a_rivals_network_starts_from_its_own_file_alone(tmp_path, convolutional: Model):

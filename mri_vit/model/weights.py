@@ -68,20 +68,16 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
         return
     else:
         raise UsageError(f"{path}: weights of a 2D Vision Transformer fit no other architecture than vit")
+    if was.edge * was.spacing_mm != grid.edge * grid.spacing_mm:
+        raise UsageError(
+            f"{path}: it read a box of {was.edge * was.spacing_mm:g} mm, the study's has {grid.edge * grid.spacing_mm:g} mm"
+        )
     if isinstance(encoder, Encoder) and "position" in weights:
         if was.patch != grid.patch:
             raise UsageError(f"{path}: its patches have {was.patch}³ voxels, the study's {grid.patch}³")
-        if was.edge * was.spacing_mm != grid.edge * grid.spacing_mm:
-            raise UsageError(
-                f"{path}: its positions are of a box of {was.edge * was.spacing_mm:g} mm, the study's of"
-                f" {grid.edge * grid.spacing_mm:g} mm"
-            )
         if was.side != grid.side:
             weights["position"] = resize_positions(weights["position"], grid.side)
-    heads = (its.shape[2], model.shape[2]) if model.architecture.startswith(("vit", "hybrid")) else (0, 0)  # others read none
-    for key, (theirs, ours) in {"heads": heads, "channels": (its.channels, model.channels)}.items():
-        if theirs != ours:  # weights of the same shapes, which would compute something else
-            raise UsageError(f"{path}: its model.{key} is {theirs}, the study's {ours}")
+    _refuse_another_meaning(path, its, model)
     own = encoder.state_dict()
     differing = [
         name for name in own | weights if name not in own or name not in weights or own[name].shape != weights[name].shape
@@ -91,6 +87,18 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
     encoder.load_state_dict(weights)
     if norm_eps and isinstance(encoder, Encoder):
         encoder.norm_eps = norm_eps
+
+
+def _refuse_another_meaning(path: Path, its: Model, ours: Model) -> None:
+    """Weights of the same shapes compute something else where one of these keys differs."""
+    alike: dict[str, tuple[object, object]] = {"channels": (its.channels, ours.channels)}
+    if ours.architecture.startswith(("vit", "monai_vit", "hybrid")):  # other networks have no heads of attention
+        alike["heads"] = its.shape[2], ours.shape[2]
+        if "class_attention" in (its.pool, ours.pool):  # in which CLS has not gone through every block
+            alike["pool"] = its.pool, ours.pool
+    for key, (theirs, wanted) in alike.items():
+        if theirs != wanted:
+            raise UsageError(f"{path}: its model.{key} is {theirs}, the study's {wanted}")
 
 
 def seen(path: Path) -> list[str]:

@@ -15,10 +15,9 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy.stats import norm, t
 
 from mri_vit.look import GREY, RC, WIDTH, templates, to_bytes
-from mri_vit.metrics.comparison import holm
+from mri_vit.metrics.comparison import holm, over_runs
 from mri_vit.metrics.delong import delong_covariance
 from mri_vit.metrics.discrimination import auc
 from mri_vit.report.figures.panels import strokes
@@ -43,12 +42,12 @@ def single(predicted: pd.DataFrame) -> pd.DataFrame:
 def curve(predicted: pd.DataFrame) -> pd.DataFrame:
     """The mean AUC over cohorts of each model and size: (labelled, model, auc, low, high, cohorts).
 
-    The 95 % interval is that of `inference`.
+    The 95 % interval is that of `over_runs`, a run being a cohort.
     """
     rows = []
     for _, group in single(predicted).groupby(["labelled", "model"]):
         first, mean = group.iloc[0], float(group.auc.mean())
-        reach, _ = inference(group.auc.to_numpy(), group.error.to_numpy() ** 2)
+        reach, _ = over_runs(group.auc.to_numpy(), math.hypot(*group.error) / len(group))
         rows.append(
             {
                 "labelled": first.labelled,
@@ -62,30 +61,11 @@ def curve(predicted: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def inference(values: np.ndarray, variances: np.ndarray) -> tuple[float, float]:
-    """How far the 95 % interval of the mean of c cohorts' `values` reaches, and the p of its being 0.
-
-    Two things are chance: which patients (a standard error of √(Σ variance)/c, each value's variance being known: normal) and
-    which cohort and training run (the values' own standard deviation over √c: t with c − 1 degrees of freedom). The wider
-    interval and the larger p are taken: the first knows nothing of runs, and the second, from three values, is small by luck at
-    times. As neither test alone finds more than 5 % of what is not there, their conjunction does not.
-    """
-    count, mean = len(values), abs(float(values.mean()))
-    within = math.sqrt(variances.sum()) / count
-    between = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
-    spreads = [(error, law) for error, law in ((within, norm()), (between, t(count - 1))) if error > 0]
-    if not spreads:
-        return 0.0, math.nan
-    return max(error * float(law.isf(0.025)) for error, law in spreads), max(
-        2 * float(law.sf(mean / error)) for error, law in spreads
-    )
-
-
 def against(predicted: pd.DataFrame, own: str = OWN) -> pd.DataFrame:
     """Each model less the own one at each size: (labelled, model, difference, low, high, p, p_adjusted).
 
     The mean over cohorts of the difference on the same patients, whose variance within a cohort is DeLong's; interval and p are
-    those of `inference`. p is corrected by Holm over all models and sizes.
+    those of `over_runs`. p is corrected by Holm over all models and sizes.
     """
     rows = []
     for labelled, here in predicted.groupby("labelled"):
@@ -99,7 +79,7 @@ def against(predicted: pd.DataFrame, own: str = OWN) -> pd.DataFrame:
                 parts.setdefault(name, []).append((difference, float(variance)))
         for name, found in parts.items():
             differences, variances = np.array(found).T
-            mean, (reach, p) = float(differences.mean()), inference(differences, variances)
+            mean, (reach, p) = float(differences.mean()), over_runs(differences, math.sqrt(variances.sum()) / len(variances))
             rows.append(
                 {"labelled": labelled, "model": name, "difference": mean, "low": mean - reach, "high": mean + reach, "p": p}
             )

@@ -13,7 +13,7 @@ from rich.table import Table
 from mri_vit import look
 from mri_vit.config import Study
 from mri_vit.pretrain.features import FEWEST
-from mri_vit.pretrain.frozen import CLS, DRAWS, HEADS, MEAN, OWN, STARTS
+from mri_vit.pretrain.frozen import CLS, DRAWS, FEWER_STARTS, HEADS, MEAN, OWN, STARTS
 from mri_vit.report import notation, recipes, tables
 from mri_vit.report.figures import few_shot, pictures
 from mri_vit.report.numbers import features
@@ -59,6 +59,7 @@ def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Se
         scans=max(line.scans for line in lines),
         draws=DRAWS,
         starts=STARTS,
+        fewer_starts=FEWER_STARTS,
         fewest=FEWEST,
         alpha=ALPHA,
     )

@@ -1,7 +1,8 @@
 """How good frozen features are: out-of-fold scores of probes in; AUC, interval and a paired test against random weights out.
 
-A line is one encoder, read in one way and judged by one probe at one share of the labels. Where an encoder began several
-times, or a small share was drawn several times, its AUC is the mean over these; all of them are called draws here.
+A line is one encoder, read in one way and judged by one probe at one share of the labels. An encoder begins several times
+(starts), and a small share of the labels is drawn several times for each (draws); its AUC is the mean over these. AUCs have
+intervals over patients; tests hold patients and starts.
 
 Letters: n patients, s score vectors.
 """
@@ -16,19 +17,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
-from scipy.stats import norm
 
-from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.delong import Z_95, Comparison, delong_covariance
+from mri_vit.metrics.comparison import holm, over_runs
+from mri_vit.metrics.delong import Z_95, delong_covariance
 from mri_vit.metrics.discrimination import auc
 
 KEYS = ["encoder", "scans", "features", "probe", "share"]  # of the scores: what makes a line
-NOISE = 1e-12  # of a variance of AUCs: below it there is rounding alone; one of 10,000 patients who changes rank makes 1e-9
+
+Starts = dict[int, Float[np.ndarray, "_ n"]]  # a line's scores by start, a row for each draw of the labels
 
 
 @dataclass(frozen=True)
 class Versus:
-    """The difference to random weights, by DeLong's paired test; `p_adjusted` is Holm's within the probe and share."""
+    """The difference to random weights, as of `versus`; `p_adjusted` is Holm's within the probe and share."""
 
     difference: float
     low: float
@@ -39,7 +40,10 @@ class Versus:
 
 @dataclass(frozen=True)
 class Line:
-    """`scans` were learned from; `labelled` patients trained the probe of a fold, on average; `folds` are their mean AUCs."""
+    """`scans` were learned from; `labelled` patients trained the probe of a fold, on average; `folds` are their mean AUCs.
+
+    `starts` and `draws` say of how many the AUC is the mean: random weights to begin with, and draws of the labels for each.
+    """
 
     encoder: str
     scans: int
@@ -47,6 +51,7 @@ class Line:
     probe: str
     share: float
     labelled: float
+    starts: int
     draws: int
     auc: float
     low: float
@@ -72,13 +77,13 @@ def measure(scores: pd.DataFrame, labels: pd.Series, random: str) -> list[Line]:
     patients = sorted(scores.patient.unique())
     truth = labels.loc[patients].to_numpy() == 1
     groups: dict[Any, pd.DataFrame] = dict(iter(scores.groupby(KEYS, sort=False)))
-    by_draw = {key: _by_draw(rows, patients) for key, rows in groups.items()}
+    by_start = {key: _by_start(rows, patients) for key, rows in groups.items()}
     most = scores.groupby("encoder").scans.max()
     lines = []
     for key, rows in groups.items():
         encoder, scans, reading, probe, share = key
-        ours, theirs = by_draw[key], by_draw.get((random, 0, reading, probe, share))
-        value, low, high = mean_auc(truth, ours)
+        ours, theirs = by_start[key], by_start.get((random, 0, reading, probe, share))
+        value, low, high = mean_auc(truth, np.concatenate(list(ours.values())))
         lines.append(
             Line(
                 encoder=encoder,
@@ -87,52 +92,45 @@ def measure(scores: pd.DataFrame, labels: pd.Series, random: str) -> list[Line]:
                 probe=probe,
                 share=float(share),
                 labelled=float(rows.labelled.mean()),
-                draws=len(ours),
+                starts=len(ours),
+                draws=len(ours[0]),
                 auc=value,
                 low=low,
                 high=high,
                 folds=_folds(rows, labels),
-                test=_tested(truth, ours, theirs) if scans == most[encoder] > 0 and theirs is not None else None,
+                test=versus(truth, ours, theirs) if scans == most[encoder] > 0 and theirs is not None else None,
             )
         )
     return adjusted(lines)
 
 
-def _tested(truth: Bool[np.ndarray, " n"], ours: Float[np.ndarray, "s n"], theirs: Float[np.ndarray, "r n"]) -> Versus:
-    found = mean_difference(truth, ours, theirs)
-    return Versus(found.difference, found.low, found.high, found.p, math.nan)
-
-
 def mean_auc(truth: Bool[np.ndarray, " n"], scores: Float[np.ndarray, "s n"]) -> tuple[float, float, float]:
     """The mean AUC of s scores of the same patients, and the ends of its 95 % interval within [0, 1].
 
-    Formula: as of `mean_difference` without theirs; of one score it is DeLong's interval.
+    Formula: that of `versus` over patients, without theirs; of one score it is DeLong's interval.
     """
     value, variance = _contrast(truth, scores, np.full(len(scores), 1 / len(scores)))
     reach = Z_95 * math.sqrt(max(variance, 0.0))  # NaN stays NaN
     return value, max(0.0, value - reach), min(1.0, value + reach)
 
 
-def mean_difference(
-    truth: Bool[np.ndarray, " n"], ours: Float[np.ndarray, "s n"], theirs: Float[np.ndarray, "r n"]
-) -> Comparison:
-    """The difference of two mean AUCs of the same patients, and the test that it is zero.
+def versus(truth: Bool[np.ndarray, " n"], ours: Starts, theirs: Starts) -> Versus:
+    """The difference of two mean AUCs of the same patients and starts, and the test that it is zero.
 
-    Formula: with w = 1/s for each of ours and -1/r for each of theirs, difference = w·AUC and variance = w C wᵀ, C the AUCs'
-    covariance matrix by DeLong; of one score each it is DeLong's paired test. Without variance: see `Comparison`.
-    Assumption: scores are given. What another draw of labels or initial weights would do is averaged over, not tested.
+    Formula: with w = 1/s for each of ours and -1/r for each of theirs, difference = w·AUC, and its variance over patients is
+    w C wᵀ, C the AUCs' covariance matrix by DeLong; of one score each that is DeLong's paired test. Over starts it is the mean of
+    one difference for each. Interval and p hold both, as of `over_runs`; NaN where nothing varies but the means differ.
+    Assumption: what another draw of labels would do is averaged over, not tested.
     Source: DeLong et al. 1988, doi:10.2307/2531595, whose test is of any linear contrast of AUCs.
     """
-    weights = np.concatenate([np.full(len(ours), 1 / len(ours)), np.full(len(theirs), -1 / len(theirs))])
-    value, variance = _contrast(truth, np.concatenate([ours, theirs]), weights)
-    if variance > NOISE:
-        error = math.sqrt(variance)
-        return Comparison(
-            value, value - Z_95 * error, value + Z_95 * error, value / error, float(2 * norm.sf(abs(value / error)))
-        )
-    if variance <= NOISE and abs(value) < NOISE:
-        return Comparison(0.0, 0.0, 0.0, 0.0, 1.0)
-    return Comparison(value, math.nan, math.nan, math.nan, math.nan)
+    mine, others = (np.concatenate([scores[start] for start in ours]) for scores in (ours, theirs))
+    scores = np.concatenate([mine, others])
+    weights = np.concatenate([np.full(len(mine), 1 / len(mine)), np.full(len(others), -1 / len(others))])
+    value, variance = _contrast(truth, scores, weights)
+    each = np.array([mean_auc(truth, ours[start])[0] - mean_auc(truth, theirs[start])[0] for start in ours])
+    reach, p = over_runs(each, math.sqrt(max(variance, 0.0)))
+    low, high = (math.nan, math.nan) if math.isnan(p) else (value - reach, value + reach)
+    return Versus(value, low, high, p, math.nan)
 
 
 def _contrast(
@@ -157,24 +155,29 @@ def adjusted(lines: Sequence[Line]) -> list[Line]:
 
 
 def wide(lines: Sequence[Line]) -> pd.DataFrame:
-    """A row per line, its test beside it."""
+    """A row per line, its test beside it under names that begin with versus_random."""
     rows = []
     for line in lines:
         row = asdict(line)
-        row |= {"folds": " ".join(f"{value:.4f}" for value in line.folds)} | (row.pop("test") or {})
+        test = {f"versus_random_{key}": value for key, value in (row.pop("test") or {}).items()}
+        row |= {"folds": " ".join(f"{value:.4f}" for value in line.folds)} | test
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _by_draw(rows: pd.DataFrame, patients: Sequence[str]) -> Float[np.ndarray, "s n"]:
+def _by_start(rows: pd.DataFrame, patients: Sequence[str]) -> Starts:
     """The scores of each draw, in the order of `patients`."""
-    return rows.pivot(index="draw", columns="patient", values="score")[list(patients)].to_numpy()
+    parted: dict[Any, pd.DataFrame] = dict(iter(rows.groupby("start")))
+    return {
+        start: here.pivot(index="draw", columns="patient", values="score")[list(patients)].to_numpy()
+        for start, here in parted.items()
+    }
 
 
 def _folds(rows: pd.DataFrame, labels: pd.Series) -> tuple[float, ...]:
     """Each fold's AUC, its mean over the draws."""
     judged = rows.assign(truth=labels.loc[rows.patient].to_numpy() == 1)
     return tuple(
-        float(np.mean([auc(draw.truth.to_numpy(), draw.score.to_numpy()) for _, draw in fold.groupby("draw")]))
+        float(np.mean([auc(draw.truth.to_numpy(), draw.score.to_numpy()) for _, draw in fold.groupby(["start", "draw"])]))
         for _, fold in judged.groupby("fold")
     )

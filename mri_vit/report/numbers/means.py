@@ -6,7 +6,6 @@ n is patients, m what is measured of each. NaN is a patient of whom it is not kn
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -15,8 +14,6 @@ from jaxtyping import Float
 
 RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
 ENDS = (2.5, 97.5)  # percentiles of a 95 % interval
-
-Estimate = Mapping[str, Any]  # value, low, high, n
 
 
 def mean(values: Float[np.ndarray, " n"], seed: int) -> dict[str, Any]:

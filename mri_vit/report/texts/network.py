@@ -79,7 +79,8 @@ def _other(shape: Mapping[str, Any]) -> list[str]:
         f"The model is {escape(name)} ({escape(source)}){sized}.",
         f"It reads the box of the prepared grid that holds any brain, with {scans} as its channels.",
         "Each endpoint has a linear head on its features, and all endpoints share the network.",
-        "Where it normalises over a batch, means and variances were taken anew, over 64 training patients, before it was judged.",
+        "Where it normalises over a batch, means and variances are taken anew, over at most 64 training patients, before it is "
+        "judged.",
     ]
 
 
