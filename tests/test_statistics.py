@@ -320,3 +320,19 @@ def test_loss_of_training_is_this_likelihood_in_single_precision(ties):
     )
     assert public.dtype == torch.float32
     assert -float(public) == pytest.approx(Maximum(time, event, x, ties).at_zero, rel=1e-6)
+
+
+def test_where_nothing_differs_three_runs_find_a_difference_in_no_more_than_one_of_twenty():
+    generator, draws = np.random.default_rng(0), 2000
+    for of_runs in (0.0, 0.05, 0.2):  # standard deviation between runs, beside 0.05 of patients
+        values = generator.normal(0, np.hypot(0.05, of_runs), (draws, 3))
+        found = [comparison.over_runs(here, 0.05 / np.sqrt(3))[1] < 0.05 for here in values]
+        assert np.mean(found) < 0.05 + 2 * np.sqrt(0.05 * 0.95 / draws)
+
+
+def test_runs_of_unknown_or_of_no_spread_are_not_tested():
+    same = np.full(3, 0.25)
+    assert all(math.isnan(value) for value in comparison.over_runs(same, math.nan))
+    assert comparison.over_runs(same, 0.0)[0] == 0
+    assert math.isnan(comparison.over_runs(same, 0.0)[1])
+    assert comparison.over_runs(np.zeros(3), 0.0) == (0, 1)
