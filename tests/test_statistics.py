@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from lifelines import CoxPHFitter
+from scipy.stats import norm
 from scipy.stats import t as student
 from torchsurv.loss.cox import _partial_likelihood_breslow, _partial_likelihood_efron, neg_partial_log_likelihood
 
@@ -330,9 +331,25 @@ def test_where_nothing_differs_three_runs_find_a_difference_in_no_more_than_one_
         assert np.mean(found) < 0.05 + 2 * np.sqrt(0.05 * 0.95 / draws)
 
 
-def test_runs_of_unknown_or_of_no_spread_are_not_tested():
+@pytest.mark.parametrize("of_starts", [0.02, 0.05, 0.12, 0.3])  # standard deviation between starts, beside 0.05 of the patients
+def test_where_nothing_differs_six_starts_of_the_same_patients_find_a_difference_in_about_one_of_twenty(of_starts: float):
+    generator, draws = np.random.default_rng(0), 2000
+    values = generator.normal(0, 0.05, (draws, 1)) + generator.normal(0, of_starts, (draws, 6))
+    found = np.mean([comparison.over_starts(here, 0.05)[1] < 0.05 for here in values])
+    assert found == pytest.approx(
+        0.05, abs=0.01 + 2 * np.sqrt(0.05 * 0.95 / draws)
+    )  # a hundredth: degrees of freedom are estimated
+
+
+def test_starts_that_agree_leave_the_error_of_patients_alone():
+    reach, p = comparison.over_starts(np.full(6, 0.1), 0.05)
+    assert (reach, p) == pytest.approx((delong.Z_95 * 0.05, 2 * norm.sf(2)))
+
+
+@pytest.mark.parametrize("over", [comparison.over_runs, comparison.over_starts])
+def test_what_has_an_unknown_spread_or_none_is_not_tested(over: Callable):
     same = np.full(3, 0.25)
-    assert all(math.isnan(value) for value in comparison.over_runs(same, math.nan))
-    assert comparison.over_runs(same, 0.0)[0] == 0
-    assert math.isnan(comparison.over_runs(same, 0.0)[1])
-    assert comparison.over_runs(np.zeros(3), 0.0) == (0, 1)
+    assert all(math.isnan(value) for value in over(same, math.nan))
+    assert over(same, 0.0)[0] == 0
+    assert math.isnan(over(same, 0.0)[1])
+    assert over(np.zeros(3), 0.0) == (0, 1)

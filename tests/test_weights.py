@@ -133,7 +133,7 @@ def test_weights_that_would_mean_something_else_in_the_same_shapes_are_refused(t
     with pytest.raises(UsageError, match=r"n\.safetensors: its model\.pool is cls, the study's class_attention"):
         fill(Network(last, GRID, HEADS).encoder, tmp_path / "n.safetensors", last, GRID)
     closer = GRID.model_copy(update={"spacing_mm": GRID.spacing_mm / 2})
-    with pytest.raises(UsageError, match="it read a box of 80 mm, the study's has 40 mm"):
+    with pytest.raises(UsageError, match="its positions are of a box of 80 mm, the study's of 40 mm"):
         fill(made(1, closer).encoder, tmp_path / "n.safetensors", MODEL, closer)
 
 
@@ -217,5 +217,8 @@ def test_a_rivals_network_starts_from_its_own_file_alone(tmp_path, convolutional
     network.save(Network(contrast, GRID, HEADS), tmp_path / "t1ce.safetensors")
     with pytest.raises(UsageError, match=r"its model\.channels is \('t1ce',\), the study's \('flair',\)"):
         fill(Network(flair, GRID, HEADS).encoder, tmp_path / "t1ce.safetensors", flair, GRID)
+    finer = Grid(edge=2 * GRID.edge, spacing_mm=GRID.spacing_mm / 2, patch=GRID.patch)
+    with pytest.raises(UsageError, match=r"cnn\.safetensors: its kernels are of voxels of 10 mm, the study's of 5 mm"):
+        fill(Network(convolutional, finer, HEADS).encoder, tmp_path / "cnn.safetensors", convolutional, finer)
     with pytest.raises(UsageError, match="no other architecture than vit"):
         fill(second.encoder, write_2d(tmp_path / "2d.safetensors"), second.model, GRID)

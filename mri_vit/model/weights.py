@@ -52,8 +52,8 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
     patch, positions are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision
     Transformer's and inflated, its patch kernels by `model.kernel` (see `inflate`).
 
-    Raises UsageError when the weights would not mean what they meant: of another shape, number of heads, scans or box;
-    IntegrityError when the file is damaged.
+    Raises UsageError when the weights would not mean what they meant: of another shape, number of heads, scans or box, of class
+    attention or not, and for a convolutional network of other voxels; IntegrityError when the file is damaged.
     """
     schema = _header(path).get("schema")
     if schema == network.SCHEMA:
@@ -68,15 +68,18 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
         return
     else:
         raise UsageError(f"{path}: weights of a 2D Vision Transformer fit no other architecture than vit")
-    if was.edge * was.spacing_mm != grid.edge * grid.spacing_mm:
-        raise UsageError(
-            f"{path}: it read a box of {was.edge * was.spacing_mm:g} mm, the study's has {grid.edge * grid.spacing_mm:g} mm"
-        )
     if isinstance(encoder, Encoder) and "position" in weights:
         if was.patch != grid.patch:
             raise UsageError(f"{path}: its patches have {was.patch}³ voxels, the study's {grid.patch}³")
+        if was.edge * was.spacing_mm != grid.edge * grid.spacing_mm:
+            raise UsageError(
+                f"{path}: its positions are of a box of {was.edge * was.spacing_mm:g} mm, the study's of"
+                f" {grid.edge * grid.spacing_mm:g} mm"
+            )
         if was.side != grid.side:
             weights["position"] = resize_positions(weights["position"], grid.side)
+    elif was.spacing_mm != grid.spacing_mm:
+        raise UsageError(f"{path}: its kernels are of voxels of {was.spacing_mm:g} mm, the study's of {grid.spacing_mm:g} mm")
     _refuse_another_meaning(path, its, model)
     own = encoder.state_dict()
     differing = [

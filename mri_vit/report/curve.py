@@ -79,7 +79,12 @@ def against(predicted: pd.DataFrame, own: str = OWN) -> pd.DataFrame:
                 parts.setdefault(name, []).append((difference, float(variance)))
         for name, found in parts.items():
             differences, variances = np.array(found).T
-            mean, (reach, p) = float(differences.mean()), over_runs(differences, math.sqrt(variances.sum()) / len(variances))
+            mean, (reach, p) = (
+                float(differences.mean()),
+                over_runs(differences, math.sqrt(max(0.0, variances.sum())) / len(variances)),
+            )
+            if math.isnan(p):
+                reach = math.nan  # without any spread there is no test
             rows.append(
                 {"labelled": labelled, "model": name, "difference": mean, "low": mean - reach, "high": mean + reach, "p": p}
             )
@@ -97,9 +102,9 @@ def sentences(points: pd.DataFrame, tests: pd.DataFrame, names: dict[str, str]) 
             differing = here[side & (here.p_adjusted < 0.05)]
             if len(differing):
                 found.append(f"by more than chance {word} are {', '.join(names[model] for model in differing.model)}")
-        same = here[~(here.p_adjusted < 0.05)]
-        if len(same):
-            found.append(f"not told from it are {', '.join(names[model] for model in same.model)}")
+        for word, those in (("not told from it", here.p_adjusted >= 0.05), ("not to be tested", here.p_adjusted.isna())):
+            if those.any():
+                found.append(f"{word} are {', '.join(names[model] for model in here[those].model)}")
         said.append(f"At {labelled} labelled patients {'; '.join(found)}.")
     return said
 

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics.comparison import holm, over_runs
+from mri_vit.metrics.comparison import holm, over_starts
 from mri_vit.metrics.delong import Z_95, delong_covariance
 from mri_vit.metrics.discrimination import auc
 
@@ -119,7 +119,7 @@ def versus(truth: Bool[np.ndarray, " n"], ours: Starts, theirs: Starts) -> Versu
 
     Formula: with w = 1/s for each of ours and -1/r for each of theirs, difference = w·AUC, and its variance over patients is
     w C wᵀ, C the AUCs' covariance matrix by DeLong; of one score each that is DeLong's paired test. Over starts it is the mean of
-    one difference for each. Interval and p hold both, as of `over_runs`; NaN where nothing varies but the means differ.
+    one difference for each. Interval and p hold both, as of `over_starts`; NaN where nothing varies but the means differ.
     Assumption: what another draw of labels would do is averaged over, not tested.
     Source: DeLong et al. 1988, doi:10.2307/2531595, whose test is of any linear contrast of AUCs.
     """
@@ -128,7 +128,7 @@ def versus(truth: Bool[np.ndarray, " n"], ours: Starts, theirs: Starts) -> Versu
     weights = np.concatenate([np.full(len(mine), 1 / len(mine)), np.full(len(others), -1 / len(others))])
     value, variance = _contrast(truth, scores, weights)
     each = np.array([mean_auc(truth, ours[start])[0] - mean_auc(truth, theirs[start])[0] for start in ours])
-    reach, p = over_runs(each, math.sqrt(max(variance, 0.0)))
+    reach, p = over_starts(each, math.sqrt(max(variance, 0.0)))
     low, high = (math.nan, math.nan) if math.isnan(p) else (value - reach, value + reach)
     return Versus(value, low, high, p, math.nan)
 
