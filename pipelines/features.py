@@ -3,7 +3,7 @@
 .venv/bin/python pipelines/features.py configs/features.toml --seed 1
 .venv/bin/python pipelines/features.py configs/features_hard.toml --seed 1
 
-The cohort is the built-in one, or its hard variant, of 292 patients: those with the label to judge on, those without to learn from.
+The cohort is the built-in one, or its hard variant, of 292 patients: those with the label to judge on, the others to learn from.
 Every seed is another cohort, prepared once. A run that was stopped goes on with the encoders that it has.
 """
 
