@@ -149,7 +149,7 @@ def document(predicted: pd.DataFrame, of: Study, seeds: list[int]) -> str:
 
 
 def _interval(row: pd.Series, key: str, sign: str = "") -> str:
-    value, low, high = (round(row[one], 3) + 0.0 for one in (key, "low", "high"))  # + 0.0: no minus before a zero
+    value, low, high = (round(float(row[one]), 3) + 0.0 for one in (key, "low", "high"))  # + 0.0: no minus before a zero
     return f"{value:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]".replace("-", "−")
 
 
