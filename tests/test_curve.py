@@ -93,3 +93,12 @@ def test_the_page_holds_every_model_and_escapes_their_names(tmp_path):
     assert {"curve.svg", "curve.png", "curve.csv", "against.csv", "predictions.csv"} < {f.name for f in tmp_path.iterdir()}
     again = pd.read_csv(tmp_path / "predictions.csv")
     pd.testing.assert_frame_equal(curve.curve(again), curve.curve(predicted()), rtol=1e-4)
+
+
+def test_the_written_predictions_give_the_same_figures_again_however_close_the_scores(tmp_path):
+    table = predicted(seeds=(1, 2), sizes=(40,))
+    table["score"] = (0.5 + 1e-6 * table.score).astype(np.float32)  # a network that has learned next to nothing
+    costs = pd.DataFrame({"model": ["vit"], "parameters": [1], "training_seconds": [1.0]})
+    curve.write(table, NAMES, [], costs, tmp_path)
+    again = curve.curve(pd.read_csv(tmp_path / "predictions.csv"))
+    pd.testing.assert_frame_equal(again, pd.read_csv(tmp_path / "curve.csv"), atol=1e-6, check_dtype=False)
