@@ -30,6 +30,7 @@ from mri_vit.explain.faithfulness import (
 )
 from mri_vit.model.heads import Head, direction, evidence
 from mri_vit.model.network import Network
+from mri_vit.recipe import Pool
 from mri_vit.volume import Volume
 
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places
@@ -47,10 +48,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def network(depth: int = 2) -> Network:
+def network(depth: int = 2, pool: Pool = "cls") -> Network:
     """Random weights, the heads' too."""
     torch.manual_seed(3)
-    model = Model(dim=16, depth=depth, heads=2, mlp=32, tokens="foreground", drop_path=0.0)
+    model = Model(dim=16, depth=depth, heads=2, mlp=32, pool=pool, tokens="foreground", drop_path=0.0)
     net = Network(model, GRID, [Head(MGMT, "binary"), Head(OS, "hazard", (100.0, 300.0, 700.0))])
     for linear in net.head.values():
         torch.nn.init.normal_(linear.weight)  # type: ignore[arg-type]
@@ -130,11 +131,18 @@ def test_less_evidence_is_a_weaker_prediction_also_where_a_zero_is_predicted():
         assert reader(net, patches, place)(torch.arange(30)[None])["mgmt"].item() > 50
 
 
-def test_a_patient_with_no_place_left_is_read_by_cls_alone():
-    net, (patches, place) = network(), patient()
+@pytest.mark.parametrize("pool", ["cls", "mean", "max"])
+def test_a_patient_with_no_place_left_is_read_by_cls_alone(pool: Pool):
+    net, (patches, place) = network(pool=pool), patient()
     empty = reader(net, patches, place)(torch.empty(1, 0, dtype=torch.long))
     bare = net(patches[:, :0], place[:, :0])
+    alone = network(pool="cls")
+    alone.load_state_dict(net.state_dict())
+    torch.testing.assert_close(bare, alone(patches[:, :0], place[:, :0]))
     assert empty["os"].item() == pytest.approx(evidence(net.heads[1], bare["os"]).item(), abs=1e-4)
+    found = curves(reader(net, patches, place), torch.randperm(30)[None])
+    assert all(np.isfinite(values).all() for values in found.values())
+    assert found["os", "deletion"][0, -1] == pytest.approx(found["os", "insertion"][0, 0])  # both have given no place
 
 
 def seeing(signal: float = 1.0) -> Network:

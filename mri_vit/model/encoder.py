@@ -111,6 +111,9 @@ class Encoder(nn.Module):
     embedding, `pool` what the output is: the normalised CLS token; to which the other tokens' mean or each feature's largest
     value is added, so that one place of hundreds can be heard before any attention has learned where to look; or CLS that
     takes part in the last block alone ("class_attention": Touvron et al. 2021, arXiv:2103.17239, with one such block).
+
+    The readout of no places is CLS alone. Places add to CLS what they show; none shows nothing, so it adds 0. That is finite
+    for the mean and the maximum alike, and it is what the curves of a map's faithfulness start from and end at.
     """
 
     def __init__(
@@ -166,7 +169,9 @@ class Encoder(nn.Module):
         return self.readout(last(x))
 
     def readout(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
-        """What the heads read of the last block's output."""
+        """What the heads read of the last block's output; CLS alone where no place was given (n = 1)."""
+        if x.shape[1] == 1:
+            return self.norm(x[:, 0])
         if self.pool == "mean":
             return self.norm(x[:, 0]) + self.norm(x[:, 1:]).mean(dim=1)
         if self.pool == "max":
