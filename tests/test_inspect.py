@@ -63,6 +63,24 @@ def test_of_a_two_layer_embedding_the_first_layers_filters_are_told():
     assert inspect.filters(encoder, GRID).shape == (24, len(CHANNELS), 2, 2, 2)
 
 
+def test_of_a_convolutional_stem_the_response_to_each_voxel_alone_is_told():
+    torch.manual_seed(0)
+    grid = Grid(edge=16, spacing_mm=10.0, patch=4)
+    encoder = Encoder(4 * grid.patch**3, grid.places, 16, 1, 2, 32, conv_stem=4)
+    found = inspect.filters(encoder, grid)
+    patch = torch.zeros(1, 1, 4, 4, 4, 4)  # t1ce's voxel (3, 0, 2) alone
+    empty = encoder.embed(patch.flatten(2)).detach().numpy()
+    patch[0, 0, 1, 3, 0, 2] = 1
+    np.testing.assert_allclose(found[:, 1, 3, 0, 2], (encoder.embed(patch.flatten(2)).detach().numpy() - empty)[0, 0], atol=1e-6)
+    for layer in encoder.embed.layers:  # without its GELUs the stem is a linear map, and its response that map's weights
+        if isinstance(layer, torch.nn.GELU):
+            layer.forward = lambda x: x
+    whole = torch.randn(1, 1, 4 * 4**3)
+    by_hand = (inspect.filters(encoder, grid) * whole.reshape(4, 4, 4, 4).numpy()).sum(axis=(1, 2, 3, 4))
+    bias = encoder.embed(torch.zeros_like(whole))
+    np.testing.assert_allclose((encoder.embed(whole) - bias).detach().numpy()[0, 0], by_hand, atol=1e-5)
+
+
 def test_components_are_those_of_scikit_learn():
     cubes = np.random.default_rng(0).normal(size=(90, 4, 4, 4)) * np.linspace(0.2, 3, 4)
     found, oracle = inspect.principal_components(cubes), PCA(28).fit(cubes.reshape(90, -1))

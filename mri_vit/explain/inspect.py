@@ -22,9 +22,11 @@ from torch import Tensor, nn
 
 from mri_vit.config import CHANNELS, Grid
 from mri_vit.errors import UsageError
+from mri_vit.model.embedding import ConvolutionalStem
 from mri_vit.model.encoder import ROWS, Attention, Encoder, attention_weights
 
 COMPONENTS = 28  # as many as Dosovitskiy et al. 2021 show in Figure 7 (left)
+UNIT_PATCHES = 256  # at a time through a convolutional stem: 16 MB of input at 16³ voxels in four scans
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +56,32 @@ class HeadSteps:
 
 
 def filters(encoder: Encoder, grid: Grid) -> Float[np.ndarray, "f c s s s"]:
-    """The patch embedding's weights as cubes, one per filter and scan; of a two-layer embedding those of its first map."""
+    """The patch embedding as cubes, one per filter and scan.
+
+    Of a linear embedding they are its weights, of a two-layer one those of its first map. A convolutional stem has no weight of
+    its own for each voxel of a patch: there, one per number of the token, they are its response to unit patches.
+    """
     embed = encoder.embed
-    first = cast("nn.Linear", embed[0] if isinstance(embed, nn.Sequential) else embed)
-    weight = first.weight.detach().float().cpu().numpy()
+    if isinstance(embed, ConvolutionalStem):
+        weight = unit_responses(embed)
+    else:
+        weight = cast("nn.Linear", embed[0] if isinstance(embed, nn.Sequential) else embed).weight
+    weight = weight.detach().float().cpu().numpy()
     return rearrange(weight, "f (c x y z) -> f c x y z", c=len(CHANNELS), x=grid.patch, y=grid.patch, z=grid.patch)
+
+
+@torch.no_grad()
+def unit_responses(stem: ConvolutionalStem) -> Float[Tensor, "f k"]:
+    """What each voxel alone adds to a token: the stem's output for a patch that is 1 there and 0 elsewhere, less that for 0.
+
+    Of a linear embedding this would be its weights. GELUs make it differ from the slope at another patch, and the sum over a
+    patch's voxels is not the patch's token.
+    """
+    weight = next(stem.parameters())
+    size = stem.channels * stem.edge**3
+    empty = stem(weight.new_zeros(1, 1, size))[0]
+    units = (F.one_hot(voxels, size).to(weight) for voxels in torch.arange(size).split(UNIT_PATCHES))
+    return torch.cat([stem(some[None])[0] - empty for some in units]).T
 
 
 def principal_components(cubes: Float[np.ndarray, "f s s s"]) -> Components:
