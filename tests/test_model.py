@@ -277,6 +277,23 @@ def test_an_unknown_label_changes_no_loss_and_a_batch_without_labels_costs_nothi
     assert not output.grad.any()
 
 
+@pytest.mark.parametrize("event", [1.0, 0.0])
+@pytest.mark.parametrize("kind", ["hazard", "cox"])
+def test_one_known_survival_in_a_batch_has_a_finite_loss_of_the_one_patient_alone(kind: str, event: float):
+    labels = torch.tensor([[math.nan, math.nan], [300.0, event], [math.nan, math.nan]])
+    head = Head(OS, kind, (100.0, 400.0))
+    output = torch.randn(3, head.width, requires_grad=True)
+    loss = heads.loss(head, output, labels)
+    loss.backward()
+    assert output.grad is not None
+    assert not output.grad[[0, 2]].any()
+    if kind == "cox":  # the risk set of a lone patient is that patient, so the partial likelihood is 1 whatever the risk
+        assert loss.item() == 0
+        assert not output.grad.any()
+    else:
+        assert loss.item() > 0
+
+
 def test_the_hazard_loss_is_the_likelihood_worked_by_hand():
     cuts = torch.tensor([100.0, 200.0])
     hazard = torch.tensor([0.2, 0.5])
