@@ -23,11 +23,11 @@ def of_report(run: Run, metrics: Mapping[str, Any], survivors: pd.DataFrame) -> 
         "results": pd.DataFrame(list(_results(metrics))),
         "contenders": pd.DataFrame([_flat(contender) for contender in metrics["contenders"]]),
         "folds": _long(metrics, "folds"),
-        "roc": _curves(metrics, "roc"),
-        "precision_recall": _curves(metrics, "precision_recall"),
+        "roc": pd.DataFrame(list(_curves(metrics, "roc"))),
+        "precision_recall": pd.DataFrame(list(_curves(metrics, "precision_recall"))),
         "calibration": pd.DataFrame(list(_calibration(metrics))),
         "decision": pd.DataFrame(list(_decision(metrics))),
-        "survival_curves": _curves(metrics, "curve"),
+        "survival_curves": pd.DataFrame(list(_curves(metrics, "curve"))),
         "kaplan_meier": survivors,
         "subgroups": pd.DataFrame(
             [{"endpoint": name, **row} for name, e in metrics["endpoints"].items() for row in e.get("subgroups") or ()]
@@ -77,14 +77,12 @@ def _long(metrics: Mapping[str, Any], key: str) -> pd.DataFrame:
     return pd.DataFrame([{**head, **row} for head, _, result in _of_models(metrics) for row in result[key]])
 
 
-def _curves(metrics: Mapping[str, Any], key: str) -> pd.DataFrame:
+def _curves(metrics: Mapping[str, Any], key: str) -> Iterator[dict[str, Any]]:
     """A row per point of a curve that stands in a result as lists of equal length."""
-    parts = [pd.DataFrame(dict(result[key])).assign(**head) for head, _, result in _of_models(metrics) if result.get(key)]
-    if not parts:
-        return pd.DataFrame()
-    table = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
-    keys = ["endpoint", "model"]
-    return table.reindex(columns=[*keys, *(column for column in table if column not in keys)])
+    for head, _, result in _of_models(metrics):
+        curve = result.get(key) or {}
+        for point in zip(*curve.values(), strict=True):
+            yield {**head, **dict(zip(curve, point, strict=True))}
 
 
 def _calibration(metrics: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

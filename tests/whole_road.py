@@ -1,0 +1,90 @@
+"""The command line as a user calls it, and a study taken through every verb, small enough for a test."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from mri_vit import cli
+from mri_vit.config import CHANNELS
+
+FILES = (*CHANNELS, "tumour_mask")
+OTHERS = 4  # of the built-in patients make the other cohort, on which a run is evaluated
+SHRUNKEN: dict[str, object] = {  # what makes any study small: the one set of overrides that is laid over all of them
+    "grid.edge": 32,  # with patches of 8³ voxels 4³ places of 56 mm over the same 224 mm ...
+    "grid.spacing_mm": 7.0,
+    "grid.patch": 8,  # ... and a convolutional stem keeps two of its convolutions
+    "model.dim": 16,
+    "model.depth": 2,
+    "model.heads": 2,
+    "model.mlp": 32,
+    "model.intervals": 3,
+    "pretrain.epochs": 1,
+    "pretrain.batch": 4,
+    "train.folds": 2,
+    "train.repeats": 1,
+    "train.epochs": 2,
+    "train.tune_every": 1,
+    "train.batch": 4,
+    "train.token_budget": 16,
+    "train.threads": 1,
+    "prepare.workers": 1,
+    "explain.patients": 1,
+    "explain.scored": 2,
+}
+
+
+def mri_vit(*arguments: object) -> int:
+    """The exit code of a command line."""
+    with pytest.raises(SystemExit) as end:
+        cli.main([str(argument) for argument in arguments])
+    return int(end.value.code or 0)
+
+
+def words(overrides: Mapping[str, object]) -> list[str]:
+    """Overrides as they stand on a command line."""
+    return [word for key, value in overrides.items() for word in (f"--{key}", str(value))]
+
+
+def parted(scans: Path, folder: Path) -> tuple[Path, Path]:
+    """The built-in cohort in two tables, the study's own and another hospital's, with paths that hold anywhere."""
+    with scans.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    rows = [row | {name: str(scans.parent / row[name]) for name in FILES} for row in rows]
+    tables = folder / "cohort.csv", folder / "others.csv"
+    for table, some in zip(tables, (rows[:-OTHERS], rows[-OTHERS:]), strict=True):
+        with table.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(some)
+    return tables
+
+
+def every_verb(
+    study: Path, overrides: Mapping[str, object], others: Path, output: Path, prepared: Path, skip: Sequence[str] = ()
+) -> None:
+    """Take a study through all verbs; each must end with 0.
+
+    `others` is the table of another cohort with the study's endpoints; `prepared` may hold patients that are prepared already,
+    the others' too; verbs in `skip` are left out.
+    """
+    options = words({**overrides, "output": output, "prepared": prepared})
+    stages = ("check", "prepare", "pretrain", "train", "explain")
+    for verb in (verb for verb in stages if verb not in skip):
+        assert mri_vit(verb, study, *options) == 0, verb
+    if "inspect" not in skip:
+        assert mri_vit("inspect", output) == 0
+    assert mri_vit("report", output) == 0
+    new = output.parent / f"{output.name}-new"
+    if prepared.exists():
+        shutil.copytree(prepared, new / "prepared", dirs_exist_ok=True)
+    assert mri_vit("predict", output, "--cohort", others, "--output", new) == 0
+    external = output.parent / f"{output.name}-external.toml"
+    text = (output / "study.toml").read_text()
+    head = f'name = "external"\ncohort = "{others}"\nprepared = "{prepared}"\noutput = "{output}-external"\n'
+    external.write_text(head + text[text.index("[[endpoints]]") :].partition("[[rivals]]")[0])
+    assert mri_vit("evaluate", output, "--study", external) == 0
