@@ -62,7 +62,8 @@ def make(seed: int, console: Console) -> None:
     """One cohort, its tables of each size, and all its patients prepared."""
     whole = settings(seed, max(SIZES))
     table = demo.make_hard(whole.cohort.parent, seed, max(SIZES), UNLABELLED)
-    rows = list(csv.DictReader(table.open(newline="")))
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
     for size in SIZES:
         out = io.StringIO()
         writer = csv.DictWriter(out, rows[0], lineterminator="\n")
@@ -211,7 +212,8 @@ def main() -> None:
         console.print(f"pretrained {done}", highlight=False)
     for seed, size in sizes:
         divide(seed, size, console)
-    cells = [(seed, size, name) for name in ("resnet10", "hybrid", *rivals, "vit") for seed, size in sizes]
+    slow = [name for name, rival in rivals.items() if "architecture" in rival.model]  # convolutional ones
+    cells = [(seed, size, name) for name in (*slow, *rivals, "vit") for seed, size in sizes]
     for done, _ in workers.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, given.workers):
         console.print(f"trained {done}", highlight=False)
 

@@ -20,11 +20,13 @@ MADE_UP = "table4_demo"  # the study on the built-in cohort
 PATIENTS = 64  # of it: two thirds of the demo's
 AT_A_TIME = 2  # rivals; no machine has fewer cores today
 
-if __name__ == "__main__":  # patients are prepared and rivals trained in worker processes, which import this file
+
+def main(file: Path) -> None:
+    """Cross-validate every row of the table and the study's own ViT; write report and table."""
     console = Console()
 
     # the study file has the common settings; each row of the table is a rival that changes network and scans
-    settings = with_rivals(study_file.load(Path(sys.argv[1])))
+    settings = with_rivals(study_file.load(file))
     if settings.name == MADE_UP:
         demo.make(settings.cohort.parent, patients=PATIENTS)
 
@@ -49,3 +51,7 @@ if __name__ == "__main__":  # patients are prepared and rivals trained in worker
         found = read(run)
         table4.tell(measure(found), console)
         console.print(f"table: {table4.write(found, run / 'report')}", soft_wrap=True, highlight=False)
+
+
+if __name__ == "__main__":  # patients are prepared and rivals trained in worker processes, which import this file
+    main(Path(sys.argv[1]))

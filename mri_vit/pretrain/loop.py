@@ -211,8 +211,11 @@ def begun(study: Study, file: Path) -> Study:
     )
 
 
-def untrained(study: Study) -> Encoder:
-    """The study's encoder with fresh weights, and no block left out: hiding tokens or cropping is regularisation enough."""
+def untrained(study: Study) -> Any:
+    """The study's encoder (an `Encoder` for architecture "vit") with fresh weights.
+
+    No block is left out: hiding tokens or cropping is regularisation enough.
+    """
     return Network(study.model.model_copy(update={"drop_path": 0.0}), study.grid, []).encoder
 
 

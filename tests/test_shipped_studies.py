@@ -1,0 +1,135 @@
+"""Every study file that ships goes to its end: a study through every verb, a template through its pipeline, two rivals each.
+
+All are made small by `whole_road.SHRUNKEN`. What one costs and what it finds stands in the head of its file.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ablation
+import features
+import learning_curve
+import pytest
+import table4
+from whole_road import SHRUNKEN, every_verb, parted
+
+from mri_vit import study_file, workers
+from mri_vit.config import Grid, Study
+from mri_vit.pretrain import frozen
+from mri_vit.recipe import Rival
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+STUDIES = ("demo", "gbm", "survival", "vit_b16")
+TEMPLATES = ("ablation", "features", "features_hard", "learning_curve", "table4_brats2021", "table4_demo")
+RIVALS = 2  # of a template: each kind of rival is fitted and judged alike
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
+
+
+def test_every_study_file_is_in_this_test():
+    assert sorted(file.stem for file in CONFIGS.glob("*.toml")) == sorted((*STUDIES, *TEMPLATES))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_that_ships_goes_through_every_verb(scans: Path, tmp_path: Path, name: str):
+    own, others = parted(scans, tmp_path)
+    file = shrunken(name, tmp_path, cohort=own)
+    every_verb(file, {}, others, tmp_path / "run", tmp_path / "prepared", ("pretrain",))
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run in this process, where a pipeline's constants are the test's."""
+
+    def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], workers: int) -> Iterator[tuple[str, Any]]:
+        for name, arguments in jobs.items():
+            yield name, function(*arguments)
+
+    monkeypatch.setattr(workers, "each", each)
+    monkeypatch.setattr(sys, "argv", ["pipeline", "--seeds", "1"])
+
+
+@pytest.mark.usefixtures("alone")
+def test_learning_curves_and_the_ablation_on_their_cohorts_go_to_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(learning_curve, "SETTINGS", shrunken("learning_curve", tmp_path, ("vit-mae", "resnet10")))
+    monkeypatch.setattr(learning_curve, "SIZES", (12, 24))
+    monkeypatch.setattr(learning_curve, "UNLABELLED", 6)
+    learning_curve.main()
+    assert "Recommended ViT" in (tmp_path / "runs" / "learning-curve" / "index.html").read_text()
+
+    largest = tmp_path / "runs" / "learning-curve" / "cohort-{seed}" / "cohort-24.csv"
+    monkeypatch.setattr(ablation, "SETTINGS", shrunken("ablation", tmp_path, (ablation.BEARING, ablation.COARSE), largest))
+    monkeypatch.setattr(ablation, "LABELLED", 24)
+    monkeypatch.setattr(ablation, "HALF", Grid(edge=24, spacing_mm=224 / 24, patch=8))
+    monkeypatch.setattr(ablation, "ROOT", tmp_path)
+    (tmp_path / "mri_vit").mkdir()
+    ablation.main()
+    rows = [line for line in (tmp_path / "mri_vit" / "ABLATION.md").read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + 1 + RIVALS + 1 + 2  # head, recommended, changes; head, two ways of training
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(("name", "rivals"), [("features", ("mae", "resnet10")), ("features_hard", ("dino", "resnet10"))])
+def test_features_are_learned_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rivals: tuple[str, ...]):
+    monkeypatch.setattr(features, "SIZES", (24,))
+    monkeypatch.setattr(features, "UNLABELLED", 16)
+    monkeypatch.setattr(frozen, "STARTS", 2)
+    monkeypatch.setattr(frozen, "FEWER_STARTS", 1)
+    features.main(shrunken(name, tmp_path, rivals), seed=1)
+    assert list((tmp_path / "runs").rglob("features.html"))
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("name", "rivals"), [("table4_demo", ("resnet10-t1ce", "efficientnet_b0-all")), ("table4_brats2021", None)]
+)
+def test_rows_of_table_4_are_fitted_and_stand_beside_the_published_ones(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rivals: tuple[str, ...] | None
+):
+    whole = table4.with_rivals
+
+    def cut(study: Study) -> Study:
+        chosen = rivals or [rival.name for rival in (*study.rivals, *whole(study).rivals)][:RIVALS]
+        return study.model_copy(update={"rivals": tuple(rival for rival in whole(study).rivals if rival.name in chosen)})
+
+    monkeypatch.setattr(table4, "with_rivals", cut)
+    monkeypatch.setattr(table4, "PATIENTS", 16)
+    table4.main(shrunken(name, tmp_path, cohort=None if name == "table4_demo" else parted(scans, tmp_path)[0]))
+    assert list((tmp_path / "runs").rglob("table4.*"))
+
+
+def shrunken(name: str, folder: Path, rivals: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:
+    """A copy of a study file that ships, small, with these rivals alone, in a folder like the one that it lies in."""
+    home = folder / "configs"
+    home.mkdir(exist_ok=True)
+    file = home / f"{name}.toml"
+    file.write_bytes((CONFIGS / f"{name}.toml").read_bytes())
+    overrides = {key: str(value) for key, value in SHRUNKEN.items()} | ({"cohort": str(cohort)} if cohort else {})
+    study = study_file.load(file, overrides)
+    kept = tuple(_short(rival) for rival in study.rivals if rivals is None or rival.name in rivals)
+    file.write_text(study_file.dumps(study.model_copy(update={"rivals": kept})))
+    return file
+
+
+def _short(rival: Rival) -> Rival:
+    """A rival's own keys, where they would make it long again."""
+    keys = {key.partition(".")[2] for key in SHRUNKEN if key.startswith(("pretrain.", "train."))}
+    return rival.model_copy(
+        update={
+            section: {
+                key: min(value, int(str(SHRUNKEN[f"{section}.{key}"])))
+                if key in keys and f"{section}.{key}" in SHRUNKEN
+                else value
+                for key, value in getattr(rival, section).items()
+            }
+            for section in ("pretrain", "train")
+        }
+    )
