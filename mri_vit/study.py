@@ -20,10 +20,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mri_vit import cohort, folds, workers, workspace
+from mri_vit import cohort, folds, parts, workers, workspace
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Study
 from mri_vit.errors import UnusablePatient, UsageError
+from mri_vit.ownership import refuse_link
 from mri_vit.volume import read, write_bytes
 
 Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
@@ -65,6 +66,9 @@ def prepare(study: Study, patients: list[Patient], folder: Path, console: Consol
     """Prepare every patient; those who cannot be are written to `excluded.csv` with file and reason."""
     excluded: Excluded = []
     study.prepared.mkdir(parents=True, exist_ok=True)
+    for patient in patients:
+        refuse_link(study.prepared / patient.id)
+    parts.sweep_older(study.prepared, {patient.id for patient in patients})
     with progress(console) as bar:
         task = bar.add_task("prepare", total=len(patients), note="")
         jobs = {patient.id: (patient, study) for patient in patients}
