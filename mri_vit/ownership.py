@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from mri_vit.errors import IntegrityError, UsageError
 
 LEFT_BY_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")  # what macOS and Windows leave in a folder that somebody looked at
-UNSEARCHED = "maps"  # its folders, thousands of them, are each looked at when they are written
+LOCK_FILES = (".lock", ".holder")  # of an output that a process holds, or held
 
 
 def refuse_link(path: Path) -> None:
@@ -22,21 +22,17 @@ def refuse_link(path: Path) -> None:
         )
 
 
-def refuse_links(folder: Path) -> None:
-    """Raise IntegrityError when an output, or a folder in it, is a link: what is written there would lie elsewhere.
+def refuse_links(output: Path, patterns: Iterable[str]) -> None:
+    """Raise IntegrityError when an output, or one of its folders, is a link: what is written there would lie elsewhere.
 
-    A link to a file is allowed: files are replaced, so the link goes and the file that it leads to stays as it is.
+    `patterns` are globs of the folders that an output of its kind has. A link to a file is allowed where a folder may be
+    found: files are replaced, so the link goes and the file that it leads to stays as it is.
     """
-    refuse_link(folder)
-    for root, folders, files in os.walk(folder):
-        for name in folders:
-            refuse_link(Path(root, name))
-        for name in files:
-            path = Path(root, name)
-            if path.is_symlink() and not path.exists():  # a folder cannot be made in its place
+    refuse_link(output)
+    for pattern in patterns:
+        for path in output.glob(pattern) if "*" in pattern else [output / pattern]:  # a plain glob finds no link to nothing
+            if path.is_symlink() and not path.is_file():  # to a folder, or to nothing, where no folder can be made
                 refuse_link(path)
-        if Path(root).name == UNSEARCHED:
-            folders.clear()
 
 
 def entries(folder: Path) -> list[str]:
@@ -44,6 +40,17 @@ def entries(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     return sorted(name for name in os.listdir(folder) if name not in LEFT_BY_SYSTEMS and not name.startswith("._"))
+
+
+def refuse_foreign(output: Path, ours: bool, what: str) -> None:
+    """Raise UsageError unless the folder that `what` goes into is not there, is empty, or is told to be `ours`."""
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is a file; expected a folder for {what}, or nothing")
+    found = [name for name in entries(output) if name not in LOCK_FILES]
+    if found and not ours:
+        raise UsageError(
+            f"{output} holds {found[0]} and is no {what} of mri-vit's; it is left as it is: choose a new or an empty folder"
+        )
 
 
 def refuse_strangers(folder: Path, own: Callable[[str], bool], what: str) -> None:

@@ -244,6 +244,8 @@ def inspect(
 
     if study.model.architecture != "vit" or study.model.pool == "class_attention":
         raise UsageError(f"{folder}: the inspection is of Vision Transformers whose CLS goes through every block")
+    output = output or folder / "inspect"
+    inspect_page.refuse(output)
     patients = _trained(study, folder)
     division = folds.load(folder / "folds.json", patients)[0]
     if fold is None:
@@ -259,7 +261,8 @@ def inspect(
     before = untrained(train_patients, contest.began(study, folder, home), seed).to(after.encoder.cls.device).eval()
     shown = sorted(test, key=lambda p: p.id != patient)  # the one asked for first, else the first of the fold
     subject = inspect_page.Subject(study, f"{study.name}, fold {fold}", before, after, shown)
-    page = inspect_page.write(subject, output or folder / "inspect", place_mm, layer, head)
+    with workspace.held(output, ["figures"]):
+        page = inspect_page.write(subject, output, place_mm, layer, head)
     console.print(f"inspection: {page}", soft_wrap=True, highlight=False)
     return page
 
@@ -281,10 +284,13 @@ def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str,
 
     `subgroups` are columns to look into beside the usual ones.
     """
-    from mri_vit.report import html
+    from mri_vit.report import home, html
     from mri_vit.report.run import from_tables
 
-    page = html.write(from_tables(scores, people, output, subgroups), output)
+    home.refuse(output)
+    run = from_tables(scores, people, output, subgroups)
+    with workspace.held(output, home.FOLDERS):
+        page = html.write(run, output)
     tell(page, console)
     return page
 

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +17,9 @@ from filelock import FileLock, Timeout
 
 from mri_vit import study_file
 from mri_vit.config import Study
-from mri_vit.errors import FolderHeld, IntegrityError, OutOfResource, UsageError
+from mri_vit.errors import FolderHeld, OutOfResource, UsageError
+from mri_vit.ownership import refuse_links
+from mri_vit.parts import sweep_files
 from mri_vit.volume import write_bytes
 
 PACKAGES = (
@@ -40,35 +42,62 @@ FREE = {
 }  # settings that may change between the stages of one run: no result depends on them
 
 
+# The folders of a run, as globs. Nothing else in it is looked at: another run may lie inside.
+_FOLDS = ("*fold-*", "*fold-*/*")
+_MODELS = tuple(f"{kind}/*{deeper}" for kind in ("rivals", "controls") for deeper in ("", *(f"/{fold}" for fold in _FOLDS)))
+_PAGES = ("report", "report/*", "inspect", "inspect/*")
+FOLDERS = ("maps", "maps/*", "mean_maps", "scores", "rivals", "controls", *_FOLDS, *_MODELS, *_PAGES)
+BUILT_ELSEWHERE = "maps"  # its folders are built in one of their own, so that no part file of a killed process is in them
+
+
 @contextlib.contextmanager
 def claimed(study: Study) -> Iterator[Path]:
     """The study's output folder, made if need be and held until the end.
 
     Raises OutOfResource when it cannot be written, FolderHeld when another run holds it, UsageError when it holds a run
-    with other settings or is the folder of the input, IntegrityError when it is a link to elsewhere.
+    with other settings or is the folder of the input, or when prepared patients would lie among the scans; IntegrityError
+    when it, or a folder in it, is a link to elsewhere.
     """
     run = study.output
     if run in (study.cohort.parent, study.prepared) or run in study.cohort.parents:
         raise UsageError(
             f"output {run} holds the input (cohort {study.cohort}, prepared {study.prepared}); choose a folder of its own"
         )
-    if run.is_symlink():
-        raise IntegrityError(f"output {run} is a link to {run.resolve()}; name the folder itself")
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(run / ".lock")
-        lock.acquire(timeout=0)
-    except Timeout:
-        holder = (run / ".holder").read_text() if (run / ".holder").exists() else "an unknown process"
-        raise FolderHeld(f"{run} is held by another run ({holder})") from None
-    except OSError as error:
-        raise OutOfResource(f"{run} cannot be written: {error.strerror}") from None
-    try:  # the kernel frees the lock of a process that died, so a stale one cannot be
-        (run / ".holder").write_text(f"process {os.getpid()} on {platform.node()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    if study.prepared in study.cohort.parents:
+        raise UsageError(
+            f"prepared {study.prepared} holds the cohort {study.cohort}, and its patients' folders may hold their scans; "
+            'choose a folder of its own, such as prepared = "prepared"'
+        )
+    with held(run, FOLDERS):
         _describe(study, run)
         yield run
+
+
+@contextlib.contextmanager
+def held(folder: Path, folders: Sequence[str]) -> Iterator[None]:
+    """An output folder, made if need be and locked until the end; `folders` are globs of the folders that are written in it.
+
+    Part files that a killed process left in them are swept. Raises as `claimed` does.
+    """
+    refuse_links(folder, folders)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        lock.acquire(timeout=0)
+    except Timeout:
+        holder = (folder / ".holder").read_text() if (folder / ".holder").exists() else "an unknown process"
+        raise FolderHeld(f"{folder} is held by another run ({holder})") from None
+    except OSError as error:
+        raise OutOfResource(f"{folder} cannot be written: {error.strerror}") from None
+    try:  # the kernel frees the lock of a process that died, so a stale one cannot be
+        told = f"process {os.getpid()} on {platform.node()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        write_bytes(told.encode(), folder / ".holder")
+        for path in (folder, *(path for pattern in folders for path in folder.glob(pattern))):
+            if path.is_dir() and path.parent.name != BUILT_ELSEWHERE:
+                sweep_files(path)
+        yield
     finally:
-        (run / ".holder").unlink(missing_ok=True)
+        (folder / ".holder").unlink(missing_ok=True)
         lock.release()
 
 
