@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mri_vit import cohort, folds, parts, workers, workspace
+from mri_vit import cohort, folds, intact, origin, parts, workers, workspace
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Study
 from mri_vit.errors import UnusablePatient, UsageError
@@ -53,12 +53,14 @@ def check(study: Study, folder: Path) -> list[Patient]:
 
 def freeze(study: Study, patients: list[Patient], folder: Path) -> list[Patient]:
     """Write the table that the run is made from. Raises UsageError when folds were made from another."""
-    frozen, table = folder / "cohort.csv", cohort.dumps(patients)
-    if (folder / "folds.json").exists() and frozen.read_bytes() != table:
+    if (folder / "cohort.csv").exists() and origin.is_frozen(patients, folder):
+        return patients
+    if (folder / "folds.json").exists():
         raise UsageError(
             f"{folder}: the cohort table has changed since this run's folds were made; choose another output or delete it"
         )
-    write_bytes(table, frozen)
+    write_bytes(origin.table(patients, folder), folder / "cohort.csv")
+    workspace.settle(study, folder)
     return patients
 
 
@@ -124,7 +126,7 @@ def included(study: Study, folder: Path) -> list[Patient]:
             raise UsageError(f"{folder}: no {file}; run `mri-vit {stage}` first")
     with (folder / "excluded.csv").open(newline="") as file:
         out = {row["patient"] for row in csv.DictReader(file)}
-    return [patient for patient in cohort.read(folder / "cohort.csv", study.endpoints) if patient.id not in out]
+    return [patient for patient in origin.patients(folder, study.endpoints) if patient.id not in out]
 
 
 def pretrain(study: Study, folder: Path, console: Console) -> None:
@@ -150,6 +152,7 @@ def train(study: Study, folder: Path, console: Console) -> None:
     from mri_vit import contest
 
     patients, divisions = divided(study, folder)
+    intact.refuse_changed(folder, console)
     with progress(console) as bar:
         contest.hold(study, patients, divisions, folder, partial(_begin, bar, study))
 
@@ -195,9 +198,11 @@ def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None
         raise UsageError(
             f"{folder}: scans of {', '.join(changed)} changed since training began; choose another output or delete it"
         )
+    intact.refuse_changed_patients(study, patients, folder)
     write_bytes(json.dumps(found, indent=1).encode(), file)
     seen = {p.id: voxels(study.prepared / p.id) for p in patients}  # by which another cohort is known to hold none of these
     write_bytes(json.dumps(seen, indent=1).encode(), folder / "voxels.json")
+    intact.remember_patients(study, patients, folder)
 
 
 def explain(study: Study, folder: Path, console: Console) -> None:
@@ -206,6 +211,10 @@ def explain(study: Study, folder: Path, console: Console) -> None:
 
     patients = _trained(study, folder)
     jobs = maps.jobs(study, patients, folds.load(folder / "folds.json", patients)[0], folder)
+    intact.refuse_changed(folder, console, intact.WITNESSES)
+    intact.refuse_changed_patients(study, [job.patient for job in jobs.values()], folder)
+    drawn = [job.patient for job in jobs.values() if job.drawn]
+    intact.refuse_missing_scans(drawn, [job.patient for job in jobs.values() if job.scored])
     with progress(console) as bar:
         task = bar.add_task("explain", total=len(jobs), note="")
         for _ in maps.make(jobs, study, folder):
@@ -257,6 +266,8 @@ def inspect(
     if patient and patient not in {p.id for p in test}:
         raise UsageError(f"--patient {patient}: not a test patient of fold {fold} ({', '.join(p.id for p in test)})")
     home = fold_folder(folder, 0, fold - 1)
+    intact.refuse_changed(folder, console, [home.name])
+    intact.refuse_changed_patients(study, test, folder)
     after = Neural.fitted(study, home).network.eval()
     before = untrained(train_patients, contest.began(study, folder, home), seed).to(after.encoder.cls.device).eval()
     shown = sorted(test, key=lambda p: p.id != patient)  # the one asked for first, else the first of the fold
@@ -274,6 +285,7 @@ def report(folder: Path, console: Console) -> Path:
 
     if not (folder / "predictions.csv").exists():
         raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
+    intact.refuse_changed(folder, console, names=intact.TABLES)
     page = html.write(read(folder), folder / "report")
     tell(page, console)
     return page

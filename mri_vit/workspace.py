@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from mri_vit import study_file
+from mri_vit import origin
 from mri_vit.config import Study
 from mri_vit.errors import FolderHeld, OutOfResource, UsageError
 from mri_vit.ownership import refuse_links
@@ -39,6 +39,7 @@ FREE = {
     "report",
     "prepare.workers",
     "output",
+    "prepared",
 }  # settings that may change between the stages of one run: no result depends on them
 
 
@@ -105,7 +106,7 @@ def _describe(study: Study, run: Path) -> None:
     file = run / "study.toml"
     settled = any((run / name).exists() for name in ("folds.json", "evaluation.json"))
     if file.exists() and settled:  # before, nothing depends on the settings
-        before, now = _flat(study_file.load(file)), _flat(study)
+        before, now = _flat(origin.settings(run)), _flat(study)
         changed = [
             f"{key}: {before.get(key)} then, {now.get(key)} now"
             for key in sorted(before | now)
@@ -115,9 +116,18 @@ def _describe(study: Study, run: Path) -> None:
             raise UsageError(
                 f"{run} holds a run with other settings; choose another output or delete it:\n  " + "\n  ".join(changed)
             )
-    write_bytes(study_file.dumps(study).encode(), file)
+    if not origin.known(run):  # new, or of a version before 0.5 with absolute paths, which stay what they are
+        origin.write(run)
+    write_bytes(origin.written(study, run), file)
     if not (run / "predictions.csv").exists():  # afterwards no number changes any more
         _remember(environment(study), run / "environment.json")
+
+
+def settle(study: Study, run: Path) -> None:
+    """Tie the run to where it is now: paths in its settings are then relative to here, as those in a table written here are."""
+    (run / origin.FILE).unlink(missing_ok=True)
+    write_bytes(origin.written(study, run), run / "study.toml")
+    origin.write(run)
 
 
 def _remember(now: dict[str, Any], file: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -138,7 +139,7 @@ def test_a_report_whose_folder_leads_elsewhere_is_refused_before_anything_is_wri
 
 
 def test_pages_that_the_earlier_report_wrote_go_and_the_users_own_stay(small, tmp_path):
-    metrics = dict.fromkeys(report_home.MARKS, 1) | {"files": ["patients/gone.html"]}
+    metrics: dict[str, Any] = dict.fromkeys(report_home.MARKS, 1) | {"files": ["patients/gone.html"]}
     metrics["maps"] = [{"patient": "of-an-older-version"}]  # which listed no pages
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     (tmp_path / "patients").mkdir()
