@@ -17,6 +17,7 @@ from mri_vit.predictions import SHUFFLED
 from mri_vit.volume import write_bytes
 
 PREPARED = "prepared.json"  # of a run: the SHA-256 of each patient's tokens, as training first found them
+BEGUN = "inputs.json"  # of a run: every version writes it when training begins
 OWN = ("*fold-*",)  # globs of the folders of folds: of the run's own model,
 WITNESSES = (*OWN, f"controls/{SHUFFLED}/*fold-*")  # with the networks that its maps are held against,
 ALL = (*OWN, "controls/*/*fold-*", "rivals/*/*fold-*")  # and of everybody
@@ -51,8 +52,11 @@ def refuse_changed(run: Path, console: Console, folds: Iterable[str] = ALL, name
 def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:
     """Raise UsageError when a prepared patient is not there, or not the one that the run was trained on; IntegrityError when
     one's files are another's or changed.
+
+    A run that a version before 0.5 trained knows no hash of its patients, nor do these, as long as they are the same: they are
+    taken as they are.
     """
-    from mri_vit.prepare.patient import RECORD, verify  # here, because ITK and nilearn take seconds
+    from mri_vit.prepare.patient import RECORD, load_record, verify  # here, because ITK and nilearn take seconds
 
     before = record(run / PREPARED)
     for patient in patients:
@@ -61,6 +65,13 @@ def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path
             raise UsageError(
                 f"{study.prepared}: patient {patient.id} is not prepared here; run `mri-vit prepare` first, or, where the run was"
                 " copied, copy its prepared patients too or name their folder with --prepared"
+            )
+        if not before and (run / BEGUN).is_file():
+            if "files" not in load_record(folder):
+                continue
+            raise UsageError(
+                f"{run}: its training began with a version before 0.5, and patient {patient.id} was prepared anew"
+                " since, by another procedure; choose another output and train anew, or go on with that version"
             )
         verify(folder)
         if before.get(patient.id, _tokens(folder)) != _tokens(folder):

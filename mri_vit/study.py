@@ -199,10 +199,10 @@ def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None
             f"{folder}: scans of {', '.join(changed)} changed since training began; choose another output or delete it"
         )
     intact.refuse_changed_patients(study, patients, folder)
+    intact.remember_patients(study, patients, folder)  # before inputs.json, which alone is an older version's
     write_bytes(json.dumps(found, indent=1).encode(), file)
     seen = {p.id: voxels(study.prepared / p.id) for p in patients}  # by which another cohort is known to hold none of these
     write_bytes(json.dumps(seen, indent=1).encode(), folder / "voxels.json")
-    intact.remember_patients(study, patients, folder)
 
 
 def explain(study: Study, folder: Path, console: Console) -> None:

@@ -120,6 +120,19 @@ def test_a_run_without_hashes_is_taken_as_it_is_and_a_note_tells(copy: Path, cap
     assert "no hashes.json of run, fold-1, fold-2; written by an older version" in capsys.readouterr().out.replace("\n", " ")
 
 
+def test_a_run_of_an_older_version_is_explained_on_the_patients_that_it_was_trained_on_and_on_no_others(copy: Path, capsys):
+    (copy / "run" / "prepared.json").unlink()
+    for file in copy.rglob("patient.json"):
+        record = json.loads(file.read_text())
+        del record["files"]
+        file.write_text(json.dumps(record | {"schema": 1}))
+    assert verbs(copy, "explain") == {"explain": 0}
+    shutil.rmtree(copy / "run" / "scores")
+    add_records(origin.settings(copy / "run"), NAMES)  # prepared again, by this version
+    assert verbs(copy, "explain", "train") == {"explain": 2, "train": 2}
+    assert "its training began with a version before 0.5, and patient p00 was prepared anew" in capsys.readouterr().err
+
+
 def test_no_record_of_a_run_tells_where_the_tree_lies(tree: Path):
     for name in ("study.toml", "cohort.csv"):
         assert str(tree) not in (tree / "run" / name).read_text()
@@ -177,7 +190,7 @@ def test_a_run_of_an_older_version_with_absolute_paths_goes_on(copy: Path):
     run, study = copy / "run", study_file.load(copy / "study.toml")
     (run / "study.toml").write_text(study_file.dumps(study))
     (run / "cohort.csv").write_bytes(cohort.dumps(cohort.read(study.cohort, study.endpoints)))
-    for name in (origin.FILE, "prepared.json", "predictions.csv"):
+    for name in (origin.FILE, "predictions.csv"):
         (run / name).unlink()
     assert verbs(copy, "train") == {"train": 0}
     with workspace.claimed(study):

@@ -6,9 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from mri_vit import parts, workspace
-from mri_vit.config import Study
+from mri_vit import ensemble, parts, workspace
+from mri_vit import study as stages
+from mri_vit.cohort import Patient
+from mri_vit.config import CHANNELS, Study
 from mri_vit.errors import IntegrityError, UsageError
 
 
@@ -87,3 +90,19 @@ def test_part_files_that_a_killed_run_left_are_swept_when_it_is_claimed_again_an
     with workspace.claimed(study_in(tmp_path)):
         left = {path.parent.relative_to(tmp_path / "run") for path in tmp_path.rglob(f"*{parts.FILE_ENDING}")}
     assert left == {Path("maps/P1"), Path("another-run/fold-1")}
+
+
+def test_a_prepared_patient_that_is_a_link_is_refused_before_anybody_is_prepared(tmp_path: Path):
+    study, elsewhere = study_in(tmp_path), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    study.prepared.mkdir()
+    (study.prepared / "P2").symlink_to(elsewhere)
+    patients = [Patient(name, dict.fromkeys(CHANNELS), {}, {}) for name in ("P1", "P2")]
+    with pytest.raises(IntegrityError, match="P2 is a link to"):
+        stages.prepare(study, patients, tmp_path, Console())
+    assert not (tmp_path / "excluded.csv").exists()
+
+
+def test_a_volume_control_whose_prepared_patients_were_not_copied_with_the_run_is_told_as_not_made(tmp_path: Path):
+    with pytest.raises(UsageError, match="not made: the prepared patient P1"):  # which an evaluation notes in its report
+        ensemble._volume([Patient("P1", {}, {}, {})], study_in(tmp_path), tmp_path)
