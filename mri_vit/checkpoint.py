@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 
 from mri_vit.errors import IntegrityError
+from mri_vit.tensor_file import sort_header
 from mri_vit.volume import replacing
 
 FILE = Path("last") / "state.safetensors"
@@ -49,6 +50,7 @@ def save(state: State, net: torch.nn.Module, optimiser: torch.optim.Optimizer, g
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as beside:
         safetensors.torch.save_file(contiguous, beside, {"state": json.dumps(asdict(state))})
+        sort_header(beside)
 
 
 def load(path: Path, net: torch.nn.Module, optimiser: torch.optim.Optimizer, generator: torch.Generator) -> State:

@@ -39,7 +39,7 @@ app = App(
 
 def _load(study: Path, overrides: Sequence[str]) -> Study:
     """The settings of a study file, or of the run in a folder."""
-    from mri_vit import study_file
+    from mri_vit import origin, study_file
 
     words = [part for word in overrides for part in (word.split("=", 1) if word.startswith("--") else [word])]
     if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
@@ -47,9 +47,10 @@ def _load(study: Path, overrides: Sequence[str]) -> Study:
     settings = {key.removeprefix("--"): value for key, value in zip(words[::2], words[1::2], strict=True)}
     if not study.is_dir():
         return study_file.load(study, settings)
-    here, loaded = study.resolve(), study_file.load(study.resolve() / "study.toml", settings)
+    here = study.resolve()
     if not (here / "environment.json").exists():  # a folder with a study file in it is no run
-        return loaded
+        return study_file.load(here / "study.toml", settings)
+    loaded = origin.settings(here, settings)
     return loaded.model_copy(update={"output": here})  # it may have been moved since its settings were written
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from mri_vit import controls, predictions
+from mri_vit import controls, hashes, predictions
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
 from mri_vit.controls import Tabular
@@ -258,5 +258,6 @@ def _probe_sites(study: Study, patients: Sequence[Patient], divisions: Sequence[
 
 def _save(tables: Sequence[Tables], run: Path) -> None:
     """`predictions.csv` last: where it is, the contest has ended."""
-    predictions.save(pd.concat([survival for _, survival in tables]), run / "survival.csv")
-    predictions.save(pd.concat([score for score, _ in tables]), run / "predictions.csv")
+    score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
+    last = {"survival.csv": predictions.dumps(survival), "predictions.csv": predictions.dumps(score)}
+    hashes.write(run, ["site_probe.csv"], last)

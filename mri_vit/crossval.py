@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mri_vit import predictions
+from mri_vit import hashes, predictions
 from mri_vit.cohort import Patient, first_visits, refuse_labels, without_labels
 from mri_vit.config import Endpoint, Study
 from mri_vit.errors import IntegrityError
@@ -22,6 +22,7 @@ from mri_vit.folds import Division, tuning_split
 from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
 from mri_vit.predictions import Predictor
 
+LEARNED = ("best.safetensors", "fusion.json", "pretrained.safetensors")  # what a predictor may leave in its fold's folder
 Builder = Callable[[Path, int], Predictor]  # (folder of the fold, seed) -> an unfitted predictor
 Tables = tuple[pd.DataFrame, pd.DataFrame]  # predictions.COLUMNS and predictions.SURVIVAL_COLUMNS
 
@@ -71,8 +72,10 @@ def cross_validate(
                 train, tune, test = parts(patients, ids, study, seed)
                 score, survival = _one_fold(build(folder, seed), train, tune, test, study.endpoints)
                 place = {"model": model, "repeat": repeat, "fold": fold}
-                predictions.save(survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS), folder / "survival.csv")
-                predictions.save(score.assign(**place).reindex(columns=predictions.COLUMNS), folder / "predictions.csv")
+                survival = survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS)
+                score = score.assign(**place).reindex(columns=predictions.COLUMNS)
+                tables = {"survival.csv": predictions.dumps(survival), "predictions.csv": predictions.dumps(score)}
+                hashes.write(folder, LEARNED, tables)
             scores.append(predictions.load(folder / "predictions.csv"))
             survivals.append(predictions.load_survival(folder / "survival.csv"))
     return pd.concat(scores), pd.concat(survivals)

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from mri_vit import cohort, controls, folds, predictions, study_file, workspace
+from mri_vit import cohort, controls, folds, hashes, intact, origin, predictions, workspace
 from mri_vit import study as stages
 from mri_vit.cohort import Patient, without_labels
 from mri_vit.config import Study
@@ -19,7 +19,7 @@ from mri_vit.crossval import by_patient, fold_seed, parts, with_truth
 from mri_vit.errors import UsageError
 from mri_vit.model.weights import seen, taught
 from mri_vit.neural import Neural
-from mri_vit.prepare.patient import voxels
+from mri_vit.prepare.patient import RECORD, voxels
 from mri_vit.report import html
 from mri_vit.report import run as reports
 from mri_vit.report.numbers import everything
@@ -31,6 +31,7 @@ OWN = ("grid", "prepare", "model", "train", "controls")  # sections that belong 
 def predict(run: Path, table: Path, output: Path, workers: int, console: Console) -> stages.Excluded:
     """Predict new patients: `predictions.csv` and `survival.csv` in `output`. No label is read."""
     past = _finished(run)
+    intact.refuse_changed(run, console, intact.OWN)
     study = _on(past, cohort=table.resolve(), output=output.resolve(), prepared=output.resolve() / "prepared", workers=workers)
     with workspace.claimed(study) as folder:
         patients = cohort.read(study.cohort, endpoints=(), needed=study.prepare.needs)
@@ -55,6 +56,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
     holds a patient of the run (told by the scans' hashes) or one whose labels the run's weights knew before (told by the id).
     """
     past = _finished(run)
+    intact.refuse_changed(run, console, intact.OWN)
     differing = [name for name in OWN if name in given and getattr(other, name) != getattr(past, name)]
     if differing:
         raise UsageError(f"[{differing[0]}] belongs to the run {run} and cannot be changed for an evaluation; leave it out")
@@ -89,10 +91,10 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
             except UsageError as error:
                 notes[name] = str(error)
         write_bytes(json.dumps(notes | {"clinical_columns": _clinical_columns(run)}, indent=1).encode(), folder / "notes.json")
-        predictions.save(pd.concat([survival for _, survival in tables]), folder / "survival.csv")
-        predictions.save(pd.concat([score for score, _ in tables]), folder / "predictions.csv")
+        score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
         internal = html.null(everything.measure(reports.read(run)))
-        write_bytes(json.dumps(internal, indent=1).encode(), folder / "evaluation.json")
+        last = {"survival.csv": predictions.dumps(survival), "evaluation.json": json.dumps(internal, indent=1).encode()}
+        hashes.write(folder, [], last | {"predictions.csv": predictions.dumps(score)})
         stages.report(folder, console)
     return excluded
 
@@ -100,7 +102,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
 def _finished(run: Path) -> Study:
     if not (run / "predictions.csv").exists() or not (run / "folds.json").exists():
         raise UsageError(f"{run}: no predictions.csv and folds.json; a run whose training has ended has both")
-    return study_file.load(run / "study.toml")
+    return origin.settings(run)
 
 
 def _on(past: Study, workers: int, **changed: Any) -> Study:
@@ -194,6 +196,10 @@ def _clinical(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
 
 
 def _volume(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
+    for patient in patients:
+        mask = patient.tumour_mask
+        if not (study.prepared / patient.id / RECORD).is_file() or (mask and not mask.is_file()):
+            raise UsageError(f"not made: the prepared patient {patient.id}, or their tumour mask, is not there")
     return controls.volume_table(patients, study)
 
 

@@ -65,9 +65,14 @@ def is_candidate(model: str) -> bool:
     return model not in CONTROLS
 
 
+def dumps(table: pd.DataFrame) -> bytes:
+    """A predictions or survival table as a file has it; 9 digits, which a float32 survives, so equal runs give equal bytes."""
+    return table.to_csv(index=False, float_format="%.9g", lineterminator="\n").encode()
+
+
 def save(table: pd.DataFrame, path: Path) -> None:
-    """Write a predictions or survival table atomically; 9 digits, which a float32 survives, so equal runs give equal bytes."""
-    write_bytes(table.to_csv(index=False, float_format="%.9g", lineterminator="\n").encode(), path)
+    """Write a table atomically."""
+    write_bytes(dumps(table), path)
 
 
 def load(path: Path) -> pd.DataFrame:

@@ -20,10 +20,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mri_vit import cohort, folds, workers, workspace
+from mri_vit import cohort, folds, intact, origin, parts, workers, workspace
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Study
 from mri_vit.errors import UnusablePatient, UsageError
+from mri_vit.ownership import refuse_link
 from mri_vit.volume import read, write_bytes
 
 Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
@@ -52,12 +53,14 @@ def check(study: Study, folder: Path) -> list[Patient]:
 
 def freeze(study: Study, patients: list[Patient], folder: Path) -> list[Patient]:
     """Write the table that the run is made from. Raises UsageError when folds were made from another."""
-    frozen, table = folder / "cohort.csv", cohort.dumps(patients)
-    if (folder / "folds.json").exists() and frozen.read_bytes() != table:
+    if (folder / "cohort.csv").exists() and origin.is_frozen(patients, folder):
+        return patients
+    if (folder / "folds.json").exists():
         raise UsageError(
             f"{folder}: the cohort table has changed since this run's folds were made; choose another output or delete it"
         )
-    write_bytes(table, frozen)
+    write_bytes(origin.table(patients, folder), folder / "cohort.csv")
+    workspace.settle(study, folder)
     return patients
 
 
@@ -65,6 +68,9 @@ def prepare(study: Study, patients: list[Patient], folder: Path, console: Consol
     """Prepare every patient; those who cannot be are written to `excluded.csv` with file and reason."""
     excluded: Excluded = []
     study.prepared.mkdir(parents=True, exist_ok=True)
+    for patient in patients:
+        refuse_link(study.prepared / patient.id)
+    parts.sweep_older(study.prepared, {patient.id for patient in patients})
     with progress(console) as bar:
         task = bar.add_task("prepare", total=len(patients), note="")
         jobs = {patient.id: (patient, study) for patient in patients}
@@ -120,7 +126,7 @@ def included(study: Study, folder: Path) -> list[Patient]:
             raise UsageError(f"{folder}: no {file}; run `mri-vit {stage}` first")
     with (folder / "excluded.csv").open(newline="") as file:
         out = {row["patient"] for row in csv.DictReader(file)}
-    return [patient for patient in cohort.read(folder / "cohort.csv", study.endpoints) if patient.id not in out]
+    return [patient for patient in origin.patients(folder, study.endpoints) if patient.id not in out]
 
 
 def pretrain(study: Study, folder: Path, console: Console) -> None:
@@ -146,6 +152,7 @@ def train(study: Study, folder: Path, console: Console) -> None:
     from mri_vit import contest
 
     patients, divisions = divided(study, folder)
+    intact.refuse_changed(folder, console)
     with progress(console) as bar:
         contest.hold(study, patients, divisions, folder, partial(_begin, bar, study))
 
@@ -191,6 +198,8 @@ def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None
         raise UsageError(
             f"{folder}: scans of {', '.join(changed)} changed since training began; choose another output or delete it"
         )
+    intact.refuse_changed_patients(study, patients, folder)
+    intact.remember_patients(study, patients, folder)  # before inputs.json, which alone is an older version's
     write_bytes(json.dumps(found, indent=1).encode(), file)
     seen = {p.id: voxels(study.prepared / p.id) for p in patients}  # by which another cohort is known to hold none of these
     write_bytes(json.dumps(seen, indent=1).encode(), folder / "voxels.json")
@@ -202,6 +211,10 @@ def explain(study: Study, folder: Path, console: Console) -> None:
 
     patients = _trained(study, folder)
     jobs = maps.jobs(study, patients, folds.load(folder / "folds.json", patients)[0], folder)
+    intact.refuse_changed(folder, console, intact.WITNESSES)
+    intact.refuse_changed_patients(study, [job.patient for job in jobs.values()], folder)
+    drawn = [job.patient for job in jobs.values() if job.drawn]
+    intact.refuse_missing_scans(drawn, [job.patient for job in jobs.values() if job.scored])
     with progress(console) as bar:
         task = bar.add_task("explain", total=len(jobs), note="")
         for _ in maps.make(jobs, study, folder):
@@ -240,6 +253,8 @@ def inspect(
 
     if study.model.architecture != "vit" or study.model.pool == "class_attention":
         raise UsageError(f"{folder}: the inspection is of Vision Transformers whose CLS goes through every block")
+    output = output or folder / "inspect"
+    inspect_page.refuse(output)
     patients = _trained(study, folder)
     division = folds.load(folder / "folds.json", patients)[0]
     if fold is None:
@@ -251,11 +266,14 @@ def inspect(
     if patient and patient not in {p.id for p in test}:
         raise UsageError(f"--patient {patient}: not a test patient of fold {fold} ({', '.join(p.id for p in test)})")
     home = fold_folder(folder, 0, fold - 1)
+    intact.refuse_changed(folder, console, [home.name])
+    intact.refuse_changed_patients(study, test, folder)
     after = Neural.fitted(study, home).network.eval()
     before = untrained(train_patients, contest.began(study, folder, home), seed).to(after.encoder.cls.device).eval()
     shown = sorted(test, key=lambda p: p.id != patient)  # the one asked for first, else the first of the fold
     subject = inspect_page.Subject(study, f"{study.name}, fold {fold}", before, after, shown)
-    page = inspect_page.write(subject, output or folder / "inspect", place_mm, layer, head)
+    with workspace.held(output, ["figures"]):
+        page = inspect_page.write(subject, output, place_mm, layer, head)
     console.print(f"inspection: {page}", soft_wrap=True, highlight=False)
     return page
 
@@ -267,6 +285,7 @@ def report(folder: Path, console: Console) -> Path:
 
     if not (folder / "predictions.csv").exists():
         raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
+    intact.refuse_changed(folder, console, names=intact.TABLES)
     page = html.write(read(folder), folder / "report")
     tell(page, console)
     return page
@@ -277,10 +296,13 @@ def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str,
 
     `subgroups` are columns to look into beside the usual ones.
     """
-    from mri_vit.report import html
+    from mri_vit.report import home, html
     from mri_vit.report.run import from_tables
 
-    page = html.write(from_tables(scores, people, output, subgroups), output)
+    home.refuse(output)
+    run = from_tables(scores, people, output, subgroups)
+    with workspace.held(output, home.FOLDERS):
+        page = html.write(run, output)
     tell(page, console)
     return page
 

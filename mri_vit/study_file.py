@@ -19,8 +19,8 @@ from mri_vit.errors import UsageError
 from mri_vit.recipe import Rival
 
 
-def load(path: Path, overrides: dict[str, str] | None = None) -> Study:
-    """Read a study file; paths in it are relative to it; `overrides` maps "train.epochs" to "5".
+def load(path: Path, overrides: dict[str, str] | None = None, place: Callable[[str], str] | None = None) -> Study:
+    """Read a study file; paths in it are relative to it, or as `place` makes them; `overrides` maps "train.epochs" to "5".
 
     Raises UsageError naming the file, the line and the key; an unknown key gets the nearest known one.
     """
@@ -39,15 +39,16 @@ def load(path: Path, overrides: dict[str, str] | None = None) -> Study:
     except pydantic.ValidationError as error:
         raise UsageError("\n".join(_explain(path, text, fault) for fault in error.errors())) from None
     beside = path.resolve().parent
-    return _with_paths(study, lambda given: os.path.abspath(beside / given))  # no link is followed, so that one can be told of
+    # no link is followed, so that one can be told of
+    return with_paths(study, place or (lambda given: os.path.abspath(beside / given)))
 
 
 def filled(study: Study, **words: Any) -> Study:
     """The study with what stands in braces in its paths replaced, such as "{seed}" by `seed`: one file for several cohorts."""
-    return _with_paths(study, lambda given: given.format(**words))
+    return with_paths(study, lambda given: given.format(**words))
 
 
-def _with_paths(study: Study, change: Callable[[str], str]) -> Study:
+def with_paths(study: Study, change: Callable[[str], str]) -> Study:
     """The study with every path changed: folders, and files of weights, its own and its rivals'."""
     changed: dict[str, Any] = {key: Path(change(str(getattr(study, key)))) for key in ("cohort", "prepared", "output")}
     if study.model.weights:

@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float, Int16
 
 from mri_vit.config import CHANNELS, Grid
 from mri_vit.errors import IntegrityError
-from mri_vit.volume import write_bytes
+from mri_vit.tensor_file import sort_header
+from mri_vit.volume import replacing
 
 SCHEMA = "mri-vit tokens 1"
 
@@ -66,18 +67,9 @@ def save(tokens: Tokens, path: Path) -> None:
         "channels": json.dumps(CHANNELS),
         "config_sha256": tokens.config_sha256,
     }
-    write_bytes(_sorted_header(safetensors.numpy.save({"patches": tokens.patches, "place": tokens.place}, metadata)), path)
-
-
-def _sorted_header(content: bytes) -> bytes:
-    """safetensors writes its metadata in no fixed order; sorted, equal patients give equal bytes.
-
-    The format: the header's length in 8 bytes, the header as JSON padded with spaces to a multiple of 8, the arrays.
-    """
-    end = 8 + int.from_bytes(content[:8], "little")
-    header = json.dumps(json.loads(content[8:end]), sort_keys=True, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + content[end:]
+    with replacing(path) as beside:
+        safetensors.numpy.save_file({"patches": tokens.patches, "place": tokens.place}, beside, metadata)
+        sort_header(beside)
 
 
 def load(path: Path) -> Tokens:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import numpy as np
 import SimpleITK as sitk
 from jaxtyping import Float, Shaped
 
+from mri_vit import parts
 from mri_vit.errors import UnusablePatient
 
 MAX_BYTES = 2 << 30  # a 1024³ int16 scan; more is a damaged header or a bomb, refused before allocation
@@ -193,12 +195,22 @@ def write(volume: Volume, path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to; then fsync, rename: a file that exists is whole."""
-    beside = path.with_name(path.name + ".part")
-    yield beside
-    with beside.open("r+b") as file:
-        os.fsync(file.fileno())
-    beside.replace(path)
+    """A name beside `path` to write to; then fsync, rename: a file that exists is whole, and its mode the umask's.
+
+    What a killed process leaves is swept when its run is next claimed, or with the part folder that it was in.
+    """
+    beside = path.with_name(f".{parts.name_for(path.name)}{parts.FILE_ENDING}")
+    beside.touch(exist_ok=False)
+    mode = beside.stat().st_mode
+    try:
+        yield beside
+        with beside.open("r+b") as file:
+            if os.fstat(file.fileno()).st_mode != mode:  # safetensors puts another file there, of mode 0600
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def write_bytes(content: bytes, path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -15,9 +15,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from mri_vit import study_file
+from mri_vit import origin
 from mri_vit.config import Study
-from mri_vit.errors import FolderHeld, IntegrityError, OutOfResource, UsageError
+from mri_vit.errors import FolderHeld, OutOfResource, UsageError
+from mri_vit.ownership import refuse_links
+from mri_vit.parts import sweep_files
 from mri_vit.volume import write_bytes
 
 PACKAGES = (
@@ -37,7 +39,16 @@ FREE = {
     "report",
     "prepare.workers",
     "output",
+    "prepared",
 }  # settings that may change between the stages of one run: no result depends on them
+
+
+# The folders of a run, as globs. Nothing else in it is looked at: another run may lie inside.
+_FOLDS = ("*fold-*", "*fold-*/*")
+_MODELS = tuple(f"{kind}/*{deeper}" for kind in ("rivals", "controls") for deeper in ("", *(f"/{fold}" for fold in _FOLDS)))
+_PAGES = ("report", "report/*", "inspect", "inspect/*")
+FOLDERS = ("maps", "maps/*", "mean_maps", "scores", "rivals", "controls", *_FOLDS, *_MODELS, *_PAGES)
+BUILT_ELSEWHERE = "maps"  # its folders are built in one of their own, so that no part file of a killed process is in them
 
 
 @contextlib.contextmanager
@@ -45,30 +56,49 @@ def claimed(study: Study) -> Iterator[Path]:
     """The study's output folder, made if need be and held until the end.
 
     Raises OutOfResource when it cannot be written, FolderHeld when another run holds it, UsageError when it holds a run
-    with other settings or is the folder of the input, IntegrityError when it is a link to elsewhere.
+    with other settings or is the folder of the input, or when prepared patients would lie among the scans; IntegrityError
+    when it, or a folder in it, is a link to elsewhere.
     """
     run = study.output
     if run in (study.cohort.parent, study.prepared) or run in study.cohort.parents:
         raise UsageError(
             f"output {run} holds the input (cohort {study.cohort}, prepared {study.prepared}); choose a folder of its own"
         )
-    if run.is_symlink():
-        raise IntegrityError(f"output {run} is a link to {run.resolve()}; name the folder itself")
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(run / ".lock")
-        lock.acquire(timeout=0)
-    except Timeout:
-        holder = (run / ".holder").read_text() if (run / ".holder").exists() else "an unknown process"
-        raise FolderHeld(f"{run} is held by another run ({holder})") from None
-    except OSError as error:
-        raise OutOfResource(f"{run} cannot be written: {error.strerror}") from None
-    try:  # the kernel frees the lock of a process that died, so a stale one cannot be
-        (run / ".holder").write_text(f"process {os.getpid()} on {platform.node()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    if study.prepared in study.cohort.parents:
+        raise UsageError(
+            f"prepared {study.prepared} holds the cohort {study.cohort}, and its patients' folders may hold their scans; "
+            'choose a folder of its own, such as prepared = "prepared"'
+        )
+    with held(run, FOLDERS):
         _describe(study, run)
         yield run
+
+
+@contextlib.contextmanager
+def held(folder: Path, folders: Sequence[str]) -> Iterator[None]:
+    """An output folder, made if need be and locked until the end; `folders` are globs of the folders that are written in it.
+
+    Part files that a killed process left in them are swept. Raises as `claimed` does.
+    """
+    refuse_links(folder, folders)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        lock.acquire(timeout=0)
+    except Timeout:
+        holder = (folder / ".holder").read_text() if (folder / ".holder").exists() else "an unknown process"
+        raise FolderHeld(f"{folder} is held by another run ({holder})") from None
+    except OSError as error:
+        raise OutOfResource(f"{folder} cannot be written: {error.strerror}") from None
+    try:  # the kernel frees the lock of a process that died, so a stale one cannot be
+        told = f"process {os.getpid()} on {platform.node()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        write_bytes(told.encode(), folder / ".holder")
+        for path in (folder, *(path for pattern in folders for path in folder.glob(pattern))):
+            if path.is_dir() and path.parent.name != BUILT_ELSEWHERE:
+                sweep_files(path)
+        yield
     finally:
-        (run / ".holder").unlink(missing_ok=True)
+        (folder / ".holder").unlink(missing_ok=True)
         lock.release()
 
 
@@ -76,7 +106,7 @@ def _describe(study: Study, run: Path) -> None:
     file = run / "study.toml"
     settled = any((run / name).exists() for name in ("folds.json", "evaluation.json"))
     if file.exists() and settled:  # before, nothing depends on the settings
-        before, now = _flat(study_file.load(file)), _flat(study)
+        before, now = _flat(origin.settings(run)), _flat(study)
         changed = [
             f"{key}: {before.get(key)} then, {now.get(key)} now"
             for key in sorted(before | now)
@@ -86,9 +116,18 @@ def _describe(study: Study, run: Path) -> None:
             raise UsageError(
                 f"{run} holds a run with other settings; choose another output or delete it:\n  " + "\n  ".join(changed)
             )
-    write_bytes(study_file.dumps(study).encode(), file)
+    if not origin.known(run):  # new, or of a version before 0.5 with absolute paths, which stay what they are
+        origin.write(run)
+    write_bytes(origin.written(study, run), file)
     if not (run / "predictions.csv").exists():  # afterwards no number changes any more
         _remember(environment(study), run / "environment.json")
+
+
+def settle(study: Study, run: Path) -> None:
+    """Tie the run to where it is now: paths in its settings are then relative to here, as those in a table written here are."""
+    (run / origin.FILE).unlink(missing_ok=True)
+    write_bytes(origin.written(study, run), run / "study.toml")
+    origin.write(run)
 
 
 def _remember(now: dict[str, Any], file: Path) -> None:

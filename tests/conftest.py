@@ -34,6 +34,10 @@ ENDPOINTS = (
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Study:
+    return make_tiny(tmp_path)
+
+
+def make_tiny(tmp_path: Path) -> Study:
     """24 prepared patients of 4³ places whose first channel tells MGMT, and a network that trains in a second."""
     grid = Grid(edge=8, spacing_mm=20.0 / 2, patch=2)
     study = Study(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -15,7 +16,7 @@ from mri_vit import cohort, look, tokens
 from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Grid, Study
-from mri_vit.errors import UsageError
+from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain import inspect, inspect_figures, inspect_page
 from mri_vit.model import encoder as encoder_module
 from mri_vit.model import network
@@ -256,6 +257,23 @@ def test_the_page_needs_nothing_but_itself(subject, tmp_path):
     assert {f"filters_{scan}_{stage}.svg" for scan in CHANNELS for stage in ("before", "after")} <= names
 
 
+def test_a_folder_that_is_no_inspection_of_ours_is_refused_and_one_of_ours_is_written_over(subject, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "index.html").write_text("the user's own page")
+    with pytest.raises(UsageError, match=r"holds index\.html and is no inspection"):
+        inspect_page.write(subject, out)
+    assert [path.read_text() for path in out.iterdir()] == ["the user's own page"]
+    (out / "index.html").write_text(f"<h1>{inspect_page.HEADING}</h1>")  # as versions without a record wrote it
+    inspect_page.refuse(out)
+    (out / "index.html").unlink()
+    (out / inspect_page.RECORD).write_text(json.dumps({"schema": inspect_page.SCHEMA}))
+    inspect_page.refuse(out)
+    (out / "figures").symlink_to(out)
+    with pytest.raises(IntegrityError, match="figures is a link"):
+        inspect_page.write(subject, out)
+
+
 def test_equal_figures_are_equal_bytes():
     first, second = (inspect_figures.distances(np.ones((2, 3)), np.ones((2, 3)), 1.0) for _ in range(2))
     assert look.to_bytes(first, "svg") == look.to_bytes(second, "svg")
@@ -294,7 +312,7 @@ def test_a_layer_or_head_that_is_not_there_is_refused(subject, asked, message: s
 def test_the_page_of_a_two_layer_embedding_says_whose_filters_it_shows(subject, tmp_path):
     study = subject.study.model_copy(update={"model": subject.study.model.model_copy(update={"stem": 8})})
     nets = [network.Network(study.model, study.grid, subject.after.heads) for _ in range(2)]
-    page = inspect_page.write(replace(subject, study=study, before=nets[0], after=nets[1]), tmp_path)
+    page = inspect_page.write(replace(subject, study=study, before=nets[0], after=nets[1]), tmp_path / "out")
     assert "The 8 filters shown are those of the first" in page.read_text(encoding="utf-8")
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -14,12 +13,12 @@ import SimpleITK as sitk
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
-from mri_vit import tokens
+from mri_vit import hashes, tokens
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Grid, Prepare, Study
-from mri_vit.errors import UnusablePatient, UsageError
+from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
 from mri_vit.prepare import bias, brain, intensity, register
-from mri_vit.prepare.patient import config_sha256, load_record, prepare
+from mri_vit.prepare.patient import config_sha256, load_record, prepare, refuse_foreign, verify
 from mri_vit.volume import Volume, canonical, itk_transform, read, resample, to_itk, write
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -111,7 +110,8 @@ def prepared(made: Patient, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_prepared_patient_holds_tokens_record_and_picture(prepared: Path) -> None:
     assert sorted(path.name for path in prepared.iterdir()) == ["patient.json", "qc.png", "tokens.safetensors"]
     record = load_record(prepared)
-    assert record["schema"] == 1
+    assert record["schema"] == 2
+    assert record["files"] == {name: hashes.sha256(prepared / name) for name in ("tokens.safetensors", "qc.png")}
     assert record["patient"] == "P-1"
     assert set(record["to_grid"]) == set(record["inputs"]) == set(CHANNELS)
     assert record["to_grid"]["t1ce"] == record["t1ce_to_grid"]
@@ -151,14 +151,8 @@ def test_what_is_prepared_is_skipped_until_an_input_or_a_setting_changes(made: P
     patient = patient_in(tmp_path / "scans", "P-1")
     folder = prepare(patient, study_in(tmp_path))
     before = (folder / "patient.json").stat().st_mtime_ns
-    stale = tmp_path / "prepared" / ".P-1.part-999999999"  # no process has this id
-    stale.mkdir()
-    neighbour = tmp_path / "prepared" / ".P-1.part-1.part-999999999"  # another patient's
-    neighbour.mkdir()
     prepare(patient, study_in(tmp_path, workers=2))
     assert (folder / "patient.json").stat().st_mtime_ns == before
-    assert not stale.exists()
-    assert neighbour.exists()
     prepare(patient, study_in(tmp_path, bias=False))
     assert (folder / "patient.json").stat().st_mtime_ns != before
     flair = read(tmp_path / "scans" / "flair.nii.gz")
@@ -166,7 +160,7 @@ def test_what_is_prepared_is_skipped_until_an_input_or_a_setting_changes(made: P
     old = load_record(folder)["inputs"]
     prepare(patient, study_in(tmp_path, bias=False))
     assert [c for c in CHANNELS if load_record(folder)["inputs"][c] != old[c]] == ["flair"]
-    assert sorted(path.name for path in (tmp_path / "prepared").iterdir()) == [neighbour.name, "P-1"]
+    assert [path.name for path in (tmp_path / "prepared").iterdir()] == ["P-1"]
 
 
 def test_a_patient_that_fails_leaves_nothing_and_keeps_what_was_there(made: Patient, tmp_path: Path, monkeypatch) -> None:
@@ -174,7 +168,7 @@ def test_a_patient_that_fails_leaves_nothing_and_keeps_what_was_there(made: Pati
     content = (folder / "tokens.safetensors").read_bytes()
 
     def fail(*_: object) -> None:
-        assert [path.name for path in (tmp_path / "prepared").iterdir() if path.name.startswith(f".P-1.part-{os.getpid()}")]
+        assert [path.name for path in (tmp_path / "prepared" / ".building").iterdir() if path.name.startswith("P-1.")]
         raise OSError("disk full")
 
     monkeypatch.setattr("mri_vit.prepare.qc.draw", fail)
@@ -182,6 +176,52 @@ def test_a_patient_that_fails_leaves_nothing_and_keeps_what_was_there(made: Pati
         prepare(made, study_in(tmp_path, bias=False))
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == ["P-1"]
     assert (folder / "tokens.safetensors").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("patient.json", '{"patient": "P-1", "schema": 1}'),
+        ("t1.nii.gz", "raw"),
+        ("notes.txt", "mine"),
+        ("tokens.safetensors", ""),
+    ],
+)
+def test_a_folder_that_is_not_ours_is_refused_and_stays_as_it_is(made: Patient, tmp_path: Path, name: str, content: str) -> None:
+    target = tmp_path / "prepared" / "P-1"
+    target.mkdir(parents=True)
+    (target / name).write_text(content)
+    with pytest.raises(UsageError, match=rf"P-1.*{name}|{name}.*P-1|P-1 is no prepared patient"):
+        prepare(made, study_in(tmp_path))
+    assert [(path.name, path.read_text()) for path in target.iterdir()] == [(name, content)]
+
+
+def test_a_prepared_patient_with_a_file_that_is_not_ours_beside_it_is_not_replaced(
+    made: Patient, prepared: Path, tmp_path
+) -> None:
+    target = tmp_path / "prepared" / "P-1"
+    shutil.copytree(prepared, target)
+    (target / "t1.nii.gz").write_text("raw")
+    with pytest.raises(UsageError, match=r"P-1 holds t1\.nii\.gz, which is no file of a prepared patient"):
+        prepare(made, study_in(tmp_path, bias=False))
+    assert sorted(path.name for path in target.iterdir()) == ["patient.json", "qc.png", "t1.nii.gz", "tokens.safetensors"]
+    (target / "t1.nii.gz").unlink()
+    (target / ".DS_Store").touch()
+    refuse_foreign(target)
+
+
+def test_a_file_of_another_patient_or_a_flipped_bit_is_found(prepared: Path, tmp_path: Path) -> None:
+    target = tmp_path / "P-1"
+    shutil.copytree(prepared, target)
+    verify(target)
+    content = bytearray((target / "tokens.safetensors").read_bytes())
+    content[-1] ^= 1
+    (target / "tokens.safetensors").write_bytes(content)
+    with pytest.raises(IntegrityError, match=r"tokens\.safetensors: it was changed after it was written"):
+        verify(target)
+    shutil.copytree(prepared, tmp_path / "P-2")
+    with pytest.raises(IntegrityError, match=r"P-2/patient\.json: is of patient 'P-1'.*expected 'P-2'"):
+        verify(tmp_path / "P-2")
 
 
 def test_axis_order_and_flips_do_not_change_the_prepared_patient(made: Patient, prepared: Path, tmp_path: Path) -> None:

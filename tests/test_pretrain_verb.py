@@ -9,17 +9,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from made_prepared import add_records
 from safetensors.torch import load_file
 
 from mri_vit import cli, cohort, contest, crossval, folds, predictions, study_file
 from mri_vit import study as stages
 from mri_vit.cohort import Patient
-from mri_vit.config import CHANNELS, Controls, Study
+from mri_vit.config import Controls, Study
 from mri_vit.errors import UsageError
 from mri_vit.model import network
 from mri_vit.model.weights import load_encoder, seen, taught
 from mri_vit.neural import PRETRAINED, Neural
-from mri_vit.prepare.patient import config_sha256
 from mri_vit.pretrain.loop import pretrained
 from mri_vit.recipe import Pretrain, Rival
 from mri_vit.train import fit
@@ -37,10 +37,7 @@ def prepared(tiny: Study, pretrain: Pretrain, repeats: int = 1, rivals: tuple[Ri
     table = pd.read_csv(study.cohort, dtype=str, keep_default_na=False)
     table.loc[table.patient.isin(UNLABELLED), ["mgmt", "os_days", "os_event"]] = ""
     table.to_csv(study.cohort, index=False)
-    for name in table.patient:
-        hashes = {scan: {"voxels_sha256": f"{name} {scan}"} for scan in CHANNELS}
-        record = {"config_sha256": config_sha256(study), "inputs": {}, "steps": [{"step": "read", "scans": hashes}]}
-        (study.prepared / name / "patient.json").write_text(json.dumps(record))
+    add_records(study, table.patient)
     study.output.mkdir()
     stages.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
     (study.output / "excluded.csv").write_text("patient,file,reason\n")

@@ -6,12 +6,15 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from made_run import TWO_VISITS, make_run
 from test_report import read_metrics, seen
 
+from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.report import home as report_home
 from mri_vit.report import html as report
 from mri_vit.report import notation
 from mri_vit.report import run as run_folder
@@ -95,8 +98,64 @@ def test_a_folder_that_is_a_link_out_of_the_report_loses_nothing(tmp_path):
     (tmp_path / "elsewhere" / "roc.csv").write_text("not of this report")
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "tables").symlink_to(tmp_path / "elsewhere")
-    report._delete(tmp_path / "home", {"tables/roc.csv"})
+    report_home.delete(tmp_path / "home", {"tables/roc.csv"})
     assert (tmp_path / "elsewhere" / "roc.csv").is_file()
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["index.html", "metrics.json", "patients/wife.html", "thesis.md"])
+def test_a_folder_that_is_no_report_of_ours_is_refused_and_stays_as_it_is(small, tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"files": ["figures/roc.svg"], "schema": 1}')
+    before = content(tmp_path)
+    with pytest.raises(UsageError, match=f"holds {name.partition('/')[0]} and is no report"):
+        report.write(asked(small, "mgmt"), tmp_path)
+    assert content(tmp_path) == before
+
+
+def test_what_a_system_leaves_in_an_empty_folder_makes_it_nobodys(tmp_path):
+    for name in (".DS_Store", "Thumbs.db", "._x", ".lock"):
+        (tmp_path / name).touch()
+    report_home.refuse(tmp_path)
+    with pytest.raises(UsageError, match="is a file"):
+        report_home.refuse(tmp_path / ".lock")
+
+
+@pytest.mark.parametrize("name", ["", *report_home.FOLDERS])
+def test_a_report_whose_folder_leads_elsewhere_is_refused_before_anything_is_written(small, tmp_path, name):
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "own.html").write_text("the user's own")
+    if name:
+        home.mkdir()
+    (home / name).symlink_to(elsewhere)
+    with pytest.raises(IntegrityError, match="is a link to"):
+        report.write(asked(small, "mgmt"), home)
+    assert content(elsewhere) == {"own.html": "the user's own"}
+    assert not (home / "metrics.json").exists()
+
+
+def test_pages_that_the_earlier_report_wrote_go_and_the_users_own_stay(small, tmp_path):
+    metrics: dict[str, Any] = dict.fromkeys(report_home.MARKS, 1) | {"files": ["patients/gone.html"]}
+    metrics["maps"] = [{"patient": "of-an-older-version"}]  # which listed no pages
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    (tmp_path / "patients").mkdir()
+    for name in ("gone", "of-an-older-version", "own"):
+        (tmp_path / "patients" / f"{name}.html").write_text(name)
+    report.write(asked(small, "mgmt"), tmp_path)
+    assert [path.name for path in (tmp_path / "patients").iterdir()] == ["own.html"]
+
+
+def test_a_report_that_was_killed_is_known_as_ours_with_what_it_wrote(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(report.methods, "text", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        report.write(asked(small, "mgmt"), tmp_path)
+    assert not (tmp_path / "index.html").exists()
+    report_home.refuse(tmp_path)
+    assert "figures/calibration_mgmt.svg" in report_home.listed(tmp_path)
 
 
 STRANGE = json.dumps(
@@ -107,7 +166,7 @@ STRANGE = json.dumps(
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 3}', '{"files": null}', "\x00", STRANGE])
 def test_a_spoiled_list_of_files_is_no_list(tmp_path, text):
     (tmp_path / "metrics.json").write_text(text)
-    assert report._listed(tmp_path / "metrics.json") == set()
+    assert report_home.listed(tmp_path) == set()
 
 
 def test_published_concordance_stands_beside_the_width_of_this_interval(small, tmp_path):

@@ -201,7 +201,7 @@ def test_a_power_cut_before_any_write_changes_no_prediction(tiny, tmp_path, monk
     whole = trained(study).joinpath("predictions.csv").read_bytes()
     total = len(writes)
     assert set(writes) == {
-        "best.safetensors", "state.safetensors", "history.csv", "cost.json", "predictions.csv", "survival.csv",
+        "best.safetensors", "state.safetensors", "history.csv", "cost.json", "predictions.csv", "survival.csv", "hashes.json",
     }  # fmt: skip
     again = study.model_copy(update={"output": tmp_path / "cut"})
     for cut in range(total):

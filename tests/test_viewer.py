@@ -88,7 +88,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def addresses(run: Path) -> dict[str, str]:
-    return viewer.write(maps(run), told(maps(run)), run / "report", f"study {HOSTILE}")
+    viewer.write(maps(run), told(maps(run)), run / "report", f"study {HOSTILE}")
+    return viewer.links(maps(run))
 
 
 def maps(run: Path) -> list[Map]:
@@ -285,16 +286,13 @@ def test_every_map_with_a_brain_gets_one_page_and_the_viewer_is_copied_once(run,
     assert "Not a medical device" in page
 
 
-def test_a_patient_without_a_published_brain_gets_no_page_and_an_old_page_goes(run, tmp_path):
+def test_a_patient_without_a_published_brain_gets_no_page(run, tmp_path):
     shutil.copytree(run / "maps", tmp_path / "maps")
-    home = tmp_path / "report"
-    found = maps(tmp_path)
-    viewer.write(found, told(found), home, "x")
     (tmp_path / "maps" / "p1" / "brain.nii.gz").unlink()
-    assert list(viewer.write(found, told(found), home, "x")) == ["p2"]
-    assert [path.name for path in (home / "patients").iterdir()] == ["p 2#.html"]
-    assert viewer.write([], [], home, "x") == {}
-    assert list((home / "patients").iterdir()) == []
+    found = maps(tmp_path)
+    viewer.write(found, told(found), tmp_path / "report", "x")
+    assert list(viewer.links(found)) == ["p2"]
+    assert [path.name for path in (tmp_path / "report" / "patients").iterdir()] == ["p 2#.html"]
 
 
 def test_a_map_of_zeros_is_shown_clear_and_its_patient_keeps_the_page(run, tmp_path):

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int32
 
-from mri_vit import tokens
+from mri_vit import ownership, tokens
 from mri_vit.cohort import Patient, first_visits
 from mri_vit.config import Endpoint, Grid
+from mri_vit.errors import UsageError
 from mri_vit.explain import group_picture
 from mri_vit.explain.names import METHODS, UNIT, file_name
 from mri_vit.explain.patient import RESEARCH
@@ -27,6 +28,7 @@ from mri_vit.volume import Volume, read, write_bytes
 from mri_vit.volume import write as write_volume
 
 SCHEMA = 1  # of group.json
+RECORD = "group.json"
 LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients' maps are theirs, not a group's
 LEAST_SHARE = 0.5  # of the group likewise, so that a rim is not the mean of the few with the largest heads
 PERMUTATIONS = 999  # of the labels; the smallest p is 0.001
@@ -102,7 +104,8 @@ def write(
     listed = {patient.id: found for patient in first_visits(patients) if (found := _listed(maps / patient.id, settings))}
     division = {endpoint.name: groups(first_visits(patients), endpoint) for endpoint in endpoints}
     entries = []
-    with complete(folder) as beside:
+    refuse_foreign(folder)
+    with complete(folder, refuse_foreign) as beside:
         for method, own in dict.fromkeys((one["method"], one["endpoint"]) for found in listed.values() for one in found["maps"]):
             sums = {
                 (name, group): _nothing(grid) for name, pair in division.items() if own in ("", name) for group in pair
@@ -115,8 +118,15 @@ def write(
             for name in dict.fromkeys(name for name, _ in sums):
                 pair = {group: total for (endpoint, group), total in sums.items() if endpoint == name}
                 entries.append(_written(_named(patients[0], method, name), method, name, pair, grid, beside))
-        _write_json({"schema": SCHEMA, "unit": UNIT, "settings": settings, "entries": entries}, beside / "group.json")
+        _write_json({"schema": SCHEMA, "unit": UNIT, "settings": settings, "entries": entries}, beside / RECORD)
     return entries
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise UsageError unless `folder` is nothing, or mean maps of ours and nothing else."""
+    ownership.refuse_strangers(folder, lambda name: name == RECORD or name.startswith("group_"), "mean maps")
+    if ownership.entries(folder) and not {"unit", "entries"} <= set(ownership.record(folder / RECORD)):
+        raise UsageError(f"{folder}: its {RECORD} is not there, damaged or another program's; the folder is left alone")
 
 
 def groups(patients: Sequence[Patient], endpoint: Endpoint) -> tuple[Group, Group]:

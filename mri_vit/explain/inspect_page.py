@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import os
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,14 @@ from mri_vit.explain import inspect, inspect_figures
 from mri_vit.explain.inspect import Components, HeadSteps
 from mri_vit.explain.rollout import rollout
 from mri_vit.model.network import Network
+from mri_vit.ownership import record, refuse_foreign, refuse_links
+from mri_vit.volume import write_bytes
 
 PATIENTS = 4  # over whom attention distances are averaged: heads differ by far more than patients do, and 2744 places take time
 TOKENS_SHOWN = 3  # of the step-by-step table, beside the place itself and CLS: a table that fits a page
 NUMBERS_SHOWN = 3  # of each vector, likewise
+RECORD, SCHEMA = "inspection.json", "mri-vit inspection 1"  # by which a folder is known as ours
+HEADING = "Inside the Vision Transformer: what it learned to see, and where it looks"  # likewise, of versions before 0.5
 Point = tuple[float, float, float]  # RAS+ mm of the grid's frame
 
 
@@ -101,21 +105,33 @@ def write(
     Raises
     ------
     UsageError
-        When the network has no such layer or head, or the point lies outside the grid.
+        When the network has no such layer or head, the point lies outside the grid, or `output` holds something else.
+    IntegrityError
+        When `output`, or its `figures`, is a link.
     """
+    refuse(output)
     numbers = measure(subject, place_mm, layer, head)
-    folder = output / "figures"
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = {}
+    files, drawn = {}, {}
     for name, figure in figures(numbers, subject.study.grid).items():
         found = {kind: look.to_bytes(figure, kind) for kind in ("svg", "png")}
-        for kind, content in found.items():
-            (folder / f"{name}.{kind}").write_bytes(content)
+        files |= {f"figures/{name}.{kind}": content for kind, content in found.items()}
         drawn[name] = f"data:image/svg+xml;base64,{base64.b64encode(found['svg']).decode()}"
-    page, beside = output / "index.html", output / ".index.html.new"
-    beside.write_text(_page(subject, numbers, drawn), encoding="utf-8", newline="\n")
-    os.replace(beside, page)
+    page = output / "index.html"
+    (output / "figures").mkdir(parents=True, exist_ok=True)
+    # First, so that an inspection that was killed is known as ours.
+    write_bytes(json.dumps({"schema": SCHEMA, "files": sorted(files)}, indent=1).encode(), output / RECORD)
+    for name, content in files.items():
+        write_bytes(content, output / name)
+    write_bytes(_page(subject, numbers, drawn).encode(), page)
     return page
+
+
+def refuse(output: Path) -> None:
+    """Raise UsageError when `output` holds something else than an inspection of ours, IntegrityError when it leads elsewhere."""
+    refuse_links(output, ["figures"])
+    page = output / "index.html"
+    ours = record(output / RECORD).get("schema") == SCHEMA or (page.is_file() and HEADING.encode() in page.read_bytes())
+    refuse_foreign(output, ours, "inspection")
 
 
 def measure(subject: Subject, place_mm: Point | None = None, layer: int | None = None, head: int | None = None) -> Numbers:
@@ -235,6 +251,7 @@ def _page(subject: Subject, numbers: Numbers, drawn: Mapping[str, str]) -> str:
     dim, depth, heads, _ = subject.after.model.shape
     return environment.get_template("inspect.html").render(
         title=subject.title,
+        heading=HEADING,
         n=numbers,
         pictures=drawn,
         patient=subject.patients[0].id,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,11 @@ from jaxtyping import Bool, Float, Integer
 from nibabel.affines import apply_affine
 from torch import Tensor
 
-from mri_vit import tokens
+from mri_vit import ownership, tokens
 from mri_vit.batches import Batch, everything, token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import REFERENCE, Study
+from mri_vit.errors import UsageError
 from mri_vit.explain import modality, overlay
 from mri_vit.explain.gradient import gradient_by_scan
 from mri_vit.explain.names import METHODS, SPACES, UNIT, brain_file, file_name
@@ -36,6 +38,7 @@ from mri_vit.prepare.patient import load_record
 from mri_vit.volume import Volume, read, resample, write, write_bytes
 
 SCHEMA = 3  # of map.json
+RECORD = "map.json"
 DECIMALS = 2  # of stored values: nobody reads a thousandth of the uniform map, and the files halve
 SHARES = ("rollout", "cls_attention")  # their row over CLS and the places sums to 1, so CLS's own share can be told
 RESEARCH = "For research; not a medical device."
@@ -81,6 +84,7 @@ def explain(patient: Patient, net: Network, study: Study, folder: Path, model: d
     UnusablePatient
         A scan or the tumour mask can no longer be read.
     """
+    refuse_foreign(folder)
     prepared = tokens.load(token_file(study, patient))
     patches, place = (part.to(net.encoder.cls.device) for part in everything(prepared, study))
     at = np.isin(place[0].cpu().numpy(), prepared.place)  # a network on all places reads air too; a map is of the brain
@@ -101,7 +105,7 @@ def explain(patient: Patient, net: Network, study: Study, folder: Path, model: d
         "maps": entries,
         "score_by_scan": {name: _numbers(one) for name, one in modality.scores_by_scan(net, patches, place).items()},
     }
-    with complete(folder) as beside:
+    with complete(folder, refuse_foreign) as beside:
         write(Volume(brain.astype(np.uint8), np.array(study.grid.affine)), beside / mask)
         for name, scan, where in _spaces(patient, study, brain, place[0].cpu().numpy()[at]):
             heats = [_rounded(seen(one.value, where)) for one in found]
@@ -117,7 +121,15 @@ def explain(patient: Patient, net: Network, study: Study, folder: Path, model: d
                 if volume_ml(where.inside, scan) <= STRIPPED_ML:
                     listed["brain"] = brain_file(patient)
                     write(brain_only(scan, where.inside), beside / listed["brain"])
-        _write_json(listed, beside / "map.json")
+        _write_json(listed, beside / RECORD)
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise UsageError unless `folder` is nothing, or a patient's maps of ours and nothing else."""
+    named = re.compile(r"sub-[A-Za-z0-9]+_.+\.(nii\.gz|json|png)")
+    ownership.refuse_strangers(folder, lambda name: name == RECORD or bool(named.fullmatch(name)), "a patient's maps")
+    if (folder / RECORD).exists() and not {"schema", "patient", "maps"} <= set(ownership.record(folder / RECORD)):
+        raise UsageError(f"{folder}: its {RECORD} is damaged or another program's; the folder is left alone: delete it first")
 
 
 def brain_only(scan: Volume, inside: Bool[np.ndarray, "x y z"]) -> Volume:

@@ -20,6 +20,7 @@ from mri_vit.model.convolution import HybridEncoder, VolumeEncoder
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.heads import Head
 from mri_vit.recipe import Model
+from mri_vit.tensor_file import sort_header
 from mri_vit.volume import replacing
 
 SCHEMA = "mri-vit network 1"
@@ -76,6 +77,7 @@ def save(network: Network, path: Path) -> None:
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     with replacing(path) as beside:
         safetensors.torch.save_file(weights, beside, metadata)  # written piece by piece: as bytes it would be held twice
+        sort_header(beside)
 
 
 def read(path: Path, schema: str) -> tuple[dict[str, Tensor], dict[str, str]]:

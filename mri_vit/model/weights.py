@@ -18,6 +18,7 @@ from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.inflate import inflate
 from mri_vit.model.vit2d import read_2d
 from mri_vit.recipe import Model
+from mri_vit.tensor_file import sort_header
 from mri_vit.volume import replacing
 
 SCHEMA = "mri-vit encoder 1"
@@ -30,6 +31,7 @@ def save_encoder(encoder: Encoder, made: Mapping[str, Any], path: Path) -> None:
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
     with replacing(path) as beside:
         safetensors.torch.save_file(weights, beside, metadata)
+        sort_header(beside)
 
 
 def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

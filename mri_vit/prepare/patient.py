@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import json
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,15 +21,17 @@ import SimpleITK as sitk
 from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
-from mri_vit import tokens
+from mri_vit import hashes, ownership, tokens
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, REFERENCE, Study
-from mri_vit.errors import UnusablePatient, UsageError
+from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
 from mri_vit.prepare import bias, brain, intensity, qc, register
-from mri_vit.prepare.folder import complete, sweep
+from mri_vit.prepare.folder import complete
 from mri_vit.volume import Volume, canonical, read, resample, write_bytes
 
-SCHEMA = 1  # of patient.json and of the steps: a higher number prepares every patient anew
+SCHEMA = 2  # of patient.json and of the steps: a higher number prepares every patient anew
+RECORD = "patient.json"
+CONTENT = ("tokens.safetensors", "qc.png")  # what lies beside the record
 OVERLAP = 0.90  # least share of the T1ce's brain inside every scan's field of view; a tumour must not be in the missing part
 MISSED = 0.005  # of the brain outside a scan's field of view or the grid: a rim that nobody need be told of
 NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
@@ -68,10 +71,11 @@ def prepare(patient: Patient, study: Study) -> Path:
         Something is wrong with the scans; nothing is left behind.
     UsageError
         Something else lies where the patient's folder would be; it is left alone.
+    IntegrityError
+        The folder is a link, or its files are not those that were written.
     """
     target = study.prepared / patient.id
-    if target.exists() and not (target / "patient.json").is_file():
-        raise UsageError(f"{target} exists and is no prepared patient; choose another folder for prepared patients")
+    refuse_foreign(target)
     files = {channel: path for channel in CHANNELS if (path := patient.scans[channel])}
     if lacking := [channel for channel in study.prepare.needs if channel not in files]:
         raise UnusablePatient(f"no {' and no '.join(lacking)} scan; {', '.join(study.prepare.needs)} are needed")
@@ -79,12 +83,40 @@ def prepare(patient: Patient, study: Study) -> Path:
         files["brain_mask"] = patient.brain_mask
     inputs = {name: {"sha256": _file_sha256(path)} for name, path in files.items()}
     settings = config_sha256(study)
-    if _holds(target, settings, inputs):
-        sweep(target)
+
+    def done(folder: Path) -> bool:
+        return _holds(folder, settings, inputs)
+
+    if done(target):
+        verify(target)
         return target
-    with complete(target) as beside, _one_thread():
+    with complete(target, refuse_foreign, done) as beside, _one_thread():
         _build(patient, study, beside, {"config_sha256": settings, "inputs": inputs})
     return target
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise UsageError unless there is nothing at `folder`, or a prepared patient of ours and nothing else.
+
+    Ours is what has a record with a schema and the hash of settings, and no files but those that are written beside it.
+    """
+    ownership.refuse_strangers(folder, (RECORD, *CONTENT).__contains__, "a prepared patient")
+    found = ownership.record(folder / RECORD)
+    ours = isinstance(found.get("schema"), int) and re.fullmatch("[0-9a-f]{64}", str(found.get("config_sha256")))
+    if ownership.entries(folder) and not ours:
+        raise UsageError(
+            f"{folder} is no prepared patient: its {RECORD} is not there, damaged or another program's; it is left alone:"
+            " choose another folder for prepared patients, or delete it"
+        )
+
+
+def verify(folder: Path) -> None:
+    """Raise IntegrityError when a prepared patient is another's, or a file of it not the one that was written."""
+    record, remedy = load_record(folder), f"delete {folder} and run `mri-vit prepare` again"
+    if record.get("patient") != folder.name or not isinstance(record.get("files"), dict):
+        found = f"is of patient {record.get('patient')!r}, with files {record.get('files')}"
+        raise IntegrityError(f"{folder / RECORD}: {found}; expected {folder.name!r} and the hashes of its files; {remedy}")
+    hashes.refuse_changed(folder, {name: str(record["files"].get(name)) for name in CONTENT}, remedy)
 
 
 def load_record(folder: Path) -> dict[str, Any]:
@@ -129,11 +161,14 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     from_grid = {channel: matrix @ t1ce_from_grid for channel, matrix in from_t1ce.items()}
     volume, on_grid = _on_grid(scans, mask, from_grid, study, log)
     tokens.save(tokens.from_volume(volume, on_grid, study.grid, record["config_sha256"]), folder / "tokens.safetensors")
+    caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
+    write_bytes(qc.draw(volume, on_grid, patient.id, caption), folder / "qc.png")
     to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}
     record = {
         "schema": SCHEMA,
         "patient": patient.id,
         **record,
+        "files": {name: hashes.sha256(folder / name) for name in CONTENT},
         "t1ce_to_grid": to_grid[REFERENCE],
         "to_grid": to_grid,
         "steps": log.steps,
@@ -142,9 +177,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
         "versions": _versions(found.source),
     }
     text = json.dumps(record, indent=1, allow_nan=False)
-    write_bytes(text.encode(), folder / "patient.json")
-    caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
-    write_bytes(qc.draw(volume, on_grid, patient.id, caption), folder / "qc.png")
+    write_bytes(text.encode(), folder / RECORD)
 
 
 def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
@@ -341,8 +374,7 @@ def _one_thread() -> Iterator[None]:
 
 def _file_sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashes.sha256(path)
     except OSError as error:
         raise UnusablePatient(f"cannot be read: {error.strerror}", str(path)) from None
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from mri_vit import look
 from mri_vit.explain.names import METHODS, SPACES
 from mri_vit.predictions import CONTROLS
+from mri_vit.report import home as report_home
 from mri_vit.report import measures, notation, tables, viewer
 from mri_vit.report.figures import gallery, pictures
 from mri_vit.report.numbers import everything, map_verdict
@@ -21,11 +21,9 @@ from mri_vit.report.numbers import maps as map_numbers
 from mri_vit.report.run import OWN, Run
 from mri_vit.report.texts import checklists, methods
 from mri_vit.report.texts import maps as map_texts
+from mri_vit.volume import write_bytes
 
 DEMO, DEMO_PATIENT = "demo", "demo-"  # the study on the built-in, made-up cohort, and how its patients' names begin
-FOLDERS = ("figures", "tables")
-# A file of an earlier report, as `write` names them: in one of the two folders, in no other, and not hidden.
-OWN_FILE = re.compile(rf"({'|'.join(FOLDERS)})/[A-Za-z0-9_][A-Za-z0-9._-]*\.(svg|png|csv)")
 VERSIONS_FIRST = ("mri-vit", "torch", "monai")
 REASONS_SHOWN = 6  # the flow diagram's box stays a box; the table below it has them all
 
@@ -42,36 +40,46 @@ def write(run: Run, home: Path) -> Path:
     """Write a report into the folder `home`, from the run as read alone, and return the page's path.
 
     `home` then holds index.html, metrics.json (every number on the page), methods.md, tripod_ai.md, claim.md, tables/*.csv,
-    figures/*.svg and *.png, and patients/*.html for those whose map can be turned. Figures and tables that an earlier report
-    wrote there, by its metrics.json, and this one does not are deleted.
+    figures/*.svg and *.png, and patients/*.html for those whose map can be turned. Figures, tables and patients' pages that
+    an earlier report wrote there, by its metrics.json, and this one does not are deleted, so nobody stays who is out of the run.
+
+    Raises
+    ------
+    UsageError
+        `home` is a file, or holds something else than a report of ours; nothing in it is touched.
+    IntegrityError
+        `home`, or one of its folders, is a link.
     """
+    report_home.refuse(home)
     metrics = null(everything.measure(run))
-    for name in FOLDERS:
-        (home / name).mkdir(parents=True, exist_ok=True)
     survivors = gallery.survivors(run, metrics)
-    drawn, files = {}, []
+    drawn, files = {}, {}
     for name, figure in gallery.of_report(run, metrics, survivors):
         found = {kind: look.to_bytes(figure, kind) for kind in ("svg", "png")}
-        for kind, content in found.items():
-            (home / "figures" / f"{name}.{kind}").write_bytes(content)
-            files.append(f"figures/{name}.{kind}")
+        files |= {f"figures/{name}.{kind}": content for kind, content in found.items()}
         drawn[name] = pictures.data_url(found["svg"], "image/svg+xml")
     for name, table in tables.of_report(run, metrics, survivors).items():
-        _replace(home / "tables" / f"{name}.csv", tables.to_csv(table))
-        files.append(f"tables/{name}.csv")
-    metrics |= {"files": sorted(files)}
-    _delete(home, _listed(home / "metrics.json") - set(files))
-    _replace(home / "metrics.json", json.dumps(metrics, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+        files[f"tables/{name}.csv"] = tables.to_csv(table).encode()
+    links = viewer.links(run.maps)
+    pages = {unquote(link) for link in links.values()}
+    metrics |= {"files": sorted({*files, *pages})}
+    report_home.delete(home, report_home.listed(home) - set(metrics["files"]))
+    home.mkdir(parents=True, exist_ok=True)
+    # First, so that a report that was killed is known as ours, with all that it may have written.
+    _write(home / report_home.RECORD, json.dumps(metrics, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    for name, content in files.items():
+        (home / name).parent.mkdir(exist_ok=True)
+        write_bytes(content, home / name)
     written = (
         methods.text(metrics, {"excluded": run.excluded.to_dict("records"), "brain_sources": run.brains}),
         checklists.tripod_ai(metrics),
         checklists.claim(metrics),
     )
     for name, text in zip(TEXTS, written, strict=True):
-        _replace(home / name, text)
-    links = viewer.write(run.maps, metrics["maps"], home, run.study.name)
+        _write(home / name, text)
+    viewer.write(run.maps, metrics["maps"], home, run.study.name)
     # Last, so that a page is never newer than what it rests on.
-    _replace(home / "index.html", page(run, metrics, drawn, links))
+    _write(home / "index.html", page(run, metrics, drawn, links))
     return home / "index.html"
 
 
@@ -228,23 +236,6 @@ def _groups(run: Run, metrics: Mapping[str, Any]) -> list[tuple[Mapping[str, Any
     return [(entry, picture) for (entry, _), picture in zip(ordered, packed, strict=False)]
 
 
-def _listed(path: Path) -> set[str]:
-    """Files that the report of this metrics.json wrote; none where it cannot be read. Anybody may have edited it."""
-    try:
-        files = json.loads(path.read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError, TypeError):  # none yet, no JSON, no list of files, or no object
-        return set()
-    return {name for name in files if isinstance(name, str) and OWN_FILE.fullmatch(name)} if isinstance(files, list) else set()
-
-
-def _delete(home: Path, names: set[str]) -> None:
-    """Delete these files of an earlier report, but through no link that leads out of the folder."""
-    for name in names:
-        path = home / name
-        if path.is_file() and path.parent.resolve() == home.resolve() / path.parent.name:
-            path.unlink()
-
-
 def _is_demo(run: Run) -> bool:
     """Whether the patients are the made-up ones; anybody may call a study so."""
     people = run.predictions.patient
@@ -275,7 +266,5 @@ def null(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _replace(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(beside, path)
+def _write(path: Path, text: str) -> None:
+    write_bytes(text.encode(), path)

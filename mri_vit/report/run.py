@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from mri_vit import cohort, predictions, study_file
+from mri_vit import cohort, origin, predictions
 from mri_vit.config import ENDPOINT_NAME, Endpoint, Report, Study
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictions import SHUFFLED
@@ -63,7 +63,7 @@ def read(folder: Path) -> Run:
     for name in needed:
         if not (folder / name).is_file():
             raise UsageError(f"{folder}: no {name}; a report needs a run that has been cross-validated")
-    study = study_file.load(folder / "study.toml")
+    study = origin.settings(folder)
     table = predictions.load(folder / "predictions.csv")
     folds_sha256 = None
     if not external:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import shutil
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -32,7 +31,7 @@ from mri_vit.explain.overlay import OPACITY, SCALE
 from mri_vit.report.figures import pictures
 from mri_vit.report.notation import title
 from mri_vit.report.run import Map
-from mri_vit.volume import Volume, read
+from mri_vit.volume import Volume, read, write_bytes
 
 COLOURS = "inferno"  # explain/overlay.py's, like scale and opacity, so that page and picture agree
 NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of 255 of inferno
@@ -42,11 +41,15 @@ MARGIN = 4  # voxels kept around the brain, so that its edge does not touch the 
 BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask to travel with the script
 
 
-def write(maps: Sequence[Map], told: Sequence[Mapping[str, Any]], home: Path, study_name: str) -> dict[str, str]:
-    """Write `viewer/` and `patients/<patient>.html` into a report's folder, and return each page's address by patient.
+def links(maps: Sequence[Map]) -> dict[str, str]:
+    """Each page's address relative to the report's, quoted for a link, by patient; who has no drawable maps has no page."""
+    return {found.patient: f"patients/{quote(found.folder.name)}.html" for found in maps if _drawable(found)}
 
-    A patient whose brain was not written beside the maps gets no page. Pages of an earlier report are removed, so that nobody
-    stays who is no longer in the run.
+
+def write(maps: Sequence[Map], told: Sequence[Mapping[str, Any]], home: Path, study_name: str) -> None:
+    """Write `viewer/` and `patients/<patient>.html` into a report's folder.
+
+    A patient whose brain was not written beside the maps gets no page.
 
     Parameters
     ----------
@@ -59,33 +62,23 @@ def write(maps: Sequence[Map], told: Sequence[Mapping[str, Any]], home: Path, st
     study_name
         For the page's head.
 
-    Returns
-    -------
-    dict
-        Patient id to the page's address relative to `home`, quoted for a link.
-
     Raises
     ------
     UnusablePatient
         A scan or map is damaged.
     """
     drawable = [(found, said) for found, said in zip(maps, told, strict=True) if _drawable(found)]
-    pages = home / "patients"
-    names = {found.patient: f"{found.folder.name}.html" for found, _ in drawable}  # a folder's name is a safe file name
-    for stale in {path.name for path in pages.glob("*.html")} - set(names.values()):
-        (pages / stale).unlink()
     if not drawable:
-        return {}
-    pages.mkdir(parents=True, exist_ok=True)
-    (home / "viewer").mkdir(exist_ok=True)
+        return
+    for folder in ("patients", "viewer"):
+        (home / folder).mkdir(parents=True, exist_ok=True)
     vendored = resources.files("mri_vit.report") / "vendor" / "niivue"
     for name in BUNDLE:
-        with resources.as_file(vendored / name) as path:
-            shutil.copyfile(path, home / "viewer" / name)
+        write_bytes((vendored / name).read_bytes(), home / "viewer" / name)
     for found, said in drawable:
         text = page(found, said, study_name)
-        (pages / names[found.patient]).write_text(text, encoding="utf-8", newline="\n")
-    return {patient: f"patients/{quote(name)}" for patient, name in names.items()}
+        # a folder's name is a safe file name
+        write_bytes(text.encode(), home / "patients" / f"{found.folder.name}.html")
 
 
 def page(found: Map, told: Mapping[str, Any], study_name: str) -> str:

@@ -1,0 +1,150 @@
+"""Parts: files and folders that are still being written. What they are called, and how a killed process's are known.
+
+A part's name tells host, process and a random number, because process ids alone repeat between hosts and containers. A part
+folder has a lease beside it, a locked file: the kernel frees the lock when the process dies, whatever the clock says.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+FILE_ENDING, LEASE_ENDING, OLD_ENDING = ".part", ".lease", ".old"
+NAME = re.compile(r".+\.([A-Za-z0-9-]{1,16})-\d+-[0-9a-f]{8}")  # see `name_for`; the group is the host
+STEM_LIMIT = 120  # characters of a file's name that stay in its part's: with host, process and number under the usual 255
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # how a disk tells that it knows no locks
+ATTEMPTS = 1000  # at a lease while others tidy up the folder that it goes into: each is a few system calls
+# A lock may not reach other hosts (NFS with "nolock", Lustre with "localflock"): what one of these builds is left alone for a
+# day, by the clock of the disk. Nobody prepares one patient for so long.
+FOREIGN_REST_S = 24 * 3600.0
+
+
+def name_for(name: str) -> str:
+    """A name for the part of the file or folder `name` that nobody else chooses."""
+    return f"{name[:STEM_LIMIT]}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def sweep_files(folder: Path) -> None:
+    """Remove the part files in `folder`, where no other process can be writing: the folder is locked by the caller."""
+    for entry in os.scandir(folder):
+        own = entry.name.startswith(".") and entry.name.endswith(FILE_ENDING)
+        if own and NAME.fullmatch(entry.name.removesuffix(FILE_ENDING)) and entry.is_file(follow_symlinks=False):
+            os.unlink(entry.path)
+
+
+@contextmanager
+def leased(home: Path, name: str) -> Iterator[Path]:
+    """A new folder in `home`, which nobody sweeps while the block lasts; what is left of it then goes, and `home` if empty."""
+    part = home / name_for(name)
+    try:
+        with _lease(part):
+            try:
+                part.mkdir()
+                yield part
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+    finally:
+        with suppress(OSError):  # not empty, or another process was faster
+            home.rmdir()
+
+
+@contextmanager
+def _lease(part: Path) -> Iterator[None]:
+    """Hold a part's lease; on a disk without locks there is none, and no sweep touches a part without one."""
+    file = part.with_name(part.name + LEASE_ENDING)
+    lock = FileLock(file, fallback_to_soft=False)
+    for attempt in range(ATTEMPTS):
+        try:
+            part.parent.mkdir(exist_ok=True)
+            lock.acquire(timeout=0)
+            break
+        except (
+            FileNotFoundError,
+            FileExistsError,
+            Timeout,
+        ):  # another process has just removed the empty folder, or the file without a part
+            if attempt == ATTEMPTS - 1:
+                raise
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            file.unlink(missing_ok=True)
+            break
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            file.unlink(missing_ok=True)  # before it is released, so that nobody takes a lease that is about to go
+            lock.release()
+
+
+def sweep_folders(home: Path) -> None:
+    """Remove the part folders of processes that have died, and what they had moved out of the way."""
+    if not home.is_dir():
+        return
+    names = {entry.name for entry in os.scandir(home) if not entry.is_symlink()}
+    for lease in sorted(name for name in names if name.endswith(LEASE_ENDING)):
+        part = lease.removesuffix(LEASE_ENDING)
+        known = NAME.fullmatch(part)
+        if not known or (known[1] != _host() and _rest_s(home / lease) < FOREIGN_REST_S):
+            continue
+        lock = FileLock(home / lease, fallback_to_soft=False)
+        try:
+            lock.acquire(timeout=0)
+        except (Timeout, OSError):  # its process lives; it has just ended; or there are no locks
+            continue
+        for left in (part, part + OLD_ENDING):
+            shutil.rmtree(home / left, ignore_errors=True)
+        (home / lease).unlink(missing_ok=True)
+        lock.release()
+    with suppress(OSError):
+        home.rmdir()
+
+
+def sweep_older(home: Path, names: set[str]) -> None:
+    """Remove what versions before 0.5 left of the folders `names`: `.P001.part-123`, told by the process id alone.
+
+    Their process may live on another host, so they must also have rested for a day. `home` is listed, which takes a while where
+    it has thousands of entries: once per stage.
+    """
+    for entry in os.scandir(home):
+        left = re.fullmatch(r"\.(.+)\.(?:part|old)-(\d+)", entry.name)
+        own = left and left[1] in names and entry.is_dir(follow_symlinks=False)
+        if left and own and not _alive(int(left[2])) and _rest_s(Path(entry.path)) >= FOREIGN_REST_S:
+            shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9-]", "-", platform.node())[:16] or "host"
+
+
+def _rest_s(path: Path) -> float:
+    """How long ago a file or folder changed; none where it is gone or of the future. Measured by the disk's own clock."""
+    try:
+        changed = path.stat().st_mtime
+        probe = path.with_name("." + name_for("clock") + FILE_ENDING)
+        probe.touch()
+        now = probe.stat().st_mtime
+        probe.unlink()
+    except OSError:
+        return 0.0
+    return now - changed
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's, but there
+        return True
+    return True
