@@ -20,7 +20,8 @@ from mri_vit.cohort import MISSING, Patient, refuse_labels
 from mri_vit.config import DEFAULT_ENDPOINTS, Endpoint, Study
 from mri_vit.errors import UsageError
 from mri_vit.predictions import HORIZONS_DAYS
-from mri_vit.prepare.patient import load_record
+from mri_vit.prepare.patient import PREPARE_AGAIN, load_record
+from mri_vit.record import as_written
 from mri_vit.volume import read
 
 MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category
@@ -69,7 +70,8 @@ def volume_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
     rows = []
     for patient in patients:
         steps = load_record(study.prepared / patient.id)["steps"]
-        row = {"brain_ml": float(next(step for step in steps if step["step"] == "brain")["brain_ml"])}
+        with as_written(study.prepared / patient.id / "patient.json", PREPARE_AGAIN):
+            row = {"brain_ml": float(next(step for step in steps if step["step"] == "brain")["brain_ml"])}
         if any(p.tumour_mask for p in patients):
             row["tumour_ml"] = math.nan
         if patient.tumour_mask:

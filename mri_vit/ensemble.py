@@ -20,6 +20,7 @@ from mri_vit.errors import UsageError
 from mri_vit.model.weights import seen, taught
 from mri_vit.neural import Neural
 from mri_vit.prepare.patient import voxels
+from mri_vit.record import as_written, read_json
 from mri_vit.report import html
 from mri_vit.report import run as reports
 from mri_vit.report.numbers import everything
@@ -182,7 +183,7 @@ def _clinical_columns(run: Path) -> str:
 def _json(file: Path) -> Any:
     if not file.exists():
         raise UsageError(f"{file}: no such file; the run was made by an older version, which cannot be evaluated")
-    return json.loads(file.read_text(encoding="utf-8"))
+    return read_json(file)
 
 
 def _clinical(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
@@ -206,7 +207,9 @@ def _before(run: Path, past: Study, patients: list[Patient], known: Callable[[Pa
 
 def _refuse_own_patients(run: Path, study: Study, patients: list[Patient]) -> None:
     """A patient whom the run was trained on, under whatever id and in whatever file, is no external test."""
-    inside = {sha256: i for i, scans in _json(run / "voxels.json").items() for sha256 in scans}
+    known = _json(run / "voxels.json")
+    with as_written(run / "voxels.json"):
+        inside = {sha256: i for i, scans in known.items() for sha256 in scans}
     for patient in patients:
         for sha256 in voxels(study.prepared / patient.id):
             twin = inside.get(sha256)

@@ -13,6 +13,7 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from mri_vit.cohort import Patient, first_visits
 from mri_vit.config import Endpoint, Train
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.record import as_written
 from mri_vit.volume import write_bytes
 
 Division = list[list[str]]  # the ids of each test fold's visits
@@ -78,10 +79,16 @@ def load(path: Path, patients: Sequence[Patient]) -> list[Division]:
     Raises IntegrityError when it is not as it was written, UsageError when a patient sits in two folds of one repeat or the
     folds are of other patients.
     """
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != path.with_suffix(".sha256").read_text():
+    try:
+        content, written = path.read_bytes(), path.with_suffix(".sha256").read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IntegrityError(
+            f"{path}: the folds or their hash beside them cannot be read: {error}; choose another output"
+        ) from None
+    if hashlib.sha256(content).hexdigest() != written:
         raise IntegrityError(f"{path} was changed after the folds were made; choose another output or delete it")
-    divisions = [repeat["folds"] for repeat in json.loads(content)["repeats"]]
+    with as_written(path):
+        divisions = [repeat["folds"] for repeat in json.loads(content)["repeats"]]
     for division in divisions:
         refuse_split_patients(division, patients, path)
     return divisions

@@ -29,6 +29,7 @@ from mri_vit.controls import Tabular
 from mri_vit.model import heads
 from mri_vit.model.heads import Head
 from mri_vit.neural import Neural, tables
+from mri_vit.record import read_json
 from mri_vit.train import outputs
 from mri_vit.volume import write_bytes
 
@@ -158,7 +159,7 @@ def told(folders: Sequence[Path]) -> str:
     """Which endpoints of which folds were fused with equal weights, and why; "" where all weights were fitted."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for folder in folders:
-        for name, why in json.loads((folder / WEIGHTS).read_text()).items():
+        for name, why in read_json(folder / WEIGHTS).items():
             if why:
                 found[name, why].append(folder.name)
     return "; ".join(f"equal weights for {name} in {', '.join(names)}: {why}" for (name, why), names in found.items())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import pandas as pd
 
 from mri_vit.config import CONTROLS
-from mri_vit.errors import OutOfResource, UsageError
+from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.volume import write_bytes
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def load(path: Path) -> pd.DataFrame:
     A table from elsewhere needs patient, endpoint and score; without model, repeat and fold it is one model's, in one fold.
 
     Raises UsageError when a column is missing, a visit is predicted twice by one model and repeat, a patient sits in two
-    folds of one repeat, or a fold has more than one threshold; OutOfResource (as a diverged training) when a score is missing.
+    folds of one repeat, or a fold has more than one threshold; BadNumbers (as a diverged training) when a score is missing.
     """
     table = _read(path, NEEDED)
     defaults = {"model": "model", "repeat": 0, "fold": 0, "session": ""}
@@ -85,7 +85,7 @@ def load(path: Path) -> pd.DataFrame:
     _refuse_nonsense(path, table)
     lacking = table.index[table.score.isna()]
     if len(lacking):
-        raise OutOfResource(
+        raise BadNumbers(
             f"{path}: {len(lacking)} rows have no score, the first is row {lacking[0] + 2}: {table.patient[lacking[0]]}"
         )
     twice = table[table.duplicated(KEY, keep=False)]

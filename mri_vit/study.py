@@ -24,6 +24,7 @@ from mri_vit import cohort, folds, workers, workspace
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Study
 from mri_vit.errors import UnusablePatient, UsageError
+from mri_vit.record import as_written, read_json
 from mri_vit.volume import read, write_bytes
 
 Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
@@ -172,7 +173,7 @@ def _begin(bar: Progress, study: Study, title: str) -> Callable[[int, int, float
 
 def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None:
     """The prepared patients are of this study's settings, and those that its first fold was trained on."""
-    from mri_vit.prepare.patient import config_sha256, load_record, voxels
+    from mri_vit.prepare.patient import PREPARE_AGAIN, config_sha256, load_record, voxels
 
     found = {}
     for patient in patients:
@@ -183,9 +184,10 @@ def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None
             raise UsageError(
                 f"{study.prepared}: patient {patient.id} was prepared with other settings; run `mri-vit prepare` again"
             )
-        found[patient.id] = {name: scan["sha256"] for name, scan in record["inputs"].items()}
+        with as_written(study.prepared / patient.id / "patient.json", PREPARE_AGAIN):
+            found[patient.id] = {name: scan["sha256"] for name, scan in record["inputs"].items()}
     file = folder / "inputs.json"
-    before = json.loads(file.read_text()) if file.exists() else found
+    before = read_json(file) if file.exists() else found
     changed = sorted(i for i in before | found if before.get(i) != found.get(i))
     if changed:
         raise UsageError(

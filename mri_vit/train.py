@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -19,7 +20,7 @@ from mri_vit import checkpoint, tokens
 from mri_vit.batches import everything, labels, mixed, token_file, training_batch
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
-from mri_vit.errors import OutOfResource, UsageError
+from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
 from mri_vit.model.weights import fill, seen, taught
@@ -100,6 +101,7 @@ def fit(
         accelerator="auto",
         devices=1,
         precision=precision(study),
+        plugins=LightningEnvironment(),  # one process, also within a cluster's job: Fabric would look for its tasks
         loggers=TensorBoardLogger(folder, name="tensorboard", version=""),
     )
     plain = untrained(train, study, seed)
@@ -127,14 +129,14 @@ def fit(
             outs, partners = net(patches, place), [chosen[i] for i in partner]
             loss = share * total_loss(plain, outs, chosen) + ((1 - share) * total_loss(plain, outs, partners) if partners else 0)
             if not torch.isfinite(loss):
-                raise OutOfResource(
+                raise BadNumbers(
                     f"{folder}: the loss became {loss.item()} in epoch {state.epoch + 1}; try a train.rate below {settings.rate}"
                 )
             adamw.zero_grad()
             fabric.backward(loss)
             norm = fabric.clip_gradients(net, adamw, max_norm=settings.clip, error_if_nonfinite=False)
             if norm is not None and not torch.isfinite(norm):
-                raise OutOfResource(
+                raise BadNumbers(
                     f"{folder}: a gradient became {norm.item()} in epoch {state.epoch + 1}; try a train.rate below"
                     f' {settings.rate}, or train.precision "32-true"'
                 )

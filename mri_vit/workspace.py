@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from mri_vit import study_file
 from mri_vit.config import Study
 from mri_vit.errors import FolderHeld, IntegrityError, OutOfResource, UsageError
+from mri_vit.record import as_written, read_json
 from mri_vit.volume import write_bytes
 
 PACKAGES = (
@@ -54,6 +55,8 @@ def claimed(study: Study) -> Iterator[Path]:
         )
     if run.is_symlink():
         raise IntegrityError(f"output {run} is a link to {run.resolve()}; name the folder itself")
+    if (run.exists() or run.is_symlink()) and not run.is_dir():
+        raise UsageError(f"output {run} is no folder; choose another output")
     try:
         run.mkdir(parents=True, exist_ok=True)
         lock = FileLock(run / ".lock")
@@ -93,9 +96,11 @@ def _describe(study: Study, run: Path) -> None:
 
 def _remember(now: dict[str, Any], file: Path) -> None:
     """The first environment stays; one that a stopped run goes on in is added under "resumed" where it differs."""
-    first: dict[str, Any] = json.loads(file.read_text()) if file.exists() else now
+    first: dict[str, Any] = read_json(file, tuple(now)) if file.exists() else now
     known = [first, *first.get("resumed", [])]
-    if not any(all(now[key] == past[key] for key in ("versions", "git_commit", "device", "threads")) for past in known):
+    with as_written(file):
+        met = any(all(now[key] == past[key] for key in ("versions", "git_commit", "device", "threads")) for past in known)
+    if not met:
         first["resumed"] = [*known[1:], now]
     write_bytes(json.dumps(first, indent=1).encode(), file)
 

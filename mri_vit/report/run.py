@@ -18,11 +18,13 @@ from mri_vit.config import ENDPOINT_NAME, Endpoint, Report, Study
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictions import SHUFFLED
 from mri_vit.probe import COLUMNS as PROBE_COLUMNS
+from mri_vit.record import as_written, read_json
 from mri_vit.report import run_costs, run_maps
-from mri_vit.report.run_maps import Map, read_json
+from mri_vit.report.run_maps import Map
 
 OWN = "vit"  # the study's own model, as every run's predictions call it; the other candidates are its rivals
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
+PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 Design = Literal["cross-validation", "external", "table"]
 
 
@@ -73,7 +75,7 @@ def read(folder: Path) -> Run:
     people = _text_table(folder / "cohort.csv")
     asked = set(people.patient)
     prepared = [path for path in sorted(study.prepared.glob("[!.]*/patient.json")) if subject(path.parent.name, asked) in asked]
-    steps = [read_json(path)["steps"] for path in prepared]
+    steps = [_steps(path) for path in prepared]
     settings = study.explain.of_maps
     sessions = people["session"] if "session" in people else [""] * len(people)
     visits = [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
@@ -150,6 +152,14 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
     )
 
 
+def _steps(path: Path) -> list[Mapping[str, Any]]:
+    """What was done to a prepared patient."""
+    steps = read_json(path, ("steps",), PREPARE_AGAIN)["steps"]
+    with as_written(path, PREPARE_AGAIN):
+        _ = [(step["step"], step["methods"], step["step"] != "brain" or step["source"]) for step in steps]
+    return steps
+
+
 def _by_patient(visits: pd.DataFrame) -> pd.DataFrame:
     """A row per patient: of several visits, each column's first filled cell."""
     return visits.where(visits != "").groupby("patient", sort=False).first().fillna("").reset_index()
@@ -217,12 +227,13 @@ def _text_table(path: Path) -> pd.DataFrame:
 
 
 def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) -> None:
-    home = {
-        (patient, repeat): fold
-        for repeat, split in enumerate(folds["repeats"])
-        for fold, patients in enumerate(split["folds"])
-        for patient in patients
-    }
+    with as_written(folder / "folds.json"):
+        home = {
+            (patient, repeat): fold
+            for repeat, split in enumerate(folds["repeats"])
+            for fold, patients in enumerate(split["folds"])
+            for patient in patients
+        }
     for patient, session, repeat, fold in zip(table.patient, table.session, table.repeat, table.fold, strict=True):
         visit = cohort.visit_id(patient, session)
         planned = home.get((visit, repeat))

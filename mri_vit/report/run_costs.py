@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from mri_vit.crossval import fold_folder
-from mri_vit.report.run_maps import read_json
+from mri_vit.record import read_json
 
 FIGURES = ["parameters", "flops", "patient_seconds", "training_seconds"]  # of a fold's cost.json
 COLUMNS = ["model", "repeat", "fold", *FIGURES]
