@@ -68,7 +68,7 @@ class LateFusion:
     """
 
     def __init__(self, network: Neural, covariates: pd.DataFrame, folder: Path) -> None:
-        """`covariates` has a row per visit id, see `controls.clinical_table`; `folder` is told how each endpoint was weighed."""
+        """`covariates` has a row per visit id, see `clinical_table`; `folder` is told how each endpoint was weighed."""
         self.network, self.folder = network, folder
         self.endpoints = {endpoint.name: endpoint for endpoint in network.study.endpoints}
         self._clinical = Tabular(covariates, network.study.endpoints)

@@ -23,7 +23,8 @@ from mri_vit.model import heads, network
 from mri_vit.model.network import Network
 from mri_vit.predictions import HORIZONS_DAYS
 from mri_vit.pretrain.loop import pretrained
-from mri_vit.train import Report, fit, outputs
+from mri_vit.resource import told
+from mri_vit.train import Report, fit, less_memory, outputs, state_bytes
 from mri_vit.volume import write_bytes
 
 PRETRAINED = "pretrained.safetensors"
@@ -62,7 +63,8 @@ class Neural:
         if study.pretrain.method != "none":
             study = pretrained(study, [*train, *tune], self.pretrained, self.seed, self.report)
         labelled = [p for p in train if any(p.knows(endpoint) for endpoint in study.endpoints)]  # others have no gradient
-        self._network = fit(labelled or train, tune, study, self.folder, self.seed, self.report)
+        with told(self.folder, lambda: state_bytes(study), less_memory(study)):
+            self._network = fit(labelled or train, tune, study, self.folder, self.seed, self.report)
         write_bytes(json.dumps(self._cost(tune[0]), indent=1).encode(), self.folder / "cost.json")
 
     @torch.no_grad()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pandas as pd
 
+from mri_vit import source
 from mri_vit.config import CONTROLS
 from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.volume import write_bytes
@@ -120,6 +121,8 @@ def load_survival(path: Path) -> pd.DataFrame:
 
 
 def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
+    if wrong := source.fault(path):
+        raise UsageError(f"{source.shown(path)}: {wrong.replace('no such file', 'no such table')}")
     try:
         with path.open(encoding="utf-8-sig") as file:
             first = file.readline()
@@ -127,9 +130,9 @@ def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
         missing = dict.fromkeys(NUMBERS, MISSING)
         separator = max(",;\t", key=first.count)
         table = pd.read_csv(path, sep=separator, dtype=text, keep_default_na=False, na_values=missing, encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such table") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:  # ValueError: no UTF-8 too
         raise UsageError(f"{path}: cannot be read as a CSV table: {error}") from None
     lacking = [column for column in needed if column not in table.columns]
     if lacking:

@@ -77,6 +77,17 @@ def total_loss(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient
     return torch.stack(list(losses(net, outs, patients).values())).sum()
 
 
+def _numbers(tuned: dict[str, Tensor], folder: Path, state: checkpoint.State, study: Study) -> dict[str, Tensor]:
+    """The same losses. Raises BadNumbers naming the endpoint of one that is not a number."""
+    for name, loss in tuned.items():
+        if not torch.isfinite(loss):
+            raise BadNumbers(
+                f"{folder}: the tuning loss of {name} became {loss.item()} in epoch {state.epoch}; try a train.rate below"
+                f" {study.train.rate}"
+            )
+    return tuned
+
+
 def shares(now: dict[str, Tensor], start: dict[str, Tensor]) -> dict[str, float]:
     """Each tuning loss as a share of its value at the start of training; of several, each is at most 1.
 
@@ -153,7 +164,7 @@ def fit(
         if state.epoch % settings.tune_every and state.epoch < settings.epochs:
             continue
         settle(judged, train, study, fabric.device)
-        tuned = shares(losses(judged, outputs(judged, tune, study, fabric.device), tune), start)
+        tuned = shares(_numbers(losses(judged, outputs(judged, tune, study, fabric.device), tune), folder, state, study), start)
         fabric.log_dict({f"tune/{name}": value for name, value in tuned.items()}, step=state.epoch * per_epoch)
         if state.better(total / per_epoch, tuned):
             network.save(judged, folder / "best.safetensors")
@@ -163,6 +174,23 @@ def fit(
     finished = _completed(network.load(folder / "best.safetensors"), train, study, fabric.device)
     network.save(finished, folder / "best.safetensors")
     return finished
+
+
+def state_bytes(study: Study) -> int:
+    """Size of what is written while a network learns: its weights, AdamW's two moments and the weights' moving average."""
+    with torch.device("meta"):
+        weights = sum(weight.numel() * weight.element_size() for weight in Network(study.model, study.grid, []).parameters())
+    return weights * (4 if study.train.ema else 3)
+
+
+def less_memory(study: Study) -> str:
+    """Settings with which the same network learns in less memory."""
+    settings, net = study.train, study.model
+    ways = [f"a train.batch below {settings.batch}"] if settings.batch > 1 else []
+    if net.architecture == "vit":
+        ways += [f"a train.token_budget below {settings.token_budget}" if settings.token_budget else "a train.token_budget"]
+        ways += ['model.tokens = "foreground"'] if net.tokens != "foreground" else []
+    return " or ".join(ways) or "a smaller network"
 
 
 def precision(study: Study) -> Literal["32-true", "bf16-mixed"]:

@@ -19,7 +19,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor, nn
 
-from mri_vit import checkpoint, tokens
+from mri_vit import checkpoint, resource, tokens
 from mri_vit.batches import token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import Grid, Study
@@ -32,7 +32,7 @@ from mri_vit.pretrain.dino import Dino
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.recipe import Model, Pretrain
 from mri_vit.tokens import Tokens
-from mri_vit.train import Report, precision
+from mri_vit.train import Report, less_memory, precision, state_bytes
 from mri_vit.volume import write_bytes
 
 HELD_BYTES = 2 * 2**30  # patients are kept in memory up to this size, some six thousand of the demo's or a hundred full ones
@@ -198,7 +198,9 @@ def pretrained(study: Study, patients: Sequence[Patient], file: Path, seed: int,
         if differing:
             raise UsageError(f"{file}: holds an encoder of another {differing[0]}; delete it, or choose another output")
     else:
-        pretrain(patients, study, file, seed, report)
+        smaller = f"a pretrain.batch below {study.pretrain.batch}, or {less_memory(study)}"
+        with resource.told(file.parent, lambda: state_bytes(study), smaller):
+            pretrain(patients, study, file, seed, report)
     return begun(study, file)
 
 

@@ -1,0 +1,28 @@
+"""Work in processes of its own: one that is killed is named, and everybody else is done."""
+
+from __future__ import annotations
+
+import pytest
+from made_jobs import refuse, square
+
+from mri_vit import workers
+from mri_vit.errors import UsageError
+
+
+def test_one_who_is_killed_is_named_and_all_others_are_done_whoever_worked_beside(tmp_path):
+    jobs = {f"p{number}": (number, tmp_path) for number in range(1, 7)}
+    found, working = {}, workers.each(square, jobs, 2)
+    with pytest.raises(workers.Killed, match=r"p3: its process was killed \(SIGKILL\)") as end:  # noqa: PT012 (it raises last)
+        for patient, result in working:
+            found[patient] = result
+    assert found == {f"p{number}": number**2 for number in (1, 2, 4, 5, 6)}
+    assert list(end.value.how) == ["p3"]
+    assert end.value.exit_code == 4
+    begun = {path.name: len(path.read_text()) for path in tmp_path.iterdir()}
+    assert begun["begun-3"] == 2  # once among others, once alone
+    assert sum(begun.values()) <= 6 + 2  # nobody else but the one beside was begun twice
+
+
+def test_what_the_function_raises_is_raised():
+    with pytest.raises(UsageError, match="1 is refused"):
+        list(workers.each(refuse, {"p1": (1,)}, 1))
