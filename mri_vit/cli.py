@@ -48,7 +48,7 @@ def _load(study: Path, overrides: Sequence[str]) -> Study:
     if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
         raise UsageError(f"expected pairs such as --train.epochs 5, found {' '.join(overrides)}")
     settings = {key.removeprefix("--"): value for key, value in zip(words[::2], words[1::2], strict=True)}
-    if not study.is_dir():
+    if not os.path.isdir(study):  # unlike Path.is_dir, it takes any name
         return study_file.load(study, settings)
     here, loaded = study.resolve(), study_file.load(study.resolve() / "study.toml", settings)
     if not (here / "environment.json").exists():  # a folder with a study file in it is no run
@@ -98,7 +98,11 @@ def check(study: Path, *overrides: Overrides) -> int:
         if settings.prepare.brain in ("auto", "mask"):
             masks["brain_mask"] = patient.brain_mask
         files = patient.scans | masks
-        wrong = {name: f"no {name} ({why})" for name, file in files.items() if file and (why := source.fault(file))}
+        wrong = {
+            name: f"no {name}" + f" ({why})" * (why != source.ABSENT)
+            for name, file in files.items()
+            if file and (why := source.fault(file))
+        }
         empty = {name: f"no {name}" for name, file in patient.scans.items() if not file}
         if wrong or empty:
             excluded = bool(wrong) or any(name in settings.prepare.needs for name in empty)  # a file that is named must be there

@@ -9,6 +9,7 @@ import errno
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,6 +39,8 @@ def lack(error: BaseException, place: Path, disk_bytes: int = 0, smaller: str = 
     """
     if isinstance(error, MriVitError):
         return None
+    if isinstance(error, BrokenExecutor):
+        return OutOfResource(f"{place}: a process was killed, probably for lack of memory: {megabytes(free_memory())} free")
     number = error.errno if isinstance(error, OSError) else None
     said = " ".join(str(error).split())
     file = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""

@@ -14,7 +14,8 @@ KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-SAID = {errno.ENOENT: "no such file", errno.ENOTDIR: "no such file", errno.ELOOP: "a link that leads back to itself"}
+ABSENT = "no such file"
+SAID = {errno.ENOENT: ABSENT, errno.ENOTDIR: ABSENT, errno.ELOOP: "a link that leads back to itself"}
 MOST_SHOWN = 200  # characters of a path in a message; the start and the end of a longer one say which it is
 
 

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-from mri_vit.errors import OutOfResource
+from mri_vit.errors import MriVitError, OutOfResource
 
 CONTEXT = get_context("spawn")  # fork and running threads (torch, ITK) do not go together
 
@@ -38,7 +38,7 @@ def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], work
     while waiting:
         suspects = yield from _together(function, jobs, waiting, workers)
         for patient in suspects:
-            ending, result = _alone(function, jobs[patient])
+            ending, result = _alone(patient, function, jobs[patient])
             if ending:
                 how[patient] = ending
             else:
@@ -72,7 +72,7 @@ def _together(
     return []
 
 
-def _alone(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
+def _alone(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
     """How a process that does this and nothing else was killed ("" where it was not), and the result."""
     receiving, sending = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(target=_report, args=(sending, function, arguments))
@@ -82,7 +82,10 @@ def _alone(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[st
         fault, result = receiving.recv()
     except EOFError:  # it ended without a word
         process.join()
-        return _ending(process.exitcode or 0), None
+        code = process.exitcode or 0
+        if code >= 0:  # nobody killed it: it cannot even start, which is no job's fault
+            raise MriVitError(f"a process ended with exit code {code} before it gave a result (for {name})") from None
+        return _ending(code), None
     except BaseException:  # interrupted: nobody waits for it any more
         process.terminate()
         raise
@@ -102,7 +105,7 @@ def _report(sending: Connection, function: Callable[..., Any], arguments: tuple[
 
 
 def _ending(code: int) -> str:
-    """What an exit code says of a process that gave no result."""
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
+    """What the exit code of a process says that a signal ended."""
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     cause = ", probably for lack of memory" if code == -signal.SIGKILL else ""
     return f"its process was killed ({name}) while it worked on nothing else{cause}"

@@ -92,7 +92,13 @@ def prepare(patient: Patient, study: Study) -> Path:
 
 def load_record(folder: Path) -> dict[str, Any]:
     """`patient.json` of a prepared patient. Raises IntegrityError when it is damaged."""
-    return read_json(folder / "patient.json", OF_RECORD, PREPARE_AGAIN)
+    file = folder / "patient.json"
+    record = read_json(file, OF_RECORD, PREPARE_AGAIN)
+    with as_written(file, PREPARE_AGAIN):
+        matrices = [record["t1ce_to_grid"], *record["to_grid"].values()]
+        if any(np.array(matrix, float).shape != (4, 4) for matrix in matrices):
+            raise ValueError("a matrix that is not 4×4")
+    return record
 
 
 def voxels(folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from mri_vit import tokens
 from mri_vit.errors import UnusablePatient
@@ -44,7 +44,7 @@ def distance_mm(tumour: Volume, t1ce_to_grid: Float[np.ndarray, "4 4"], brain: V
     if brain.array[tuple(index[:, inside])].any():
         return 0.0
     rim = brain.array & ~_surrounded(brain.array)
-    return float(cKDTree(_points_mm(rim, brain.affine)).query(points)[0].min())
+    return float(KDTree(_points_mm(rim, brain.affine)).query(points)[0].min())
 
 
 def _points_mm(mask: Bool[np.ndarray, "x y z"], affine: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "n 3"]:
