@@ -19,9 +19,9 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # no space, no more of the use
 REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 DISK = re.compile(r"(?i)no space left|os error 28\b|disk quota exceeded|file too large|os error 27\b|os error 122\b")
 MEMORY = re.compile(r"(?i)out of memory|not enough memory|bad_alloc|CPUAllocator|(unable to|cannot|can't|failed to) allocate")
-ASKED = re.compile(r"(?i)(?:allocate)\s+([\d.]+)\s*(bytes|[KMGT]i?B)\b")
-UNITS = {"bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+ASKED = re.compile(r"(?i)(?:allocate)\s+([\d.]+)\s*(bytes|[KMGTP]i?B)\b")
+UNITS = {"bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15}
+UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "pib": 2**50}
 CGROUP = Path("/sys/fs/cgroup")  # of a container or a job, which may have less than the machine
 
 

@@ -119,6 +119,6 @@ def load(path: Path) -> Network:
     except RuntimeError as error:
         raise IntegrityError(f"{path}: weights do not fit the network that the file describes: {error}") from None
     if norm_eps:
-        network.encoder.norm_eps = norm_eps
+        network.encoder.norm_eps = float(norm_eps)
     network.taught, network.seen = known["taught"], known["seen"]
     return network
