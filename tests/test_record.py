@@ -51,7 +51,7 @@ def test_a_record_of_other_things_is_named(tmp_path: Path, steps: object):
 @pytest.mark.parametrize("name", ["notes.json", "environment.json", "folds.json"])
 def test_a_report_of_a_damaged_run_ends_with_6(tmp_path: Path, name: str):
     run = make_run(tmp_path / "run")
-    (run / name).write_text('{"repeats": 17}' if name == "folds.json" else "[17]")
+    (run / name).write_text({"folds.json": '{"repeats": 17}', "environment.json": '{"versions": 17}'}.get(name, "[17]"))
     assert cli._exit_code(lambda: reports.read(run)) == 6
 
 

@@ -92,7 +92,7 @@ def test_which_frame_a_scan_rests_on_is_noted(tmp_path):
     made = image()
     made.set_qform(AFFINE, 0)
     assert read(stored(tmp_path, made)).notes == ("placed by the sform (code 1); the qform has code 0 and says the same",)
-    made.header["qoffset_x"] += 0.01
+    made.header["qoffset_x"] = AFFINE[0, 3] + 0.01
     made.header["sform_code"] = 2
     assert (
         "placed by the sform (code 2) alone, which nothing"

@@ -87,7 +87,7 @@ def read(folder: Path) -> Run:
     return Run(
         design="external" if external else "cross-validation",
         study=study,
-        environment=read_json(folder / "environment.json"),
+        environment=_environment(folder / "environment.json"),
         cohort=_by_patient(people),
         excluded=_text_table(folder / "excluded.csv") if (folder / "excluded.csv").is_file() else _empty(EXCLUDED_COLUMNS),
         folds_sha256=folds_sha256,
@@ -150,6 +150,14 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
         survival=_survival(scores.with_name("survival.csv")),
         probe=_empty(PROBE_COLUMNS),
     )
+
+
+def _environment(path: Path) -> dict[str, Any]:
+    """What the run was made with."""
+    found = read_json(path)
+    if not isinstance(found.get("versions", {}), dict):
+        raise IntegrityError(f"{path}: damaged (versions are no object)")
+    return found
 
 
 def _steps(path: Path) -> list[Mapping[str, Any]]:
