@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ def as_written(path: Path, remedy: str = "") -> Iterator[None]:
     """Around what takes a file of ours apart: that it is not built as it was written is raised as an IntegrityError naming it."""
     try:
         yield
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, StopIteration) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, StopIteration, csv.Error) as error:
         ending = f"; {remedy}" if remedy else ""
         what = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split()) or type(error).__name__
         raise IntegrityError(f"{path}: damaged ({what}){ending}") from None

@@ -28,6 +28,7 @@ from mri_vit.record import as_written, read_json
 from mri_vit.screen import WARNING, plain, progress, say
 from mri_vit.volume import read, write_bytes
 
+EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
 Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
 
 
@@ -138,8 +139,11 @@ def included(study: Study, folder: Path) -> list[Patient]:
     for file, stage in (("cohort.csv", "prepare"), ("excluded.csv", "prepare")):
         if not (folder / file).exists():
             raise UsageError(f"{folder}: no {file}; run `mri-vit {stage}` first")
-    with (folder / "excluded.csv").open(newline="") as file:
-        out = {row["patient"] for row in csv.DictReader(file)}
+    with as_written(folder / "excluded.csv", EXCLUDE_AGAIN), (folder / "excluded.csv").open(newline="", encoding="utf-8") as file:
+        table = csv.DictReader(file)
+        if "patient" not in (table.fieldnames or ()):
+            raise ValueError("no column patient")
+        out = {row["patient"] for row in table}
     return [patient for patient in cohort.read(folder / "cohort.csv", study.endpoints) if patient.id not in out]
 
 

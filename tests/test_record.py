@@ -12,7 +12,7 @@ import torch
 from made_run import make_run
 
 from mri_vit import checkpoint, cli, folds, maps, tokens
-from mri_vit.errors import IntegrityError
+from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model import network
 from mri_vit.model.weights import load_encoder, seen
 from mri_vit.prepare.patient import load_record, voxels
@@ -53,6 +53,15 @@ def test_a_report_of_a_damaged_run_ends_with_6(tmp_path: Path, name: str):
     run = make_run(tmp_path / "run")
     (run / name).write_text({"folds.json": '{"repeats": 17}', "environment.json": '{"versions": 17}'}.get(name, "[17]"))
     assert cli._exit_code(lambda: reports.read(run)) == 6
+
+
+@pytest.mark.parametrize("name", ["excluded.csv", "cohort.csv", "site_probe.csv"])
+@pytest.mark.parametrize("content", [b"", b"\xff\x00\xfe,", b"a,b\n1,2\n"])
+def test_a_damaged_table_of_a_run_is_named(tmp_path: Path, name: str, content: bytes):
+    run = make_run(tmp_path / "run")
+    (run / name).write_bytes(content)
+    with pytest.raises((IntegrityError, UsageError), match=name.replace(".", r"\.")):
+        reports.read(run)
 
 
 def test_folds_without_their_hash_are_named(tmp_path: Path):

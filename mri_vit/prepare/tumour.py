@@ -43,7 +43,9 @@ def distance_mm(tumour: Volume, t1ce_to_grid: Float[np.ndarray, "4 4"], brain: V
     inside = ((index >= 0) & (index < np.array(brain.shape)[:, None])).all(axis=0)
     if brain.array[tuple(index[:, inside])].any():
         return 0.0
+    surface = (tumour.array != 0) & ~_surrounded(tumour.array != 0)  # the nearest points of both lie on their surfaces
     rim = brain.array & ~_surrounded(brain.array)
+    points = _points_mm(surface, t1ce_to_grid @ tumour.affine)
     return float(KDTree(_points_mm(rim, brain.affine)).query(points)[0].min())
 
 

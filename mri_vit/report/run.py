@@ -93,7 +93,7 @@ def read(folder: Path) -> Run:
         folds_sha256=folds_sha256,
         predictions=table,
         survival=_survival(folder / "survival.csv"),
-        probe=pd.read_csv(folder / "site_probe.csv", dtype={"patient": str, "site": str, "predicted": str}, keep_default_na=False)
+        probe=_our_table(folder / "site_probe.csv", PROBE_COLUMNS, {"patient": str, "site": str, "predicted": str})
         if (folder / "site_probe.csv").is_file()
         else _empty(PROBE_COLUMNS),
         internal=read_json(folder / "evaluation.json") if external else {},
@@ -231,7 +231,16 @@ def subject(visit: str, people: set[str]) -> str:
 
 def _text_table(path: Path) -> pd.DataFrame:
     # Text throughout: a patient called 007 or 1e5 is not a number.
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    return _our_table(path, ["patient"], str)
+
+
+def _our_table(path: Path, needed: list[str], kinds: Any) -> pd.DataFrame:
+    """A CSV table that the run wrote. Raises IntegrityError where it cannot be read as that."""
+    with as_written(path):  # pandas' own errors are kinds of ValueError
+        table = pd.read_csv(path, dtype=kinds, keep_default_na=False)
+        if lacking := [name for name in needed if name not in table]:
+            raise ValueError(f"no column {lacking[0]}")
+    return table
 
 
 def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) -> None:
