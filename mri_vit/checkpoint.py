@@ -13,10 +13,12 @@ import safetensors.torch
 import torch
 
 from mri_vit.errors import IntegrityError
+from mri_vit.record import as_written
 from mri_vit.tensor_file import sort_header
 from mri_vit.volume import replacing
 
 FILE = Path("last") / "state.safetensors"
+ANEW = "delete its fold's folder to train the fold anew"
 
 
 @dataclass
@@ -60,10 +62,22 @@ def load(path: Path, net: torch.nn.Module, optimiser: torch.optim.Optimizer, gen
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
-        raise IntegrityError(
-            f"{path}: checkpoint cannot be read: {error}; delete its fold's folder to train the fold anew"
-        ) from None
-    net.load_state_dict({name.removeprefix("net/"): tensor for name, tensor in tensors.items() if name.startswith("net/")})
+        raise IntegrityError(f"{path}: checkpoint cannot be read: {error}; {ANEW}") from None
+    with as_written(path, ANEW):
+        return _restored(metadata, tensors, net, optimiser, generator)
+
+
+def _restored(
+    metadata: dict[str, str],
+    tensors: dict[str, torch.Tensor],
+    net: torch.nn.Module,
+    optimiser: torch.optim.Optimizer,
+    generator: torch.Generator,
+) -> State:
+    try:
+        net.load_state_dict({name.removeprefix("net/"): tensor for name, tensor in tensors.items() if name.startswith("net/")})
+    except RuntimeError as error:  # tensors of another network
+        raise ValueError(error) from None
     moments: dict[int, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("optimiser/"):
@@ -79,5 +93,8 @@ def load(path: Path, net: torch.nn.Module, optimiser: torch.optim.Optimizer, gen
 
 def seconds(path: Path) -> float:
     """What the training that a state is of has taken so far."""
-    with safetensors.safe_open(str(path), "pt") as file:
-        return json.loads(file.metadata()["state"])["seconds"]
+    try:
+        with safetensors.safe_open(str(path), "pt") as file, as_written(path, ANEW):
+            return float(json.loads(file.metadata()["state"])["seconds"])
+    except (safetensors.SafetensorError, OSError) as error:
+        raise IntegrityError(f"{path}: checkpoint cannot be read: {error}; {ANEW}") from None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import errno
+import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from mri_vit.errors import MriVitError, OutOfResource, UsageError
+from mri_vit.errors import MriVitError, UsageError
+from mri_vit.resource import lack
+from mri_vit.screen import printable
 
 if TYPE_CHECKING:
     from mri_vit.config import Study
@@ -45,7 +48,7 @@ def _load(study: Path, overrides: Sequence[str]) -> Study:
     if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
         raise UsageError(f"expected pairs such as --train.epochs 5, found {' '.join(overrides)}")
     settings = {key.removeprefix("--"): value for key, value in zip(words[::2], words[1::2], strict=True)}
-    if not study.is_dir():
+    if not os.path.isdir(study):  # unlike Path.is_dir, it takes any name
         return study_file.load(study, settings)
     here = study.resolve()
     if not (here / "environment.json").exists():  # a folder with a study file in it is no run
@@ -73,26 +76,40 @@ def check(study: Path, *overrides: Overrides) -> int:
     """Check the study file, the cohort table and weights to start from; prepares and trains nothing."""
     from rich.console import Console
 
-    from mri_vit import cohort, contest, folds
-    from mri_vit.controls import clinical_columns
+    from mri_vit import cohort, contenders, folds, source
+    from mri_vit.screen import WARNING, say
 
-    settings = _load(study, overrides)
+    settings = _load(study, overrides)  # what takes longer to import stands behind what may be wrong without it
     patients = cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs)
-    folds.make(patients, settings.endpoints, settings.train, settings.seed)
-    contest.check(settings, patients)
-    known = ", ".join(f"{e.name} {sum(p.knows(e) for p in patients)}" for e in settings.endpoints)
-    gone = {p.id: [channel for channel, scan in p.scans.items() if not (scan and scan.exists())] for p in patients}
-    needs = set(settings.prepare.needs)  # and a file that is named must be there
-    out = [p.id for p in patients if any(channel in needs or p.scans[channel] for channel in gone[p.id])]
-    console = Console()
-    console.print(f"{settings.name}: {len(patients)} patients; labels known: {known}", highlight=False)
+    folds.check(patients, settings.endpoints, settings.train)
+    columns = []
     if "clinical" in settings.controls.models:
-        columns = ", ".join(clinical_columns(patients, settings)) or "no column: there will be no such control"
-        console.print(f"the control clinical-only reads {columns}", highlight=False)
-    for patient, scans in gone.items():
-        if scans:
-            then = "the patient will be excluded" if patient in out else "it is left empty"
-            console.print(f"[yellow]{patient}: no {', no '.join(scans)}; {then}[/]", highlight=False)
+        from mri_vit.covariates import clinical_columns
+
+        columns = clinical_columns(patients, settings)
+    contenders.check(settings, patients)
+    known = ", ".join(f"{e.name} {sum(p.knows(e) for p in patients)}" for e in settings.endpoints)
+    console = Console()
+    say(console, f"{settings.name}: {len(patients)} patients; labels known: {known}")
+    if "clinical" in settings.controls.models:
+        say(console, f"the control clinical-only reads {', '.join(columns) or 'no column: there will be no such control'}")
+    out = 0
+    for patient in patients:
+        masks = {"tumour_mask": patient.tumour_mask}
+        if settings.prepare.brain in ("auto", "mask"):
+            masks["brain_mask"] = patient.brain_mask
+        files = patient.scans | masks
+        wrong = {
+            name: f"no {name}" + f" ({why})" * (why != source.ABSENT)
+            for name, file in files.items()
+            if file and (why := source.fault(file))
+        }
+        empty = {name: f"no {name}" for name, file in patient.scans.items() if not file}
+        if wrong or empty:
+            excluded = bool(wrong) or any(name in settings.prepare.needs for name in empty)  # a file that is named must be there
+            then = "the patient will be excluded" if excluded else "it is left empty"
+            say(console, f"{patient.id}: {', '.join((empty | wrong).values())}; {then}", WARNING)
+            out += excluded
     return 3 if out else 0
 
 
@@ -184,9 +201,9 @@ def report(
     predictions
         CSV with patient, endpoint and score, and what else is known of model, repeat, fold, truth, time_days, event, threshold.
     cohort
-        The table of the patients that it is about: patient, labels, clinical columns.
+        The table of the patients that it is about: patient, labels, clinical columns; with a STUDY, its `cohort`.
     output
-        Folder for index.html and metrics.json.
+        Folder for index.html and metrics.json; with a STUDY, its `output`: the folder of the run that is reported, in report/.
     subgroups
         Columns of the cohort table to look into beside sex, age and site (of a STUDY: --report.subgroups).
     """
@@ -195,14 +212,18 @@ def report(
     from mri_vit import study as stages
     from mri_vit.workspace import claimed
 
-    table = (predictions, cohort, output)
-    if study and not any(table):
-        with claimed(_load(study, overrides)) as folder:
+    if study and not predictions and not subgroups:
+        given = {"--cohort": cohort, "--output": output}  # keys of the study, given as with every other verb
+        keys = [word for key, path in given.items() if path for word in (key, os.path.abspath(path))]
+        with claimed(_load(study, [*overrides, *keys])) as folder:
             stages.report(folder, Console())
     elif predictions and cohort and output and not study:
         stages.report_table(predictions, cohort, output, subgroups, Console())
     else:
-        raise UsageError("expected a study file, or all of --predictions, --cohort and --output")
+        raise UsageError(
+            "expected a study file alone (its run is reported; --output X means the run in X, as with every verb, and subgroups"
+            " are --report.subgroups), or no study file but all of --predictions, --cohort and --output"
+        )
 
 
 @app.command
@@ -280,14 +301,21 @@ def _exit_code(verb: Callable[[], object]) -> int:
     try:
         code = verb()
         return code if isinstance(code, int) else 0
-    except MriVitError as error:
-        print(f"mri-vit: {error}", file=sys.stderr)
-        return error.exit_code
     except KeyboardInterrupt:
-        print("mri-vit: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        _tell("interrupted; the same command goes on from the last checkpoint")
         return 130
-    except (MemoryError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
-            raise
-        print(f"mri-vit: out of memory or disk, or not allowed to write: {error}; the same command goes on", file=sys.stderr)
-        return OutOfResource.exit_code
+    except BrokenPipeError:  # whoever was reading what is printed has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it once more on its way out
+        return MriVitError.exit_code
+    except Exception as error:
+        found = error if isinstance(error, MriVitError) else lack(error, Path.cwd())
+        if found:
+            _tell(str(found))
+            return found.exit_code
+        traceback.print_exc()
+        _tell("this is a fault of ours, not of your data; please report it with the lines above")
+        return MriVitError.exit_code
+
+
+def _tell(message: str) -> None:
+    print(f"mri-vit: {printable(message)}", file=sys.stderr)

@@ -6,13 +6,16 @@ import csv
 import difflib
 import io
 import math
+import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from mri_vit import source
 from mri_vit.config import CHANNELS, Endpoint
 from mri_vit.errors import IntegrityError, UsageError
 
@@ -94,7 +97,7 @@ def read(path: Path, endpoints: tuple[Endpoint, ...], needed: Sequence[str] = CH
             for column in endpoint.columns
         }
         faults += _survival_faults(values, endpoints, f"{path}, row {line}")
-        files = {name: (path.parent / row[name]).resolve() if row.get(name) else None for name in FILES}
+        files = {name: _located(path.parent / row[name]) if row.get(name) else None for name in FILES}
         patients.append(
             Patient(
                 visit_id(row["patient"], row.get("session", "")),
@@ -131,21 +134,26 @@ def first_visits(patients: Sequence[Patient]) -> list[Patient]:
 
 def _rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     """Column names, and each row with its line number; every cell is text."""
+    if wrong := source.fault(path):
+        raise UsageError(f"cohort table {source.shown(path)}: {wrong}")
     try:
         raw = path.read_bytes()
         text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such cohort table") from None
+    except OSError as error:
+        raise UsageError(f"cohort table {path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: neither UTF-8 nor UTF-16 ({error}); save it as UTF-8") from None
     first = text.partition("\n")[0]
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
-    header = [name.strip() for name in next(reader, [])]
+    lines = _cells(reader, path)
+    header = [name.strip() for name in next(lines, [])]
+    if not any(header):
+        raise UsageError(f"{path}: an empty table; expected a first line with the columns' names")
     twice = [name for name, n in Counter(header).items() if n > 1]
     if twice:
         raise UsageError(f"{path}: column {twice[0]!r} stands more than once")
     rows = []
-    for cells in reader:
+    for cells in lines:
         if not any(cells):
             continue
         if len(cells) != len(header):
@@ -158,6 +166,24 @@ def _rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     if not rows:
         raise UsageError(f"{path}: no patient in the table")
     return header, rows
+
+
+def _cells(reader: Any, path: Path) -> Iterator[list[str]]:
+    """The table's lines. Raises UsageError naming one that the csv module cannot part into cells."""
+    try:
+        yield from reader
+    except csv.Error as error:  # a cell of more than 131,072 characters: most often a quotation mark that is never closed
+        raise UsageError(
+            f"{path}, line {reader.line_num + 1}: not CSV: {error}; look for a quotation mark without its pair"
+        ) from None
+
+
+def _located(path: Path) -> Path:
+    """The file that a cell names, behind all links; as it stands where these lead nowhere, which its reader then tells."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):  # a link that leads back to itself, a name too long, a NUL character
+        return Path(os.path.abspath(path))
 
 
 def _check_ids(path: Path, rows: list[tuple[int, dict[str, str]]]) -> None:

@@ -9,18 +9,17 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-import torch
 
 from mri_vit import controls, hashes, predictions
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
+from mri_vit.contenders import contenders, judged, refuse_taught, rival_folder
 from mri_vit.controls import Tabular
+from mri_vit.covariates import clinical_columns, clinical_table
 from mri_vit.crossval import Builder, Tables, cross_validate, fold_folder, fold_seed, parts, permuted
-from mri_vit.errors import UsageError
 from mri_vit.folds import Division
 from mri_vit.fusion import FUSED, LateFusion, told
-from mri_vit.model.network import Network
-from mri_vit.model.weights import fill, seen, taught
+from mri_vit.model.weights import seen
 from mri_vit.neural import PRETRAINED, Neural
 from mri_vit.predictions import SHUFFLED
 from mri_vit.pretrain import loop
@@ -45,9 +44,9 @@ def hold(study: Study, patients: Sequence[Patient], divisions: Sequence[Division
             of, folder, seed, begin(f"{title}{folder.name}"), pretrained_in and pretrained_in / folder.name / PRETRAINED
         )
 
-    contenders = _contenders(study)
+    taking_part = contenders(study)
     learned = pretrain(study, patients, divisions, run, begin)
-    begun = {name: _begun(of, rival_folder(run, name)) for name, of in contenders.items()}
+    begun = {name: _begun(of, rival_folder(run, name)) for name, of in taking_part.items()}
     tables = [
         cross_validate(patients, divisions, of, rival_folder(run, name), name, network("" if name == "vit" else f"{name} ", of))
         for name, of in begun.items()
@@ -76,32 +75,6 @@ def hold(study: Study, patients: Sequence[Patient], divisions: Sequence[Division
     _save(tables, run)
 
 
-def check(study: Study, patients: Sequence[Patient]) -> None:
-    """See that every contender's network can be made, and filled with the weights that it is to start from.
-
-    Raises UsageError that names the contender, before hours have gone into others; IntegrityError for damaged weights.
-    """
-    for name, of in _contenders(study).items():
-        try:
-            refuse_taught(of, patients)
-            with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
-                net = Network(of.model, of.grid, [])
-            if of.model.weights:
-                fill(net.encoder, of.model.weights, of.model, of.grid)
-        except (UsageError, ValueError) as error:
-            raise UsageError(f"{name}: {error}") from None
-
-
-def rival_folder(run: Path, name: str) -> Path:
-    """Where a contender's folds lie."""
-    return run if name == "vit" else run / "rivals" / name
-
-
-def _contenders(study: Study) -> dict[str, Study]:
-    """The study of each network that takes part, by name."""
-    return {"vit": study.model_copy(update={"rivals": ()}), **{rival.name: study.of(rival) for rival in study.rivals}}
-
-
 @dataclass(frozen=True)
 class Pretraining:
     """One encoder learned from scans alone: its file, the last epoch's loss, and how it had collapsed by then, if it had."""
@@ -122,10 +95,10 @@ def pretrain(
 
     Raises UsageError when somebody would start from a network that knows labels of this study's patients.
     """
-    made, contenders = [], _contenders(study)
-    for of in contenders.values():
+    made, taking_part = [], contenders(study)
+    for of in taking_part.values():
         refuse_taught(of, patients)
-    for name, of in contenders.items():
+    for name, of in taking_part.items():
         if of.pretrain.method == "none":
             continue
         home, called = rival_folder(run, name), "pretrain" if name == "vit" else f"pretrain {name}"
@@ -141,13 +114,13 @@ def pretrain(
 
 def pretrains(study: Study) -> bool:
     """Whether the study's own model or any of its rivals starts from a pretraining of its own."""
-    return any(of.pretrain.method != "none" for of in _contenders(study).values())
+    return any(of.pretrain.method != "none" for of in contenders(study).values())
 
 
 def _chosen(study: Study, patients: Sequence[Patient]) -> list[Patient]:
     """On whom an encoder that serves all folds is learned; nobody who has a label at another visit is unlabelled."""
-    judged = _judged(study, patients)
-    return [p for p in patients if study.pretrain.patients == "all" or p.subject not in judged]
+    tested = judged(study, patients)
+    return [p for p in patients if study.pretrain.patients == "all" or p.subject not in tested]
 
 
 def _folds(
@@ -174,22 +147,6 @@ def _begun(study: Study, home: Path) -> Study:
     return loop.begun(study, home / PRETRAINED)
 
 
-def _judged(study: Study, patients: Sequence[Patient]) -> set[str]:
-    """Subjects with a label, who are a test in some fold."""
-    return {p.subject for p in patients if any(p.knows(e) for e in study.endpoints)}
-
-
-def refuse_taught(study: Study, patients: Sequence[Patient]) -> None:
-    """Weights that know the labels of those whom they are to be tested on, told by their ids, make no valid design."""
-    known = sorted(_judged(study, patients) & set(taught(study.model.weights))) if study.model.weights else []
-    if known:
-        raise UsageError(
-            f"{study.model.weights}: this network was trained on labels of {len(known)} patients who have the ids of this"
-            f" study's, the first {known[0]}, and would be tested on them; start from weights of other patients, or from an"
-            " encoder that was pretrained without labels, or give other people other ids"
-        )
-
-
 def began(study: Study, home: Path, folder: Path) -> Study:
     """The study as training in a fold's `folder` began: from the encoder pretrained for it; `home` is the contender's folder."""
     if study.pretrain.method == "none":
@@ -199,8 +156,8 @@ def began(study: Study, home: Path, folder: Path) -> Study:
 
 def _transductive(study: Study, begun: dict[str, Study], patients: Sequence[Patient]) -> str:
     """Which contenders were pretrained on scans of patients whom they are then judged on."""
-    judged = _judged(study, patients)
-    found = {name: judged & set(seen(of.model.weights)) for name, of in begun.items() if of.model.weights}
+    tested = judged(study, patients)
+    found = {name: tested & set(seen(of.model.weights)) for name, of in begun.items() if of.model.weights}
     if study.fused and "vit" in found:
         found[FUSED] = found["vit"]
     return ", ".join(f"{name} ({len(subjects)} patients)" for name, subjects in found.items() if subjects)
@@ -210,9 +167,9 @@ def _regressions(study: Study, patients: Sequence[Patient]) -> list[tuple[str, p
     """Name, covariates and note of each control that is a regression."""
     made = []
     if "clinical" in study.controls.models:
-        columns = controls.clinical_columns(patients, study)
+        columns = clinical_columns(patients, study)
         note = {} if columns else {"clinical": "the cohort table has no clinical column that varies"}
-        covariates = controls.clinical_table(patients, columns)
+        covariates = clinical_table(patients, columns)
         made.append(("clinical", covariates, {"clinical_columns": ", ".join(columns), **note}))
     if "volume" in study.controls.models:
         covariates = controls.volume_table(patients, study)
@@ -224,10 +181,10 @@ def _fused(
     study: Study, patients: Sequence[Patient], divisions: Sequence[Division], run: Path
 ) -> tuple[list[Tables], dict[str, str]]:
     """The tables of the model vit+clinical, which takes each fold's network as it is; and a note."""
-    columns = controls.clinical_columns(patients, study)
+    columns = clinical_columns(patients, study)
     if not columns:
         return [], {FUSED: "not made: the cohort table has no clinical column that varies"}
-    covariates, home = controls.clinical_table(patients, columns), rival_folder(run, FUSED)
+    covariates, home = clinical_table(patients, columns), rival_folder(run, FUSED)
 
     def build(folder: Path, seed: int) -> LateFusion:
         return LateFusion(Neural.fitted(study, run / folder.name), covariates, folder)

@@ -15,14 +15,17 @@ from mri_vit import study as stages
 from mri_vit.cohort import Patient, without_labels
 from mri_vit.config import Study
 from mri_vit.controls import Tabular
+from mri_vit.covariates import clinical_table
 from mri_vit.crossval import by_patient, fold_seed, parts, with_truth
 from mri_vit.errors import UsageError
 from mri_vit.model.weights import seen, taught
 from mri_vit.neural import Neural
 from mri_vit.prepare.patient import RECORD, voxels
+from mri_vit.record import as_written, read_json
 from mri_vit.report import html
 from mri_vit.report import run as reports
 from mri_vit.report.numbers import everything
+from mri_vit.screen import progress, say
 from mri_vit.volume import write_bytes
 
 OWN = ("grid", "prepare", "model", "train", "controls")  # sections that belong to the run, not to the other cohort
@@ -41,7 +44,7 @@ def predict(run: Path, table: Path, output: Path, workers: int, console: Console
             score, survival = _mean_of_folds(run, study, patients, console)
             predictions.save(survival, folder / "survival.csv")
             predictions.save(score, folder / "predictions.csv")
-            console.print(f"predictions: {folder / 'predictions.csv'}", soft_wrap=True, highlight=False)
+            say(console, f"predictions: {folder / 'predictions.csv'}")
     return excluded
 
 
@@ -119,7 +122,7 @@ def _mean_of_folds(run: Path, study: Study, patients: list[Patient], console: Co
     """(patient, endpoint, score, models) and (patient, endpoint, horizon_days, survival, models), averaged over the folds."""
     predicted = []
     files = sorted(run.glob("*fold-*/best.safetensors"))
-    with stages.progress(console) as bar:
+    with progress(console) as bar:
         task = bar.add_task("predict", total=len(files), note="")
         for file in files:
             predicted.append(Neural.fitted(study, file.parent).predict([without_labels(p) for p in patients]))
@@ -184,7 +187,7 @@ def _clinical_columns(run: Path) -> str:
 def _json(file: Path) -> Any:
     if not file.exists():
         raise UsageError(f"{file}: no such file; the run was made by an older version, which cannot be evaluated")
-    return json.loads(file.read_text(encoding="utf-8"))
+    return read_json(file)
 
 
 def _clinical(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
@@ -192,7 +195,7 @@ def _clinical(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
     lacking = [name for name in columns if name not in patients[0].clinical]
     if lacking or not columns:
         raise UsageError(f"the cohort table has no column {', '.join(lacking)}" if lacking else "the run had no clinical column")
-    return controls.clinical_table(patients, columns)
+    return clinical_table(patients, columns)
 
 
 def _volume(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
@@ -212,7 +215,9 @@ def _before(run: Path, past: Study, patients: list[Patient], known: Callable[[Pa
 
 def _refuse_own_patients(run: Path, study: Study, patients: list[Patient]) -> None:
     """A patient whom the run was trained on, under whatever id and in whatever file, is no external test."""
-    inside = {sha256: i for i, scans in _json(run / "voxels.json").items() for sha256 in scans}
+    known = _json(run / "voxels.json")
+    with as_written(run / "voxels.json"):
+        inside = {sha256: i for i, scans in known.items() for sha256 in scans}
     for patient in patients:
         for sha256 in voxels(study.prepared / patient.id):
             twin = inside.get(sha256)

@@ -30,9 +30,15 @@ class UnusablePatient(MriVitError):
 
 
 class OutOfResource(MriVitError):
-    """Disk, memory or a writable folder is lacking; the run can be resumed."""
+    """Disk, memory, a process or a writable folder is lacking; the run can be resumed."""
 
     exit_code = 4
+
+
+class BadNumbers(MriVitError):
+    """A model produced numbers that are none (a NaN loss, an infinite gradient, an empty score); other settings may help."""
+
+    exit_code = 7
 
 
 class FolderHeld(MriVitError):

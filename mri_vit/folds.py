@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
-
 from mri_vit.cohort import Patient, first_visits
 from mri_vit.config import Endpoint, Train
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.record import as_written
 from mri_vit.volume import write_bytes
 
 Division = list[list[str]]  # the ids of each test fold's visits
@@ -25,19 +24,12 @@ def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Tr
 
     Raises UsageError when an endpoint's rarer class cannot be in every fold, or a patient has no value or two to leave out.
     """
-    _require_labels(patients, endpoints)
+    check(patients, endpoints, train)
     if train.leave_out:
-        division = _one_out(patients, train.leave_out)
-        _require_something_to_learn(patients, endpoints, division, train.leave_out)
-        return [division]
+        return [_one_out(patients, train.leave_out)]
+    from sklearn.model_selection import StratifiedKFold  # here, because its import takes seconds
+
     first = first_visits(patients)  # they speak for the patient
-    for endpoint in endpoints:
-        count = Counter(p.stratum(endpoint) for p in first)
-        least = count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
-        if count["0"] + count["1"] and least < train.folds:
-            raise UsageError(
-                f"{endpoint.name}: {train.folds} folds, but {count['1']} patients with 1 and {count['0']} with 0; use fewer folds"
-            )
     strata = _strata(first, endpoints, train.folds)
     divisions = []
     for repeat in range(train.repeats):
@@ -47,10 +39,28 @@ def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Tr
     return divisions
 
 
+def check(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train) -> None:
+    """See that folds can be made, without making any. Raises UsageError as `make` does."""
+    _require_labels(patients, endpoints)
+    if train.leave_out:
+        _require_something_to_learn(patients, endpoints, _one_out(patients, train.leave_out), train.leave_out)
+        return
+    first = first_visits(patients)  # they speak for the patient
+    for endpoint in endpoints:
+        count = Counter(p.stratum(endpoint) for p in first)
+        least = count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
+        if count["0"] + count["1"] and least < train.folds:
+            raise UsageError(
+                f"{endpoint.name}: {train.folds} folds, but {count['1']} patients with 1 and {count['0']} with 0; use fewer folds"
+            )
+
+
 def tuning_split(
     patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], fraction: float, seed: int
 ) -> tuple[list[Patient], list[Patient]]:
     """Divide the patients outside a test fold into (train, tune), balanced likewise; a patient's visits stay together."""
+    from sklearn.model_selection import StratifiedShuffleSplit
+
     first = first_visits(patients)
     n = max(1, round(len(first) * fraction))
     strata = _strata(first, endpoints, least=2)
@@ -78,10 +88,16 @@ def load(path: Path, patients: Sequence[Patient]) -> list[Division]:
     Raises IntegrityError when it is not as it was written, UsageError when a patient sits in two folds of one repeat or the
     folds are of other patients.
     """
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != path.with_suffix(".sha256").read_text():
+    try:
+        content, written = path.read_bytes(), path.with_suffix(".sha256").read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IntegrityError(
+            f"{path}: the folds or their hash beside them cannot be read: {error}; choose another output"
+        ) from None
+    if hashlib.sha256(content).hexdigest() != written:
         raise IntegrityError(f"{path} was changed after the folds were made; choose another output or delete it")
-    divisions = [repeat["folds"] for repeat in json.loads(content)["repeats"]]
+    with as_written(path):
+        divisions = [repeat["folds"] for repeat in json.loads(content)["repeats"]]
     for division in divisions:
         refuse_split_patients(division, patients, path)
     return divisions

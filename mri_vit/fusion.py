@@ -29,6 +29,7 @@ from mri_vit.controls import Tabular
 from mri_vit.model import heads
 from mri_vit.model.heads import Head
 from mri_vit.neural import Neural, tables
+from mri_vit.record import read_json
 from mri_vit.train import outputs
 from mri_vit.volume import write_bytes
 
@@ -67,7 +68,7 @@ class LateFusion:
     """
 
     def __init__(self, network: Neural, covariates: pd.DataFrame, folder: Path) -> None:
-        """`covariates` has a row per visit id, see `controls.clinical_table`; `folder` is told how each endpoint was weighed."""
+        """`covariates` has a row per visit id, see `clinical_table`; `folder` is told how each endpoint was weighed."""
         self.network, self.folder = network, folder
         self.endpoints = {endpoint.name: endpoint for endpoint in network.study.endpoints}
         self._clinical = Tabular(covariates, network.study.endpoints)
@@ -158,7 +159,7 @@ def told(folders: Sequence[Path]) -> str:
     """Which endpoints of which folds were fused with equal weights, and why; "" where all weights were fitted."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for folder in folders:
-        for name, why in json.loads((folder / WEIGHTS).read_text()).items():
+        for name, why in read_json(folder / WEIGHTS).items():
             if why:
                 found[name, why].append(folder.name)
     return "; ".join(f"equal weights for {name} in {', '.join(names)}: {why}" for (name, why), names in found.items())

@@ -19,14 +19,16 @@ from mri_vit import workers
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
 from mri_vit.crossval import fold_folder
-from mri_vit.errors import IntegrityError
 from mri_vit.explain import group, trial
 from mri_vit.explain import patient as patient_maps
 from mri_vit.folds import Division
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.predictions import SHUFFLED
+from mri_vit.record import as_written, read_json
 from mri_vit.volume import write_bytes
+
+ANEW = "delete it, and the same command makes it anew"
 
 
 @dataclass(frozen=True)
@@ -59,16 +61,15 @@ def _made(file: Path, schema: int, settings: dict[str, Any]) -> bool:
     """Whether the file is there, in today's layout, and was made with these settings."""
     if not file.exists():
         return False
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise IntegrityError(f"{file}: not JSON ({error}); delete it, and the same command makes it anew") from None
+    content = read_json(file, remedy=ANEW)
     return (content.get("schema"), content.get("settings")) == (schema, settings)
 
 
 def _has_pictures(file: Path) -> bool:
     """Whether nobody has deleted one, which the report would miss."""
-    return all((file.parent / one["overlay"]).exists() for one in json.loads(file.read_text(encoding="utf-8"))["maps"])
+    entries = read_json(file, ("maps",), ANEW)["maps"]
+    with as_written(file, ANEW):
+        return all((file.parent / one["overlay"]).exists() for one in entries)
 
 
 def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:

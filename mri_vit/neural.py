@@ -18,12 +18,13 @@ from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient, refuse_labels
 from mri_vit.config import Study
 from mri_vit.cost import flops, parameters
-from mri_vit.errors import OutOfResource
+from mri_vit.errors import BadNumbers
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
 from mri_vit.predictions import HORIZONS_DAYS
 from mri_vit.pretrain.loop import pretrained
-from mri_vit.train import Report, fit, outputs
+from mri_vit.resource import told
+from mri_vit.train import Report, fit, less_memory, outputs, state_bytes
 from mri_vit.volume import write_bytes
 
 PRETRAINED = "pretrained.safetensors"
@@ -62,7 +63,8 @@ class Neural:
         if study.pretrain.method != "none":
             study = pretrained(study, [*train, *tune], self.pretrained, self.seed, self.report)
         labelled = [p for p in train if any(p.knows(endpoint) for endpoint in study.endpoints)]  # others have no gradient
-        self._network = fit(labelled or train, tune, study, self.folder, self.seed, self.report)
+        with told(self.folder, lambda: state_bytes(study), less_memory(study)):
+            self._network = fit(labelled or train, tune, study, self.folder, self.seed, self.report)
         write_bytes(json.dumps(self._cost(tune[0]), indent=1).encode(), self.folder / "cost.json")
 
     @torch.no_grad()
@@ -106,14 +108,14 @@ class Neural:
 def tables(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Scores (patient, endpoint, score) and survival (patient, endpoint, horizon_days, survival) from the heads' raw numbers.
 
-    Raises OutOfResource when a score is NaN or infinite, naming the patient: training has diverged.
+    Raises BadNumbers when a score is NaN or infinite, naming the patient: training has diverged.
     """
     scores, survivals = [], []
     for head in net.heads:
         name = head.endpoint.name
         for patient, score in zip(patients, heads.score(head, outs[name]).tolist(), strict=True):
             if not np.isfinite(score):
-                raise OutOfResource(f"patient {patient.id}: the score for {name} is {score}; train with a smaller train.rate")
+                raise BadNumbers(f"patient {patient.id}: the score for {name} is {score}; train with a smaller train.rate")
             scores.append({"patient": patient.id, "endpoint": name, "score": score})
         if head.kind == "binary":
             continue

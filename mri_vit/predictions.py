@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pandas as pd
 
+from mri_vit import source
 from mri_vit.config import CONTROLS
-from mri_vit.errors import OutOfResource, UsageError
+from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.volume import write_bytes
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def load(path: Path) -> pd.DataFrame:
     A table from elsewhere needs patient, endpoint and score; without model, repeat and fold it is one model's, in one fold.
 
     Raises UsageError when a column is missing, a visit is predicted twice by one model and repeat, a patient sits in two
-    folds of one repeat, or a fold has more than one threshold; OutOfResource (as a diverged training) when a score is missing.
+    folds of one repeat, or a fold has more than one threshold; BadNumbers (as a diverged training) when a score is missing.
     """
     table = _read(path, NEEDED)
     defaults = {"model": "model", "repeat": 0, "fold": 0, "session": ""}
@@ -90,7 +91,7 @@ def load(path: Path) -> pd.DataFrame:
     _refuse_nonsense(path, table)
     lacking = table.index[table.score.isna()]
     if len(lacking):
-        raise OutOfResource(
+        raise BadNumbers(
             f"{path}: {len(lacking)} rows have no score, the first is row {lacking[0] + 2}: {table.patient[lacking[0]]}"
         )
     twice = table[table.duplicated(KEY, keep=False)]
@@ -125,6 +126,8 @@ def load_survival(path: Path) -> pd.DataFrame:
 
 
 def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
+    if wrong := source.fault(path):
+        raise UsageError(f"{source.shown(path)}: {wrong.replace('no such file', 'no such table')}")
     try:
         with path.open(encoding="utf-8-sig") as file:
             first = file.readline()
@@ -132,9 +135,9 @@ def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
         missing = dict.fromkeys(NUMBERS, MISSING)
         separator = max(",;\t", key=first.count)
         table = pd.read_csv(path, sep=separator, dtype=text, keep_default_na=False, na_values=missing, encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such table") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:  # ValueError: no UTF-8 too
         raise UsageError(f"{path}: cannot be read as a CSV table: {error}") from None
     lacking = [column for column in needed if column not in table.columns]
     if lacking:

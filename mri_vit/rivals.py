@@ -11,7 +11,7 @@ from pathlib import Path
 from mri_vit import checkpoint, workers
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
-from mri_vit.contest import refuse_taught, rival_folder
+from mri_vit.contenders import refuse_taught, rival_folder
 from mri_vit.crossval import cross_validate
 from mri_vit.folds import Division
 from mri_vit.neural import Neural
@@ -30,7 +30,7 @@ def fit(study: Study, patients: Sequence[Patient], divisions: Sequence[Division]
 
     Raises
     ------
-    What a fit raises, UsageError as `contest.pretrain` does, and OutOfResource when a process was killed; folds that are done
+    What a fit raises, UsageError as `contest.pretrain` does, and `workers.Killed` when a process was; folds that are done
     stay done.
     """
     studies = {rival.name: study.of(rival) for rival in reversed(study.rivals)}

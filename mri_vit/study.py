@@ -11,22 +11,25 @@ import io
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Table
 
-from mri_vit import cohort, folds, intact, origin, parts, workers, workspace
+from mri_vit import cohort, contenders, folds, intact, origin, parts, workers, workspace
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Study
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.ownership import refuse_link
+from mri_vit.record import as_written, read_json
+from mri_vit.screen import WARNING, plain, progress, say
 from mri_vit.volume import read, write_bytes
 
+EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
 Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
 
 
@@ -43,11 +46,9 @@ def run(study: Study, console: Console) -> Excluded:
 
 def check(study: Study, folder: Path) -> list[Patient]:
     """Read the cohort table, see that folds and networks can be made, and freeze the table in the run's folder."""
-    from mri_vit import contest
-
     patients = cohort.read(study.cohort, study.endpoints, study.prepare.needs)
-    folds.make(patients, study.endpoints, study.train, study.seed)
-    contest.check(study, patients)
+    folds.check(patients, study.endpoints, study.train)
+    contenders.check(study, patients)
     return freeze(study, patients, folder)
 
 
@@ -67,17 +68,17 @@ def freeze(study: Study, patients: list[Patient], folder: Path) -> list[Patient]
 def prepare(study: Study, patients: list[Patient], folder: Path, console: Console) -> Excluded:
     """Prepare every patient; those who cannot be are written to `excluded.csv` with file and reason."""
     excluded: Excluded = []
-    study.prepared.mkdir(parents=True, exist_ok=True)
+    _make_prepared(study)
     for patient in patients:
         refuse_link(study.prepared / patient.id)
     parts.sweep_older(study.prepared, {patient.id for patient in patients})
     with progress(console) as bar:
         task = bar.add_task("prepare", total=len(patients), note="")
         jobs = {patient.id: (patient, study) for patient in patients}
-        for name, fault in workers.each(_prepare_one, jobs, study.prepare.workers):
+        for name, fault in _survivors(jobs, study.prepare.workers):
             if fault:
                 excluded.append({"patient": name, **fault})
-                bar.console.print(f"[yellow]excluded[/] {name}: {fault['file']} {fault['reason']}", highlight=False)
+                say(bar.console, f"excluded {name}: {fault['file']} {fault['reason']}", WARNING)
             bar.update(task, advance=1, note=f"{len(excluded)} excluded" if excluded else "")
     order = {patient.id: index for index, patient in enumerate(patients)}
     excluded.sort(key=lambda row: order[row["patient"]])
@@ -90,17 +91,37 @@ def prepare(study: Study, patients: list[Patient], folder: Path, console: Consol
     return excluded
 
 
+def _make_prepared(study: Study) -> None:
+    """The folder for prepared patients. Raises UsageError where something else has its name."""
+    try:
+        study.prepared.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"prepared {study.prepared}: not a folder; choose another place for prepared patients") from None
+
+
+def _survivors(jobs: dict[str, tuple[Patient, Study]], at_a_time: int) -> Iterator[tuple[str, dict[str, str] | None]]:
+    """Each patient's fault, or None; to have had one's process killed, even alone, is a fault like others."""
+    try:
+        yield from workers.each(_prepare_one, jobs, at_a_time)
+    except workers.Killed as end:
+        for patient, how in end.how.items():
+            yield patient, {"file": "", "reason": how}
+
+
 def _prepare_one(patient: Patient, study: Study) -> dict[str, str] | None:
     """In a worker: None when prepared, else file and reason."""
-    from mri_vit.prepare.patient import prepare as prepare_patient  # here, because ITK and nilearn take seconds
+    from mri_vit.prepare import tumour  # here, because ITK takes seconds
+    from mri_vit.prepare.patient import prepare as prepare_patient
 
     found = [channel for channel in CHANNELS if patient.scans[channel]]
     if lacking := [channel for channel in CHANNELS if channel in study.prepare.needs and channel not in found]:
         return {"file": "", "reason": f"found {', '.join(found) or 'no scan'}; need {', '.join(lacking)} as well"}
     try:
         if patient.tumour_mask:
-            read(patient.tumour_mask)  # the volume control and the judging of maps come hours later
-        prepare_patient(patient, study)
+            read(patient.tumour_mask)  # a damaged one is told before the minutes that preparing takes
+        folder = prepare_patient(patient, study)
+        if patient.tumour_mask:
+            tumour.check(patient.tumour_mask, folder)  # the volume control and the judging of maps come hours later
     except UnusablePatient as fault:  # the table's own name for the file: a report must not tell where it lay
         return {"file": os.path.relpath(fault.file, study.cohort.parent) if fault.file else "", "reason": fault.reason}
     return None
@@ -124,8 +145,11 @@ def included(study: Study, folder: Path) -> list[Patient]:
     for file, stage in (("cohort.csv", "prepare"), ("excluded.csv", "prepare")):
         if not (folder / file).exists():
             raise UsageError(f"{folder}: no {file}; run `mri-vit {stage}` first")
-    with (folder / "excluded.csv").open(newline="") as file:
-        out = {row["patient"] for row in csv.DictReader(file)}
+    with as_written(folder / "excluded.csv", EXCLUDE_AGAIN), (folder / "excluded.csv").open(newline="", encoding="utf-8") as file:
+        table = csv.DictReader(file)
+        if "patient" not in (table.fieldnames or ()):
+            raise ValueError("no column patient")
+        out = {row["patient"] for row in table}
     return [patient for patient in origin.patients(folder, study.endpoints) if patient.id not in out]
 
 
@@ -142,9 +166,9 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
     with progress(console) as bar:
         made = contest.pretrain(study, patients, divisions, folder, partial(_begin, bar, study))
     for one in made:
-        console.print(f"{one.title}: last loss {one.loss:.3f}, {one.file}", soft_wrap=True, highlight=False)
+        say(console, f"{one.title}: last loss {one.loss:.3f}, {one.file}")
         if one.collapsed:
-            console.print(f"[yellow]{one.title}: {one.collapsed}[/]", soft_wrap=True, highlight=False)
+            say(console, f"{one.title}: {one.collapsed}", WARNING)
 
 
 def train(study: Study, folder: Path, console: Console) -> None:
@@ -179,7 +203,7 @@ def _begin(bar: Progress, study: Study, title: str) -> Callable[[int, int, float
 
 def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None:
     """The prepared patients are of this study's settings, and those that its first fold was trained on."""
-    from mri_vit.prepare.patient import config_sha256, load_record, voxels
+    from mri_vit.prepare.patient import PREPARE_AGAIN, config_sha256, load_record, voxels
 
     found = {}
     for patient in patients:
@@ -190,9 +214,10 @@ def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None
             raise UsageError(
                 f"{study.prepared}: patient {patient.id} was prepared with other settings; run `mri-vit prepare` again"
             )
-        found[patient.id] = {name: scan["sha256"] for name, scan in record["inputs"].items()}
+        with as_written(study.prepared / patient.id / "patient.json", PREPARE_AGAIN):
+            found[patient.id] = {name: scan["sha256"] for name, scan in record["inputs"].items()}
     file = folder / "inputs.json"
-    before = json.loads(file.read_text()) if file.exists() else found
+    before = read_json(file) if file.exists() else found
     changed = sorted(i for i in before | found if before.get(i) != found.get(i))
     if changed:
         raise UsageError(
@@ -274,7 +299,7 @@ def inspect(
     subject = inspect_page.Subject(study, f"{study.name}, fold {fold}", before, after, shown)
     with workspace.held(output, ["figures"]):
         page = inspect_page.write(subject, output, place_mm, layer, head)
-    console.print(f"inspection: {page}", soft_wrap=True, highlight=False)
+    say(console, f"inspection: {page}")
     return page
 
 
@@ -311,19 +336,14 @@ def tell(page: Path, console: Console) -> None:
     """Print a report's results and its path."""
     from mri_vit.report import html
 
-    metrics = json.loads((page.parent / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_json(page.parent / "metrics.json")
     rows = html.summary(metrics)
     table = Table(title="Results", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)  # 80 columns
     for column in rows[0]:
-        table.add_column(column)
+        table.add_column(plain(column))
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_row(*(plain(str(value)) for value in row.values()))
     console.print(table)
     for sentence in html.verdicts(metrics):
-        console.print(f"- {sentence}", highlight=False)
-    console.print(f"report: {page}", soft_wrap=True, highlight=False)
-
-
-def progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    return Progress(*columns, TextColumn("{task.fields[note]}"), console=console)
+        console.print(plain(f"- {sentence}"))
+    say(console, f"report: {page}")

@@ -14,6 +14,7 @@ from typing import Any, cast
 import pydantic
 from pydantic import BaseModel
 
+from mri_vit import source
 from mri_vit.config import Endpoint, Study
 from mri_vit.errors import UsageError
 from mri_vit.recipe import Rival
@@ -25,11 +26,15 @@ def load(path: Path, overrides: dict[str, str] | None = None, place: Callable[[s
     Raises UsageError naming the file, the line and the key; an unknown key gets the nearest known one.
     """
     path = Path(path)
+    if wrong := source.fault(path):
+        raise UsageError(f"{source.shown(path)}: {wrong.replace('no such file', 'no such study file')}")
     try:
         text = path.read_text(encoding="utf-8-sig")
         settings = tomllib.loads(text)
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such study file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: not a TOML file: brackets within brackets without end") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not a TOML file: {error}") from None
     for key, value in (overrides or {}).items():

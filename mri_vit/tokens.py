@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int16
 
 from mri_vit.config import CHANNELS, Grid
 from mri_vit.errors import IntegrityError
+from mri_vit.record import as_written
 from mri_vit.tensor_file import sort_header
 from mri_vit.volume import replacing
 
@@ -80,11 +81,16 @@ def load(path: Path) -> Tokens:
             patches, place = file.get_tensor("patches"), file.get_tensor("place")
     except (safetensors.SafetensorError, OSError) as error:
         raise IntegrityError(f"{path}: not a prepared patient: {error}; delete its folder and prepare again") from None
-    if metadata.get("schema") != SCHEMA or json.loads(metadata["channels"]) != list(CHANNELS):
+    again = "delete its folder and prepare again"
+    with as_written(path, again):
+        ours = metadata.get("schema") == SCHEMA and json.loads(metadata["channels"]) == list(CHANNELS)
+    if not ours:
         raise IntegrityError(
             f"{path}: found {metadata.get('schema')} with channels {metadata.get('channels')}; expected {SCHEMA} with {CHANNELS}"
         )
-    return Tokens(patches, place, Grid.model_validate_json(metadata["grid"]), metadata["config_sha256"])
+    with as_written(path, again):
+        grid, config_sha256 = Grid.model_validate_json(metadata["grid"]), metadata["config_sha256"]
+    return Tokens(patches, place, grid, config_sha256)
 
 
 def mirror(tokens: Tokens) -> Tokens:

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -19,7 +20,7 @@ from mri_vit import checkpoint, tokens
 from mri_vit.batches import everything, labels, mixed, token_file, training_batch
 from mri_vit.cohort import Patient
 from mri_vit.config import Study
-from mri_vit.errors import OutOfResource, UsageError
+from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
 from mri_vit.model.weights import fill, seen, taught
@@ -76,6 +77,17 @@ def total_loss(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient
     return torch.stack(list(losses(net, outs, patients).values())).sum()
 
 
+def _numbers(tuned: dict[str, Tensor], folder: Path, state: checkpoint.State, study: Study) -> dict[str, Tensor]:
+    """The same losses. Raises BadNumbers naming the endpoint of one that is not a number."""
+    for name, loss in tuned.items():
+        if not torch.isfinite(loss):
+            raise BadNumbers(
+                f"{folder}: the tuning loss of {name} became {loss.item()} in epoch {state.epoch}; try a train.rate below"
+                f" {study.train.rate}"
+            )
+    return tuned
+
+
 def shares(now: dict[str, Tensor], start: dict[str, Tensor]) -> dict[str, float]:
     """Each tuning loss as a share of its value at the start of training; of several, each is at most 1.
 
@@ -100,6 +112,7 @@ def fit(
         accelerator="auto",
         devices=1,
         precision=precision(study),
+        plugins=LightningEnvironment(),  # one process, also within a cluster's job: Fabric would look for its tasks
         loggers=TensorBoardLogger(folder, name="tensorboard", version=""),
     )
     plain = untrained(train, study, seed)
@@ -127,14 +140,14 @@ def fit(
             outs, partners = net(patches, place), [chosen[i] for i in partner]
             loss = share * total_loss(plain, outs, chosen) + ((1 - share) * total_loss(plain, outs, partners) if partners else 0)
             if not torch.isfinite(loss):
-                raise OutOfResource(
+                raise BadNumbers(
                     f"{folder}: the loss became {loss.item()} in epoch {state.epoch + 1}; try a train.rate below {settings.rate}"
                 )
             adamw.zero_grad()
             fabric.backward(loss)
             norm = fabric.clip_gradients(net, adamw, max_norm=settings.clip, error_if_nonfinite=False)
             if norm is not None and not torch.isfinite(norm):
-                raise OutOfResource(
+                raise BadNumbers(
                     f"{folder}: a gradient became {norm.item()} in epoch {state.epoch + 1}; try a train.rate below"
                     f' {settings.rate}, or train.precision "32-true"'
                 )
@@ -151,7 +164,7 @@ def fit(
         if state.epoch % settings.tune_every and state.epoch < settings.epochs:
             continue
         settle(judged, train, study, fabric.device)
-        tuned = shares(losses(judged, outputs(judged, tune, study, fabric.device), tune), start)
+        tuned = shares(_numbers(losses(judged, outputs(judged, tune, study, fabric.device), tune), folder, state, study), start)
         fabric.log_dict({f"tune/{name}": value for name, value in tuned.items()}, step=state.epoch * per_epoch)
         if state.better(total / per_epoch, tuned):
             network.save(judged, folder / "best.safetensors")
@@ -161,6 +174,23 @@ def fit(
     finished = _completed(network.load(folder / "best.safetensors"), train, study, fabric.device)
     network.save(finished, folder / "best.safetensors")
     return finished
+
+
+def state_bytes(study: Study) -> int:
+    """Size of what is written while a network learns: its weights, AdamW's two moments and the weights' moving average."""
+    with torch.device("meta"):
+        weights = sum(weight.numel() * weight.element_size() for weight in Network(study.model, study.grid, []).parameters())
+    return weights * (4 if study.train.ema else 3)
+
+
+def less_memory(study: Study) -> str:
+    """Settings with which the same network learns in less memory."""
+    settings, net = study.train, study.model
+    ways = [f"a train.batch below {settings.batch}"] if settings.batch > 1 else []
+    if net.architecture == "vit":
+        ways += [f"a train.token_budget below {settings.token_budget}" if settings.token_budget else "a train.token_budget"]
+        ways += ['model.tokens = "foreground"'] if net.tokens != "foreground" else []
+    return " or ".join(ways) or "a smaller network"
 
 
 def precision(study: Study) -> Literal["32-true", "bf16-mixed"]:

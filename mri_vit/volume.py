@@ -13,21 +13,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
-import SimpleITK as sitk
 from jaxtyping import Float, Shaped
 
-from mri_vit import parts
+from mri_vit import parts, source
 from mri_vit.errors import UnusablePatient
 
 MAX_BYTES = 2 << 30  # a 1024³ int16 scan; more is a damaged header or a bomb, refused before allocation
 SPACING_MM = (0.1, 10.0)  # from histology to the thickest clinical slice; outside is a unit error
-AFFINE_TOLERANCE = 1e-3  # relative; float32 headers of real scanners agree to 1e-6
+AFFINE_TOLERANCE = 1e-3  # relative; float32 headers of real scanners agree to 1e-6, a quaternion near half a turn to 7e-4
+ORIGIN_TOLERANCE_MM = 1e-3  # sform and qform store it as the same three numbers
 FRAMES_TOLERANCE_MM = (
     0.5  # sform against qform at the corners: near half a turn, a float32 quaternion alone is off by up to 0.35 mm
 )
+FRAMES_NOTED_MM = 5e-3  # from here on it is noted how far apart they are; of 56 public files none is
+SLOPE = (1e-6, 1e6)  # SPM stores a mask by 0.0039 and 16 bits of a probability by 1.5e-5
+Image = Any  # SimpleITK's image: its import takes 120 MB, which whoever only checks a study can do without
+LINEAR = 2  # sitk.sitkLinear
 LPS = np.diag([-1.0, -1.0, 1.0, 1.0])  # RAS+ (NIfTI) to LPS+ (ITK) and back
 
 
@@ -56,10 +61,10 @@ def read(path: Path) -> Volume:
     The file is decompressed to its end with its CRC checked, and must hold exactly the voxels that its header announces.
     """
     path = Path(path)
+    if wrong := source.fault(path):
+        raise UnusablePatient(wrong, str(path))
     try:
         raw = path.read_bytes()
-    except FileNotFoundError:
-        raise UnusablePatient("no such file", str(path)) from None
     except OSError as error:
         raise UnusablePatient(f"cannot be read: {error.strerror}", str(path)) from None
     try:
@@ -71,6 +76,8 @@ def read(path: Path) -> Volume:
 def _parse(raw: bytes, gzipped: bool) -> Volume:
     if raw[:40].startswith((b"version https://git-lfs", b"/annex/objects", b"../.git/annex")):
         raise UnusablePatient("a Git LFS or annex pointer, not the scan itself; fetch the file's content")
+    if source.is_dicom(raw):
+        raise UnusablePatient("a DICOM file; expected NIfTI: convert the whole series first, for example with dcm2niix")
     if gzipped and raw[:2] != b"\x1f\x8b":
         raise UnusablePatient(f"named .gz, but not gzip (starts with {raw[:4]!r})")
     start = _inflate(raw, 544, whole=False) if gzipped else raw[:544]  # a NIfTI-2 header is 540 bytes
@@ -87,21 +94,41 @@ def _parse(raw: bytes, gzipped: bool) -> Volume:
     if array.ndim > 3:
         array = array.reshape(shape[:3])
         notes.append(f"squeezed from {shape}")
-    slope, intercept = float(header["scl_slope"]), float(header["scl_inter"])
-    if np.isfinite(slope) and slope != 0:
-        intercept = intercept if np.isfinite(intercept) else 0.0
-        if not 1e-12 < abs(slope) < 1e12:  # no scanner scales by a trillion: a flipped bit does
-            raise UnusablePatient(f"scl_slope {slope:g} is absurd")
-        array = array.astype(np.float32) * np.float32(slope) + np.float32(intercept)
-    elif slope == 0:
-        notes.append("scl_slope 0 read as 1")
+    slope, intercept = _scaling(header, array, notes)
     array = array.astype(np.float32)
+    if (slope, intercept) != (1.0, 0.0):
+        array = array * np.float32(slope) + np.float32(intercept)
     bad = int(array.size - np.isfinite(array).sum())
     if bad:
         raise UnusablePatient(f"{bad:,} of {array.size:,} voxels are NaN or infinite")
     if array.min() == array.max():
         raise UnusablePatient(f"every voxel is {array.flat[0]:g}: an empty image")
-    return Volume(array, _affine(header, shape[:3]), tuple(notes))
+    return Volume(array, _affine(header, shape[:3], notes), tuple(notes))
+
+
+def _scaling(header: nib.Nifti1Header, array: Shaped[np.ndarray, "x y z"], notes: list[str]) -> tuple[float, float]:
+    """Slope and intercept by which stored numbers become intensities; other ones than 1 and 0, and what was assumed, are noted.
+
+    NaN and 0 mean "as stored" (the standard says so of 0, nibabel writes NaN). An intercept only puts the stored range in its
+    place, so that it is at most as large as that range.
+    """
+    slope, intercept = float(header["scl_slope"]), float(header["scl_inter"])
+    if np.isnan(slope) or slope == 0:
+        notes.append(f"scl_slope {'NaN' if np.isnan(slope) else 0} read as 1")
+        return 1.0, 0.0
+    if not SLOPE[0] <= slope <= SLOPE[1]:
+        raise UnusablePatient(f"scl_slope {slope:g} is absurd; expected {SLOPE[0]:g} to {SLOPE[1]:g}")
+    if np.isnan(intercept):
+        notes.append("scl_inter NaN read as 0")
+        intercept = 0.0
+    kind = array.dtype
+    stored = float(2 ** (8 * kind.itemsize)) if kind.kind in "iu" else float(np.nanmax(np.abs(array), initial=0.0))
+    if not abs(intercept) <= slope * stored:
+        span = f"with scl_slope {slope:g}, {kind} voxels span {slope * stored:g}"
+        raise UnusablePatient(f"scl_inter {intercept:g} is absurd; {span}")
+    if (slope, intercept) != (1.0, 0.0):
+        notes.append(f"scaled by scl_slope {slope:.9g} and scl_inter {intercept:.9g}")
+    return slope, intercept
 
 
 def _inflate(raw: bytes, size: int, whole: bool) -> bytes:
@@ -147,16 +174,15 @@ def _header(start: bytes) -> nib.Nifti1Header:
     return header
 
 
-def _affine(header: nib.Nifti1Header, shape: tuple[int, ...]) -> Float[np.ndarray, "4 4"]:
-    """The header's one affine; sform and qform must agree where both are set."""
-    try:
-        sform, qform = header.get_sform(coded=True)[0], header.get_qform(coded=True)[0]
-    except Exception as error:  # a quaternion of nonsense
-        raise UnusablePatient(f"orientation cannot be read: {error}") from None
-    affine = sform if sform is not None else qform
-    if affine is None:
+def _affine(header: nib.Nifti1Header, shape: tuple[int, ...], notes: list[str]) -> Float[np.ndarray, "4 4"]:
+    """The header's one affine; sform and qform must agree where both are set. What one rests on alone is noted."""
+    codes = {"sform": int(header["sform_code"]), "qform": int(header["qform_code"])}
+    if not any(codes.values()):
         raise UnusablePatient("sform and qform are both unset: the scan's place and left/right are unknown")
-    affine = np.asarray(affine, np.float64)
+    chosen, other = ("sform", "qform") if codes["sform"] else ("qform", "sform")
+    frames = {name: _frame(header, name, needed=codes[name] != 0) for name in (chosen, other)}
+    affine = frames[chosen]
+    assert affine is not None  # one that is needed is there, or unusable
     if not np.isfinite(affine).all():
         raise UnusablePatient(f"affine holds NaN or infinity:\n{affine}")
     spacing = np.linalg.norm(affine[:3, :3], axis=0)
@@ -171,12 +197,46 @@ def _affine(header: nib.Nifti1Header, shape: tuple[int, ...]) -> Float[np.ndarra
     zooms = np.asarray(header.get_zooms()[:3], np.float64)
     if np.abs(zooms / spacing - 1).max() > AFFINE_TOLERANCE:
         raise UnusablePatient(f"pixdim {zooms.round(4).tolist()} contradicts the affine's spacing {spacing.round(4).tolist()}")
-    if sform is not None and qform is not None:
-        corners = np.array(np.meshgrid(*[(0, n - 1) for n in shape], [1], indexing="ij"), float).reshape(4, -1)
-        apart_mm = float(np.linalg.norm(((sform - qform) @ corners)[:3], axis=0).max())
-        if apart_mm > FRAMES_TOLERANCE_MM:
-            raise UnusablePatient(f"sform and qform disagree by {apart_mm:.2f} mm: sform\n{sform}\nqform\n{qform}")
+    apart_mm, alike = _apart(affine, frames[other], shape)
+    if codes[other]:
+        if not alike:
+            both = f"sform\n{frames['sform']}\nqform\n{frames['qform']}"
+            raise UnusablePatient(f"sform and qform disagree by {apart_mm:.2f} mm: {both}")
+        if apart_mm > FRAMES_NOTED_MM:
+            notes.append(f"sform and qform are {apart_mm:.3f} mm apart; the sform was taken")
+    elif alike and apart_mm <= FRAMES_NOTED_MM:
+        notes.append(f"placed by the {chosen} (code {codes[chosen]}); the {other} has code 0 and says the same")
+    else:
+        rows = "; ".join(" ".join(f"{number:.7g}" for number in row) for row in affine[:3])
+        notes.append(f"placed by the {chosen} (code {codes[chosen]}) alone, which nothing in the header confirms: {rows}")
     return affine
+
+
+def _frame(header: nib.Nifti1Header, name: str, needed: bool) -> Float[np.ndarray, "4 4"] | None:
+    """One of a header's two affines; of one that is not needed, None where it makes no sense."""
+    try:
+        with np.errstate(all="ignore"):  # numbers of nonsense; whoever needs them finds out
+            found = header.get_sform() if name == "sform" else header.get_qform()
+    except Exception as error:  # a quaternion of nonsense
+        if not needed:
+            return None
+        raise UnusablePatient(f"orientation cannot be read: {error}") from None
+    return np.asarray(found, np.float64)
+
+
+def _apart(one: Float[np.ndarray, "4 4"], other: Float[np.ndarray, "4 4"] | None, shape: tuple[int, ...]) -> tuple[float, bool]:
+    """How far apart two affines put a corner of the scan, mm, and whether they say the same."""
+    if other is None or not np.isfinite(other).all():
+        return np.inf, False
+    corners = np.array(np.meshgrid(*[(0, n - 1) for n in shape], [1], indexing="ij"), float).reshape(4, -1)
+    apart_mm = float(np.linalg.norm(((one - other) @ corners)[:3], axis=0).max())
+    lengths = [np.linalg.norm(affine[:3, :3], axis=0) for affine in (one, other)]
+    if not lengths[1].all():
+        return apart_mm, False
+    turned = np.abs(one[:3, :3] / lengths[0] - other[:3, :3] / lengths[1]).max()
+    moved_mm = np.abs(one[:3, 3] - other[:3, 3]).max()
+    alike = turned <= AFFINE_TOLERANCE and moved_mm <= ORIGIN_TOLERANCE_MM and apart_mm <= FRAMES_TOLERANCE_MM
+    return apart_mm, bool(alike)
 
 
 def write(volume: Volume, path: Path) -> None:
@@ -227,8 +287,10 @@ def canonical(volume: Volume) -> Volume:
     return Volume(np.ascontiguousarray(array), affine, volume.notes)
 
 
-def to_itk(volume: Volume) -> sitk.Image:
+def to_itk(volume: Volume) -> Image:
     """As a SimpleITK image (LPS+ mm)."""
+    import SimpleITK as sitk
+
     image = sitk.GetImageFromArray(np.ascontiguousarray(volume.array.T))  # ITK's arrays are [z, y, x]
     lps = LPS @ volume.affine
     spacing = np.linalg.norm(lps[:3, :3], axis=0)
@@ -238,8 +300,10 @@ def to_itk(volume: Volume) -> sitk.Image:
     return image
 
 
-def itk_transform(ras: Float[np.ndarray, "4 4"]) -> sitk.AffineTransform:
-    """A 4×4 between RAS+ mm spaces as ITK's transform between LPS+ mm spaces."""
+def itk_transform(ras: Float[np.ndarray, "4 4"]) -> Any:
+    """A 4×4 between RAS+ mm spaces as ITK's affine transform between LPS+ mm spaces."""
+    import SimpleITK as sitk
+
     lps = LPS @ ras @ LPS
     transform = sitk.AffineTransform(3)
     transform.SetMatrix(lps[:3, :3].flatten().tolist())
@@ -252,7 +316,7 @@ def resample(
     shape: tuple[int, int, int],
     affine: Float[np.ndarray, "4 4"],
     to_source: Float[np.ndarray, "4 4"] | None = None,
-    interpolation: int = sitk.sitkLinear,
+    interpolation: int = LINEAR,
     outside: float = 0.0,
 ) -> Volume:
     """`volume` seen on another grid in one interpolation.
@@ -260,6 +324,8 @@ def resample(
     `shape` and `affine` are the target grid's; `to_source` (4×4, default identity) carries a target point in RAS+ mm to the
     source's RAS+ mm. Voxels whose centre falls outside the source get `outside`.
     """
+    import SimpleITK as sitk
+
     target = to_itk(Volume(np.zeros((1, 1, 1), np.uint8), affine))
     sampler = sitk.ResampleImageFilter()
     sampler.SetSize(list(shape))

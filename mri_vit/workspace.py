@@ -20,6 +20,7 @@ from mri_vit.config import Study
 from mri_vit.errors import FolderHeld, OutOfResource, UsageError
 from mri_vit.ownership import refuse_links
 from mri_vit.parts import sweep_files
+from mri_vit.record import as_written, read_json
 from mri_vit.volume import write_bytes
 
 PACKAGES = (
@@ -81,6 +82,8 @@ def held(folder: Path, folders: Sequence[str]) -> Iterator[None]:
     Part files that a killed process left in them are swept. Raises as `claimed` does.
     """
     refuse_links(folder, folders)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"output {folder} is no folder; choose another output")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")
@@ -132,9 +135,11 @@ def settle(study: Study, run: Path) -> None:
 
 def _remember(now: dict[str, Any], file: Path) -> None:
     """The first environment stays; one that a stopped run goes on in is added under "resumed" where it differs."""
-    first: dict[str, Any] = json.loads(file.read_text()) if file.exists() else now
+    first: dict[str, Any] = read_json(file, tuple(now)) if file.exists() else now
     known = [first, *first.get("resumed", [])]
-    if not any(all(now[key] == past[key] for key in ("versions", "git_commit", "device", "threads")) for past in known):
+    with as_written(file):
+        met = any(all(now[key] == past[key] for key in ("versions", "git_commit", "device", "threads")) for past in known)
+    if not met:
         first["resumed"] = [*known[1:], now]
     write_bytes(json.dumps(first, indent=1).encode(), file)
 

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from rich.console import Console
 
-from mri_vit import demo, predictions, rivals, study, study_file, tokens, workspace
+from mri_vit import demo, predictions, rivals, screen, study, study_file, tokens, workspace
 from mri_vit.batches import everything, token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Grid, Study
@@ -60,7 +60,7 @@ def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
     with workspace.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
         patients, divisions = study.divided(of, run)
-        with study.progress(console) as bar:
+        with screen.progress(console) as bar:
             task = bar.add_task(f"rivals, cohort {seed}", total=len(of.rivals), note="")
             for name in rivals.fit(of, patients, divisions, run, at_a_time):
                 bar.update(task, advance=1, note=name)
@@ -161,7 +161,7 @@ def main() -> None:
     predicted = pd.concat([contested(seed, given.workers, console) for seed in given.seeds])
     out = ROOT / "mri_vit" / "ABLATION.md"
     write_bytes(document(predicted, of_seed(given.seeds[0]), list(given.seeds)).encode(), out)
-    console.print(f"table: {out}", soft_wrap=True, highlight=False)
+    screen.say(console, f"table: {out}")
 
 
 if __name__ == "__main__":  # patients are prepared, and models trained, in worker processes, which import this file

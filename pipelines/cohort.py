@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit import study, study_file, workspace
+from mri_vit import screen, study, study_file, workspace
 
 if __name__ == "__main__":  # patients are prepared in worker processes, which import this file
     console = Console()
@@ -16,8 +16,9 @@ if __name__ == "__main__":  # patients are prepared in worker processes, which i
     with workspace.claimed(settings) as run:
         patients = study.check(settings, run)
         excluded = study.prepare(settings, patients, run, console)
-        console.print(
-            f"{len(patients) - len(excluded)} of {len(patients)} patients go on; the others are in {run / 'excluded.csv'}"
+        screen.say(
+            console,
+            f"{len(patients) - len(excluded)} of {len(patients)} patients go on; the others are in {run / 'excluded.csv'}",
         )
         study.train(settings, run, console)
         study.explain(settings, run, console)

@@ -14,7 +14,7 @@ import pandas as pd
 from learning_curve import SIZES, UNLABELLED
 from rich.console import Console
 
-from mri_vit import config, demo, folds, study, study_file, workers, workspace
+from mri_vit import config, demo, folds, screen, study, study_file, workers, workspace
 from mri_vit.pretrain import frozen
 from mri_vit.report import features
 from mri_vit.report.numbers.features import measure
@@ -47,7 +47,7 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
             one.id: (one, labelled, division, endpoint, run / "encoders", seed) for one in frozen.contenders(settings, unlabelled)
         }
         scores, notes = {}, []
-        with study.progress(console) as bar:
+        with screen.progress(console) as bar:
             task = bar.add_task("encoders", total=len(jobs), note="")
             for name, (found, note) in workers.each(frozen.scored, jobs, AT_A_TIME):
                 scores[name] = found
@@ -61,7 +61,7 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
         lines = measure(table, truth, frozen.OWN)
         features.tell(settings, lines, notes, console)
         page = features.write(settings, lines, list(truth.index), notes, run)
-        console.print(f"page: {page}", soft_wrap=True, highlight=False)
+        screen.say(console, f"page: {page}")
 
 
 def of_seed(settings: config.Study, seed: int) -> config.Study:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from mri_vit import cohort, contest, demo, folds, predictions, study, study_file, workers, workspace
+from mri_vit import cohort, contest, demo, folds, predictions, screen, study, study_file, workers, workspace
 from mri_vit.config import Study
 from mri_vit.crossval import cross_validate
 from mri_vit.neural import PRETRAINED, Neural
@@ -209,13 +209,13 @@ def main() -> None:
     # encoders, then the folds and every contender's training on them, the slow ones first so that no worker ends alone
     jobs = {f"{seed} {name}": (seed, name) for seed in given.seeds for name, rival in rivals.items() if rival.pretrain}
     for done, _ in workers.each(pretrain, jobs, given.workers):
-        console.print(f"pretrained {done}", highlight=False)
+        screen.say(console, f"pretrained {done}")
     for seed, size in sizes:
         divide(seed, size, console)
     slow = [name for name, rival in rivals.items() if "architecture" in rival.model]  # convolutional ones
     cells = [(seed, size, name) for name in (*slow, *rivals, "vit") for seed, size in sizes]
     for done, _ in workers.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, given.workers):
-        console.print(f"trained {done}", highlight=False)
+        screen.say(console, f"trained {done}")
 
     # one table of predictions, and the page
     parts = [held(seed, size) for seed, size in sizes]
@@ -223,8 +223,8 @@ def main() -> None:
     spent = pd.DataFrame(costs.groupby("model", as_index=False).agg({"parameters": "max", "training_seconds": "sum"}))
     page = curve.write(predicted, NAMES, facts(given.seeds), spent, SETTINGS.parents[1] / "runs" / "learning-curve")
     for sentence in curve.sentences(curve.curve(predicted), curve.against(predicted), NAMES):
-        console.print(sentence, highlight=False)
-    console.print(f"learning curves: {page}", soft_wrap=True, highlight=False)
+        console.print(screen.plain(sentence))
+    screen.say(console, f"learning curves: {page}")
 
 
 if __name__ == "__main__":  # patients are prepared, and models trained, in worker processes, which import this file

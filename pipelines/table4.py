@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit import demo, rivals, study, study_file, workspace
+from mri_vit import demo, rivals, screen, study, study_file, workspace
 from mri_vit.report import table4
 from mri_vit.report.numbers.table4 import measure, with_rivals
 from mri_vit.report.run import read
@@ -36,7 +36,7 @@ def main(file: Path) -> None:
 
         # the folds that all rows share, and the rows, several at a time
         patients, divisions = study.divided(settings, run)
-        with study.progress(console) as bar:
+        with screen.progress(console) as bar:
             task = bar.add_task("rows", total=len(settings.rivals), note="")
             for name in rivals.fit(settings, patients, divisions, run, AT_A_TIME):
                 bar.update(task, advance=1, note=name)
@@ -50,7 +50,7 @@ def main(file: Path) -> None:
 
         found = read(run)
         table4.tell(measure(found), console)
-        console.print(f"table: {table4.write(found, run / 'report')}", soft_wrap=True, highlight=False)
+        screen.say(console, f"table: {table4.write(found, run / 'report')}")
 
 
 if __name__ == "__main__":  # patients are prepared and rivals trained in worker processes, which import this file

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mri_vit import cohort, contest, folds, predictions
+from mri_vit import cohort, contenders, contest, folds, predictions
 from mri_vit.config import Controls, Study
 from mri_vit.errors import UsageError
 from mri_vit.model import network
@@ -87,7 +87,7 @@ def test_a_start_from_a_network_that_knows_labels_of_the_tested_is_refused(tiny,
 def test_a_contenders_network_that_cannot_be_made_is_named_before_any_other_is_trained(tiny, model: dict, reason: str):
     study = tiny.model_copy(update={"rivals": (Rival(name="late", model=model),)})
     with pytest.raises(UsageError, match=reason):
-        contest.check(study, cohort.read(study.cohort, study.endpoints))
+        contenders.check(study, cohort.read(study.cohort, study.endpoints))
 
 
 def test_with_sites_left_out_each_is_a_fold_and_no_probe_is_asked(tiny):

@@ -19,6 +19,7 @@ from torchsurv.loss.cox import neg_partial_log_likelihood
 from mri_vit import controls, probe
 from mri_vit.cohort import Patient, without_labels
 from mri_vit.config import Controls, Endpoint, Study, Train
+from mri_vit.covariates import clinical_columns, clinical_table
 from mri_vit.errors import IntegrityError, UsageError
 
 MGMT = Endpoint(name="mgmt", kind="binary")
@@ -59,28 +60,28 @@ def people(n: int = 200, seed: int = 0) -> list[Patient]:
 
 
 def test_labels_sites_notes_and_constants_are_no_clinical_covariates():
-    assert controls.clinical_columns(people(), STUDY) == ["age", "sex"]
-    assert controls.clinical_columns(people(), asking("sex")) == ["sex"]
+    assert clinical_columns(people(), STUDY) == ["age", "sex"]
+    assert clinical_columns(people(), asking("sex")) == ["sex"]
     with pytest.raises(UsageError, match=r"no column 'kps' in the cohort table \(found age, sex"):
-        controls.clinical_columns(people(), asking("kps"))
+        clinical_columns(people(), asking("kps"))
 
 
 @pytest.mark.parametrize("name", ["pfs_days", "vital_status", "death_date", "days_to_death", "Survival", "progression", "OS"])
 def test_what_happened_after_imaging_is_no_covariate_unless_asked_for(name: str):
     patients = [replace(p, clinical=p.clinical | {name: str(i % 7)}) for i, p in enumerate(people(40))]
-    assert controls.clinical_columns(patients, STUDY) == ["age", "sex"]
-    assert controls.clinical_columns(patients, asking(name)) == [name]
+    assert clinical_columns(patients, STUDY) == ["age", "sex"]
+    assert clinical_columns(patients, asking(name)) == [name]
 
 
 def test_the_column_that_is_left_out_is_no_covariate():
     patients = [replace(p, clinical=p.clinical | {"centre": "AB"[i % 2]}) for i, p in enumerate(people(40))]
-    assert "centre" in controls.clinical_columns(patients, STUDY)
+    assert "centre" in clinical_columns(patients, STUDY)
     left_out = STUDY.model_copy(update={"train": Train(leave_out="centre")})
-    assert "centre" not in controls.clinical_columns(patients, left_out)
+    assert "centre" not in clinical_columns(patients, left_out)
 
 
 def test_a_missing_cell_is_missing_and_a_number_is_a_number():
-    table = controls.clinical_table(people(), ["age", "sex"])
+    table = clinical_table(people(), ["age", "sex"])
     assert table.age.dtype == float
     assert math.isnan(table.age.iloc[0])
     assert set(table.sex) == {"M", "F"}
@@ -88,7 +89,7 @@ def test_a_missing_cell_is_missing_and_a_number_is_a_number():
 
 def test_clinical_only_finds_age_where_age_tells():
     patients = people()
-    tabular = controls.Tabular(controls.clinical_table(patients, ["age", "sex"]), (MGMT, OS))
+    tabular = controls.Tabular(clinical_table(patients, ["age", "sex"]), (MGMT, OS))
     tabular.fit(patients[:120], [])
     score, survival = tabular.predict(blind(patients[120:]))
     mgmt = score[score.endpoint == "mgmt"].score
@@ -122,7 +123,7 @@ def test_the_regressions_are_scikit_learns_and_lifelines_on_standardised_columns
 
 def test_nothing_of_the_test_patients_moves_the_fit():
     patients = people(80)
-    table = controls.clinical_table(patients, ["age", "sex"])
+    table = clinical_table(patients, ["age", "sex"])
     changed = table.copy()
     changed.loc[[p.id for p in patients[61:]], "age"] = 1000.0
     found = []
@@ -136,7 +137,7 @@ def test_nothing_of_the_test_patients_moves_the_fit():
 def test_an_endpoint_of_one_class_or_without_an_event_has_no_prediction():
     patients = [replace(p, labels={"mgmt": 1.0, "os_days": 5.0 + i, "os_event": 0.0}) for i, p in enumerate(people(20))]
     more = [replace(p, labels=p.labels | {"mgmt": float(i % 2)}) for i, p in enumerate(patients)]
-    tabular = controls.Tabular(controls.clinical_table(patients, ["age", "sex"]), (MGMT, OS))
+    tabular = controls.Tabular(clinical_table(patients, ["age", "sex"]), (MGMT, OS))
     tabular.fit(more[:10], [])
     score, survival = tabular.predict(blind(patients[10:]))
     assert set(score.endpoint) == {"mgmt"}
@@ -153,7 +154,7 @@ def test_covariates_that_do_not_vary_in_training_give_no_prediction():
 
 def test_a_fitted_control_that_is_handed_a_label_raises():
     patients = people(30)
-    tabular = controls.Tabular(controls.clinical_table(patients, ["age", "sex"]), (MGMT, OS))
+    tabular = controls.Tabular(clinical_table(patients, ["age", "sex"]), (MGMT, OS))
     tabular.fit(patients[:20], [])
     with pytest.raises(IntegrityError, match="patient p20 was handed to a fitted predictor with its label"):
         tabular.predict(patients[20:])
@@ -161,7 +162,7 @@ def test_a_fitted_control_that_is_handed_a_label_raises():
 
 def test_the_tuning_patients_do_not_move_the_fit():
     patients = people(60)
-    table = controls.clinical_table(patients, ["age", "sex"])
+    table = clinical_table(patients, ["age", "sex"])
     found = []
     for tune in ([], patients[30:50]):
         tabular = controls.Tabular(table, (MGMT, OS))

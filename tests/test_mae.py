@@ -13,7 +13,7 @@ import torch
 
 from mri_vit import cohort, tokens
 from mri_vit.config import Study
-from mri_vit.errors import IntegrityError, OutOfResource, UsageError
+from mri_vit.errors import BadNumbers, IntegrityError, UsageError
 from mri_vit.model.weights import load_encoder
 from mri_vit.optimiser import rate
 from mri_vit.pretrain import loop, mae
@@ -346,7 +346,7 @@ def test_pretraining_without_a_method_or_a_transformer_or_with_one_patient_is_re
 
 def test_a_loss_that_is_no_number_stops_with_the_remedy(study, tmp_path, monkeypatch):
     monkeypatch.setattr(mae, "masked_error", lambda predicted, *_: predicted.sum() * math.inf)
-    with pytest.raises(OutOfResource, match=r"in epoch 1; try a pretrain\.rate below 0\.001"):
+    with pytest.raises(BadNumbers, match=r"in epoch 1; try a pretrain\.rate below 0\.001"):
         pretrain(patients_of(study)[:4], study, tmp_path / "e", 0)
 
 

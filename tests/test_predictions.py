@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mri_vit import predictions
-from mri_vit.errors import OutOfResource, UsageError
+from mri_vit.errors import BadNumbers, UsageError
 
 HEAD = "patient,model,repeat,fold,endpoint,score,truth,time_days,event,session,threshold\n"
 
@@ -44,7 +44,7 @@ def test_a_table_that_contradicts_itself_is_refused_with_its_row(tmp_path, rows:
 
 
 def test_a_missing_score_ends_as_a_diverged_training_does(tmp_path):
-    with pytest.raises(OutOfResource, match="1 rows have no score, the first is row 3: p2"):
+    with pytest.raises(BadNumbers, match="1 rows have no score, the first is row 3: p2"):
         predictions.load(table(tmp_path, "p1,vit,0,0,mgmt,0.5,1,,,,\np2,vit,0,0,mgmt,NaN,0,,,,\n"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -370,8 +371,19 @@ def test_the_same_run_gives_the_same_numbers_and_plain_json(small):
 
 def test_published_figures_name_their_source(metrics):
     assert [f["figure"] for f in metrics["endpoints"]["mgmt"]["published"]][:3] == ["AUC 0.6309", "AUC 0.5698", "AUC 0.5491"]
-    assert all(figure["source"] for endpoint in published.FIGURES for figure in published.figures(endpoint))
+    for figure in (figure for endpoint in published.FIGURES for figure in published.figures(endpoint)):
+        assert re.search(r"doi:10\.\d{4,}/\S+$|PMID \d{8}$|arXiv:\d{4}\.\d{4,5}$", figure["source"]), figure
+        assert re.search(r"\d", figure["n"]), figure
+        assert figure["validation"] in ("internal", "external", "pooled"), figure
     assert metrics["endpoints"]["idh1"]["published"] == []
+
+
+def test_figures_of_others_say_on_whom_they_were_validated():
+    found = {(f["figure"], f["validation"], f["n"]) for f in published.figures("os")}
+    assert {("C 0.709", "external", "708"), ("C 0.677", "external", "132")} <= found  # SNUH and Severance, Lee et al. 2023
+    assert {(figure, validation) for figure, validation, _ in found} >= {("C 0.73", "internal"), ("C 0.65 and 0.60", "external")}
+    assert published.figures("pten")[0]["n"] == "40"
+    assert "13 studies" in published.figures("tertp")[0]["n"]
 
 
 def test_every_model_that_is_no_control_is_a_candidate():

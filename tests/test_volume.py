@@ -73,6 +73,61 @@ def test_a_slope_scales_and_a_slope_of_zero_is_noted(tmp_path):
     assert plain.notes == ("scl_slope 0 read as 1",)
 
 
+@pytest.mark.parametrize(
+    ("slope", "intercept", "note"),
+    [
+        (np.nan, 0.0, "scl_slope NaN read as 1"),
+        (2.5, np.nan, "scl_inter NaN read as 0"),
+        (2.5, -3.0, "scaled by scl_slope 2.5 and"),
+    ],
+)
+def test_what_was_assumed_of_the_scaling_is_noted(tmp_path, slope: float, intercept: float, note: str):
+    scan = read(patched(tmp_path, 112, "<ff", slope, intercept))
+    assert any(note in one for one in scan.notes)
+    by = 1.0 if np.isnan(slope) else slope
+    np.testing.assert_allclose(scan.array, ARRAY * by + (0 if np.isnan(intercept) else intercept))
+
+
+def test_which_frame_a_scan_rests_on_is_noted(tmp_path):
+    made = image()
+    made.set_qform(AFFINE, 0)
+    assert read(stored(tmp_path, made)).notes == ("placed by the sform (code 1); the qform has code 0 and says the same",)
+    made.header["qoffset_x"] = AFFINE[0, 3] + 0.01
+    made.header["sform_code"] = 2
+    assert (
+        "placed by the sform (code 2) alone, which nothing"
+        in read(stored(tmp_path, nib.Nifti1Image(ARRAY, None, made.header))).notes[0]
+    )
+    made = image()
+    made.set_sform(None, 0)
+    made.header["srow_x"] = 0
+    assert "placed by the qform (code 1) alone" in read(stored(tmp_path, made)).notes[0]
+
+
+@pytest.mark.parametrize("turned", [np.eye(3), np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))[0]])
+def test_of_a_headers_bits_hardly_one_in_a_hundred_changes_a_scan_unseen(turned: np.ndarray):
+    affine = np.eye(4)
+    affine[:3] = np.c_[turned * [0.9, 0.9, 5.5], [80.0, -100.0, -40.0]]
+    array = np.random.default_rng(0).integers(0, 900, (64, 48, 6)).astype(np.int16)
+    made = image(array, affine)
+    content = bytearray(made.to_bytes())
+    struct.pack_into("<ff", content, 112, 1.0, 0.0)  # as scanners write it
+    sound, unseen = volume._parse(bytes(content), gzipped=False), 0
+    corners = np.array(np.meshgrid(*[(0, n - 1) for n in array.shape], [1], indexing="ij"), float).reshape(4, -1)
+    for bit in range(348 * 8):
+        content[bit // 8] ^= 1 << bit % 8
+        try:
+            found = volume._parse(bytes(content), gzipped=False)
+        except UnusablePatient:
+            continue
+        finally:
+            content[bit // 8] ^= 1 << bit % 8
+        moved_mm = np.abs(((found.affine - sound.affine) @ corners)[:3]).max()
+        changed = moved_mm > 1e-3 or not np.array_equal(found.array, sound.array)
+        unseen += changed and found.notes == sound.notes
+    assert unseen / (348 * 8) <= 0.015  # 3 in a hundred before slopes were bounded and frames compared
+
+
 def test_a_last_dimension_of_one_is_squeezed_and_noted(tmp_path):
     scan = read(stored(tmp_path, image(ARRAY[..., None])))
     assert scan.array.shape == ARRAY.shape
@@ -102,6 +157,7 @@ def corrupt(content: bytes) -> bytes:
         ("a.nii.gz", gzip.compress(image().to_bytes() + bytes(10_000_000)), "unpacks to more than the 1,360 bytes"),
         ("a.nii.gz", gzip.compress(image().to_bytes()) + gzip.compress(bytes(10_000_000)), "unpacks to more"),
         ("a.nii.gz", gzip.compress(image().to_bytes()) + b"more", "damaged gzip"),
+        ("a.nii", bytes(128) + b"DICM" + bytes(400), "a DICOM file; expected NIfTI: convert"),
         ("a.nii.gz", b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
     ],
 )
@@ -120,6 +176,11 @@ def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path, name: str, content
         (40, "<8h", (3, 9, 8, 0, 1, 1, 1, 1), "not positive"),
         (72, "<h", (32,), "bitpix"),
         (112, "<ff", (1e30, 0.0), "absurd"),
+        (112, "<ff", (float("inf"), 0.0), "scl_slope inf is absurd"),
+        (112, "<ff", (-1.0, 0.0), "scl_slope -1 is absurd"),
+        (112, "<ff", (1.0, 1e9), "scl_inter 1e.09 is absurd"),
+        (112, "<ff", (1.0, float("inf")), "scl_inter inf is absurd"),
+        (268, "<f", (80.01,), r"disagree by 0\.01 mm"),
         (70, "<h", (128,), "bitpix|one real number"),
         (76, "<4f", (1.0, 0.9, 0.9, 4.0), "pixdim|disagree"),
         (280, "<4f", (0.0, 0.0, 0.0, 0.0), "singular|disagree|skew|spacing"),

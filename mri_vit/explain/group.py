@@ -24,6 +24,7 @@ from mri_vit.explain.names import METHODS, UNIT, file_name
 from mri_vit.explain.patient import RESEARCH
 from mri_vit.explain.patient import SCHEMA as MAP_SCHEMA
 from mri_vit.prepare.folder import complete
+from mri_vit.record import as_written, read_json
 from mri_vit.volume import Volume, read, write_bytes
 from mri_vit.volume import write as write_volume
 
@@ -170,8 +171,12 @@ def largest_difference(
 def _listed(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """A patient's `map.json`; None where there is none, or one of another layout or other settings."""
     file = folder / "map.json"
-    found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return found if (found.get("schema"), found.get("settings")) == (MAP_SCHEMA, settings) else None
+    found = read_json(file) if file.is_file() else {}
+    if (found.get("schema"), found.get("settings")) != (MAP_SCHEMA, settings):
+        return None
+    with as_written(file):
+        _ = found["mask"], [(one["method"], one["endpoint"], one["files"]) for one in found["maps"]]
+    return found
 
 
 def _nothing(grid: Grid) -> Sums:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mri_vit import source
 from mri_vit.baselines import BASELINES, HYBRIDS
 from mri_vit.config import CHANNELS, Endpoint, Grid
 from mri_vit.errors import IntegrityError
@@ -20,6 +21,7 @@ from mri_vit.model.convolution import HybridEncoder, VolumeEncoder
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.heads import Head
 from mri_vit.recipe import Model
+from mri_vit.record import as_written
 from mri_vit.tensor_file import sort_header
 from mri_vit.volume import replacing
 
@@ -82,13 +84,17 @@ def save(network: Network, path: Path) -> None:
 
 def read(path: Path, schema: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The weights of a file of ours and its header. Raises IntegrityError when it is damaged or is something else."""
+    if wrong := source.fault(path):
+        raise IntegrityError(f"{path}: weights cannot be read: {wrong}")
     try:
         with safetensors.safe_open(str(path), "pt") as file:
             metadata = file.metadata() or {}
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
         raise IntegrityError(f"{path}: weights cannot be read: {error}") from None
-    if metadata.get("schema") != schema or json.loads(metadata["channels"]) != list(CHANNELS):
+    with as_written(path):
+        ours = metadata.get("schema") == schema and json.loads(metadata["channels"]) == list(CHANNELS)
+    if not ours:
         raise IntegrityError(
             f"{path}: found {metadata.get('schema')} with {metadata.get('channels')}; expected {schema} with {CHANNELS}"
         )
@@ -99,16 +105,22 @@ def load(path: Path) -> Network:
     """Read a network. Raises IntegrityError when the file is damaged or is something else."""
     weights, metadata = read(path, SCHEMA)
     heads = []
-    for fields in json.loads(metadata["heads"]):
-        fields |= {key: tuple(fields[key]) for key in ("cuts_days", "baseline_hazard")}
-        heads.append(Head(**fields | {"endpoint": Endpoint.model_validate(fields["endpoint"])}))
-    with torch.device("meta"):
-        network = Network(Model.model_validate_json(metadata["model"]), Grid.model_validate_json(metadata["grid"]), heads)
+    with as_written(path):
+        for fields in json.loads(metadata["heads"]):
+            fields |= {key: tuple(fields[key]) for key in ("cuts_days", "baseline_hazard")}
+            heads.append(Head(**fields | {"endpoint": Endpoint.model_validate(fields["endpoint"])}))
+        model, grid = Model.model_validate_json(metadata["model"]), Grid.model_validate_json(metadata["grid"])
+        norm_eps = json.loads(metadata.get("norm_eps", "null"))
+        known = {key: tuple(json.loads(metadata.get(key, "[]"))) for key in ("taught", "seen")}
+        if not isinstance(norm_eps, int | float | None):
+            raise ValueError(f"norm_eps {norm_eps!r}")
+        with torch.device("meta"):
+            network = Network(model, grid, heads)
     try:
         network.load_state_dict(weights, assign=True)
     except RuntimeError as error:
         raise IntegrityError(f"{path}: weights do not fit the network that the file describes: {error}") from None
-    if eps := json.loads(metadata.get("norm_eps", "null")):
-        network.encoder.norm_eps = eps
-    network.taught, network.seen = (tuple(json.loads(metadata.get(key, "[]"))) for key in ("taught", "seen"))
+    if norm_eps:
+        network.encoder.norm_eps = float(norm_eps)
+    network.taught, network.seen = known["taught"], known["seen"]
     return network

@@ -11,6 +11,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor, nn
 
+from mri_vit import source
 from mri_vit.config import CHANNELS, Grid
 from mri_vit.errors import UsageError
 from mri_vit.model import network
@@ -18,6 +19,7 @@ from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.inflate import inflate
 from mri_vit.model.vit2d import read_2d
 from mri_vit.recipe import Model
+from mri_vit.record import as_written
 from mri_vit.tensor_file import sort_header
 from mri_vit.volume import replacing
 
@@ -44,7 +46,10 @@ def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises IntegrityError when the file is damaged or is something else.
     """
     weights, metadata = network.read(path, SCHEMA)
-    return weights, {key: value if key == "schema" else json.loads(value) for key, value in metadata.items()}
+    with as_written(path):
+        header = {key: value if key == "schema" else json.loads(value) for key, value in metadata.items()}
+        _ = [header[key] for key in ("model", "grid", "pretrain")]
+    return weights, header
 
 
 def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
@@ -64,7 +69,9 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
         norm_eps = getattr(before.encoder, "norm_eps", None)
     elif schema == SCHEMA:
         weights, header = load_encoder(path)
-        norm_eps, was, its = header.get("norm_eps"), Grid.model_validate(header["grid"]), Model.model_validate(header["model"])
+        with as_written(path):
+            was, its = Grid.model_validate(header["grid"]), Model.model_validate(header["model"])
+            norm_eps = header.get("norm_eps") and float(header["norm_eps"])
     elif isinstance(encoder, Encoder):
         inflate(read_2d(path), encoder, model.kernel)
         return
@@ -108,18 +115,23 @@ def _refuse_another_meaning(path: Path, its: Model, ours: Model) -> None:
 
 def seen(path: Path) -> list[str]:
     """The subjects from whose scans a file's weights were pretrained; none is known of a file that is not ours."""
-    return json.loads(_header(path).get("seen", "[]"))
+    return _subjects(path, "seen")
 
 
 def taught(path: Path) -> list[str]:
     """The subjects whose labels a file's weights were trained on; none is known of a file that is not ours."""
-    return json.loads(_header(path).get("taught", "[]"))
+    return _subjects(path, "taught")
+
+
+def _subjects(path: Path, key: str) -> list[str]:
+    with as_written(path):
+        return [str(subject) for subject in json.loads(_header(path).get(key, "[]"))]
 
 
 def _header(path: Path) -> dict[str, str]:
     """What a file says it is; `schema` only in a file of ours. Raises UsageError when there is no such file."""
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file of weights (model.weights)")
+    if wrong := source.fault(path):
+        raise UsageError(f"{source.shown(path)}: {wrong} (model.weights)")
     try:
         with safetensors.safe_open(str(path), "pt") as file:
             return file.metadata() or {}

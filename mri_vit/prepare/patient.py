@@ -21,12 +21,13 @@ import SimpleITK as sitk
 from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
-from mri_vit import hashes, ownership, tokens
+from mri_vit import hashes, ownership, source, tokens
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, REFERENCE, Study
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
 from mri_vit.prepare import bias, brain, intensity, qc, register
 from mri_vit.prepare.folder import complete
+from mri_vit.record import as_written, read_json
 from mri_vit.volume import Volume, canonical, read, resample, write_bytes
 
 SCHEMA = 2  # of patient.json and of the steps: a higher number prepares every patient anew
@@ -37,6 +38,8 @@ MISSED = 0.005  # of the brain outside a scan's field of view or the grid: a rim
 NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 BRAIN_ML = (700.0, 2100.0)  # adults from atrophy to the largest; outside, someone should look
 LEAST_SHARE = 0.05  # of a grid voxel's sources that must be brain for it to have a value; less is rounding
+OF_RECORD = ("config_sha256", "inputs", "steps", "t1ce_to_grid", "to_grid")  # what later stages read of every patient.json
+PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
 
 
@@ -120,14 +123,22 @@ def verify(folder: Path) -> None:
 
 
 def load_record(folder: Path) -> dict[str, Any]:
-    """`patient.json` of a prepared patient."""
-    return json.loads((folder / "patient.json").read_text(encoding="utf-8"))
+    """`patient.json` of a prepared patient. Raises IntegrityError when it is damaged."""
+    file = folder / "patient.json"
+    record = read_json(file, OF_RECORD, PREPARE_AGAIN)
+    with as_written(file, PREPARE_AGAIN):
+        matrices = [record["t1ce_to_grid"], *record["to_grid"].values()]
+        if any(np.array(matrix, float).shape != (4, 4) for matrix in matrices):
+            raise ValueError("a matrix that is not 4×4")
+    return record
 
 
 def voxels(folder: Path) -> list[str]:
     """SHA-256 of the voxels of each scan of a prepared patient, whatever file they came in."""
-    read_step = next(step for step in load_record(folder)["steps"] if step["step"] == "read")
-    return [scan["voxels_sha256"] for scan in read_step["scans"].values()]
+    record = load_record(folder)
+    with as_written(folder / "patient.json", PREPARE_AGAIN):
+        read_step = next(step for step in record["steps"] if step["step"] == "read")
+        return [scan["voxels_sha256"] for scan in read_step["scans"].values()]
 
 
 def config_sha256(study: Study) -> str:
@@ -355,7 +366,7 @@ def _holds(folder: Path, settings: str, inputs: dict[str, dict[str, str]]) -> bo
     """Whether the folder is this patient prepared with these settings from these files."""
     try:
         record = load_record(folder)
-    except (OSError, ValueError):
+    except (OSError, ValueError, IntegrityError):  # none, or damaged: the patient is prepared anew
         return False
     return record.get("config_sha256") == settings and record.get("inputs") == inputs
 
@@ -373,6 +384,8 @@ def _one_thread() -> Iterator[None]:
 
 
 def _file_sha256(path: Path) -> str:
+    if wrong := source.fault(path):
+        raise UnusablePatient(wrong, str(path))
     try:
         return hashes.sha256(path)
     except OSError as error:

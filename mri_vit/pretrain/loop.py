@@ -16,13 +16,14 @@ from typing import Any, Protocol, runtime_checkable
 import pandas as pd
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor, nn
 
-from mri_vit import checkpoint, tokens
+from mri_vit import checkpoint, resource, tokens
 from mri_vit.batches import token_file
 from mri_vit.cohort import Patient
 from mri_vit.config import Grid, Study
-from mri_vit.errors import OutOfResource, UsageError
+from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
 from mri_vit.model.weights import fill, load_encoder, save_encoder, seen, taught
@@ -31,7 +32,7 @@ from mri_vit.pretrain.dino import Dino
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.recipe import Model, Pretrain
 from mri_vit.tokens import Tokens
-from mri_vit.train import Report, precision
+from mri_vit.train import Report, less_memory, precision, state_bytes
 from mri_vit.volume import write_bytes
 
 HELD_BYTES = 2 * 2**30  # patients are kept in memory up to this size, some six thousand of the demo's or a hundred full ones
@@ -100,7 +101,7 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
 
     Raises
     ------
-    UsageError without a method, for another architecture, or with fewer than two patients; OutOfResource when the loss is no
+    UsageError without a method, for another architecture, or with fewer than two patients; BadNumbers when the loss is no
     longer a number.
     """
     settings = study.pretrain
@@ -110,7 +111,7 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
         raise UsageError(f'pretrain.method {settings.method!r} goes with architecture "vit", found {study.model.architecture!r}')
     torch.set_num_threads(study.train.threads)
     file.parent.mkdir(parents=True, exist_ok=True)
-    fabric = Fabric(accelerator="auto", devices=1, precision=precision(study))
+    fabric = Fabric(accelerator="auto", devices=1, precision=precision(study), plugins=LightningEnvironment())  # see train.fit
     torch.manual_seed(seed)  # initial weights and, drawn after them, drop-path
     encoder, header = untrained(study), told(study, patients, seed)
     if study.model.weights:
@@ -140,14 +141,14 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
                 group["lr"] = rate(step, steps, settings.rate, study.train.warmup)
             loss = net(*(part.to(fabric.device) for part in objective.views(chosen, generator)))
             if not torch.isfinite(loss):
-                raise OutOfResource(
+                raise BadNumbers(
                     f"{file}: the loss became {loss.item()} in epoch {state.epoch + 1}; try a pretrain.rate below {settings.rate}"
                 )
             optimiser.zero_grad()
             fabric.backward(loss)
             norm = fabric.clip_gradients(net, optimiser, max_norm=study.train.clip, error_if_nonfinite=False)
             if norm is not None and not torch.isfinite(norm):
-                raise OutOfResource(
+                raise BadNumbers(
                     f"{file}: a gradient became {norm.item()} in epoch {state.epoch + 1}; try a pretrain.rate below"
                     f' {settings.rate}, or train.precision "32-true"'
                 )
@@ -197,7 +198,9 @@ def pretrained(study: Study, patients: Sequence[Patient], file: Path, seed: int,
         if differing:
             raise UsageError(f"{file}: holds an encoder of another {differing[0]}; delete it, or choose another output")
     else:
-        pretrain(patients, study, file, seed, report)
+        smaller = f"a pretrain.batch below {study.pretrain.batch}, or {less_memory(study)}"
+        with resource.told(file.parent, lambda: state_bytes(study), smaller):
+            pretrain(patients, study, file, seed, report)
     return begun(study, file)
 
 

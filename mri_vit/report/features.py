@@ -19,6 +19,7 @@ from mri_vit.report.figures import few_shot, pictures
 from mri_vit.report.numbers import features
 from mri_vit.report.numbers.features import Line
 from mri_vit.report.numbers.verdict import ALPHA, CHANCE, share, signed, written
+from mri_vit.screen import plain
 from mri_vit.volume import write_bytes
 
 METHODS = {"mae": "MAE", "dino": "DINO"}
@@ -70,7 +71,7 @@ def tell(study: Study, lines: Sequence[Line], notes: Sequence[str], console: Con
     console.print(_table(study, lines))
     console.print(_curve(study, lines))
     for sentence in [*sentences(study, lines), *notes]:
-        console.print(f"- {sentence}", highlight=False)
+        console.print(plain(f"- {sentence}"))
 
 
 def label(study: Study, encoder: str) -> str:
@@ -151,11 +152,11 @@ def _table(study: Study, lines: Sequence[Line]) -> Table:
     for title in ("encoder", "read as", *map(percent, few), f"{percent(most)} [95 %]", "vs random (p)"):
         table.add_column(title, no_wrap=title != "encoder")
     for kind, title in PROBES.items():
-        table.add_row(f"[bold]{title}")
+        table.add_row(plain(title, "bold"))
         for name, read, probe, here in rows(study, lines):
             if probe == kind:
                 points = (share(here[one].auc) if one in here else "" for one in few)
-                table.add_row(name, read, *points, _interval(here.get(most)), _difference(here.get(most)))
+                table.add_row(plain(name), plain(read), *points, _interval(here.get(most)), _difference(here.get(most)))
     return table
 
 

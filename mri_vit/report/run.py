@@ -18,11 +18,13 @@ from mri_vit.config import ENDPOINT_NAME, Endpoint, Report, Study
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictions import SHUFFLED
 from mri_vit.probe import COLUMNS as PROBE_COLUMNS
+from mri_vit.record import as_written, read_json
 from mri_vit.report import run_costs, run_maps
-from mri_vit.report.run_maps import Map, read_json
+from mri_vit.report.run_maps import Map
 
 OWN = "vit"  # the study's own model, as every run's predictions call it; the other candidates are its rivals
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
+PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 Design = Literal["cross-validation", "external", "table"]
 
 
@@ -73,7 +75,7 @@ def read(folder: Path) -> Run:
     people = _text_table(folder / "cohort.csv")
     asked = set(people.patient)
     prepared = [path for path in sorted(study.prepared.glob("[!.]*/patient.json")) if subject(path.parent.name, asked) in asked]
-    steps = [read_json(path)["steps"] for path in prepared]
+    steps = [_steps(path) for path in prepared]
     settings = study.explain.of_maps
     sessions = people["session"] if "session" in people else [""] * len(people)
     visits = [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
@@ -85,13 +87,13 @@ def read(folder: Path) -> Run:
     return Run(
         design="external" if external else "cross-validation",
         study=study,
-        environment=read_json(folder / "environment.json"),
+        environment=_environment(folder / "environment.json"),
         cohort=_by_patient(people),
         excluded=_text_table(folder / "excluded.csv") if (folder / "excluded.csv").is_file() else _empty(EXCLUDED_COLUMNS),
         folds_sha256=folds_sha256,
         predictions=table,
         survival=_survival(folder / "survival.csv"),
-        probe=pd.read_csv(folder / "site_probe.csv", dtype={"patient": str, "site": str, "predicted": str}, keep_default_na=False)
+        probe=_our_table(folder / "site_probe.csv", PROBE_COLUMNS, {"patient": str, "site": str, "predicted": str})
         if (folder / "site_probe.csv").is_file()
         else _empty(PROBE_COLUMNS),
         internal=read_json(folder / "evaluation.json") if external else {},
@@ -148,6 +150,22 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
         survival=_survival(scores.with_name("survival.csv")),
         probe=_empty(PROBE_COLUMNS),
     )
+
+
+def _environment(path: Path) -> dict[str, Any]:
+    """What the run was made with."""
+    found = read_json(path)
+    if not isinstance(found.get("versions", {}), dict):
+        raise IntegrityError(f"{path}: damaged (versions are no object)")
+    return found
+
+
+def _steps(path: Path) -> list[Mapping[str, Any]]:
+    """What was done to a prepared patient."""
+    steps = read_json(path, ("steps",), PREPARE_AGAIN)["steps"]
+    with as_written(path, PREPARE_AGAIN):
+        _ = [(step["step"], step["methods"], step["step"] != "brain" or step["source"]) for step in steps]
+    return steps
 
 
 def _by_patient(visits: pd.DataFrame) -> pd.DataFrame:
@@ -213,16 +231,26 @@ def subject(visit: str, people: set[str]) -> str:
 
 def _text_table(path: Path) -> pd.DataFrame:
     # Text throughout: a patient called 007 or 1e5 is not a number.
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    return _our_table(path, ["patient"], str)
+
+
+def _our_table(path: Path, needed: list[str], kinds: Any) -> pd.DataFrame:
+    """A CSV table that the run wrote. Raises IntegrityError where it cannot be read as that."""
+    with as_written(path):  # pandas' own errors are kinds of ValueError
+        table = pd.read_csv(path, dtype=kinds, keep_default_na=False)
+        if lacking := [name for name in needed if name not in table]:
+            raise ValueError(f"no column {lacking[0]}")
+    return table
 
 
 def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) -> None:
-    home = {
-        (patient, repeat): fold
-        for repeat, split in enumerate(folds["repeats"])
-        for fold, patients in enumerate(split["folds"])
-        for patient in patients
-    }
+    with as_written(folder / "folds.json"):
+        home = {
+            (patient, repeat): fold
+            for repeat, split in enumerate(folds["repeats"])
+            for fold, patients in enumerate(split["folds"])
+            for patient in patients
+        }
     for patient, session, repeat, fold in zip(table.patient, table.session, table.repeat, table.fold, strict=True):
         visit = cohort.visit_id(patient, session)
         planned = home.get((visit, repeat))

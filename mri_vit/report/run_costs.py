@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from mri_vit.crossval import fold_folder
-from mri_vit.report.run_maps import read_json
+from mri_vit.record import as_written, read_json
 
 FIGURES = ["parameters", "flops", "patient_seconds", "training_seconds"]  # of a fold's cost.json
 COLUMNS = ["model", "repeat", "fold", *FIGURES]
@@ -26,5 +26,7 @@ def read(homes: dict[str, Path], folds: Sequence[tuple[int, int]]) -> pd.DataFra
             file = fold_folder(home, repeat, fold) / "cost.json"
             if file.is_file():
                 found = read_json(file)
-                rows.append([model, repeat, fold, *(found.get(figure) for figure in FIGURES)])
+                with as_written(file):
+                    figures = [float("nan" if found.get(figure) is None else found[figure]) for figure in FIGURES]
+                rows.append([model, repeat, fold, *figures])
     return pd.DataFrame(rows, columns=pd.Index(COLUMNS)).astype(dict.fromkeys(FIGURES, float))

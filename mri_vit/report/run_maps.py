@@ -6,18 +6,19 @@ scores come in the order of the cohort table, so that of a patient's visits the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mri_vit.errors import IntegrityError
+from mri_vit.record import as_written, read_json
 
 MAP_SCHEMA, SCORE_SCHEMA = 3, 2  # of maps/<visit>/map.json and scores/<visit>.json, as this version writes them
 OF_MAP = ("patient", "subject", "maps")  # what the report cannot do without
 OF_SCORE = ("patient", "subject", "fold", "rows", "curves", "cascade", "agreement")
 Facts = Mapping[str, Any]
+AGAIN = "delete it and run `mri-vit explain` again"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,11 @@ def maps(folder: Path, settings: Facts, visits: Sequence[str]) -> tuple[tuple[Ma
     found = {
         visit: Map(visit, path.parent, facts) for visit, (path, facts) in _present(files, settings, MAP_SCHEMA, OF_MAP).items()
     }
-    whole = {visit: shown for visit, shown in found.items() if all(path.is_file() for path in shown.overlays)}
+    whole = {}
+    for visit, shown in found.items():
+        with as_written(shown.folder / "map.json", AGAIN):
+            if all(path.is_file() for path in shown.overlays):
+                whole[visit] = shown
     return tuple(whole[visit] for visit in _in_order(whole, visits)), len(files) - len(whole)
 
 
@@ -78,21 +83,13 @@ def groups(folder: Path, settings: Facts) -> tuple[tuple[tuple[Facts, Path], ...
         return (), 0
     facts = read_json(path)
     entries = facts.get("entries", [])
+    if not isinstance(entries, list):
+        raise IntegrityError(f"{path}: damaged (entries are no list); {AGAIN}")
     if facts.get("settings") != settings:  # an earlier version did not write them down
         return (), len(entries)
-    drawn = [(entry, folder / entry["picture"]) for entry in entries if entry["picture"]]
+    with as_written(path, AGAIN):
+        drawn = [(entry, folder / entry["picture"]) for entry in entries if entry["picture"]]
     return tuple((entry, picture) for entry, picture in drawn if picture.is_file()), 0
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A file that holds a JSON object. Raises IntegrityError naming it when it holds none."""
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:  # no JSON, or no UTF-8
-        raise IntegrityError(f"{path}: damaged, not JSON ({error})") from None
-    if not isinstance(content, dict):
-        raise IntegrityError(f"{path}: holds {type(content).__name__}; expected a JSON object")
-    return content
 
 
 def _present(
@@ -105,7 +102,7 @@ def _present(
         if facts.get("schema") == schema and facts.get("settings") == settings:
             lacking = [key for key in needed if key not in facts]
             if lacking:
-                raise IntegrityError(f"{path}: no {lacking[0]!r}; delete it and run `mri-vit explain` again")
+                raise IntegrityError(f"{path}: no {lacking[0]!r}; {AGAIN}")
             found[str(facts["patient"])] = (path, facts)
     return found
 

@@ -17,6 +17,7 @@ from mri_vit.report.numbers.published import SAEED
 from mri_vit.report.numbers.table4 import Line, Test
 from mri_vit.report.numbers.verdict import ALPHA, share, signed, written
 from mri_vit.report.run import Run
+from mri_vit.screen import plain
 from mri_vit.volume import write_bytes
 
 SCANS = {"t1ce": "T1ce", "flair": "FLAIR", "t2": "T2", "all": "all four scans"}
@@ -64,7 +65,7 @@ def tell(lines: Sequence[Line], console: Console) -> None:
     console.print(_summary(lines))
     console.print(_folds(lines))
     for sentence in sentences(lines):
-        console.print(f"- {sentence}", highlight=False)
+        console.print(plain(f"- {sentence}"))
 
 
 def sections(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
@@ -129,9 +130,9 @@ def _summary(lines: Sequence[Line]) -> Table:
     for title in ("published", "ours", "pooled [95 %]", "vs our\nViT", "p, Holm"):
         table.add_column(title, no_wrap=True)
     for title, here in sections(lines):
-        table.add_row(f"[bold]{title}")
+        table.add_row(plain(title, "bold"))
         for line in here:
-            table.add_row(label(line), *_summary_cells(line))
+            table.add_row(plain(label(line)), *(plain(cell) for cell in _summary_cells(line)))
     return table
 
 
@@ -150,10 +151,10 @@ def _folds(lines: Sequence[Line]) -> Table:
     table.add_column("published")
     table.add_column("ours")
     for title, here in sections(lines):
-        table.add_row(f"[bold]{title}")
+        table.add_row(plain(title, "bold"))
         for line in here:
             sides = (side.folds if side else () for side in (line.published, line.measured))
-            table.add_row(label(line), *(" ".join(f"{value:.3f}" for value in folds) for folds in sides))
+            table.add_row(plain(label(line)), *(" ".join(f"{value:.3f}" for value in folds) for folds in sides))
     return table
 
 

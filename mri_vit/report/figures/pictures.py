@@ -13,6 +13,8 @@ from pathlib import Path
 
 from PIL import Image
 
+from mri_vit.errors import IntegrityError
+
 BATCH = 32  # pictures read ahead; more would be read in vain where the budget ends
 WORKERS = 2  # Pillow lets go of Python's lock while it decodes and encodes
 
@@ -26,8 +28,11 @@ def shrunk(paths: Sequence[Path], width: int, quality: int, budget: int) -> list
     """Each picture at most `width` pixels wide as a data: URL, as many from the first on as fit into `budget` bytes of page."""
 
     def pack(path: Path) -> str:
-        with Image.open(path) as picture:
-            small = picture.convert("RGB")
+        try:
+            with Image.open(path) as picture:
+                small = picture.convert("RGB")
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # as Pillow says "damaged"
+            raise IntegrityError(f"{path}: damaged picture ({error}); delete it, or its folder, and make it again") from None
         if small.width > width:
             small = small.resize((width, round(small.height * width / small.width)), Image.Resampling.BOX, reducing_gap=2.0)
         stream = BytesIO()

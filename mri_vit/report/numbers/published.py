@@ -3,40 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-Figure = dict[str, str]  # figure, what, source
+from dataclasses import asdict, dataclass
+from typing import Literal
 
 SAEED = "Saeed et al. 2023, Medical Image Analysis, Table 4"
+SAEED_DOI = "doi:10.1016/j.media.2023.102989"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A published figure: what it is of, on how many patients it was measured and which, and where that can be looked up."""
+
+    figure: str
+    what: str
+    n: str  # of the patients that the figure is measured on
+    validation: Literal["internal", "external", "pooled"]  # on the own cohort's folds or test part; elsewhere; of several studies
+    source: str
+
+
 FIGURES: Mapping[str, tuple[Figure, ...]] = {
     "mgmt": (
-        {"figure": "AUC 0.6309", "what": "best of 35 models (EfficientNet-b1), BraTS 2021, mean of 5 folds", "source": SAEED},
-        {"figure": "AUC 0.5698", "what": "SwinViT, same patients and folds", "source": SAEED},
-        {"figure": "AUC 0.5491", "what": "ViT, same patients and folds", "source": SAEED},
-        {
-            "figure": "AUC 0.562",
-            "what": "the challenge's winner on patients from elsewhere; 60 % of 420 models were no better than chance",
-            "source": "Kim et al. 2022",
-        },
+        Figure(
+            "AUC 0.6309",
+            "best of 35 models (EfficientNet-b1), BraTS 2021, mean of 5 folds",
+            "577",
+            "internal",
+            f"{SAEED}, {SAEED_DOI}",
+        ),
+        Figure("AUC 0.5698", "SwinViT, same patients and folds", "577", "internal", f"{SAEED}, {SAEED_DOI}"),
+        Figure("AUC 0.5491", "ViT, same patients and folds", "577", "internal", f"{SAEED}, {SAEED_DOI}"),
+        Figure(
+            "AUC 0.562",
+            "the BraTS 2021 challenge's winner on another hospital's patients; of the paper's own 420 models,"
+            " 252 were no better than chance",
+            "400",
+            "external",
+            "Kim et al. 2022, Cancers, doi:10.3390/cancers14194827",
+        ),
     ),
     "tertp": (
-        {"figure": "AUC about 0.79", "what": "pooled over 14 studies, internal validation", "source": "published meta-analysis"},
+        Figure(
+            "AUC 0.79",
+            "radiomics from MRI alone, gliomas, a meta-analysis of 13 studies (95 % CI 0.75–0.82)",
+            "13 studies; 2863 in the 14 that were reviewed",
+            "pooled",
+            "Neurosurgical Review 2026, PMID 42265510",
+        ),
     ),
-    "pten": ({"figure": "AUC 0.79", "what": "radiomics, external validation", "source": "trained on TCGA, tested on CGGA"},),
+    "pten": (
+        Figure(
+            "AUC 0.787",
+            "radiomics, glioblastomas, trained on TCGA and tested on CGGA",
+            "40",
+            "external",
+            "Neuroradiology 2019, doi:10.1007/s00234-019-02244-7",
+        ),
+    ),
     "os": (
-        {
-            "figure": "C 0.65–0.71",
-            "what": "from images alone, internal validation",
-            "source": "Lee et al. 2023; a ViT study of 2026",
-        },
-        {
-            "figure": "C 0.60–0.68",
-            "what": "from images alone, external validation",
-            "source": "Lee et al. 2023; a ViT study of 2026",
-        },
+        Figure(
+            "C 0.709",
+            "SE-ResNeXt, from images alone, diffuse gliomas of SNUH",
+            "708",
+            "external",
+            "Lee et al. 2023, Neuro-Oncology, doi:10.1093/neuonc/noad202",
+        ),
+        Figure(
+            "C 0.677",
+            "the same model, Severance",
+            "132",
+            "external",
+            "Lee et al. 2023, Neuro-Oncology, doi:10.1093/neuonc/noad202",
+        ),
+        Figure(
+            "C 0.73",
+            "ViT, from images alone, glioblastomas",
+            "1883 in all of its cohorts",
+            "internal",
+            "Lee et al. 2026, Radiology: Artificial Intelligence, doi:10.1148/ryai.250675",
+        ),
+        Figure(
+            "C 0.65 and 0.60",
+            "the same model, two public cohorts",
+            "1883 in all of its cohorts",
+            "external",
+            "Lee et al. 2026, Radiology: Artificial Intelligence, doi:10.1148/ryai.250675",
+        ),
     ),
 }
 
 
-def figures(endpoint: str) -> list[Figure]:
-    """The published figures of an endpoint; none for one that is not known here."""
-    return [dict(figure) for figure in FIGURES.get(endpoint, ())]
+def figures(endpoint: str) -> list[dict[str, str]]:
+    """The published figures of an endpoint, as `metrics.json` has them; none for one that is not known here."""
+    return [asdict(figure) for figure in FIGURES.get(endpoint, ())]

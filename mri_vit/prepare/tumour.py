@@ -1,0 +1,60 @@
+"""Tumour: whether a patient's tumour mask lies in the brain that was prepared; its volume is a control, its place judges maps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.spatial import KDTree
+
+from mri_vit import tokens
+from mri_vit.errors import UnusablePatient
+from mri_vit.prepare.patient import load_record
+from mri_vit.volume import Volume, read
+
+
+def check(mask: Path, prepared: Path) -> None:
+    """See that some of a mask lies inside the prepared brain. Raises UnusablePatient that says how far from it the mask is.
+
+    Parameters
+    ----------
+    mask
+        In the space of the patient's T1ce; what is not 0 is tumour.
+    prepared
+        The patient's folder.
+    """
+    tumour = read(mask)
+    stored = tokens.load(prepared / "tokens.safetensors")
+    brain = Volume((tokens.to_volume(stored) != 0).any(axis=0), np.array(stored.grid.affine))
+    away_mm = distance_mm(tumour, np.array(load_record(prepared)["t1ce_to_grid"]), brain)
+    if away_mm > 0:
+        reason = f"the tumour mask lies {away_mm:.0f} mm away from the prepared brain; expected a mask in the space of the T1ce"
+        raise UnusablePatient(reason, str(mask))
+
+
+def distance_mm(tumour: Volume, t1ce_to_grid: Float[np.ndarray, "4 4"], brain: Volume) -> float:
+    """From a mask to the nearest voxel of a brain, 0 where a voxel of the mask is one of the brain's.
+
+    `t1ce_to_grid` carries a point of the mask's space to the brain's, RAS+ mm.
+    """
+    points = _points_mm(tumour.array != 0, t1ce_to_grid @ tumour.affine)
+    index = np.rint(np.linalg.inv(brain.affine) @ np.vstack([points.T, np.ones(len(points))]))[:3].astype(int)
+    inside = ((index >= 0) & (index < np.array(brain.shape)[:, None])).all(axis=0)
+    if brain.array[tuple(index[:, inside])].any():
+        return 0.0
+    surface = (tumour.array != 0) & ~_surrounded(tumour.array != 0)  # the nearest points of both lie on their surfaces
+    rim = brain.array & ~_surrounded(brain.array)
+    points = _points_mm(surface, t1ce_to_grid @ tumour.affine)
+    return float(KDTree(_points_mm(rim, brain.affine)).query(points)[0].min())
+
+
+def _points_mm(mask: Bool[np.ndarray, "x y z"], affine: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "n 3"]:
+    return np.argwhere(mask) @ affine[:3, :3].T + affine[:3, 3]
+
+
+def _surrounded(mask: Bool[np.ndarray, "x y z"]) -> Bool[np.ndarray, "x y z"]:
+    """Voxels all of whose six neighbours are in the mask too."""
+    padded = np.pad(mask, 1)
+    shifted = [np.roll(padded, step, axis) for axis in range(3) for step in (-1, 1)]
+    return np.logical_and.reduce(shifted)[1:-1, 1:-1, 1:-1]

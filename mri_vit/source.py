@@ -1,0 +1,62 @@
+"""Source: a file that somebody else made. Nothing but a regular file is opened: a pipe would wait for a writer for ever."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe (FIFO)",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+ABSENT = "no such file"
+SAID = {errno.ENOENT: ABSENT, errno.ENOTDIR: ABSENT, errno.ELOOP: "a link that leads back to itself"}
+MOST_SHOWN = 200  # characters of a path in a message; the start and the end of a longer one say which it is
+
+
+def fault(path: Path) -> str:
+    """Why a path is no file that can be read; "" where it is one. A folder or a file of DICOM is named as such."""
+    try:
+        mode = os.stat(path).st_mode
+    except ValueError:
+        return "no such file: its name holds a NUL character"
+    except OSError as error:
+        return SAID.get(error.errno or 0, f"cannot be read: {error.strerror}")
+    if stat.S_ISREG(mode):
+        return ""
+    kind = KINDS.get(stat.S_IFMT(mode), "something else")
+    if stat.S_ISDIR(mode) and _holds_dicom(path):
+        return "a folder of DICOM files; expected one NIfTI file: convert the series first, for example with dcm2niix"
+    return f"{kind}; expected a file"
+
+
+def is_dicom(start: bytes) -> bool:
+    """Whether a file that starts like this is DICOM (part 10: 128 bytes of anything, then DICM)."""
+    return start[128:132] == b"DICM"
+
+
+def shown(path: Path | str) -> str:
+    """A path as a message has it: shortened where it is absurdly long."""
+    text = str(path)
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN // 2]} … {text[-MOST_SHOWN // 2 :]}"
+
+
+def _holds_dicom(folder: Path) -> bool:
+    """Whether one of the first files in a folder is DICOM."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry, _ in zip(entries, range(32), strict=False):  # a series names all its files alike; a few are enough
+                if entry.name == "DICOMDIR" or entry.name.lower().endswith((".dcm", ".ima")):
+                    return True
+                if entry.is_file():
+                    with open(entry.path, "rb") as file:
+                        if is_dicom(file.read(132)):
+                            return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,26 @@
+"""What processes of a test do; beside the tests, because a process that imports pytest takes longer to start than to work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from mri_vit.errors import UsageError
+
+
+def square(number: int, folder: Path) -> int:
+    """Squares; 3 kills its own process, once the others beside it have begun."""
+    with (folder / f"begun-{number}").open("a") as file:
+        file.write("x")
+    if number == 3:
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 4:
+        time.sleep(0.5)  # in the other process when that happens
+    return number**2
+
+
+def refuse(number: int) -> None:
+    raise UsageError(f"{number} is refused")

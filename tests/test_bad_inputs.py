@@ -1,0 +1,219 @@
+"""What a user may hand over by mistake: each gets a sentence and an exit code, none a traceback, and nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mri_vit import cli, cohort, screen, study, study_file
+from mri_vit.errors import UnusablePatient
+from mri_vit.volume import read as read_volume
+
+TABLE = "patient,t1,t1ce,t2,flair,mgmt\n"
+STUDY = """
+name = "bad"
+cohort = "cohort.csv"
+prepared = "prepared"
+output = "run"
+[model]
+dim = 16
+depth = 1
+heads = 2
+mlp = 16
+[train]
+folds = 2
+[[endpoints]]
+name = "mgmt"
+kind = "binary"
+"""
+
+
+def ended(*arguments: object) -> int:
+    """The exit code of a command line."""
+    with pytest.raises(SystemExit) as end:
+        cli.main([str(argument) for argument in arguments])
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    """A study of four patients whose scans are there (and hold nothing)."""
+    (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "cohort.csv").write_text(TABLE + "".join(f"p{index},s,s,s,s,{index % 2}\n" for index in range(4)))
+    (tmp_path / "s").touch()
+    return tmp_path / "study.toml"
+
+
+def pipe(path: Path) -> Path:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("nope/[/b]/t1.nii.gz", "no t1; the patient"),
+        ("a\0b.nii.gz", "NUL character"),
+        ("a" * 5000, "File name too long"),
+        ("b/" * 2500, "too long|no t1; "),
+        ("loop", "a link that leads back to itself"),
+        ("fifo", r"a pipe \(FIFO\); expected a file"),
+        ("folder", "a folder; expected a file"),
+        ("/dev/zero", "a device"),
+        ("series", "a folder of DICOM files.*dcm2niix"),
+    ],
+)
+def test_a_scan_that_is_no_file_excludes_one_patient_and_says_what_it_is(asked: Path, capsys, cell: str, said: str):
+    folder = asked.parent
+    (folder / "loop").symlink_to("loop")
+    pipe(folder / "fifo")
+    (folder / "folder").mkdir()
+    (folder / "series").mkdir()
+    (folder / "series" / "I0001").write_bytes(bytes(128) + b"DICM")
+    table = (folder / "cohort.csv").read_text()
+    (folder / "cohort.csv").write_text(table.replace("p1,s,", f"p1,{cell},"))
+    assert ended("check", asked) == 3
+    found = capsys.readouterr().out
+    assert len([line for line in found.splitlines() if line.startswith("p1: no t1")]) == 1
+    assert re.search(said, found)
+    patient = cohort.read(folder / "cohort.csv", ())[1]
+    assert patient.scans["t1"]
+    with pytest.raises(UnusablePatient):
+        read_volume(patient.scans["t1"])
+    assert study._prepare_one(patient, study_file.load(asked))  # in a worker
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "loop", "long cell", "quotation mark", "empty", "lines", "NUL"])
+def test_a_cohort_table_that_is_none_is_refused_at_once(asked: Path, capsys, kind: str):
+    table = asked.parent / "cohort.csv"
+    text = table.read_text()
+    table.unlink()
+    if kind == "pipe":
+        pipe(table)
+    elif kind == "folder":
+        table.mkdir()
+    elif kind == "loop":
+        table.symlink_to(table.name)
+    else:
+        long = {"long cell": f'{text}"{"x" * 200_000}"', "quotation mark": text.replace("p1", '"p1') + "y" * 140_000}
+        table.write_text(long.get(kind, {"empty": "", "lines": "\n\n", "NUL": "\0" * 99}.get(kind, "")))
+    assert ended("check", asked) == 2
+    said = capsys.readouterr().err
+    assert "cohort.csv" in said
+    assert "Traceback" not in said
+
+
+def test_a_study_file_or_folder_of_the_wrong_kind_is_refused(asked: Path, capsys):
+    folder = asked.parent
+    (folder / "prepared").write_text("a file")
+    assert ended("prepare", asked) == 2
+    assert f"prepared {folder / 'prepared'}: not a folder" in capsys.readouterr().err
+    assert ended("prepare", asked, "--output", folder / "s") == 2
+    assert "is no folder" in capsys.readouterr().err
+    assert ended("check", pipe(folder / "pipe.toml")) == 2
+    assert ended("check", "a" * 5000) == 2
+    assert ended("check", asked, "--model.weights", "[/b]/none.safetensors") == 2
+    assert ended("report", "--predictions", pipe(folder / "p.csv"), "--cohort", folder / "cohort.csv", "-o", folder / "r") == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_text_from_outside_is_printed_as_it_is(capsys):
+    console = Console(width=80)
+    screen.say(console, "[/b] :smile: [red]x \x1b[2J \udcff", screen.WARNING)
+    with screen.progress(console) as bar:
+        bar.update(bar.add_task("[/red]", total=1, note="[/x]"), advance=1)
+    said = capsys.readouterr().out
+    assert "[/b] :smile: [red]x \\x1b[2J \\udcff" in said
+    assert "[/red]" in said
+    assert "[/x]" in said
+
+
+def test_results_of_a_model_that_looks_like_markup_are_printed(monkeypatch, tmp_path, capsys):
+    from mri_vit.report import html
+
+    (tmp_path / "metrics.json").write_text("{}")
+    monkeypatch.setattr(html, "summary", lambda metrics: [{"[/endpoint]": "mgmt", "model": "[/red]"}])
+    monkeypatch.setattr(html, "verdicts", lambda metrics: ["[/x] is better"])
+    study.tell(tmp_path / "index[b].html", Console(width=80))
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("[/endpoint]", "[/red]", "[/x] is better", "index[b].html"))
+
+
+def test_a_column_of_endless_numbers_is_refused_with_its_patient(asked: Path, capsys):
+    table = asked.parent / "cohort.csv"
+    cells = ["lab", "1", "inf", "2", "3"]
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join(f"{line},{cell}" for line, cell in zip(lines, cells, strict=True)))
+    assert ended("check", asked) == 2
+    assert "patient p1, column lab: 'inf'" in capsys.readouterr().err
+
+
+def test_a_fault_of_ours_says_so_and_ends_with_1(capsys):
+    def verb() -> None:
+        raise ZeroDivisionError("[/b]")
+
+    assert cli._exit_code(verb) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert "a fault of ours" in said
+
+
+def test_report_of_a_study_takes_output_as_every_verb_does(asked: Path, monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr(study, "report", lambda folder, console: shown.append(folder))
+    assert ended("report", asked, "--output", asked.parent / "other") == 0
+    assert shown == [asked.parent / "other"]
+    assert ended("report", asked, "--predictions", "x.csv", "--output", "y") == 2
+    assert "or no study file but all of" in capsys.readouterr().err
+
+
+MEASURED = """
+import sys
+from mri_vit import cli
+try:
+    cli.main(sys.argv[1:])
+finally:
+    heavy = {"torch", "sklearn", "SimpleITK", "monai", "lightning_fabric", "lifelines", "nilearn"} & set(sys.modules)
+    peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))  # of this process alone
+    print("HEAVY", sorted(heavy), peak)
+"""
+
+
+def measured(*arguments: object) -> tuple[str, int]:
+    """Which slow packages a command imported, and its peak memory in kilobytes."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *(str(argument) for argument in arguments)], capture_output=True, text=True
+    )
+    return next(line for line in done.stdout.splitlines() if line.startswith("HEAVY")), done.returncode
+
+
+@pytest.mark.parametrize("fault", ["table", "key", "labels", "weights"])
+def test_a_usage_error_imports_nothing_slow(asked: Path, fault: str):
+    table = asked.parent / "cohort.csv"
+    extra = []
+    if fault == "table":
+        table.write_text("patient\np1\n")
+    if fault == "key":
+        extra = ["--train.epoch", "5"]
+    if fault == "labels":
+        table.write_text(table.read_text().replace(",1\n", ",0\n"))
+    if fault == "weights":
+        extra = ["--model.weights", "none.safetensors"]
+    said, code = measured("check", asked, *extra)
+    assert code == 2
+    assert "HEAVY []" in said
+
+
+def test_checking_ten_thousand_patients_takes_less_than_500_mb(asked: Path):
+    rows = "".join(f"p{index},s,s,s,s,{index % 2}\n" for index in range(10_000))
+    (asked.parent / "cohort.csv").write_text(TABLE + rows)
+    said, code = measured("check", asked)
+    assert code == 0
+    assert int(said.split()[-1]) < 500_000
