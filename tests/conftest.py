@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from mri_vit import demo, tokens
+from mri_vit import demo, tokens, workers
 from mri_vit.config import Endpoint, Grid, Model, Study, Train
 
 SHARED = Path(__file__).parents[2] / "shared"  # reference data beside the checkout; tests that read it skip where it is absent
@@ -24,6 +26,17 @@ def shared() -> Path:
 def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The table of a built-in cohort of sixteen, as files."""
     return demo.make(tmp_path_factory.mktemp("scans"), seed=5, patients=16)
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patients and rivals are worked on here and not in processes of their own, whose start takes longer than the work."""
+
+    def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], workers: int) -> Iterator[tuple[str, Any]]:
+        for name, arguments in jobs.items():
+            yield name, function(*arguments)
+
+    monkeypatch.setattr(workers, "each", each)
 
 
 ENDPOINTS = (

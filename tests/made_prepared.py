@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+import numpy as np
+
 from mri_vit import hashes
 from mri_vit.config import CHANNELS, Study
 from mri_vit.prepare.patient import CONTENT, RECORD, SCHEMA, config_sha256
@@ -20,6 +22,8 @@ def add_records(study: Study, names: Iterable[str]) -> None:
             "patient": name,
             "config_sha256": config_sha256(study),
             "inputs": {},
+            "t1ce_to_grid": np.eye(4).tolist(),
+            "to_grid": {},
             "files": {file: hashes.sha256(folder / file) for file in CONTENT},
             "steps": [{"step": "read", "scans": {scan: {"voxels_sha256": f"{name} {scan}"} for scan in CHANNELS}}],
         }

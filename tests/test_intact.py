@@ -10,20 +10,15 @@ from pathlib import Path
 import pytest
 from conftest import make_tiny
 from made_prepared import add_records
+from whole_road import mri_vit
 
-from mri_vit import cli, cohort, origin, study_file, workspace
+from mri_vit import cohort, origin, study_file, workspace
 from mri_vit import study as stages
 from mri_vit.config import Controls, Explain, Study
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
 NAMES = [f"p{index:02d}" for index in range(24)]
-
-
-def mri_vit(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        cli.main([str(argument) for argument in arguments])
-    return int(end.value.code or 0)
 
 
 @pytest.fixture(scope="module")

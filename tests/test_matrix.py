@@ -54,10 +54,9 @@ def prepared(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     end = re.search(r"\n {0,7}\S", after)  # where indentation ends
     assert end
     (folder / "study.toml").write_text(name + after[: end.start()])
-    own, others = parted(scans, folder)
-    for table in (own, others):
-        options = {**SHRUNKEN, "cohort": table, "output": folder / table.stem}
-        assert mri_vit("prepare", folder / "study.toml", *words(options)) == 0
+    parted(scans, folder)
+    options = {**SHRUNKEN, "cohort": scans, "output": folder / "everybody"}
+    assert mri_vit("prepare", folder / "study.toml", *words(options)) == 0
     return folder
 
 
@@ -75,7 +74,7 @@ def test_every_pair_of_options_stands_in_a_row():
 
 
 @pytest.mark.parametrize(("readout", "stem", "pretraining", "tokens", "survival"), ROWS)
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("in_this_process", "undrawn")
 def test_a_study_of_any_two_options_goes_through_every_verb(
     prepared: Path, tmp_path: Path, readout: str, stem: str, pretraining: str, tokens: str, survival: str
 ):
@@ -93,6 +92,7 @@ def test_a_study_of_any_two_options_goes_through_every_verb(
     assert_whole(tmp_path / "run", get_args(MapMethod))
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_the_readmes_own_study_goes_through_every_verb(prepared: Path, tmp_path: Path):
     every_verb(prepared / "study.toml", SHRUNKEN, prepared / "others.csv", tmp_path / "run", prepared / "prepared", ("pretrain",))
     assert_whole(tmp_path / "run", ("rollout", "cls_attention", "gradient_attention"))

@@ -6,9 +6,7 @@ All are made small by `whole_road.SHRUNKEN`. What one costs and what it finds st
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import ablation
 import features
@@ -17,7 +15,7 @@ import pytest
 import table4
 from whole_road import SHRUNKEN, every_verb, parted
 
-from mri_vit import study_file, workers
+from mri_vit import study_file
 from mri_vit.config import Grid, Study
 from mri_vit.pretrain import frozen
 from mri_vit.recipe import Rival
@@ -45,23 +43,12 @@ def test_a_study_that_ships_goes_through_every_verb(scans: Path, tmp_path: Path,
     every_verb(file, {}, others, tmp_path / "run", tmp_path / "prepared", ("pretrain",))
 
 
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs run in this process, where a pipeline's constants are the test's."""
-
-    def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], workers: int) -> Iterator[tuple[str, Any]]:
-        for name, arguments in jobs.items():
-            yield name, function(*arguments)
-
-    monkeypatch.setattr(workers, "each", each)
-    monkeypatch.setattr(sys, "argv", ["pipeline", "--seeds", "1"])
-
-
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("in_this_process")
 def test_learning_curves_and_the_ablation_on_their_cohorts_go_to_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(learning_curve, "SETTINGS", shrunken("learning_curve", tmp_path, ("vit-mae", "resnet10")))
     monkeypatch.setattr(learning_curve, "SIZES", (12, 24))
     monkeypatch.setattr(learning_curve, "UNLABELLED", 6)
+    monkeypatch.setattr(sys, "argv", ["pipeline", "--seeds", "1"])
     learning_curve.main()
     assert "Recommended ViT" in (tmp_path / "runs" / "learning-curve" / "index.html").read_text()
 
@@ -76,7 +63,7 @@ def test_learning_curves_and_the_ablation_on_their_cohorts_go_to_their_ends(tmp_
     assert len(rows) == 1 + 1 + RIVALS + 1 + 2  # head, recommended, changes; head, two ways of training
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(("name", "rivals"), [("features", ("mae", "resnet10")), ("features_hard", ("dino", "resnet10"))])
 def test_features_are_learned_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rivals: tuple[str, ...]):
     monkeypatch.setattr(features, "SIZES", (24,))
@@ -87,7 +74,7 @@ def test_features_are_learned_and_judged(tmp_path: Path, monkeypatch: pytest.Mon
     assert list((tmp_path / "runs").rglob("features.html"))
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
     ("name", "rivals"), [("table4_demo", ("resnet10-t1ce", "efficientnet_b0-all")), ("table4_brats2021", None)]
 )

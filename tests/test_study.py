@@ -14,8 +14,9 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+from whole_road import mri_vit
 
-from mri_vit import cli, config, demo, ensemble, predictions, study_file
+from mri_vit import config, demo, ensemble, predictions, study_file
 from mri_vit.cohort import Patient
 from mri_vit.model import network
 from mri_vit.model.weights import seen
@@ -58,13 +59,6 @@ kind = "survival"
 time = "os_days"
 event = "os_event"
 """
-
-
-def mri_vit(*arguments: object) -> int:
-    """The exit code of a command line."""
-    with pytest.raises(SystemExit) as end:
-        cli.main([str(argument) for argument in arguments])
-    return int(end.value.code or 0)
 
 
 def spoiled(source: Path, target: Path, how: str) -> None:

@@ -78,7 +78,7 @@ def every_verb(
         assert mri_vit(verb, study, *options) == 0, verb
     if "inspect" not in skip:
         assert mri_vit("inspect", output) == 0
-    assert mri_vit("report", output) == 0
+    assert mri_vit("report", study, *options) == 0
     new = output.parent / f"{output.name}-new"
     if prepared.exists():
         shutil.copytree(prepared, new / "prepared", dirs_exist_ok=True)
