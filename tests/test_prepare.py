@@ -111,7 +111,7 @@ def prepared(made: Patient, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_prepared_patient_holds_tokens_record_and_picture(prepared: Path) -> None:
     assert sorted(path.name for path in prepared.iterdir()) == ["patient.json", "qc.png", "tokens.safetensors"]
     record = load_record(prepared)
-    assert record["schema"] == 1
+    assert record["schema"] == 2
     assert record["patient"] == "P-1"
     assert set(record["to_grid"]) == set(record["inputs"]) == set(CHANNELS)
     assert record["to_grid"]["t1ce"] == record["t1ce_to_grid"]
@@ -328,7 +328,7 @@ def test_n4_equals_itk_on_a_head_with_a_planted_field() -> None:
     noise = np.random.default_rng(0).normal(0, 25, whole.shape)  # one that ITK's float32 does not stop an iteration apart
     scan = Volume((np.where(whole.array > 0.1, 500 * whole.array * gain + noise, 0)).astype(np.float32)[::3, ::3, ::3], np.eye(4))
     inside = scan.array > 30
-    field = bias.fit(scan.array, inside)
+    field = bias.fit(scan.array, inside, bias.ITK_LEVELS)
     filter_ = sitk.N4BiasFieldCorrectionImageFilter()
     filter_.Execute(to_itk(scan), to_itk(Volume(inside.astype(np.uint8), scan.affine)))
     expected = sitk.GetArrayFromImage(filter_.GetLogBiasFieldAsImage(to_itk(scan))).T
