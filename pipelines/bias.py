@@ -14,7 +14,7 @@ kept      contrast of the tumour after correction by that in the same head witho
 removed   1 - variance of what is left of the log field by the variance of the field planted, inside the brain.
 Real patients have no known field: their contrast and the spread of healthy brain (SD by mean) are told as they came and after.
 
-About 8 minutes on one core; with --real 2 more.
+About 8 minutes on one busy core, --real included. docs/bias.md has what it printed.
 """
 
 import json
@@ -289,15 +289,15 @@ def of_patient(head: Head) -> Table:
 
 
 def draw(head: Head, output: Path) -> None:
-    """T1ce and FLAIR in the axial plane that holds most tumour: as they came, with four levels over all, and as shipped."""
+    """FLAIR and T1ce in the axial plane that holds most tumour: as they came, with four levels, as shipped."""
     plane = int(head.tumour.sum(axis=(0, 1)).argmax())
     masks = {channel: head.brain for channel in CHANNELS}
     columns = {
         "as it came": head.scans,
-        "4 levels, all of the brain": {c: o.volume for c, o in bias.correct(head.scans, masks, UNMOVED, 4, 0).items()},
+        "4 levels": {c: o.volume for c, o in bias.correct(head.scans, masks, UNMOVED, 4, 0).items()},
         "as shipped": {c: o.volume for c, o in bias.correct(head.scans, masks, UNMOVED).items()},
     }
-    edge, top = 200, 22
+    edge, top = 220, 22
     picture = Image.new("L", (edge * len(columns), (edge + top) * 2), 16)
     pen, font = ImageDraw.Draw(picture), ImageFont.load_default(12)
     for row, channel in enumerate(("flair", "t1ce")):

@@ -73,7 +73,7 @@ def test_a_lesion_that_bias_correction_takes_is_warned_of(monkeypatch: pytest.Mo
     assert [
         told for told in log.warnings if f"flair: lesion-like contrast was {before:.2f} SD" in told and f" {after:.2f} " in told
     ]
-    assert f"flair {before:.2f} → {after:.2f}" in patient._told(log)
+    assert f"flair {before:.2f} to {after:.2f}" in patient._told(log)
 
 
 def test_scans_that_lie_apart_share_their_outliers_through_their_alignment() -> None:

@@ -277,8 +277,8 @@ def _told(log: Log) -> str:
     if scans is None:
         return "bias field not corrected"
     found = {channel: figures["lesion_like_contrast"] for channel, figures in scans.items()}
-    cells = [f"{c} {pair[0]:.2f} → {pair[1]:.2f}" if pair else f"{c} none" for c, pair in found.items()]
-    return f"lesion-like contrast (SD), before → after bias correction:   {'   '.join(cells)}"
+    cells = [f"{c} {pair[0]:.2f} to {pair[1]:.2f}" if pair else f"{c} none" for c, pair in found.items()]
+    return f"lesion-like contrast in SD, before to after bias correction:   {'   '.join(cells)}"
 
 
 def _to_mni(t1ce: Volume, mask: Bool[np.ndarray, "x y z"], log: Log) -> Float[np.ndarray, "4 4"]:
