@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 from mri_vit.config import Controls, Explain, Grid, Model, Prepare, Train
 from mri_vit.model.encoder import Encoder
-from mri_vit.prepare import bias, intensity, patient, register
+from mri_vit.prepare import bias, intensity, outliers, patient, register
 from mri_vit.report.texts import findings, maps, methods, network, references, wording
 
 ODD = "a|b <script>alert(1)</script> *c* [d](https://e.org) `f` [@delong]\n\n# g"
@@ -212,7 +212,8 @@ def test_the_preparation_tells_the_constants_of_its_steps(text):
     ]
     shown += [
         f"±{intensity.LIMIT:g} standard",
-        f"up to {bias.ITERATIONS} iterations",
+        f"{bias.LEVELS} levels of up to {bias.ITERATIONS} iterations",
+        f"more than {outliers.CORE:g} robust standard deviations",
         f"less than {patient.OVERLAP:.0%} of the brain",
     ]
     assert [words for words in shown if words not in told] == []

@@ -292,13 +292,24 @@ def test_a_damaged_and_a_missing_scan_are_refused_by_name(made: Patient, tmp_pat
 def test_a_scan_that_is_not_needed_may_be_missing_and_is_then_empty_and_warned_of(
     made: Patient, prepared: Path, tmp_path: Path
 ) -> None:
-    folder = prepare(Patient("P-1", {**made.scans, "t2": None}, {}, {}), study_in(tmp_path, needs=("t1ce", "flair")))
-    whole, lacking = (tokens.load(one / "tokens.safetensors") for one in (prepared, folder))
-    np.testing.assert_array_equal(whole.place, lacking.place)
-    for channel, (had, has) in zip(
-        CHANNELS, zip(*(np.split(one.patches, 4, axis=1) for one in (whole, lacking)), strict=True), strict=True
-    ):
-        np.testing.assert_array_equal(has, np.zeros_like(had) if channel == "t2" else had)
+    without_t2 = Patient("P-1", {**made.scans, "t2": None}, {}, {})
+    untouched = (
+        prepare(made, study_in(tmp_path / "all", bias=False)),
+        prepare(without_t2, study_in(tmp_path / "no_t2", bias=False, needs=("t1ce", "flair"))),
+    )
+    folder = prepare(without_t2, study_in(tmp_path, needs=("t1ce", "flair")))
+    for (had, has), alike in ((untouched, 1.0), ((prepared, folder), 0.999)):  # the scans' bias fields share their outliers
+        whole, lacking = (tokens.load(one / "tokens.safetensors") for one in (had, has))
+        np.testing.assert_array_equal(whole.place, lacking.place)
+        for channel, before, after in zip(
+            CHANNELS, *(np.split(one.patches.astype(np.float64), 4, axis=1) for one in (whole, lacking)), strict=True
+        ):
+            if channel == "t2":
+                assert not after.any()
+            elif alike == 1:
+                np.testing.assert_array_equal(after, before)
+            else:
+                assert np.corrcoef(after.ravel(), before.ravel())[0, 1] > alike
     record = load_record(folder)
     assert [warning for warning in record["warnings"] if "t2: no scan" in warning]
     assert list(record["to_grid"]) == ["t1", "t1ce", "flair"]
@@ -368,7 +379,7 @@ def test_n4_equals_itk_on_a_head_with_a_planted_field() -> None:
     noise = np.random.default_rng(0).normal(0, 25, whole.shape)  # one that ITK's float32 does not stop an iteration apart
     scan = Volume((np.where(whole.array > 0.1, 500 * whole.array * gain + noise, 0)).astype(np.float32)[::3, ::3, ::3], np.eye(4))
     inside = scan.array > 30
-    field = bias.fit(scan.array, inside)
+    field = bias.fit(scan.array, inside, bias.ITK_LEVELS)
     filter_ = sitk.N4BiasFieldCorrectionImageFilter()
     filter_.Execute(to_itk(scan), to_itk(Volume(inside.astype(np.uint8), scan.affine)))
     expected = sitk.GetArrayFromImage(filter_.GetLogBiasFieldAsImage(to_itk(scan))).T

@@ -1,8 +1,12 @@
-"""Bias: a scan and its brain mask go in, the scan without the smooth gain that receive coils lay over it comes out.
+"""Bias: scans and their brain masks go in, the scans without the smooth gain that receive coils lay over them come out.
 
-N4 (Tustison et al. 2010, doi:10.1109/TMI.2010.2046908) with ITK's defaults and ITK's results. What differs is the arithmetic of
-the B-spline fit (Lee, Wolberg & Shin 1997, doi:10.1109/2945.620490): on a voxel grid the weights of the scattered-data formula
+`fit` is N4 (Tustison et al. 2010, doi:10.1109/TMI.2010.2046908) with ITK's results. What differs is the arithmetic of the
+B-spline fit (Lee, Wolberg & Shin 1997, doi:10.1109/2945.620490): on a voxel grid the weights of the scattered-data formula
 are products over the axes, so that fit and evaluation are three contractions with one small matrix per axis.
+
+ITK's four levels take a large tumour for bias. `correct` has fewer and leaves out what is an outlier in any of a patient's
+scans: a field is smooth, a lesion stands out, and the scans together show it better than one. `pipelines/bias.py` measured the
+choice, docs/bias.md has its table.
 
 Letters: x y z voxels, p q r control points of the cubic B-spline along x, y and z, v voxels of the brain, h histogram bins.
 """
@@ -10,15 +14,19 @@ Letters: x y z voxels, p q r control points of the cubic B-spline along x, y and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from mri_vit.volume import Volume
+from mri_vit.prepare import outliers
+from mri_vit.volume import Volume, resample
 
-LEVELS = 4  # Tustison et al. 2010, ITK's default; each doubles the spline's resolution
+LEVELS = 2  # each doubles the spline's resolution; by what a tumour keeps, docs/bias.md
+ITK_LEVELS = 4  # ITK's default
+ROUNDS = 4  # of outliers and field in turn: those found under a field of ±40 % settle in three
+LEAST_USED = 0.05  # of the brain's voxels; fewer do not carry a field, and all of them are used
 ITERATIONS = 50  # per level, ITK's default; fewer leave most of the field in place
 TOLERANCE = 1e-3  # ITK's default: coefficient of variation of the change of the field
 BINS = 200  # of the log-intensity histogram; ITK's default
@@ -37,36 +45,124 @@ class Field:
     change: float  # the last convergence figure
 
 
-def correct(volume: Volume, brain: Bool[np.ndarray, "x y z"]) -> tuple[Volume, Field]:
-    """Divide a scan by its bias field, estimated from the brain.
+@dataclass(frozen=True, eq=False)
+class Corrected:
+    """A scan divided by its field, and what is to be told of that."""
+
+    volume: Volume
+    field: Field
+    used: float  # share of the brain's voxels that the field was estimated from
+    contrast: tuple[float, float] | None  # lesion-like, before and after on the same voxels; None where nothing stands out
+
+
+@dataclass(frozen=True, eq=False)
+class _Coarse:
+    """A working copy of the brain's box: log intensities on voxels of about `WORKING_MM`, and the brain's positive ones.
+
+    The spline spans this box, so that its stiffness does not depend on how much air a scan holds.
+    """
+
+    log: Volume
+    brain: Bool[np.ndarray, "x y z"]
+    box: tuple[slice, ...]  # of the scan
+
+
+def correct(
+    scans: Mapping[str, Volume],
+    brains: Mapping[str, Bool[np.ndarray, "..."]],
+    from_common: Mapping[str, Float[np.ndarray, "4 4"]],
+    levels: int = LEVELS,
+    rounds: int = ROUNDS,
+) -> dict[str, Corrected]:
+    """Divide each of a patient's scans by its bias field, estimated from the brain without its outliers.
 
     Parameters
     ----------
-    volume
-        The scan; voxels of the brain that are not positive have no logarithm and do not enter the estimate.
-    brain
-        The mask on the scan's grid.
+    scans
+        By channel, each on its own grid. Voxels of the brain that are not positive have no logarithm and are not used.
+    brains
+        The mask on each scan's grid; it holds a positive voxel.
+    from_common
+        For each scan the 4×4 that carries a point of one common space to it.
+    levels
+        Of the spline.
+    rounds
+        Of outliers and field in turn; with 0 nothing is left out.
 
     Returns
     -------
-    The corrected scan, and the field.
+    By channel the corrected scan (as it was outside the brain's box), its field and their figures.
     """
-    small = _shrunk(volume.array, volume.spacing_mm)
-    field = fit(small, _shrunk(brain, volume.spacing_mm) & (small > 0))
-    gain = np.exp(evaluate(field.lattice, volume.shape))
-    return Volume((volume.array / gain).astype(np.float32), volume.affine, volume.notes), field
+    coarse = {channel: _coarse(scan, brains[channel]) for channel, scan in scans.items()}
+    corrected = {channel: copy.log.array for channel, copy in coarse.items()}
+    fields: dict[str, Field] = {}
+    used = {channel: copy.brain for channel, copy in coarse.items()}
+    for _ in range(max(1, rounds)):
+        if rounds:
+            used = _inliers(coarse, corrected, from_common)
+        for channel, copy in coarse.items():
+            fields[channel] = fit(np.exp(copy.log.array), used[channel], levels)
+            corrected[channel] = copy.log.array - evaluate(fields[channel].lattice, copy.log.shape)
+    return {
+        channel: Corrected(
+            _divided(scans[channel], copy.box, fields[channel]),
+            fields[channel],
+            float(used[channel].sum() / copy.brain.sum()),
+            _contrasts(channel, copy, corrected[channel]),
+        )
+        for channel, copy in coarse.items()
+    }
 
 
-def fit(array: Float[np.ndarray, "x y z"], brain: Bool[np.ndarray, "x y z"]) -> Field:
-    """N4 on a scan as it is; `brain` marks the voxels to use, all of them positive."""
-    box = tuple(slice(int(i.min()), int(i.max()) + 1) for i in np.nonzero(brain))
-    inside = brain[box]
+def _coarse(scan: Volume, brain: Bool[np.ndarray, "x y z"]) -> _Coarse:
+    box = tuple(slice(int(index.min()), int(index.max()) + 1) for index in np.nonzero(brain))
+    steps = [_kept(part.stop - part.start, mm) for part, mm in zip(box, scan.spacing_mm, strict=True)]
+    affine = scan.affine.copy()
+    affine[:3, 3] += affine[:3, :3] @ [part.start + step.start for part, step in zip(box, steps, strict=True)]
+    affine[:3, :3] *= [step.step for step in steps]
+    array = scan.array[box][tuple(steps)]
+    positive = array > 0
+    log = np.log(np.where(positive, array, 1), dtype=np.float64)
+    return _Coarse(Volume(log, affine), brain[box][tuple(steps)] & positive, box)
+
+
+def _inliers(
+    coarse: Mapping[str, _Coarse], logs: Mapping[str, np.ndarray], from_common: Mapping[str, np.ndarray]
+) -> dict[str, Bool[np.ndarray, "..."]]:
+    """For each scan the brain's voxels that are outliers in none of the scans."""
+    scores = {channel: Volume(outliers.score(logs[channel], copy.brain), copy.log.affine) for channel, copy in coarse.items()}
+    used = {}
+    for channel, copy in coarse.items():
+        here = np.linalg.inv(from_common[channel])
+        seen = (resample(one, copy.log.shape, copy.log.affine, from_common[other] @ here).array for other, one in scores.items())
+        inliers = copy.brain & ~outliers.around(seen)
+        used[channel] = inliers if inliers.sum() >= LEAST_USED * copy.brain.sum() else copy.brain
+    return used
+
+
+def _divided(scan: Volume, box: tuple[slice, ...], field: Field) -> Volume:
+    array = scan.array.astype(np.float32)
+    array[box] /= np.exp(evaluate(field.lattice, array[box].shape))
+    return Volume(array, scan.affine, scan.notes)
+
+
+def _contrasts(channel: str, copy: _Coarse, corrected: Float[np.ndarray, "x y z"]) -> tuple[float, float] | None:
+    voxel_ml = float(np.prod(copy.log.spacing_mm)) / 1000
+    piece = outliers.lesion_like(outliers.score(copy.log.array, copy.brain), channel, voxel_ml)
+    before, after = (outliers.contrast(np.exp(log), piece, copy.brain) for log in (copy.log.array, corrected))
+    return None if before is None or after is None else (before, after)
+
+
+def fit(array: Float[np.ndarray, "x y z"], used: Bool[np.ndarray, "x y z"], levels: int = LEVELS) -> Field:
+    """N4 on a scan as it is; `used` marks the voxels that the estimate rests on, all of them positive."""
+    box = tuple(slice(int(i.min()), int(i.max()) + 1) for i in np.nonzero(used))
+    inside = used[box]
     log = np.log(array[box][inside].astype(np.float64))
     estimate = np.zeros_like(log)
     lattice = np.zeros((1, 1, 1))
     iterations: list[int] = []
     change = math.inf
-    for level in range(LEVELS):
+    for level in range(levels):
         spans = 2**level
         lattice = np.zeros((4, 4, 4)) if level == 0 else _contract(lattice, [_refinement(spans // 2)] * 3)
         bases = [_basis(n, spans)[part] for n, part in zip(array.shape, box, strict=True)]
@@ -74,9 +170,9 @@ def fit(array: Float[np.ndarray, "x y z"], brain: Bool[np.ndarray, "x y z"]) -> 
         weight = _contract(inside.astype(np.float64), [(basis**2).T for basis in bases])
         known = weight > 0
         residual = np.zeros(inside.shape)
-        used, change = 0, math.inf
-        while change > TOLERANCE and used < ITERATIONS:
-            used += 1
+        done, change = 0, math.inf
+        while change > TOLERANCE and done < ITERATIONS:
+            done += 1
             uncorrected = log - estimate
             residual[inside] = uncorrected - sharpen(uncorrected)
             lattice = lattice + np.divide(_contract(residual, spread), weight, out=np.zeros_like(weight), where=known)
@@ -84,7 +180,7 @@ def fit(array: Float[np.ndarray, "x y z"], brain: Bool[np.ndarray, "x y z"]) -> 
             ratio = np.exp(estimate - new)
             change = float(ratio.std(ddof=1) / ratio.mean())
             estimate = new
-        iterations.append(used)
+        iterations.append(done)
     return Field(lattice, tuple(iterations), change)
 
 
@@ -119,15 +215,12 @@ def sharpen(log: Float[np.ndarray, "v"]) -> Float[np.ndarray, "v"]:
     return expected[lower] + (expected[lower + 1] - expected[lower]) * share
 
 
-def _shrunk(array: np.ndarray, spacing_mm: tuple[float, ...]) -> np.ndarray:
-    """Every k-th voxel, centred, so that voxels are about `WORKING_MM` wide; the field is far smoother than that."""
-    parts = []
-    for n, spacing in zip(array.shape, spacing_mm, strict=True):
-        k = max(1, round(WORKING_MM / spacing))
-        kept = max(1, n // k)
-        first = (n - 1 - (kept - 1) * k + 1) // 2
-        parts.append(slice(first, first + (kept - 1) * k + 1, k))
-    return array[tuple(parts)]
+def _kept(n: int, spacing_mm: float) -> slice:
+    """Every k-th of n voxels, centred, so that voxels are about `WORKING_MM` wide; the field is far smoother than that."""
+    k = max(1, round(WORKING_MM / spacing_mm))
+    kept = max(1, n // k)
+    first = (n - 1 - (kept - 1) * k + 1) // 2
+    return slice(first, first + (kept - 1) * k + 1, k)
 
 
 def _contract(array: Float[np.ndarray, "a b c"], matrices: Sequence[Float[np.ndarray, "_ _"]]) -> Float[np.ndarray, "d e f"]:

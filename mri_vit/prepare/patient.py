@@ -25,7 +25,7 @@ from mri_vit import hashes, ownership, source, tokens
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, REFERENCE, Study
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
-from mri_vit.prepare import bias, brain, intensity, qc, register
+from mri_vit.prepare import bias, brain, intensity, outliers, qc, register
 from mri_vit.prepare.folder import complete
 from mri_vit.record import as_written, read_json
 from mri_vit.volume import Volume, canonical, read, resample, write_bytes
@@ -173,7 +173,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     volume, on_grid = _on_grid(scans, mask, from_grid, study, log)
     tokens.save(tokens.from_volume(volume, on_grid, study.grid, record["config_sha256"]), folder / "tokens.safetensors")
     caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
-    write_bytes(qc.draw(volume, on_grid, patient.id, caption), folder / "qc.png")
+    write_bytes(qc.draw(volume, on_grid, patient.id, caption, _told(log)), folder / "qc.png")
     to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}
     record = {
         "schema": SCHEMA,
@@ -280,26 +280,49 @@ def _check_overlap(patient: Patient, scans: dict[str, Volume], from_t1ce: dict[s
 
 
 def _unbiased(scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: Volume, log: Log) -> dict[str, Volume]:
-    corrected = dict(scans)
-    figures: dict[str, Any] = {}
+    masks: dict[str, Bool[np.ndarray, "..."]] = {}
     for channel, scan in scans.items():
         inside = resample(mask, scan.shape, scan.affine, np.linalg.inv(from_t1ce[channel])).array > 0.5
         share = float((scan.array[inside] < 0).mean())
         if share > NEGATIVE_SHARE:
             log.warnings.append(f"{channel}: {share:.1%} of the brain is negative, so its bias field was not corrected")
-            continue
-        corrected[channel], fitted = bias.correct(scan, inside)
-        figures[channel] = {"iterations": fitted.iterations, "change": fitted.change}
+        elif (scan.array[inside] > 0).any():  # else it is 0 throughout, which the intensity step refuses
+            masks[channel] = inside
+    corrected = bias.correct({channel: scans[channel] for channel in masks}, masks, from_t1ce)
+    figures: dict[str, Any] = {}
+    for channel, one in corrected.items():
+        figures[channel] = {"iterations": one.field.iterations, "change": one.field.change, "used": round(one.used, 4)}
+        figures[channel]["lesion_like_contrast"] = one.contrast and [round(value, 2) for value in one.contrast]
+        if one.contrast and one.contrast[1] / one.contrast[0] < 1 - outliers.LOST:
+            before, after = one.contrast
+            log.warnings.append(
+                f"{channel}: lesion-like contrast was {before:.2f} SD before bias correction and is {after:.2f} after it; "
+                "see whether a lesion was taken for bias"
+            )
     log.add(
         "bias",
-        "Intensity inhomogeneity was corrected with N4 (Tustison et al. 2010) inside the brain.",
+        f"Intensity inhomogeneity was corrected with N4 (Tustison et al. 2010; {bias.LEVELS} levels) inside the brain, "
+        f"estimated without voxels that lie more than {outliers.CORE:g} robust standard deviations from the median in any scan "
+        "and their surroundings.",
         levels=bias.LEVELS,
         iterations=bias.ITERATIONS,
         tolerance=bias.TOLERANCE,
         working_mm=bias.WORKING_MM,
+        outlier_deviations=[outliers.CORE, outliers.FRINGE],
+        rounds=bias.ROUNDS,
         scans=figures,
     )
-    return corrected
+    return {**scans, **{channel: one.volume for channel, one in corrected.items()}}
+
+
+def _told(log: Log) -> str:
+    """Lesion-like contrast before and after bias correction, for the picture."""
+    scans = next((step["scans"] for step in log.steps if step["step"] == "bias"), None)
+    if scans is None:
+        return "bias field not corrected"
+    found = {channel: figures["lesion_like_contrast"] for channel, figures in scans.items()}
+    cells = [f"{c} {pair[0]:.2f} to {pair[1]:.2f}" if pair else f"{c} none" for c, pair in found.items()]
+    return f"lesion-like contrast in SD, before to after bias correction:   {'   '.join(cells)}"
 
 
 def _to_mni(t1ce: Volume, mask: Bool[np.ndarray, "x y z"], log: Log) -> Float[np.ndarray, "4 4"]:

@@ -12,7 +12,7 @@ from scipy.ndimage import binary_erosion
 from mri_vit.config import CHANNELS
 
 PANEL = 224  # pixels per plane: one per millimetre of the default grid
-HEADER = 30  # pixels for the title
+HEADER = 50  # pixels for the title and the line below it
 WINDOW = (-2.5, 4.0)  # standard deviations shown from black to white
 BACKGROUND = (16, 16, 20)
 OUTLINE = (255, 176, 0)  # amber: told from grey by everyone, colour-blind or not
@@ -24,14 +24,17 @@ PLANES = {  # name: (axis through the plane, letter on its left, letter on its r
 }
 
 
-def draw(volume: Float[np.ndarray, "c e e e"], brain: Bool[np.ndarray, "e e e"], patient: str, caption: str) -> bytes:
-    """The picture as PNG. The planes pass through the middle of the brain."""
+def draw(
+    volume: Float[np.ndarray, "c e e e"], brain: Bool[np.ndarray, "e e e"], patient: str, caption: str, below: str = ""
+) -> bytes:
+    """The picture as PNG, with `below` under the title. The planes pass through the middle of the brain."""
     middle = [round(place) for place in np.argwhere(brain).mean(axis=0).tolist()]
     picture = Image.new("RGB", (PANEL * len(CHANNELS), HEADER + PANEL * len(PLANES)), BACKGROUND)
     pen = ImageDraw.Draw(picture)
     small, large = ImageFont.load_default(13), ImageFont.load_default(16)
     pen.text((8, 6), patient, TEXT, large)
     pen.text((picture.width - 8, 8), caption, TEXT, small, anchor="ra")
+    pen.text((8, 29), below, TEXT, small)
     for row, (plane, (axis, left, right)) in enumerate(PLANES.items()):
         outline = _edge(_enlarged(_slice(brain, axis, middle[axis]).astype(np.uint8) * 255) > 127)
         for column, channel in enumerate(CHANNELS):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mri_vit.predictions import CONTROLS
-from mri_vit.prepare import bias, brain, intensity, patient, register
+from mri_vit.prepare import bias, brain, intensity, outliers, patient, register
 from mri_vit.report.texts import findings, maps, network, wording
 from mri_vit.report.texts.references import numbered
 from mri_vit.report.texts.wording import Metrics, counted, design, escape, gap, places, settings, trained
@@ -131,7 +131,9 @@ def preparation(metrics: Metrics, facts: Facts) -> list[str]:
     if prepare["bias"]:
         said.append(
             f"Intensity inhomogeneity was corrected inside the brain with N4 [@n4] ({bias.LEVELS} levels of up to "
-            f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels), except in scans with more than "
+            f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels), estimated without voxels more than "
+            f"{outliers.CORE:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
+            "so that a lesion is not taken for inhomogeneity, except in scans with more than "
             f"{patient.NEGATIVE_SHARE:.0%} negative voxels in the brain."
         )
     return [
