@@ -20,7 +20,7 @@ from mri_vit.cohort import Patient, refuse_labels
 from mri_vit.config import Endpoint, Study
 from mri_vit.errors import BadNumbers
 from mri_vit.predictions import HORIZONS_DAYS
-from mri_vit.prepare.patient import PREPARE_AGAIN, load_record
+from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.record import as_written
 from mri_vit.volume import read
 

@@ -20,7 +20,7 @@ from mri_vit.crossval import by_patient, fold_seed, parts, with_truth
 from mri_vit.errors import UsageError
 from mri_vit.model.weights import seen, taught
 from mri_vit.neural import Neural
-from mri_vit.prepare.patient import RECORD, voxels
+from mri_vit.prepare.prepared import RECORD, voxels
 from mri_vit.record import as_written, read_json
 from mri_vit.report import html
 from mri_vit.report import run as reports

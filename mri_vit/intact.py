@@ -14,6 +14,7 @@ from mri_vit.config import Study
 from mri_vit.errors import UsageError
 from mri_vit.ownership import record
 from mri_vit.predictions import SHUFFLED
+from mri_vit.prepare.prepared import RECORD, load_record, verify
 from mri_vit.volume import write_bytes
 
 PREPARED = "prepared.json"  # of a run: the SHA-256 of each patient's tokens, as training first found them
@@ -56,8 +57,6 @@ def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path
     A run that a version before 0.5 trained knows no hash of its patients, nor do these, as long as they are the same: they are
     taken as they are.
     """
-    from mri_vit.prepare.patient import RECORD, load_record, verify  # here, because ITK and nilearn take seconds
-
     before = record(run / PREPARED)
     for patient in patients:
         folder = study.prepared / patient.id
@@ -97,6 +96,4 @@ def refuse_missing_scans(drawn: Sequence[Patient], scored: Sequence[Patient]) ->
 
 def _tokens(folder: Path) -> str:
     """Of a prepared patient that has been verified."""
-    from mri_vit.prepare.patient import load_record
-
     return str(load_record(folder)["files"]["tokens.safetensors"])

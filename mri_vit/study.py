@@ -25,6 +25,7 @@ from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Study
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.ownership import refuse_link
+from mri_vit.prepare.prepared import PREPARE_AGAIN, config_sha256, load_record, voxels
 from mri_vit.record import as_written, read_json
 from mri_vit.screen import WARNING, plain, progress, say
 from mri_vit.volume import read, write_bytes
@@ -129,8 +130,6 @@ def _prepare_one(patient: Patient, study: Study) -> dict[str, str] | None:
 
 def _refuse_twins(study: Study, patients: list[Patient]) -> None:
     """The same scan under two ids would sit on both sides of a fold."""
-    from mri_vit.prepare.patient import voxels
-
     seen: dict[str, list[str]] = defaultdict(list)
     for patient in patients:
         for sha256 in voxels(study.prepared / patient.id):
@@ -203,8 +202,6 @@ def _begin(bar: Progress, study: Study, title: str) -> Callable[[int, int, float
 
 def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None:
     """The prepared patients are of this study's settings, and those that its first fold was trained on."""
-    from mri_vit.prepare.patient import PREPARE_AGAIN, config_sha256, load_record, voxels
-
     found = {}
     for patient in patients:
         if not (study.prepared / patient.id / "patient.json").exists():

@@ -19,7 +19,8 @@ from mri_vit.config import CHANNELS, Model, Study
 from mri_vit.explain.patient import explain
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.prepare.patient import load_record, prepare
+from mri_vit.prepare.patient import prepare
+from mri_vit.prepare.prepared import load_record
 
 
 def main(folder: Path, output: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,30 @@ def shared() -> Path:
     return SHARED
 
 
+def made_here(patch: pytest.MonkeyPatch) -> None:
+    """Built-in patients are made in this process, whose start and imports take longer than a few of them."""
+    patch.setattr(demo, "ProcessPoolExecutor", lambda workers, context: ThreadPoolExecutor(1))
+
+
 @pytest.fixture(scope="session")
 def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The table of a built-in cohort of sixteen, as files."""
-    return demo.make(tmp_path_factory.mktemp("scans"), seed=5, patients=16)
+    with pytest.MonkeyPatch.context() as patch:
+        made_here(patch)
+        return demo.make(tmp_path_factory.mktemp("scans"), seed=5, patients=16)
 
 
-@pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def in_this_process() -> Iterator[None]:
     """Patients and rivals are worked on here and not in processes of their own, whose start takes longer than the work."""
 
     def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], workers: int) -> Iterator[tuple[str, Any]]:
         for name, arguments in jobs.items():
             yield name, function(*arguments)
 
-    monkeypatch.setattr(workers, "each", each)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "each", each)
+        yield
 
 
 ENDPOINTS = (

@@ -1,4 +1,4 @@
-"""Every option through every verb: pairs of readout, stem, tokens, pretraining and survival head, each with all map methods.
+"""Every option through every verb: pairs of readout, stem, tokens, pretraining, survival head and map methods.
 
 A study is taken from the README itself, and made small by `whole_road.SHRUNKEN`; what is run is what a user runs.
 """
@@ -20,6 +20,7 @@ from whole_road import SHRUNKEN, every_verb, mri_vit, parted, words
 from mri_vit import look
 from mri_vit.config import MapMethod
 from mri_vit.explain.names import METHODS
+from mri_vit.report.numbers import survival as numbers_of_survival
 
 README = Path(__file__).parents[1] / "README.md"
 READOUT = {"cls": {}, "mean": {}, "max": {}}
@@ -31,16 +32,20 @@ STEM = {
 PRETRAINING = {"none": {}, "mae": {}, "dino": {}}
 TOKENS = {"all": {}, "foreground": {}}
 SURVIVAL = {"hazard": {}, "cox": {}}
+MAPS: dict[str, tuple[MapMethod, ...]] = {  # in two groups, each of which meets every value of the other options
+    "a": ("rollout", "gradient_attention", "integrated_gradients"),
+    "b": ("cls_attention", "gradient_rollout", "occlusion"),
+}
 ROWS = (  # each pair of two options' values stands in a row; the first three columns are a Latin square
-    ("cls", "linear", "none", "all", "hazard"),
-    ("cls", "two layers", "mae", "all", "hazard"),
-    ("cls", "convolutions", "dino", "foreground", "cox"),
-    ("mean", "linear", "mae", "foreground", "cox"),
-    ("mean", "two layers", "dino", "all", "hazard"),
-    ("mean", "convolutions", "none", "foreground", "hazard"),
-    ("max", "linear", "dino", "foreground", "hazard"),
-    ("max", "two layers", "none", "foreground", "cox"),
-    ("max", "convolutions", "mae", "all", "cox"),
+    ("cls", "linear", "none", "all", "hazard", "a"),
+    ("cls", "two layers", "mae", "all", "hazard", "a"),
+    ("cls", "convolutions", "dino", "foreground", "cox", "b"),
+    ("mean", "linear", "mae", "foreground", "cox", "b"),
+    ("mean", "two layers", "dino", "all", "hazard", "b"),
+    ("mean", "convolutions", "none", "foreground", "hazard", "a"),
+    ("max", "linear", "dino", "foreground", "hazard", "a"),
+    ("max", "two layers", "none", "foreground", "cox", "b"),
+    ("max", "convolutions", "mae", "all", "cox", "a"),
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
@@ -61,44 +66,48 @@ def prepared(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are made, but not put into pixels, which no option changes and which is most of a report's time."""
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no option changes, and most of a report's time: figures are made but not put into pixels, permutations are few."""
     one = {"svg": look.to_bytes(Figure(), "svg"), "png": look.to_bytes(Figure(), "png")}
     monkeypatch.setattr(look, "to_bytes", lambda figure, kind: one[kind])
+    monkeypatch.setattr(numbers_of_survival, "PERMUTATIONS", 99)
 
 
 def test_every_pair_of_options_stands_in_a_row():
-    values = [list(options) for options in (READOUT, STEM, PRETRAINING, TOKENS, SURVIVAL)]
+    values = [list(options) for options in (READOUT, STEM, PRETRAINING, TOKENS, SURVIVAL, MAPS)]
+    assert sorted(method for group in MAPS.values() for method in group) == sorted(get_args(MapMethod))
     for a, b in combinations(range(len(values)), 2):
         assert {(row[a], row[b]) for row in ROWS} == set(product(values[a], values[b]))
 
 
-@pytest.mark.parametrize(("readout", "stem", "pretraining", "tokens", "survival"), ROWS)
-@pytest.mark.usefixtures("in_this_process", "undrawn")
+@pytest.mark.parametrize(("readout", "stem", "pretraining", "tokens", "survival", "maps"), ROWS)
+@pytest.mark.usefixtures("in_this_process", "quick")
 def test_a_study_of_any_two_options_goes_through_every_verb(
-    prepared: Path, tmp_path: Path, readout: str, stem: str, pretraining: str, tokens: str, survival: str
+    prepared: Path, tmp_path: Path, readout: str, stem: str, pretraining: str, tokens: str, survival: str, maps: str
 ):
     overrides = {
         **SHRUNKEN,
         **STEM[stem],
+        "controls.models": [],  # no option changes them; the README's study has all three
+        "explain.scored": 1,
         "model.pool": readout,
         "model.tokens": tokens,
         "model.survival": survival,
         "pretrain.method": pretraining,
-        "explain.methods": json.dumps(get_args(MapMethod)),
+        "explain.methods": json.dumps(MAPS[maps]),
     }
     skip = () if pretraining != "none" else ("pretrain",)
     every_verb(prepared / "study.toml", overrides, prepared / "others.csv", tmp_path / "run", prepared / "prepared", skip)
-    assert_whole(tmp_path / "run", get_args(MapMethod))
+    assert_whole(tmp_path / "run", MAPS[maps], scored=1)
 
 
-@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.usefixtures("in_this_process", "quick")
 def test_the_readmes_own_study_goes_through_every_verb(prepared: Path, tmp_path: Path):
     every_verb(prepared / "study.toml", SHRUNKEN, prepared / "others.csv", tmp_path / "run", prepared / "prepared", ("pretrain",))
-    assert_whole(tmp_path / "run", ("rollout", "cls_attention", "gradient_attention"))
+    assert_whole(tmp_path / "run", ("rollout", "cls_attention", "gradient_attention"), scored=2)
 
 
-def assert_whole(run: Path, methods: tuple[MapMethod, ...]) -> None:
+def assert_whole(run: Path, methods: tuple[MapMethod, ...], scored: int) -> None:
     """Every verb left what it promises, and no number is missing that is defined."""
     for table in (run / "predictions.csv", Path(f"{run}-new") / "predictions.csv", Path(f"{run}-external") / "predictions.csv"):
         found = pd.read_csv(table)
@@ -110,7 +119,7 @@ def assert_whole(run: Path, methods: tuple[MapMethod, ...]) -> None:
     assert {one["method"] for one in listed} == set(methods)
     assert len(listed) == sum(2 if METHODS[method].per_endpoint else 1 for method in methods)
     scores = [json.loads(file.read_text()) for file in (run / "scores").glob("*.json")]
-    assert len(scores) == SHRUNKEN["explain.scored"]
+    assert len(scores) == scored
     for score in scores:
         assert {row["method"] for row in score["rows"]} == set(methods)
         assert all(value is not None for row in score["curves"] for value in row["value"])

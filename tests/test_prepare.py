@@ -18,7 +18,8 @@ from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, Grid, Prepare, Study
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
 from mri_vit.prepare import bias, brain, intensity, register
-from mri_vit.prepare.patient import config_sha256, load_record, prepare, refuse_foreign, verify
+from mri_vit.prepare.patient import prepare
+from mri_vit.prepare.prepared import config_sha256, load_record, refuse_foreign, verify
 from mri_vit.volume import Volume, canonical, itk_transform, read, resample, to_itk, write
 
 SHARED = Path(__file__).parents[2] / "shared"

@@ -30,7 +30,8 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     stored = tokens.load(token_file(study, patient))
     assert 400 <= len(stored.place) <= 800  # a brain fills about a quarter of the 2744 places
     torch.manual_seed(0)
-    net = Network(study.model, study.grid, [Head(config.DEFAULT_ENDPOINTS[0], "binary")]).eval()
+    two_blocks = study.model.model_copy(update={"depth": 2})  # of ViT-B's twelve, all of which test_model.py goes through
+    net = Network(two_blocks, study.grid, [Head(config.DEFAULT_ENDPOINTS[0], "binary")]).eval()
     patches, place = everything(stored, study)
     assert net.encoder.tokens(patches, place).shape == (1, 2745, 768)
     row = rollout(net.encoder, patches, place)

@@ -15,7 +15,7 @@ from mri_vit import checkpoint, cli, folds, maps, tokens
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model import network
 from mri_vit.model.weights import load_encoder, seen
-from mri_vit.prepare.patient import load_record, voxels
+from mri_vit.prepare.prepared import load_record, voxels
 from mri_vit.recipe import Model
 from mri_vit.record import read_json
 from mri_vit.report import run as reports

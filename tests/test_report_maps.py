@@ -427,7 +427,7 @@ def seen(folder: Path) -> str:
 
 
 def test_a_map_links_to_its_viewer_where_there_is_one_and_maps_without_scores_are_not_vouched_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(viewer, "write", lambda maps, told, home, name: {maps[0].patient: "patients/first%20one.html"})
+    monkeypatch.setattr(viewer, "links", lambda maps: {maps[0].patient: "patients/first%20one.html"})
     folder = make_run(tmp_path / "linked", patients=30, models=("vit",))
     write_maps(folder, ["P001"], ["mgmt"])
     page = seen(folder)

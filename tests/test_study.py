@@ -14,6 +14,7 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import made_here
 from whole_road import mri_vit
 
 from mri_vit import config, demo, ensemble, predictions, study_file
@@ -285,7 +286,8 @@ def external(road: Path, table: Path, more: str = "") -> Path:
     return folder / "study.toml"
 
 
-def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_path_factory, capsys):
+def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_path_factory, capsys, monkeypatch):
+    made_here(monkeypatch)
     table = demo.make(tmp_path_factory.mktemp("others"), seed=6, patients=8)
     weights = {p: p.read_bytes() for p in (road / "run").rglob("*") if p.is_file()}
     assert mri_vit("evaluate", road / "run", "--study", external(road, table)) == 0

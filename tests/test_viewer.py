@@ -374,7 +374,8 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     write(scan, tmp_path / "t1ce.nii.gz")
     patient = Patient("p00", dict.fromkeys(config.CHANNELS, tmp_path / "t1ce.nii.gz"), {}, {})
     stays = np.eye(4).tolist()
-    record = {"t1ce_to_grid": stays, "to_grid": dict.fromkeys(config.CHANNELS, stays)}
+    frames = {"t1ce_to_grid": stays, "to_grid": dict.fromkeys(config.CHANNELS, stays)}
+    record = {"config_sha256": "", "inputs": {}, "steps": [], **frames}
     (tiny.prepared / "p00" / "patient.json").write_text(json.dumps(record))
     torch.manual_seed(0)
     net = Network(tiny.model, tiny.grid, [Head(config.DEFAULT_ENDPOINTS[0], "binary")]).eval()

@@ -32,7 +32,8 @@ SHRUNKEN: dict[str, object] = {  # what makes any study small: the one set of ov
     "train.batch": 4,
     "train.token_budget": 16,
     "train.threads": 1,
-    "prepare.workers": 1,
+    "prepare.workers": 2,
+    "prepare.bias": False,  # the one step that takes a second a patient on any grid; test_bias.py has it
     "explain.patients": 1,
     "explain.scored": 2,
 }

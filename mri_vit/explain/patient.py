@@ -34,7 +34,7 @@ from mri_vit.model.heads import Head, direction
 from mri_vit.model.network import Network
 from mri_vit.prepare.brain import STRIPPED_ML, volume_ml
 from mri_vit.prepare.folder import complete
-from mri_vit.prepare.patient import load_record
+from mri_vit.prepare.prepared import load_record
 from mri_vit.volume import Volume, read, resample, write, write_bytes
 
 SCHEMA = 3  # of map.json

@@ -38,7 +38,7 @@ from mri_vit.explain.names import METHODS
 from mri_vit.explain.relevance import relevances
 from mri_vit.explain.target import Ways, predicted
 from mri_vit.model.network import Network
-from mri_vit.prepare.patient import load_record
+from mri_vit.prepare.prepared import load_record
 from mri_vit.volume import read
 
 SCHEMA = 2  # of scores/<patient>.json

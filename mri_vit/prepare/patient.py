@@ -9,7 +9,6 @@ import hashlib
 import importlib.metadata
 import json
 import math
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,25 +20,20 @@ import SimpleITK as sitk
 from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
-from mri_vit import hashes, ownership, source, tokens
+from mri_vit import hashes, source, tokens
 from mri_vit.cohort import Patient
 from mri_vit.config import CHANNELS, REFERENCE, Study
-from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
+from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import bias, brain, intensity, outliers, qc, register
 from mri_vit.prepare.folder import complete
-from mri_vit.record import as_written, read_json
+from mri_vit.prepare.prepared import CONTENT, RECORD, SCHEMA, config_sha256, holds, refuse_foreign, verify
 from mri_vit.volume import Volume, canonical, read, resample, write_bytes
 
-SCHEMA = 2  # of patient.json and of the steps: a higher number prepares every patient anew
-RECORD = "patient.json"
-CONTENT = ("tokens.safetensors", "qc.png")  # what lies beside the record
 OVERLAP = 0.90  # least share of the T1ce's brain inside every scan's field of view; a tumour must not be in the missing part
 MISSED = 0.005  # of the brain outside a scan's field of view or the grid: a rim that nobody need be told of
 NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 BRAIN_ML = (700.0, 2100.0)  # adults from atrophy to the largest; outside, someone should look
 LEAST_SHARE = 0.05  # of a grid voxel's sources that must be brain for it to have a value; less is rounding
-OF_RECORD = ("config_sha256", "inputs", "steps", "t1ce_to_grid", "to_grid")  # what later stages read of every patient.json
-PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
 
 
@@ -88,7 +82,7 @@ def prepare(patient: Patient, study: Study) -> Path:
     settings = config_sha256(study)
 
     def done(folder: Path) -> bool:
-        return _holds(folder, settings, inputs)
+        return holds(folder, settings, inputs)
 
     if done(target):
         verify(target)
@@ -96,58 +90,6 @@ def prepare(patient: Patient, study: Study) -> Path:
     with complete(target, refuse_foreign, done) as beside, _one_thread():
         _build(patient, study, beside, {"config_sha256": settings, "inputs": inputs})
     return target
-
-
-def refuse_foreign(folder: Path) -> None:
-    """Raise UsageError unless there is nothing at `folder`, or a prepared patient of ours and nothing else.
-
-    Ours is what has a record with a schema and the hash of settings, and no files but those that are written beside it.
-    """
-    ownership.refuse_strangers(folder, (RECORD, *CONTENT).__contains__, "a prepared patient")
-    found = ownership.record(folder / RECORD)
-    ours = isinstance(found.get("schema"), int) and re.fullmatch("[0-9a-f]{64}", str(found.get("config_sha256")))
-    if ownership.entries(folder) and not ours:
-        raise UsageError(
-            f"{folder} is no prepared patient: its {RECORD} is not there, damaged or another program's; it is left alone:"
-            " choose another folder for prepared patients, or delete it"
-        )
-
-
-def verify(folder: Path) -> None:
-    """Raise IntegrityError when a prepared patient is another's, or a file of it not the one that was written."""
-    record, remedy = load_record(folder), f"delete {folder} and run `mri-vit prepare` again"
-    if record.get("patient") != folder.name or not isinstance(record.get("files"), dict):
-        found = f"is of patient {record.get('patient')!r}, with files {record.get('files')}"
-        raise IntegrityError(f"{folder / RECORD}: {found}; expected {folder.name!r} and the hashes of its files; {remedy}")
-    hashes.refuse_changed(folder, {name: str(record["files"].get(name)) for name in CONTENT}, remedy)
-
-
-def load_record(folder: Path) -> dict[str, Any]:
-    """`patient.json` of a prepared patient. Raises IntegrityError when it is damaged."""
-    file = folder / "patient.json"
-    record = read_json(file, OF_RECORD, PREPARE_AGAIN)
-    with as_written(file, PREPARE_AGAIN):
-        matrices = [record["t1ce_to_grid"], *record["to_grid"].values()]
-        if any(np.array(matrix, float).shape != (4, 4) for matrix in matrices):
-            raise ValueError("a matrix that is not 4×4")
-    return record
-
-
-def voxels(folder: Path) -> list[str]:
-    """SHA-256 of the voxels of each scan of a prepared patient, whatever file they came in."""
-    record = load_record(folder)
-    with as_written(folder / "patient.json", PREPARE_AGAIN):
-        read_step = next(step for step in record["steps"] if step["step"] == "read")
-        return [scan["voxels_sha256"] for scan in read_step["scans"].values()]
-
-
-def config_sha256(study: Study) -> str:
-    """Hash of the settings that the prepared patient depends on: all of `grid` and `prepare` but the number of workers, and
-    but `needs`, which says who is prepared and not how.
-    """
-    how = study.prepare.model_dump(exclude={"workers", "needs"})
-    matter = {"schema": SCHEMA, "grid": study.grid.model_dump(), "prepare": how}
-    return hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
 
 
 def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any]) -> None:
@@ -383,15 +325,6 @@ def _on_grid(
         scans=figures,
     )
     return volume, on_grid
-
-
-def _holds(folder: Path, settings: str, inputs: dict[str, dict[str, str]]) -> bool:
-    """Whether the folder is this patient prepared with these settings from these files."""
-    try:
-        record = load_record(folder)
-    except (OSError, ValueError, IntegrityError):  # none, or damaged: the patient is prepared anew
-        return False
-    return record.get("config_sha256") == settings and record.get("inputs") == inputs
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from scipy.spatial import KDTree
 
 from mri_vit import tokens
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare.patient import load_record
+from mri_vit.prepare.prepared import load_record
 from mri_vit.volume import Volume, read
 
 
