@@ -147,10 +147,10 @@ def measure(subject: Subject, place_mm: Point | None = None, layer: int | None =
     token = inspect.nearest_token(places, place_mm or _point(inspect.centres_mm(study.grid)[peak]), study.grid)
     place = int(places[token])
     query = (shown_layer - 1, (shown_head or 1) - 1, token + 1)
-    start, end = (inspect.filters(net.encoder, study.grid) for net in nets.values())
+    cubes = {stage: inspect.filters(net.encoder, study.grid) for stage, net in nets.items()}
     return Numbers(
-        stages={stage: _stage(net, batches, token, rolled[stage], study) for stage, net in nets.items()},
-        kept={scan: inspect.kept_direction(start[:, c], end[:, c]) for c, scan in enumerate(CHANNELS)},
+        stages={stage: _stage(net, cubes[stage], batches, token, rolled[stage], study) for stage, net in nets.items()},
+        kept={scan: inspect.kept_direction(cubes["before"][:, c], cubes["after"][:, c]) for c, scan in enumerate(CHANNELS)},
         moved=inspect.moved_positions(subject.before.encoder, subject.after.encoder),
         uniform_mm=float(np.mean([inspect.uniform_distance(given, study.grid) for _, given in batches])),
         patients=len(batches),
@@ -167,10 +167,14 @@ def measure(subject: Subject, place_mm: Point | None = None, layer: int | None =
 
 
 def _stage(
-    net: Network, batches: Sequence[tuple[Tensor, Tensor]], token: int, rolled: Float[np.ndarray, "n"], study: Study
+    net: Network,
+    cubes: Float[np.ndarray, "f c s s s"],
+    batches: Sequence[tuple[Tensor, Tensor]],
+    token: int,
+    rolled: Float[np.ndarray, "n"],
+    study: Study,
 ) -> Stage:
     encoder, (first, *_) = net.encoder, batches
-    cubes = inspect.filters(encoder, study.grid)
     far = [inspect.attention_distances(encoder, *_on(net, batch), study.grid) for batch in batches]
     of_cls, of_place = inspect.attention_rows(encoder, *_on(net, first), [0, token + 1])
     return Stage(
