@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 from mri_vit.errors import MriVitError, UsageError
 from mri_vit.resource import lack
 from mri_vit.screen import printable
+from mri_vit.source import unusable_name
 
 if TYPE_CHECKING:
     from mri_vit.config import Study
@@ -53,6 +54,8 @@ def _load(study: Path, overrides: Sequence[str]) -> Study:
     here = study.resolve()
     if not (here / "environment.json").exists():  # a folder with a study file in it is no run
         return study_file.load(here / "study.toml", settings)
+    if "output" in settings:
+        raise UsageError(f"{study} is a run, which is its own output; leave --output out, or name the study file")
     loaded = origin.settings(here, settings)
     return loaded.model_copy(update={"output": here})  # it may have been moved since its settings were written
 
@@ -116,13 +119,14 @@ def check(study: Path, *overrides: Overrides) -> int:
 @app.command
 def prepare(study: Path, *overrides: Overrides) -> int:
     """Prepare every patient's scans onto the grid; works for a few patients too, of whom no folds can be made."""
+    settings = _load(study, overrides)  # before what takes longer to import
+
     from rich.console import Console
 
     from mri_vit import cohort
     from mri_vit import study as stages
     from mri_vit.workspace import claimed
 
-    settings = _load(study, overrides)
     with claimed(settings) as folder:
         patients = stages.freeze(settings, cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs), folder)
         return 3 if stages.prepare(settings, patients, folder, Console()) else 0
@@ -143,7 +147,7 @@ def train(study: Path, *overrides: Overrides) -> None:
 @app.command
 def explain(study: Path, *overrides: Overrides) -> None:
     """Write maps of what drove each prediction, in the patient's own space, and judge them; STUDY may be a run's folder."""
-    _stage("explain", _load(study, overrides))
+    _stage("explain", _trained(_load(study, overrides)))
 
 
 @app.command
@@ -215,7 +219,7 @@ def report(
     if study and not predictions and not subgroups:
         given = {"--cohort": cohort, "--output": output}  # keys of the study, given as with every other verb
         keys = [word for key, path in given.items() if path for word in (key, os.path.abspath(path))]
-        with claimed(_load(study, [*overrides, *keys])) as folder:
+        with claimed(_trained(_load(study, [*overrides, *keys]))) as folder:
             stages.report(folder, Console())
     elif predictions and cohort and output and not study:
         stages.report_table(predictions, cohort, output, subgroups, Console())
@@ -243,6 +247,13 @@ def evaluate(run: Path, *overrides: Overrides, study: Path) -> int:
 
     other = _load(study, overrides)
     return 3 if evaluate_run(run, other, set(other.model_fields_set), Console()) else 0
+
+
+def _trained(study: Study) -> Study:
+    """The same study. Raises UsageError where its output holds no run to go on with, before a folder is made for it."""
+    if not (study.output / "predictions.csv").exists():
+        raise UsageError(f"{study.output}: no predictions.csv; run `mri-vit train` first")
+    return study
 
 
 def _stage(name: str, study: Study) -> None:
@@ -308,7 +319,7 @@ def _exit_code(verb: Callable[[], object]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it once more on its way out
         return MriVitError.exit_code
     except Exception as error:
-        found = error if isinstance(error, MriVitError) else lack(error, Path.cwd())
+        found = error if isinstance(error, MriVitError) else unusable_name(error) or lack(error, Path.cwd())
         if found:
             _tell(str(found))
             return found.exit_code

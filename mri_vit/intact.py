@@ -37,7 +37,8 @@ def refuse_changed(run: Path, console: Console, folds: Iterable[str] = ALL, name
             continue
         remedy = f"delete {home} and run `mri-vit train` again, which makes it anew"
         if home == run:
-            remedy = f"delete {run / 'predictions.csv'} and run the same stage again, which puts it together from the folds"
+            verb = "evaluate" if (run / "evaluation.json").exists() else "train"
+            remedy = f"delete {run / 'predictions.csv'} and run `mri-vit {verb}` again, which puts it together from what is there"
         if not hashes.verify(home, remedy, names):
             unknown.append(home.name)
     if unknown:

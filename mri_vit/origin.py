@@ -4,6 +4,8 @@ it was made from where it was then, which `origin.json` tells.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -74,10 +76,17 @@ def table(patients: Sequence[Patient], run: Path) -> bytes:
 
 
 def is_frozen(patients: Sequence[Patient], run: Path) -> bool:
-    """Whether the run's table is of these patients: as seen from here, from its origin, or by absolute paths."""
-    frozen, origin = (run / "cohort.csv").read_bytes(), record(run / FILE).get("folder")
+    """Whether the run's table is of these patients, each path as seen from here, from the run's origin, or absolute."""
+    origin = record(run / FILE).get("folder")
     bases = [os.path.realpath(run), None, *([origin] if isinstance(origin, str) else [])]
-    return any(frozen == _table(patients, base) for base in bases)
+    frozen, tables = _lines((run / "cohort.csv").read_bytes()), [_lines(_table(patients, base)) for base in bases]
+    if [len(line) for line in frozen] != [len(line) for line in tables[0]]:
+        return False
+    return all(cell in seen for line, *told in zip(frozen, *tables, strict=True) for cell, *seen in zip(line, *told, strict=True))
+
+
+def _lines(table: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(table.decode(errors="replace"), newline="")))
 
 
 def _table(patients: Sequence[Patient], base: str | None) -> bytes:

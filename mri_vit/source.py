@@ -7,6 +7,8 @@ import os
 import stat
 from pathlib import Path
 
+from mri_vit.errors import UsageError
+
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe (FIFO)",
@@ -16,6 +18,11 @@ KINDS = {
 }
 ABSENT = "no such file"
 SAID = {errno.ENOENT: ABSENT, errno.ENOTDIR: ABSENT, errno.ELOOP: "a link that leads back to itself"}
+UNUSABLE = {
+    errno.ENAMETOOLONG: "a name that is too long for a file",
+    errno.ELOOP: "a link that leads back to itself",
+    errno.ENOTDIR: "a file stands where a folder is expected",
+}
 MOST_SHOWN = 200  # characters of a path in a message; the start and the end of a longer one say which it is
 
 
@@ -33,6 +40,15 @@ def fault(path: Path) -> str:
     if stat.S_ISDIR(mode) and _holds_dicom(path):
         return "a folder of DICOM files; expected one NIfTI file: convert the series first, for example with dcm2niix"
     return f"{kind}; expected a file"
+
+
+def unusable_name(error: Exception) -> UsageError | None:
+    """What is wrong with a path of a command or a study file that no system takes as a name; None for any other error."""
+    if isinstance(error, OSError) and error.errno in UNUSABLE:
+        return UsageError(f"{shown(str(error.filename))}: {UNUSABLE[error.errno]}; give another path")
+    if isinstance(error, ValueError) and "null byte" in str(error):
+        return UsageError("a path holds a NUL character; give another path")
+    return None
 
 
 def is_dicom(start: bytes) -> bool:

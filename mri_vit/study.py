@@ -27,7 +27,8 @@ from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.ownership import refuse_link
 from mri_vit.prepare.prepared import PREPARE_AGAIN, config_sha256, load_record, voxels
 from mri_vit.record import as_written, read_json
-from mri_vit.screen import WARNING, plain, progress, say
+from mri_vit.screen import WARNING, plain, printable, progress, say
+from mri_vit.source import shown
 from mri_vit.volume import read, write_bytes
 
 EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
@@ -124,7 +125,8 @@ def _prepare_one(patient: Patient, study: Study) -> dict[str, str] | None:
         if patient.tumour_mask:
             tumour.check(patient.tumour_mask, folder)  # the volume control and the judging of maps come hours later
     except UnusablePatient as fault:  # the table's own name for the file: a report must not tell where it lay
-        return {"file": os.path.relpath(fault.file, study.cohort.parent) if fault.file else "", "reason": fault.reason}
+        file = os.path.relpath(fault.file, study.cohort.parent) if fault.file else ""
+        return {"file": shown(printable(file)), "reason": printable(fault.reason)}
     return None
 
 

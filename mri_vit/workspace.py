@@ -44,6 +44,9 @@ FREE = {
 }  # settings that may change between the stages of one run: no result depends on them
 
 
+# Files of a run, none of which is without environment.json.
+RECORDS = ("study.toml", "cohort.csv", "excluded.csv", "folds.json", "predictions.csv", "survival.csv")
+
 # The folders of a run, as globs. Nothing else in it is looked at: another run may lie inside.
 _FOLDS = ("*fold-*", "*fold-*/*")
 _MODELS = tuple(f"{kind}/*{deeper}" for kind in ("rivals", "controls") for deeper in ("", *(f"/{fold}" for fold in _FOLDS)))
@@ -70,6 +73,8 @@ def claimed(study: Study) -> Iterator[Path]:
             f"prepared {study.prepared} holds the cohort {study.cohort}, and its patients' folders may hold their scans; "
             'choose a folder of its own, such as prepared = "prepared"'
         )
+    if not (run / "environment.json").exists() and (found := [name for name in RECORDS if (run / name).exists()]):
+        raise UsageError(f"output {run} holds {found[0]}, which no run of ours wrote; it is left as it is: choose another output")
     with held(run, FOLDERS):
         _describe(study, run)
         yield run
@@ -91,6 +96,8 @@ def held(folder: Path, folders: Sequence[str]) -> Iterator[None]:
     except Timeout:
         holder = (folder / ".holder").read_text() if (folder / ".holder").exists() else "an unknown process"
         raise FolderHeld(f"{folder} is held by another run ({holder})") from None
+    except NotADirectoryError:
+        raise UsageError(f"output {folder}: a file stands where a folder is expected; choose another output") from None
     except OSError as error:
         raise OutOfResource(f"{folder} cannot be written: {error.strerror}") from None
     try:  # the kernel frees the lock of a process that died, so a stale one cannot be
@@ -119,11 +126,11 @@ def _describe(study: Study, run: Path) -> None:
             raise UsageError(
                 f"{run} holds a run with other settings; choose another output or delete it:\n  " + "\n  ".join(changed)
             )
+    if not (run / "predictions.csv").exists():  # afterwards no number changes any more
+        _remember(environment(study), run / "environment.json")  # first: by it a folder is known as a run of ours
     if not origin.known(run):  # new, or of a version before 0.5 with absolute paths, which stay what they are
         origin.write(run)
     write_bytes(origin.written(study, run), file)
-    if not (run / "predictions.csv").exists():  # afterwards no number changes any more
-        _remember(environment(study), run / "environment.json")
 
 
 def settle(study: Study, run: Path) -> None:

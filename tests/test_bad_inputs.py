@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mri_vit import cli, cohort, screen, study, study_file
+from mri_vit import cli, cohort, screen, study, study_file, workspace
 from mri_vit.errors import UnusablePatient
 from mri_vit.volume import read as read_volume
 
@@ -155,6 +155,37 @@ def test_a_column_of_endless_numbers_is_refused_with_its_patient(asked: Path, ca
     assert "patient p1, column lab: 'inf'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "x" * 300, "cohort.csv/run"])
+@pytest.mark.parametrize("key", ["output", "prepared"])
+def test_a_folder_that_no_system_can_make_is_a_usage_error(asked: Path, capsys, key: str, name: str):
+    assert ended("prepare", asked, f"--{key}", name) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_name_with_nul_is_a_usage_error(asked: Path, capsys):
+    asked.write_text(asked.read_text().replace('output = "run"', 'output = "o\\u0000p"'))
+    assert ended("prepare", asked) == 2
+    assert "NUL character" in capsys.readouterr().err
+
+
+def test_files_that_no_run_of_ours_wrote_are_not_written_over(asked: Path, capsys):
+    table = asked.parent.parent / "elsewhere.csv"
+    table.write_bytes((asked.parent / "cohort.csv").read_bytes())
+    mine = asked.read_bytes()
+    assert ended("prepare", asked, "--output", ".", "--cohort", table) == 2
+    assert "which no run of ours wrote" in capsys.readouterr().err
+    assert asked.read_bytes() == mine
+    assert not (asked.parent / ".lock").exists()
+
+
+def test_excluded_rows_hold_no_control_character_and_no_endless_path(asked: Path):
+    (asked.parent / "cohort.csv").write_text(TABLE + f"p0,{'a' * 5000},s,s,s,1\np1,\x1b[31m,s,s,s,0\n")
+    assert ended("prepare", asked) == 3
+    text = (asked.parent / "run" / "excluded.csv").read_text()
+    assert "\x1b" not in text
+    assert len(text) < 1000
+
+
 def test_a_fault_of_ours_says_so_and_ends_with_1(capsys):
     def verb() -> None:
         raise ZeroDivisionError("[/b]")
@@ -168,8 +199,15 @@ def test_a_fault_of_ours_says_so_and_ends_with_1(capsys):
 def test_report_of_a_study_takes_output_as_every_verb_does(asked: Path, monkeypatch, capsys):
     shown = []
     monkeypatch.setattr(study, "report", lambda folder, console: shown.append(folder))
-    assert ended("report", asked, "--output", asked.parent / "other") == 0
-    assert shown == [asked.parent / "other"]
+    other = asked.parent / "other"
+    assert ended("report", asked, "--output", other) == 2  # nothing is there to be reported
+    assert not other.exists()
+    with workspace.claimed(study_file.load(asked, {"output": str(other)})):
+        (other / "predictions.csv").write_text("")
+    assert ended("report", asked, "--output", other) == 0
+    assert shown == [other]
+    assert ended("report", other, "--output", asked.parent / "else") == 2
+    assert "is its own output" in capsys.readouterr().err
     assert ended("report", asked, "--predictions", "x.csv", "--output", "y") == 2
     assert "or no study file but all of" in capsys.readouterr().err
 

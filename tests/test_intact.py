@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,25 @@ def test_a_tree_that_was_copied_works_by_itself(copy: Path, tree: Path, undrawn)
     assert verbs(copy, "train", "explain", "inspect") == {"train": 0, "explain": 0, "inspect": 0}
     assert (copy / "run" / "cohort.csv").read_bytes() == before
     assert str(tree) not in (copy / "run" / "study.toml").read_text()
+
+
+def test_a_copied_table_of_paths_near_and_far_is_still_the_frozen_one(tmp_path: Path):
+    near, far = tmp_path / "first" / "scan.nii", tmp_path / "far" / "scan.nii"
+    for path in (near, far):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    run = tmp_path / "first" / "run"
+    run.mkdir()
+    patient = cohort.Patient("p", {"t1": near, "t1ce": far, "t2": None, "flair": None}, {"mgmt": 1.0}, {"age": "60"})
+    (run / "cohort.csv").write_bytes(origin.table([patient], run))
+    origin.write(run)
+    copied = tmp_path / "second" / "deeper"
+    shutil.copytree(tmp_path / "first", copied)
+    moved = replace(patient, scans=patient.scans | {"t1": copied / "scan.nii"})
+    assert origin.is_frozen([moved], copied / "run")
+    assert not origin.is_frozen([replace(moved, labels={"mgmt": 0.0})], copied / "run")
+    assert not origin.is_frozen([replace(moved, scans=patient.scans | {"t2": far})], copied / "run")
+    assert not origin.is_frozen([moved, moved], copied / "run")
 
 
 def test_a_run_that_was_moved_alone_finds_what_it_was_made_from_also_a_second_time(tree: Path, tmp_path: Path):

@@ -65,9 +65,11 @@ def test_a_folder_of_a_run_that_leads_elsewhere_is_refused_before_anything_is_wr
 
 def test_a_link_to_a_file_is_replaced_and_the_file_that_it_leads_to_stays(tmp_path: Path):
     """As where a finished run is kept by git-annex."""
-    (tmp_path / "run").mkdir()
+    with workspace.claimed(study_in(tmp_path)):
+        pass
     (tmp_path / "store").write_text("kept")
     for name in ("study.toml", ".holder"):
+        (tmp_path / "run" / name).unlink(missing_ok=True)
         (tmp_path / "run" / name).symlink_to(tmp_path / "store")
     with workspace.claimed(study_in(tmp_path)):
         assert (tmp_path / "run" / ".holder").read_text().startswith("process")
