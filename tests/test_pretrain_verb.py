@@ -12,7 +12,7 @@ import torch
 from made_prepared import add_records
 from safetensors.torch import load_file
 
-from mri_vit import cli, cohort, contest, crossval, folds, predictions, study_file
+from mri_vit import cli, cohort, contest, crossval, folds, predictions, study_file, workspace
 from mri_vit import study as stages
 from mri_vit.cohort import Patient
 from mri_vit.config import Controls, Study
@@ -38,8 +38,8 @@ def prepared(tiny: Study, pretrain: Pretrain, repeats: int = 1, rivals: tuple[Ri
     table.loc[table.patient.isin(UNLABELLED), ["mgmt", "os_days", "os_event"]] = ""
     table.to_csv(study.cohort, index=False)
     add_records(study, table.patient)
-    study.output.mkdir()
-    stages.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
+    with workspace.claimed(study):
+        stages.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
     (study.output / "excluded.csv").write_text("patient,file,reason\n")
     (study.cohort.parent / "study.toml").write_text(study_file.dumps(study))
     return study
