@@ -177,7 +177,8 @@ def train(study: Study, folder: Path, console: Console) -> None:
     from mri_vit import contest
 
     patients, divisions = divided(study, folder)
-    intact.refuse_changed(folder, console)
+    intact.refuse_changed(folder, console, intact.OWN)  # whose weights are read again; of the others' folds their tables alone,
+    intact.refuse_changed(folder, console, names=intact.TABLES)  # for a pipeline may have thrown their weights away
     with progress(console) as bar:
         contest.hold(study, patients, divisions, folder, partial(_begin, bar, study))
 
