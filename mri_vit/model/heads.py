@@ -84,10 +84,8 @@ def loss(head: Head, output: Float[Tensor, "b m"], labels: Float[Tensor, "b c"])
         return F.binary_cross_entropy_with_logits(output[:, 0], labels[:, 0], pos_weight=weight)
     if head.kind == "hazard":
         return hazard_loss(output, labels[:, 0], labels[:, 1], output.new_tensor(head.cuts_days))
-    if len(labels) < 2 or not labels[:, 1].any():
-        return (
-            output.sum() * 0.0
-        )  # Cox's partial likelihood is 1 without an event, and of one patient, whose risk set is the patient
+    if len(labels) < 2 or not labels[:, 1].any():  # Cox's partial likelihood is 1 without an event, and of one patient alone
+        return output.sum() * 0.0
     from torchsurv.loss.cox import neg_partial_log_likelihood  # here, because its import takes seconds
 
     with warnings.catch_warnings(action="ignore"):  # it tells of tied times at every step; Efron's method is meant for them
