@@ -1,9 +1,10 @@
 # make demo: the built-in cohort from nothing to its report.  make test: the tests.  make check: style, types, layers.
+# make same BASE=<commit>: whether that commit and this tree give the same numbers.
 TORCH ?= torch==2.13.0 # a GPU user gives another build, e.g. make demo TORCH='torch==2.13.0 --index-url …'
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow check clean
+.PHONY: demo test slow same check clean
 
 demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
@@ -13,6 +14,10 @@ test: .venv/ready
 
 slow: .venv/ready
 	$(BIN)/pytest -m slow -s
+
+BASE ?= HEAD
+same: .venv/ready
+	$(BIN)/python tests/same/compare.py $(BASE)
 
 check: .venv/ready
 	$(BIN)/ruff format --check .
