@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from mri_vit.errors import MriVitError, UsageError
-from mri_vit.resource import lack
-from mri_vit.screen import printable
-from mri_vit.source import unusable_name
+from mri_vit.run.resource import lack
+from mri_vit.run.screen import printable
+from mri_vit.settings.source import unusable_name
 
 if TYPE_CHECKING:
-    from mri_vit.config import Study
+    from mri_vit.settings.schema import Study
 
 Overrides = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
 EPILOGUE = "Any setting of the study file can be given behind it, e.g. --train.epochs 5. Not a medical device."
@@ -27,7 +27,7 @@ EPILOGUE = "Any setting of the study file can be given behind it, e.g. --train.e
 def _version() -> str:
     from importlib.metadata import version
 
-    from mri_vit.workspace import device
+    from mri_vit.run.folder import device
 
     return "\n".join([f"{name} {version(name)}" for name in ("mri-vit", "torch", "monai")] + [f"device {device()}"])
 
@@ -43,7 +43,8 @@ app = App(
 
 def _load(study: Path, overrides: Sequence[str]) -> Study:
     """The settings of a study file, or of the run in a folder."""
-    from mri_vit import origin, study_file
+    from mri_vit.run import origin
+    from mri_vit.settings import file as study_file
 
     words = [part for word in overrides for part in (word.split("=", 1) if word.startswith("--") else [word])]
     if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
@@ -65,8 +66,8 @@ def demo(study: Path = Path("configs/demo.toml"), *overrides: Overrides) -> int:
     """Make the built-in cohort where STUDY expects it, then run the study on it."""
     from rich.console import Console
 
-    from mri_vit import demo as cohort
     from mri_vit.study import run
+    from mri_vit.synthetic import cohort
 
     settings, console = _load(study, overrides), Console()
     with console.status("making the built-in cohort"):
@@ -79,18 +80,20 @@ def check(study: Path, *overrides: Overrides) -> int:
     """Check the study file, the cohort table and weights to start from; prepares and trains nothing."""
     from rich.console import Console
 
-    from mri_vit import cohort, contenders, folds, source
-    from mri_vit.screen import WARNING, say
+    from mri_vit.crossval import comparators, folds
+    from mri_vit.data import cohort
+    from mri_vit.run.screen import WARNING, say
+    from mri_vit.settings import source
 
     settings = _load(study, overrides)  # what takes longer to import stands behind what may be wrong without it
     patients = cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs)
     folds.check(patients, settings.endpoints, settings.train)
     columns = []
     if "clinical" in settings.controls.models:
-        from mri_vit.covariates import clinical_columns
+        from mri_vit.data.covariates import clinical_columns
 
         columns = clinical_columns(patients, settings)
-    contenders.check(settings, patients)
+    comparators.check(settings, patients)
     known = ", ".join(f"{e.name} {sum(p.knows(e) for p in patients)}" for e in settings.endpoints)
     console = Console()
     say(console, f"{settings.name}: {len(patients)} patients; labels known: {known}")
@@ -123,9 +126,9 @@ def prepare(study: Path, *overrides: Overrides) -> int:
 
     from rich.console import Console
 
-    from mri_vit import cohort
     from mri_vit import study as stages
-    from mri_vit.workspace import claimed
+    from mri_vit.data import cohort
+    from mri_vit.run.folder import claimed
 
     with claimed(settings) as folder:
         patients = stages.freeze(settings, cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs), folder)
@@ -214,7 +217,7 @@ def report(
     from rich.console import Console
 
     from mri_vit import study as stages
-    from mri_vit.workspace import claimed
+    from mri_vit.run.folder import claimed
 
     if study and not predictions and not subgroups:
         given = {"--cohort": cohort, "--output": output}  # keys of the study, given as with every other verb
@@ -243,7 +246,7 @@ def evaluate(run: Path, *overrides: Overrides, study: Path) -> int:
     """
     from rich.console import Console
 
-    from mri_vit.ensemble import evaluate as evaluate_run
+    from mri_vit.external import evaluate as evaluate_run
 
     other = _load(study, overrides)
     return 3 if evaluate_run(run, other, set(other.model_fields_set), Console()) else 0
@@ -260,7 +263,7 @@ def _stage(name: str, study: Study) -> None:
     from rich.console import Console
 
     from mri_vit import study as stages
-    from mri_vit.workspace import claimed
+    from mri_vit.run.folder import claimed
 
     with claimed(study) as folder:
         getattr(stages, name)(study, folder, Console())
@@ -293,7 +296,7 @@ def predict(run: Path, cohort: Path, output: Path, workers: int = 1) -> int:
     """
     from rich.console import Console
 
-    from mri_vit.ensemble import predict as predict_cohort
+    from mri_vit.external import predict as predict_cohort
 
     return 3 if predict_cohort(run, cohort, output, workers, Console()) else 0
 

@@ -20,16 +20,21 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from mri_vit import cohort, contenders, folds, intact, origin, parts, workers, workspace
-from mri_vit.cohort import Patient
-from mri_vit.config import CHANNELS, Study
+from mri_vit.crossval import comparators, folds
+from mri_vit.data import cohort, frozen
+from mri_vit.data.cohort import Patient
+from mri_vit.data.volume import read
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.ownership import refuse_link
+from mri_vit.prepare import unchanged
 from mri_vit.prepare.prepared import PREPARE_AGAIN, config_sha256, load_record, voxels
-from mri_vit.record import as_written, read_json
-from mri_vit.screen import WARNING, plain, printable, progress, say
-from mri_vit.source import shown
-from mri_vit.volume import read, write_bytes
+from mri_vit.run import executor, intact, parts
+from mri_vit.run import folder as run_folder
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.ownership import refuse_link
+from mri_vit.run.record import as_written, read_json
+from mri_vit.run.screen import WARNING, plain, printable, progress, say
+from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.source import shown
 
 EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
 Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
@@ -37,7 +42,7 @@ Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
 
 def run(study: Study, console: Console) -> Excluded:
     """All stages in order; the report's path and a table of results end it."""
-    with workspace.claimed(study) as folder:
+    with run_folder.claimed(study) as folder:
         patients = check(study, folder)
         excluded = prepare(study, patients, folder, console)
         train(study, folder, console)
@@ -50,20 +55,20 @@ def check(study: Study, folder: Path) -> list[Patient]:
     """Read the cohort table, see that folds and networks can be made, and freeze the table in the run's folder."""
     patients = cohort.read(study.cohort, study.endpoints, study.prepare.needs)
     folds.check(patients, study.endpoints, study.train)
-    contenders.check(study, patients)
+    comparators.check(study, patients)
     return freeze(study, patients, folder)
 
 
 def freeze(study: Study, patients: list[Patient], folder: Path) -> list[Patient]:
     """Write the table that the run is made from. Raises UsageError when folds were made from another."""
-    if (folder / "cohort.csv").exists() and origin.is_frozen(patients, folder):
+    if (folder / "cohort.csv").exists() and frozen.is_frozen(patients, folder):
         return patients
     if (folder / "folds.json").exists():
         raise UsageError(
             f"{folder}: the cohort table has changed since this run's folds were made; choose another output or delete it"
         )
-    write_bytes(origin.table(patients, folder), folder / "cohort.csv")
-    workspace.settle(study, folder)
+    write_bytes(frozen.table(patients, folder), folder / "cohort.csv")
+    run_folder.settle(study, folder)
     return patients
 
 
@@ -104,8 +109,8 @@ def _make_prepared(study: Study) -> None:
 def _survivors(jobs: dict[str, tuple[Patient, Study]], at_a_time: int) -> Iterator[tuple[str, dict[str, str] | None]]:
     """Each patient's fault, or None; to have had one's process killed, even alone, is a fault like others."""
     try:
-        yield from workers.each(_prepare_one, jobs, at_a_time)
-    except workers.Killed as end:
+        yield from executor.each(_prepare_one, jobs, at_a_time)
+    except executor.Killed as end:
         for patient, how in end.how.items():
             yield patient, {"file": "", "reason": how}
 
@@ -151,7 +156,7 @@ def included(study: Study, folder: Path) -> list[Patient]:
         if "patient" not in (table.fieldnames or ()):
             raise ValueError("no column patient")
         out = {row["patient"] for row in table}
-    return [patient for patient in origin.patients(folder, study.endpoints) if patient.id not in out]
+    return [patient for patient in frozen.patients(folder, study.endpoints) if patient.id not in out]
 
 
 def pretrain(study: Study, folder: Path, console: Console) -> None:
@@ -159,13 +164,13 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
 
     Raises UsageError when nobody pretrains.
     """
-    from mri_vit import contest
+    from mri_vit.crossval import comparison
 
-    if not contest.pretrains(study):
+    if not comparison.pretrains(study):
         raise UsageError('nobody is pretrained: give the study or one of its rivals pretrain.method "mae" or "dino"')
     patients, divisions = divided(study, folder)
     with progress(console) as bar:
-        made = contest.pretrain(study, patients, divisions, folder, partial(_begin, bar, study))
+        made = comparison.pretrain(study, patients, divisions, folder, partial(_begin, bar, study))
     for one in made:
         say(console, f"{one.title}: last loss {one.loss:.3f}, {one.file}")
         if one.collapsed:
@@ -174,13 +179,13 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
 
 def train(study: Study, folder: Path, console: Console) -> None:
     """Write the folds, then fit and predict each: the model, and the controls that it must beat."""
-    from mri_vit import contest
+    from mri_vit.crossval import comparison
 
     patients, divisions = divided(study, folder)
     intact.refuse_changed(folder, console, intact.OWN)  # whose weights are read again; of the others' folds their tables alone,
     intact.refuse_changed(folder, console, names=intact.TABLES)  # for a pipeline may have thrown their weights away
     with progress(console) as bar:
-        contest.hold(study, patients, divisions, folder, partial(_begin, bar, study))
+        comparison.hold(study, patients, divisions, folder, partial(_begin, bar, study))
 
 
 def divided(study: Study, folder: Path) -> tuple[list[Patient], list[folds.Division]]:
@@ -223,8 +228,8 @@ def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None
         raise UsageError(
             f"{folder}: scans of {', '.join(changed)} changed since training began; choose another output or delete it"
         )
-    intact.refuse_changed_patients(study, patients, folder)
-    intact.remember_patients(study, patients, folder)  # before inputs.json, which alone is an older version's
+    unchanged.refuse_changed_patients(study, patients, folder)
+    unchanged.remember_patients(study, patients, folder)  # before inputs.json, which alone is an older version's
     write_bytes(json.dumps(found, indent=1).encode(), file)
     seen = {p.id: voxels(study.prepared / p.id) for p in patients}  # by which another cohort is known to hold none of these
     write_bytes(json.dumps(seen, indent=1).encode(), folder / "voxels.json")
@@ -232,20 +237,20 @@ def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None
 
 def explain(study: Study, folder: Path, console: Console) -> None:
     """Maps of each patient from the model that had not seen them, how far they can be believed, and the cohort's mean maps."""
-    from mri_vit import maps
+    from mri_vit.explain import stage as explaining
 
     patients = _trained(study, folder)
-    jobs = maps.jobs(study, patients, folds.load(folder / "folds.json", patients)[0], folder)
+    jobs = explaining.jobs(study, patients, folds.load(folder / "folds.json", patients)[0], folder)
     intact.refuse_changed(folder, console, intact.WITNESSES)
-    intact.refuse_changed_patients(study, [job.patient for job in jobs.values()], folder)
+    unchanged.refuse_changed_patients(study, [job.patient for job in jobs.values()], folder)
     drawn = [job.patient for job in jobs.values() if job.drawn]
-    intact.refuse_missing_scans(drawn, [job.patient for job in jobs.values() if job.scored])
+    unchanged.refuse_missing_scans(drawn, [job.patient for job in jobs.values() if job.scored])
     with progress(console) as bar:
         task = bar.add_task("explain", total=len(jobs), note="")
-        for _ in maps.make(jobs, study, folder):
+        for _ in explaining.make(jobs, study, folder):
             bar.update(task, advance=1)
-    if jobs or not maps.finished(folder):
-        maps.finish(study, patients, folder)
+    if jobs or not explaining.finished(folder):
+        explaining.finish(study, patients, folder)
 
 
 def _trained(study: Study, folder: Path) -> list[Patient]:
@@ -270,16 +275,16 @@ def inspect(
     console: Console,
 ) -> Path:
     """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
-    from mri_vit import contest
-    from mri_vit.crossval import fold_folder, fold_seed, parts
-    from mri_vit.explain import inspect_page
-    from mri_vit.neural import Neural
-    from mri_vit.train import untrained
+    from mri_vit.crossval import comparison
+    from mri_vit.crossval.loop import fold_folder, fold_seed, parts
+    from mri_vit.explain.inspection import page as inspection_page
+    from mri_vit.predictors.network import Neural
+    from mri_vit.train.loop import untrained
 
     if study.model.architecture != "vit" or study.model.pool == "class_attention":
         raise UsageError(f"{folder}: the inspection is of Vision Transformers whose CLS goes through every block")
     output = output or folder / "inspect"
-    inspect_page.refuse(output)
+    inspection_page.refuse(output)
     patients = _trained(study, folder)
     division = folds.load(folder / "folds.json", patients)[0]
     if fold is None:
@@ -292,21 +297,21 @@ def inspect(
         raise UsageError(f"--patient {patient}: not a test patient of fold {fold} ({', '.join(p.id for p in test)})")
     home = fold_folder(folder, 0, fold - 1)
     intact.refuse_changed(folder, console, [home.name])
-    intact.refuse_changed_patients(study, test, folder)
+    unchanged.refuse_changed_patients(study, test, folder)
     after = Neural.fitted(study, home).network.eval()
-    before = untrained(train_patients, contest.began(study, folder, home), seed).to(after.encoder.cls.device).eval()
+    before = untrained(train_patients, comparison.began(study, folder, home), seed).to(after.encoder.cls.device).eval()
     shown = sorted(test, key=lambda p: p.id != patient)  # the one asked for first, else the first of the fold
-    subject = inspect_page.Subject(study, f"{study.name}, fold {fold}", before, after, shown)
-    with workspace.held(output, ["figures"]):
-        page = inspect_page.write(subject, output, place_mm, layer, head)
+    subject = inspection_page.Subject(study, f"{study.name}, fold {fold}", before, after, shown)
+    with run_folder.held(output, ["figures"]):
+        page = inspection_page.write(subject, output, place_mm, layer, head)
     say(console, f"inspection: {page}")
     return page
 
 
 def report(folder: Path, console: Console) -> Path:
     """Write the report of a run folder and print where it is, with a short table of results and the verdicts."""
-    from mri_vit.report import html
-    from mri_vit.report.run import read
+    from mri_vit.report.pages import html
+    from mri_vit.report.reading.run import read
 
     if not (folder / "predictions.csv").exists():
         raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
@@ -321,12 +326,12 @@ def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str,
 
     `subgroups` are columns to look into beside the usual ones.
     """
-    from mri_vit.report import home, html
-    from mri_vit.report.run import from_tables
+    from mri_vit.report.pages import home, html
+    from mri_vit.report.reading.run import from_tables
 
     home.refuse(output)
     run = from_tables(scores, people, output, subgroups)
-    with workspace.held(output, home.FOLDERS):
+    with run_folder.held(output, home.FOLDERS):
         page = html.write(run, output)
     tell(page, console)
     return page
@@ -334,7 +339,7 @@ def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str,
 
 def tell(page: Path, console: Console) -> None:
     """Print a report's results and its path."""
-    from mri_vit.report import html
+    from mri_vit.report.pages import html
 
     metrics = read_json(page.parent / "metrics.json")
     rows = html.summary(metrics)

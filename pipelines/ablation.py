@@ -1,7 +1,7 @@
 """What each part of the recommended Vision Transformer is worth: .venv/bin/python pipelines/ablation.py
 
 Each rival of configs/ablation.toml changes one key. All are cross-validated on the same folds of made-up cohorts of small tumours
-(data seeds 1, 2 and 3). Result: mri_vit/ABLATION.md. What is done is found done when it is started again.
+(data seeds 1, 2 and 3). Result: docs/ablation.md. What is done is found done when it is started again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,22 @@ import pandas as pd
 import torch
 from rich.console import Console
 
-from mri_vit import demo, predictions, rivals, screen, study, study_file, tokens, workspace
-from mri_vit.batches import everything, token_file
-from mri_vit.cohort import Patient
-from mri_vit.config import CHANNELS, Grid, Study
-from mri_vit.crossval import fold_folder
-from mri_vit.folds import Division
+from mri_vit import study
+from mri_vit.crossval import in_parallel
+from mri_vit.crossval.folds import Division
+from mri_vit.crossval.loop import fold_folder
+from mri_vit.data import predictions, tokens
+from mri_vit.data.batches import everything, token_file
+from mri_vit.data.cohort import Patient
 from mri_vit.model import heads, network
-from mri_vit.pretrain.loop import pretrained
-from mri_vit.report import curve
-from mri_vit.volume import write_bytes
+from mri_vit.pretrain.stage import pretrained
+from mri_vit.run import folder as run_folder
+from mri_vit.run import screen
+from mri_vit.run.atomic import write_bytes
+from mri_vit.settings import file as study_file
+from mri_vit.settings.schema import CHANNELS, Grid, Study
+from mri_vit.studies import learning_curve as curve
+from mri_vit.synthetic import cohort as synthetic
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "configs" / "ablation.toml"
@@ -47,7 +53,7 @@ def coarse_encoder(of: Study, console: Console) -> None:
     mae = next(rival for rival in curve_of.rivals if rival.name == "vit-mae")
     paths = {"cohort": of.cohort.parent / "cohort.csv", "prepared": weights.parent / "prepared", "output": weights.parent / "run"}
     low = curve_of.of(mae).model_copy(update={**paths, "grid": HALF})
-    with workspace.claimed(low) as run:
+    with run_folder.claimed(low) as run:
         patients = [p for p in study.check(low, run) if not p.knows(low.endpoints[0])]
         study.prepare(low, patients, run, console)
     pretrained(low, patients, weights, of.seed)
@@ -57,12 +63,12 @@ def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
     """Everybody's predictions on one cohort; then "vit" and the rival that bears it with each scan taken away."""
     of = of_seed(seed)
     coarse_encoder(of, console)
-    with workspace.claimed(of) as run:
+    with run_folder.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
         patients, divisions = study.divided(of, run)
         with screen.progress(console) as bar:
             task = bar.add_task(f"rivals, cohort {seed}", total=len(of.rivals), note="")
-            for name in rivals.fit(of, patients, divisions, run, at_a_time):
+            for name in in_parallel.fit(of, patients, divisions, run, at_a_time):
                 bar.update(task, advance=1, note=name)
         study.train(of, run, console)
         known = predictions.load(run / "predictions.csv").dropna(subset=["truth"])
@@ -115,7 +121,7 @@ def document(predicted: pd.DataFrame, of: Study, seeds: list[int]) -> str:
     points = curve.curve(predicted).set_index("model")
     contest = pd.DataFrame(predicted[~predicted.model.str.contains(" without ")])
     tests = curve.against(contest).set_index("model")
-    least, most = demo.HARD_MM
+    least, most = synthetic.HARD_MM
     head = (
         "Made by `pipelines/ablation.py` from `configs/ablation.toml` on the hard variant of the built-in cohort (tumours of "
         f"{least} to {most} mm, MGMT in a thin rim alone): {LABELLED} labelled patients, {of.train.folds} folds, data seeds "
@@ -159,7 +165,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="trainings side by side, each on one thread")
     given, console = parser.parse_args(), Console()
     predicted = pd.concat([contested(seed, given.workers, console) for seed in given.seeds])
-    out = ROOT / "mri_vit" / "ABLATION.md"
+    out = ROOT / "docs" / "ablation.md"
     write_bytes(document(predicted, of_seed(given.seeds[0]), list(given.seeds)).encode(), out)
     screen.say(console, f"table: {out}")
 

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from mri_vit.config import CHANNELS, DEFAULT_ENDPOINTS, Model
+from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model
 
 Run = Callable[[], Any]  # what is timed
 Variants = dict[str, Callable[[], Run]]  # by name: builds what it needs, untimed, and returns what is timed
@@ -246,7 +246,7 @@ def dense_reads(folder: Path) -> Run:
 
 
 def token_reads(folder: Path) -> Run:
-    from mri_vit import tokens  # here, for the same reason as the network
+    from mri_vit.data import tokens  # here, for the same reason as the network
 
     patches, place = (array[0].cpu().numpy() for array in patient(FOREGROUND))
     path = folder / "tokens.safetensors"

@@ -13,11 +13,11 @@ import pandas as pd
 from lifelines.utils import concordance_index
 from sklearn.metrics import roc_auc_score
 
-from mri_vit import predictions
+from mri_vit.data import predictions
 from mri_vit.metrics.concordance import harrell_c
 from mri_vit.metrics.delong import delong_interval
-from mri_vit.report import html
-from mri_vit.report.run import from_tables
+from mri_vit.report.pages import html
+from mri_vit.report.reading.run import from_tables
 
 ROWS = 100_000  # a registry; far more patients than any cohort with scans
 PATIENTS, FOLDS, MODELS = 600, 5, ("vit", "clinical", "volume")

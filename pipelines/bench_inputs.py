@@ -5,7 +5,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from mri_vit.config import CHANNELS, Grid
+from mri_vit.settings.schema import CHANNELS, Grid
 
 GRID = Grid()
 FOREGROUND = 640  # real brains fill 490 to 721 of the 2744 places

@@ -18,15 +18,16 @@ import torch
 from bench_inputs import DEVICE, FOREGROUND, autocast
 from torch import Tensor, nn
 
-from mri_vit import study_file, tokens
-from mri_vit.batches import token_file, training_batch
-from mri_vit.cohort import Patient
-from mri_vit.config import CHANNELS, Grid, Study
-from mri_vit.optimiser import optimiser
-from mri_vit.pretrain.loop import reader
-from mri_vit.pretrain.loop import untrained as untrained_encoder
+from mri_vit.data import tokens
+from mri_vit.data.batches import token_file, training_batch
+from mri_vit.data.cohort import Patient
 from mri_vit.pretrain.mae import MaskedAutoencoder
-from mri_vit.train import total_loss, untrained
+from mri_vit.pretrain.stage import reader
+from mri_vit.pretrain.stage import untrained as untrained_encoder
+from mri_vit.settings import file as study_file
+from mri_vit.settings.schema import CHANNELS, Grid, Study
+from mri_vit.train.loop import total_loss, untrained
+from mri_vit.train.optimiser import optimiser
 
 Run = Callable[[], Any]  # what is timed
 

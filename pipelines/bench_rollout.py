@@ -14,10 +14,10 @@ import torch
 from bench_inputs import DEVICE, FOREGROUND, GRID, autocast, patient
 from torch import Tensor, nn
 
-from mri_vit.config import CHANNELS, DEFAULT_ENDPOINTS, Model
-from mri_vit.explain.rollout import rollout
+from mri_vit.explain.methods.rollout import rollout
 from mri_vit.model.encoder import Encoder
-from mri_vit.recipe import SIZES
+from mri_vit.settings.recipe import SIZES
+from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model
 
 Groups = dict[str, dict[str, Callable[[], Callable[[], Any]]]]  # what is timed, by group and name, once built
 
@@ -77,7 +77,7 @@ def maps() -> Groups:
 
 
 def mapped(name: str) -> Callable[[], Any]:
-    from mri_vit.explain.gradient import gradient_attention  # here, so that it does not weigh on rollout's own peak
+    from mri_vit.explain.methods.gradient import gradient_attention  # here, so that it does not weigh on rollout's own peak
 
     ways: dict[str, Callable[..., Any]] = {
         "plain forward": torch.no_grad()(nn.Module.__call__),

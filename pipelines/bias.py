@@ -35,10 +35,10 @@ from rich.console import Console
 from rich.table import Table
 from scipy.ndimage import gaussian_filter
 
-from mri_vit.config import CHANNELS
-from mri_vit.phantom import TISSUE, Case, Phantom
+from mri_vit.data.volume import Volume, canonical, read
 from mri_vit.prepare import bias, brain, outliers
-from mri_vit.volume import Volume, canonical, read
+from mri_vit.settings.schema import CHANNELS
+from mri_vit.synthetic.phantom import TISSUE, Case, Phantom
 
 SPACING_MM = 2.0
 NOISE = 0.03  # of white matter, as in the built-in cohort

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit import screen, study, study_file, workspace
+from mri_vit import study
+from mri_vit.run import folder as run_folder
+from mri_vit.run import screen
+from mri_vit.settings import file as study_file
 
 if __name__ == "__main__":  # patients are prepared in worker processes, which import this file
     console = Console()
     settings = study_file.load(Path(sys.argv[1]))
-    with workspace.claimed(settings) as run:
+    with run_folder.claimed(settings) as run:
         patients = study.check(settings, run)
         excluded = study.prepare(settings, patients, run, console)
         screen.say(

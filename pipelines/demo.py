@@ -7,16 +7,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit import demo, study, study_file, workspace
+from mri_vit import study
+from mri_vit.run import folder as run_folder
+from mri_vit.settings import file as study_file
+from mri_vit.synthetic import cohort as synthetic
 
 if __name__ == "__main__":  # patients are prepared in worker processes, which import this file
     console = Console()
     settings = study_file.load(Path(__file__).parents[1] / "configs" / "demo.toml")
 
     # scans on different grids, a table with missing labels, and a README that says what is planted
-    demo.make(settings.cohort.parent)
+    synthetic.make(settings.cohort.parent)
 
-    with workspace.claimed(settings) as run:
+    with run_folder.claimed(settings) as run:
         # the table is read and frozen; what is wrong with it is told before anything is started
         patients = study.check(settings, run)
 

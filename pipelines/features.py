@@ -14,11 +14,16 @@ import pandas as pd
 from learning_curve import SIZES, UNLABELLED
 from rich.console import Console
 
-from mri_vit import config, demo, folds, screen, study, study_file, workers, workspace
-from mri_vit.pretrain import frozen
-from mri_vit.report import features
-from mri_vit.report.numbers.features import measure
-from mri_vit.volume import write_bytes
+from mri_vit import study
+from mri_vit.crossval import folds
+from mri_vit.run import executor, screen
+from mri_vit.run import folder as run_folder
+from mri_vit.run.atomic import write_bytes
+from mri_vit.settings import file as study_file
+from mri_vit.settings import schema
+from mri_vit.studies import features, frozen_encoders
+from mri_vit.studies.features_numbers import measure
+from mri_vit.synthetic import cohort as synthetic
 
 CONFIG = Path(__file__).parents[1] / "configs" / "features.toml"
 HARD = "features_hard"  # the study on the hard variant
@@ -31,11 +36,11 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
     settings = of_seed(study_file.load(file), seed)
     endpoint = settings.endpoints[0]
     if settings.name == HARD:
-        demo.make_hard(settings.cohort.parent, seed, max(SIZES), UNLABELLED)
+        synthetic.make_hard(settings.cohort.parent, seed, max(SIZES), UNLABELLED)
     else:
-        demo.make(settings.cohort.parent, seed, max(SIZES) + UNLABELLED, UNLABELLED)
+        synthetic.make(settings.cohort.parent, seed, max(SIZES) + UNLABELLED, UNLABELLED)
 
-    with workspace.claimed(settings) as run:
+    with run_folder.claimed(settings) as run:
         study.prepare(settings, study.check(settings, run), run, console)
         patients = study.included(settings, run)
         labelled = [p for p in patients if p.knows(endpoint)]
@@ -44,12 +49,13 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
 
         # each encoder learns where it is to learn, is frozen, and is read; then the probes get their labels
         jobs = {
-            one.id: (one, labelled, division, endpoint, run / "encoders", seed) for one in frozen.contenders(settings, unlabelled)
+            one.id: (one, labelled, division, endpoint, run / "encoders", seed)
+            for one in frozen_encoders.contenders(settings, unlabelled)
         }
         scores, notes = {}, []
         with screen.progress(console) as bar:
             task = bar.add_task("encoders", total=len(jobs), note="")
-            for name, (found, note) in workers.each(frozen.scored, jobs, AT_A_TIME):
+            for name, (found, note) in executor.each(frozen_encoders.scored, jobs, AT_A_TIME):
                 scores[name] = found
                 notes += [f"{name}: {note}"] if note else []
                 bar.update(task, advance=1, note=name)
@@ -58,13 +64,13 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
 
         # one line for each encoder, way of reading it, probe and share of the labels, held against random weights
         truth = pd.Series({p.id: p.labels[endpoint.name] for p in labelled})
-        lines = measure(table, truth, frozen.OWN)
+        lines = measure(table, truth, frozen_encoders.OWN)
         features.tell(settings, lines, notes, console)
         page = features.write(settings, lines, list(truth.index), notes, run)
         screen.say(console, f"page: {page}")
 
 
-def of_seed(settings: config.Study, seed: int) -> config.Study:
+def of_seed(settings: schema.Study, seed: int) -> schema.Study:
     """The study on the cohort of this seed."""
     return study_file.filled(settings, seed=seed).model_copy(update={"seed": seed})
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-from mri_vit import tokens
-from mri_vit.batches import token_file
-from mri_vit.cohort import Patient
-from mri_vit.config import CHANNELS, Endpoint, Model, Study, Train
+from mri_vit.data import tokens
+from mri_vit.data.batches import token_file
+from mri_vit.data.cohort import Patient
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
-from mri_vit.train import fit
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study, Train
+from mri_vit.train.loop import fit
 
 LIMIT_GB = 6.0  # what an ordinary machine has free
 IMAGE = 224  # pixels along an edge of what published ViTs were trained on

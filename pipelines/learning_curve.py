@@ -17,15 +17,21 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from mri_vit import cohort, contest, demo, folds, predictions, screen, study, study_file, workers, workspace
-from mri_vit.config import Study
-from mri_vit.crossval import cross_validate
-from mri_vit.neural import PRETRAINED, Neural
+from mri_vit import study
+from mri_vit.crossval import comparison, folds
+from mri_vit.crossval.loop import cross_validate
+from mri_vit.data import cohort, predictions
+from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.pretrain.dino import collapsed
-from mri_vit.pretrain.loop import pretrained
-from mri_vit.recipe import Rival
-from mri_vit.report import curve
-from mri_vit.volume import write_bytes
+from mri_vit.pretrain.stage import pretrained
+from mri_vit.run import executor, screen
+from mri_vit.run import folder as run_folder
+from mri_vit.run.atomic import write_bytes
+from mri_vit.settings import file as study_file
+from mri_vit.settings.recipe import Rival
+from mri_vit.settings.schema import Study
+from mri_vit.studies import learning_curve
+from mri_vit.synthetic import cohort as synthetic
 
 SETTINGS = Path(__file__).parents[1] / "configs" / "learning_curve.toml"
 SEEDS = (1, 2, 3)  # of cohorts; settings were chosen on another
@@ -61,7 +67,7 @@ def settings(seed: int, labelled: int) -> Study:
 def make(seed: int, console: Console) -> None:
     """One cohort, its tables of each size, and all its patients prepared."""
     whole = settings(seed, max(SIZES))
-    table = demo.make_hard(whole.cohort.parent, seed, max(SIZES), UNLABELLED)
+    table = synthetic.make_hard(whole.cohort.parent, seed, max(SIZES), UNLABELLED)
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for size in SIZES:
@@ -70,7 +76,7 @@ def make(seed: int, console: Console) -> None:
         writer.writeheader()
         writer.writerows(rows[:size])
         write_bytes(out.getvalue().encode(), settings(seed, size).cohort)
-    with workspace.claimed(everyone := whole.model_copy(update={"cohort": table, "output": table.parent / "run"})) as run:
+    with run_folder.claimed(everyone := whole.model_copy(update={"cohort": table, "output": table.parent / "run"})) as run:
         study.prepare(everyone, study.freeze(everyone, cohort.read(table, everyone.endpoints), run), run, console)
 
 
@@ -103,7 +109,7 @@ def fit(seed: int, labelled: int, name: str) -> None:
     own = {rival.name: of.of(rival) for rival in of.rivals} | {"vit": of}
     run = of.output
     patients = study.included(of, run)
-    home = contest.rival_folder(run, name)
+    home = comparison.rival_folder(run, name)
     cross_validate(
         patients,
         folds.load(run / "folds.json", patients),
@@ -117,7 +123,7 @@ def fit(seed: int, labelled: int, name: str) -> None:
 def divide(seed: int, labelled: int, console: Console) -> None:
     """One size of one cohort: its table read, its folds written."""
     of = begun(settings(seed, labelled), seed)
-    with workspace.claimed(of) as run:
+    with run_folder.claimed(of) as run:
         if (run / "folds.json").exists():  # written last
             return
         patients = study.check(of, run)
@@ -128,23 +134,23 @@ def divide(seed: int, labelled: int, console: Console) -> None:
 def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """One size of one cohort, when its folds are trained: predictions of all contenders, and what each fold cost."""
     of = begun(settings(seed, labelled), seed)
-    with workspace.claimed(of) as run:
+    with run_folder.claimed(of) as run:
         patients = study.included(of, run)
-        contest.hold(of, patients, folds.load(run / "folds.json", patients), run, lambda title: lambda *_: None)
+        comparison.hold(of, patients, folds.load(run / "folds.json", patients), run, lambda title: lambda *_: None)
         costs = [
             {"model": name} | json.loads(file.read_text())
             for name in NAMES
-            for file in sorted(contest.rival_folder(run, name).glob("fold-*/cost.json"))
+            for file in sorted(comparison.rival_folder(run, name).glob("fold-*/cost.json"))
         ]
         return predictions.load(run / "predictions.csv").assign(seed=seed, labelled=labelled), pd.DataFrame(costs)
 
 
 def facts(seeds: Sequence[int]) -> list[str]:
     of = settings(seeds[0], max(SIZES))
-    least, most = demo.HARD_MM
+    least, most = synthetic.HARD_MM
     return [
         f"Cohorts are made up (seeds {', '.join(map(str, seeds))}): tumours are {least} to {most} mm across, and MGMT shows in "
-        f"the brightness of a rim of {demo.HARD_RIM_MM:g} mm alone.",
+        f"the brightness of a rim of {synthetic.HARD_RIM_MM:g} mm alone.",
         f"Out-of-fold predictions of {of.train.folds} folds, the same for every model; {of.train.tune_fraction:.0%} of a "
         "training fold choose the epoch.",
         f"Encoders were pretrained on {UNLABELLED} unlabelled patients of the same cohort, who are in no fold. "
@@ -176,7 +182,7 @@ def endings(seeds: Sequence[int]) -> list[str]:
     found = []
     for name, called in NAMES.items():
         runs = [settings(seed, size).output for seed in seeds for size in SIZES]
-        tables = [pd.read_csv(file) for run in runs for file in contest.rival_folder(run, name).glob("fold-*/history.csv")]
+        tables = [pd.read_csv(file) for run in runs for file in comparison.rival_folder(run, name).glob("fold-*/history.csv")]
         if tables:
             last = sum(int(table.tune.idxmin()) == len(table) - 1 for table in tables)
             found.append(f"{last} of {len(tables)} folds of {called}")
@@ -208,21 +214,21 @@ def main() -> None:
 
     # encoders, then the folds and every contender's training on them, the slow ones first so that no worker ends alone
     jobs = {f"{seed} {name}": (seed, name) for seed in given.seeds for name, rival in rivals.items() if rival.pretrain}
-    for done, _ in workers.each(pretrain, jobs, given.workers):
+    for done, _ in executor.each(pretrain, jobs, given.workers):
         screen.say(console, f"pretrained {done}")
     for seed, size in sizes:
         divide(seed, size, console)
     slow = [name for name, rival in rivals.items() if "architecture" in rival.model]  # convolutional ones
     cells = [(seed, size, name) for name in (*slow, *rivals, "vit") for seed, size in sizes]
-    for done, _ in workers.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, given.workers):
+    for done, _ in executor.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, given.workers):
         screen.say(console, f"trained {done}")
 
     # one table of predictions, and the page
     parts = [held(seed, size) for seed, size in sizes]
     predicted, costs = (pd.concat(tables) for tables in zip(*parts, strict=True))
     spent = pd.DataFrame(costs.groupby("model", as_index=False).agg({"parameters": "max", "training_seconds": "sum"}))
-    page = curve.write(predicted, NAMES, facts(given.seeds), spent, SETTINGS.parents[1] / "runs" / "learning-curve")
-    for sentence in curve.sentences(curve.curve(predicted), curve.against(predicted), NAMES):
+    page = learning_curve.write(predicted, NAMES, facts(given.seeds), spent, SETTINGS.parents[1] / "runs" / "learning-curve")
+    for sentence in learning_curve.sentences(learning_curve.curve(predicted), learning_curve.against(predicted), NAMES):
         console.print(screen.plain(sentence))
     screen.say(console, f"learning curves: {page}")
 

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import torch
 
-from mri_vit import config, tokens
-from mri_vit.batches import everything, token_file
-from mri_vit.cohort import Patient
-from mri_vit.config import CHANNELS, Model, Study
-from mri_vit.explain.patient import explain
+from mri_vit.data import tokens
+from mri_vit.data.batches import everything, token_file
+from mri_vit.data.cohort import Patient
+from mri_vit.explain.images.patient import explain
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import load_record
+from mri_vit.settings import schema
+from mri_vit.settings.schema import CHANNELS, Model, Study
 
 
 def main(folder: Path, output: Path) -> None:
@@ -31,7 +32,7 @@ def main(folder: Path, output: Path) -> None:
     record = load_record(study.prepared / patient.id)
     print(f"prepared in {time.perf_counter() - began:.1f} s: brain {record['brain_ml']} ml, {len(record['warnings'])} warnings")
     torch.manual_seed(0)
-    mgmt = config.DEFAULT_ENDPOINTS[0]
+    mgmt = schema.DEFAULT_ENDPOINTS[0]
     network = Network(study.model, study.grid, [Head(mgmt, "binary")]).eval()
     patches, place = everything(tokens.load(token_file(study, patient)), study)
     began = time.perf_counter()

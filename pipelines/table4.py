@@ -11,10 +11,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit import demo, rivals, screen, study, study_file, workspace
-from mri_vit.report import table4
-from mri_vit.report.numbers.table4 import measure, with_rivals
-from mri_vit.report.run import read
+from mri_vit import study
+from mri_vit.crossval import in_parallel
+from mri_vit.report.reading.run import read
+from mri_vit.run import folder as run_folder
+from mri_vit.run import screen
+from mri_vit.settings import file as study_file
+from mri_vit.studies import table4
+from mri_vit.studies.table4_numbers import measure, with_rivals
+from mri_vit.synthetic import cohort as synthetic
 
 MADE_UP = "table4_demo"  # the study on the built-in cohort
 PATIENTS = 64  # of it: two thirds of the demo's
@@ -28,9 +33,9 @@ def main(file: Path) -> None:
     # the study file has the common settings; each row of the table is a rival that changes network and scans
     settings = with_rivals(study_file.load(file))
     if settings.name == MADE_UP:
-        demo.make(settings.cohort.parent, patients=PATIENTS)
+        synthetic.make(settings.cohort.parent, patients=PATIENTS)
 
-    with workspace.claimed(settings) as run:
+    with run_folder.claimed(settings) as run:
         patients = study.check(settings, run)
         study.prepare(settings, patients, run, console)
 
@@ -38,7 +43,7 @@ def main(file: Path) -> None:
         patients, divisions = study.divided(settings, run)
         with screen.progress(console) as bar:
             task = bar.add_task("rows", total=len(settings.rivals), note="")
-            for name in rivals.fit(settings, patients, divisions, run, AT_A_TIME):
+            for name in in_parallel.fit(settings, patients, divisions, run, AT_A_TIME):
                 bar.update(task, advance=1, note=name)
                 if settings.name == MADE_UP:
                     for weights in (run / "rivals" / name).glob("*/best.safetensors"):

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mri_vit import cli, cohort, screen, study, study_file, workspace
+from mri_vit import cli, study
+from mri_vit.data import cohort
+from mri_vit.data.volume import read as read_volume
 from mri_vit.errors import UnusablePatient
-from mri_vit.volume import read as read_volume
+from mri_vit.run import folder as run_folder
+from mri_vit.run import screen
+from mri_vit.settings import file as study_file
 
 TABLE = "patient,t1,t1ce,t2,flair,mgmt\n"
 STUDY = """
@@ -136,7 +140,7 @@ def test_text_from_outside_is_printed_as_it_is(capsys):
 
 
 def test_results_of_a_model_that_looks_like_markup_are_printed(monkeypatch, tmp_path, capsys):
-    from mri_vit.report import html
+    from mri_vit.report.pages import html
 
     (tmp_path / "metrics.json").write_text("{}")
     monkeypatch.setattr(html, "summary", lambda metrics: [{"[/endpoint]": "mgmt", "model": "[/red]"}])
@@ -202,7 +206,7 @@ def test_report_of_a_study_takes_output_as_every_verb_does(asked: Path, monkeypa
     other = asked.parent / "other"
     assert ended("report", asked, "--output", other) == 2  # nothing is there to be reported
     assert not other.exists()
-    with workspace.claimed(study_file.load(asked, {"output": str(other)})):
+    with run_folder.claimed(study_file.load(asked, {"output": str(other)})):
         (other / "predictions.csv").write_text("")
     assert ended("report", asked, "--output", other) == 0
     assert shown == [other]

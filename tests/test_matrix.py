@@ -17,10 +17,10 @@ import pytest
 from matplotlib.figure import Figure
 from whole_road import SHRUNKEN, every_verb, mri_vit, parted, words
 
-from mri_vit import look
-from mri_vit.config import MapMethod
-from mri_vit.explain.names import METHODS
+from mri_vit import style
+from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.numbers import survival as numbers_of_survival
+from mri_vit.settings.schema import MapMethod
 
 README = Path(__file__).parents[1] / "README.md"
 READOUT = {"cls": {}, "mean": {}, "max": {}}
@@ -68,8 +68,8 @@ def prepared(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no option changes, and most of a report's time: figures are made but not put into pixels, permutations are few."""
-    one = {"svg": look.to_bytes(Figure(), "svg"), "png": look.to_bytes(Figure(), "png")}
-    monkeypatch.setattr(look, "to_bytes", lambda figure, kind: one[kind])
+    one = {"svg": style.to_bytes(Figure(), "svg"), "png": style.to_bytes(Figure(), "png")}
+    monkeypatch.setattr(style, "to_bytes", lambda figure, kind: one[kind])
     monkeypatch.setattr(numbers_of_survival, "PERMUTATIONS", 99)
 
 

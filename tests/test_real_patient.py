@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from mri_vit import config, tokens
-from mri_vit.batches import everything, token_file
-from mri_vit.cohort import Patient
-from mri_vit.config import CHANNELS, Explain, Model, Study
-from mri_vit.explain.patient import explain
-from mri_vit.explain.rollout import rollout
+from mri_vit.data import tokens
+from mri_vit.data.batches import everything, token_file
+from mri_vit.data.cohort import Patient
+from mri_vit.explain.images.patient import explain
+from mri_vit.explain.methods.rollout import rollout
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
+from mri_vit.settings import schema
+from mri_vit.settings.schema import CHANNELS, Explain, Model, Study
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*")  # deepbet's weights are TorchScript
@@ -30,8 +31,8 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     stored = tokens.load(token_file(study, patient))
     assert 400 <= len(stored.place) <= 800  # a brain fills about a quarter of the 2744 places
     torch.manual_seed(0)
-    two_blocks = study.model.model_copy(update={"depth": 2})  # of ViT-B's twelve, all of which test_model.py goes through
-    net = Network(two_blocks, study.grid, [Head(config.DEFAULT_ENDPOINTS[0], "binary")]).eval()
+    two_blocks = study.model.model_copy(update={"depth": 2})  # of ViT-B's twelve, all of which model/test_network.py goes through
+    net = Network(two_blocks, study.grid, [Head(schema.DEFAULT_ENDPOINTS[0], "binary")]).eval()
     patches, place = everything(stored, study)
     assert net.encoder.tokens(patches, place).shape == (1, 2745, 768)
     row = rollout(net.encoder, patches, place)
@@ -39,7 +40,7 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     assert float(row.sum()) == pytest.approx(1, abs=1e-5)
     small = Model(dim=48, depth=2, heads=2, mlp=48, tokens="foreground")  # where a map lies does not depend on the network
     study = study.model_copy(update={"model": small, "explain": Explain(methods=("rollout",))})
-    net = Network(small, study.grid, [Head(config.DEFAULT_ENDPOINTS[0], "binary")]).eval()
+    net = Network(small, study.grid, [Head(schema.DEFAULT_ENDPOINTS[0], "binary")]).eval()
     explain(patient, net, study, tmp_path / "map", {"model": "vit", "repeat": 0, "fold": 0})
     listed = json.loads((tmp_path / "map" / "map.json").read_text())
     assert listed["tokens"] == len(stored.place)

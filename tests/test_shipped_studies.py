@@ -15,10 +15,10 @@ import pytest
 import table4
 from whole_road import SHRUNKEN, every_verb, parted
 
-from mri_vit import study_file
-from mri_vit.config import Grid, Study
-from mri_vit.pretrain import frozen
-from mri_vit.recipe import Rival
+from mri_vit.settings import file as study_file
+from mri_vit.settings.recipe import Rival
+from mri_vit.settings.schema import Grid, Study
+from mri_vit.studies import frozen_encoders
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 STUDIES = ("demo", "gbm", "survival", "vit_b16")
@@ -57,9 +57,9 @@ def test_learning_curves_and_the_ablation_on_their_cohorts_go_to_their_ends(tmp_
     monkeypatch.setattr(ablation, "LABELLED", 24)
     monkeypatch.setattr(ablation, "HALF", Grid(edge=24, spacing_mm=224 / 24, patch=8))
     monkeypatch.setattr(ablation, "ROOT", tmp_path)
-    (tmp_path / "mri_vit").mkdir()
+    (tmp_path / "docs").mkdir()
     ablation.main()
-    rows = [line for line in (tmp_path / "mri_vit" / "ABLATION.md").read_text().splitlines() if line.startswith("| ")]
+    rows = [line for line in (tmp_path / "docs" / "ablation.md").read_text().splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 1 + RIVALS + 1 + 2  # head, recommended, changes; head, two ways of training
 
 
@@ -68,8 +68,8 @@ def test_learning_curves_and_the_ablation_on_their_cohorts_go_to_their_ends(tmp_
 def test_features_are_learned_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rivals: tuple[str, ...]):
     monkeypatch.setattr(features, "SIZES", (24,))
     monkeypatch.setattr(features, "UNLABELLED", 16)
-    monkeypatch.setattr(frozen, "STARTS", 2)
-    monkeypatch.setattr(frozen, "FEWER_STARTS", 1)
+    monkeypatch.setattr(frozen_encoders, "STARTS", 2)
+    monkeypatch.setattr(frozen_encoders, "FEWER_STARTS", 1)
     features.main(shrunken(name, tmp_path, rivals), seed=1)
     assert list((tmp_path / "runs").rglob("features.html"))
 

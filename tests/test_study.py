@@ -14,13 +14,17 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import made_here
+from made.study import made_here
 from whole_road import mri_vit
 
-from mri_vit import config, demo, ensemble, predictions, study_file
-from mri_vit.cohort import Patient
+from mri_vit import external as ensemble
+from mri_vit.data import predictions
+from mri_vit.data.cohort import Patient
 from mri_vit.model import network
 from mri_vit.model.weights import seen
+from mri_vit.settings import file as study_file
+from mri_vit.settings import schema
+from mri_vit.synthetic import cohort as synthetic
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
@@ -87,7 +91,7 @@ def road(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with scans.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
-        row |= {c: str(scans.parent / row[c]) for c in (*config.CHANNELS, "tumour_mask")}
+        row |= {c: str(scans.parent / row[c]) for c in (*schema.CHANNELS, "tumour_mask")}
     for row, how in zip(rows, ("nan", "frames", "cut", "named", "named"), strict=False):
         spoiled(Path(row["t1ce"]), folder / f"{row['patient']}-{how}.nii.gz", how)
         row["t1ce"] = f"{row['patient']}-{how}.nii.gz"
@@ -186,7 +190,7 @@ def test_explain_takes_a_moved_run_folder_skips_what_is_done_and_makes_anew_what
 
 def test_a_patient_whose_tumour_mask_cannot_be_read_is_excluded_before_anything_is_trained(scans: Path, tmp_path: Path):
     (tmp_path / "mask.nii.gz").write_bytes(b"nothing")
-    files = ",".join(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in config.CHANNELS)
+    files = ",".join(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in schema.CHANNELS)
     (tmp_path / "cohort.csv").write_text(
         f"patient,t1,t1ce,t2,flair,tumour_mask,mgmt,os_days,os_event\nA,{files},mask.nii.gz,1,300,1\n"
     )
@@ -265,7 +269,7 @@ def test_a_run_is_refused_while_another_holds_the_folder_and_a_stale_lock_is_tak
 def test_new_patients_are_predicted_by_all_folds_models(road: Path, scans: Path):
     (road / "new.csv").write_text(
         "patient,t1,t1ce,t2,flair\n"
-        + ",".join(["n1", *(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in config.CHANNELS)])
+        + ",".join(["n1", *(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in schema.CHANNELS)])
         + "\n"
     )
     assert mri_vit("predict", road / "run", "--cohort", road / "new.csv", "--output", road / "new") == 0
@@ -288,7 +292,7 @@ def external(road: Path, table: Path, more: str = "") -> Path:
 
 def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_path_factory, capsys, monkeypatch):
     made_here(monkeypatch)
-    table = demo.make(tmp_path_factory.mktemp("others"), seed=6, patients=8)
+    table = synthetic.make(tmp_path_factory.mktemp("others"), seed=6, patients=8)
     weights = {p: p.read_bytes() for p in (road / "run").rglob("*") if p.is_file()}
     assert mri_vit("evaluate", road / "run", "--study", external(road, table)) == 0
     assert {p: p.read_bytes() for p in weights} == weights
@@ -314,7 +318,7 @@ def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_pat
 
 def test_the_runs_own_patients_are_no_external_cohort_under_another_id_and_packed_anew(road: Path, scans: Path, tmp_path, capsys):
     files = []
-    for channel in config.CHANNELS:
+    for channel in schema.CHANNELS:
         content = gzip.decompress((scans.parent / "demo-009" / f"{channel}.nii.gz").read_bytes())
         files.append(tmp_path / f"{channel}.nii.gz")
         files[-1].write_bytes(gzip.compress(content, 1))
@@ -333,7 +337,7 @@ def test_patients_whose_labels_the_runs_weights_knew_before_are_no_external_coho
     begun.seen += ("seen-before", "demo-009")  # and of which some had been seen without labels; the run's own are another matter
     network.save(begun, weights)
     (weights.parent / "hashes.json").unlink()  # as of an older version, whose files are taken as they are
-    row = ",".join(["known-before", *(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in config.CHANNELS), "1", "5", "1"])
+    row = ",".join(["known-before", *(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in schema.CHANNELS), "1", "5", "1"])
     (tmp_path / "cohort.csv").write_text("patient,t1,t1ce,t2,flair,mgmt,os_days,os_event\n" + row + "\n")
     study = external(road, tmp_path / "cohort.csv")
     assert mri_vit("evaluate", tmp_path / "run", "--study", study, "--output", tmp_path / "own") == 2
@@ -450,8 +454,8 @@ def test_an_output_that_is_a_link_ends_with_6(tmp_path, capsys):
 
 
 def test_the_same_scans_under_two_ids_are_refused(scans: Path, tmp_path, capsys):
-    files = ",".join(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in config.CHANNELS)
-    other = ",".join(str(scans.parent / "demo-010" / f"{c}.nii.gz") for c in config.CHANNELS)
+    files = ",".join(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in schema.CHANNELS)
+    other = ",".join(str(scans.parent / "demo-010" / f"{c}.nii.gz") for c in schema.CHANNELS)
     rows = [f"a,{files},1,5,1", f"b,{files},0,6,1", f"c,{other},1,5,1", f"d,{other},0,5,1"]
     assert mri_vit("prepare", faulty(tmp_path, HEAD + "\n".join(rows) + "\n")) == 2
     assert "patients a and b share a scan" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mri_vit import cli
-from mri_vit.config import CHANNELS
+from mri_vit.settings.schema import CHANNELS
 
 FILES = (*CHANNELS, "tumour_mask")
 OTHERS = 4  # of the built-in patients make the other cohort, on which a run is evaluated
@@ -33,7 +33,7 @@ SHRUNKEN: dict[str, object] = {  # what makes any study small: the one set of ov
     "train.token_budget": 16,
     "train.threads": 1,
     "prepare.workers": 2,
-    "prepare.bias": False,  # the one step that takes a second a patient on any grid; test_bias.py has it
+    "prepare.bias": False,  # the one step that takes a second a patient on any grid; prepare/test_bias.py has it
     "explain.patients": 1,
     "explain.scored": 2,
 }

@@ -18,9 +18,9 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mri_vit.config import CHANNELS
 from mri_vit.model.embedding import embedding
-from mri_vit.recipe import Pool
+from mri_vit.settings.recipe import Pool
+from mri_vit.settings.schema import CHANNELS
 
 POSITION_STD = 0.02  # Dosovitskiy et al.'s code: nn.initializers.normal(stddev=0.02)
 Fuse = Callable[..., Tensor]  # what makes one matrix of the heads', such as torch.mean; called with the tensor and `dim`

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mri_vit.config import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 
 @dataclass(frozen=True)

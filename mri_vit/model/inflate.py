@@ -18,10 +18,10 @@ from einops import einsum, rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mri_vit.config import CHANNELS
 from mri_vit.errors import UsageError
 from mri_vit.model.encoder import POSITION_STD, Encoder
 from mri_vit.model.vit2d import Weights2D
+from mri_vit.settings.schema import CHANNELS
 
 
 @torch.no_grad()

@@ -13,17 +13,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mri_vit import source
-from mri_vit.baselines import BASELINES, HYBRIDS
-from mri_vit.config import CHANNELS, Endpoint, Grid
 from mri_vit.errors import IntegrityError
+from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.convolution import HybridEncoder, VolumeEncoder
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.heads import Head
-from mri_vit.recipe import Model
-from mri_vit.record import as_written
-from mri_vit.tensor_file import sort_header
-from mri_vit.volume import replacing
+from mri_vit.run.atomic import replacing
+from mri_vit.run.record import as_written
+from mri_vit.run.tensor_file import sort_header
+from mri_vit.settings import source
+from mri_vit.settings.recipe import Model
+from mri_vit.settings.schema import CHANNELS, Endpoint, Grid
 
 SCHEMA = "mri-vit network 1"
 

@@ -11,17 +11,17 @@ import safetensors
 import safetensors.torch
 from torch import Tensor, nn
 
-from mri_vit import source
-from mri_vit.config import CHANNELS, Grid
 from mri_vit.errors import UsageError
 from mri_vit.model import network
 from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.inflate import inflate
 from mri_vit.model.vit2d import read_2d
-from mri_vit.recipe import Model
-from mri_vit.record import as_written
-from mri_vit.tensor_file import sort_header
-from mri_vit.volume import replacing
+from mri_vit.run.atomic import replacing
+from mri_vit.run.record import as_written
+from mri_vit.run.tensor_file import sort_header
+from mri_vit.settings import source
+from mri_vit.settings.recipe import Model
+from mri_vit.settings.schema import CHANNELS, Grid
 
 SCHEMA = "mri-vit encoder 1"
 

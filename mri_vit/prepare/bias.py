@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
+from mri_vit.data.volume import Volume, resample
 from mri_vit.prepare import outliers
-from mri_vit.volume import Volume, resample
 
 LEVELS = 2  # each doubles the spline's resolution; by what a tumour keeps, docs/bias.md
 ITK_LEVELS = 4  # ITK's default

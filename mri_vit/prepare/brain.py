@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 from scipy import ndimage
 
-from mri_vit.config import Prepare
+from mri_vit.data.volume import FRAMES_TOLERANCE_MM, Volume, canonical, read, write
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.volume import FRAMES_TOLERANCE_MM, Volume, canonical, read, write
+from mri_vit.settings.schema import Prepare
 
 STRIPPED_SHARE = (
     0.4  # of voxels at the border value: stripped scans have 0.87 (0.48 for an ellipsoid in its box), raw ones 0.03-0.10

@@ -20,14 +20,17 @@ import SimpleITK as sitk
 from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
-from mri_vit import hashes, source, tokens
-from mri_vit.cohort import Patient
-from mri_vit.config import CHANNELS, REFERENCE, Study
+from mri_vit.data import tokens
+from mri_vit.data.cohort import Patient
+from mri_vit.data.volume import Volume, canonical, read, resample
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import bias, brain, intensity, outliers, qc, register
-from mri_vit.prepare.folder import complete
 from mri_vit.prepare.prepared import CONTENT, RECORD, SCHEMA, config_sha256, holds, refuse_foreign, verify
-from mri_vit.volume import Volume, canonical, read, resample, write_bytes
+from mri_vit.run import hashes
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.complete_folder import complete
+from mri_vit.settings import source
+from mri_vit.settings.schema import CHANNELS, REFERENCE, Study
 
 OVERLAP = 0.90  # least share of the T1ce's brain inside every scan's field of view; a tumour must not be in the missing part
 MISSED = 0.005  # of the brain outside a scan's field of view or the grid: a rim that nobody need be told of

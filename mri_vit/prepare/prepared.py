@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from mri_vit import hashes, ownership
-from mri_vit.config import Study
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.record import as_written, read_json
+from mri_vit.run import hashes, ownership
+from mri_vit.run.record import as_written, read_json
+from mri_vit.settings.schema import Study
 
 SCHEMA = 2  # of patient.json and of the steps: a higher number prepares every patient anew
 RECORD = "patient.json"

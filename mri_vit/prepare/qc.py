@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import binary_erosion
 
-from mri_vit.config import CHANNELS
+from mri_vit.settings.schema import CHANNELS
 
 PANEL = 224  # pixels per plane: one per millimetre of the default grid
 HEADER = 50  # pixels for the title and the line below it

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from scipy.ndimage import distance_transform_edt, gaussian_filter1d
 from scipy.spatial.transform import Rotation
 
+from mri_vit.data.volume import LPS, Volume, read, resample, to_itk
 from mri_vit.errors import MriVitError
-from mri_vit.volume import LPS, Volume, read, resample, to_itk
 
 TEMPLATE = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 

@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial import KDTree
 
-from mri_vit import tokens
+from mri_vit.data import tokens
+from mri_vit.data.volume import Volume, read
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare.prepared import load_record
-from mri_vit.volume import Volume, read
 
 
 def check(mask: Path, prepared: Path) -> None:

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mri_vit import tokens
-from mri_vit.batches import Batch, augment
-from mri_vit.config import Study
-from mri_vit.tokens import Tokens
+from mri_vit.data import tokens
+from mri_vit.data.batches import Batch, augment
+from mri_vit.data.tokens import Tokens
+from mri_vit.settings.schema import Study
 
 STRETCH = 4 / 3  # of a box's edges against each other, at most: the usual limits of aspect are 3/4 to 4/3 (Szegedy et al. 2015)
 

@@ -20,10 +20,10 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mri_vit.config import Study
+from mri_vit.data.tokens import Tokens
 from mri_vit.model.encoder import Encoder
 from mri_vit.pretrain.crops import box, thinned, view
-from mri_vit.tokens import Tokens
+from mri_vit.settings.schema import Study
 
 GLOBAL = (0.4, 1.0)  # share of the brain's places in the boxes that the teacher sees; Caron et al. 2021, section 3.1 and code
 LOCAL = (0.1, 0.4)  # of those that the student alone sees: from a tenth, for below it a box holds few places (theirs: 0.05)

@@ -20,10 +20,10 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mri_vit.config import CHANNELS, Study
+from mri_vit.data.tokens import Tokens
 from mri_vit.model.encoder import POSITION_STD, Block, Encoder
 from mri_vit.pretrain.crops import scattered, view
-from mri_vit.tokens import Tokens
+from mri_vit.settings.schema import CHANNELS, Study
 
 # Added to a patch's variance before dividing by its root. Scans are z-scored in the brain, so a spread of 0.1 is a tenth of
 # the brain's: what varies less than this is mostly noise, which without a floor would count as much as any structure.

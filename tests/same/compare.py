@@ -50,9 +50,9 @@ def main(base: str) -> int:
 
 def make_cohorts(folder: Path) -> None:
     """Scans, `cohort.csv` and `others.csv`."""
-    from mri_vit import demo
+    from mri_vit.synthetic import cohort as synthetic
 
-    table = demo.make(folder, seed=5, patients=PATIENTS)
+    table = synthetic.make(folder, seed=5, patients=PATIENTS)
     head, *rows = table.read_text().splitlines()
     table.write_text("\n".join([head, *rows[:-OTHERS], ""]))
     (folder / "others.csv").write_text("\n".join([head, *rows[-OTHERS:], ""]))
@@ -63,7 +63,7 @@ def run_study(tree: Path, cohorts: Path, folder: Path) -> None:
     shutil.copytree(cohorts, folder)
     text = (tree / STUDY).read_text()
     (folder / "study.toml").write_text(text)
-    endpoints = text[text.index("[[endpoints]]") :].partition('[[rivals]]' if '[[rivals]]' in text else "[[comparators]]")[0]
+    endpoints = text[text.index("[[endpoints]]") :].partition("[[rivals]]" if "[[rivals]]" in text else "[[comparators]]")[0]
     head = 'name = "external"\ncohort = "others.csv"\nprepared = "others"\noutput = "external"\n\n'
     (folder / "external.toml").write_text(head + endpoints)
     for verb in (

@@ -12,16 +12,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 from sklearn.metrics import roc_curve
 
-from mri_vit.config import Endpoint
 from mri_vit.metrics import survival
-from mri_vit.predictions import is_candidate
 from mri_vit.report.figures import curves, panels
 from mri_vit.report.figures import maps as map_figures
 from mri_vit.report.figures import survival as survival_figures
 from mri_vit.report.figures.panels import Row, number
-from mri_vit.report.notation import file_name, interval, title
 from mri_vit.report.numbers import judged
-from mri_vit.report.run import Run
+from mri_vit.report.reading.run import Run
+from mri_vit.report.words.notation import file_name, interval, title
+from mri_vit.settings.models import is_candidate
+from mri_vit.settings.schema import Endpoint
 
 LETTERS = 22  # of a label beside the axis, at 8.5 points
 LEVEL_LETTERS = 12  # of a level, after which "(100, 45)" stands

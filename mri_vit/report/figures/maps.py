@@ -16,23 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from mri_vit.explain.names import METHODS
-from mri_vit.report.figures.panels import (
-    CANDIDATES,
-    DASHED,
-    GREY,
-    INK,
-    ORANGE,
-    RC,
-    SKY,
-    WIDTH,
-    Stroke,
-    number,
-    numbers,
-)
-from mri_vit.report.notation import short
-from mri_vit.report.numbers.map_verdict import ALIKE
+from mri_vit.explain.methods.names import METHODS
+from mri_vit.report.figures.panels import CANDIDATES, DASHED, GREY, INK, ORANGE, RC, SKY, WIDTH, Stroke, number, numbers
 from mri_vit.report.numbers.maps import RANDOM
+from mri_vit.report.verdicts.maps import ALIKE
+from mri_vit.report.words.notation import short
 
 STROKES = dict(
     zip(

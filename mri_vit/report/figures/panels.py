@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
-from mri_vit.look import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMILLION, WIDTH
-from mri_vit.predictions import is_candidate
+from mri_vit.settings.models import is_candidate
+from mri_vit.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMILLION, WIDTH
 
 SQUARE = 4.4  # inches high: near the width, for axes that both run from 0 to 1
 INDIGO, OLIVE = "#332288", "#999933"  # Tol 2021, "Colour schemes", muted: told apart from Okabe and Ito's with any colour vision

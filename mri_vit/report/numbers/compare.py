@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mri_vit.config import Endpoint
 from mri_vit.metrics import comparison, concordance, delong, discrimination
 from mri_vit.metrics.delong import Comparison
-from mri_vit.predictions import SHUFFLED
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
 from mri_vit.report.numbers.survival import outcome
+from mri_vit.settings.models import SHUFFLED
+from mri_vit.settings.schema import Endpoint
 
 CLINICAL = "clinical"
 COMPARISONS = ("versus_clinical", "versus_own")  # parts of a result; each is a family of tests

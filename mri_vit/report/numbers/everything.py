@@ -13,24 +13,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mri_vit.config import Endpoint, Study
 from mri_vit.metrics import decision
-from mri_vit.predictions import CONTROLS, is_candidate
 from mri_vit.report.numbers import (
+    against_vit,
     binary,
+    comparators,
     compare,
-    contenders,
     map_scans,
     maps,
     published,
-    rivals,
     site_probe,
     subgroups,
     survival,
-    verdict,
 )
 from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
-from mri_vit.report.run import OWN, Run, subject
+from mri_vit.report.reading.run import OWN, Run, subject
+from mri_vit.report.verdicts import models as verdict
+from mri_vit.settings.models import CONTROLS, is_candidate
+from mri_vit.settings.schema import Endpoint, Study
 
 SCHEMA = 2  # since 0.3.0 a patient of "maps" has a list of maps
 
@@ -49,8 +49,8 @@ def measure(run: Run) -> dict[str, Any]:
     tables = {endpoint.name: _tables(run, endpoint) for endpoint in run.study.endpoints}
     measured = {endpoint.name: _results(run, endpoint, tables[endpoint.name]) for endpoint in run.study.endpoints}
     results = compare.adjusted(measured)
-    order = contenders.ranked(run, results)
-    shown = contenders.shown(order)
+    order = comparators.ranked(run, results)
+    shown = comparators.shown(order)
     models = [*order, *(name for name in CONTROLS if name in run.predictions.model.values)]
     results = {name: {model: found[model] for model in models if model in found} for name, found in results.items()}
     endpoints = {e.name: _endpoint(run, e, tables[e.name], results[e.name], shown) for e in run.study.endpoints}
@@ -68,7 +68,7 @@ def measure(run: Run) -> dict[str, Any]:
         "leave_out": None if run.design == "table" else run.study.train.leave_out,
         "folds_sha256": run.folds_sha256,
         "models": models,
-        "contenders": contenders.measure(run, results, order),
+        "contenders": comparators.measure(run, results, order),
         "shown": shown,  # of the candidates, those whose curves are drawn
         "transductive": run.notes.get("transductive") or None,
         "rules": verdict.rules(),
@@ -154,7 +154,7 @@ def _endpoint(run: Run, endpoint: Endpoint, tables: Tables, results: Results, sh
         "positive" if endpoint.kind == "binary" else "events": int(labels[flag].sum()),
         "published": published.figures(endpoint.name),
         "models": models,
-        "rivals": rivals.told(models),
+        "rivals": against_vit.told(models),
         "subgroups": subgroups.measure(
             run.cohort, run.study.report.subgroups, endpoint, {m: t for m, t in tables.items() if m in shown}, run.study.seed
         ),

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from mri_vit.config import Endpoint
 from mri_vit.metrics import discrimination, survival
-from mri_vit.predictions import CONTROLS
-from mri_vit.report.run import OWN, Run
+from mri_vit.report.reading.run import OWN, Run
+from mri_vit.settings.models import CONTROLS
+from mri_vit.settings.schema import Endpoint
 
 # n is the number of rows
 

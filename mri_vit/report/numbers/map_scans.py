@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from mri_vit.config import CHANNELS
 from mri_vit.report.numbers.means import means
-from mri_vit.report.run import Map
+from mri_vit.report.reading.run import Map
+from mri_vit.settings.schema import CHANNELS
 
 
 def measure(maps: Sequence[Map], seed: int) -> dict[str, Any] | None:

@@ -15,14 +15,14 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.special import logit
 
-from mri_vit.config import Endpoint
 from mri_vit.errors import UsageError
-from mri_vit.explain.names import METHODS
+from mri_vit.explain.methods.names import METHODS
 from mri_vit.metrics import proportion
-from mri_vit.report.numbers import map_verdict
 from mri_vit.report.numbers.means import mean, means, ratio
 from mri_vit.report.numbers.randomised import networks
-from mri_vit.report.run import Map, Run
+from mri_vit.report.reading.run import Map, Run
+from mri_vit.report.verdicts import maps as map_verdict
+from mri_vit.settings.schema import Endpoint
 
 MODEL = "vit"  # whose maps a run holds
 RANDOM = "random"  # the random order of deletion, beside the methods

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int, Shaped
 
-from mri_vit.report.numbers.verdict import ALPHA, written
+from mri_vit.report.verdicts.models import ALPHA, written
 
 RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
 PERMUTATIONS = 999  # (m + 1) a round number, so that p has three exact digits

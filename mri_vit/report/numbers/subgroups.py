@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mri_vit.cohort import MISSING
-from mri_vit.config import Endpoint
+from mri_vit.data.cohort import MISSING
 from mri_vit.metrics import concordance, delong, discrimination
-from mri_vit.predictions import is_candidate
 from mri_vit.report.numbers.judged import averaged, flags, floats
 from mri_vit.report.numbers.survival import outcome
+from mri_vit.settings.models import is_candidate
+from mri_vit.settings.schema import Endpoint
 
 MOST_LEVELS = 8  # a forest plot of more lines per column is not read
 FEWEST_DISTINCT = 6  # a column of fewer different numbers is a code or a grade, and its values are its levels

@@ -19,7 +19,7 @@ from mri_vit.metrics import survival as curves
 from mri_vit.report.numbers import judged
 from mri_vit.report.numbers.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, risk_groups
 from mri_vit.report.numbers.pooled import nothing_told, permutation, remark
-from mri_vit.report.run import Design
+from mri_vit.report.reading.run import Design
 
 # n is the number of patients
 

@@ -1,0 +1,164 @@
+"""Folds: which patients test, tune and train; by patient, balanced over the endpoints, written and hashed before any training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from mri_vit.data.cohort import Patient, first_visits
+from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.record import as_written
+from mri_vit.settings.schema import Endpoint, Train
+
+Division = list[list[str]]  # the ids of each test fold's visits
+
+
+def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train, seed: int) -> list[Division]:
+    """`train.repeats` divisions of the patients into test folds; a patient's visits stay together.
+
+    Folds are balanced over the endpoints; with `train.leave_out` each value of that column is a fold instead.
+
+    Raises UsageError when an endpoint's rarer class cannot be in every fold, or a patient has no value or two to leave out.
+    """
+    check(patients, endpoints, train)
+    if train.leave_out:
+        return [_one_out(patients, train.leave_out)]
+    from sklearn.model_selection import StratifiedKFold  # here, because its import takes seconds
+
+    first = first_visits(patients)  # they speak for the patient
+    strata = _strata(first, endpoints, train.folds)
+    divisions = []
+    for repeat in range(train.repeats):
+        splitter = StratifiedKFold(train.folds, shuffle=True, random_state=seed + repeat)
+        tests = [{first[i].subject for i in test} for _, test in splitter.split(strata, strata)]
+        divisions.append([[p.id for p in patients if p.subject in test] for test in tests])
+    return divisions
+
+
+def check(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train) -> None:
+    """See that folds can be made, without making any. Raises UsageError as `make` does."""
+    _require_labels(patients, endpoints)
+    if train.leave_out:
+        _require_something_to_learn(patients, endpoints, _one_out(patients, train.leave_out), train.leave_out)
+        return
+    first = first_visits(patients)  # they speak for the patient
+    for endpoint in endpoints:
+        count = Counter(p.stratum(endpoint) for p in first)
+        least = count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
+        if count["0"] + count["1"] and least < train.folds:
+            raise UsageError(
+                f"{endpoint.name}: {train.folds} folds, but {count['1']} patients with 1 and {count['0']} with 0; use fewer folds"
+            )
+
+
+def tuning_split(
+    patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], fraction: float, seed: int
+) -> tuple[list[Patient], list[Patient]]:
+    """Divide the patients outside a test fold into (train, tune), balanced likewise; a patient's visits stay together."""
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    first = first_visits(patients)
+    n = max(1, round(len(first) * fraction))
+    strata = _strata(first, endpoints, least=2)
+    many_enough = len(set(strata)) <= min(n, len(first) - n)
+    splitter = StratifiedShuffleSplit(1, test_size=n, random_state=seed)
+    _, chosen = next(splitter.split(strata, strata if many_enough else ["all"] * len(strata)))
+    tune = {first[i].subject for i in chosen}
+    return [p for p in patients if p.subject not in tune], [p for p in patients if p.subject in tune]
+
+
+def save(divisions: list[Division], seed: int, path: Path) -> str:
+    """Write `folds.json`, and its SHA-256 to `folds.sha256`, and return that."""
+    content = json.dumps(
+        {"schema": 1, "seed": seed, "repeats": [{"folds": division} for division in divisions]}, indent=1
+    ).encode()
+    sha256 = hashlib.sha256(content).hexdigest()
+    write_bytes(sha256.encode(), path.with_suffix(".sha256"))
+    write_bytes(content, path)
+    return sha256
+
+
+def load(path: Path, patients: Sequence[Patient]) -> list[Division]:
+    """Read `folds.json` of these patients.
+
+    Raises IntegrityError when it is not as it was written, UsageError when a patient sits in two folds of one repeat or the
+    folds are of other patients.
+    """
+    try:
+        content, written = path.read_bytes(), path.with_suffix(".sha256").read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IntegrityError(
+            f"{path}: the folds or their hash beside them cannot be read: {error}; choose another output"
+        ) from None
+    if hashlib.sha256(content).hexdigest() != written:
+        raise IntegrityError(f"{path} was changed after the folds were made; choose another output or delete it")
+    with as_written(path):
+        divisions = [repeat["folds"] for repeat in json.loads(content)["repeats"]]
+    for division in divisions:
+        refuse_split_patients(division, patients, path)
+    return divisions
+
+
+def refuse_split_patients(division: Division, patients: Sequence[Patient], path: Path) -> None:
+    """Raise UsageError unless the folds hold each of these visits once, all visits of a patient in one fold."""
+    subject = {p.id: p.subject for p in patients}
+    ids = [i for fold in division for i in fold]
+    differing = set(ids) ^ set(subject)
+    if differing:
+        raise UsageError(f"{path} was made without or with {', '.join(sorted(differing))}; choose another output or delete it")
+    home: dict[str, int] = {}
+    for fold, members in enumerate(division):
+        for visit in members:
+            if home.setdefault(subject[visit], fold) != fold or ids.count(visit) > 1:
+                raise UsageError(f"{path}: patient {subject[visit]} sits in two folds: visits of one patient stay together")
+
+
+def _require_labels(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...]) -> None:
+    if not any(p.knows(endpoint) for p in patients for endpoint in endpoints):
+        raise UsageError(
+            f"no label of {', '.join(e.name for e in endpoints)} is known for any patient: there is nothing to learn"
+        )
+
+
+def _one_out(patients: Sequence[Patient], column: str) -> Division:
+    """A fold for each value of the column."""
+    value: dict[str, str] = {}
+    for p in patients:
+        if not p.clinical.get(column):
+            raise UsageError(f"train.leave_out: patient {p.id} has no {column!r} (columns: {', '.join(p.clinical)})")
+        if value.setdefault(p.subject, p.clinical[column]) != p.clinical[column]:
+            raise UsageError(f"train.leave_out: patient {p.subject} has two values of {column}; a patient stays in one fold")
+    values = sorted(set(value.values()))
+    if len(values) < 2:
+        raise UsageError(f"train.leave_out: {column} has the one value {values[0]!r}; at least two are needed")
+    return [[p.id for p in patients if value[p.subject] == one] for one in values]
+
+
+def _require_something_to_learn(
+    patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], division: Division, column: str
+) -> None:
+    """Without a site there must still be an endpoint with both classes, or with an event."""
+    for ids in division:
+        rest = [p for p in patients if p.id not in set(ids)]
+        classes = [{p.stratum(endpoint) for p in rest} for endpoint in endpoints]
+        if not any("1" in found and (e.kind == "survival" or "0" in found) for e, found in zip(endpoints, classes, strict=True)):
+            left = next(p.clinical[column] for p in patients if p.id == ids[0])
+            raise UsageError(
+                f"train.leave_out: without {column} {left!r} no endpoint has both classes, or an event; nothing to learn"
+            )
+
+
+def _strata(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], least: int) -> list[str]:
+    """A class per patient over all endpoints; rare ones (fewer than `least`) forget their last endpoints until common enough."""
+    full = [[p.stratum(endpoint) for endpoint in endpoints] for p in patients]
+    strata = ["".join(classes) for classes in full]
+    for kept in range(len(endpoints) - 1, -1, -1):
+        count = Counter(strata)
+        strata = [s if count[s] >= least else "".join(classes[:kept]) for s, classes in zip(strata, full, strict=True)]
+    count = Counter(strata)
+    commonest = count.most_common(1)[0][0]
+    return [s if count[s] >= least else commonest for s in strata]

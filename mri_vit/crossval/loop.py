@@ -1,0 +1,172 @@
+"""Cross-validation: every patient is predicted by a model that has never seen it.
+
+Folds come in written and hashed; out come one table of predictions and one of survival, a fold at a time, so that a
+run that was stopped goes on with the fold it was in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from mri_vit.crossval.folds import Division, tuning_split
+from mri_vit.data import predictions
+from mri_vit.data.cohort import Patient, first_visits, refuse_labels, without_labels
+from mri_vit.data.predictions import Predictor
+from mri_vit.errors import IntegrityError
+from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
+from mri_vit.run import hashes
+from mri_vit.settings.schema import Endpoint, Study
+
+LEARNED = ("best.safetensors", "fusion.json", "pretrained.safetensors")  # what a predictor may leave in its fold's folder
+Builder = Callable[[Path, int], Predictor]  # (folder of the fold, seed) -> an unfitted predictor
+Tables = tuple[pd.DataFrame, pd.DataFrame]  # predictions.COLUMNS and predictions.SURVIVAL_COLUMNS
+
+
+class Guarded:
+    """A Predictor that can be fitted once, and that is then handed no label and no patient it was fitted on."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+        self._fitted_on: frozenset[str] = frozenset()
+
+    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+        """Fit. Raises IntegrityError when it was fitted before, or a patient is in both parts."""
+        if self._fitted_on:
+            raise IntegrityError("a fitted predictor was to be fitted again; each fold has one of its own")
+        both = sorted({p.subject for p in train} & {p.subject for p in tune})
+        if both:
+            raise IntegrityError(f"patient {both[0]} is in the training and in the tuning part of one fold")
+        self._predictor.fit(train, tune)
+        self._fitted_on = frozenset(p.subject for p in (*train, *tune))
+
+    def predict(self, patients: Sequence[Patient]) -> Tables:
+        """Predict. Raises IntegrityError when a patient brings a label, or was fitted on."""
+        refuse_labels(patients)
+        for patient in patients:
+            if patient.subject in self._fitted_on:
+                raise IntegrityError(f"patient {patient.subject} was fitted on and cannot be a test of that fit")
+        return self._predictor.predict(patients)
+
+
+def fold_folder(run: Path, repeat: int, fold: int) -> Path:
+    """`fold-1` … of the first repeat, `repeat-2-fold-1` … of the others."""
+    return run / (f"fold-{fold + 1}" if repeat == 0 else f"repeat-{repeat + 1}-fold-{fold + 1}")
+
+
+def cross_validate(
+    patients: Sequence[Patient], divisions: Sequence[Division], study: Study, home: Path, model: str, build: Builder
+) -> Tables:
+    """Fit and predict each fold, whose folder in `home` then holds its tables; all folds' tables are returned."""
+    scores, survivals = [], []
+    for repeat, division in enumerate(divisions):
+        for fold, ids in enumerate(division):
+            folder = fold_folder(home, repeat, fold)
+            if not (folder / "predictions.csv").exists():  # written last: a fold that has it is done
+                folder.mkdir(parents=True, exist_ok=True)
+                seed = fold_seed(study, repeat, fold)
+                train, tune, test = parts(patients, ids, study, seed)
+                score, survival = _one_fold(build(folder, seed), train, tune, test, study.endpoints)
+                place = {"model": model, "repeat": repeat, "fold": fold}
+                survival = survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS)
+                score = score.assign(**place).reindex(columns=predictions.COLUMNS)
+                tables = {"survival.csv": predictions.dumps(survival), "predictions.csv": predictions.dumps(score)}
+                hashes.write(folder, LEARNED, tables)
+            scores.append(predictions.load(folder / "predictions.csv"))
+            survivals.append(predictions.load_survival(folder / "survival.csv"))
+    return pd.concat(scores), pd.concat(survivals)
+
+
+def fold_seed(study: Study, repeat: int, fold: int) -> int:
+    """The seed of all that is random in one fold, apart for every fold and repeat."""
+    return int(np.random.SeedSequence([study.seed, repeat, fold]).generate_state(1)[0])
+
+
+def parts(
+    patients: Sequence[Patient], ids: Sequence[str], study: Study, seed: int
+) -> tuple[list[Patient], list[Patient], list[Patient]]:
+    """(train, tune, test) of the fold whose test visits are `ids`."""
+    held_out = set(ids)
+    rest = [p for p in patients if p.id not in held_out]
+    train, tune = tuning_split(rest, study.endpoints, study.train.tune_fraction, seed)
+    return train, tune, [p for p in patients if p.id in held_out]
+
+
+def _one_fold(
+    predictor: Predictor,
+    train: Sequence[Patient],
+    tune: Sequence[Patient],
+    test: Sequence[Patient],
+    endpoints: Sequence[Endpoint],
+) -> Tables:
+    guarded = Guarded(predictor)
+    guarded.fit(train, tune)
+    chosen = thresholds(predictor, train, tune, endpoints)
+    score, survival = guarded.predict([without_labels(p) for p in test])
+    for threshold in chosen.values():
+        threshold.refuse([p.subject for p in test])
+    score = with_truth(score, test, endpoints)
+    at = score.endpoint.map({name: threshold.value for name, threshold in chosen.items()})
+    return by_patient(score.assign(threshold=at.astype(float)), test), by_patient(survival, test)
+
+
+def thresholds(
+    predictor: Predictor, train: Sequence[Patient], tune: Sequence[Patient], endpoints: Sequence[Endpoint]
+) -> dict[str, Threshold]:
+    """Where a score becomes positive (by the tuning patients, whom the weights have not seen), and a risk high (the median of
+    all patients outside the test fold). An endpoint whose tuning patients are of one class has none.
+    """
+    chosen = {}
+    asked = (*train, *tune) if any(endpoint.kind == "survival" for endpoint in endpoints) else tune
+    score = predictor.predict([without_labels(p) for p in asked])[0].set_index(["endpoint", "patient"]).score
+    for endpoint in endpoints:
+        judges = [p for p in (tune if endpoint.kind == "binary" else (*train, *tune)) if p.knows(endpoint)]
+        judges = first_visits([p for p in judges if (endpoint.name, p.id) in score.index])
+        found = np.array([score[endpoint.name, p.id] for p in judges], dtype=float)
+        subjects = [p.subject for p in judges]
+        if endpoint.kind == "survival" and len(judges):
+            chosen[endpoint.name] = choose_cutoff(subjects, found)
+        elif endpoint.kind == "binary" and len({p.labels[endpoint.name] for p in judges}) == 2:
+            truth = np.array([p.labels[endpoint.name] == 1 for p in judges])
+            chosen[endpoint.name] = choose_threshold(subjects, truth, found)
+    return chosen
+
+
+def permuted(patients: Sequence[Patient], division: Division, seed: int) -> list[Patient]:
+    """The same patients with labels dealt anew: each gets all labels of another of the same test fold.
+
+    Dealt within a fold, so that every fold keeps its classes; a patient's visits get the same patient's labels.
+    """
+    generator = np.random.default_rng(seed)
+    first = {p.subject: p for p in reversed(patients)}
+    home = {p.id: p.subject for p in patients}
+    dealt: dict[str, dict[str, float]] = {}
+    for ids in division:
+        subjects = sorted({home[i] for i in ids})
+        givers = generator.permutation(len(subjects))
+        dealt |= {name: first[subjects[giver]].labels for name, giver in zip(subjects, givers, strict=True)}
+    return [replace(p, labels=dealt[p.subject]) for p in patients]
+
+
+def with_truth(scores: pd.DataFrame, patients: Sequence[Patient], endpoints: Sequence[Endpoint]) -> pd.DataFrame:
+    """Scores beside the labels, which are joined only after predicting."""
+    by_id = {p.id: p for p in patients}
+    columns = {endpoint.name: endpoint.columns for endpoint in endpoints}
+    rows = []
+    for name, visit in zip(scores["endpoint"], scores["patient"], strict=True):
+        known = [by_id[visit].labels[column] for column in columns[name]]
+        rows.append([math.nan, *known] if len(known) == 2 else [*known, math.nan, math.nan])
+    labels = pd.DataFrame(rows, index=scores.index, columns=pd.Index(["truth", "time_days", "event"]), dtype=float)
+    return pd.concat([scores, labels], axis=1)
+
+
+def by_patient(table: pd.DataFrame, patients: Sequence[Patient]) -> pd.DataFrame:
+    """A predictor's table with the visit's id in `patient` parted into `patient` and `session`."""
+    visits = {p.id: p for p in patients}
+    named = [visits[visit] for visit in table["patient"]]
+    return table.assign(patient=[p.subject for p in named], session=[p.session for p in named])

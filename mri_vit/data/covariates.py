@@ -1,0 +1,62 @@
+"""Covariates: the clinical columns of a cohort table, as a table of numbers and categories with a row per visit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pandas as pd
+
+from mri_vit.data.cohort import MISSING, Patient
+from mri_vit.errors import UsageError
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Study
+
+LARGEST = 1e100  # its square, which a variance takes, is still a number
+MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category
+LABEL_COLUMNS = {column for endpoint in DEFAULT_ENDPOINTS for column in endpoint.columns}  # no covariate, studied or not
+# Words by which tables name what happened after imaging; such a column is no covariate unless it is asked for by name.
+OUTCOME = re.compile(
+    r"(?i)(^|[_ .-])(os|pfs|rfs|ttp|surviv\w*|death|dead|died|deceased|vital|alive|event|censor\w*"
+    r"|progress\w*|recurr\w*|relapse\w*|follow\w*|date|outcome)($|[_ .-])"
+)
+
+
+def clinical_columns(patients: Sequence[Patient], study: Study) -> list[str]:
+    """The columns that "clinical" may use: those named in `controls.columns`, else all that hold numbers or categories.
+
+    Labels, columns that by their name are outcomes, the site and the column whose values are left out are not among these.
+    What a column holds is told from all patients' cells, test patients' too; no label is looked at.
+
+    Raises UsageError when a named column is not in the table.
+    """
+    there, asked = list(patients[0].clinical), study.controls.columns
+    unknown = [name for name in asked or () if name not in there]
+    if unknown:
+        raise UsageError(f"controls.columns: no column {unknown[0]!r} in the cohort table (found {', '.join(there)})")
+    if asked is not None:
+        return list(asked)
+    apart = {"site", study.train.leave_out, *LABEL_COLUMNS}
+    table = clinical_table(patients, [name for name in there if name not in apart and not OUTCOME.search(name)])
+    return [str(name) for name, column in table.items() if _useful(column)]
+
+
+def clinical_table(patients: Sequence[Patient], columns: Sequence[str]) -> pd.DataFrame:
+    """A row per visit id; a column is a number where every filled cell is one, else text; missing is NaN or None."""
+    cells = {name: [p.clinical[name] for p in patients] for name in columns}
+    table = pd.DataFrame(cells, index=pd.Index([p.id for p in patients]), columns=pd.Index(columns), dtype=object)
+    table = table.mask(table.apply(lambda column: column.str.lower().isin(MISSING)), None)
+    for name in columns:
+        number = pd.Series(pd.to_numeric(table[name], errors="coerce"), dtype=float)
+        endless = (number.abs() > LARGEST).to_numpy()
+        if endless.any():
+            p = patients[int(endless.argmax())]
+            raise UsageError(f"patient {p.id}, column {name}: {p.clinical[name]!r}; expected a number, or nothing")
+        if number.count() == table[name].count():
+            table[name] = number
+    return table
+
+
+def _useful(column: pd.Series) -> bool:
+    """Whether a column varies and is a number or a category."""
+    levels = column.nunique()
+    return levels > 1 and (column.dtype == float or levels <= MOST_LEVELS)

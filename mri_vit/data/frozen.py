@@ -1,0 +1,57 @@
+"""Frozen: the cohort table that a run was made from, as it was then; its paths are relative to the run (see `origin`)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mri_vit.data import cohort
+from mri_vit.data.cohort import Patient
+from mri_vit.run import origin
+from mri_vit.run.ownership import record
+from mri_vit.settings.schema import Endpoint
+
+
+def patients(run: Path, endpoints: tuple[Endpoint, ...]) -> list[Patient]:
+    """The patients of a run's frozen table, whose scans need not be there."""
+    read = cohort.read(run / "cohort.csv", endpoints)
+    home = os.path.realpath(run)
+    if record(run / origin.FILE).get("folder") in (None, home):
+        return read
+    return [_with_files(patient, lambda path: Path(origin.find(run, os.path.relpath(path, home)))) for patient in read]
+
+
+def table(patients: Sequence[Patient], run: Path) -> bytes:
+    """The table that a run freezes: scans and masks by their paths relative to the run."""
+    return _table(patients, os.path.realpath(run))
+
+
+def is_frozen(patients: Sequence[Patient], run: Path) -> bool:
+    """Whether the run's table is of these patients, each path as seen from here, from the run's origin, or absolute."""
+    written = record(run / origin.FILE).get("folder")
+    bases = [os.path.realpath(run), None, *([written] if isinstance(written, str) else [])]
+    frozen, tables = _lines((run / "cohort.csv").read_bytes()), [_lines(_table(patients, base)) for base in bases]
+    if [len(line) for line in frozen] != [len(line) for line in tables[0]]:
+        return False
+    return all(cell in seen for line, *told in zip(frozen, *tables, strict=True) for cell, *seen in zip(line, *told, strict=True))
+
+
+def _lines(table: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(table.decode(errors="replace"), newline="")))
+
+
+def _table(patients: Sequence[Patient], base: str | None) -> bytes:
+    return cohort.dumps([_with_files(p, lambda path: Path(os.path.relpath(path, base) if base else path)) for p in patients])
+
+
+def _with_files(patient: Patient, change: Callable[[Path], Path]) -> Patient:
+    return replace(
+        patient,
+        scans={channel: path and change(path) for channel, path in patient.scans.items()},
+        brain_mask=patient.brain_mask and change(patient.brain_mask),
+        tumour_mask=patient.tumour_mask and change(patient.tumour_mask),
+    )

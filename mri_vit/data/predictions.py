@@ -1,0 +1,155 @@
+"""The second waist: one table of predictions, whoever made it, and what a predictor must offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import pandas as pd
+
+from mri_vit.errors import BadNumbers, UsageError
+from mri_vit.run.atomic import write_bytes
+from mri_vit.settings import source
+
+if TYPE_CHECKING:
+    from mri_vit.data.cohort import Patient
+
+# `session` is empty for a patient with one visit. `threshold` was chosen without the test fold: scores at or above it are
+# positive (chosen on the tuning patients), risks at or above it high (the median of the training fold); it may be empty.
+COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "score", "truth", "time_days", "event", "session", "threshold"]
+NEEDED = ["patient", "endpoint", "score"]  # of a table from elsewhere; see `completed`
+SURVIVAL_COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "horizon_days", "survival", "session"]
+KEY = ["model", "repeat", "endpoint", "patient", "session"]  # a visit is predicted once per model, repeat and endpoint
+Check = Callable[[pd.Series], pd.Series]
+SENSE: dict[str, tuple[Check, str]] = {  # which numbers a column may hold, and how that is said
+    "score": (lambda x: abs(x) < float("inf"), "a finite number"),
+    "truth": (lambda x: x.isin([0, 1]), "0, 1, or empty when missing"),
+    "time_days": (lambda x: (x >= 0) & (x < float("inf")), "days from imaging, 0 or more, or empty"),
+    "event": (lambda x: x.isin([0, 1]), "0, 1, or empty when missing"),
+    "threshold": (lambda x: abs(x) < float("inf"), "a finite number, or empty"),
+    "horizon_days": (lambda x: (x > 0) & (x < float("inf")), "days from imaging, more than 0"),
+    "survival": (lambda x: x.between(0, 1), "a probability"),
+    "repeat": (lambda x: (x >= 0) & (x % 1 == 0), "a whole number from 0"),
+    "fold": (lambda x: (x >= 0) & (x % 1 == 0), "a whole number from 0"),
+}
+NUMBERS = list(SENSE)
+MISSING = ["", "NA", "NaN", "nan"]  # as a missing number is written; a patient may well be called NA
+TEXT = ["patient", "model", "endpoint", "session"]
+# Quarter years up to two years; glioblastoma studies tell survival at 6, 12 and 24 months, the others make it a curve.
+HORIZONS_DAYS = (91.0, 182.0, 274.0, 365.0, 456.0, 548.0, 639.0, 730.0)
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """Anything that learns from some patients and predicts others.
+
+    Whatever is learned from data (weights, early stopping, cut-points) is learned inside `fit`;
+    `predict` sees no label of the patients that it is given.
+    """
+
+    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None: ...
+
+    def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Two tables: (patient, endpoint, score) and (patient, endpoint, horizon_days, survival).
+
+        `score` is a probability for a binary endpoint and a risk for survival (higher = earlier death);
+        `survival` is the probability of being alive at `horizon_days`. `patient` is the visit's id.
+        """
+        ...
+
+
+def dumps(table: pd.DataFrame) -> bytes:
+    """A predictions or survival table as a file has it; 9 digits, which a float32 survives, so equal runs give equal bytes."""
+    return table.to_csv(index=False, float_format="%.9g", lineterminator="\n").encode()
+
+
+def save(table: pd.DataFrame, path: Path) -> None:
+    """Write a table atomically."""
+    write_bytes(dumps(table), path)
+
+
+def load(path: Path) -> pd.DataFrame:
+    """Read a predictions table; ids stay text, missing truths stay missing, columns that may be left out are filled in.
+
+    A table from elsewhere needs patient, endpoint and score; without model, repeat and fold it is one model's, in one fold.
+
+    Raises UsageError when a column is missing, a visit is predicted twice by one model and repeat, a patient sits in two
+    folds of one repeat, or a fold has more than one threshold; BadNumbers (as a diverged training) when a score is missing.
+    """
+    table = _read(path, NEEDED)
+    defaults = {"model": "model", "repeat": 0, "fold": 0, "session": ""}
+    table = table.assign(**{name: value for name, value in defaults.items() if name not in table})
+    table = table.assign(**{name: float("nan") for name in COLUMNS if name not in table}).fillna({"session": ""})
+    _refuse_nonsense(path, table)
+    lacking = table.index[table.score.isna()]
+    if len(lacking):
+        raise BadNumbers(
+            f"{path}: {len(lacking)} rows have no score, the first is row {lacking[0] + 2}: {table.patient[lacking[0]]}"
+        )
+    twice = table[table.duplicated(KEY, keep=False)]
+    if len(twice):
+        rows = [int(index) + 2 for index in twice.index.tolist()[:4]]  # line 1 is the header
+        raise UsageError(f"{path}: patient {twice.patient.iloc[0]} is predicted more than once: rows {rows}")
+    homes = table.groupby(["model", "repeat", "patient"]).fold.nunique()
+    split = homes[homes > 1].reset_index()
+    if len(split):
+        first = split.iloc[0]
+        raise UsageError(
+            f"{path}: patient {first.patient} is tested in {first.fold} folds of one repeat by {first.model}: a model that tests "
+            "one visit was trained on another; keep a patient's visits in one fold"
+        )
+    ways = table.groupby(["model", "repeat", "fold", "endpoint"]).threshold.nunique(dropna=False)
+    if (ways > 1).any():
+        model, repeat, fold, endpoint = next(iter(ways.index[ways > 1]))
+        raise UsageError(
+            f"{path}: {endpoint}, model {model}, repeat {repeat}, fold {fold}: more than one threshold; it is fixed before the "
+            "fold is predicted, so a fold has one"
+        )
+    return table.reindex(columns=COLUMNS)
+
+
+def load_survival(path: Path) -> pd.DataFrame:
+    """Read a table of survival probabilities. Raises UsageError naming the row of one that is not between 0 and 1."""
+    table = _read(path, ["patient", "endpoint", "horizon_days", "survival"])
+    defaults = {"model": "model", "repeat": 0, "fold": 0, "session": ""}
+    table = table.assign(**{name: value for name, value in defaults.items() if name not in table}).fillna({"session": ""})
+    _refuse_nonsense(path, table)
+    return table.reindex(columns=SURVIVAL_COLUMNS)
+
+
+def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
+    if wrong := source.fault(path):
+        raise UsageError(f"{source.shown(path)}: {wrong.replace('no such file', 'no such table')}")
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            first = file.readline()
+        text: Any = dict.fromkeys(TEXT, str)
+        missing = dict.fromkeys(NUMBERS, MISSING)
+        separator = max(",;\t", key=first.count)
+        table = pd.read_csv(path, sep=separator, dtype=text, keep_default_na=False, na_values=missing, encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:  # ValueError: no UTF-8 too
+        raise UsageError(f"{path}: cannot be read as a CSV table: {error}") from None
+    lacking = [column for column in needed if column not in table.columns]
+    if lacking:
+        raise UsageError(
+            f"{path}: no column {', '.join(lacking)}; found {', '.join(table.columns)}, expected {', '.join(needed)}"
+        )
+    return table
+
+
+def _refuse_nonsense(path: Path, table: pd.DataFrame) -> None:
+    """Raise UsageError that names the first row and column whose number cannot be what the column says."""
+    for name in ("patient", "endpoint", "model", "repeat", "fold"):
+        empty = table.index[table[name].isna() | (table[name].astype(str).str.strip() == "")]
+        if len(empty):
+            raise UsageError(f"{path}, row {empty[0] + 2}: no {name}")
+    for name, (sensible, expected) in SENSE.items():
+        if name not in table:
+            continue
+        number = pd.Series(pd.to_numeric(table[name], errors="coerce"), dtype=float)
+        wrong = table.index[(table[name].notna() & number.isna()) | (number.notna() & ~sensible(number))]
+        if len(wrong):
+            raise UsageError(f"{path}, row {wrong[0] + 2}, column {name}: {str(table[name][wrong[0]])!r}; expected {expected}")

@@ -1,0 +1,106 @@
+"""The first waist: a prepared patient as foreground patches and their places, on disk and in memory.
+
+Letters: c channels, p patch edge, e grid edge, s = e/p places along an edge, f foreground places, k = c·p³ numbers in a patch.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from einops import rearrange
+from jaxtyping import Bool, Float, Int16
+
+from mri_vit.errors import IntegrityError
+from mri_vit.run.atomic import replacing
+from mri_vit.run.record import as_written
+from mri_vit.run.tensor_file import sort_header
+from mri_vit.settings.schema import CHANNELS, Grid
+
+SCHEMA = "mri-vit tokens 1"
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The patches that hold brain, and where on the grid they sit: place = (i·s + j)·s + k along x, y, z."""
+
+    patches: Float[np.ndarray, "f k"]
+    place: Int16[np.ndarray, "f"]
+    grid: Grid
+    config_sha256: str
+
+
+def patchify(volume: Float[np.ndarray, "c e e e"], patch: int) -> Float[np.ndarray, "places k"]:
+    """Every place's patch, flattened in the order channel, x, y, z."""
+    return rearrange(volume, "c (i x) (j y) (k z) -> (i j k) (c x y z)", x=patch, y=patch, z=patch)
+
+
+def unpatchify(patches: Float[np.ndarray, "places k"], grid: Grid) -> Float[np.ndarray, "c e e e"]:
+    """The inverse of `patchify`."""
+    side, patch = grid.side, grid.patch
+    return rearrange(patches, "(i j k) (c x y z) -> c (i x) (j y) (k z)", i=side, j=side, k=side, x=patch, y=patch, z=patch)
+
+
+def from_volume(volume: Float[np.ndarray, "c e e e"], brain: Bool[np.ndarray, "e e e"], grid: Grid, config_sha256: str) -> Tokens:
+    """Keep the places with any brain voxel, as float16, with everything outside the brain exactly zero."""
+    patches = patchify(np.where(brain, volume, 0).astype(np.float16), grid.patch)
+    place = np.flatnonzero(patchify(brain[None].astype(np.float32), grid.patch).any(axis=1)).astype(np.int16)
+    return Tokens(patches[place], place, grid, config_sha256)
+
+
+def to_volume(tokens: Tokens) -> Float[np.ndarray, "c e e e"]:
+    """The dense volume, exactly as it was stored."""
+    patches = np.zeros((tokens.grid.places, tokens.patches.shape[1]), tokens.patches.dtype)
+    patches[tokens.place] = tokens.patches
+    return unpatchify(patches, tokens.grid)
+
+
+def save(tokens: Tokens, path: Path) -> None:
+    """Write `tokens.safetensors` atomically."""
+    metadata = {
+        "schema": SCHEMA,
+        "grid": tokens.grid.model_dump_json(),
+        "affine": json.dumps(tokens.grid.affine),
+        "channels": json.dumps(CHANNELS),
+        "config_sha256": tokens.config_sha256,
+    }
+    with replacing(path) as beside:
+        safetensors.numpy.save_file({"patches": tokens.patches, "place": tokens.place}, beside, metadata)
+        sort_header(beside)
+
+
+def load(path: Path) -> Tokens:
+    """Read a prepared patient. Raises IntegrityError when the file is damaged or its channels are in another order."""
+    try:
+        with safetensors.safe_open(str(path), "numpy") as file:
+            metadata = file.metadata() or {}
+            patches, place = file.get_tensor("patches"), file.get_tensor("place")
+    except (safetensors.SafetensorError, OSError) as error:
+        raise IntegrityError(f"{path}: not a prepared patient: {error}; delete its folder and prepare again") from None
+    again = "delete its folder and prepare again"
+    with as_written(path, again):
+        ours = metadata.get("schema") == SCHEMA and json.loads(metadata["channels"]) == list(CHANNELS)
+    if not ours:
+        raise IntegrityError(
+            f"{path}: found {metadata.get('schema')} with channels {metadata.get('channels')}; expected {SCHEMA} with {CHANNELS}"
+        )
+    with as_written(path, again):
+        grid, config_sha256 = Grid.model_validate_json(metadata["grid"]), metadata["config_sha256"]
+    return Tokens(patches, place, grid, config_sha256)
+
+
+def mirror(tokens: Tokens) -> Tokens:
+    """Left and right exchanged: exact, because the grid is centred on the midsagittal plane."""
+    side, patch = tokens.grid.side, tokens.grid.patch
+    i, rest = np.divmod(tokens.place, side * side)
+    patches = rearrange(tokens.patches, "f (c x yz) -> f c x yz", c=len(CHANNELS), x=patch)[:, :, ::-1]
+    return Tokens(
+        np.ascontiguousarray(rearrange(patches, "f c x yz -> f (c x yz)")),
+        ((side - 1 - i) * side * side + rest).astype(np.int16),
+        tokens.grid,
+        tokens.config_sha256,
+    )

@@ -1,0 +1,184 @@
+"""Can a map be believed: what its places are worth to the model, and whether they lie on the tumour. Arrays in, numbers out.
+
+Letters: p places that are given, o orders of these places, q places that are kept, f fractions, s places along the grid's edge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Integer
+from scipy.ndimage import maximum_filter
+from scipy.stats import rankdata
+from torch import Tensor
+
+from mri_vit.data import tokens
+from mri_vit.data.tokens import Tokens
+from mri_vit.data.volume import Volume, resample
+from mri_vit.explain.methods.target import cls, directions, evidences
+from mri_vit.model.network import Network
+from mri_vit.settings.schema import Grid
+
+FRACTIONS = tuple(step / 8 for step in range(9))  # eighths: sixteenths move the demo's areas by 5 %, for twice the time
+RANDOM_ORDERS = 4  # their mean is the curve that a map must beat: its error is half of one order's
+TOKENS_AT_ONCE = 4096  # of one forward pass: ViT-B's hidden layer then holds 50 MB; more is no faster on a CPU
+WITHIN = 1  # places, along each axis: a peak counts as on the tumour up to one place (16 mm) from it, as patches blur
+DRAWS = 200  # permutations of a simulation: the error of its mean is 1/14 of one permutation's spread
+
+Evidence = Callable[[Int[Tensor, "o q"]], dict[str, Float[Tensor, "o"]]]  # kept places, as indices -> by endpoint
+
+
+@dataclass(frozen=True)
+class Chance:
+    """What a map would score if its values lay anywhere: means over permutations, and the spread of one permutation."""
+
+    hit: float
+    energy: float
+    energy_spread: float
+
+
+# --- what the places are worth to the model --------------------------------------------------------------------------------
+
+
+def reader(
+    net: Network, patches: Float[Tensor, "1 n k"], place: Int[Tensor, "1 n"], brain: Integer[np.ndarray, "p"] | None = None
+) -> Evidence:
+    """What the network says of one patient when only some places are given: the evidence for what it predicts from all.
+
+    `brain` are the indices of the places that may be left out, all where not given: a network on all places always keeps
+    its air, which no map is judged on.
+
+    Tokens are left out, not greyed: each keeps its position, so the network reads what is left without anything made up.
+    The evidence is times its direction on all places, so that less of it always means a weaker prediction.
+    """
+    with torch.no_grad():
+        x = net.encoder.tokens(patches, place)[0]
+        sign = directions(net, cls(net.encoder, x[None]))
+    free = torch.arange(place.shape[1]) if brain is None else torch.from_numpy(brain)
+    fixed = torch.ones(len(x), dtype=torch.bool).index_fill_(0, free + 1, False).nonzero()[:, 0]  # row 0 is CLS
+    free, fixed = free.to(place.device), fixed.to(place.device)
+
+    @torch.no_grad()
+    def said(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
+        rows = torch.cat([fixed.expand(len(kept), -1), free[kept] + 1], dim=1)
+        parts = rows.split(max(1, TOKENS_AT_ONCE // rows.shape[1]))
+        values = evidences(net, torch.cat([cls(net.encoder, x[some]) for some in parts]))
+        return {endpoint: sign[endpoint] * value for endpoint, value in values.items()}
+
+    return said
+
+
+def order(relevance: Float[np.ndarray, "p"], generator: np.random.Generator) -> Integer[np.ndarray, "p"]:
+    """Indices from the most to the least relevant place; equal ones in random order, because neighbours share more than rank."""
+    mixed = generator.permutation(len(relevance))
+    return mixed[np.argsort(-relevance[mixed], kind="stable")]
+
+
+def curves(said: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, str], Float[np.ndarray, "o f"]]:
+    """Deletion and insertion curves of each order of places (most relevant first), by endpoint and "deletion" or "insertion".
+
+    Definition: at a fraction x of `FRACTIONS`, deletion has left out the first x·p places of the order, insertion has given
+    only these. The value is the evidence less that of all places: 0 at deletion's start and at insertion's end.
+    A map is faithful when deletion falls early (a low area) and insertion rises early (a high one), each against random orders.
+    Assumption: the network can read an incomplete set of places; it was trained on random draws where `token_budget` is set.
+    Source: Petsiuk et al. 2018 (RISE), arXiv:1806.07421, on tokens left out instead of pixels painted over.
+
+    Returns
+    -------
+    Arrays in the evidence's unit (log odds, or the risk's), a row per order, a column per fraction.
+    """
+    places = orders.shape[1]
+    full, empty = said(orders[:1]), said(orders[:1, :0])
+    values: dict[tuple[str, str], list[Tensor]] = {}
+    for fraction in FRACTIONS:
+        cut = round(fraction * places)
+        for way, kept in (("deletion", orders[:, cut:]), ("insertion", orders[:, :cut])):
+            some = full if kept.shape[1] == places else empty if kept.shape[1] == 0 else said(kept)
+            for endpoint, value in some.items():
+                values.setdefault((endpoint, way), []).append((value - full[endpoint]).expand(len(orders)))
+    return {key: torch.stack(columns, dim=1).cpu().numpy() for key, columns in values.items()}
+
+
+# --- whether they lie on the tumour ----------------------------------------------------------------------------------------
+
+
+def tumour_shares(mask: Volume, t1ce_to_grid: Float[np.ndarray, "4 4"], prepared: Tokens) -> Float[np.ndarray, "places"]:
+    """The tumour's share of the brain voxels of every place of the grid; 0 where there is no brain.
+
+    `mask` lies in the T1ce's world (any voxel that is not 0 is tumour) on whatever voxels.
+    """
+    grid = prepared.grid
+    drawn = Volume((mask.array != 0).astype(np.float32), mask.affine)
+    seen = resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.linalg.inv(t1ce_to_grid)).array
+    brain = (tokens.to_volume(prepared) != 0).any(axis=0)
+    voxels, tumour = (
+        tokens.patchify(part[None].astype(np.float32), grid.patch).sum(axis=1)
+        for part in (brain, brain & (seen > 0.5))  # 0.5: a voxel is tumour where most of what is around its centre is
+    )
+    return tumour / np.maximum(voxels, 1)
+
+
+def near_tumour(share: Float[np.ndarray, "places"], grid: Grid) -> Bool[np.ndarray, "places"]:
+    """Places that hold tumour, or are `WITHIN` one that does along every axis."""
+    holds = (share > 0).reshape(grid.side, grid.side, grid.side)
+    return maximum_filter(holds, size=2 * WITHIN + 1, mode="constant").ravel()
+
+
+def hit(relevance: Float[np.ndarray, "p"], near: Bool[np.ndarray, "p"]) -> float:
+    """The pointing game: 1 when the map's peak is on the tumour or within one place of it, else 0; NaN without a peak.
+
+    By chance it is 1 with a probability of `near.mean()`: the share of the places where a peak would count.
+    Source: Zhang et al. 2018, doi:10.1007/s11263-017-1059-x (there with a margin of 15 pixels).
+    """
+    if relevance.min() == relevance.max():
+        return math.nan
+    return float(near[relevance.argmax()])
+
+
+def energy(relevance: Float[np.ndarray, "p"], share: Float[np.ndarray, "p"]) -> float:
+    """The share of the map's sum that lies in the tumour; NaN of a map that is 0 everywhere.
+
+    Formula: Σ rᵢ·tᵢ / Σ rᵢ with t the tumour's share of a place's brain. The uniform map, and by chance any map, has
+    `share.mean()`.
+    Assumption: within a place the map is even, so a place half in the tumour gives it half its value.
+    Source: energy-based pointing game, Wang et al. 2020 (Score-CAM), arXiv:1910.01279.
+    """
+    total = float(relevance.sum(dtype=np.float64))
+    return float((relevance * share).sum(dtype=np.float64)) / total if total > 0 else math.nan
+
+
+def by_simulation(
+    relevance: Float[np.ndarray, "p"],
+    share: Float[np.ndarray, "p"],
+    near: Bool[np.ndarray, "p"],
+    generator: np.random.Generator,
+    draws: int = DRAWS,
+) -> Chance:
+    """Hit and energy of the same values dealt to the places at random, many times; its means stand beside the exact ones.
+
+    Definition: the map's values are permuted over the given places; hit and energy are computed on each permutation.
+    Assumption: places are exchangeable. A map that is smooth in space varies more than this, around the same mean.
+    """
+    if relevance.min() == relevance.max():  # as `hit` and `energy`: no peak, but a sum if it is not 0
+        return Chance(math.nan, energy(relevance, share), 0.0)
+    dealt = generator.permuted(np.tile(relevance, (draws, 1)), axis=1)
+    energies = dealt @ share / relevance.sum()
+    return Chance(float(near[dealt.argmax(axis=1)].mean()), float(energies.mean()), float(energies.std()))
+
+
+# --- whether two maps are alike --------------------------------------------------------------------------------------------
+
+
+def similarity(first: Float[np.ndarray, "p"], second: Float[np.ndarray, "p"]) -> float:
+    """Spearman's rank correlation of two maps over the same places: 1 the same order, 0 unrelated; NaN when one is constant.
+
+    Assumption: none about scale; every place counts alike, also the many of little relevance.
+    Source: Adebayo et al. 2018, arXiv:1810.03292, compare maps by it.
+    """
+    ranks = [rankdata(values) - (len(values) + 1) / 2 for values in (first, second)]
+    norm = math.sqrt(float((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum()))
+    return float(ranks[0] @ ranks[1]) / norm if norm > 0 else math.nan

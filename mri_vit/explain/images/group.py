@@ -1,0 +1,270 @@
+"""The cohort's mean maps by label: what the patients' maps on the prepared grid have in common, and where two groups differ.
+
+Brains are aligned to the MNI152 frame rigidly and keep their size, so the same voxel is the same structure within about a
+centimetre only. Letters: e grid edge, n patients, p places.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int32
+
+from mri_vit.data import tokens
+from mri_vit.data.cohort import Patient, first_visits
+from mri_vit.data.volume import Volume, read
+from mri_vit.data.volume import write as write_volume
+from mri_vit.errors import UsageError
+from mri_vit.explain.images import group_picture
+from mri_vit.explain.images.patient import RESEARCH
+from mri_vit.explain.images.patient import SCHEMA as MAP_SCHEMA
+from mri_vit.explain.methods.names import METHODS, UNIT, file_name
+from mri_vit.run import ownership
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.complete_folder import complete
+from mri_vit.run.record import as_written, read_json
+from mri_vit.settings.schema import Endpoint, Grid
+
+SCHEMA = 1  # of group.json
+RECORD = "group.json"
+LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients' maps are theirs, not a group's
+LEAST_SHARE = 0.5  # of the group likewise, so that a rim is not the mean of the few with the largest heads
+PERMUTATIONS = 999  # of the labels; the smallest p is 0.001
+DECIMALS = 2  # of stored values, as in the patients' maps
+
+
+@dataclass(frozen=True)
+class Group:
+    """Patients of one label: the label as files have it, what it means, and who they are."""
+
+    label: str
+    title: str
+    ids: frozenset[str]
+
+
+@dataclass(eq=False)
+class Sums:
+    """A group's maps, added up as they are read."""
+
+    total: Float[np.ndarray, "e e e"]
+    brains: Int32[np.ndarray, "e e e"]  # patients with brain at the voxel
+    by_place: list[Float[np.ndarray, "p"]] = field(default_factory=list)  # each patient's, for the permutations
+
+    @property
+    def patients(self) -> int:
+        return len(self.by_place)
+
+    @property
+    def known(self) -> Bool[np.ndarray, "e e e"]:
+        """Where enough patients have brain for a mean."""
+        return self.brains >= max(LEAST_PATIENTS, LEAST_SHARE * self.patients)
+
+    @property
+    def mean(self) -> Float[np.ndarray, "e e e"]:
+        """0 where it is not known."""
+        return np.where(self.known, self.total / np.maximum(self.brains, 1), 0).astype(np.float32).round(DECIMALS)
+
+
+def write(
+    maps: Path,
+    patients: Sequence[Patient],
+    endpoints: Sequence[Endpoint],
+    grid: Grid,
+    folder: Path,
+    settings: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Write every method's mean maps by every endpoint's groups into `folder`, and list them in its `group.json`.
+
+    Per method and endpoint: each group's mean and the number of brains at each voxel, the difference (first group less
+    second), sidecars, and a picture over the MNI152 brain. A map that is the same for every endpoint is divided by each.
+
+    Parameters
+    ----------
+    maps
+        Holds a folder for each patient, as `patient.explain` writes it; who has none is left out.
+    patients
+        With labels. Of a patient's visits the first counts, because patients whose maps are averaged must be independent.
+    endpoints
+        Each divides the patients as `groups` does.
+    grid
+        The prepared grid of the maps.
+    folder
+        Appears whole or not at all.
+    settings
+        Of the study's maps (`Explain.of_maps`); maps that others made are left out.
+
+    Returns
+    -------
+    list
+        `group.json`'s entries: method, endpoint, "groups" (label, title, n, "file" and "count_file"), "difference" (file),
+        "picture", "largest" and "p". What fewer than `LEAST_PATIENTS` would make is None.
+    """
+    listed = {patient.id: found for patient in first_visits(patients) if (found := _listed(maps / patient.id, settings))}
+    division = {endpoint.name: groups(first_visits(patients), endpoint) for endpoint in endpoints}
+    entries = []
+    refuse_foreign(folder)
+    with complete(folder, refuse_foreign) as beside:
+        for method, own in dict.fromkeys((one["method"], one["endpoint"]) for found in listed.values() for one in found["maps"]):
+            sums = {
+                (name, group): _nothing(grid) for name, pair in division.items() if own in ("", name) for group in pair
+            }  # all endpoints of a map that is the same for them, so that it is read once
+            for patient, found in listed.items():
+                one = next((m for m in found["maps"] if (m["method"], m["endpoint"]) == (method, own)), None)
+                part_of = [total for (_, group), total in sums.items() if patient in group.ids]
+                if one and part_of:
+                    _add(maps / patient, one, found["mask"], part_of, grid)
+            for name in dict.fromkeys(name for name, _ in sums):
+                pair = {group: total for (endpoint, group), total in sums.items() if endpoint == name}
+                entries.append(_written(_named(patients[0], method, name), method, name, pair, grid, beside))
+        _write_json({"schema": SCHEMA, "unit": UNIT, "settings": settings, "entries": entries}, beside / RECORD)
+    return entries
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise UsageError unless `folder` is nothing, or mean maps of ours and nothing else."""
+    ownership.refuse_strangers(folder, lambda name: name == RECORD or name.startswith("group_"), "mean maps")
+    if ownership.entries(folder) and not {"unit", "entries"} <= set(ownership.record(folder / RECORD)):
+        raise UsageError(f"{folder}: its {RECORD} is not there, damaged or another program's; the folder is left alone")
+
+
+def groups(patients: Sequence[Patient], endpoint: Endpoint) -> tuple[Group, Group]:
+    """The two groups whose maps are set against each other.
+
+    A binary endpoint's 1 and 0. For survival, those who died by the median of the patients' known times of death, and those
+    who lived beyond it; who was censored before it belongs to neither.
+    """
+    known = [patient for patient in patients if patient.knows(endpoint)]
+    if endpoint.kind == "binary":
+        one, zero = (frozenset(p.id for p in known if p.labels[endpoint.name] == value) for value in (1, 0))
+        return Group("1", f"{endpoint.name} = 1", one), Group("0", f"{endpoint.name} = 0", zero)
+    rows = [(patient.id, *(patient.labels[column] for column in endpoint.columns)) for patient in known]
+    deaths = [days for _, days, event in rows if event]
+    median = float(np.median(deaths)) if deaths else np.inf
+    early = frozenset(i for i, days, event in rows if event and days <= median)
+    late = frozenset(i for i, days, _ in rows if days > median)
+    when = f"{median:.0f} days" if deaths else "the median, which nobody's death tells"
+    return Group("early", f"died within {when}", early), Group("late", f"lived beyond {when}", late)
+
+
+def largest_difference(
+    first: Float[np.ndarray, "n p"], second: Float[np.ndarray, "m p"], generator: np.random.Generator
+) -> tuple[float, float]:
+    """The largest absolute difference of two groups' mean maps over the places, and how often chance makes one as large.
+
+    Definition: p = (1 + number of permutations of the labels whose largest difference is as large) / (1 + permutations).
+    Assumption: patients are independent, and without a difference their labels could be exchanged. The largest over all
+    places is compared with the largest over all places, so p holds for the whole map, however many places it has.
+    Source: Nichols & Holmes 2002, doi:10.1002/hbm.1058.
+    """
+    values = np.concatenate([first, second]).astype(np.float64)
+    label = np.repeat([1.0, 0.0], [len(first), len(second)])
+    shuffled = np.stack([label] + [generator.permutation(label) for _ in range(PERMUTATIONS)])
+    weight = shuffled / len(first) - (1 - shuffled) / len(second)  # a row times the values is a difference of means
+    largest = np.abs(weight @ values).max(axis=1)
+    as_large = largest[1:] >= largest[0] * (1 - 1e-9)  # 1e-9: the same division must not miss itself by rounding
+    return float(largest[0]), float((1 + as_large.sum()) / (1 + PERMUTATIONS))
+
+
+def _listed(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A patient's `map.json`; None where there is none, or one of another layout or other settings."""
+    file = folder / "map.json"
+    found = read_json(file) if file.is_file() else {}
+    if (found.get("schema"), found.get("settings")) != (MAP_SCHEMA, settings):
+        return None
+    with as_written(file):
+        _ = found["mask"], [(one["method"], one["endpoint"], one["files"]) for one in found["maps"]]
+    return found
+
+
+def _nothing(grid: Grid) -> Sums:
+    shape = (grid.edge, grid.edge, grid.edge)
+    return Sums(np.zeros(shape, np.float32), np.zeros(shape, np.int32))
+
+
+def _add(folder: Path, one: dict[str, Any], mask: str, sums: Sequence[Sums], grid: Grid) -> None:
+    """One patient's map into the sums that it is part of."""
+    brain = read(folder / mask).array > 0
+    heat = read(folder / one["files"]["grid"]).array if one["peak"] else np.zeros(brain.shape, np.float32)  # empty: no scan
+    by_place = tokens.patchify(heat[None], grid.patch).mean(axis=1)
+    for total in sums:
+        total.total += heat
+        total.brains += brain
+        total.by_place.append(by_place)
+
+
+def _named(patient: Patient, method: str, endpoint: str) -> str:
+    """The end of a file's name, which is that of a patient's: `desc-gradientAttentionMgmt_map.nii.gz`."""
+    return file_name(patient, method, endpoint, "grid", "map.nii.gz").partition("_space-grid_")[2]
+
+
+def _written(named: str, method: str, endpoint: str, pair: dict[Group, Sums], grid: Grid, folder: Path) -> dict[str, Any]:
+    """One method's and endpoint's files, and their entry in `group.json`."""
+    affine, told = np.array(grid.affine), f"{METHODS[method].title}, {endpoint}"
+    entry: dict[str, Any] = {"method": method, "endpoint": endpoint, "title": METHODS[method].title, "groups": []}
+    entry |= {"difference": None, "picture": None, "largest": None, "p": None}
+    sizes = ", ".join(f"{total.patients} with {group.title}" for group, total in pair.items())
+    for group, total in pair.items():
+        file = f"group_space-grid_label-{group.label}_{named}"
+        count = file.replace("_map.nii.gz", "Patients_map.nii.gz")
+        enough = bool(total.known.any())
+        entry["groups"].append(
+            {
+                "label": group.label,
+                "title": group.title,
+                "n": total.patients,
+                "file": file if enough else None,
+                "count_file": count if enough else None,
+            }
+        )
+        if enough:
+            rule = f"Mean over patients with brain at the voxel; 0 where fewer than {LEAST_PATIENTS} or half of the group have."
+            _save(total.mean, affine, folder / file, f"mean of {told}: {group.title}", UNIT, total.patients, rule)
+            _save(total.brains, affine, folder / count, f"brains at each voxel: {group.title}", "patients", total.patients, rule)
+    first, second = pair.values()
+    both = first.known & second.known
+    if both.any():
+        difference = np.where(both, first.mean - second.mean, 0).astype(np.float32)
+        generator = np.random.default_rng(0)  # of the permutations alone: a report made anew says the same
+        entry["largest"], entry["p"] = largest_difference(np.stack(first.by_place), np.stack(second.by_place), generator)
+        entry["difference"] = f"group_space-grid_{named.replace('_map.nii.gz', 'Difference_map.nii.gz')}"
+        entry["picture"] = f"group_{named.replace('_map.nii.gz', '_overlay.png')}"
+        chance = _chance(entry["largest"], entry["p"])
+        _save(difference, affine, folder / entry["difference"], f"difference of {told}", UNIT, sizes, chance)
+        picture = group_picture.draw(
+            f"{told} · mean maps over the MNI152 brain",
+            [(f"{group.title}, mean of {total.patients} patients", Volume(total.mean, affine)) for group, total in pair.items()],
+            ("difference, first less second. " + chance, Volume(difference, affine)),
+            f"Brains keep their size, so places agree within about a centimetre. {RESEARCH}",
+        )
+        write_bytes(picture, folder / entry["picture"])
+    return entry
+
+
+def _chance(largest: float, p: float) -> str:
+    """What may be said of a difference."""
+    return f"Largest at any place: {largest:.1f}; as large by chance with p = {p:.3f} ({PERMUTATIONS} permutations of the labels)"
+
+
+def _save(
+    array: np.ndarray, affine: Float[np.ndarray, "4 4"], path: Path, description: str, unit: str, patients: int | str, note: str
+) -> None:
+    """A NIfTI with its sidecar."""
+    write_volume(Volume(array, affine), path)
+    told = {
+        "Description": description,
+        "Units": unit,
+        "Range": [round(float(array.min()), DECIMALS), round(float(array.max()), DECIMALS)],
+        "Patients": patients,
+        "SpatialReference": "the prepared grid, rigidly aligned to the MNI152 brain",
+        "Note": f"{note} {RESEARCH}",
+    }
+    _write_json(told, path.with_name(path.name.removesuffix(".nii.gz") + ".json"))
+
+
+def _write_json(content: Mapping[str, Any], path: Path) -> None:
+    write_bytes(json.dumps(content, indent=1, ensure_ascii=False).encode(), path)

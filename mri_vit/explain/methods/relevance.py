@@ -1,0 +1,64 @@
+"""Every map that a study asks for, as one number per place and method, before it becomes an image.
+
+Letters: b patients, p tokens that are given, k numbers in a patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mri_vit.explain.methods.gradient import gradient_attention, gradient_rollout, integrated_gradients
+from mri_vit.explain.methods.occlusion import occlusion
+from mri_vit.explain.methods.rollout import cls_attention, rollout
+from mri_vit.explain.methods.target import Ways
+from mri_vit.model.network import Network
+from mri_vit.settings.schema import Explain
+
+PER_ENDPOINT = {
+    "gradient_attention": gradient_attention,
+    "gradient_rollout": gradient_rollout,
+    "integrated_gradients": integrated_gradients,
+    "occlusion": occlusion,
+}
+
+
+def relevances(
+    net: Network,
+    patches: Float[Tensor, "b p k"],
+    place: Int[Tensor, "b p"],
+    settings: Explain,
+    methods: Sequence[str],
+    ways: Ways | None = None,
+) -> dict[tuple[str, str], Float[Tensor, "b p"]]:
+    """The maps of `methods` (of names.METHODS) by method and endpoint, "" where the map is the same for every endpoint.
+
+    `ways` are what the maps per endpoint are to explain (see gradient.py); the predicted classes where not given.
+
+    Returns
+    -------
+    dict from (method, endpoint) to float [b p] ≥ 0 on the network's device, each in its own unit; `relative` gives one unit.
+
+    Raises
+    ------
+    KeyError for a method that is not known.
+    """
+    found = {}
+    for method in methods:
+        if method == "rollout":
+            row = rollout(net.encoder, patches, place, settings.heads, settings.discard, settings.start)
+            found[method, ""] = row[:, 1:]  # CLS's own share is no place's
+        elif method == "cls_attention":
+            found[method, ""] = cls_attention(net.encoder, patches, place)[:, 1:]
+        else:
+            found |= {(method, name): value for name, value in PER_ENDPOINT[method](net, patches, place, ways).items()}
+    return found
+
+
+def relative(value: Float[Tensor, "b p"]) -> Float[Tensor, "b p"]:
+    """Times the uniform map: each patient's mean over places becomes 1; a map that is zero everywhere stays so."""
+    mean = value.mean(dim=1, keepdim=True)
+    return torch.where(mean > 0, value / mean, value)

@@ -1,0 +1,133 @@
+"""The maps of a run: each test patient's, from the model that had not seen them, and how far the maps can be believed.
+
+A patient is a job of its own: what is done is skipped, so that a stopped run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mri_vit.crossval.folds import Division
+from mri_vit.crossval.loop import fold_folder
+from mri_vit.data.cohort import Patient
+from mri_vit.explain.checks import patient_scores
+from mri_vit.explain.images import group
+from mri_vit.explain.images import patient as patient_maps
+from mri_vit.model import network
+from mri_vit.model.network import Network
+from mri_vit.run import executor
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.record import as_written, read_json
+from mri_vit.settings.models import SHUFFLED
+from mri_vit.settings.schema import Study
+
+ANEW = "delete it, and the same command makes it anew"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is still to do for a patient: whether maps are to be written, whether they are to be judged."""
+
+    patient: Patient
+    fold: int
+    folds: int  # of the division
+    drawn: bool
+    scored: bool
+
+
+def jobs(study: Study, patients: Sequence[Patient], division: Division, run: Path) -> dict[str, Job]:
+    """By patient; fold after fold, so that a worker rarely changes its networks."""
+    fold_of = {name: fold for fold, names in enumerate(division) for name in names}
+    drawn, scored = ({p.id for p in patients[:limit]} for limit in (study.explain.patients, study.explain.scored))
+    settings = study.explain.of_maps
+    found = {}
+    for patient in sorted(patients, key=lambda p: fold_of[p.id]):
+        maps, scores = run / "maps" / patient.id / "map.json", run / "scores" / f"{patient.id}.json"
+        draw = patient.id in drawn and not (_made(maps, patient_maps.SCHEMA, settings) and _has_pictures(maps))
+        score = patient.id in scored and not _made(scores, patient_scores.SCHEMA, settings)
+        if draw or score:
+            found[patient.id] = Job(patient, fold_of[patient.id], len(division), draw, score)
+    return found
+
+
+def _made(file: Path, schema: int, settings: dict[str, Any]) -> bool:
+    """Whether the file is there, in today's layout, and was made with these settings."""
+    if not file.exists():
+        return False
+    content = read_json(file, remedy=ANEW)
+    return (content.get("schema"), content.get("settings")) == (schema, settings)
+
+
+def _has_pictures(file: Path) -> bool:
+    """Whether nobody has deleted one, which the report would miss."""
+    entries = read_json(file, ("maps",), ANEW)["maps"]
+    with as_written(file, ANEW):
+        return all((file.parent / one["overlay"]).exists() for one in entries)
+
+
+def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
+    """Do the jobs and tell of each patient that is done."""
+    _witnesses.cache_clear()
+    _network.cache_clear()  # somebody may have trained anew in the same process
+    together = study.prepare.workers if not torch.cuda.is_available() else 1  # processes would share the GPU's memory
+    if together == 1:
+        yield from (_one(job, study, run) for job in todo.values())
+    elif todo:
+        yield from (name for name, _ in executor.each(_one, {name: (job, study, run) for name, job in todo.items()}, together))
+
+
+def _one(job: Job, study: Study, run: Path) -> str:
+    torch.set_num_threads(1 if study.prepare.workers > 1 else study.train.threads)
+    patient = job.patient
+    if job.drawn:
+        model = {"model": "vit", "repeat": 0, "fold": job.fold}
+        net = _network(fold_folder(run, 0, job.fold))
+        patient_maps.explain(patient, net, study, run / "maps" / patient.id, model)
+    if job.scored:
+        found = patient_scores.scores(patient, _witnesses(run, job.folds, job.fold, study.seed), study)
+        (run / "scores").mkdir(exist_ok=True)
+        write_bytes(json.dumps(found, indent=1, allow_nan=False).encode(), run / "scores" / f"{patient.id}.json")
+    return patient.id
+
+
+@lru_cache(maxsize=1)  # they hold several networks
+def _witnesses(run: Path, folds: int, fold: int, seed: int) -> patient_scores.Witnesses:
+    """Whom a fold's maps are held against; without the control on permuted labels where there is none."""
+    folder = fold_folder(run / "controls" / SHUFFLED, 0, fold)
+    shuffled = _network(folder) if (folder / "best.safetensors").exists() else None
+    return patient_scores.call([_network(fold_folder(run, 0, index)) for index in range(folds)], fold, shuffled, seed)
+
+
+@cache
+def _network(folder: Path) -> Network:
+    """The same object for every patient of a process."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return network.load(folder / "best.safetensors").to(device).eval()
+
+
+def finished(run: Path) -> bool:
+    """Whether the mean maps are newer than every map that they are made of."""
+    means = run / "mean_maps" / "group.json"
+    return means.exists() and all(file.stat().st_mtime <= means.stat().st_mtime for file in (run / "maps").glob("*/map.json"))
+
+
+def finish(study: Study, patients: Sequence[Patient], run: Path) -> None:
+    """The cohort's mean maps by label group, from the patients' own, and what a reader of BIDS derivatives expects."""
+    maps = run / "maps"
+    maps.mkdir(exist_ok=True)
+    said = {
+        "Name": f"Maps of the study {study.name}",
+        "BIDSVersion": "1.10.0",
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "mri_vit", "Version": version("mri-vit")}],
+    }
+    write_bytes(json.dumps(said, indent=1).encode(), maps / "dataset_description.json")
+    group.write(maps, patients, study.endpoints, study.grid, run / "mean_maps", study.explain.of_maps)

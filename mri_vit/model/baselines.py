@@ -1,0 +1,196 @@
+"""The rivals' networks: published 3D networks, all of them MONAI's, from a dense volume to features.
+
+A builder gives a module without its classifier; the study's own heads read the features, as they read the Vision Transformer's.
+Every network is the published one with its kernels made cubes, and starts from random weights.
+
+Letters: b patients, c channels, x y z voxels, d width, n tokens.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mri_vit.settings.recipe import Model
+
+Size = tuple[int, int, int]  # voxels along x, y, z
+Build = Callable[[Model, int, Size, int], nn.Module]  # the recipe, channels of the volume, its size, edge of a patch
+# MONAI is imported inside the builders: its import takes 8 s
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A network of others.
+
+    `label` is its name for people; `build` gives a module from float [b c x y z] to features [b d]; `width` is d, or None where
+    the recipe's `dim` sets it; `layer` names the module with the last map of a convolutional network, for Grad-CAM;
+    `smallest` is the fewest voxels along an axis that it can read.
+    """
+
+    label: str
+    build: Build
+    width: int | None
+    layer: str | None
+    smallest: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """A convolutional trunk whose map's voxels are a Vision Transformer's tokens (Dosovitskiy et al. 2021, section 3.1).
+
+    `trunk` gives, for so many channels of the volume, a module from float [b c x y z] to a map of `width` channels;
+    `stride` is how many voxels of the volume lie between two of the map's; `layer` names the module that puts the map out.
+    """
+
+    label: str
+    trunk: Callable[[int], nn.Module]
+    width: int
+    stride: int
+    layer: str
+    source: str
+
+
+class ClassToken(nn.Module):
+    """Of what MONAI's ViT puts out, the normalised class token."""
+
+    def __init__(self, vit: nn.Module) -> None:
+        super().__init__()
+        self.vit = vit
+
+    def forward(self, volume: Float[Tensor, "b c x y z"]) -> Float[Tensor, "b d"]:
+        return self.vit(volume)[0]
+
+
+class MeanOfLastStage(nn.Module):
+    """Of what MONAI's Swin Transformer puts out, the mean of the last stage's normalised tokens, as Liu et al. 2021 classify."""
+
+    def __init__(self, swin: nn.Module) -> None:
+        super().__init__()
+        self.swin = swin
+
+    def forward(self, volume: Float[Tensor, "b c x y z"]) -> Float[Tensor, "b d"]:
+        return self.swin(volume)[-1].mean(dim=(2, 3, 4))
+
+
+def _resnet(depth: int, channels: int) -> nn.Module:
+    """As in He et al. 2016: the first convolution has stride 2 (MONAI's default is 1), projections (option B) have no bias."""
+    from monai.networks.nets import resnet
+
+    made = {10: resnet.resnet10, 18: resnet.resnet18, 34: resnet.resnet34}[depth]
+    return made(spatial_dims=3, n_input_channels=channels, conv1_t_stride=2, bias_downsample=False, feed_forward=False)
+
+
+def _densenet(depth: int, channels: int) -> nn.Module:
+    from monai.networks.nets import densenet
+
+    made = {121: densenet.DenseNet121, 169: densenet.DenseNet169, 201: densenet.DenseNet201}[depth]
+    net = made(spatial_dims=3, in_channels=channels, out_channels=1)
+    cast(Any, net).class_layers.out = nn.Identity()
+    return net
+
+
+def _efficientnet(size: str, channels: int) -> nn.Module:
+    """Convolutions are padded alike on all sides: MONAI's own padding is worked out for a cube of 224³ or so, and cuts off the
+    border of maps of another size.
+    """
+    from monai.networks.nets.efficientnet import EfficientNetBN
+
+    net = EfficientNetBN(f"efficientnet-{size}", pretrained=False, spatial_dims=3, in_channels=channels, num_classes=1)
+    cast(Any, net)._fc = nn.Identity()
+    for module in net.modules():
+        if isinstance(module, nn.Conv3d):
+            module.padding = tuple(edge // 2 for edge in module.kernel_size)
+        if isinstance(module, nn.ConstantPad3d):
+            module.padding = (0, 0, 0, 0, 0, 0)
+    return net
+
+
+def _seresnext50(channels: int) -> nn.Module:
+    from monai.networks.nets.senet import SEResNext50
+
+    net = SEResNext50(spatial_dims=3, in_channels=channels, num_classes=1)
+    net.last_linear = cast(Any, nn.Identity())
+    return net
+
+
+def _monai_vit(model: Model, channels: int, size: Size, patch: int) -> nn.Module:
+    """The study's width, depth, heads and MLP; it sees every place of the box, empty or not."""
+    from monai.networks.nets.vit import ViT
+
+    dim, depth, heads, mlp = model.shape
+    vit = ViT(channels, size, patch, dim, mlp, depth, heads, classification=True, num_classes=1, post_activation="none")
+    vit.classification_head = cast(Any, nn.Identity())
+    for block in vit.blocks:
+        cast(Any, block).norm_cross_attn = nn.Identity()  # it has no cross-attention, and would count weights that nothing reads
+    return ClassToken(vit)
+
+
+def _swin_vit(model: Model, channels: int, size: Size, patch: int) -> nn.Module:
+    """The encoder of Swin UNETR with that paper's settings: patches of 2³, windows of 7³, two blocks in each of four stages."""
+    from monai.networks.nets.swin_unetr import SwinTransformer
+
+    with torch.device("cpu"):  # it reads numbers off a tensor while it is built, which a tensor without memory cannot give
+        swin = SwinTransformer(
+            in_chans=channels,
+            embed_dim=48,
+            window_size=(7, 7, 7),
+            patch_size=(2, 2, 2),
+            depths=(2, 2, 2, 2),
+            num_heads=(3, 6, 12, 24),
+            drop_path_rate=model.drop_path,
+        )
+    return MeanOfLastStage(swin)
+
+
+def _fixed(build: Callable[[int], nn.Module]) -> Build:
+    """A builder for a network that the recipe and the volume's size have no say in."""
+    return lambda model, channels, size, patch: build(channels)
+
+
+def _until(net: Any, names: tuple[str, ...]) -> nn.Module:
+    """A network's first modules, under their own names."""
+    return nn.Sequential(OrderedDict((name, getattr(net, name)) for name in names))
+
+
+def _resnet10_trunk(channels: int) -> nn.Module:
+    return _until(_resnet(10, channels), ("conv1", "bn1", "act", "maxpool", "layer1", "layer2"))
+
+
+def _seresnext50_trunk(channels: int) -> nn.Module:
+    return _until(_seresnext50(channels), ("layer0", "layer1", "layer2", "layer3"))
+
+
+HE = "He et al. 2016, arXiv:1512.03385"
+HUANG = "Huang et al. 2017, arXiv:1608.06993"
+TAN = "Tan & Le 2019, arXiv:1905.11946"
+DOSOVITSKIY = "Dosovitskiy et al. 2021, arXiv:2010.11929"
+HATAMIZADEH = "Hatamizadeh et al. 2022, arXiv:2201.01266"
+HU = "Hu et al. 2018, arXiv:1709.01507"
+
+BASELINES: dict[str, Baseline] = {
+    "resnet10": Baseline("3D ResNet-10", _fixed(partial(_resnet, 10)), 512, "layer4", 1, HE),
+    "resnet18": Baseline("3D ResNet-18", _fixed(partial(_resnet, 18)), 512, "layer4", 1, HE),
+    "resnet34": Baseline("3D ResNet-34", _fixed(partial(_resnet, 34)), 512, "layer4", 1, HE),
+    "densenet121": Baseline("3D DenseNet-121", _fixed(partial(_densenet, 121)), 1024, "class_layers.relu", 29, HUANG),
+    "densenet169": Baseline("3D DenseNet-169", _fixed(partial(_densenet, 169)), 1664, "class_layers.relu", 29, HUANG),
+    "densenet201": Baseline("3D DenseNet-201", _fixed(partial(_densenet, 201)), 1920, "class_layers.relu", 29, HUANG),
+    "efficientnet_b0": Baseline("3D EfficientNet-b0", _fixed(partial(_efficientnet, "b0")), 1280, "_bn1", 1, TAN),
+    "efficientnet_b1": Baseline("3D EfficientNet-b1", _fixed(partial(_efficientnet, "b1")), 1280, "_bn1", 1, TAN),
+    "efficientnet_b3": Baseline("3D EfficientNet-b3", _fixed(partial(_efficientnet, "b3")), 1536, "_bn1", 1, TAN),
+    "monai_vit": Baseline("MONAI's ViT", _monai_vit, None, None, 1, DOSOVITSKIY),
+    "swin_vit": Baseline("SwinViT", _swin_vit, 768, None, 1, HATAMIZADEH),
+    "seresnext50": Baseline("3D SE-ResNeXt-50", _fixed(_seresnext50), 2048, "layer4", 3, HU),
+}
+
+HYBRIDS: dict[str, Hybrid] = {
+    "hybrid": Hybrid("Hybrid of SE-ResNeXt-50 and ViT", _seresnext50_trunk, 1024, 16, "layer3", f"{DOSOVITSKIY}; {HU}"),
+    "hybrid_resnet10": Hybrid("Hybrid of ResNet-10 and ViT", _resnet10_trunk, 128, 8, "layer2", f"{DOSOVITSKIY}; {HE}"),
+}

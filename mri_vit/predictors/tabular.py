@@ -1,0 +1,112 @@
+"""What a model must beat: regressions on the table's clinical columns, or on volumes, fitted on the same folds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from lifelines import CoxPHFitter
+from lifelines.exceptions import ConvergenceError
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from mri_vit.data.cohort import Patient, refuse_labels
+from mri_vit.data.predictions import HORIZONS_DAYS
+from mri_vit.data.volume import read
+from mri_vit.errors import BadNumbers
+from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
+from mri_vit.run.record import as_written
+from mri_vit.settings.schema import Endpoint, Study
+
+PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation: scikit-learn's default, an odds ratio of 2.7 is ordinary
+
+
+def volume_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
+    """Brain volume from each prepared patient and, where any is given, tumour volume from its mask, in ml."""
+    rows = []
+    for patient in patients:
+        steps = load_record(study.prepared / patient.id)["steps"]
+        with as_written(study.prepared / patient.id / "patient.json", PREPARE_AGAIN):
+            row = {"brain_ml": float(next(step for step in steps if step["step"] == "brain")["brain_ml"])}
+        if any(p.tumour_mask for p in patients):
+            row["tumour_ml"] = math.nan
+        if patient.tumour_mask:
+            mask = read(patient.tumour_mask)
+            voxel_ml = abs(np.linalg.det(mask.affine[:3, :3])) / 1000  # mm³ to ml
+            row["tumour_ml"] = float((mask.array != 0).sum() * voxel_ml)
+        rows.append(row)
+    return pd.DataFrame(rows, index=pd.Index([p.id for p in patients]))
+
+
+class Tabular:
+    """A Predictor (see `predictions.py`) from a table of covariates: penalised logistic and Cox regression.
+
+    Imputation, scaling and categories are learned inside `fit`. A coefficient per standard deviation has a normal prior of
+    variance 1 in both regressions (an L2 penalty of 1/2 on its square beside the log-likelihood).
+    """
+
+    def __init__(self, covariates: pd.DataFrame, endpoints: Sequence[Endpoint]) -> None:
+        self.covariates, self.endpoints = covariates, endpoints
+        self._binary: dict[str, Pipeline] = {}
+        self._survival: dict[str, tuple[Pipeline, CoxPHFitter]] = {}
+
+    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+        for endpoint in self.endpoints:
+            known = [p for p in train if p.knows(endpoint)]  # not `tune`: thresholds are chosen on patients not fitted on
+            flags = np.array([p.labels[endpoint.columns[-1]] == 1 for p in known])
+            rows = self.covariates.loc[[p.id for p in known]]
+            if (rows.nunique(dropna=False) < 2).all():
+                continue  # nothing varies among these patients, so there is nothing to predict from
+            if endpoint.kind == "binary" and 0 < flags.sum() < len(flags):
+                regression = LogisticRegression(C=PRIOR_VARIANCE, max_iter=1000)
+                self._binary[endpoint.name] = make_pipeline(*_scaled(), regression).fit(rows, flags)
+            elif endpoint.kind == "survival" and flags.any():
+                scaling = make_pipeline(*_scaled())
+                table = pd.DataFrame(scaling.fit_transform(rows)).add_prefix("x")
+                days = np.array([p.labels[endpoint.columns[0]] for p in known])
+                cox = CoxPHFitter(penalizer=1 / (PRIOR_VARIANCE * len(known)))  # lifelines divides the likelihood by n
+                try:
+                    cox.fit(table.assign(days=days, event=flags), "days", "event")
+                except (ConvergenceError, np.linalg.LinAlgError) as error:
+                    raise BadNumbers(f"the Cox regression on {', '.join(rows)} did not converge: {error}") from None
+                self._survival[endpoint.name] = scaling, cox
+
+    def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        refuse_labels(patients)
+        ids = [p.id for p in patients]
+        rows = self.covariates.loc[ids]
+        scores = [pd.DataFrame(columns=pd.Index(["patient", "endpoint", "score"]))]
+        survivals = [pd.DataFrame(columns=pd.Index(["patient", "endpoint", "horizon_days", "survival"]))]
+        for name, model in self._binary.items():
+            probability = model.predict_proba(rows)[:, 1]
+            scores.append(pd.DataFrame({"patient": ids, "endpoint": name, "score": probability}))
+        for name, (scaling, cox) in self._survival.items():
+            table = pd.DataFrame(scaling.transform(rows)).add_prefix("x")
+            risk = cox.predict_log_partial_hazard(table).to_numpy()
+            scores.append(pd.DataFrame({"patient": ids, "endpoint": name, "score": risk}))
+            alive = cox.predict_survival_function(table, times=list(HORIZONS_DAYS)).to_numpy()  # (horizons, patients)
+            for days, chance in zip(HORIZONS_DAYS, alive, strict=True):
+                survivals.append(pd.DataFrame({"patient": ids, "endpoint": name, "horizon_days": days, "survival": chance}))
+        return _stacked(scores), _stacked(survivals)
+
+
+def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """The tables under each other; the first, without rows, stands where there is no other."""
+    return pd.concat(tables[1:], ignore_index=True) if len(tables) > 1 else tables[0]
+
+
+def _scaled() -> list:
+    """Numbers: median where missing, and a flag that it was; categories: one column each; all scaled to unit variance."""
+    numbers = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
+    categories = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    columns = make_column_transformer(
+        (numbers, make_column_selector(dtype_include=float)),  # type: ignore[arg-type]
+        (categories, make_column_selector(dtype_include=object)),  # type: ignore[arg-type]
+    )
+    return [columns, VarianceThreshold(), StandardScaler()]

@@ -1,0 +1,66 @@
+"""Unchanged: prepared patients that are still those which a run was trained on, held against what the run wrote of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from mri_vit.data.cohort import Patient
+from mri_vit.errors import UsageError
+from mri_vit.prepare.prepared import RECORD, load_record, verify
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.ownership import record
+from mri_vit.settings.schema import Study
+
+PREPARED = "prepared.json"  # of a run: the SHA-256 of each patient's tokens, as training first found them
+BEGUN = "inputs.json"  # of a run: every version writes it when training begins
+
+
+def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:
+    """Raise UsageError when a prepared patient is not there, or not the one that the run was trained on; IntegrityError when
+    one's files are another's or changed.
+
+    A run that a version before 0.5 trained knows no hash of its patients, nor do these, as long as they are the same: they are
+    taken as they are.
+    """
+    before = record(run / PREPARED)
+    for patient in patients:
+        folder = study.prepared / patient.id
+        if not (folder / RECORD).is_file():
+            raise UsageError(
+                f"{study.prepared}: patient {patient.id} is not prepared here; run `mri-vit prepare` first, or, where the run was"
+                " copied, copy its prepared patients too or name their folder with --prepared"
+            )
+        if not before and (run / BEGUN).is_file():
+            if "files" not in load_record(folder):
+                continue
+            raise UsageError(
+                f"{run}: its training began with a version before 0.5, and patient {patient.id} was prepared anew"
+                " since, by another procedure; choose another output and train anew, or go on with that version"
+            )
+        verify(folder)
+        if before.get(patient.id, _tokens(folder)) != _tokens(folder):
+            raise UsageError(
+                f"{run}: patient {patient.id} was prepared anew, with another result, since training began; choose another output"
+            )
+
+
+def remember_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:
+    """Write down which prepared patients the run is trained on, unless that was done before."""
+    if not (run / PREPARED).is_file():
+        found = {patient.id: _tokens(study.prepared / patient.id) for patient in patients}
+        write_bytes(json.dumps(found, indent=1).encode(), run / PREPARED)
+
+
+def refuse_missing_scans(drawn: Sequence[Patient], scored: Sequence[Patient]) -> None:
+    """Raise UsageError naming the first file that is not there: maps are drawn on the scans, and scored on tumour masks."""
+    needed = [(p, path) for p in drawn for path in p.scans.values()] + [(p, p.tumour_mask) for p in (*drawn, *scored)]
+    for patient, path in needed:
+        if path and not path.is_file():
+            raise UsageError(f"patient {patient.id}: {path} is not there; maps need it: copy the scans together with the run")
+
+
+def _tokens(folder: Path) -> str:
+    """Of a prepared patient that has been verified."""
+    return str(load_record(folder)["files"]["tokens.safetensors"])

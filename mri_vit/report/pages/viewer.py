@@ -1,0 +1,241 @@
+"""Patient pages: each patient's brain with one of the maps over it, chosen on the page, in three planes and in 3D.
+
+A page opens from disk with no network: scan and maps lie in it, NiiVue (BSD-2) lies once beside the pages. Where a browser
+cannot draw, and in print, the page shows the maps' pictures instead. Letters: x, y, z voxels.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+import matplotlib as mpl
+import nibabel as nib
+import numpy as np
+from jaxtyping import Float, UInt8
+from markupsafe import Markup
+
+from mri_vit import style as look
+from mri_vit.data.volume import Volume, read
+from mri_vit.explain.images.overlay import OPACITY, SCALE
+from mri_vit.explain.methods.names import SPACES, UNIT
+from mri_vit.report.figures import pictures
+from mri_vit.report.reading.run import Map
+from mri_vit.report.words.notation import title
+from mri_vit.run.atomic import write_bytes
+from mri_vit.settings.schema import REFERENCE
+
+COLOURS = "inferno"  # explain/overlay.py's, like scale and opacity, so that page and picture agree
+NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of 255 of inferno
+WIDTH, QUALITY, BUDGET = 960, 80, 4_000_000  # of the pictures that stand in for the viewer: pixels, WebP's scale, bytes of page
+LEVEL = 6  # of gzip: twice as fast as 9 for a hundredth more bytes
+MARGIN = 4  # voxels kept around the brain, so that its edge does not touch the picture's
+BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask to travel with the script
+
+
+def links(maps: Sequence[Map]) -> dict[str, str]:
+    """Each page's address relative to the report's, quoted for a link, by patient; who has no drawable maps has no page."""
+    return {found.patient: f"patients/{quote(found.folder.name)}.html" for found in maps if _drawable(found)}
+
+
+def write(maps: Sequence[Map], told: Sequence[Mapping[str, Any]], home: Path, study_name: str) -> None:
+    """Write `viewer/` and `patients/<patient>.html` into a report's folder.
+
+    A patient whose brain was not written beside the maps gets no page.
+
+    Parameters
+    ----------
+    maps
+        The run's maps; their files lie in each one's folder.
+    told
+        What is said of each on the page, in their order of showing: `maps` of `metrics.json`.
+    home
+        The report's folder, the one of `index.html`.
+    study_name
+        For the page's head.
+
+    Raises
+    ------
+    UnusablePatient
+        A scan or map is damaged.
+    """
+    drawable = [(found, said) for found, said in zip(maps, told, strict=True) if _drawable(found)]
+    if not drawable:
+        return
+    for folder in ("patients", "viewer"):
+        (home / folder).mkdir(parents=True, exist_ok=True)
+    vendored = resources.files("mri_vit.report.pages") / "vendor" / "niivue"
+    for name in BUNDLE:
+        write_bytes((vendored / name).read_bytes(), home / "viewer" / name)
+    for found, said in drawable:
+        text = page(found, said, study_name)
+        # a folder's name is a safe file name
+        write_bytes(text.encode(), home / "patients" / f"{found.folder.name}.html")
+
+
+def page(found: Map, told: Mapping[str, Any], study_name: str) -> str:
+    """One patient's page, for a folder beside `viewer/`."""
+    scan = read(found.folder / found.facts["brain"])
+    box = around(scan.array)
+    own = found.facts["maps"]
+    heats = [_heat(found.folder, own[entry["index"]], scan) for entry in told["maps"]]
+    packed = pictures.shrunk([found.overlays[entry["index"]] for entry in told["maps"]], WIDTH, QUALITY, BUDGET)
+    template, style, script = _template()
+    return template.render(
+        style=Markup(style),
+        script=Markup(script),
+        policy=policy(style, script),
+        study=study_name,
+        patient=found.patient,
+        maps=[
+            {
+                "label": label(entry),
+                "facts": facts(found.facts, own[entry["index"]]),
+                "verdicts": [f"{title(verdict['endpoint'])}: {verdict['sentence']}" for verdict in entry["verdicts"]],
+                "note": own[entry["index"]].get("note"),
+                "picture": picture,
+            }
+            for entry, picture in zip_longest(told["maps"], packed)
+        ],
+        unit=UNIT,
+        scale=SCALE,
+        opacity=OPACITY,
+        data={
+            "scan": embedded(cut(scan, box)),
+            "maps": [
+                {
+                    "map": embedded(Volume(levels(cut(heat, box).array), cut(heat, box).affine)),
+                    "peak_mm": list(own[entry["index"]]["peak_mm"]),
+                }
+                for entry, heat in zip(told["maps"], heats, strict=True)
+            ],
+            "top": SCALE[-1],
+            "colours": colour_table(),
+        },
+    )
+
+
+def label(entry: Mapping[str, Any]) -> str:
+    """A map's name in the choice: endpoint, method and, where the map is no finding, that."""
+    name = f"{title(entry['endpoint']) if entry['endpoint'] else 'Every endpoint'}: {entry['title']}"
+    return f"{name} (no finding)" if entry["kind"] == "none" else name
+
+
+@cache
+def _template() -> tuple[jinja2.Template, str, str]:
+    """The page, its style and its script; the same for every patient, so they are compiled once."""
+    environment = look.templates("mri_vit.report.pages")
+    style = environment.get_template("patient.css").render(gradient=", ".join(_css_colours()))
+    return environment.get_template("patient.html"), style, environment.get_template("patient.js").render()
+
+
+def _heat(folder: Path, entry: Mapping[str, Any], scan: Volume) -> Volume:
+    """A map on the T1ce's voxels, like the brain. One of zeros is legal, though as a scan it would be refused as empty."""
+    return read(folder / entry["files"][REFERENCE]) if entry["peak"] else Volume(np.zeros_like(scan.array), scan.affine)
+
+
+def _drawable(found: Map) -> bool:
+    needed = [found.facts.get("brain"), *(entry["files"].get(REFERENCE) for entry in found.facts["maps"])]
+    return len(needed) > 1 and all(name and (found.folder / name).is_file() for name in needed)
+
+
+def policy(style: str, script: str) -> str:
+    """The page's Content-Security-Policy: what it holds itself, by hash, and the viewer beside it; nothing from elsewhere.
+
+    `data:` pictures are NiiVue's own letters and the overlay. No connection, worker, frame, WebAssembly or eval is allowed:
+    showing two embedded volumes needs none of them.
+    """
+    parts = {
+        "default-src": "'none'",
+        "script-src": f"'self' {_hash(script)}",  # 'self' of a file:// page is the disk; it cannot be told by hash there
+        "style-src": _hash(style),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{name} {sources}" for name, sources in parts.items())
+
+
+def facts(patient: Mapping[str, Any], entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What `map.json` says of a patient and of one of the maps, as lines for a reader: folds and repeats are counted from 1."""
+    shares = entry.get("by_scan") or {}
+    source = f" ({entry['source']})" if entry.get("source") else ""
+    lines = [
+        ("Method", f"{entry['title']}{source}"),
+        ("Explains", entry.get("explains") or "the model as a whole: the map is the same for every endpoint"),
+        ("Unit", entry.get("unit") or UNIT),
+        ("Peak", peak(entry)),
+        ("From the scans", ", ".join(f"{SPACES[scan]} {100 * share:.0f} %" for scan, share in shares.items())),
+        ("Model", patient.get("model") or ""),
+    ]
+    if patient.get("fold") is not None:
+        repeat = "" if patient.get("repeat") is None else f" of repeat {patient['repeat'] + 1}"
+        lines.append(("Fold", f"fold {patient['fold'] + 1}{repeat}, counted from 1"))
+    return [(name, str(text)) for name, text in lines if text]
+
+
+def peak(entry: Mapping[str, Any]) -> str:
+    """The map's highest value and where it lies."""
+    if not entry["peak"]:
+        return "none: this map is 0 everywhere"
+    x, y, z = entry["peak_mm"]
+    return f"{entry['peak']:.2f}, at x {x:.1f}, y {y:.1f}, z {z:.1f} mm (scanner space: to the right, front and top)"
+
+
+def levels(heat: Float[np.ndarray, "x y z"]) -> UInt8[np.ndarray, "x y z"]:
+    """A map in times the uniform map as bytes: 0 at an even share or less, 255 at the scale's top.
+
+    Between them the squared level is even in the map's logarithm, because NiiVue's opacity below a threshold is the squared
+    level: so the opacity grows evenly with each doubling, as in explain/overlay.py.
+    """
+    height = np.log(heat.clip(SCALE[0], SCALE[-1])) / np.log(SCALE[-1])
+    return np.rint(255 * np.sqrt(height)).astype(np.uint8)
+
+
+def colour_table() -> dict[str, list[int]]:
+    """NiiVue's form of the colour scale: at level I the colour R, G, B; only level 0 is clear of itself (A)."""
+    level = np.rint(np.linspace(0, 255, NODES)).astype(int)
+    red, green, blue, _ = np.rint(255 * mpl.colormaps[COLOURS]((level / 255) ** 2)).astype(int).T
+    columns = (red, green, blue, np.where(level > 0, 255, 0), level)
+    return {key: column.tolist() for key, column in zip("RGBAI", columns, strict=True)}
+
+
+def around(array: Float[np.ndarray, "x y z"]) -> tuple[slice, slice, slice]:
+    """The box of what is not 0, with a margin."""
+    ends = [np.flatnonzero(array.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
+    x, y, z = (slice(max(int(end[0]) - MARGIN, 0), int(end[-1]) + MARGIN + 1) for end in ends)
+    return x, y, z
+
+
+def cut(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
+    """The part of a volume in a box, lying where it lay."""
+    affine = volume.affine.copy()
+    affine[:3, 3] += affine[:3, :3] @ [part.start for part in box]
+    return Volume(volume.array[box], affine)
+
+
+def embedded(volume: Volume) -> str:
+    """A volume of bytes as the base64 text of its .nii.gz; equal volumes give equal texts."""
+    image = nib.Nifti1Image(volume.array.astype(np.uint8), volume.affine)
+    image.set_qform(volume.affine, code=1)
+    image.header.set_xyzt_units("mm")
+    return base64.b64encode(gzip.compress(image.to_bytes(), LEVEL, mtime=0)).decode()
+
+
+def _css_colours() -> list[str]:
+    """The scale from 1 to its top, even in the logarithm."""
+    rows = np.rint(255 * mpl.colormaps[COLOURS](np.linspace(0, 1, NODES))).astype(int)
+    return [f"rgb({red} {green} {blue})" for red, green, blue, _ in rows]
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,264 @@
+"""What a report is made from: a run folder, or a table of predictions from elsewhere; paths in, checked tables out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from mri_vit.crossval.site_probe import COLUMNS as PROBE_COLUMNS
+from mri_vit.data import cohort, predictions
+from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.report.reading import costs as run_costs
+from mri_vit.report.reading import maps as run_maps
+from mri_vit.report.reading.maps import Map
+from mri_vit.run import origin
+from mri_vit.run.record import as_written, read_json
+from mri_vit.settings.models import SHUFFLED
+from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Report, Study
+
+OWN = "vit"  # the study's own model, as every run's predictions call it; the other candidates are its rivals
+EXCLUDED_COLUMNS = ["patient", "file", "reason"]
+PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
+Design = Literal["cross-validation", "external", "table"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, read and checked. Tables that the run does not have are empty."""
+
+    design: Design  # out-of-fold predictions; a run's ensemble on another cohort; or a table whose making is not known
+    study: Study
+    environment: Mapping[str, Any]
+    cohort: pd.DataFrame  # text, one row per patient, "" where missing
+    excluded: pd.DataFrame  # patient, file, reason; one row per fault
+    folds_sha256: str | None
+    predictions: pd.DataFrame  # predictions.COLUMNS
+    survival: pd.DataFrame  # predictions.SURVIVAL_COLUMNS
+    probe: pd.DataFrame  # PROBE_COLUMNS: which site the model's CLS vector was taken for
+    internal: Mapping[str, Any] = field(default_factory=dict)  # of an external evaluation: the run's own metrics.json
+    notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
+    costs: pd.DataFrame = field(default_factory=lambda: _empty(run_costs.COLUMNS))  # of each contender's folds
+    maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
+    scores: tuple[Mapping[str, Any], ...] = ()  # how far each scored patient's maps can be believed
+    groups: tuple[tuple[Mapping[str, Any], Path], ...] = ()  # the cohort's mean maps: what is known of each, and its picture
+    stale: Mapping[str, int] = field(default_factory=dict)  # how many "maps", "scores", "mean maps" are to be made again
+    qc: tuple[tuple[str, Path], ...] = ()  # patient and picture
+    preparation: tuple[Mapping[str, Any], ...] = ()  # the steps of one prepared patient, each with its Methods sentence
+    brains: Mapping[str, int] = field(default_factory=dict)  # how many prepared patients by where their brain mask came from
+
+
+def read(folder: Path) -> Run:
+    """Read a run folder: one that was cross-validated, or one in which another run was evaluated.
+
+    Raises UsageError when a file is missing or unreadable, IntegrityError when a patient was predicted in another fold than
+    the one written down before training, or when a JSON file is damaged.
+    """
+    folder = Path(folder)
+    external = (folder / "evaluation.json").is_file()
+    needed = ["study.toml", "environment.json", "cohort.csv", "predictions.csv", *([] if external else ["folds.json"])]
+    for name in needed:
+        if not (folder / name).is_file():
+            raise UsageError(f"{folder}: no {name}; a report needs a run that has been cross-validated")
+    study = origin.settings(folder)
+    table = predictions.load(folder / "predictions.csv")
+    folds_sha256 = None
+    if not external:
+        folds = (folder / "folds.json").read_bytes()
+        folds_sha256 = hashlib.sha256(folds).hexdigest()
+        _check_folds(folder, table, read_json(folder / "folds.json"))
+    people = _text_table(folder / "cohort.csv")
+    asked = set(people.patient)
+    prepared = [path for path in sorted(study.prepared.glob("[!.]*/patient.json")) if subject(path.parent.name, asked) in asked]
+    steps = [_steps(path) for path in prepared]
+    settings = study.explain.of_maps
+    sessions = people["session"] if "session" in people else [""] * len(people)
+    visits = [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
+    homes = {OWN: folder, **{rival.name: folder / "rivals" / rival.name for rival in study.rivals}}
+    splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
+    maps, old_maps = run_maps.maps(folder / "maps", settings, visits)
+    scores, old_scores = run_maps.scores(folder / "scores", settings, visits)
+    groups, old_groups = run_maps.groups(folder / "mean_maps", settings)
+    return Run(
+        design="external" if external else "cross-validation",
+        study=study,
+        environment=_environment(folder / "environment.json"),
+        cohort=_by_patient(people),
+        excluded=_text_table(folder / "excluded.csv") if (folder / "excluded.csv").is_file() else _empty(EXCLUDED_COLUMNS),
+        folds_sha256=folds_sha256,
+        predictions=table,
+        survival=_survival(folder / "survival.csv"),
+        probe=_our_table(folder / "site_probe.csv", PROBE_COLUMNS, {"patient": str, "site": str, "predicted": str})
+        if (folder / "site_probe.csv").is_file()
+        else _empty(PROBE_COLUMNS),
+        internal=read_json(folder / "evaluation.json") if external else {},
+        notes=read_json(folder / "notes.json") if (folder / "notes.json").is_file() else {},
+        costs=run_costs.read(homes, splits),
+        maps=maps,
+        scores=scores,
+        groups=groups,
+        stale={"maps": old_maps, "scores": old_scores, "mean maps": old_groups},
+        qc=tuple((path.parent.name, path.parent / "qc.png") for path in prepared),
+        preparation=tuple(steps[0]) if steps else (),
+        brains=Counter(step["source"] for done in steps for step in done if step["step"] == "brain"),
+    )
+
+
+def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...] = ()) -> Run:
+    """A report's matter from a table of predictions made elsewhere and the cohort table that it is about.
+
+    An endpoint is one of survival where the cohort has its `<name>_days` and `<name>_event` (or the predictions their
+    `time_days` and `event`), else binary. Truth that the predictions lack comes from the cohort's column of that name.
+    A `survival.csv` beside the predictions is read too. `subgroups` are columns of the cohort table, beside the usual ones.
+
+    Raises UsageError naming file, row and column.
+    """
+    table = predictions.load(scores)
+    if not len(table):
+        raise UsageError(f"{scores}: no row; expected a row for each patient and endpoint")
+    header = cohort.columns(people)
+    lacking = [name for name in subgroups if name not in header]
+    if lacking:
+        raise UsageError(f"{people}: no column {lacking[0]!r} to look into (found {', '.join(header)})")
+    endpoints = tuple(_endpoint(name, table, header, scores, people) for name in table.endpoint.unique())
+    patients = cohort.read(people, tuple(e for e in endpoints if set(e.columns) <= set(header)), needed=())
+    known = {patient.subject: patient for patient in cohort.first_visits(patients)}  # of several visits, the first is judged
+    strangers = sorted(set(table.patient) - set(known))
+    if strangers:
+        raise UsageError(f"{scores}: patient {strangers[0]} is not in {people} ({len(strangers)} such patients)")
+    visits = pd.DataFrame([{"patient": p.subject, **p.clinical, **p.labels} for p in patients]).astype(str).replace("nan", "")
+    return Run(
+        design="table",
+        study=Study(
+            name=_study_name(scores),
+            cohort=people,
+            prepared=output,
+            output=output,
+            endpoints=endpoints,
+            report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *subgroups)))),
+        ),
+        environment={},
+        cohort=_by_patient(visits),
+        excluded=_empty(EXCLUDED_COLUMNS),
+        folds_sha256=None,
+        predictions=_with_truth(table, endpoints, known | {patient.id: patient for patient in patients}, scores),
+        survival=_survival(scores.with_name("survival.csv")),
+        probe=_empty(PROBE_COLUMNS),
+    )
+
+
+def _environment(path: Path) -> dict[str, Any]:
+    """What the run was made with."""
+    found = read_json(path)
+    if not isinstance(found.get("versions", {}), dict):
+        raise IntegrityError(f"{path}: damaged (versions are no object)")
+    return found
+
+
+def _steps(path: Path) -> list[Mapping[str, Any]]:
+    """What was done to a prepared patient."""
+    steps = read_json(path, ("steps",), PREPARE_AGAIN)["steps"]
+    with as_written(path, PREPARE_AGAIN):
+        _ = [(step["step"], step["methods"], step["step"] != "brain" or step["source"]) for step in steps]
+    return steps
+
+
+def _by_patient(visits: pd.DataFrame) -> pd.DataFrame:
+    """A row per patient: of several visits, each column's first filled cell."""
+    return visits.where(visits != "").groupby("patient", sort=False).first().fillna("").reset_index()
+
+
+def _endpoint(name: str, table: pd.DataFrame, header: list[str], scores: Path, people: Path) -> Endpoint:
+    if not re.fullmatch(ENDPOINT_NAME, name):
+        raise UsageError(f"{scores}: endpoint {name!r}; expected small letters, digits and _ (such as 'mgmt'), 32 at most")
+    own = table[table.endpoint == name]
+    time, event = f"{name}_days", f"{name}_event"
+    if {time, event} <= set(header) or own.time_days.notna().any():
+        return Endpoint(name=name, kind="survival", time=time, event=event)
+    if name not in header and own.truth.isna().all():
+        raise UsageError(
+            f"{scores}: endpoint {name} has no truth, and {people} has no column {name!r} (found {', '.join(header)})"
+        )
+    return Endpoint(name=name, kind="binary")
+
+
+def _with_truth(table: pd.DataFrame, endpoints: tuple[Endpoint, ...], known: Mapping[str, Any], scores: Path) -> pd.DataFrame:
+    """Labels from the cohort table; where both tables have one, they must agree (but for permuted labels).
+
+    `known` holds patients by the visit's id and by the patient's.
+    """
+    table = table.copy()
+    visits = [cohort.visit_id(*pair) for pair in zip(table.patient, table.session, strict=True)]
+    table["visit"] = [visit if visit in known else patient for visit, patient in zip(visits, table.patient, strict=True)]
+    for endpoint in endpoints:
+        targets = ("truth",) if endpoint.kind == "binary" else ("time_days", "event")
+        rows = table.endpoint == endpoint.name
+        for target, column in zip(targets, endpoint.columns, strict=True):
+            of_cohort = table.loc[rows, "visit"].map(lambda visit, c=column: known[visit].labels.get(c, np.nan))
+            own = table.loc[rows, target].astype(float)
+            clash = own.notna() & of_cohort.notna() & (own != of_cohort) & (table.loc[rows, "model"] != SHUFFLED)
+            if clash.any():
+                row = clash.index[clash][0]
+                said = f"{target} {own[row]:g} of {table.patient[row]}"
+                raise UsageError(f"{scores}, row {row + 2}: {said}; the cohort table says {of_cohort[row]:g}")
+            table.loc[rows, target] = own.fillna(of_cohort)
+    return table.drop(columns="visit")
+
+
+def _study_name(path: Path) -> str:
+    allowed = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in path.stem)
+    return f"table-{allowed}"[:64]
+
+
+def _survival(path: Path) -> pd.DataFrame:
+    return predictions.load_survival(path) if path.is_file() else _empty(predictions.SURVIVAL_COLUMNS)
+
+
+def _empty(columns: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(columns=pd.Index(columns))
+
+
+def subject(visit: str, people: set[str]) -> str:
+    """Whose visit it is, of these people, when it is named `patient` or `patient_session`; the name itself when nobody's."""
+    patient = visit.rpartition("_")[0]
+    return patient if visit not in people and patient in people else visit
+
+
+def _text_table(path: Path) -> pd.DataFrame:
+    # Text throughout: a patient called 007 or 1e5 is not a number.
+    return _our_table(path, ["patient"], str)
+
+
+def _our_table(path: Path, needed: list[str], kinds: Any) -> pd.DataFrame:
+    """A CSV table that the run wrote. Raises IntegrityError where it cannot be read as that."""
+    with as_written(path):  # pandas' own errors are kinds of ValueError
+        table = pd.read_csv(path, dtype=kinds, keep_default_na=False)
+        if lacking := [name for name in needed if name not in table]:
+            raise ValueError(f"no column {lacking[0]}")
+    return table
+
+
+def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) -> None:
+    with as_written(folder / "folds.json"):
+        home = {
+            (patient, repeat): fold
+            for repeat, split in enumerate(folds["repeats"])
+            for fold, patients in enumerate(split["folds"])
+            for patient in patients
+        }
+    for patient, session, repeat, fold in zip(table.patient, table.session, table.repeat, table.fold, strict=True):
+        visit = cohort.visit_id(patient, session)
+        planned = home.get((visit, repeat))
+        if planned != fold:
+            where = "no fold" if planned is None else f"fold {planned}"
+            raise IntegrityError(
+                f"{folder}: patient {visit} was predicted in fold {fold} of repeat {repeat} (counted from 0), "
+                f"but folds.json puts it in {where}"
+            )

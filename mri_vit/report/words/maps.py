@@ -1,0 +1,105 @@
+"""The maps in words: `maps` and `map_scores` of `metrics.json` go in, sentences for Methods and lines for Results come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mri_vit.explain.methods.names import METHODS
+from mri_vit.report.words import wording
+from mri_vit.report.words.wording import Metrics, counted, escape, gap, listed
+
+HOW = {
+    "rollout": "attention rollout [@rollout] (attention of each block fused over heads by their {heads}, half of each block's "
+    "weight on the residual path, and the CLS row followed through all blocks)",
+    "cls_attention": "the last block's attention from CLS [@dino] (mean over heads)",
+    "gradient_attention": "gradient-weighted attention [@chefer] (positive part of gradient times attention, averaged over heads "
+    "and carried through the blocks)",
+    "gradient_rollout": "gradient rollout [@rollout,chefer] (rollout of the positive part of gradient times attention)",
+    "integrated_gradients": "integrated gradients [@ig] on the patches (baseline: the brain's mean brightness; positive part of "
+    "each place's sum)",
+    "occlusion": "occlusion [@occlusion] (fall of the evidence when a block of places is left out)",
+}
+EXPLAINED_CLASS = (
+    "the class that is more likely after the classes' weights (log odds of 0 divide them; the threshold of the report may decide "
+    "otherwise)"
+)
+PER_ENDPOINT = (
+    f"Maps of an endpoint explain {EXPLAINED_CLASS} by its log odds, and survival by the risk score; the others are the same for "
+    "every endpoint."
+)
+UNIT = "Maps are given in times the uniform map, interpolated between the places and carried to the patient's own scans."
+JUDGED = (
+    "Maps were judged on {patients} by leaving out places in the map's order or putting them in [@rise], against random orders, "
+    "in standard deviations of the evidence over the fold's test patients; by the rank correlation with maps of weights "
+    "randomised from the heads down [@sanity], of the other folds' networks, and after small noise and moves by one voxel."
+)
+TUMOUR = (
+    "Where a tumour mask was given, a map's peak counted as a hit within one place of the tumour [@pointing], and the share of "
+    "the map inside the tumour was held against the tumour's share of the places [@energy]."
+)
+SCANS = (
+    "Each scan's part in a score is its exact Shapley value [@shapley] over the sixteen sets of scans; a map's values were "
+    "divided among the scans by the size of gradient × input at each place."
+)
+GROUPS = (
+    "Maps on the common grid were averaged by label; the largest difference between two means at any place was compared with "
+    "those of 999 permutations of the labels, without correction for the number of maps."
+)
+
+
+def attention(metrics: Metrics, facts: Mapping[str, Any]) -> list[str]:
+    """How the maps were made and judged, if there are any."""
+    maps, scored = metrics.get("maps") or [], metrics.get("map_scores")
+    if not maps and not scored:
+        return []
+    said = [_made(metrics), UNIT] if maps else []
+    if scored:
+        said.append(JUDGED.format(patients=counted(scored["patients"], "patient")))
+        if any(endpoint.get("with_tumour") for endpoint in scored["endpoints"].values()):
+            said.append(TUMOUR)
+        rules = " ".join(f"({i}) {escape(rule)}" for i, rule in enumerate(scored["rules"], 1))
+        said.append(f"The verdicts on maps follow rules that were fixed before: {rules}")
+    else:
+        said.append("Nobody measured how far these maps can be believed.")
+    if (metrics.get("map_scans") or {}).get("scores"):
+        said.append(SCANS)
+    if metrics.get("map_groups"):
+        said.append(GROUPS)
+    said.append("A map shows what the model drew on; it does not show where the disease has its label.")
+    return [*said, gap(facts, "maps", "whether anybody judged the maps, and how")]
+
+
+def lines(metrics: Metrics) -> list[str]:
+    """A line for each endpoint and method with its verdict."""
+    scored = metrics.get("map_scores") or {"endpoints": {}}
+    return [
+        f"**{escape(name)}**, maps by {METHODS[method].title}: {escape(result['verdict'])}."
+        for name, endpoint in scored["endpoints"].items()
+        for method, result in endpoint["methods"].items()
+    ]
+
+
+def to_make_again(metrics: Metrics) -> str | None:
+    """What other settings or an earlier version made, and how to make it anew; None where all is of the present ones."""
+    stale = metrics.get("stale") or {}
+    found = [counted(stale[key], key.removesuffix("s")) for key in ("maps", "scores", "mean maps") if stale.get(key)]
+    if not found:
+        return None
+    were = "was" if sum(stale.values()) == 1 else "were"
+    return f"{listed(found)} {were} made with other settings or an older version, or lack a picture: run `mri-vit explain` again"
+
+
+def _made(metrics: Metrics) -> str:
+    maps = metrics["maps"]
+    used = {entry["method"] for found in maps for entry in found.get("maps", ())}
+    explain = metrics.get("map_settings") or {}  # as it stands beside the maps themselves
+    ways = [HOW[name].format(heads=explain.get("heads", "mean")) for name in METHODS if name in used]
+    by = f" by {listed(ways)}" if ways else ""
+    unseen = f"had not seen the patient{wording.labels_alone(metrics)}"
+    made = f"Maps of {counted(len(maps), 'patient')} were made{by} from a model that {unseen}."
+    if "rollout" in used and explain.get("discard"):
+        made += f" Rollout left out the weakest {explain['discard']:.0%} of each block's attention."
+    if "rollout" in used and explain.get("start"):
+        made += f" Rollout began at block {explain['start'] + 1}."
+    return f"{made} {PER_ENDPOINT}" if any(METHODS[name].per_endpoint for name in used) else made

@@ -1,0 +1,83 @@
+"""What a recipe is called: the settings of a study and of its rivals in, words out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mri_vit.explain.methods.names import SPACES
+from mri_vit.report.words.notation import setting
+from mri_vit.settings.recipe import Rival
+from mri_vit.settings.schema import Study
+
+VIT = "Vision Transformer"
+FUSION = "vit's networks as they are and a regression on the clinical columns, weighed on each fold's tuning patients"
+PRETRAINED = {"mae": "a masked autoencoder", "dino": "DINO"}
+ON_WHOM = {
+    "others": "for each fold on all patients but its test patients",
+    "unlabelled": "once for all folds, on the patients without any label",
+    "all": "once for all folds, on all patients, test patients too",
+}
+SIZED = ("vit", "hybrid", "hybrid_resnet10", "monai_vit")  # architectures whose size the recipe sets
+TOLD_APART = {  # keys that `architecture` and `beginning` tell
+    *("model.architecture", "model.channels", "model.weights"),
+    *("pretrain.method", "pretrain.patients", "pretrain.epochs"),
+}
+
+
+def architecture(study: Study) -> str:
+    """The network in words: 3D ResNet-10; Vision Transformer, 12 blocks of width 768; and its scans where it reads fewer."""
+    model = study.model
+    label = name(model.architecture)
+    if model.architecture in SIZED:
+        dim, depth, _, _ = model.shape
+        label += f", {depth} block{'s' * (depth > 1)} of width {dim}"
+    return label if len(model.channels) == 4 else f"{label}; {' and '.join(SPACES[scan] for scan in model.channels)} only"
+
+
+def name(architecture: str) -> str:
+    """An architecture's name for people."""
+    if architecture == "vit":
+        return VIT
+    from mri_vit.model.baselines import BASELINES, HYBRIDS  # here, because it imports torch, which takes seconds
+
+    return (BASELINES | HYBRIDS)[architecture].label
+
+
+def source(architecture: str) -> str:
+    """Where an architecture was published."""
+    if architecture == "vit":
+        return "Dosovitskiy et al. 2021, arXiv:2010.11929"
+    from mri_vit.model.baselines import BASELINES, HYBRIDS  # here, because it imports torch, which takes seconds
+
+    return (BASELINES | HYBRIDS)[architecture].source
+
+
+def beginning(study: Study) -> str:
+    """How the encoder's weights began, where not at random: by pretraining, from a file; else ""."""
+    if study.pretrain.method != "none":
+        method, whom = PRETRAINED[study.pretrain.method], ON_WHOM[study.pretrain.patients]
+        return f"pretrained without labels by {method}, {whom}, {study.pretrain.epochs} epochs"
+    return f"started from the weights of {Path(study.model.weights).name}" if study.model.weights else ""
+
+
+def differences(study: Study, rival: Rival) -> dict[str, dict[str, Any]]:
+    """The keys by which a rival's recipe differs from the study's own, each with the rival's value and the study's.
+
+    What `architecture` and `beginning` tell is left out, and so are keys that the rival did not name: those about tokens, which
+    are off for a network that has none.
+    """
+    theirs = study.of(rival)
+    named = [(section, key) for section in ("model", "pretrain", "train") for key in getattr(rival, section)]
+    pairs = {
+        f"{section}.{key}": {"value": getattr(getattr(theirs, section), key), "own": getattr(getattr(study, section), key)}
+        for section, key in named
+        if f"{section}.{key}" not in TOLD_APART
+    }
+    return {key: pair for key, pair in pairs.items() if pair["value"] != pair["own"]}
+
+
+def differing(study: Study, rival: Rival) -> str:
+    """The same in words: train.rate 0.001 (not 0.0003)."""
+    told = differences(study, rival).items()
+    return ", ".join(f"{key} {setting(pair['value'])} (not {setting(pair['own'])})" for key, pair in told)

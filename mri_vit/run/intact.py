@@ -1,0 +1,42 @@
+"""Intact: what a stage rests on, held against the hashes that were written with it, once, before the stage begins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from rich.console import Console
+
+from mri_vit.run import hashes
+from mri_vit.settings.models import SHUFFLED
+
+OWN = ("*fold-*",)  # globs of the folders of folds: of the run's own model,
+WITNESSES = (*OWN, f"controls/{SHUFFLED}/*fold-*")  # with the networks that its maps are held against,
+ALL = (*OWN, "controls/*/*fold-*", "rivals/*/*fold-*")  # and of everybody
+TABLES = ("predictions.csv", "survival.csv", "site_probe.csv", "evaluation.json")  # what a report reads: no weights
+
+
+def refuse_changed(run: Path, console: Console, folds: Iterable[str] = ALL, names: Collection[str] | None = None) -> None:
+    """Raise IntegrityError when a file of a run, or of its finished folds (globs), is gone or is not the one that was written.
+
+    `names` are the files that the stage reads; None: all. A note tells where a version before 0.5 left no hashes.
+    """
+    homes = [run, *sorted(home for pattern in folds for home in run.glob(pattern))]
+    unknown = []
+    for home in homes:
+        if not (home / "predictions.csv").is_file():  # not done yet
+            continue
+        remedy = f"delete {home} and run `mri-vit train` again, which makes it anew"
+        if home == run:
+            verb = "evaluate" if (run / "evaluation.json").exists() else "train"
+            remedy = f"delete {run / 'predictions.csv'} and run `mri-vit {verb}` again, which puts it together from what is there"
+        if not hashes.verify(home, remedy, names):
+            unknown.append(home.name)
+    if unknown:
+        console.print(
+            f"{run}: no {hashes.FILE} of {', '.join(unknown)}; written by an older version, taken as it is",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,120 @@
+"""The study file: TOML in, frozen and checked settings out; and back."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pydantic
+from pydantic import BaseModel
+
+from mri_vit.errors import UsageError
+from mri_vit.settings import source
+from mri_vit.settings.recipe import Rival
+from mri_vit.settings.schema import Endpoint, Study
+
+
+def load(path: Path, overrides: dict[str, str] | None = None, place: Callable[[str], str] | None = None) -> Study:
+    """Read a study file; paths in it are relative to it, or as `place` makes them; `overrides` maps "train.epochs" to "5".
+
+    Raises UsageError naming the file, the line and the key; an unknown key gets the nearest known one.
+    """
+    path = Path(path)
+    if wrong := source.fault(path):
+        raise UsageError(f"{source.shown(path)}: {wrong.replace('no such file', 'no such study file')}")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        settings = tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: not a TOML file: brackets within brackets without end") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a TOML file: {error}") from None
+    for key, value in (overrides or {}).items():
+        _override(settings, key, value)
+    try:
+        study = Study.model_validate(settings)
+    except pydantic.ValidationError as error:
+        raise UsageError("\n".join(_explain(path, text, fault) for fault in error.errors())) from None
+    beside = path.resolve().parent
+    # no link is followed, so that one can be told of
+    return with_paths(study, place or (lambda given: os.path.abspath(beside / given)))
+
+
+def filled(study: Study, **words: Any) -> Study:
+    """The study with what stands in braces in its paths replaced, such as "{seed}" by `seed`: one file for several cohorts."""
+    return with_paths(study, lambda given: given.format(**words))
+
+
+def with_paths(study: Study, change: Callable[[str], str]) -> Study:
+    """The study with every path changed: folders, and files of weights, its own and its rivals'."""
+    changed: dict[str, Any] = {key: Path(change(str(getattr(study, key)))) for key in ("cohort", "prepared", "output")}
+    if study.model.weights:
+        changed["model"] = study.model.model_copy(update={"weights": Path(change(str(study.model.weights)))})
+    changed["rivals"] = tuple(
+        rival.model_copy(update={"model": rival.model | {"weights": change(str(rival.model["weights"]))}})
+        if "weights" in rival.model
+        else rival
+        for rival in study.rivals
+    )
+    return study.model_copy(update=changed)
+
+
+def dumps(study: Study) -> str:
+    """The study as TOML, every setting written out; `load` reads it back to the same study."""
+    settings = study.model_dump(mode="json", exclude_none=True)
+    lists = {name: settings.pop(name) for name in ("endpoints", "rivals")}
+    plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
+    sections = {key: value for key, value in settings.items() if isinstance(value, dict)}
+    blocks = [("", plain)] + [(f"\n[{name}]\n", section) for name, section in sections.items()]
+    blocks += [(f"\n[[{name}]]\n", entry) for name, entries in lists.items() for entry in entries]
+    return "".join(head + "".join(f"{key} = {_toml(value)}\n" for key, value in block.items()) for head, block in blocks)
+
+
+def _toml(value: Any) -> str:
+    """JSON's numbers, truth values, lists and escaped strings are TOML's too; tables have = for a colon."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _override(settings: dict[str, Any], key: str, value: str) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        settings = settings.setdefault(section, {})
+        if not isinstance(settings, dict):
+            raise UsageError(f"--{key}: {section} is not a section of the study file")
+    try:
+        settings[last] = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        settings[last] = value  # plain text need not be quoted on the command line
+
+
+def _explain(path: Path, text: str, fault: Any) -> str:
+    location = [str(part) for part in fault["loc"]]
+    key = location[-1] if location else ""
+    lines = [n for n, row in enumerate(text.splitlines(), 1) if re.match(rf"\s*{re.escape(key)}\s*=", row)]
+    where = f"{path}, line {lines[0]}" if key and len(lines) == 1 else f"{path}"  # a key of several sections has no one line
+    name = ".".join(location)
+    if fault["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, _section(location[:-1]).model_fields, n=1, cutoff=0.0)
+        return f"{where}: unknown key {name!r}; the nearest known one is {near[0]!r}"
+    whole = fault["type"] == "missing" or isinstance(fault["input"], dict)  # a whole section is no help to see
+    found = "" if whole else f" (found {fault['input']!r})"
+    return f"{where}: {name or 'study'}: {fault['msg'].removeprefix('Value error, ')}{found}"
+
+
+def _section(location: list[str]) -> type[BaseModel]:
+    """The section at a place of the study file; a rival's sections have the study's own keys."""
+    if location[:1] == ["endpoints"]:
+        return Endpoint
+    if location[:1] == ["rivals"]:
+        return Rival if len(location) == 2 else _section(location[2:])
+    return cast("type[BaseModel]", Study.model_fields[location[0]].annotation) if location else Study

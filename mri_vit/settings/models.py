@@ -1,0 +1,16 @@
+"""Models: the names by which a study's tables know the models that are not comparators."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+VIT = "vit"  # the study's own network
+FUSED = "vit+clinical"  # what the fitted network and the clinical columns say, weighed (predictors/late_fusion.py)
+Control = Literal["clinical", "volume", "shuffled"]
+CONTROLS: tuple[Control, ...] = get_args(Control)  # what the others are held against; every other model is a candidate
+SHUFFLED = "shuffled"  # the model whose labels were permuted: its truth, time_days and event are the permuted ones
+
+
+def is_candidate(model: str) -> bool:
+    """Whether a model is judged, rather than there to judge by."""
+    return model not in CONTROLS

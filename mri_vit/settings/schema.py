@@ -1,0 +1,277 @@
+"""The settings of a study, frozen and checked. Plain data, importable by all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pydantic
+from pydantic import Field, model_validator
+from pydantic_core import InitErrorDetails
+
+from mri_vit.settings.models import CONTROLS, Control
+from mri_vit.settings.recipe import Channel, Model, Pretrain, Rival, Section, Train
+
+CHANNELS = get_args(Channel)  # the order of every stored array; checked on reading
+REFERENCE = "t1ce"  # the scan that the others are aligned to, and whose space is the patient's own
+GRID_CENTRE_MM = (
+    0.0,
+    -17.0,
+    5.0,
+)  # middle of the MNI152 brain's box (x -72..72, y -107..73, z -72..82 mm); x = 0 keeps it symmetric
+MAX_PLACES = 32768  # a place is stored as int16
+TOKENS_ALONE = {
+    "token_budget": None,
+    "mixup": 0.0,
+    "layer_decay": 1.0,
+    "embedding_rate": 1.0,
+}  # keys of [train] for a Vision Transformer, and off
+DIVISION = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all contenders alike
+ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
+
+
+class Grid(Section):
+    """The prepared grid: a cube of `edge`³ voxels of `spacing_mm`, cut into patches of `patch`³."""
+
+    edge: int = Field(default=224, ge=2, le=512)
+    spacing_mm: float = Field(default=1.0, ge=0.1, le=10)
+    patch: int = Field(default=16, ge=1)
+
+    @model_validator(mode="after")
+    def _whole_patches(self) -> Grid:
+        if self.edge % self.patch:
+            raise ValueError(f"edge {self.edge} is not a multiple of patch {self.patch}")
+        if self.places > MAX_PLACES:
+            raise ValueError(
+                f"edge {self.edge} in patches of {self.patch} makes {self.places} places; at most {MAX_PLACES} can be stored"
+            )
+        return self
+
+    @property
+    def side(self) -> int:
+        """Places along one edge (14 for the default grid)."""
+        return self.edge // self.patch
+
+    @property
+    def places(self) -> int:
+        """Places in the whole grid (2744 for the default grid)."""
+        return self.side**3
+
+    @property
+    def affine(self) -> list[list[float]]:
+        """4×4, voxel index to RAS+ mm of the MNI152 frame."""
+        half = (self.edge - 1) / 2 * self.spacing_mm
+        x, y, z = (centre - half for centre in GRID_CENTRE_MM)
+        s = self.spacing_mm
+        return [[s, 0.0, 0.0, x], [0.0, s, 0.0, y], [0.0, 0.0, s, z], [0.0, 0.0, 0.0, 1.0]]
+
+
+class Prepare(Section):
+    """From a patient's scans to the prepared patient."""
+
+    brain: Literal["auto", "none", "deepbet", "mask", "command"] = "auto"
+    brain_command: tuple[str, ...] = ()  # e.g. ["hd-bet", "-i", "{input}", "-o", "{output}"]; run without a shell
+    bias: bool = True  # N4 bias-field correction
+    needs: tuple[Channel, ...] = CHANNELS  # scans without which a patient is excluded; another that is missing stays empty
+    workers: int = Field(default=1, ge=1)  # patients at a time, each on one thread
+
+    @model_validator(mode="after")
+    def _command_given(self) -> Prepare:
+        if (self.brain == "command") != bool(self.brain_command):
+            raise ValueError('brain_command goes with brain = "command", and only with it')
+        return self
+
+    @model_validator(mode="after")
+    def _reference_needed(self) -> Prepare:
+        if REFERENCE not in self.needs:
+            raise ValueError(f"needs must hold {REFERENCE}, to which the other scans are aligned; found {list(self.needs)}")
+        return self
+
+
+class Controls(Section):
+    """What a model must beat: simpler models, and itself on permuted labels, on the same folds."""
+
+    models: tuple[Control, ...] = CONTROLS
+    columns: tuple[str, ...] | None = None  # of the cohort table, for "clinical"; none: all that are neither label nor site
+
+
+MapMethod = Literal[
+    "rollout", "cls_attention", "gradient_attention", "gradient_rollout", "integrated_gradients", "occlusion"
+]  # explain/names.py tells what each is
+
+
+class Explain(Section):
+    """Maps of what the model drew on, and how they are judged."""
+
+    methods: tuple[MapMethod, ...] = ("rollout", "cls_attention", "gradient_attention")  # the cheap ones
+    patients: int | None = Field(default=None, ge=0)  # whose maps are written, in cohort order; none: every patient
+    scored: int | None = Field(default=None, ge=0)  # on whom the methods are judged, in cohort order; none: every patient
+    heads: Literal["mean", "max", "min"] = "mean"  # of rollout: how a block's heads are fused; the mean as published
+    discard: float = Field(default=0.0, ge=0, lt=1)  # of rollout: the share of weakest attention set to 0; off, as published
+    start: int = Field(default=0, ge=0)  # of rollout: the first block that is followed, counted from 0
+
+    @model_validator(mode="after")
+    def _methods_differ(self) -> Explain:
+        if not self.methods or len(set(self.methods)) != len(self.methods):
+            raise ValueError(f"methods must be one or more that differ, found {list(self.methods)}; patients = 0 makes no maps")
+        return self
+
+    @property
+    def of_maps(self) -> dict[str, Any]:
+        """What a map depends on, as it stands beside the maps; the others only say for whom maps are made."""
+        return self.model_dump(mode="json", exclude={"patients", "scored"})
+
+
+class Report(Section):
+    """The report; no number of a model depends on it."""
+
+    subgroups: tuple[str, ...] = ("sex", "age", "site")  # columns of the cohort table, left out where they are not there
+
+
+class Endpoint(Section):
+    """What is predicted: a binary marker in the column `name`, or a survival time and its event flag."""
+
+    name: str = Field(pattern=f"^{ENDPOINT_NAME}$")
+    kind: Literal["binary", "survival"]
+    time: str | None = None  # column: days from imaging
+    event: str | None = None  # column: 1 = death, 0 = censored
+
+    @model_validator(mode="after")
+    def _columns_fit_the_kind(self) -> Endpoint:
+        if (self.kind == "survival") != (self.time is not None and self.event is not None):
+            raise ValueError('"time" and "event" name the columns of a survival endpoint, and only of one')
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The label columns of the cohort table that this endpoint reads."""
+        return (self.time, self.event) if self.time and self.event else (self.name,)
+
+
+DEFAULT_ENDPOINTS = (
+    Endpoint(name="mgmt", kind="binary"),
+    Endpoint(name="pten", kind="binary"),
+    Endpoint(name="tertp", kind="binary"),
+    Endpoint(name="os", kind="survival", time="os_days", event="os_event"),
+)
+
+
+class Study(Section):
+    """One study: which cohort, how prepared, which model, how trained, which endpoints."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    cohort: Path
+    prepared: Path
+    output: Path
+    seed: int = Field(default=0, ge=0)
+    grid: Grid = Grid()
+    prepare: Prepare = Prepare()
+    model: Model = Model()
+    pretrain: Pretrain = Pretrain()
+    train: Train = Train()
+    controls: Controls = Controls()
+    explain: Explain = Explain()
+    report: Report = Report()
+    endpoints: tuple[Endpoint, ...] = Field(default=DEFAULT_ENDPOINTS, min_length=1)
+    rivals: tuple[Rival, ...] = ()
+    fused: bool = False  # also the model vit+clinical: what the fitted network and the clinical columns say, weighed (fusion.py)
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Study:
+        names = [endpoint.name for endpoint in self.endpoints]
+        if len(set(names)) != len(names):
+            raise ValueError(f"endpoint names must differ, found {names}")
+        files = [name.replace("_", "") for name in names]  # as the files of maps have them
+        if len(set(files)) != len(files):
+            raise ValueError(f"endpoint names must differ by more than _, found {names}")
+        return self
+
+    @model_validator(mode="after")
+    def _rivals_are_recipes(self) -> Study:
+        names = [rival.name for rival in self.rivals]
+        if len({"vit", *CONTROLS, *names}) != 1 + len(CONTROLS) + len(names):
+            raise ValueError(f"rivals' names must differ, also from vit, {', '.join(CONTROLS)}; found {names}")
+        for rival in self.rivals:
+            if apart := [key for key in DIVISION if key in rival.train]:
+                raise ValueError(f"rivals.{rival.name}: train.{apart[0]} is the study's, whose folds all share; leave it out")
+            try:
+                self.of(rival)
+            except pydantic.ValidationError as error:
+                raise _of_rival(rival, error) from None
+        return self
+
+    @model_validator(mode="after")
+    def _network_and_learning_fit(self) -> Study:
+        model, train = self.model, self.train
+        if model.architecture != "vit":
+            whole = {
+                "token_budget": train.token_budget,
+                "mixup": train.mixup,
+                "layer_decay": train.layer_decay < 1,
+                "embedding_rate": train.embedding_rate != 1,
+            }
+            given = [key for key, value in whole.items() if value]
+            if given:
+                raise ValueError(
+                    f"train.{given[0]} is about tokens or blocks, which {model.architecture} does not have; leave it out"
+                )
+            if self.pretrain.method != "none":
+                raise ValueError(f"pretrain.method {self.pretrain.method!r} is for architecture vit, found {model.architecture}")
+            if train.batch < 2:
+                raise ValueError(f"{model.architecture} normalises over a batch: train.batch must be 2 or more")
+        if self.explained and (model.architecture != "vit" or model.pool == "class_attention"):
+            raise ValueError(
+                'maps need architecture "vit" and no class_attention; set explain.patients and explain.scored to 0, or change it'
+            )
+        if model.pool == "class_attention" and self.pretrain.method != "none":
+            raise ValueError("pretraining takes CLS through every block, class_attention through the last alone; give one")
+        return self
+
+    @property
+    def explained(self) -> bool:
+        """Whether maps are made of anybody."""
+        return self.explain.patients != 0 or self.explain.scored != 0
+
+    def of(self, rival: Rival) -> Study:
+        """The study that a rival is trained by: this one with the rival's keys, and no rivals, fusion or maps of its own.
+
+        Keys about tokens are left at their defaults for a network that has none.
+        """
+        plain = self.model_dump(exclude={"rivals", "explain", "fused"})
+        for section in ("model", "pretrain", "train"):
+            plain[section] |= getattr(rival, section)
+        if plain["model"]["architecture"] != "vit":
+            plain["train"] |= TOKENS_ALONE | rival.train
+            plain["model"] |= {"weights": None, "tokens": "foreground"} | rival.model
+            plain["pretrain"] |= {"method": "none"} | rival.pretrain
+        return Study.model_validate(plain | {"explain": {"patients": 0, "scored": 0}})
+
+    @model_validator(mode="after")
+    def _rollout_starts_within_the_encoder(self) -> Study:
+        depth = self.model.shape[1]
+        if self.explain.start >= depth:
+            raise ValueError(f"explain.start {self.explain.start} leaves no block of the encoder's {depth}, counted from 0")
+        return self
+
+    @model_validator(mode="after")
+    def _one_way_to_leave_out(self) -> Study:
+        if self.train.leave_out and self.train.repeats > 1:
+            raise ValueError(
+                f"train.leave_out {self.train.leave_out!r} makes one division; found train.repeats {self.train.repeats}"
+            )
+        if self.train.leave_out and self.pretrain.method != "none" and self.pretrain.patients == "unlabelled":
+            raise ValueError(
+                f'pretrain.patients "unlabelled" knows scans of the {self.train.leave_out} that a fold leaves out; give "others"'
+            )
+        return self
+
+
+def _of_rival(rival: Rival, error: pydantic.ValidationError) -> pydantic.ValidationError:
+    """The same faults, placed in the rival whose keys brought them up."""
+    faults = [
+        InitErrorDetails(
+            type=fault["type"], loc=("rivals", rival.name, *fault["loc"]), input=fault["input"], ctx=fault.get("ctx", {})
+        )
+        for fault in error.errors()
+    ]
+    return pydantic.ValidationError.from_exception_data(error.title, faults)

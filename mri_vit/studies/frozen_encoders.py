@@ -1,0 +1,162 @@
+"""Frozen encoders: random weights, or weights learned from so many scans; what they read of patients, and what probes make of it.
+
+Who is compared are a study's own network and its rivals: those that pretrain are learned from patients without any label, at
+several numbers of scans, for as many steps each; the others keep their random weights. No label reaches an encoder.
+
+Letters: n patients, d numbers of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from threadpoolctl import threadpool_limits
+from torch import Tensor, nn
+
+from mri_vit.data import tokens
+from mri_vit.data.batches import everything, token_file
+from mri_vit.data.cohort import Patient
+from mri_vit.errors import UsageError
+from mri_vit.model.encoder import Encoder
+from mri_vit.model.weights import fill
+from mri_vit.pretrain.dino import collapsed
+from mri_vit.pretrain.mae import encoded
+from mri_vit.pretrain.stage import pretrained, untrained
+from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.studies.probes import COLUMNS, SHARES, table
+
+OWN = "vit"  # the study's own network, which keeps its random weights
+CLS, MEAN, HEADS = "CLS", "tokens' mean", "heads' input"  # the last is CLS and what `pool` adds; of another network, all
+FILE = "encoder.safetensors"  # its history lies beside it
+QUARTERS = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the scans, for the few-shot curve
+# Random weights to begin with. Measured on 192 made-up patients: what heads read of random weights gives the linear probe an AUC
+# of 0.53 to 0.79, by the start alone. Those who are tested have six: Student's t of six, 2.6, is near the normal 2.0.
+# The points of a few-shot curve have two, which is what the time of one command allows.
+STARTS, FEWER_STARTS = 6, 2
+DRAWS = 5  # of the labels of a small share; single draws of a handful of patients differ by 0.1 for no reason
+SCORES = ["encoder", "scans", "start", *COLUMNS, "draw"]
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """An encoder that is judged: its name, the study that makes it, those whose scans it learns from (nobody: random weights),
+    and which random weights it begins with, counted from 0.
+    """
+
+    name: str
+    study: Study
+    learned_from: tuple[Patient, ...]
+    start: int = 0
+
+    @property
+    def scans(self) -> int:
+        return len(self.learned_from)
+
+    @property
+    def id(self) -> str:
+        """A folder's name."""
+        return f"{self.name}-{self.scans}-{self.start}"
+
+
+def contenders(study: Study, unlabelled: Sequence[Patient]) -> list[Frozen]:
+    """The study's own network and its rivals; each of those that pretrain at `QUARTERS` of the scans, the largest first;
+    and each `STARTS` times, at fewer scans `FEWER_STARTS`, with the same random weights to begin with at every number of scans.
+
+    The patients of a smaller number are among those of a larger one.
+
+    Raises UsageError when there are fewer than two patients to learn from at the smallest number.
+    """
+    own = study.model_copy(update={"rivals": ()})
+    found = [Frozen(OWN, own, (), start) for start in range(STARTS)]
+    order = np.random.default_rng(study.seed).permutation(len(unlabelled)).tolist()
+    for rival in study.rivals:
+        of = study.of(rival)
+        if of.pretrain.method == "none":
+            found += [Frozen(rival.name, of, (), start) for start in range(STARTS)]
+            continue
+        if len(unlabelled) * QUARTERS[0] < 2:
+            raise UsageError(f"{study.cohort}: found {len(unlabelled)} patients without a label; pretraining needs 16 or more")
+        for share in reversed(QUARTERS):
+            some = tuple(unlabelled[i] for i in order[: int(share * len(unlabelled))])
+            starts = STARTS if share == max(QUARTERS) else FEWER_STARTS
+            found += [Frozen(rival.name, as_long(of, len(some), len(unlabelled)), some, start) for start in range(starts)]
+    return sorted(found, key=lambda frozen: -frozen.scans)  # what takes longest begins first
+
+
+def as_long(study: Study, some: int, all_of_them: int) -> Study:
+    """The study with as many epochs on `some` patients as make the steps of `pretrain.epochs` on `all_of_them`."""
+
+    def steps_an_epoch(patients: int) -> int:
+        return math.ceil(patients / min(study.pretrain.batch, patients))
+
+    epochs = max(1, round(study.pretrain.epochs * steps_an_epoch(all_of_them) / steps_an_epoch(some)))
+    return study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"epochs": epochs})})
+
+
+def scored(
+    frozen: Frozen, patients: Sequence[Patient], folds: Sequence[Sequence[str]], endpoint: Endpoint, folder: Path, seed: int
+) -> tuple[pd.DataFrame, str]:
+    """Out-of-fold scores of the probes on what a frozen encoder reads of `patients`, as `features.table` gives them.
+
+    The encoder's file is kept in `folder` and not learned again. Shares below 1 are drawn `DRAWS` times, for all
+    encoders alike.
+
+    Returns
+    -------
+    Columns encoder, scans, start, features (how it was read), probe, share, labelled, patient, fold, score, draw; and a sentence
+    when DINO had collapsed, else "".
+    """
+    with threadpool_limits(frozen.study.train.threads):
+        vectors = readings(made(frozen, folder, seed), patients, frozen.study)
+        truth = np.array([p.labels[endpoint.name] for p in patients])
+        small, whole = [share for share in SHARES if share < 1], [share for share in SHARES if share == 1]
+        parts = [
+            table(vectors, [p.id for p in patients], truth, folds, seed + draw, shares).assign(draw=draw)
+            for draw, shares in enumerate([SHARES, *[small] * (DRAWS - 1)] if whole else [small] * DRAWS)
+        ]
+    history = folder / frozen.id / "encoder.csv"
+    note = (collapsed(pd.read_csv(history)) if frozen.study.pretrain.method == "dino" else None) or ""
+    found = pd.concat(parts, ignore_index=True).assign(encoder=frozen.name, scans=frozen.scans, start=frozen.start)
+    return found.reindex(columns=SCORES), note
+
+
+def made(frozen: Frozen, folder: Path, seed: int) -> nn.Module:
+    """The encoder, learned where it is not there yet. Each start is of the same random weights for all, which some keep."""
+    torch.set_num_threads(frozen.study.train.threads)
+    start = int(np.random.SeedSequence([seed, frozen.start]).generate_state(1)[0])  # no two cohorts share one
+    torch.manual_seed(start)
+    encoder = untrained(frozen.study)
+    if frozen.learned_from:
+        file = folder / frozen.id / FILE
+        pretrained(frozen.study, frozen.learned_from, file, start)
+        fill(encoder, file, frozen.study.model, frozen.study.grid)
+    return encoder
+
+
+@torch.no_grad()
+def readings(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> dict[str, Float[np.ndarray, "n d"]]:
+    """What an encoder says of each patient, by the way it is read; every token of a patient is shown.
+
+    `CLS` and the mean over the other tokens, both after the last norm, are read of Vision Transformers whose CLS goes through
+    every block; what heads read, of networks in which it is something else.
+    """
+    encoder.eval()
+    rows: dict[str, list[Tensor]] = defaultdict(list)
+    for patient in patients:
+        patches, place = everything(tokens.load(token_file(study, patient)), study)
+        pool = encoder.pool if isinstance(encoder, Encoder) else None
+        if isinstance(encoder, Encoder) and pool != "class_attention":
+            x = encoded(encoder, patches, place)  # (1, n, d)
+            rows[CLS].append(x[:, 0])
+            rows[MEAN].append(x[:, 1:].mean(dim=1))
+        if pool != "cls":
+            rows[HEADS].append(encoder(patches, place))
+    return {name: torch.cat(found).numpy() for name, found in rows.items()}

@@ -1,0 +1,181 @@
+"""A learning curve: how well each model predicts a marker, by the number of labelled patients, over several cohorts.
+
+A cohort (a data seed) gives one out-of-fold AUC per model and size. Cohorts are independent, so means over them have the
+standard error of independent estimates; two models are compared on the same patients within each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from mri_vit.metrics.comparison import holm, over_runs
+from mri_vit.metrics.delong import delong_covariance
+from mri_vit.metrics.discrimination import auc
+from mri_vit.report.figures.panels import strokes
+from mri_vit.run.atomic import write_bytes
+from mri_vit.style import GREY, RC, WIDTH, templates, to_bytes
+
+PREDICTED = ["seed", "labelled", "model", "patient", "truth", "score"]  # of the table that all is computed from
+OWN = "vit"  # whom every other model is compared with
+SINGLE = 9  # digits that tell single-precision numbers apart (IEEE 754); fewer make ties, and another AUC
+
+
+def single(predicted: pd.DataFrame) -> pd.DataFrame:
+    """AUC and DeLong's standard error of each model in each cohort and size: (seed, labelled, model, auc, error)."""
+    rows = []
+    for (seed, labelled), scores, truth in _cohorts(predicted):
+        errors = np.sqrt(np.diag(delong_covariance(truth, scores.to_numpy().T)))
+        rows += [
+            {"seed": seed, "labelled": labelled, "model": model, "auc": auc(truth, scores[model].to_numpy()), "error": error}
+            for model, error in zip(scores, errors, strict=True)
+        ]
+    return pd.DataFrame(rows)
+
+
+def curve(predicted: pd.DataFrame) -> pd.DataFrame:
+    """The mean AUC over cohorts of each model and size: (labelled, model, auc, low, high, cohorts).
+
+    The 95 % interval is that of `over_runs`, a run being a cohort.
+    """
+    rows = []
+    for _, group in single(predicted).groupby(["labelled", "model"]):
+        first, mean = group.iloc[0], float(group.auc.mean())
+        reach, _ = over_runs(group.auc.to_numpy(), math.hypot(*group.error) / len(group))
+        rows.append(
+            {
+                "labelled": first.labelled,
+                "model": first.model,
+                "auc": mean,
+                "low": max(0.0, mean - reach),
+                "high": min(1.0, mean + reach),
+                "cohorts": len(group),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def against(predicted: pd.DataFrame, own: str = OWN) -> pd.DataFrame:
+    """Each model less the own one at each size: (labelled, model, difference, low, high, p, p_adjusted).
+
+    The mean over cohorts of the difference on the same patients, whose variance within a cohort is DeLong's; interval and p are
+    those of `over_runs`. p is corrected by Holm over all models and sizes.
+    """
+    rows = []
+    for labelled, here in predicted.groupby("labelled"):
+        parts: dict[str, list[tuple[float, float]]] = {}
+        for _, scores, truth in _cohorts(here):
+            names = [name for name in scores if name != own]
+            covariance = delong_covariance(truth, scores[[own, *names]].to_numpy().T)
+            for index, name in enumerate(names, 1):
+                variance = covariance[0, 0] + covariance[index, index] - 2 * covariance[0, index]
+                difference = auc(truth, scores[name].to_numpy()) - auc(truth, scores[own].to_numpy())
+                parts.setdefault(name, []).append((difference, float(variance)))
+        for name, found in parts.items():
+            differences, variances = np.array(found).T
+            mean, (reach, p) = (
+                float(differences.mean()),
+                over_runs(differences, math.sqrt(max(0.0, variances.sum())) / len(variances)),
+            )
+            if math.isnan(p):
+                reach = math.nan  # without any spread there is no test
+            rows.append(
+                {"labelled": labelled, "model": name, "difference": mean, "low": mean - reach, "high": mean + reach, "p": p}
+            )
+    table = pd.DataFrame(rows)
+    return table.assign(p_adjusted=holm(table.p.to_numpy(dtype=float)))
+
+
+def sentences(points: pd.DataFrame, tests: pd.DataFrame, names: dict[str, str]) -> list[str]:
+    """What the curves show, one sentence for each size: who differs from the own model by more than chance."""
+    said = []
+    for labelled, here in tests.groupby("labelled"):
+        own = points[(points.labelled == labelled) & (points.model == OWN)].iloc[0]
+        found = [f"{names[OWN]} reaches {own.auc:.3f} [{own.low:.3f}, {own.high:.3f}]"]
+        for word, side in (("better", here.difference > 0), ("worse", here.difference < 0)):
+            differing = here[side & (here.p_adjusted < 0.05)]
+            if len(differing):
+                found.append(f"by more than chance {word} are {', '.join(names[model] for model in differing.model)}")
+        for word, those in (("not told from it", here.p_adjusted >= 0.05), ("not to be tested", here.p_adjusted.isna())):
+            if those.any():
+                found.append(f"{word} are {', '.join(names[model] for model in here[those].model)}")
+        said.append(f"At {labelled} labelled patients {'; '.join(found)}.")
+    return said
+
+
+def figure(points: pd.DataFrame, names: dict[str, str]) -> Figure:
+    """AUC by labelled patients, a line for each model with its intervals, shifted a little so that none hides another."""
+    models = [model for model in names if model in set(points.model)]
+    drawn = strokes(models)
+    with mpl.rc_context(RC):
+        panel = Figure(figsize=(1.5 * WIDTH, WIDTH), layout="constrained")
+        axes = panel.subplots()
+        sizes = sorted(points.labelled.unique())
+        for index, model in enumerate(models):
+            here = pd.DataFrame(points[points.model == model]).sort_values("labelled")
+            x = here.labelled.to_numpy() * 1.03 ** (index - (len(models) - 1) / 2)  # 3 % apart on the logarithmic axis
+            reach = np.abs(here[["low", "high"]].to_numpy().T - here.auc.to_numpy())
+            stroke = drawn[model]
+            axes.errorbar(x, here.auc, reach, label=names[model], marker=stroke.marker, ms=4, elinewidth=1, **stroke.look)
+        axes.axhline(0.5, color=GREY, lw=0.8, ls=":")
+        axes.set(xscale="log", xlabel="Labelled patients", ylabel="AUC, out of fold", ylim=(min(0.4, points.low.min()), 1.0))
+        axes.set_xticks(sizes, [f"{size}" for size in sizes])
+        axes.minorticks_off()
+        axes.annotate("chance", (0.01, 0.5), xycoords=("axes fraction", "data"), ha="left", va="bottom", color=GREY, fontsize=8)
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return panel
+
+
+def write(predicted: pd.DataFrame, names: dict[str, str], facts: Sequence[str], costs: pd.DataFrame, folder: Path) -> Path:
+    """The page, its figure and its tables: `index.html`, `curve.svg`, `curve.png`, `curve.csv`, `against.csv`, `predictions.csv`.
+
+    Parameters
+    ----------
+    predicted : a row per patient, model, cohort and size, with the columns `PREDICTED`.
+    names : what each model is called, in the order in which they are shown.
+    facts : sentences on cohorts and training that the reader needs.
+    costs : (model, parameters, training_seconds): the weights of a model, and its training in all folds, sizes and cohorts.
+    """
+    points, tests = curve(predicted), against(predicted)
+    drawing = figure(points, names)
+    for kind in ("svg", "png"):
+        write_bytes(to_bytes(drawing, kind), folder / f"curve.{kind}")
+    for name, table, digits in (("curve", points, 6), ("against", tests, 6), ("predictions", predicted[PREDICTED], SINGLE)):
+        write_bytes(table.to_csv(index=False, float_format=f"%.{digits}g", lineterminator="\n").encode(), folder / f"{name}.csv")
+    page = templates("mri_vit.report.pages").get_template("curve.html").render(
+        names=names,
+        facts=facts,
+        sentences=sentences(points, tests, names),
+        sizes=sorted(points.labelled.unique().tolist()),
+        cells=_cells(points, tests),
+        costs={row["model"]: row for row in costs.to_dict("records")},
+        cohorts=int(points.cohorts.max()),
+        svg=to_bytes(drawing, "svg").decode().partition("<svg")[2],
+    )  # fmt: skip
+    write_bytes(page.encode(), folder / "index.html")
+    return folder / "index.html"
+
+
+def _cells(points: pd.DataFrame, tests: pd.DataFrame) -> dict[tuple[str, int], dict[str, Any]]:
+    """By model and size what a cell of the table says."""
+    cells = {(row["model"], row["labelled"]): row for row in points.to_dict("records")}
+    for row in tests.to_dict("records"):
+        cells[row["model"], row["labelled"]] |= {"difference": row["difference"], "p_adjusted": row["p_adjusted"]}
+    return cells  # type: ignore[return-value]
+
+
+def _cohorts(predicted: pd.DataFrame) -> list[tuple[Any, pd.DataFrame, np.ndarray]]:
+    """Each cohort and size: its models' scores, a column each and a row for each patient, and the truth of these."""
+    parted = []
+    for key, here in predicted.groupby(["seed", "labelled"]):
+        scores = here.pivot(index="patient", columns="model", values="score")
+        truth = here.drop_duplicates("patient").set_index("patient").truth.reindex(scores.index).to_numpy() == 1
+        parted.append((key, scores, truth))
+    return parted

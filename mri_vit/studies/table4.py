@@ -1,0 +1,163 @@
+"""Table 4 of Saeed et al. 2023 with a run's own figures beside it: sentences, tables for the terminal, a page and a CSV file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from mri_vit import style
+from mri_vit.report.numbers.published import SAEED
+from mri_vit.report.pages import tables
+from mri_vit.report.reading.run import Run
+from mri_vit.report.verdicts.models import ALPHA, share, signed, written
+from mri_vit.report.words import notation
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.screen import plain
+from mri_vit.studies import table4_numbers
+from mri_vit.studies.table4_numbers import Line, Test
+
+SCANS = {"t1ce": "T1ce", "flair": "FLAIR", "t2": "T2", "all": "all four scans"}
+PUBLISHED_TEST = "the corrected resampled t-test of Nadeau and Bengio over the five folds, two-sided"
+OWN = "our ViT"
+NAME_WIDTH = 15  # of "EfficientNet-b0", the longest of the paper's names
+MADE_UP = "demo-"  # how the names of the built-in cohort's patients begin
+
+
+def write(run: Run, home: Path) -> Path:
+    """Write `table4.csv` and `table4.html` into the folder `home`, beside the run's report, and return the page's path."""
+    lines = table4_numbers.measure(run)
+    write_bytes(tables.to_csv(table4_numbers.wide(lines)).encode(), home / "table4.csv")
+    write_bytes(page(run, lines).encode(), home / "table4.html")
+    return home / "table4.html"
+
+
+def page(run: Run, lines: Sequence[Line]) -> str:
+    """The page, with nothing that is fetched from elsewhere."""
+    environment = style.templates("mri_vit.report.pages")
+    environment.filters.update(
+        number=notation.number,
+        p=p_value,
+        label=label,
+        difference=signed,
+        tied=notation.tied,
+        capitalize_first=lambda text: text[:1].upper() + text[1:],
+    )
+    environment.tests.update(undefined=math.isnan)
+    return environment.get_template("table4.html").render(
+        study=run.study.name,
+        sentences=sentences(lines),
+        sections=sections(lines),
+        made_up=bool(run.predictions.patient.str.startswith(MADE_UP).all()),
+        epochs=run.study.train.epochs,
+        grid=run.study.grid,
+        own=OWN,
+        source=SAEED,
+        alpha=ALPHA,
+    )
+
+
+def tell(lines: Sequence[Line], console: Console) -> None:
+    """Print the table, once with means and tests and once with the values of the folds, and what follows from it."""
+    console.print(_summary(lines))
+    console.print(_folds(lines))
+    for sentence in sentences(lines):
+        console.print(plain(f"- {sentence}"))
+
+
+def sections(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
+    """The lines by the scans that they read, as the paper's table is parted."""
+    named = dict.fromkeys([*SCANS, *(line.scans for line in lines)])
+    found = [(SCANS.get(scans, scans), [line for line in lines if line.scans == scans]) for scans in named]
+    return [(title, here) for title, here in found if here]
+
+
+def sentences(lines: Sequence[Line]) -> list[str]:
+    """What differs from the Vision Transformer by more than chance: among ours, and among the published figures."""
+    measured = [line.measured for line in lines if line.measured]
+    n = max((found.n for found in measured), default=0)
+    ours = [(line, line.test) for line in lines if line.test]
+    theirs = [(line, line.published_test) for line in lines if line.published_test]
+    return [
+        _told("Ours", ours, OWN, f"DeLong's paired test on {n} patients")
+        if ours
+        else f"Ours: nothing was held against {OWN}: there are no predictions of both it and another model.",
+        _told("Published", theirs, f"its {table4_numbers.REFERENCE}", PUBLISHED_TEST),
+    ]
+
+
+def _told(whose: str, tested: Sequence[tuple[Line, Test]], reference: str, how: str) -> str:
+    known = [test for _, test in tested if not math.isnan(test.p)]
+    told = f"{whose}: "
+    sure = sorted(((line, test) for line, test in tested if test.p_adjusted <= ALPHA), key=lambda pair: pair[1].p_adjusted)
+    count = f"{len(sure) or 'none'} of {len(tested)} models {'differs' if len(sure) < 2 else 'differ'}"
+    told += f"{count} from {reference} by more than chance ({how}, Holm's correction over {len(known)} tests)"
+    if sure:
+        told += ": " + "; ".join(_difference(line, test) for line, test in sure)
+    elif known:
+        told += (
+            f"; the smallest p is {written(min(t.p for t in known))}, and {written(min(t.p_adjusted for t in known))} corrected"
+        )
+    if len(known) < len(tested):
+        told += f"; {len(tested) - len(known)} could not be tested"
+    return told + "."
+
+
+def _difference(line: Line, test: Test) -> str:
+    interval = "" if math.isnan(test.low) else f", 95 % CI {signed(test.low)} to {signed(test.high)}"
+    word = "better" if test.difference > 0 else "worse"
+    scans = SCANS.get(line.scans, line.scans)
+    return f"{label(line)} on {scans} is {word} ({signed(test.difference)}{interval}, corrected p {written(test.p_adjusted)})"
+
+
+def label(line: Line) -> str:
+    """A line's name for people."""
+    return OWN if line.contender == table4_numbers.OWN else line.model
+
+
+def p_value(p: float) -> str:
+    """A p as verdicts write it."""
+    return "undefined" if math.isnan(p) else written(p)
+
+
+def _summary(lines: Sequence[Line]) -> Table:
+    """Fits 80 columns."""
+    table = _table("Saeed et al. 2023, Table 4: MGMT, mean ± sample variance of the folds")
+    table.add_column("model", min_width=NAME_WIDTH)
+    for title in ("published", "ours", "pooled [95 %]", "vs our\nViT", "p, Holm"):
+        table.add_column(title, no_wrap=True)
+    for title, here in sections(lines):
+        table.add_row(plain(title, "bold"))
+        for line in here:
+            table.add_row(plain(label(line)), *(plain(cell) for cell in _summary_cells(line)))
+    return table
+
+
+def _summary_cells(line: Line) -> Iterator[str]:
+    for side in (line.published, line.measured):
+        yield f"{side.mean:.3f}±{side.variance:.4f}" if side else ""
+    found = line.measured
+    yield f"{share(found.auc)} [{share(found.low)}, {share(found.high)}]" if found else "not run"
+    yield signed(line.test.difference) if line.test else ""
+    yield p_value(line.test.p_adjusted) if line.test else ""
+
+
+def _folds(lines: Sequence[Line]) -> Table:
+    table = _table("The same, AUC in each fold")
+    table.add_column("model", min_width=NAME_WIDTH)
+    table.add_column("published")
+    table.add_column("ours")
+    for title, here in sections(lines):
+        table.add_row(plain(title, "bold"))
+        for line in here:
+            sides = (side.folds if side else () for side in (line.published, line.measured))
+            table.add_row(plain(label(line)), *(" ".join(f"{value:.3f}" for value in folds) for folds in sides))
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)

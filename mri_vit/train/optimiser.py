@@ -1,0 +1,62 @@
+"""AdamW and its learning rates: the schedule, and each part of a network's own share of it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import torch
+from torch import nn
+
+from mri_vit.settings.schema import Study
+
+EMBEDDING = ("encoder.embed.", "encoder.cls", "encoder.position")
+BLOCKS = "encoder.blocks."
+
+
+def rate(step: int, steps: int, peak: float, warmup: float) -> float:
+    """Learning rate: for that share of the steps a linear warm-up to the peak, then half a cosine to zero (Loshchilov & Hutter
+    2017).
+    """
+    first = max(1, round(warmup * steps))
+    if step < first:
+        return peak * (step + 1) / first
+    return peak * 0.5 * (1 + math.cos(math.pi * (step - first) / max(1, steps - first)))
+
+
+def optimiser(net: nn.Module, study: Study) -> torch.optim.AdamW:
+    """AdamW; biases, norms and positions are not decayed (as in nanoGPT and He et al. 2021).
+
+    Each group of parameters has a `share` of the learning rate, see `share`, and tells whether it is of the `head`.
+    """
+    depth = 1 + max((int(name.split(".")[2]) for name, _ in net.named_parameters() if name.startswith(BLOCKS)), default=-1)
+    groups: dict[tuple[float, bool, float], list[nn.Parameter]] = defaultdict(list)
+    for name, parameter in net.named_parameters():
+        decay = study.train.weight_decay if parameter.ndim in (2, 5) else 0.0  # of linear maps and of 3D convolutions
+        groups[share(name, depth, study), name.startswith("head."), decay].append(parameter)
+    listed = [
+        {"params": parameters, "weight_decay": decay, "share": of, "head": head}
+        for (of, head, decay), parameters in groups.items()
+    ]
+    return torch.optim.AdamW(listed, lr=study.train.rate, betas=study.train.betas)
+
+
+def share(name: str, depth: int, study: Study) -> float:
+    """A parameter's share of the learning rate: `layer_decay` to the number of blocks behind it, as in Bao et al. 2022
+    (arXiv:2106.08254) with the embedding before the first block and the heads behind the last; for the patch embedding times
+    `embedding_rate` (`patch_embed_lr_mult` of DINOv2's code, Oquab et al. 2023, arXiv:2304.07193).
+    """
+    settings = study.train
+    if name.startswith(EMBEDDING):
+        of = settings.embedding_rate if name.startswith(EMBEDDING[0]) else 1.0
+        return of * settings.layer_decay ** (depth + 1)
+    if name.startswith(BLOCKS):
+        return settings.layer_decay ** (depth - int(name.split(".")[2]))
+    return 1.0
+
+
+def set_rates(optimiser: torch.optim.Optimizer, step: int, steps: int, study: Study) -> None:
+    """Before a step: the schedule's rate by each group's share; for the first `frozen` share of steps the heads' alone."""
+    now, frozen = rate(step, steps, study.train.rate, study.train.warmup), step < study.train.frozen * steps
+    for group in optimiser.param_groups:
+        group["lr"] = 0.0 if frozen and not group["head"] else now * group["share"]

@@ -1,0 +1,122 @@
+"""Folds are fair, hashed, and never part a patient."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mri_vit.crossval import folds
+from mri_vit.data.cohort import Patient, visit_id
+from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.settings.schema import Endpoint, Train
+
+MGMT = Endpoint(name="mgmt", kind="binary")
+OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
+ENDPOINTS = (MGMT, OS)
+
+
+def patient(index: int, mgmt: float, event: float, session: str = "", site: str = "A") -> Patient:
+    days = math.nan if math.isnan(event) else 100.0 + index
+    labels = {"mgmt": float(mgmt), "os_days": days, "os_event": float(event)}
+    return Patient(visit_id(f"p{index}", session), {}, labels, {"site": site}, session=session)
+
+
+label = st.sampled_from([0.0, 1.0, math.nan])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(label, label), min_size=12, max_size=60), st.integers(2, 4), st.integers(0, 99))
+def test_folds_hold_everyone_once_and_balance_the_classes(labels: list[tuple[float, float]], k: int, seed: int):
+    patients = [patient(i, mgmt, event) for i, (mgmt, event) in enumerate(labels)]
+    ones = [sum(m == value for m, _ in labels) for value in (0, 1)]
+    deaths = sum(e == 1 for _, e in labels)
+    censored = sum(e == 0 for _, e in labels)
+    train = Train(folds=k, repeats=2)
+    if not sum(ones) + deaths + censored:
+        with pytest.raises(UsageError, match="nothing to learn"):
+            folds.make(patients, ENDPOINTS, train, seed)
+        return
+    if (sum(ones) and min(ones) < k) or (deaths + censored and deaths < k):
+        with pytest.raises(UsageError, match=f"{k} folds"):
+            folds.make(patients, ENDPOINTS, train, seed)
+        return
+    divisions = folds.make(patients, ENDPOINTS, train, seed)
+    for division in divisions:
+        assert sorted(i for fold in division for i in fold) == sorted(p.id for p in patients)
+        assert max(map(len, division)) - min(map(len, division)) <= 9  # strata are dealt one by one; nine pairs of classes
+    assert divisions == folds.make(patients, ENDPOINTS, train, seed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=16, max_size=40), st.integers(2, 4), st.integers(0, 99))
+def test_all_visits_of_a_patient_share_a_fold_and_a_tuning_part(visits: list[int], k: int, seed: int):
+    patients = [patient(i, i % 2, 1.0, str(v)) for i, n in enumerate(visits) for v in range(n)]
+    for division in folds.make(patients, ENDPOINTS, Train(folds=k), seed):
+        subjects = [{i.split("_")[0] for i in fold} for fold in division]
+        assert sum(map(len, subjects)) == len(set().union(*subjects)) == len(visits)
+        assert sorted(i for fold in division for i in fold) == sorted(p.id for p in patients)
+    train, tune = folds.tuning_split(patients, ENDPOINTS, 0.2, seed)
+    assert not {p.subject for p in train} & {p.subject for p in tune}
+    assert len(train) + len(tune) == len(patients)
+
+
+def test_each_fold_has_its_share_of_ones():
+    patients = [patient(i, float(i % 3 == 0), float(i % 2)) for i in range(96)]
+    for fold in folds.make(patients, ENDPOINTS, Train(folds=4), seed=3)[0]:
+        assert sum(int(i[1:]) % 3 == 0 for i in fold) == 8
+
+
+def test_leaving_sites_out_makes_a_fold_of_each():
+    patients = [patient(i, i % 2, 1.0, site="ABC"[i % 3]) for i in range(30)]
+    division = folds.make(patients, ENDPOINTS, Train(leave_out="site"), seed=0)[0]
+    assert [{int(i[1:]) % 3 for i in fold} for fold in division] == [{0}, {1}, {2}]
+
+
+@pytest.mark.parametrize(
+    ("patients", "column", "message"),
+    [
+        ([patient(0, 1, 1), patient(1, 0, 1, site="")], "site", "patient p1 has no 'site'"),
+        ([patient(0, 1, 1), patient(1, 0, 1)], "centre", r"no 'centre' \(columns: site\)"),
+        ([patient(0, 1, 1), patient(1, 0, 1)], "site", "the one value 'A'"),
+        ([patient(0, 1, 1, "1", "A"), patient(0, 1, 1, "2", "B")], "site", "patient p0 has two values of site"),
+    ],
+)
+def test_sites_that_cannot_be_left_out_are_refused(patients: list[Patient], column: str, message: str):
+    with pytest.raises(UsageError, match=message):
+        folds.make(patients, ENDPOINTS, Train(leave_out=column), seed=0)
+
+
+def test_the_tuning_split_takes_its_share_and_shares_nobody():
+    patients = [patient(i, float(i % 2), 1.0) for i in range(40)]
+    train, tune = folds.tuning_split(patients, ENDPOINTS, 0.2, seed=1)
+    assert (len(train), len(tune)) == (32, 8)
+    assert not {p.id for p in train} & {p.id for p in tune}
+    assert sum(p.labels["mgmt"] for p in tune) == 4
+
+
+def test_folds_are_hashed_and_a_change_is_refused(tmp_path):
+    patients = [patient(0, 1, 1), patient(1, 0, 1)]
+    first = folds.save([[["p0"], ["p1"]]], 0, tmp_path / "folds.json")
+    assert first == folds.save([[["p0"], ["p1"]]], 0, tmp_path / "folds.json")
+    assert folds.load(tmp_path / "folds.json", patients) == [[["p0"], ["p1"]]]
+    assert first != folds.save([[["p1"], ["p0"]]], 0, tmp_path / "folds.json")
+    (tmp_path / "folds.json").write_text(json.dumps({"repeats": [{"folds": [["p0"], ["p1"]]}]}))
+    with pytest.raises(IntegrityError, match="was changed after"):
+        folds.load(tmp_path / "folds.json", patients)
+
+
+@pytest.mark.parametrize("division", [[["p0_1"], ["p0_2"]], [["p0_1", "p0_2"], ["p0_2"]], [["p0_1", "p0_1", "p0_2"], []]])
+def test_planted_visits_of_one_patient_in_two_folds_are_refused(tmp_path, division):
+    folds.save([division], 0, tmp_path / "folds.json")
+    with pytest.raises(UsageError, match="patient p0 sits in two folds"):
+        folds.load(tmp_path / "folds.json", [patient(0, 1, 1, "1"), patient(0, 1, 1, "2")])
+
+
+def test_folds_of_other_patients_are_refused(tmp_path):
+    folds.save([[["p0"], ["p1"]]], 0, tmp_path / "folds.json")
+    with pytest.raises(UsageError, match="made without or with p2"):
+        folds.load(tmp_path / "folds.json", [patient(0, 1, 1), patient(1, 1, 1), patient(2, 1, 1)])

@@ -1,0 +1,335 @@
+"""Mixed-up networks keep what they should and lose the rest; hardly changed inputs are hardly changed; the trial adds them up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mri_vit.data import cohort, tokens
+from mri_vit.data.batches import everything, token_file
+from mri_vit.data.cohort import Patient
+from mri_vit.data.volume import Volume, write
+from mri_vit.explain.checks import patient_scores, sanity
+from mri_vit.explain.checks.faithfulness import energy, hit
+from mri_vit.explain.methods import target
+from mri_vit.explain.methods.gradient import gradient_attention
+from mri_vit.explain.methods.relevance import relevances
+from mri_vit.model.heads import Head
+from mri_vit.model.network import Network
+from mri_vit.settings.schema import Endpoint, Grid, Model, Study
+
+GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places
+MGMT, OS = (
+    Endpoint(name="mgmt", kind="binary"),
+    Endpoint(name="os", kind="survival", time="os_days", event="os_event"),
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks this small are slower on two threads, far slower beside another process."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def network(seed: int = 0, depth: int = 3, endpoints: tuple[Endpoint, ...] = (MGMT, OS)) -> Network:
+    """Random weights, the heads' too."""
+    torch.manual_seed(seed)
+    kinds = {"mgmt": Head(MGMT, "binary"), "os": Head(OS, "hazard", (100.0, 300.0, 700.0))}
+    model = Model(dim=16, depth=depth, heads=2, mlp=32, tokens="foreground", drop_path=0.2)
+    net = Network(model, GRID, [kinds[endpoint.name] for endpoint in endpoints])
+    for weights in net.parameters():
+        torch.nn.init.normal_(weights, std=0.3)
+    return net
+
+
+# --- networks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_randomised_network_keeps_every_tensors_values_and_not_their_places():
+    net = network()
+    before = {name: weights.clone() for name, weights in net.state_dict().items()}
+    random = sanity.randomised(net, np.random.default_rng(0)).state_dict()
+    assert list(random) == list(before)
+    for name, weights in random.items():
+        assert weights.shape == before[name].shape
+        assert torch.equal(weights.flatten().sort().values, before[name].flatten().sort().values)
+        if weights.numel() >= 16:  # of fewer numbers chance may find the old order
+            assert not torch.equal(weights, before[name]), name
+        assert torch.equal(net.state_dict()[name], before[name])  # the network itself is left alone
+
+
+def test_two_randomised_networks_differ_and_the_same_seed_gives_the_same():
+    net = network()
+    first, again, second = (sanity.randomised(net, np.random.default_rng(seed)).state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["encoder.position"], second["encoder.position"])
+
+
+def test_stages_hold_every_weight_once_from_the_output_to_the_input():
+    found = sanity.stages(network())
+    assert list(found) == ["heads", "block 3", "block 2", "block 1", "embedding"]
+    assert sorted(name for names in found.values() for name in names) == sorted(network().state_dict())
+    assert {"head.os.weight", "encoder.norm.bias"} <= set(found["heads"])
+    assert "encoder.blocks.2.mlp.0.weight" in found["block 3"]
+    assert {"encoder.cls", "encoder.position", "encoder.embed.weight"} <= set(found["embedding"])
+
+
+def test_twelve_blocks_are_told_apart():
+    found = sanity.stages(network(depth=12))
+    assert len({len(found[f"block {number}"]) for number in range(1, 13)}) == 1
+    assert all(name.startswith("encoder.blocks.0.") for name in found["block 1"])
+
+
+def test_the_cascade_goes_from_the_heads_down_and_ends_fully_permuted():
+    net = network()
+    random = sanity.randomised(net, np.random.default_rng(0))
+    trained, permuted, seen = net.state_dict(), random.state_dict(), set()
+    for stage, changed in sanity.cascade(net, random).items():
+        seen |= set(sanity.stages(net)[stage])
+        for name, weights in changed.state_dict().items():
+            source = permuted if name in seen else trained
+            assert weights.data_ptr() == source[name].data_ptr(), (stage, name)  # read, not copied
+    patches, place = torch.randn(1, 9, 32), torch.arange(9)[None]
+    last = sanity.cascade(net, random)["embedding"]
+    assert torch.equal(last(patches, place)["os"], random(patches, place)["os"])
+
+
+def test_a_randomised_network_still_has_gradients():
+    random = sanity.randomised(network(), np.random.default_rng(0))
+    patches = torch.randn(1, 9, 32, requires_grad=True)
+    (slope,) = torch.autograd.grad(random(patches, torch.arange(9)[None])["mgmt"].sum(), patches)
+    assert (slope.abs().sum(dim=2) > 0).all()
+
+
+# --- inputs --------------------------------------------------------------------------------------------------------------
+
+
+def test_noise_is_small_on_the_brain_and_absent_outside():
+    patches = torch.where(torch.rand(2, 50, 256, generator=torch.Generator().manual_seed(0)) < 0.5, 0.0, 1.0)
+    changed = sanity.noisy(patches, np.random.default_rng(0))
+    assert (changed[patches == 0] == 0).all()
+    noise = (changed - patches)[patches != 0]
+    assert noise.std().item() == pytest.approx(0.05, rel=0.05)
+    assert abs(noise.mean().item()) < 4 * 0.05 / math.sqrt(len(noise))
+
+
+@pytest.mark.parametrize("axis", sanity.AXES)
+def test_a_shift_carries_every_voxel_one_step_and_none_round_the_edge(axis: int):
+    rng = np.random.default_rng(axis)
+    volume, brain = rng.normal(size=(4, 8, 8, 8)).astype(np.float32), rng.random((8, 8, 8)) < 0.4
+    before = tokens.from_volume(volume, brain, GRID, "-")
+    after = np.moveaxis(tokens.to_volume(sanity.shifted(before, axis)), 1 + axis, 0)
+    dense = np.moveaxis(tokens.to_volume(before), 1 + axis, 0)
+    assert np.array_equal(after[1:], dense[:-1])
+    assert not after[0].any()
+
+
+def test_a_voxel_at_its_patchs_end_moves_to_the_next_place():
+    brain = np.zeros((8, 8, 8), bool)
+    brain[1, 0, 0] = True
+    before = tokens.from_volume(np.ones((4, 8, 8, 8), np.float32), brain, GRID, "-")
+    assert before.place.tolist() == [0]
+    assert [sanity.shifted(before, axis).place.tolist() for axis in sanity.AXES] == [[16], [0], [0]]
+
+
+# --- the trial -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def study(tiny: Study) -> Study:
+    return tiny.model_copy(update={"model": network().model})
+
+
+@pytest.fixture
+def someone(study: Study, tmp_path: Path) -> Patient:
+    """The first of the tiny cohort, with a tumour of one place, drawn in a scanner's space that is moved by 30 mm."""
+    patient = cohort.read(study.cohort, study.endpoints)[0]
+    to_grid = np.eye(4)
+    to_grid[:3, 3] = 30
+    record = study.prepared / patient.id / "patient.json"
+    whole = {"config_sha256": "", "inputs": {}, "steps": [], "t1ce_to_grid": to_grid.tolist(), "to_grid": {}}
+    record.write_text(json.dumps(whole))
+    drawn = np.zeros((8, 8, 8), np.float32)
+    drawn[2:4, 2:4, 2:4] = 1  # place (1, 1, 1), all brain
+    mask = tmp_path / "tumour.nii.gz"
+    write(Volume(drawn, np.linalg.inv(to_grid) @ np.array(study.grid.affine)), mask)
+    return dataclasses.replace(patient, tumour_mask=mask)
+
+
+def tried(patient: Patient, study: Study, nets: list[Network], shuffled: Network | None) -> dict:
+    return patient_scores.scores(patient, patient_scores.call(nets, 0, shuffled, study.seed), study)
+
+
+def test_the_trial_has_a_row_for_every_method_and_endpoint_and_is_strict_json(study: Study, someone: Patient):
+    found = tried(someone, study, [network(0), network(1)], network(2))
+    charges = [(endpoint, method) for endpoint in ("mgmt", "os") for method in study.explain.methods]
+    assert [(row["endpoint"], row["method"]) for row in found["rows"]] == charges
+    assert all(value is not None for row in found["rows"] for value in row.values())
+    assert [(row["endpoint"], row["method"]) for row in found["cascade"][::5]] == charges
+    assert [row["stage"] for row in found["cascade"][:5]] == ["heads", "block 3", "block 2", "block 1", "embedding"]
+    assert len(found["agreement"]) == 2 * 3
+    assert {(c["endpoint"], c["method"], c["order"]) for c in found["curves"]} == {
+        (endpoint, method, way)
+        for endpoint in ("mgmt", "os")
+        for method in (*study.explain.methods, "random")
+        for way in ("deletion", "insertion")
+    }
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_the_same_patient_has_the_same_trial_whoever_was_tried_before(study: Study, someone: Patient):
+    nets = [network(0), network(1)]
+    witnesses = patient_scores.call(nets, 0, None, study.seed)
+    first = patient_scores.scores(someone, witnesses, study)
+    assert patient_scores.scores(someone, witnesses, study) == first
+    assert tried(someone, study, nets, None) == first
+
+
+def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, someone: Patient):
+    net = network(0).eval()
+    patches, place = everything(tokens.load(token_file(study, someone)), study)
+    at = np.array(np.unravel_index(place[0].numpy(), (4, 4, 4)))
+    share, near = (at == 1).all(axis=0).astype(float), np.abs(at - 1).max(axis=0) <= 1
+    maps = relevances(net, patches, place, study.explain, study.explain.methods)
+    for row in tried(someone, study, [net], None)["rows"]:
+        endpoint = row["endpoint"] if row["method"] == "gradient_attention" else ""
+        relevance = maps[row["method"], endpoint][0].numpy()
+        assert row["hit"] == hit(relevance, near)
+        assert row["energy"] == pytest.approx(energy(relevance, share), abs=1e-6)
+        assert row["hit_chance"] == pytest.approx(near.mean(), abs=1e-6)
+        assert row["tumour_share"] == pytest.approx(1 / len(share), abs=1e-6)
+
+
+def test_an_equal_network_or_input_gives_an_equal_map(study: Study, someone: Patient, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sanity, "NOISE", 0.0)
+    monkeypatch.setattr(sanity, "shifted", lambda prepared, axis: prepared)
+    for row in tried(someone, study, [network(0), network(0)], network(0))["rows"]:
+        assert [row[name] for name in ("shuffled", "folds", "noise", "shift")] == pytest.approx([1, 1, 1, 1])
+
+
+def test_maps_of_a_moved_brain_are_compared_place_by_place(study: Study, someone: Patient, monkeypatch: pytest.MonkeyPatch):
+    """Half of the places, in another order: what they share with the whole brain's map is the same places' values."""
+
+    def half(prepared: tokens.Tokens, axis: int) -> tokens.Tokens:
+        chosen = np.random.default_rng(axis).permutation(len(prepared.place))[: len(prepared.place) // 2]
+        return dataclasses.replace(prepared, patches=prepared.patches[chosen], place=prepared.place[chosen])
+
+    def by_place(net, patches, place, settings, methods, ways):
+        return {(method, ""): torch.sin(place.float()) + 2 for method in methods}
+
+    monkeypatch.setattr(sanity, "shifted", half)
+    monkeypatch.setattr(patient_scores, "relevances", by_place)
+    only = study.model_copy(update={"explain": study.explain.model_copy(update={"methods": ("rollout", "cls_attention")})})
+    assert all(row["shift"] == pytest.approx(1) for row in tried(someone, only, [network(0)], None)["rows"])
+
+
+def test_a_network_on_all_places_is_not_praised_for_telling_brain_from_air(
+    study: Study, someone: Patient, monkeypatch: pytest.MonkeyPatch
+):
+    prepared = tokens.load(token_file(study, someone))
+
+    def brain(net, patches, place, settings, methods, ways):
+        inside = torch.from_numpy(np.isin(place.numpy(), prepared.place)).float()
+        return {(method, ""): inside + 1e-6 * place for method in methods}
+
+    monkeypatch.setattr(patient_scores, "relevances", brain)
+    everywhere = study.model_copy(
+        update={
+            "model": study.model.model_copy(update={"tokens": "all"}),
+            "explain": study.explain.model_copy(update={"methods": ("rollout", "cls_attention")}),
+        }
+    )
+    found = tried(someone, everywhere, [network(0)], None)
+    share, near = patient_scores._tumour(someone, prepared, everywhere, np.sort(prepared.place).astype(int)) or ([], [])
+    for row in found["rows"]:
+        assert row["hit_chance"] == pytest.approx(np.mean(near), abs=1e-6)
+        assert row["energy"] == pytest.approx(row["tumour_share"], rel=1e-2)
+        assert row["tumour_share"] == pytest.approx(np.mean(share), abs=1e-6)
+
+
+def test_maps_of_other_networks_answer_the_question_that_the_tested_network_was_asked(study: Study, someone: Patient):
+    """A head turned round predicts the other class; asked about the same class, it is explained by what spoke against."""
+    net, turned = network(0), network(0)
+    for weights in turned.head["mgmt"].parameters():
+        weights.data.neg_()
+    batch = everything(tokens.load(token_file(study, someone)), study)
+    ways = target.predicted(net, *batch)
+    same = gradient_attention(net, *batch, ways)["mgmt"]
+    torch.testing.assert_close(gradient_attention(turned, *batch)["mgmt"], same)  # its own class: the same places
+    against = gradient_attention(net, *batch, {"mgmt": -ways["mgmt"]})["mgmt"]
+    torch.testing.assert_close(gradient_attention(turned, *batch, ways)["mgmt"], against)
+
+
+def test_the_heads_matter_to_maps_of_an_endpoint_alone(study: Study, someone: Patient):
+    steps = {
+        (c["method"], c["endpoint"], c["stage"]): c["similarity"] for c in tried(someone, study, [network(0)], None)["cascade"]
+    }
+    for endpoint in ("mgmt", "os"):
+        assert steps["rollout", endpoint, "heads"] == pytest.approx(1)
+        assert steps["cls_attention", endpoint, "heads"] == pytest.approx(1)
+        assert steps["gradient_attention", endpoint, "heads"] < 0.99
+        assert steps["rollout", endpoint, "block 3"] < 0.99
+
+
+def test_curves_start_or_end_at_nothing_changed_and_meet_where_nothing_is_left(study: Study, someone: Patient):
+    found = tried(someone, study, [network(0)], None)["curves"]
+    value = {(c["endpoint"], c["method"], c["order"]): c["value"] for c in found}
+    for endpoint, method, way in value:
+        assert value[endpoint, method, way][0 if way == "deletion" else -1] == 0
+        assert value[endpoint, method, "deletion"][-1] == value[endpoint, method, "insertion"][0]
+        assert value[endpoint, method, "deletion"][-1] == value[endpoint, "random", "deletion"][-1]
+
+
+def test_every_map_is_judged_by_its_own_order_and_random_by_the_mean_of_random_ones(
+    study: Study, someone: Patient, monkeypatch: pytest.MonkeyPatch
+):
+    net, orders = network(0), []
+
+    def numbered(said, given):
+        """Each order's number in place of its curve."""
+        orders.extend(given.numpy())
+        numbers = np.repeat(np.arange(float(len(given)))[:, None], 9, axis=1)
+        return {(endpoint, way): numbers for endpoint in ("mgmt", "os") for way in ("deletion", "insertion")}
+
+    monkeypatch.setattr(patient_scores, "curves", numbered)
+    found = tried(someone, study, [net], None)["curves"]
+    maps = relevances(net, *everything(tokens.load(token_file(study, someone)), study), study.explain, study.explain.methods)
+    for curve in found:
+        if curve["method"] == "random":
+            assert curve["value"] == [(patient_scores.RANDOM_ORDERS - 1) / 2] * 9
+        else:
+            endpoint = curve["endpoint"] if curve["method"] == "gradient_attention" else ""
+            relevance = maps[curve["method"], endpoint][0].numpy()
+            assert (np.diff(relevance[orders[int(curve["value"][0])]]) <= 0).all()
+
+
+def test_what_cannot_be_known_is_null(study: Study, someone: Patient):
+    unmarked = dataclasses.replace(someone, tumour_mask=None)
+    for row in tried(unmarked, study, [network(0)], None)["rows"]:
+        assert {name for name, value in row.items() if value is None} == {*patient_scores.ON_TUMOUR, "shuffled", "folds"}
+
+
+def test_a_tumour_outside_the_prepared_brain_judges_nothing(study: Study, someone: Patient):
+    assert someone.tumour_mask is not None
+    far = np.array(study.grid.affine)
+    far[:3, 3] += 500
+    write(Volume(np.indices((8, 8, 8))[0].astype(np.float32), far), someone.tumour_mask)
+    assert all(row["hit"] is None for row in tried(someone, study, [network(0)], None)["rows"])
+
+
+def test_a_head_that_another_fold_could_not_learn_is_no_witness(study: Study, someone: Patient):
+    rows = tried(someone, study, [network(0), network(1, endpoints=(OS,))], None)["rows"]
+    folds = {(row["method"], row["endpoint"]): row["folds"] for row in rows}
+    assert folds["gradient_attention", "mgmt"] is None
+    assert folds["gradient_attention", "os"] is not None
+    assert folds["rollout", "mgmt"] is not None

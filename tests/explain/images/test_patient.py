@@ -1,0 +1,146 @@
+"""What a patient's folder of maps holds: a map on every scan for each method and endpoint, told by sidecars and one list."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from nibabel.affines import apply_affine
+from PIL import Image
+
+from mri_vit.data import cohort, tokens
+from mri_vit.data.batches import everything, token_file
+from mri_vit.data.cohort import Patient
+from mri_vit.data.volume import read
+from mri_vit.explain.images.patient import explain
+from mri_vit.explain.methods.names import METHODS, SPACES
+from mri_vit.explain.methods.rollout import rollout
+from mri_vit.model.heads import Head
+from mri_vit.model.network import Network
+from mri_vit.prepare.patient import prepare
+from mri_vit.settings.schema import CHANNELS, Endpoint, Explain, Grid, Model, Study
+
+ENDPOINTS = (
+    Endpoint(name="mgmt", kind="binary"),
+    Endpoint(name="os", kind="survival", time="os_days", event="os_event"),
+)
+TOLD = {"model": "vit", "repeat": 0, "fold": 1}
+
+
+@pytest.fixture(scope="module")
+def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Patient, Network, Path]:
+    """A patient of the built-in cohort, with maps of a network of random weights that predicts no MGMT for anyone."""
+    folder = tmp_path_factory.mktemp("explained")
+    study = Study(
+        name="x",
+        cohort=scans,
+        prepared=folder / "prepared",
+        output=folder,
+        grid=Grid(edge=56, spacing_mm=4.0, patch=4),
+        model=Model(dim=16, depth=2, heads=2, mlp=16, tokens="foreground"),
+        explain=Explain(methods=("rollout", "gradient_attention", "integrated_gradients"), heads="max"),
+        endpoints=ENDPOINTS,
+    )
+    patient = cohort.read(scans, ENDPOINTS)[0]
+    prepare(patient, study)
+    torch.manual_seed(0)
+    network = Network(
+        study.model, study.grid, [Head(ENDPOINTS[0], "binary"), Head(ENDPOINTS[1], "hazard", (100.0, 400.0))]
+    ).eval()
+    torch.nn.init.normal_(network.get_parameter("head.mgmt.weight"))
+    torch.nn.init.constant_(network.get_parameter("head.mgmt.bias"), -50.0)  # the head of os stays at zero: its maps are empty
+    explain(patient, network, study, folder / "maps" / patient.id, TOLD)
+    return study, patient, network, folder / "maps" / patient.id
+
+
+def test_each_method_and_endpoint_has_a_map_on_every_scan_and_on_the_grid(made: tuple):
+    study, patient, _, folder = made
+    listed = json.loads((folder / "map.json").read_text())
+    assert (listed["schema"], listed["patient"], listed["fold"], listed["tumour"]) == (3, patient.id, 1, True)
+    assert listed["settings"] == study.explain.of_maps  # by which a run tells whether maps must be made anew
+    assert listed["settings"]["heads"] == "max"
+    pairs = [(one["method"], one["endpoint"]) for one in listed["maps"]]
+    assert pairs == [("rollout", ""), *((m, e) for m in study.explain.methods[1:] for e in ("mgmt", "os"))]
+    for one in listed["maps"]:
+        assert list(one["files"]) == list(SPACES)
+        for channel in CHANNELS:
+            scan = read(patient.scans[channel])
+            heat = nib.Nifti1Image.from_filename(folder / one["files"][channel])
+            assert heat.shape == scan.shape
+            np.testing.assert_allclose(np.array(heat.affine), scan.affine, atol=1e-3)
+    mentioned = {"map.json", listed["brain"], listed["mask"], *(one["overlay"] for one in listed["maps"])}
+    nifti = {file for one in listed["maps"] for file in one["files"].values()}
+    sidecars = {file.removesuffix(".nii.gz") + ".json" for file in nifti}
+    assert {path.name for path in folder.iterdir()} == mentioned | nifti | sidecars
+
+
+def test_the_list_tells_what_a_map_explains_and_how_strong_it_is(made: tuple):
+    study, patient, network, folder = made
+    maps = {(one["method"], one["endpoint"]): one for one in json.loads((folder / "map.json").read_text())["maps"]}
+    assert maps["rollout", ""]["explains"] == ""
+    assert maps["gradient_attention", "mgmt"]["explains"] == "mgmt = 0"  # as predicted
+    assert maps["gradient_attention", "os"]["explains"] == "higher risk (os)"
+    for (method, _), one in maps.items():
+        assert (one["title"], one["note"]) == (METHODS[method].title, METHODS[method].tells)
+        assert one["unit"] == "times the uniform map"
+    found = maps["rollout", ""]
+    heat = read(folder / found["files"]["t1ce"])
+    assert found["peak"] == pytest.approx(heat.array.max(), abs=1e-3)
+    index = np.rint(apply_affine(np.linalg.inv(heat.affine), found["peak_mm"])).astype(int)
+    assert heat.array[tuple(index)] == heat.array.max()
+    batch = everything(tokens.load(token_file(study, patient)), study)
+    assert found["cls_share"] == pytest.approx(float(rollout(network.encoder, *batch, "max", 0.0, 0)[0, 0]), abs=1e-3)
+    assert maps["gradient_attention", "mgmt"]["cls_share"] is None
+
+
+def test_the_mean_over_places_is_one_so_the_grids_mean_is_near_it(made: tuple):
+    _, _, _, folder = made
+    listed = json.loads((folder / "map.json").read_text())
+    brain = read(folder / listed["mask"]).array > 0
+    assert read(folder / listed["maps"][0]["files"]["grid"]).array[brain].mean() == pytest.approx(1, abs=0.15)
+
+
+def test_a_map_of_nothing_is_zero_everywhere_and_says_so(made: tuple):
+    _, _, _, folder = made
+    maps = {(one["method"], one["endpoint"]): one for one in json.loads((folder / "map.json").read_text())["maps"]}
+    empty = maps["gradient_attention", "os"]
+    assert (empty["minimum"], empty["peak"], empty["by_scan"]) == (0, 0, None)
+    with Image.open(folder / empty["overlay"]) as picture:
+        assert picture.width > 500
+
+
+def test_scores_and_maps_are_divided_among_the_scans(made: tuple):
+    _, _, _, folder = made
+    listed = json.loads((folder / "map.json").read_text())
+    assert set(listed["score_by_scan"]) == {"mgmt", "os"}
+    mgmt = listed["score_by_scan"]["mgmt"]
+    assert sum(mgmt[channel] for channel in CHANNELS) == pytest.approx(mgmt["evidence"] - mgmt["empty"], abs=1e-3)
+    for one in listed["maps"]:
+        assert one["by_scan"] is None or sum(one["by_scan"].values()) == pytest.approx(1, abs=1e-3)
+    assert listed["maps"][0]["by_scan"] is not None
+
+
+def test_a_sidecar_tells_unit_range_model_and_space(made: tuple):
+    _, _, _, folder = made
+    one = json.loads((folder / "map.json").read_text())["maps"][1]
+    words = {"t2": "own T2 scan", "grid": "56³ voxels of 4 mm"}
+    for space, expected in words.items():
+        file = one["files"][space]
+        told = json.loads((folder / (file.removesuffix(".nii.gz") + ".json")).read_text())
+        assert told["Units"] == "times the uniform map"
+        assert expected in told["SpatialReference"]
+        assert told["Model"] == TOLD
+        assert told["Explains"] == "mgmt = 0"
+        assert told["Range"][1] == pytest.approx(read(folder / file).array.max(), abs=1e-2)
+        assert "not a medical device" in told["Note"]
+
+
+def test_the_same_maps_are_made_again_to_the_byte(made: tuple, tmp_path: Path):
+    study, patient, network, folder = made
+    explain(patient, network, study, tmp_path / "again", TOLD)
+    for path in folder.iterdir():
+        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name

@@ -1,0 +1,126 @@
+"""Occlusion against one block left out at a time, and the maps of all methods together."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from made.network import inputs, linear, made
+
+from mri_vit.explain.methods import occlusion as module
+from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.occlusion import blocks, occlusion
+from mri_vit.explain.methods.relevance import relative, relevances
+from mri_vit.explain.methods.rollout import cls_attention, rollout
+from mri_vit.model import heads
+from mri_vit.model.network import Network
+from mri_vit.settings.schema import Explain
+
+
+def block_of(place: int, side: int) -> tuple[int, int, int]:
+    """The block's index from the place's: place = (i·side + j)·side + k."""
+    return place // side // side // 2, place // side % side // 2, place % side // 2
+
+
+def one_at_a_time(net: Network, patches: torch.Tensor, place: torch.Tensor) -> dict[str, torch.Tensor]:
+    """One patient's maps [p]: the network run once without each block."""
+    found = {}
+    with torch.no_grad():
+        full = net(patches[None], place[None])
+        for head in net.heads:
+            name, at = head.endpoint.name, [block_of(one, net.grid.side) for one in place.tolist()]
+            value = {}
+            for block in set(at):
+                kept = torch.tensor([other != block for other in at])
+                rest = net(patches[None, kept], place[None, kept])[name]
+                fall = heads.evidence(head, full[name]) - heads.evidence(head, rest)
+                value[block] = (heads.direction(head, full[name]) * fall).clamp(min=0)
+            found[name] = torch.cat([value[block] for block in at])
+    return found
+
+
+@pytest.mark.parametrize("side", [3, 4])  # with an odd side the last blocks are thinner
+@pytest.mark.parametrize("n", [1, 5, 20, None])
+def test_a_places_value_is_the_fall_when_its_block_alone_is_left_out(side: int, n: int | None):
+    net = made(side=side).double()
+    patches, place = inputs(net, batch=2, n=n, dtype=torch.float64)
+    found = occlusion(net, patches, place)
+    for i in range(2):
+        for name, expected in one_at_a_time(net, patches[i], place[i]).items():
+            torch.testing.assert_close(found[name][i], expected, atol=1e-10, rtol=1e-10)
+
+
+def test_small_passes_give_what_one_pass_gives(monkeypatch: pytest.MonkeyPatch):
+    net = made(side=4)
+    patches, place = inputs(net, n=40)
+    whole = occlusion(net, patches, place)
+    monkeypatch.setattr(module, "PASS_TOKENS", 90)  # two blocks at a time
+    for name, value in occlusion(net, patches, place).items():
+        torch.testing.assert_close(value, whole[name], atol=1e-5, rtol=1e-4)
+
+
+def test_the_only_block_of_a_patient_is_compared_with_cls_alone():
+    net = made(side=4)
+    place = torch.tensor([[0, 1, 4, 21]])  # 0, 1 and 4 share the first block with 21 = (1, 1, 1)
+    patches = inputs(net, batch=1, n=4)[0]
+    found = occlusion(net, patches, place)["pfs"][0]
+    with torch.no_grad():
+        full, alone = net(patches, place)["pfs"][0, 0], net(patches[:, :0], place[:, :0])["pfs"][0, 0]
+    torch.testing.assert_close(found, (full - alone).clamp(min=0).expand(4))
+
+
+def test_the_blocks_tile_the_grid():
+    tiles = blocks(torch.arange(14**3), side=14)
+    assert tiles.shape == (7**3, 14**3)
+    assert (tiles.sum(dim=0) == 1).all()
+    assert (tiles.sum(dim=1) == 8).all()
+    corner = torch.tensor([0, 1, 14, 15, 196, 197, 210, 211])  # (0 or 1)·196 + (0 or 1)·14 + (0 or 1)
+    assert tiles[0].nonzero()[:, 0].tolist() == corner.tolist()
+
+
+def test_only_what_the_network_reads_is_missed():
+    net = linear(side=4)
+    patches, place = torch.zeros(1, 64, 32), torch.arange(64)[None]
+    read = slice(0, 2)  # two places of the first block
+    (slope,) = torch.autograd.grad(net(patches.requires_grad_(), place)["pfs"].sum(), patches)
+    patches = patches.detach()
+    patches[:, read] = 100 * slope[:, read].sign()
+    found = occlusion(net, patches, place)["pfs"][0]
+    assert found[blocks(place[0], 4)[0]].min() > 10 * found[~blocks(place[0], 4)[0]].max()
+
+
+# --- All methods together ----------------------------------------------------------------------------------------------------
+
+EVERY = Explain(methods=tuple(METHODS), heads="max", discard=0.2, start=1)  # type: ignore[arg-type]
+
+
+def test_every_named_method_has_a_map_for_each_endpoint_or_one_for_all():
+    net = made()
+    patches, place = inputs(net, batch=2, n=9)
+    found = relevances(net, patches, place, EVERY, EVERY.methods)
+    names = {head.endpoint.name for head in net.heads}
+    assert set(found) == {(m, name) for m, method in METHODS.items() for name in (names if method.per_endpoint else {""})}
+    for value in found.values():
+        assert value.shape == (2, 9)
+        assert (value >= 0).all()
+        assert not value.requires_grad
+
+
+def test_rollout_follows_the_studys_settings_and_leaves_clss_own_share_out():
+    net = made()
+    patches, place = inputs(net, n=9)
+    found = relevances(net, patches, place, EVERY, ["rollout", "cls_attention"])
+    assert found["rollout", ""].equal(rollout(net.encoder, patches, place, heads="max", discard=0.2, start=1)[:, 1:])
+    assert not torch.allclose(found["rollout", ""], rollout(net.encoder, patches, place)[:, 1:])
+    assert found["cls_attention", ""].equal(cls_attention(net.encoder, patches, place)[:, 1:])
+
+
+def test_an_unknown_method_is_refused():
+    net = made()
+    with pytest.raises(KeyError, match="smoothgrad"):
+        relevances(net, *inputs(net, n=3), EVERY, ["smoothgrad"])
+
+
+def test_relative_maps_have_a_mean_of_one_and_an_empty_one_stays_empty():
+    value = torch.tensor([[1.0, 3, 0, 0], [0, 0, 0, 0]])
+    assert relative(value).tolist() == [[1, 3, 0, 0], [0, 0, 0, 0]]
+    assert relative(7 * value).tolist() == relative(value).tolist()

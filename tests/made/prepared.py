@@ -1,0 +1,30 @@
+"""Made-up records of prepared patients whose tokens a test has written: what `prepare` leaves beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import numpy as np
+
+from mri_vit.prepare.patient import CONTENT, RECORD, SCHEMA, config_sha256
+from mri_vit.run import hashes
+from mri_vit.settings.schema import CHANNELS, Study
+
+
+def add_records(study: Study, names: Iterable[str]) -> None:
+    """Write each patient's picture, which is none, and record, with the hashes of what is there."""
+    for name in names:
+        folder = study.prepared / name
+        (folder / "qc.png").write_bytes(b"no picture")
+        record = {
+            "schema": SCHEMA,
+            "patient": name,
+            "config_sha256": config_sha256(study),
+            "inputs": {},
+            "t1ce_to_grid": np.eye(4).tolist(),
+            "to_grid": {},
+            "files": {file: hashes.sha256(folder / file) for file in CONTENT},
+            "steps": [{"step": "read", "scans": {scan: {"voxels_sha256": f"{name} {scan}"} for scan in CHANNELS}}],
+        }
+        (folder / RECORD).write_text(json.dumps(record))

@@ -1,0 +1,92 @@
+"""Does an interval hold the truth as often as it says, and is p uniform when there is nothing to find? Counts are printed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import kstest, norm
+from sklearn.model_selection import StratifiedKFold
+
+from mri_vit.data.cohort import Patient, without_labels
+from mri_vit.metrics import concordance, delong, discrimination
+from mri_vit.predictors.tabular import Tabular
+from mri_vit.settings.schema import Endpoint
+
+pytestmark = pytest.mark.slow
+SAMPLES = 2000
+
+
+def test_delong_interval_covers_an_auc_of_070_as_often_as_it_says(capsys):
+    generator = np.random.default_rng(0)
+    truth = np.arange(200) < 100
+    apart = math.sqrt(2) * norm.ppf(0.7)  # two unit normals this far apart have an AUC of 0.7
+    hits = 0
+    for _ in range(SAMPLES):
+        low, high = delong.delong_interval(truth, generator.normal(size=200) + apart * truth)
+        hits += low <= 0.7 <= high
+    with capsys.disabled():
+        print(f"\nDeLong's 95 % interval held the truth in {hits} of {SAMPLES} samples ({100 * hits / SAMPLES:.2f} %)")
+    assert 0.935 <= hits / SAMPLES <= 0.965
+
+
+def test_permutation_p_of_the_auc_is_uniform_when_scores_mean_nothing(capsys):
+    generator = np.random.default_rng(1)
+    # With 300 patients the rank sum has steps of at most 0.003 in p; with 60 they are 0.03, as wide as what KS can see here.
+    truth, fold = np.arange(300) % 3 == 0, np.arange(300) % 5
+    p = [discrimination.permutation_p(truth, generator.normal(size=300), fold, generator, 999) for _ in range(SAMPLES)]
+    report(capsys, "AUC", np.array(p))
+    assert kstest(p, "uniform").pvalue > 0.01
+
+
+@pytest.mark.timeout(1200)  # two minutes on an idle core, types being checked at each of 100,000 counts
+def test_permutation_p_of_concordance_is_uniform_when_risks_mean_nothing(capsys):
+    generator = np.random.default_rng(2)
+    time_days, event, fold = generator.exponential(400, 60), generator.random(60) < 0.7, np.arange(60) % 5
+    p = [concordance.concordance_p(time_days, event, generator.normal(size=60), fold, generator, 199) for _ in range(500)]
+    report(capsys, "concordance", np.array(p))
+    assert kstest(p, "uniform").pvalue > 0.01
+
+
+def test_paired_tests_reject_equal_models_about_as_often_as_they_say(capsys):
+    generator = np.random.default_rng(3)
+    truth = np.arange(120) < 50
+    p = []
+    for _ in range(SAMPLES):
+        shared = generator.normal(size=120) + truth
+        a, b = (shared + generator.normal(size=120) for _ in range(2))
+        p.append(delong.delong_paired(truth, a, b).p)
+    report(capsys, "paired DeLong", np.array(p))
+    assert 0.035 <= np.mean(np.array(p) < 0.05) <= 0.065  # three standard errors of 0.005
+
+
+def report(capsys, name: str, p: np.ndarray) -> None:
+    with capsys.disabled():
+        print(
+            f"\n{name}: of {len(p)} p under the null, {(p < 0.05).sum()} below 0.05 and {(p < 0.5).sum()} below 0.5; "
+            f"Kolmogorov-Smirnov p {kstest(p, 'uniform').pvalue:.3f}"
+        )
+
+
+def test_a_cross_validated_regression_on_columns_that_mean_nothing_is_seldom_called_better_than_chance(capsys):
+    """Refitted in each fold, a regression without a signal scatters more than its scores' permutations, mostly downwards."""
+    generator, n, runs = np.random.default_rng(3), 82, 300
+    above = below = 0
+    for _ in range(runs):
+        columns = pd.DataFrame({"age": generator.normal(size=n), "sex": generator.choice(["F", "M"], n)}).astype({"sex": object})
+        columns.index = pd.Index([f"p{i}" for i in range(n)])
+        truth = generator.permutation(np.arange(n) % 2 == 0)
+        patients = [Patient(f"p{i}", {}, {"mgmt": float(truth[i])}, {}) for i in range(n)]
+        score, fold = np.zeros(n), np.zeros(n, int)
+        for k, (train, test) in enumerate(StratifiedKFold(4, shuffle=True, random_state=0).split(truth, truth)):
+            tabular = Tabular(columns, (Endpoint(name="mgmt", kind="binary"),))
+            tabular.fit([patients[i] for i in train], [])
+            score[test] = tabular.predict([without_labels(patients[i]) for i in test])[0].score
+            fold[test] = k
+        above += discrimination.permutation_p(truth, score, fold, generator, 999) <= 0.05
+        below += discrimination.permutation_p(truth, -score, fold, generator, 999) <= 0.05
+    with capsys.disabled():
+        print(f"\nof {runs} cross-validated regressions on nothing, {above} have p <= 0.05 above chance, {below} below")
+    assert above / runs <= 0.08  # nominal 0.05, and two standard errors of 300 runs

@@ -1,0 +1,360 @@
+"""The encoder, its heads and its file, against published shapes and independent implementations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mri_vit.data import tokens
+from mri_vit.errors import IntegrityError
+from mri_vit.model import heads, network
+from mri_vit.model.encoder import Encoder, resize_positions
+from mri_vit.model.heads import Head
+from mri_vit.model.network import Network
+from mri_vit.settings.recipe import SIZES, Pool
+from mri_vit.settings.schema import CHANNELS, Endpoint, Grid, Model
+
+MGMT = Endpoint(name="mgmt", kind="binary")
+OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
+
+
+def small(**changes: Any) -> Encoder:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"patch_size": 32, "places": 27, "dim": 24, "depth": 3, "heads": 4, "mlp": 48}
+    return Encoder(**sizes | changes).eval()
+
+
+def inputs(batch: int = 2, n: int = 27, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    patches = torch.randn(batch, n, 32, generator=generator)
+    return patches, torch.stack([torch.randperm(27, generator=generator)[:n] for _ in range(batch)])
+
+
+def test_the_shapes_at_full_size_are_those_of_the_design():
+    grid = Grid()
+    dim, depth, n_heads, mlp = SIZES["B"]
+    encoder = Encoder(len(CHANNELS) * grid.patch**3, grid.places, dim, depth, n_heads, mlp).eval()
+    volume = np.random.default_rng(0).standard_normal((4, 224, 224, 224), np.float32)
+    patches = torch.from_numpy(tokens.patchify(volume, grid.patch))[None]
+    assert patches.shape == (1, 2744, 4 * 16**3)
+    with torch.no_grad():
+        embedded = encoder.embed(patches)
+        assert rearrange(embedded, "b (i j k) d -> b d i j k", i=14, j=14).shape == (1, 768, 14, 14, 14)
+        assert embedded.shape == (1, 2744, 768)
+        assert encoder.position.shape == (1, 2745, 768)
+        place = torch.arange(2744)[None]
+        assert encoder.tokens(patches, place).shape == (1, 2745, 768)
+        assert encoder(patches, place).shape == (1, 768)
+
+
+@pytest.mark.parametrize(("size", "published"), [("B", 86e6), ("L", 307e6), ("H", 632e6)])  # Dosovitskiy et al. 2021, Table 1
+def test_parameter_counts_differ_from_the_published_ones_by_patches_positions_and_classes(size: str, published: float):
+    grid = Grid()
+    dim, depth, n_heads, mlp = SIZES[size]
+    with torch.device("meta"):
+        count = sum(p.numel() for p in Encoder(4 * 16**3, grid.places, dim, depth, n_heads, mlp).parameters())
+    ours = (4 * 16**3 - 3 * (14 if size == "H" else 16) ** 2) * dim + (2745 - (257 if size == "H" else 197)) * dim
+    assert count - ours == pytest.approx(published, rel=0.015)  # the published ones count a class head of 1 to 4 M too
+
+
+def test_the_linear_patch_embedding_equals_a_strided_convolution():
+    encoder = small()
+    linear = encoder.embed
+    assert isinstance(linear, torch.nn.Linear)
+    volume = torch.randn(4, 6, 6, 6)
+    kernel = rearrange(linear.weight, "d (c x y z) -> d c x y z", c=4, x=2, y=2)
+    convolved = F.conv3d(volume[None], kernel, linear.bias, stride=2)
+    embedded = linear(torch.from_numpy(tokens.patchify(volume.numpy(), 2)))
+    torch.testing.assert_close(embedded, rearrange(convolved, "1 d i j k -> (i j k) d"), atol=1e-5, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore")  # MONAI's own
+def test_logits_equal_monais_with_the_same_weights():
+    from monai.networks.nets.vit import ViT
+
+    torch.manual_seed(0)
+    theirs = ViT(
+        4,
+        (12, 12, 12),
+        (4, 4, 4),
+        24,
+        48,
+        3,
+        4,
+        proj_type="conv",
+        classification=True,
+        num_classes=2,
+        post_activation="x",
+        qkv_bias=True,
+    )
+    theirs.eval()
+    torch.nn.init.normal_(theirs.cls_token)
+    grid = Grid(edge=12, spacing_mm=1.0, patch=4)
+    ours = Network(Model(dim=24, depth=3, heads=4, mlp=48), grid, [Head(MGMT, "binary"), Head(OS, "cox")]).eval()
+    source = theirs.state_dict()
+    weights = {
+        "encoder.embed.weight": source["patch_embedding.patch_embeddings.weight"].flatten(1),
+        "encoder.embed.bias": source["patch_embedding.patch_embeddings.bias"],
+        "encoder.cls": source["cls_token"],
+        # MONAI gives CLS no position
+        "encoder.position": F.pad(source["patch_embedding.position_embeddings"], (0, 0, 1, 0)),
+        "encoder.norm.weight": source["norm.weight"],
+        "encoder.norm.bias": source["norm.bias"],
+        "head.mgmt.weight": source["classification_head.weight"][:1],
+        "head.mgmt.bias": source["classification_head.bias"][:1],
+        "head.os.weight": source["classification_head.weight"][1:],
+        "head.os.bias": source["classification_head.bias"][1:],
+    }
+    names = {
+        "norm1": "norm1",
+        "norm2": "norm2",
+        "attn.qkv": "attention.qkv",
+        "attn.out_proj": "attention.out",
+        "mlp.linear1": "mlp.0",
+        "mlp.linear2": "mlp.2",
+    }
+    for block in range(3):
+        for their_name, our_name in names.items():
+            for kind in ("weight", "bias"):
+                weights[f"encoder.blocks.{block}.{our_name}.{kind}"] = source[f"blocks.{block}.{their_name}.{kind}"]
+    ours.load_state_dict(weights)
+    volume = torch.randn(2, 4, 12, 12, 12)
+    patches = torch.stack([torch.from_numpy(tokens.patchify(v.numpy(), 4)) for v in volume])
+    out = ours(patches, torch.arange(27).expand(2, -1))
+    torch.testing.assert_close(torch.cat([out["mgmt"], out["os"]], dim=1), theirs(volume)[0], atol=1e-5, rtol=0)
+
+
+def test_the_attention_matrices_times_v_are_the_fused_output():
+    attention = small().layers[0].attention
+    x = torch.randn(2, 9, 24)
+    weights = attention.weights(x)
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(2, 4, 9))
+    mixed = attention.out(rearrange(weights @ attention.project(x)[2], "b h n e -> b n (h e)"))
+    torch.testing.assert_close(mixed, attention(x), atol=1e-5, rtol=0)
+
+
+def test_attention_in_row_blocks_gives_the_same_output_and_the_heads_mean():
+    attention = small().layers[0].attention
+    x = torch.randn(2, 300, 24)  # more rows than one block holds, and no whole number of blocks
+    out, mean = attention.weighted(x)
+    torch.testing.assert_close(out, attention(x), atol=1e-5, rtol=0)
+    torch.testing.assert_close(mean, attention.weights(x).mean(dim=1), atol=1e-6, rtol=0)
+    torch.testing.assert_close(attention.cls_weights(x), mean[:, 0], atol=1e-6, rtol=0)
+
+
+def test_the_order_of_tokens_does_not_matter_only_their_places():
+    encoder = small()
+    patches, place = inputs(1)
+    order = torch.randperm(27)
+    torch.testing.assert_close(encoder(patches[:, order], place[:, order]), encoder(patches, place), atol=1e-5, rtol=0)
+    assert not torch.allclose(encoder(patches[:, order], place), encoder(patches, place), atol=1e-3)
+
+
+POOLS: tuple[Pool, ...] = get_args(Pool)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("conv_stem", [None, 6])
+def test_with_every_pool_and_stem_tokens_come_in_any_order_and_the_file_tells_which(tmp_path, pool: Pool, conv_stem: int | None):
+    torch.manual_seed(0)
+    model = Model(dim=24, depth=2, heads=4, mlp=48, pool=pool, conv_stem=conv_stem, zero_head=False)
+    net = Network(model, Grid(edge=6, patch=2), [Head(MGMT, "binary")]).eval()
+    patches, place = inputs(2, n=9)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(3))
+    expected = net(patches, place)["mgmt"]
+    torch.testing.assert_close(net(patches[:, order], place[:, order])["mgmt"], expected, atol=1e-5, rtol=0)
+    network.save(net, tmp_path / "net.safetensors")
+    again = network.load(tmp_path / "net.safetensors").eval()
+    assert again.model == model
+    torch.testing.assert_close(again(patches, place)["mgmt"], expected, atol=1e-6, rtol=0)
+
+
+def test_the_pools_read_what_their_names_say():
+    x = torch.randn(2, 6, 24, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    normed = F.layer_norm(x, (24,))
+    cls, others = normed[:, 0], normed[:, 1:]
+    assert torch.allclose(small(pool="cls").readout(x), cls, atol=1e-6)
+    assert torch.allclose(small(pool="class_attention").readout(x), cls, atol=1e-6)
+    assert torch.allclose(small(pool="mean").readout(x), cls + others.sum(dim=1) / 5, atol=1e-6)
+    assert torch.allclose(small(pool="max").readout(x), cls + others.max(dim=1).values, atol=1e-6)
+
+
+@pytest.mark.parametrize("pool", ["mean", "max"])
+def test_each_places_parts_sum_to_one_and_make_up_what_is_added_to_cls(pool: Pool):
+    encoder = small(pool=pool)
+    x = torch.randn(3, 8, 24, generator=torch.Generator().manual_seed(1))
+    parts = encoder.parts(x)
+    assert parts.min() >= 0
+    torch.testing.assert_close(parts.sum(dim=1), torch.ones(3, 24))
+    put_together = encoder.norm(x[:, 0]) + (parts * encoder.norm(x[:, 1:])).sum(dim=1)
+    torch.testing.assert_close(encoder.readout(x), put_together, atol=1e-6, rtol=0)
+
+
+def test_with_class_attention_patches_never_see_cls_and_cls_sees_them_once():
+    encoder, (patches, place) = small(pool="class_attention"), inputs(2, n=9)
+    *earlier, last = encoder.layers
+    x = encoder.tokens(patches, place)
+    others = x[:, 1:]
+    for block in earlier:
+        others = block(others)
+    expected = encoder.norm(last(torch.cat([x[:, :1], others], dim=1))[:, 0])
+    torch.testing.assert_close(encoder(patches, place), expected, atol=1e-6, rtol=0)
+    one_block = small(pool="class_attention", depth=1)
+    torch.testing.assert_close(one_block(patches, place), small(depth=1)(patches, place), atol=1e-6, rtol=0)
+    assert not torch.allclose(encoder(patches, place), small()(patches, place), atol=1e-3)
+
+
+def test_what_norms_add_to_a_variance_is_set_for_all_of_them_and_kept():
+    net = Network(Model(dim=24, depth=2, heads=4, mlp=48), Grid(edge=12, patch=4), [Head(MGMT, "binary")])
+    assert net.encoder.norm_eps == 1e-5
+    net.encoder.norm_eps = 1e-3
+    found = [module.eps for module in net.modules() if isinstance(module, torch.nn.LayerNorm)]
+    assert found == [1e-3] * 5  # two of each block, and the last
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_zeroed_heads_start_from_no_difference_and_others_at_random(pool: Pool):
+    patches, place = inputs(2)
+    for zero, all_same in ((True, True), (False, False)):
+        model = Model(dim=24, depth=1, heads=4, mlp=48, pool=pool, zero_head=zero)
+        out = Network(model, Grid(edge=6, patch=2), [Head(MGMT, "binary")]).eval()(patches, place)["mgmt"]
+        assert (out[0] == out[1]).all() == all_same
+
+
+def test_drop_path_only_acts_in_training_and_keeps_the_mean():
+    torch.manual_seed(0)
+    block = small(drop_path=0.5).layers[-1]
+    change = torch.ones(20_000, 1, 1)
+    torch.testing.assert_close(block._dropped(change), change)
+    block.train()
+    dropped = block._dropped(change)
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert float(dropped.mean()) == pytest.approx(1, abs=0.03)
+
+
+def test_resized_positions_keep_cls_and_a_linear_ramp():
+    ramp = torch.linspace(0, 1, 4)[:, None, None].expand(4, 4, 4).reshape(1, 64, 1)
+    position = torch.cat([torch.full((1, 1, 1), 9.0), ramp], dim=1)
+    resized = resize_positions(position, 8)
+    assert resized.shape == (1, 513, 1)
+    assert float(resized[0, 0]) == 9.0
+    inner = resized[0, 1:, 0].reshape(8, 8, 8)[1:-1, 4, 4]  # the outermost places lie beyond the old centres
+    torch.testing.assert_close(inner.diff(), torch.full((5,), 1 / 6), atol=1e-5, rtol=0)
+    torch.testing.assert_close(resize_positions(position, 4), position)
+    with pytest.raises(ValueError, match="no cube"):
+        resize_positions(position[:, :-1], 8)
+
+
+def labels_of(endpoint: Endpoint) -> torch.Tensor:
+    if endpoint.kind == "binary":
+        return torch.tensor([[0.0], [1.0], [math.nan], [1.0]])
+    return torch.tensor([[100.0, 1.0], [300.0, 0.0], [math.nan, math.nan], [500.0, 1.0]])
+
+
+@pytest.mark.parametrize("kind", ["binary", "hazard", "cox"])
+@pytest.mark.filterwarnings("ignore:Ties in event time")  # torchsurv's note
+def test_an_unknown_label_changes_no_loss_and_a_batch_without_labels_costs_nothing(kind: str):
+    endpoint = MGMT if kind == "binary" else OS
+    labels = labels_of(endpoint)
+    head = heads.from_labels(endpoint, labels, kind, intervals=3, weighted=True)
+    assert head is not None
+    output = torch.randn(4, head.width, requires_grad=True)
+    changed = output.detach().clone()
+    changed[2] = 1e3
+    assert float(heads.loss(head, output, labels).detach()) == float(heads.loss(head, changed, labels))
+    nothing = heads.loss(head, output, torch.full_like(labels, math.nan))
+    nothing.backward()
+    assert nothing.item() == 0
+    assert output.grad is not None
+    assert not output.grad.any()
+
+
+@pytest.mark.parametrize("event", [1.0, 0.0])
+@pytest.mark.parametrize("kind", ["hazard", "cox"])
+def test_one_known_survival_in_a_batch_has_a_finite_loss_of_the_one_patient_alone(kind: str, event: float):
+    labels = torch.tensor([[math.nan, math.nan], [300.0, event], [math.nan, math.nan]])
+    head = Head(OS, kind, (100.0, 400.0))
+    output = torch.randn(3, head.width, requires_grad=True)
+    loss = heads.loss(head, output, labels)
+    loss.backward()
+    assert output.grad is not None
+    assert not output.grad[[0, 2]].any()
+    if kind == "cox":  # the risk set of a lone patient is that patient, so the partial likelihood is 1 whatever the risk
+        assert loss.item() == 0
+        assert not output.grad.any()
+    else:
+        assert loss.item() > 0
+
+
+def test_the_hazard_loss_is_the_likelihood_worked_by_hand():
+    cuts = torch.tensor([100.0, 200.0])
+    hazard = torch.tensor([0.2, 0.5])
+    logits = torch.logit(hazard).expand(4, 2)
+    days = torch.tensor([50.0, 150.0, 160.0, 120.0])
+    event = torch.tensor([1.0, 1.0, 0.0, 0.0])
+    # died in the first; survived the first, died in the second; censored past the second's middle; before its middle
+    likelihood = torch.tensor([0.2, 0.8 * 0.5, 0.8 * 0.5, 0.8])
+    expected = -likelihood.log().mean()
+    assert float(heads.hazard_loss(logits, days, event, cuts)) == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_survival_falls_and_risk_rises_with_the_hazard():
+    head = Head(OS, "hazard", (100.0, 200.0, 300.0))
+    low, high = torch.full((1, 3), -2.0), torch.full((1, 3), 1.0)
+    assert float(heads.score(head, high)) > float(heads.score(head, low))
+    survival = heads.survival(head, high)[0]
+    assert (survival.diff() < 0).all()
+    torch.testing.assert_close(survival, (1 - torch.sigmoid(high[0])).cumprod(0))
+
+
+def test_a_cox_heads_baseline_is_breslows():
+    from lifelines import NelsonAalenFitter
+
+    labels = torch.tensor([[100.0, 1.0], [150.0, 0.0], [300.0, 1.0], [400.0, 1.0]])
+    head = heads.from_labels(OS, labels, "cox", intervals=3, weighted=True)
+    assert head is not None
+    completed = heads.with_baseline(head, torch.zeros(4, 1), labels)  # with equal risks Breslow's is Nelson-Aalen's
+    fitted = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(labels[:, 0].numpy(), labels[:, 1].numpy())
+    expected = fitted.cumulative_hazard_at_times(completed.cuts_days).to_numpy()
+    np.testing.assert_allclose(completed.baseline_hazard, expected, rtol=1e-6)
+
+
+def test_a_weighted_heads_score_is_a_probability_again():
+    labels = torch.tensor([[1.0]] * 2 + [[0.0]] * 6)
+    head = heads.from_labels(MGMT, labels, "hazard", 3, weighted=True)
+    assert head is not None
+    assert head.positive_weight == 3.0
+    assert float(heads.score(head, torch.zeros(1, 1))) == pytest.approx(0.25)  # the training fold's share of ones
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, math.nan]), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=30)
+def test_one_class_alone_gives_no_head(values: list[float]):
+    head = heads.from_labels(MGMT, torch.tensor(values)[:, None], "hazard", 3, weighted=True)
+    assert (head is not None) == (0.0 in values and 1.0 in values)
+
+
+def test_a_saved_network_predicts_the_same_and_a_damaged_file_is_refused(tmp_path):
+    net = Network(
+        Model(dim=24, depth=2, heads=4, mlp=48),
+        Grid(edge=12, patch=4),
+        [Head(MGMT, "binary", positive_weight=2.0), Head(OS, "hazard", (10.0, 20.0))],
+    )
+    torch.nn.init.normal_(net.head["mgmt"].weight)  # type: ignore[arg-type]
+    network.save(net, tmp_path / "net.safetensors")
+    again = network.load(tmp_path / "net.safetensors")
+    patches, place = torch.randn(1, 27, 256), torch.arange(27)[None]
+    assert again.heads == net.heads
+    torch.testing.assert_close(again.eval()(patches, place)["mgmt"], net.eval()(patches, place)["mgmt"], atol=0, rtol=0)
+    content = (tmp_path / "net.safetensors").read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(content[:-100])
+    with pytest.raises(IntegrityError, match=r"cut\.safetensors"):
+        network.load(tmp_path / "cut.safetensors")

@@ -1,0 +1,223 @@
+"""Where an encoder starts from: each kind of file gives its weights, whole or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.model import baselines, network
+from mri_vit.model.encoder import Encoder, resize_positions
+from mri_vit.model.heads import Head
+from mri_vit.model.inflate import inflate
+from mri_vit.model.network import Network
+from mri_vit.model.vit2d import read_2d
+from mri_vit.model.weights import fill, load_encoder, save_encoder, seen, taught
+from mri_vit.settings.recipe import Pretrain
+from mri_vit.settings.schema import CHANNELS, Endpoint, Grid, Model
+
+MODEL = Model(dim=24, depth=2, heads=2, mlp=32)
+GRID = Grid(edge=8, spacing_mm=10.0, patch=4)
+HEADS = [Head(Endpoint(name="mgmt", kind="binary"), "binary")]
+
+
+def made(seed: int, grid: Grid = GRID, **changes: Any) -> Network:
+    torch.manual_seed(seed)
+    return Network(MODEL.model_copy(update=changes), grid, HEADS).eval()
+
+
+def header(net: Network, seen: list[str]) -> dict[str, Any]:
+    plain = {key: part.model_dump(mode="json") for key, part in (("model", net.model), ("grid", net.grid))}
+    return {**plain, "pretrain": Pretrain(method="mae").model_dump(mode="json"), "seen": seen, "taught": ["c"]}
+
+
+def saved_encoder(path: Path, seed: int = 0, **changes: Any) -> Encoder:
+    net = made(seed, **changes)
+    save_encoder(net.encoder, header(net, ["a", "b"]), path)
+    return net.encoder
+
+
+def assert_same(one: nn.Module, other: nn.Module) -> None:
+    torch.testing.assert_close(one.state_dict(), other.state_dict(), atol=0, rtol=0)
+
+
+def write_2d(path: Path) -> Path:
+    """A random 2D Vision Transformer as timm names it, with 2 × 2 places of patches of 4 × 4."""
+    d, generator = 24, torch.Generator().manual_seed(3)
+    shapes: dict[str, tuple[int, ...]] = {"cls_token": (1, 1, d), "pos_embed": (1, 5, d), "patch_embed.proj.weight": (d, 3, 4, 4)}
+    shapes |= {"patch_embed.proj.bias": (d,), "norm.weight": (d,), "norm.bias": (d,)}
+    for i in range(2):
+        for name, out, into in [("attn.qkv", 3 * d, d), ("attn.proj", d, d), ("mlp.fc1", 32, d), ("mlp.fc2", d, 32)]:
+            shapes |= {f"blocks.{i}.{name}.weight": (out, into), f"blocks.{i}.{name}.bias": (out,)}
+        shapes |= {f"blocks.{i}.{norm}.{kind}": (d,) for norm in ("norm1", "norm2") for kind in ("weight", "bias")}
+    tensors: dict[str, Tensor] = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    safetensors.torch.save_file(tensors, path)
+    return path
+
+
+def test_an_encoders_file_gives_back_its_weights_and_tells_what_they_are(tmp_path):
+    encoder = saved_encoder(tmp_path / "e.safetensors")
+    weights, header = load_encoder(tmp_path / "e.safetensors")
+    torch.testing.assert_close(weights, dict(encoder.state_dict()), atol=0, rtol=0)
+    assert Model.model_validate(header["model"]) == MODEL
+    assert Grid.model_validate(header["grid"]) == GRID
+    assert Pretrain.model_validate(header["pretrain"]).method == "mae"
+    assert header["channels"] == list(CHANNELS)
+    assert header["seen"] == seen(tmp_path / "e.safetensors") == ["a", "b"]
+    assert header["taught"] == taught(tmp_path / "e.safetensors") == ["c"]
+
+
+def test_a_pretrained_encoder_and_a_network_fill_every_weight_but_the_heads(tmp_path):
+    first, second = made(1), made(2)
+    heads = first.head["mgmt"].weight.detach().clone()  # type: ignore[operator]
+    fill(first.encoder, (saved_encoder(tmp_path / "e.safetensors"), tmp_path / "e.safetensors")[1], first.model, GRID)
+    assert_same(first.encoder, made(0).encoder)
+    assert torch.equal(first.head["mgmt"].weight, heads)  # type: ignore[arg-type]
+    network.save(second, tmp_path / "n.safetensors")
+    fill(first.encoder, tmp_path / "n.safetensors", first.model, GRID)
+    assert_same(first.encoder, second.encoder)
+    assert seen(tmp_path / "n.safetensors") == []
+
+
+@pytest.mark.parametrize("kind", ["encoder", "network"])
+def test_positions_are_interpolated_to_a_finer_grid_and_the_rest_is_copied(tmp_path, kind: str):
+    coarse, finer, file = made(1), Grid(edge=16, spacing_mm=5.0, patch=4), tmp_path / "w.safetensors"
+    coarse.encoder.norm_eps = 1e-3
+    if kind == "network":
+        network.save(coarse, file)
+    else:
+        save_encoder(coarse.encoder, header(coarse, []), file)
+    net = made(2, finer)
+    fill(net.encoder, file, net.model, finer)
+    assert net.encoder.norm_eps == 1e-3
+    expected = coarse.encoder.state_dict()
+    expected["position"] = resize_positions(coarse.encoder.position.detach(), 4)
+    torch.testing.assert_close(dict(net.encoder.state_dict()), dict(expected), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "first"),
+    [
+        ({"depth": 1}, r"blocks\.1\."),  # one block fewer than the file has
+        ({"depth": 3}, r"blocks\.2\.norm1\.weight"),
+        ({"dim": 16}, "cls"),
+        ({"conv_stem": 4}, r"embed\.layers\.0\.weight"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["encoder", "network"])
+def test_weights_of_another_shape_are_refused_and_leave_the_encoder_as_it_was(tmp_path, kind: str, changes: dict, first: str):
+    file = tmp_path / "w.safetensors"
+    if kind == "encoder":
+        saved_encoder(file)
+    else:
+        network.save(made(0), file)
+    net = made(1, **changes)
+    with pytest.raises(UsageError, match=rf"w\.safetensors: .*another \[model\] or \[grid\]; the first that differs is {first}"):
+        fill(net.encoder, file, net.model, GRID)
+    assert_same(net.encoder, made(1, **changes).encoder)
+
+
+def test_weights_that_would_mean_something_else_in_the_same_shapes_are_refused(tmp_path):
+    network.save(made(0), tmp_path / "n.safetensors")
+    more = MODEL.model_copy(update={"heads": 2 * MODEL.shape[2]})
+    with pytest.raises(UsageError, match=r"n\.safetensors: its model\.heads is \d, the study's \d"):
+        fill(Network(more, GRID, HEADS).encoder, tmp_path / "n.safetensors", more, GRID)
+    last = MODEL.model_copy(update={"pool": "class_attention"})
+    with pytest.raises(UsageError, match=r"n\.safetensors: its model\.pool is cls, the study's class_attention"):
+        fill(Network(last, GRID, HEADS).encoder, tmp_path / "n.safetensors", last, GRID)
+    closer = GRID.model_copy(update={"spacing_mm": GRID.spacing_mm / 2})
+    with pytest.raises(UsageError, match="its positions are of a box of 80 mm, the study's of 40 mm"):
+        fill(made(1, closer).encoder, tmp_path / "n.safetensors", MODEL, closer)
+
+
+def test_a_networks_patches_of_another_size_are_named(tmp_path):
+    network.save(made(0), tmp_path / "n.safetensors")
+    other = Grid(edge=8, spacing_mm=10.0, patch=2)
+    with pytest.raises(UsageError, match="its patches have 4³ voxels, the study's 2³"):
+        fill(made(1, other).encoder, tmp_path / "n.safetensors", MODEL, other)
+
+
+def test_a_file_that_is_missing_or_damaged_is_named(tmp_path):
+    encoder, file = made(1).encoder, tmp_path / "e.safetensors"
+    with pytest.raises(UsageError, match=r"e\.safetensors: no such file"):
+        fill(encoder, file, MODEL, GRID)
+    saved_encoder(file)
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(IntegrityError, match=r"e\.safetensors"):
+        fill(encoder, file, MODEL, GRID)
+    with pytest.raises(IntegrityError, match=r"e\.safetensors"):
+        load_encoder(file)
+
+
+def test_a_file_of_other_channels_is_refused(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    saved_encoder(tmp_path / "e.safetensors")
+    monkeypatch.setattr("mri_vit.model.network.CHANNELS", ("t1ce", "t1", "t2", "flair"))
+    with pytest.raises(IntegrityError, match=r"expected mri-vit encoder 1 with \('t1ce', 't1'"):
+        fill(made(1).encoder, tmp_path / "e.safetensors", MODEL, GRID)
+
+
+def test_weights_from_2d_are_inflated_and_how_norms_divide_goes_from_file_to_file(tmp_path):
+    file = write_2d(tmp_path / "2d.safetensors")
+    net, expected, fresh = made(1), made(1), made(2).encoder
+    fill(net.encoder, file, net.model, GRID)
+    inflate(read_2d(file), expected.encoder)
+    assert_same(net.encoder, expected.encoder)
+    assert net.encoder.norm_eps == 1e-6  # timm's; PyTorch's own is 1e-5
+    assert seen(file) == []
+    network.save(net, tmp_path / "n.safetensors")
+    save_encoder(net.encoder, header(net, []), tmp_path / "e.safetensors")
+    for name in ("n", "e"):
+        other = made(2).encoder
+        fill(other, tmp_path / f"{name}.safetensors", MODEL, GRID)
+        patches, place = torch.randn(1, 8, 256, generator=torch.Generator().manual_seed(0)) * 1e-3, torch.arange(8)[None]
+        torch.testing.assert_close(other(patches, place), net.encoder(patches, place), atol=0, rtol=0)
+        assert {m.eps for m in other.modules() if isinstance(m, nn.LayerNorm)} == {1e-6}
+    assert fresh.norm_eps == 1e-5
+
+
+@pytest.fixture
+def convolutional(monkeypatch: pytest.MonkeyPatch) -> Model:
+    """A recipe whose network is as small as it can be, under a rival's name."""
+    small = replace(
+        baselines.BASELINES["resnet10"],
+        build=lambda model, channels, size, patch: nn.Sequential(
+            nn.Conv3d(channels, 5, 3), nn.BatchNorm3d(5), nn.AdaptiveAvgPool3d(1), nn.Flatten()
+        ),
+        width=5,
+    )
+    monkeypatch.setitem(baselines.BASELINES, "resnet10", small)
+    return Model(architecture="resnet10")
+
+
+def test_the_heads_of_monais_vit_are_as_many_as_its_weights_had(tmp_path):
+    theirs, ours = (MODEL.model_copy(update={"architecture": "monai_vit", "heads": heads}) for heads in (1, 2))
+    network.save(Network(theirs, GRID, HEADS), tmp_path / "m.safetensors")
+    with pytest.raises(UsageError, match=r"its model\.heads is 1, the study's 2"):
+        fill(Network(ours, GRID, HEADS).encoder, tmp_path / "m.safetensors", ours, GRID)
+
+
+def test_a_rivals_network_starts_from_its_own_file_alone(tmp_path, convolutional: Model):
+    first, second = Network(convolutional, GRID, HEADS), Network(convolutional, GRID, HEADS)
+    network.save(first, tmp_path / "cnn.safetensors")
+    fill(second.encoder, tmp_path / "cnn.safetensors", second.model, GRID)
+    assert_same(second.encoder, first.encoder)
+    vit = made(0)
+    network.save(vit, tmp_path / "vit.safetensors")
+    for net, file in ((vit, "cnn"), (second, "vit")):
+        with pytest.raises(UsageError, match=r"another \[model\]|its model\.heads"):
+            fill(net.encoder, tmp_path / f"{file}.safetensors", net.model, GRID)
+    contrast, flair = (convolutional.model_copy(update={"channels": (channel,)}) for channel in ("t1ce", "flair"))
+    network.save(Network(contrast, GRID, HEADS), tmp_path / "t1ce.safetensors")
+    with pytest.raises(UsageError, match=r"its model\.channels is \('t1ce',\), the study's \('flair',\)"):
+        fill(Network(flair, GRID, HEADS).encoder, tmp_path / "t1ce.safetensors", flair, GRID)
+    finer = Grid(edge=2 * GRID.edge, spacing_mm=GRID.spacing_mm / 2, patch=GRID.patch)
+    with pytest.raises(UsageError, match=r"cnn\.safetensors: its kernels are of voxels of 10 mm, the study's of 5 mm"):
+        fill(Network(convolutional, finer, HEADS).encoder, tmp_path / "cnn.safetensors", convolutional, finer)
+    with pytest.raises(UsageError, match="no other architecture than vit"):
+        fill(second.encoder, write_2d(tmp_path / "2d.safetensors"), second.model, GRID)

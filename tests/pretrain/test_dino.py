@@ -1,0 +1,263 @@
+"""DINO: crops are boxes of the brain's places, the teacher follows without learning, and a collapse is told."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mri_vit.data import cohort
+from mri_vit.data.tokens import Tokens
+from mri_vit.model.weights import load_encoder
+from mri_vit.pretrain import dino
+from mri_vit.pretrain.crops import box
+from mri_vit.pretrain.dino import Dino, Head, collapsed, cross_entropy, momentum, moved, probabilities, signs
+from mri_vit.pretrain.stage import Objective, pretrain, reader, untrained
+from mri_vit.settings.recipe import Pretrain
+from mri_vit.settings.schema import Grid, Study
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+
+
+@pytest.fixture
+def study(tiny: Study) -> Study:
+    settings = Pretrain(method="dino", epochs=3, batch=8, prototypes=16, local_crops=2, momentum=0.9)
+    return tiny.model_copy(update={"pretrain": settings})
+
+
+def loaded(study: Study, count: int = 4) -> list[Tokens]:
+    return [reader(cohort.read(study.cohort, study.endpoints), study)(index) for index in range(count)]
+
+
+def objective(study: Study) -> Dino:
+    torch.manual_seed(0)
+    return Dino(untrained(study), study)
+
+
+def random(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def brain(count: int, seed: int) -> Tokens:
+    """`count` places anywhere on a grid of 6³."""
+    place = np.sort(np.random.default_rng(seed).permutation(216)[:count]).astype(np.int16)
+    return Tokens(np.ones((count, 32), np.float16), place, Grid(edge=12, spacing_mm=10, patch=2), "-")
+
+
+@given(count=st.integers(1, 216), share=st.floats(0.01, 1), seed=st.integers(0, 50))
+@settings(max_examples=60, deadline=None)
+def test_a_crop_holds_as_many_places_as_asked_and_all_of_the_brain_within_its_box_but_for_one_face(
+    count: int, share: float, seed: int
+):
+    patient = brain(count, seed)
+    wanted = max(1, round(share * count))
+    chosen = box(patient, wanted, random(seed))
+    assert len(set(chosen.tolist())) == len(chosen) == wanted
+    at = np.stack(np.unravel_index(patient.place.astype(int), (6, 6, 6)), axis=1)
+    low, high = at[chosen].min(axis=0), at[chosen].max(axis=0)
+    within = np.flatnonzero(((at >= low) & (at <= high)).all(axis=1))
+    left = at[np.setdiff1d(within, chosen)]
+    assert not len(left) or (left == low).all(axis=0).any() or (left == high).all(axis=0).any()
+
+
+def test_a_crop_of_more_places_than_the_brain_has_is_refused():
+    with pytest.raises(ValueError, match="found 5 tokens; 6 are asked for"):
+        box(brain(5, 0), 6, random(0))
+
+
+def test_boxes_differ_and_in_time_reach_every_place():
+    patient, generator = brain(150, 0), random(0)
+    crops = [frozenset(box(patient, 30, generator).tolist()) for _ in range(100)]
+    assert len(set(crops)) > 80
+    assert frozenset.union(*crops) == set(range(150))
+
+
+def test_a_box_is_nearly_a_cube():
+    whole = Tokens(np.ones((4096, 4), np.float16), np.arange(4096, dtype=np.int16), Grid(edge=16, spacing_mm=10, patch=1), "-")
+    generator, ratios = random(0), []
+    for _ in range(50):
+        at = np.stack(np.unravel_index(whole.place[box(whole, 216, generator)].astype(int), (16, 16, 16)), axis=1)
+        edges = np.sort(np.ptp(at, axis=0) + 1)
+        if at.min() > 0 and at.max() < 15:  # not cut off by the grid's border
+            ratios.append(edges[2] / edges[0])
+    assert len(ratios) > 10
+    assert max(ratios) <= (6 * 4 / 3 + 1) / 5  # of whole places, of which an edge of six may hold one more or less
+
+
+def test_global_and_local_crops_hold_their_share_of_the_brain_at_true_places(study):
+    plain = {"mirror": False, "intensity": 0.0, "token_budget": None}
+    study = study.model_copy(update={"train": study.train.model_copy(update=plain)})
+    patients, net, generator = loaded(study), objective(study), random(0)
+    smallest = min(len(one.place) for one in patients)
+    for _ in range(20):
+        views = net.views(patients, generator)
+        for (patches, place), (low, high), number in zip(
+            (views[:2], views[2:]), (dino.GLOBAL, dino.LOCAL), (dino.GLOBALS, 2), strict=True
+        ):
+            assert len(place) == number * len(patients)
+            assert round(low * smallest) <= place.shape[1] <= round(high * smallest)
+            for row, (numbers, where) in enumerate(zip(patches, place, strict=True)):
+                one = patients[row % len(patients)]
+                stored = {int(p): patch for p, patch in zip(one.place, one.patches, strict=True)}
+                np.testing.assert_array_equal(numbers.numpy(), np.stack([stored[int(p)] for p in where]).astype(np.float32))
+
+
+def test_a_budget_thins_crops_and_does_not_shrink_them(study):
+    study = study.model_copy(update={"train": study.train.model_copy(update={"token_budget": 10})})
+    patient, net, generator = loaded(study, 1)[0], objective(study), random(0)
+    views = [net.views([patient], generator) for _ in range(30)]
+    assert {place.shape[1] for _, place, _, _ in views} == {10}
+    assert max(place.shape[1] for _, _, _, place in views) <= 10
+    extents = [np.ptp(np.stack(np.unravel_index(place[0].numpy(), (4, 4, 4))), axis=1).max() for _, place, _, _ in views]
+    assert np.mean(extents) > 2.5  # a box of ten places alone would reach over two steps or three
+
+
+def test_the_loss_is_that_of_a_loop_over_pairs_of_different_views():
+    teacher = torch.softmax(torch.randn(2, 3, 5, generator=random(0)), dim=2)
+    student = torch.randn(4, 3, 5, generator=random(1))
+    total, pairs = 0.0, 0
+    for t in range(2):
+        for s in range(4):
+            if s == t:
+                continue
+            for b in range(3):
+                exponentials = [math.exp(float(x) / dino.STUDENT_TEMPERATURE) for x in student[s, b]]
+                total -= sum(float(p) * math.log(e / sum(exponentials)) for p, e in zip(teacher[t, b], exponentials, strict=True))
+            pairs += 1
+    assert cross_entropy(teacher, student).item() == pytest.approx(total / (3 * pairs), rel=1e-5)
+
+
+def test_a_patients_loss_compares_its_own_views(study, monkeypatch):
+    """With a teacher and a student that name the patient whatever the crop, the loss vanishes; another order breaks it."""
+    net, patients = objective(study), 4
+    named = torch.zeros(8, 16).index_put((torch.arange(8), torch.arange(8) % patients), torch.tensor(50.0))
+    monkeypatch.setattr(net, "answer", lambda *_: (named, named))
+    monkeypatch.setattr(net.head, "forward", lambda cls: named)
+    views = net.views(loaded(study, patients), random(0))
+    assert net(*views) == pytest.approx(0, abs=1e-6)
+    monkeypatch.setattr(net.head, "forward", lambda cls: named.flip(0))
+    assert net(*views) > 1
+
+
+def test_the_centre_is_the_moving_average_of_what_the_teacher_says(study):
+    centre, said = torch.randn(5, generator=random(0)), torch.randn(3, 5, generator=random(1))
+    by_hand = [0.9 * float(centre[m]) + 0.1 * sum(float(said[b, m]) for b in range(3)) / 3 for m in range(5)]
+    assert moved(centre, said).tolist() == pytest.approx(by_hand, rel=1e-5)
+    net = objective(study)
+    views = net.views(loaded(study), random(0))
+    said, _ = net.answer(*views[:2])
+    net(*views)
+    torch.testing.assert_close(net.centre, 0.1 * said.mean(dim=0))
+
+
+def test_what_is_said_of_everybody_is_taken_away_by_the_centre():
+    said, centre, common = torch.randn(3, 5, generator=random(0)), torch.zeros(5), torch.randn(5, generator=random(1))
+    torch.testing.assert_close(probabilities(said + common, centre + common), probabilities(said, centre), atol=1e-4, rtol=1e-3)
+
+
+def test_the_teacher_gets_no_gradient_and_all_of_the_student_does(study):
+    net = objective(study)
+    net.begin(1)
+    net.encoder.cls.requires_grad_()
+    net(*net.views(loaded(study), random(0))).backward()
+    assert all(p.grad is None and not p.requires_grad for p in net.teacher.parameters())
+    assert all(p.grad is not None for p in net.learned())
+    assert not {id(p) for p in net.learned()} & {id(p) for p in net.teacher.parameters()}
+    assert len(net.learned()) == len(list(net.teacher.parameters()))
+
+
+def test_the_last_layer_rests_in_the_first_epoch(study):
+    net = objective(study)
+    for epoch, learns in ((0, False), (1, True)):
+        net.begin(epoch)
+        net.zero_grad()
+        net(*net.views(loaded(study), random(0))).backward()
+        assert (net.head.prototypes.grad is not None) == learns
+
+
+def test_the_teacher_starts_as_the_student_and_then_is_its_moving_average(study):
+    net = objective(study)
+    students, teachers = net.learned(), list(net.teacher.parameters())
+    assert all(torch.equal(s, t) for s, t in zip(students, teachers, strict=True))
+    before = [t.clone() for t in teachers]
+    with torch.no_grad():
+        for s in students:
+            s.add_(torch.randn(s.shape, generator=random(0)))
+    net.stepped(0.0)
+    for s, t, old in zip(students, teachers, before, strict=True):
+        torch.testing.assert_close(t, 0.9 * old + 0.1 * s)
+    before = [t.clone() for t in teachers]
+    net.stepped(1.0)
+    assert all(torch.equal(t, old) for t, old in zip(teachers, before, strict=True))
+
+
+def test_the_teachers_momentum_rises_from_its_start_to_one():
+    values = [momentum(0.9, progress) for progress in np.linspace(0, 1, 20)]
+    assert values[0] == pytest.approx(0.9)
+    assert values[-1] == pytest.approx(1.0)
+    assert values == sorted(values)
+    assert momentum(0.9, 0.5) == pytest.approx(0.95)
+
+
+def test_the_head_tells_cosines_whatever_the_length_of_its_prototypes():
+    torch.manual_seed(0)
+    head, cls = Head(24, 10), torch.randn(6, 24)
+    said = head(cls)
+    assert said.abs().max() <= 1 + 1e-6
+    with torch.no_grad():
+        head.prototypes.mul_(7)
+    torch.testing.assert_close(head(cls), said)
+
+
+def history(said: torch.Tensor, cls: torch.Tensor) -> pd.DataFrame:
+    return pd.DataFrame([{"epoch": epoch, **signs(said, cls)} for epoch in range(1, 6)])
+
+
+def test_every_kind_of_collapse_is_told_and_health_is_not():
+    varied = torch.randn(64, 16, generator=random(0))
+    one = torch.zeros(64, 32).index_fill(1, torch.tensor([3]), 1.0)
+    even = torch.full((64, 32), 1 / 32)
+    various = torch.nn.functional.one_hot(torch.arange(64) % 32).float()
+    assert collapsed(history(various, varied)) is None
+    assert "names one prototype for everybody" in (collapsed(history(one, varied)) or "")
+    assert "says the same" in (collapsed(history(even, varied)) or "")
+    assert "are alike (spread 0.0000" in (collapsed(history(various, torch.ones(64, 16))) or "")
+
+
+def test_a_collapse_at_the_start_that_passes_is_not_told():
+    good = signs(torch.eye(8), torch.eye(8))
+    bad = signs(torch.full((8, 8), 1 / 8), torch.ones(8, 8))
+    assert collapsed(pd.DataFrame([bad] * 5 + [good] * 15)) is None
+    assert collapsed(pd.DataFrame([good] * 15 + [bad] * 5)) is not None
+
+
+def test_signs_have_the_values_that_they_are_said_to_have():
+    even, sure = torch.full((8, 4), 0.25), torch.eye(4).repeat(2, 1)
+    cls = torch.randn(4000, 16, generator=random(0))
+    assert signs(even, cls) == pytest.approx({"entropy": math.log(4), "mean_entropy": math.log(4), "spread": 1.0}, abs=0.02)
+    assert signs(sure, torch.ones(8, 3)) == pytest.approx({"entropy": 0, "mean_entropy": math.log(4), "spread": 0}, abs=1e-6)
+
+
+@pytest.mark.parametrize("local_crops", [0, 2])
+def test_pretraining_by_dino_leaves_the_students_encoder_and_its_signs(study, tmp_path, local_crops: int):
+    study = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"local_crops": local_crops})})
+    assert isinstance(objective(study), Objective)
+    table = pretrain(cohort.read(study.cohort, study.endpoints)[:8], study, tmp_path / "e.safetensors", 0)
+    assert list(table.columns) == ["epoch", "loss", "entropy", "mean_entropy", "spread"]
+    assert np.isfinite(table.to_numpy()).all()
+    assert (table.mean_entropy >= table.entropy - 1e-5).all()
+    assert (table.mean_entropy <= math.log(16) + 1e-5).all()
+    weights, header = load_encoder(tmp_path / "e.safetensors")
+    untrained(study).load_state_dict(weights)
+    assert header["pretrain"]["method"] == "dino"
+
+
+def test_one_patient_is_no_batch_to_centre_on_but_a_masked_autoencoder_learns_from_one():
+    with pytest.raises(ValueError, match="batch must be 2 or more"):
+        Pretrain(method="dino", batch=1)
+    assert Pretrain(method="mae", batch=1).batch == 1

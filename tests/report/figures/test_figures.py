@@ -1,0 +1,134 @@
+"""The parts that a page is put together from: figures, pictures, tables and the way that numbers are written."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from PIL import Image
+
+from mri_vit import style
+from mri_vit.report.figures import curves, panels, pictures
+from mri_vit.report.figures import survival as survival_figures
+from mri_vit.report.numbers import comparators
+from mri_vit.report.pages import tables
+from mri_vit.report.words import notation
+from mri_vit.settings import models
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "n", "expected"),
+    [
+        (0.9125, 3, None, "0.912"),
+        (-0.04, 2, None, "−0.04"),
+        (-0.0004, 3, None, "0.000"),
+        (None, 3, 7, "undefined (n = 7)"),
+        (math.nan, 3, None, "undefined"),
+    ],
+)
+def test_a_number_is_written_with_its_digits_and_a_true_minus(value, digits, n, expected):
+    assert notation.number(value, digits, n) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.0312, "p = 0.0312"), (1.0, "p = 1.0000"), (0.00001, "p < 0.0001"), (0.0, "p < 0.0001"), (None, "p undefined")],
+)
+def test_a_p_value_is_never_zero(value, expected):
+    assert notation.p_value(value) == expected
+
+
+def test_an_interval_that_is_undefined_says_so():
+    assert notation.interval({"value": 0.7, "low": None, "high": None}, 4) == "0.700 [undefined (n = 4)]"
+    assert notation.signed({"difference": -0.1, "low": -0.2, "high": 0.05}, 9) == "−0.100 [−0.200, +0.050]"
+
+
+@given(some.lists(some.text(min_size=1, max_size=8), min_size=2, max_size=6, unique=True))
+def test_two_models_never_share_a_file_and_none_leaves_its_folder(models):
+    names = [notation.file_name("roc", "mgmt", model) for model in models]
+    assert len(set(names)) == len(names)
+    assert not any(set(name) & set('/\\:*?"<>| ') for name in names)
+
+
+@given(some.text(max_size=12))
+def test_no_text_cell_begins_like_a_formula(text):
+    cell = tables.to_csv(pd.DataFrame({"reason": [text]})).split("\n", 1)[1].removeprefix('"')
+    assert not cell.startswith(("=", "+", "-", "@"))
+
+
+def test_numbers_in_a_table_are_not_touched():
+    table = pd.DataFrame({"low": [-0.5, math.nan], "text": ["-0.5", "plain"]})
+    assert tables.to_csv(table) == "low,text\n-0.5,'-0.5\n,plain\n"
+
+
+def test_every_control_has_its_name_and_its_stroke():
+    assert set(notation.EXPLAINED) == set(panels.OF_CONTROLS) == set(models.CONTROLS)
+
+
+def test_no_two_models_look_alike_even_without_colour():
+    candidates = [f"candidate {number}" for number in range(comparators.MOST_SHOWN)]
+    styles = panels.strokes([*candidates, *models.CONTROLS])
+    assert len(panels.CANDIDATES) == comparators.MOST_SHOWN
+    for one, other in itertools.combinations([styles[name] for name in (*candidates, *models.CONTROLS)], 2):
+        assert one.colour != other.colour
+        assert one.line != other.line
+        assert one.marker != other.marker
+
+
+def test_a_picture_keeps_its_shape_and_stays_within_the_budget(tmp_path):
+    paths = []
+    for index in range(5):
+        paths.append(tmp_path / f"{index}.png")
+        Image.effect_noise((600, 300), 80).save(paths[-1])
+    whole = pictures.shrunk(paths, width=200, quality=60, budget=10**7)
+    assert len(whole) == 5
+    content = base64.b64decode(whole[0].removeprefix("data:image/webp;base64,"))
+    with Image.open(io.BytesIO(content)) as small:
+        assert small.size == (200, 100)
+    some_of_them = pictures.shrunk(paths, width=200, quality=60, budget=len(whole[0]) + len(whole[1]))
+    assert some_of_them == whole[:2]
+
+
+def test_a_small_picture_is_not_enlarged(tmp_path):
+    Image.new("RGB", (20, 10)).save(tmp_path / "small.png")
+    content = pictures.shrunk([tmp_path / "small.png"], width=200, quality=60, budget=10**6)[0]
+    with Image.open(io.BytesIO(base64.b64decode(content.partition(",")[2]))) as small:
+        assert small.size == (20, 10)
+
+
+def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
+    nothing = [None] * 3
+    grid = [0.0, 0.5, 1.0]
+    roc = {"false_positives": grid, **dict.fromkeys(("mean", "deviation", "pooled", "low", "high"), nothing)}
+    undefined = {"value": None, "low": None, "high": None}
+    points = [{"days": 182, **undefined}]
+    row = panels.Row("vit", "undefined (n = 3)", math.nan, math.nan, math.nan, panels.CANDIDATES[0], told=False)
+    survivors = pd.DataFrame({key: [] for key in ("group", "days", "survival", "low", "high", "censored")})
+    group = {"n": 0, "at_risk": [0]}
+    drawn = [
+        curves.roc([], roc),
+        curves.precision_recall(
+            {"vit": {"precision_recall": {"recall": [], "precision": []}, "average_precision": undefined}}, 0.0
+        ),
+        curves.calibration({"vit": {"calibration": {"bins": []}}}),
+        curves.net_benefit({"vit": {"net_benefit": nothing}}, grid, nothing),
+        survival_figures.auc_over_time({"vit": {"auc_at": points, "curve": None}}),
+        survival_figures.brier_over_time({"vit": {"curve": {"days": [182], "brier": [None], "reference": [None]}}}),
+        survival_figures.calibration({"vit": [{"predicted": None, "observed": None, "low": None, "high": None}]}, 182),
+        survival_figures.kaplan_meier(survivors, {"low risk": group, "high risk": group}, [0]),
+        panels.forest([("MGMT", [row])], "AUC"),
+    ]
+    assert all(style.to_bytes(figure, "svg").startswith(b"<?xml") for figure in drawn)
+
+
+def test_equal_figures_are_equal_bytes():
+    def drawn() -> bytes:
+        return style.to_bytes(curves.calibration({"$x_1$": {"calibration": {"bins": []}}}), "svg")
+
+    assert drawn() == drawn()

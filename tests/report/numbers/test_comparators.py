@@ -1,0 +1,389 @@
+"""The report on several contenders: costs beside scores, who beats whom, what is shown of many, pretraining in words."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from made.report import leaves, read_metrics, seen
+from made.run import add_rivals, make_run, write_cost
+
+from mri_vit.data import predictions
+from mri_vit.errors import IntegrityError
+from mri_vit.metrics import comparison, delong
+from mri_vit.report.numbers import against_vit, comparators, everything
+from mri_vit.report.pages import html as report
+from mri_vit.report.reading import costs
+from mri_vit.report.reading import run as run_folder
+from mri_vit.report.reading.run import Run
+from mri_vit.report.words import checklists, network, notation, recipes
+from mri_vit.settings import models
+from mri_vit.settings.schema import Study
+
+FOLDS = 3
+RIVALS = {  # signal of the made-up scores, in standard deviations between the classes, and recipe
+    "resnet10": (6.0, 'model = {architecture = "resnet10", channels = ["t1ce"]}'),
+    "slow": (0.8, "train = {rate = 0.0001, epochs = 100}"),  # 100 is the study's own
+    "blind": (-2.0, 'model = {architecture = "swin_vit"}\npretrain = {method = "none"}'),
+}
+PRETRAINED = '[pretrain]\nmethod = "mae"\npatients = "all"\nepochs = 30\n'
+
+
+def one(run: Run, endpoint: str) -> Run:
+    return replace(
+        run, study=run.study.model_copy(update={"endpoints": tuple(e for e in run.study.endpoints if e.name == endpoint)})
+    )
+
+
+def score_again(folder: Path, model: str, signal: float, seed: int) -> None:
+    """Give a model scores of another signal."""
+    table = predictions.load(folder / "predictions.csv")
+    own = (table.model == model) & (table.endpoint == "mgmt")
+    noise = np.random.default_rng(seed).normal(size=own.sum())
+    table.loc[own, "score"] = 1 / (1 + np.exp(-noise - signal * (table.truth[own].fillna(0.5) - 0.5)))
+    predictions.save(table, folder / "predictions.csv")
+
+
+def contest(folder: Path, repeats: int = 1) -> Path:
+    make_run(folder, patients=70, repeats=repeats, models=("vit", *RIVALS, "clinical", "shuffled"))
+    for seed, (name, signal) in enumerate([("vit", 0.8), *((name, signal) for name, (signal, _) in RIVALS.items())]):
+        score_again(folder, name, signal, seed)
+    add_rivals(folder, {name: lines for name, (_, lines) in RIVALS.items()}, PRETRAINED + "[explain]\npatients = 0\nscored = 0\n")
+    (folder / "notes.json").write_text(json.dumps({"transductive": "vit (51 patients), slow (51 patients)"}))
+    for repeat in range(repeats):
+        for fold in range(FOLDS):
+            write_cost(
+                folder,
+                "vit",
+                repeat,
+                fold,
+                parameters=1234567,
+                flops=2.5e9 + fold,
+                patient_seconds=0.01 * (fold + 1),
+                training_seconds=1300.4,
+            )
+            write_cost(
+                folder, "resnet10", repeat, fold, parameters=14_000_000, flops=3e11, patient_seconds=0.7, training_seconds=4000
+            )
+            if fold:
+                write_cost(folder, "slow", repeat, fold, parameters=1, flops=1, patient_seconds=1, training_seconds=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Run:
+    return one(run_folder.read(contest(tmp_path_factory.mktemp("runs") / "contest")), "mgmt")
+
+
+@pytest.fixture(scope="module")
+def home(run, tmp_path_factory) -> Path:
+    return report.write(run, tmp_path_factory.mktemp("report")).parent
+
+
+@pytest.fixture(scope="module")
+def metrics(home) -> dict[str, Any]:
+    return read_metrics(home)
+
+
+@pytest.fixture(scope="module")
+def words(home) -> str:
+    return seen(home)
+
+
+# --- what each is, and what it costs ---------------------------------------------------------------------------------------
+
+
+def test_a_contender_costs_the_median_of_its_folds_and_the_sum_of_their_training(metrics):
+    found = {contender["model"]: contender for contender in metrics["contenders"]}
+    own = found["vit"]
+    assert (own["parameters"], own["gflops"], own["patient_seconds"]) == (1234567, 2.5 + 1e-9, 0.02)
+    assert own["training_seconds"] == pytest.approx(3 * 1300.4)
+    assert found["resnet10"]["training_seconds"] == 12000
+
+
+def test_costs_of_every_repeat_count(tmp_path):
+    found = run_folder.read(contest(tmp_path / "twice", repeats=2))
+    told = comparators.measure(found, {}, ["vit", "slow"])
+    assert told[0]["training_seconds"] == pytest.approx(6 * 1300.4)
+
+
+def test_a_cost_that_not_every_fold_wrote_down_is_an_empty_cell(metrics):
+    found = {contender["model"]: contender for contender in metrics["contenders"]}
+    for model in ("slow", "blind"):  # of one fold, and of all
+        assert {found[model][key] for key in ("parameters", "gflops", "patient_seconds", "training_seconds")} == {None}
+
+
+def test_a_damaged_cost_is_named(tmp_path):
+    write_cost(tmp_path, "vit", 0, 1, parameters=1)
+    assert costs.read({"vit": tmp_path}, [(0, 0), (0, 1)])[["repeat", "fold", "parameters"]].values.tolist() == [[0, 1, 1]]
+    (tmp_path / "fold-2" / "cost.json").write_text("{")
+    with pytest.raises(IntegrityError, match=re.escape(str(tmp_path / "fold-2" / "cost.json"))):
+        costs.read({"vit": tmp_path}, [(0, 1)])
+
+
+def test_score_and_cost_stand_in_one_line_of_the_page(metrics, words):
+    result = metrics["endpoints"]["mgmt"]["models"]["resnet10"]
+    line = words[words.index("resnet10 3D ResNet-10; T1ce only") :]
+    figures = [notation.interval(result["auc"], result["n"]), "14,000,000", "300", "0.700", "3:20:00"]
+    places = [line.index(text) for text in figures]
+    assert places == sorted(places)
+    assert max(places) < line.index("slow Vision Transformer")
+
+
+def test_every_decimal_of_the_contenders_stands_in_metrics_json(metrics, words):
+    part = words[words.index("The contenders Every model") : words.index("Costs are those of this run")]
+    known = [float(value) for value in leaves(metrics) if isinstance(value, int | float)]
+    known += [float(found) for value in leaves(metrics) if isinstance(value, str) for found in re.findall(r"\d+\.\d+", value)]
+    shown = re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", part)
+    assert len(shown) > 12
+    for found in shown:
+        assert any(f"{value:.{len(found.split('.')[1])}f}" == found for value in known), found
+
+
+def test_a_rival_is_told_by_its_architecture_and_by_what_differs_from_the_study(run):
+    study = run.study
+    by_name = {rival.name: rival for rival in study.rivals}
+    assert recipes.architecture(study) == "Vision Transformer, 12 blocks of width 768"
+    assert recipes.architecture(study.of(by_name["resnet10"])) == "3D ResNet-10; T1ce only"
+    assert recipes.differing(study, by_name["resnet10"]) == ""
+    assert recipes.differing(study, by_name["slow"]) == "train.rate 0.0001 (not 0.0003)"
+    assert recipes.differing(study, by_name["blind"]) == ""  # how its weights begin is told by its beginning
+    assert [bool(recipes.beginning(study.of(rival))) for rival in study.rivals] == [False, True, False]
+    assert "test patients too, 30 epochs" in recipes.beginning(study)
+
+
+def test_every_architecture_has_a_name_and_a_source(run):
+    for architecture in ("vit", "hybrid", "seresnext50", "monai_vit"):
+        assert recipes.name(architecture) != architecture
+        assert re.search(r"20\d\d", recipes.source(architecture))
+
+
+def test_the_network_beside_the_clinical_columns_is_told_by_its_own_name(run):
+    assert models.FUSED == models.FUSED
+    fused = run.predictions[run.predictions.model == "vit"].assign(model=models.FUSED)
+    study = run.study.model_copy(update={"fused": True, "rivals": ()})
+    both = replace(run, study=study, predictions=pd.concat([run.predictions, fused], ignore_index=True))
+    told = comparators.measure(both, {}, ["vit", models.FUSED])
+    assert (told[1]["architecture"], told[1]["parameters"]) == (recipes.FUSION, None)
+    assert f"{models.FUSED}: {recipes.FUSION}." in " ".join(
+        network.rivals({"contenders": told, "settings": {"train": {"x": 1}}}, {})
+    )
+
+
+def test_no_folder_of_a_machine_is_told_with_the_weights(run):
+    plain = run.study.model_dump(exclude={"rivals"}) | {"pretrain": {"method": "none"}}
+    plain["model"] |= {"weights": "/home/somebody/b16.npz"}
+    study = Study.model_validate(plain)
+    assert recipes.beginning(study) == "started from the weights of b16.npz"
+    told = everything.measure(replace(run, study=study, predictions=run.predictions[run.predictions.model == "vit"]))
+    assert told["settings"]["model"]["weights"] == "b16.npz"
+    assert "somebody" not in json.dumps(told)
+    said = " ".join(network.pretraining(told, {}))
+    assert "vit was started from the weights of b16.npz." in said
+    assert "**[author: what those weights were learned from" in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"), [(0.4, "0:00:00"), (59.6, "0:01:00"), (3599, "0:59:59"), (360061, "100:01:01"), (None, "")]
+)
+def test_a_duration_is_hours_minutes_and_seconds(seconds, written):
+    assert notation.duration(seconds) == written
+
+
+@pytest.mark.parametrize(
+    ("cost", "written"),
+    [(0.03124, "0.0312"), (0.00002, "0.0000"), (0.0, "0"), (4.555, "4.55"), (78.94, "78.9"), (1234.5, "1,234"), (None, "")],
+)
+def test_a_cost_has_three_digits(cost, written):
+    assert notation.significant(cost) == written
+
+
+# --- who beats whom --------------------------------------------------------------------------------------------------------
+
+
+def test_rivals_are_held_against_the_study_s_own_model_by_the_paired_test_with_holm(run, metrics):
+    models = metrics["endpoints"]["mgmt"]["models"]
+    rows = run.predictions.query("endpoint == 'mgmt'").dropna(subset=["truth"])
+    wide = rows.pivot_table(index="patient", columns="model", values="score")
+    truth = rows[rows.model == "vit"].groupby("patient").truth.first().reindex(wide.index).to_numpy(bool)
+    tests = {name: delong.delong_paired(truth, wide[name].to_numpy(), wide["vit"].to_numpy()) for name in RIVALS}
+    adjusted = comparison.holm(np.array([test.p for test in tests.values()]))
+    for (name, test), p in zip(tests.items(), adjusted, strict=True):
+        found = models[name]["versus_own"]
+        assert (found["difference"], found["p"], found["p_adjusted"]) == pytest.approx((test.difference, test.p, p))
+    assert models["vit"]["versus_own"] is models["clinical"]["versus_own"] is None
+
+
+def test_a_rival_that_wins_is_said_at_the_top_and_in_the_terminal(home, metrics, words):
+    told = metrics["endpoints"]["mgmt"]["rivals"]
+    assert (told["better"], told["worse"]) == (["resnet10"], ["blind"])
+    assert told["sentence"].startswith("resnet10 (difference of AUC +0.")
+    assert "is better than vit; vit is better than blind (difference of AUC +0." in told["sentence"]
+    assert told["sentence"].endswith(", slow)") or "vit is not told from the other one" in told["sentence"]
+    assert f"Beaten: {told['sentence']}" in words[: words.index("Controls: what a model must beat")]
+    assert f"MGMT promoter methylation, rivals: {told['sentence']}" in report.verdicts(metrics)
+    assert "resnet10 less vit (" in (home / "methods.md").read_text()
+
+
+def versus(difference: float, p: float, resampled: float | None = None) -> dict[str, Any]:
+    repeated = None if resampled is None else {"p": resampled}
+    return {
+        "difference": difference,
+        "low": difference - 0.1,
+        "high": difference + 0.1,
+        "p_adjusted": p,
+        "nadeau_bengio": repeated,
+    }
+
+
+@pytest.mark.parametrize(
+    ("test", "standing"),
+    [
+        (versus(0.2, 0.05), "better"),
+        (versus(-0.2, 0.05), "worse"),
+        (versus(0.2, 0.051), "alike"),
+        (versus(0.2, 0.01, 0.05), "better"),
+        (versus(0.2, 0.01, 0.06), "alike"),
+        (versus(-0.2, 0.01, 0.97), "worse"),
+        (versus(-0.2, 0.01, 0.5), "alike"),
+        (versus(0.2, 0.01, math.nan), "alike"),
+        (versus(0.2, math.nan), "undefined"),
+        (versus(math.nan, 0.5), "undefined"),
+    ],
+)
+def test_a_rival_s_standing_follows_its_rules(test, standing):
+    assert against_vit.standing(test) == standing
+
+
+def models_of(tests: dict[str, dict[str, Any]], verdict: str = "better than chance (…)") -> dict[str, Any]:
+    own = {"auc": {}, "verdict": verdict, "verdict_kind": "better", "versus_own": None}
+    return {"vit": own, **{name: {**own, "verdict_kind": "chance", "versus_own": test} for name, test in tests.items()}}
+
+
+def test_a_difference_is_told_from_the_side_of_who_is_better():
+    told = against_vit.told(models_of({"a": versus(-0.3, 0.001), "b": versus(0.2, 0.01)}))
+    assert told is not None
+    assert told["sentence"] == (
+        "b (difference of AUC +0.20, 95 % CI +0.10 to +0.30, p after Holm 0.010; itself not better than chance) is better than "
+        "vit; vit is better than a (difference of AUC +0.30, 95 % CI +0.20 to +0.40, p after Holm 0.001)"
+    )
+
+
+def test_of_many_who_win_three_have_figures_eight_a_name_and_the_rest_a_number():
+    told = against_vit.told(models_of({f"m{index}": versus(0.4 - index / 100, 0.001) for index in range(12)}))
+    assert told is not None
+    assert told["better"] == [f"m{index}" for index in range(12)]
+    assert told["sentence"].count("difference") == 3
+    assert "m3, m4, m5, m6, m7 and 4 more are better than vit" in told["sentence"]
+
+
+def test_nobody_wins_where_the_design_leaks():
+    told = against_vit.told(models_of({"a": versus(0.3, 0.001)}, f"{against_vit.LEAK} (…)"))
+    assert told == {"better": [], "worse": [], "sentence": "no rival is held against vit: the design leaks"}
+
+
+def test_a_table_without_the_study_s_own_model_compares_nobody(run, tmp_path):
+    found = everything.measure(replace(run, predictions=run.predictions[run.predictions.model.isin(["slow", "blind"])]))
+    assert found["endpoints"]["mgmt"]["rivals"] is None
+    assert [contender["model"] for contender in found["contenders"]] == ["slow", "blind"]
+
+
+# --- many ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many(run, tmp_path_factory) -> Path:
+    """Eight contenders: copies of one another, of which each knows some patients fewer than the one before."""
+    own = run.predictions[(run.predictions.model == "vit") & (run.predictions.endpoint == "mgmt")]
+    parts = [run.predictions[run.predictions.model.isin(["vit", "clinical"])]]
+    for index in range(7):
+        worse = own.score.where(np.arange(len(own)) % 12 >= index, 0.5)
+        parts.append(own.assign(model=f"rival-{index:02d}", score=worse))
+    study = run.study.model_copy(update={"rivals": ()})
+    crowd = replace(run, study=study, predictions=pd.concat(parts, ignore_index=True))
+    return report.write(crowd, tmp_path_factory.mktemp("many")).parent
+
+
+def test_of_many_contenders_the_curves_show_the_study_s_own_and_the_best(many):
+    metrics = read_metrics(many)
+    order = [contender["model"] for contender in metrics["contenders"]]
+    assert order[0] == "vit"
+    scores = [contender["mean_score"] for contender in metrics["contenders"][1:]]
+    assert scores == sorted(scores, reverse=True)
+    assert metrics["shown"] == order[: comparators.MOST_SHOWN]
+    assert metrics["models"] == [*order, "clinical"] == list(metrics["endpoints"]["mgmt"]["models"])
+    curves = {path.stem.removeprefix("roc_mgmt_") for path in (many / "figures").glob("roc_mgmt_*.svg")}
+    assert curves == {*metrics["shown"], "clinical"}
+    assert {row["model"] for row in metrics["endpoints"]["mgmt"]["subgroups"]} == set(metrics["shown"])
+
+
+def test_of_many_contenders_the_page_says_who_is_shown_and_has_everybody_s_result(many):
+    metrics, words = read_metrics(many), seen(many)
+    assert "8 contenders are too many for one figure" in words
+    assert "chosen by these very results" in words
+    table = words[words.index("The contenders Every model") : words.index("MGMT promoter methylation: every contender")]
+    for name, result in metrics["endpoints"]["mgmt"]["models"].items():
+        if name != "clinical":
+            line = table[table.index(f" {name} ", table.index("h:mm:ss")) :]
+            assert line.index(notation.interval(result["auc"], result["n"])) < 200
+    assert (many / "figures" / "contenders_mgmt.svg").is_file()
+
+
+def test_of_many_contenders_the_terminal_shows_few_and_counts_the_rest(many):
+    rows = report.summary(read_metrics(many))
+    assert [row["model"] for row in rows] == [*read_metrics(many)["shown"], "clinical", "2 more"]
+    assert all(sum(len(value) for value in row.values()) + 2 * len(row) <= 80 for row in rows)
+
+
+# --- pretraining -----------------------------------------------------------------------------------------------------------
+
+
+def test_who_saw_the_scans_of_those_whom_it_is_judged_on_is_warned_of(home, metrics, words):
+    who = "vit (51 patients), slow (51 patients)"
+    assert words.index(f"Transductive. While pretraining without labels, {who} saw") < words.index("Patients 72")
+    assert report.verdicts(metrics)[0].endswith(who)
+    written = (home / "methods.md").read_text()
+    assert (
+        f"Transductive: scans of patients whom a model is judged on were among those that it was pretrained on, of {who}"
+        in written
+    )
+    for text in (words, written, checklists.tripod_ai(metrics), checklists.claim(metrics)):
+        assert not re.search(r"(never|not) seen the patient(?!'s labels)|trained without them", text)
+
+
+def test_nobody_is_warned_of_where_nobody_is_named(run):
+    for notes in ({}, {"transductive": ""}):
+        study = run.study.model_copy(update={"rivals": ()})
+        few = run.predictions[run.predictions.model == "vit"]
+        found = everything.measure(replace(run, notes=notes, study=study, predictions=few))
+        assert found["transductive"] is None
+        assert "transductive" not in found["notes"]
+
+
+def test_pretraining_and_rivals_are_told_in_the_methods(home):
+    written = (home / "methods.md").read_text()
+    part = written[written.index("## Pretraining") : written.index("## Training")]
+    assert "vit was pretrained without labels by a masked autoencoder, once for all folds, on all patients, test" in part
+    assert "slow was pretrained" in part
+    assert "resnet10 was" not in part
+    assert part.count("saw 25% of a patient's tokens") == 1  # of two who share it
+    assert "started from pretraining without labels" in written[written.index("## Model") : written.index("## Pretraining")]
+    part = written[written.index("## Rivals") : written.index("## Controls")]
+    assert "3 rivals were trained and judged on the same folds" in part
+    assert "resnet10: 3D ResNet-10; T1ce only (He et al. 2016, arXiv:1512.03385)." in part
+    assert "train.rate 0.0001 (not 0.0003)" in part
+
+
+def test_of_a_run_that_does_not_pretrain_nothing_is_said_of_it(tmp_path):
+    found = everything.measure(one(run_folder.read(make_run(tmp_path / "plain", patients=30, models=("vit",))), "mgmt"))
+    assert network.pretraining(found, {}) == network.rivals(found, {}) == []
+    assert "random numbers" in network.initialised(found)
+    assert found["settings"]["pretrain"] == {}
+    assert found["endpoints"]["mgmt"]["rivals"] is None

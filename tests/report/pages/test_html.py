@@ -1,0 +1,416 @@
+"""The report's page: a made-up run in; what a reader sees, follows, prints and downloads is checked against metrics.json."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import itertools
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from made.maps import write_maps, write_scores
+from made.report import leaves, read_metrics, seen
+from made.run import ODD_IDS, REASON, make_run
+
+from mri_vit.data import predictions
+from mri_vit.report.pages import html as report
+from mri_vit.report.reading import run as run_folder
+from mri_vit.report.words import notation
+
+CONTROLS = ("clinical", "volume", "shuffled")
+BINARY_FIGURES = {"precision_recall", "calibration", "decision", "subgroups", "roc"}
+FORMULA = '=HYPERLINK("x")'
+
+
+def written(folder: Path, *endpoints: str) -> Path:
+    """The report of a run folder, on these of its endpoints if any are named: a whole report takes seconds."""
+    run = run_folder.read(folder)
+    asked = tuple(e for e in run.study.endpoints if e.name in endpoints) or run.study.endpoints
+    return report.write(replace(run, study=run.study.model_copy(update={"endpoints": asked})), folder / "report").parent
+
+
+def results(metrics: dict[str, Any]):
+    for name, endpoint in metrics["endpoints"].items():
+        for model, result in endpoint["models"].items():
+            yield name, endpoint["kind"], model, result
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = make_run(tmp_path_factory.mktemp("runs") / "made-up")
+    excluded = pd.read_csv(folder / "excluded.csv", dtype=str, keep_default_na=False)
+    excluded.loc[excluded.patient == "X-2", "reason"] = FORMULA
+    excluded.to_csv(folder / "excluded.csv", index=False)
+    write_maps(folder, ODD_IDS[:2], ["mgmt", "pten"])
+    write_scores(folder, ["mgmt", "pten"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def home(run) -> Path:
+    return written(run)
+
+
+@pytest.fixture(scope="module")
+def metrics(home) -> dict[str, Any]:
+    return read_metrics(home)
+
+
+@pytest.fixture(scope="module")
+def page(home) -> str:
+    return (home / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def words(home) -> str:
+    return seen(home)
+
+
+def test_every_verdict_stands_on_the_first_screen_candidates_in_full(metrics, words):
+    first = words[: words.index("Controls: what a model must beat")]
+    for _, _, model, result in results(metrics):
+        assert result["verdict"] in (words if model in CONTROLS else first)
+        if model in CONTROLS:
+            symbol, measure = ("AUC", "auc") if "auc" in result else ("C", "harrell_c")
+            assert f"{symbol} {notation.interval(result[measure], result['n'])}" in words
+    assert "TERT promoter mutation no label known: not trained" in first
+
+
+def test_the_flow_of_patients_adds_up_and_counts_the_reasons(metrics, words):
+    cohort = metrics["cohort"]
+    assert cohort["patients"] == cohort["excluded"] + cohort["predicted"] + cohort["unpredicted"]
+    for text in (f"{cohort['patients']} patients in the table", f"{cohort['predicted']} predicted, each by models"):
+        assert text in words
+    flow = words[words.index(f"{cohort['excluded']} excluded") : words.index(f"{cohort['predicted']} predicted, each")]
+    assert all(f"{reason}: {count}" in flow for reason, count in cohort["excluded_reasons"].items())
+    for endpoint in metrics["endpoints"].values():
+        assert f"{endpoint['known']} with a known label" in words
+        assert f"{cohort['predicted'] - endpoint['known']} unknown" in words
+
+
+def test_every_number_measured_for_an_endpoint_stands_on_the_page(metrics, words):
+    number, interval = notation.number, notation.interval
+    for name, kind, model, r in results(metrics):
+        n, measure = r["n"], "auc" if kind == "binary" else "harrell_c"
+        shown = [interval(r[measure], n), number(r[f"{measure}_within_folds"]["value"], n=n)]
+        shown += [number(fold[measure], 4, fold["n"]) for fold in r["folds"]]
+        shown += [f"{number(r['fold_mean'], 4)} ± {number(r['fold_variance'], 4)}"]
+        shown += [notation.p_value(r["permutation"][key]) for key in ("p", "p_adjusted")]
+        if kind == "binary":
+            shown += [
+                interval(r["average_precision"], n),
+                *(number(r["calibration"][key]) for key in ("slope", "intercept", "ece")),
+            ]
+            shown += [number(r["brier"][key], 4) for key in ("value", "reliability", "resolution", "uncertainty", "within")]
+            shown += [interval(r["operating_point"][key], n) for key in ("sensitivity", "specificity", "ppv", "npv")]
+        else:
+            shown += [interval(r["uno_c"], n), number(r["mean_auc"]), notation.p_value(r["logrank"]["p"]), r["cutoffs"]]
+            shown += [interval(point, n) for point in r["auc_at"]] + [number(point["value"]) for point in r["brier_at"]]
+            shown += [f"{group['n']} patients, {group['events']} died" for group in r["groups"].values()]
+        if r["versus_clinical"]:
+            shown += [notation.signed(r["versus_clinical"], n), notation.p_value(r["versus_clinical"]["p_adjusted"])]
+        assert [text for text in shown if text not in words] == [], (name, model)
+    assert all(rule in words for rule in metrics["rules"])
+    assert all(probe["sentence"] in words for probe in metrics["site_probe"]["models"].values())
+
+
+def test_every_decimal_on_the_page_stands_in_metrics_json(metrics, words):
+    known = [float(value) for value in leaves(metrics) if isinstance(value, int | float)]
+    known += [float(found) for value in leaves(metrics) if isinstance(value, str) for found in re.findall(r"\d+\.\d+", value)]
+    shown = set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", words)) - {"0.5", f"{notation.SMALLEST_P:.4f}"}  # chance; "p <"
+    assert len(shown) > 100
+    for found in shown:
+        digits = len(found.split(".")[1])
+        assert any(f"{abs(value):.{digits}f}" == found for value in known), found
+
+
+def test_a_fold_of_one_class_is_counted_and_shown_as_undefined(metrics, words):
+    result = metrics["endpoints"]["idh1"]["models"]["vit"]
+    assert result["undefined_folds"] == 1
+    assert f"undefined (n = {result['folds'][-1]['n']})" in words
+    assert "1 of 3 folds held one class only" in words
+
+
+def test_the_page_asks_nothing_of_the_network_and_runs_no_script(page):
+    assert not re.search(r"https?:", page)
+    assert "<script" not in page.lower()
+    assert not re.search(r"<[^>]*\son\w+=", page)
+    assert "default-src 'none'" in page
+    assert all(source.startswith("data:image/") for source in re.findall(r"\ssrc=\"([^\"]*)", page))
+    assert not re.findall(r"url\(|@import", page)
+
+
+def test_every_link_leads_to_something(page, home):
+    targets = re.findall(r"href=\"([^\"]*)", page)
+    identities = re.findall(r"\sid=\"([^\"]*)", page)
+    assert len(identities) == len(set(identities))
+    assert {"metrics.json", *report.TEXTS} <= set(targets)
+    for target in targets:
+        assert target[1:] in identities if target.startswith("#") else (home / target).is_file(), target
+
+
+def test_text_from_the_cohort_is_escaped(page, words):
+    assert "<b>bold" not in page
+    assert REASON in words
+    for patient in ODD_IDS[:2]:
+        said = "gradient-weighted attention, explains mgmt = 1; peak 12.3 times the uniform map"
+        assert f"{patient} , vit, predicted in fold 2: {said}. ▲ passes" in words
+
+
+def test_the_page_says_at_the_top_and_at_the_foot_that_it_is_not_a_medical_device(words):
+    assert words.count("Not a medical device") == 2
+    assert words.index("Not a medical device") < words.index("Patients")
+
+
+def test_the_page_can_be_read_aloud(page):
+    assert '<html lang="en">' in page
+    assert all(re.search(r'alt="[^"]+"', tag) for tag in re.findall(r"<img[^>]*>", page))
+    levels = [int(level) for level in re.findall(r"<h([1-6])", page)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_the_fold_hash_is_that_of_the_file(run, words):
+    assert hashlib.sha256((run / "folds.json").read_bytes()).hexdigest() in words
+
+
+def test_every_figure_is_on_the_page_and_beside_it_as_svg_and_png(home, page, metrics):
+    expected = {"forest", "auc_time_os", "brier_time_os", "subgroups_os_vit"}
+    expected |= {f"calibration_os_{at['days']}" for at in metrics["endpoints"]["os"]["models"]["vit"]["calibration_at"]}
+    expected |= {f"km_os_{model}" for model in ("vit", *CONTROLS)}
+    for name in ("mgmt", "pten", "idh1"):
+        expected |= {f"{kind}_{name}" for kind in ("precision_recall", "calibration", "decision")}
+        expected |= {f"roc_{name}_{model}" for model in ("vit", *CONTROLS)} | {f"subgroups_{name}_vit"}
+    expected |= {f"map_{kind}_{name}" for kind in ("curves", "cascade", "agreement") for name in ("mgmt", "pten")}
+    expected |= {"map_tumour"}
+    assert {path.name for path in (home / "figures").iterdir()} == {
+        f"{name}.{kind}" for name in expected for kind in ("svg", "png")
+    }
+    assert page.count("data:image/svg+xml") == len(expected)
+
+
+def test_the_tables_hold_what_metrics_json_holds(home, metrics):
+    def table(name: str) -> pd.DataFrame:
+        return pd.read_csv(home / "tables" / f"{name}.csv")
+
+    rows = table("results").set_index(["endpoint", "model"])
+    for name, kind, model, result in results(metrics):
+        measure = "auc" if kind == "binary" else "harrell_c"
+        assert rows.loc[(name, model), f"{measure}.low"] == pytest.approx(result[measure]["low"])
+        assert rows.loc[(name, model), "verdict"] == result["verdict"]
+    assert len(table("folds")) == sum(len(result["folds"]) for *_, result in results(metrics))
+    assert len(table("subgroups")) == sum(len(endpoint["subgroups"]) for endpoint in metrics["endpoints"].values())
+    points = table("roc").query("endpoint == 'mgmt' and model == 'vit'")
+    assert points.pooled.tolist() == pytest.approx(metrics["endpoints"]["mgmt"]["models"]["vit"]["roc"]["pooled"])
+    assert {"calibration", "decision", "precision_recall", "survival_curves", "kaplan_meier"} <= {
+        path.stem for path in (home / "tables").iterdir()
+    }
+    judged = table("map_scores").set_index(["endpoint", "method"])
+    for name, endpoint in metrics["map_scores"]["endpoints"].items():
+        for method, found in endpoint["methods"].items():
+            assert judged.loc[(name, method), "deletion_gain.low"] == pytest.approx(found["deletion_gain"]["low"])
+            assert judged.loc[(name, method), "verdict"] == found["verdict"]
+    falls = table("map_curves").query("endpoint == 'mgmt' and curve == 'deletion' and method == 'random'")
+    drawn = metrics["map_scores"]["endpoints"]["mgmt"]["curves"]["deletion"]["orders"]["random"]
+    assert falls.value.tolist() == pytest.approx(drawn["value"])
+    assert {"map_cascade", "map_agreement"} <= {path.stem for path in (home / "tables").iterdir()}
+
+
+def test_kaplan_meier_curves_fall_and_end_where_the_groups_say(home, metrics):
+    curves = pd.read_csv(home / "tables" / "kaplan_meier.csv")
+    for model, group in itertools.product(("vit", *CONTROLS), ("low risk", "high risk")):
+        curve = curves.query("model == @model and group == @group")
+        assert curve.survival.is_monotonic_decreasing
+        assert curve.low.le(curve.survival + 1e-12).all()
+        assert curve.high.ge(curve.survival - 1e-12).all()
+        told = metrics["endpoints"]["os"]["models"][model]["groups"][group]
+        assert curve.censored.sum() == told["n"] - told["events"]
+
+
+def test_a_spreadsheet_takes_no_reason_for_a_formula(home):
+    reasons = pd.read_csv(home / "tables" / "excluded.csv").reason.tolist()
+    assert f"'{FORMULA}" in reasons
+    assert not any(str(reason).startswith(("=", "+", "-", "@")) for reason in reasons)
+
+
+def test_the_texts_for_a_paper_lie_beside_the_page(home):
+    for name in report.TEXTS:
+        assert len((home / name).read_text(encoding="utf-8")) > 1000
+
+
+def test_a_second_report_is_the_same_to_the_byte(run, tmp_path):
+    found = run_folder.read(run)
+    few = tuple(e for e in found.study.endpoints if e.name in ("mgmt", "os"))
+    own = found.predictions[found.predictions.model == "vit"]
+    found = replace(found, study=found.study.model_copy(update={"endpoints": few}), predictions=own)
+
+    def contents(home: Path) -> dict[Path, bytes]:
+        report.write(found, home)
+        return {path.relative_to(home): path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file()}
+
+    assert contents(tmp_path / "first") == contents(tmp_path / "second")
+
+
+def test_metrics_json_holds_no_nan(home):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    json.loads((home / "metrics.json").read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+def test_the_terminals_table_fits_80_columns(metrics):
+    rows = report.summary(metrics)
+    assert [row["model"] for row in rows if row["endpoint"] == "mgmt"] == ["vit", *CONTROLS]
+    assert [row["judged"] for row in rows if row["endpoint"] == "tertp"] == ["no result"]
+    widths = [max(len(column), *(len(row[column]) for row in rows)) for column in rows[0]]
+    assert sum(widths) + 2 * len(widths) <= 80
+
+
+def test_the_terminals_sentences_are_the_candidates_verdicts(metrics):
+    sentences = report.verdicts(metrics)
+    assert f"MGMT promoter methylation, vit: {metrics['endpoints']['mgmt']['models']['vit']['verdict']}" in sentences
+    assert "TERT promoter mutation: no label known: not trained" in sentences
+    assert len(sentences) == 5 + 2
+    mgmt = metrics["map_scores"]["endpoints"]["mgmt"]["methods"]["gradient_attention"]["verdict"]
+    assert f"Maps of MGMT promoter methylation, gradient attention (best of 2): {mgmt}" in sentences
+    assert sentences[-1].startswith("Maps of PTEN alteration: no finding")
+
+
+def test_published_figures_stand_beside_what_chance_alone_gives(metrics, words):
+    assert all(row["source"] in words for endpoint in metrics["endpoints"].values() for row in endpoint["published"])
+    result = metrics["endpoints"]["mgmt"]["models"]["vit"]
+    assert f"with a standard error of {notation.number(result['chance_error'])} over these {result['n']} patients" in words
+
+
+def test_maps_are_believed_before_they_are_shown(metrics, words):
+    scored = metrics["map_scores"]
+    assert scored["patients"] == 60  # of whom one was scored at two visits
+    networks = scored["endpoints"]["mgmt"]["methods"]["rollout"]["hit_randomised"]["n"]
+    assert f"with randomised weights ({networks} networks)" in words
+    part = words[words.index("Maps: what the model drew on") :]
+    for endpoint in scored["endpoints"].values():
+        for found in endpoint["methods"].values():
+            assert notation.tied(found["checks"]) in part[: part.index("Which scan does it come from?")]
+    assert all(rule in part for rule in scored["rules"])
+    assert part.index("Can they be believed?") < part.index("Mean maps of the cohort") < part.index("radiologists look")
+
+
+def test_no_word_of_the_tumour_is_said_for_an_endpoint_without_a_finding(metrics, page):
+    part = page[page.index('<section id="maps">') : page.index('id="rules"')]
+    claimed = part[part.index("<h4>MGMT") : part.index("<h4>PTEN")]
+    empty = part[part.index("<h4>PTEN") :].split("</ul>")[0]
+    assert re.search(r"on the tumour: 6\.\d× its share", html.unescape(claimed))
+    assert "No finding: the prediction itself is not told from chance" in empty
+    figures = part[part.index("Figures for PTEN") : part.index("Rules of these verdicts")]
+    for text in (empty, figures):
+        assert "share" not in text
+        assert "on the tumour" not in text
+    assert "PTEN" not in part[part.index("Does the map lie on the tumour?") - 400 : part.index("Figures for MGMT")]
+    told = [one for patient in metrics["maps"] for one in patient["maps"] if one["endpoint"] == "pten"]
+    assert {one["kind"] for one in told} == {"none"}
+
+
+def test_two_candidates_stand_side_by_side_each_with_its_own_figures(tmp_path):
+    folder = make_run(tmp_path / "two", patients=40, models=("vit", "clinical"))
+    table = predictions.load(folder / "predictions.csv")
+    vit = table[table.model == "vit"]
+    others = [vit.assign(model=name) for name in ("net/10 <x>", "net-10 <x>")]
+    predictions.save(pd.concat([table, *others]), folder / "predictions.csv")
+    home = written(folder, "mgmt", "os")
+    metrics = read_metrics(home)
+    assert metrics["models"] == ["vit", "net-10 <x>", "net/10 <x>", "clinical"]
+    assert len(list((home / "figures").glob("roc_mgmt_net-10*.svg"))) == 2
+    page = (home / "index.html").read_text()
+    assert "net/10 &lt;x&gt;" in page
+    assert "<x>" not in page
+    # A model without survival probabilities has no Brier score and no calibration, and the page says so with a dash.
+    assert metrics["endpoints"]["os"]["models"]["net/10 <x>"]["curve"] is None
+
+
+def test_repeats_are_said_and_each_is_shown(tmp_path):
+    home = written(make_run(tmp_path / "twice", patients=40, repeats=2, models=("vit", "clinical")), "mgmt", "os")
+    words = seen(home)
+    assert "each patient's mean score over the repeats" in words
+    tested = read_metrics(home)["endpoints"]["mgmt"]["models"]["vit"]["versus_clinical"]["nadeau_bengio"]
+    assert f"t = {notation.number(tested['t'], 2)}, {notation.p_value(tested['p'])}, {tested['splits']} splits" in words
+    assert "Nadeau and Bengio's corrected t-test, one-sided" in words
+
+
+def test_the_demo_says_that_its_patients_are_made_up(tmp_path, words):
+    folder = make_run(tmp_path / "demo", name="demo", patients=30, models=("vit",))
+    made = run_folder.read(folder)
+    named = {
+        name: getattr(made, name).assign(patient="demo-" + getattr(made, name).patient) for name in ("cohort", "predictions")
+    }
+    study = made.study.model_copy(update={"endpoints": made.study.endpoints[:1]})
+    home = report.write(replace(made, study=study, survival=made.survival.iloc[:0], **named), folder / "report").parent
+    assert "These patients are made up" in seen(home)
+    assert "These patients are made up" not in words
+
+
+def test_another_cohort_is_reported_beside_the_runs_own(tmp_path, metrics):
+    folder = make_run(tmp_path / "abroad", seed=3, internal=metrics)
+    home = written(folder, "mgmt", "os")
+    words, outside = seen(home), read_metrics(home)
+    for name, kind, model, result in results(outside):
+        measure = "auc" if kind == "binary" else "harrell_c"
+        inside = metrics["endpoints"][name]["models"][model]
+        pair = " ".join(notation.interval(each[measure], each["n"]) for each in (inside, result))
+        assert f"{model} {'AUC' if kind == 'binary' else 'C'} {pair}" in words
+    assert "nothing was fitted again" in words
+    assert "Fitted on this cohort's own labels: a description, not a test." in words
+    recalibrated = outside["endpoints"]["mgmt"]["models"]["vit"]["recalibrated"]
+    assert notation.number(recalibrated["brier"]) in words[words.index("recalibrated Fitted") :]
+    assert "before any training" not in words
+    assert "SHA-256" not in words
+
+
+def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
+    folder = make_run(tmp_path / "source", patients=40, models=("vit",))
+    table = predictions.load(folder / "predictions.csv").query("session == '' and endpoint in ('mgmt', 'os')")
+    table = table.assign(score=table.score.where(table.endpoint == "os", 10 * table.score))[["patient", "endpoint", "score"]]
+    table.to_csv(tmp_path / "theirs.csv", index=False)
+    people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False).drop_duplicates("patient")
+    people.to_csv(tmp_path / "people.csv", index=False)
+    found = run_folder.from_tables(tmp_path / "theirs.csv", tmp_path / "people.csv", tmp_path / "out")
+    home = report.write(found, tmp_path / "out").parent
+    words = seen(home)
+    for claim in (
+        "never seen",
+        "before any training",
+        "SHA-256",
+        "Settings and versions",
+        "excluded",
+        "Maps:",
+        "tuning",
+    ):
+        assert claim not in words, claim
+    headings = re.findall(r"<h[23]>([^<]*)", (home / "index.html").read_text())
+    assert "Folds" not in headings
+    assert "Excluded patients" not in headings
+    # Scores of 0 to 10 rank patients but are no probabilities.
+    assert "they rank patients, but are no probabilities" in words
+    assert not {"calibration_mgmt.svg", "decision_mgmt.svg"} & {path.name for path in (home / "figures").iterdir()}
+
+
+def test_a_tiny_run_that_knows_nothing_has_a_report_of_undefined_figures(tmp_path):
+    folder = make_run(tmp_path / "tiny", patients=9, models=("vit",))
+    table = predictions.load(folder / "predictions.csv")
+    # One score for everybody, one class, and nobody died.
+    table = table.assign(score=0.5, truth=table.truth * 0, event=table.event * 0)
+    predictions.save(table, folder / "predictions.csv")
+    (folder / "excluded.csv").unlink()
+    home = written(folder)
+    words, metrics = seen(home), read_metrics(home)
+    assert metrics["endpoints"]["idh1"]["models"]["vit"]["auc"] == {"value": None, "low": None, "high": None}
+    assert "cannot be judged (n = 9, 0 positive)" in words
+    assert "undefined (n = 9)" in words
+    assert "p undefined" in words
+    assert "Excluded patients" not in words
+    assert {row["judged"] for row in report.summary(metrics)} == {"not judged", "no result"}

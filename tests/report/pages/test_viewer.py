@@ -1,0 +1,408 @@
+"""Patient pages: what Chromium draws from disk, what a page may load, and what of a scan is published."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import matplotlib as mpl
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from made import maps as made_maps
+from PIL import Image
+
+from mri_vit.data import tokens
+from mri_vit.data.batches import token_file
+from mri_vit.data.cohort import Patient
+from mri_vit.data.volume import Volume, read, write
+from mri_vit.errors import UnusablePatient
+from mri_vit.explain.images import overlay
+from mri_vit.explain.images.patient import brain_only, explain
+from mri_vit.model.heads import Head
+from mri_vit.model.network import Network
+from mri_vit.report.numbers import maps as numbers
+from mri_vit.report.pages import viewer
+from mri_vit.report.reading import maps as run_maps
+from mri_vit.report.reading.maps import Map
+from mri_vit.settings import schema
+from mri_vit.settings.schema import Study
+
+HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle
+OTHER_MM = np.array([-28.0, -20.0, 8.0])  # of another map: on the left, to the back
+RADII_MM = np.array([60.0, 75.0, 50.0])  # of the made-up brain around (0, 0, 0)
+# Axes stored to the left, front and top, with unequal spacing and an offset: a page that ignored the affine would show it.
+AFFINE = np.array([[-3.0, 0, 0, 90], [0, 2.5, 0, -100], [0, 0, 4.0, -70], [0, 0, 0, 1.0]])
+SHAPE = (61, 81, 36)
+HOSTILE = '</script><script>document.body.dataset.broken = 1</script><img src=x onerror="document.body.dataset.broken = 1">'
+
+
+def head(hot_mm: np.ndarray = HOT_MM) -> tuple[Volume, Volume]:
+    """A scan whose left half is brighter and its map with one hot spot; both 0 outside the brain."""
+    index = np.moveaxis(np.indices(SHAPE), 0, -1)
+    place_mm = index @ AFFINE[:3, :3].T + AFFINE[:3, 3]
+    inside = ((place_mm / RADII_MM) ** 2).sum(axis=-1) <= 1
+    scan = np.where(inside, np.where(place_mm[..., 0] < 0, 900, 500), 0) + 100 * np.sin(place_mm[..., 1] / 9) * inside
+    far = ((place_mm - hot_mm) ** 2).sum(axis=-1)
+    heat = np.where(inside, 0.5 + 20 * np.exp(-far / (2 * 7.0**2)), 0)
+    return brain_only(Volume(scan.astype(np.float32), AFFINE), inside), Volume(heat.astype(np.float32), AFFINE)
+
+
+def make_maps(folder: Path, patient: str, note: str) -> None:
+    """Two maps with their hot spots apart: rollout, and gradient attention for MGMT."""
+    folder.mkdir(parents=True)
+    scan, _ = head()
+    write(scan, folder / "brain.nii.gz")
+    entries = []
+    for method, endpoint, hot_mm in (("rollout", "", HOT_MM), ("gradient_attention", "mgmt", OTHER_MM)):
+        one = {**made_maps.entry(method, endpoint, "p"), "note": note, "peak": 20.5, "peak_mm": hot_mm.tolist()}
+        _, heat = head(hot_mm)
+        write(heat, folder / one["files"]["t1ce"])
+        overlay.draw(read(folder / "brain.nii.gz"), heat, "a picture", folder / one["overlay"])
+        entries.append(one)
+    sidecar = {**made_maps.facts(patient, entries), "fold": 2, "brain": "brain.nii.gz"}
+    (folder / "map.json").write_text(json.dumps(sidecar))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "made-up"
+    make_maps(folder / "maps" / "p1", f"p1{HOSTILE}", HOSTILE)
+    make_maps(folder / "maps" / "p 2#", "p2", "a note")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def addresses(run: Path) -> dict[str, str]:
+    viewer.write(maps(run), told(maps(run)), run / "report", f"study {HOSTILE}")
+    return viewer.links(maps(run))
+
+
+def maps(run: Path) -> list[Map]:
+    return list(run_maps.maps(run / "maps", made_maps.SETTINGS, [])[0])
+
+
+def told(found: list[Map]) -> list[dict[str, Any]]:
+    """What the report says of them: rollout passes for one endpoint, gradient attention is no finding."""
+    kinds = {"rollout": {"os": "passes"}, "gradient_attention": {"mgmt": "none"}}
+    scored = {
+        "endpoints": {
+            endpoint: {"methods": {method: {"verdict_kind": kind, "verdict": f"said of {method} {HOSTILE}"}}}
+            for method, of in kinds.items()
+            for endpoint, kind in of.items()
+        }
+    }
+    return numbers.told(found, scored)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the browser made of a page: its elements as text, and its picture."""
+
+    dom: str
+    picture: np.ndarray  # rows, columns, RGB
+
+    @property
+    def body(self) -> str:
+        found = re.search(r"<body[^>]*>", self.dom)
+        assert found, self.dom[:500]
+        return found.group()
+
+
+def open_page(home: Path, address: str, scratch: Path) -> Seen:
+    """Open a page of a report on disk in headless Chromium, drawing in software."""
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("Chromium is not installed")
+    command = [
+        browser,
+        *("--headless", "--no-sandbox", "--disable-gpu-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"),
+        *("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"),
+        *("--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
+        *(f"--user-data-dir={scratch / 'profile'}", "--window-size=520,960", "--virtual-time-budget=8000"),
+        *("--dump-dom", f"--screenshot={scratch / 'page.png'}", f"{home.as_uri()}/{address}"),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+    try:
+        dom, _ = process.communicate(timeout=90)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # its own session: this browser and its children alone
+            process.communicate()
+    with Image.open(scratch / "page.png") as picture:
+        return Seen(dom, np.asarray(picture.convert("RGB")).astype(int))
+
+
+@pytest.fixture(scope="module")
+def see(run: Path, addresses: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Seen]:
+    """The hostile patient's page at a view; each is opened once, since a browser's start takes seconds."""
+
+    @cache
+    def opened(view: str) -> Seen:
+        return open_page(run / "report", f"{addresses[f'p1{HOSTILE}']}#{view}", tmp_path_factory.mktemp("seen"))
+
+    return opened
+
+
+def canvas(picture: np.ndarray) -> np.ndarray:
+    """The black stage: the rows and columns between the first and the last that are mostly black."""
+    black = picture.max(axis=-1) < 8
+    rows, columns = (np.flatnonzero(black.mean(axis=axis) > 0.3) for axis in (1, 0))
+    return picture[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+
+
+def centre(mask: np.ndarray) -> np.ndarray:
+    """Column and row of a mask's centre."""
+    assert mask.sum() > 50, "nothing is drawn"
+    return np.argwhere(mask).mean(axis=0)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("view", "hot_mm", "across", "down"),
+    [
+        (
+            "axial",
+            HOT_MM,
+            (0, -1),
+            (1, -1),
+        ),  # the patient's right on the left: x falls to the right of the picture; y falls downwards
+        ("coronal", HOT_MM, (0, -1), (2, -1)),
+        ("sagittal-1", OTHER_MM, (1, -1), (2, -1)),  # the front on the left; the second map
+    ],
+)
+def test_the_hot_spot_is_drawn_where_it_lies_in_the_head(see, view, hot_mm, across, down):
+    seen = see(view)
+    assert 'data-state="ready"' in seen.body
+    assert "data-violation" not in seen.body
+    stage = canvas(seen.picture)
+    red, green, blue = np.moveaxis(stage, -1, 0)
+    grey = (abs(red - green) < 6) & (abs(green - blue) < 6) & (red > 20) & (red < 250)  # the scan; letters are white
+    warm = (red > 180) & (red - blue > 60)
+    hot, brain = centre(warm), np.argwhere(grey | warm)
+    top, left = np.percentile(brain, 0.2, axis=0)  # anti-aliased letters are a few grey pixels
+    bottom, right = np.percentile(brain, 99.8, axis=0)
+    cut = np.sqrt(1 - ((hot_mm / RADII_MM) ** 2)[list({0, 1, 2} - {across[0], down[0]})].sum())  # the ellipse in this plane
+    for found, low, high, (axis, sign) in zip(hot, (left, top), (right, bottom), (across, down), strict=True):
+        expected = (low + high) / 2 + sign * hot_mm[axis] / (RADII_MM[axis] * cut) * (high - low) / 2
+        assert found == pytest.approx(expected, abs=0.04 * (high - low))
+
+
+def test_left_and_right_of_the_scan_itself_are_those_of_radiology(see):
+    stage = canvas(see("axial").picture)
+    grey = (np.ptp(stage, axis=-1) < 6) & (stage[..., 0] > 20) & (stage[..., 0] < 250)
+    middle = (np.argwhere(grey)[:, 1].min() + np.argwhere(grey)[:, 1].max()) // 2
+    brightness = stage[..., 0]
+    picture_left, picture_right = (brightness[:, part][grey[:, part]].mean() for part in (slice(0, middle), slice(middle, None)))
+    assert picture_right > picture_left + 40  # the left half of the head is the bright one
+
+
+def test_the_3d_view_is_cut_open_at_the_hot_spot(see):
+    seen = see("render")
+    assert 'data-state="ready"' in seen.body
+    red, green, blue = np.moveaxis(canvas(seen.picture), -1, 0)
+    warm = (red > 180) & (green > 90) & (red - blue > 60)
+    grey = (abs(red - green) < 6) & (abs(green - blue) < 6) & (red > 20)
+    assert centre(warm)[0] < centre(grey)[0]  # seen from the front: the patient's right on the left
+
+
+def test_a_hostile_id_note_and_study_name_stay_text(see):
+    seen = see("axial")
+    assert 'data-state="ready"' in seen.body
+    assert "data-broken" not in seen.body
+    assert "data-violation" not in seen.body  # not even refused: it never was an element
+    assert '<img src="x"' not in seen.dom
+    assert seen.dom.count("<script") == 3  # data, page, NiiVue
+
+
+def test_another_map_can_be_chosen_and_brings_its_peak_its_facts_and_its_verdict(see):
+    for view, shown, hidden, hot_mm in (("axial", 0, 1, HOT_MM), ("sagittal-1", 1, 0, OTHER_MM)):
+        seen = see(view)
+        assert f'data-map="{shown}"' in seen.body
+        assert "data-violation" not in seen.body
+        sections = re.findall(r'<section class="map" data-map="(\d)"( hidden="")?', seen.dom)
+        assert sorted(sections) == sorted([(str(shown), ""), (str(hidden), ' hidden=""')])
+        position = re.search(r'id="position">x ([-\d.]+), y ([-\d.]+), z ([-\d.]+) mm', seen.dom)
+        assert position
+        assert np.abs(np.array(position.groups(), float) - hot_mm).max() < 0.2
+    assert "MGMT promoter methylation: gradient-weighted attention (no finding)</option>" in seen.dom
+
+
+def test_without_its_viewer_a_page_shows_the_picture_and_says_why(run, addresses, tmp_path):
+    (tmp_path / "patients").mkdir()
+    shutil.copyfile(run / "report" / unquote(addresses["p2"]), tmp_path / unquote(addresses["p2"]))
+    seen = open_page(tmp_path, addresses["p2"], tmp_path)
+    assert 'data-state="failed"' in seen.body
+    assert "viewer/niivue.umd.js of this report could not be read" in seen.dom
+    red, _, blue = np.moveaxis(seen.picture, -1, 0)
+    assert ((red > 180) & (red - blue > 60)).sum() > 50  # the picture's hot spot
+
+
+def test_what_the_policy_refuses_is_told_on_the_page(run, addresses, tmp_path):
+    page = (run / "report" / unquote(addresses["p2"])).read_text()
+    (tmp_path / "patients").mkdir()
+    (tmp_path / "patients" / "x.html").write_text(
+        page.replace("</body>", "<script>document.body.dataset.broken = 1</script></body>")
+    )
+    seen = open_page(tmp_path, "patients/x.html", tmp_path)
+    assert "data-broken" not in seen.body
+    assert "data-violation=" in seen.body
+
+
+def test_a_page_loads_nothing_but_itself_and_the_viewer_beside_it(run, addresses):
+    for address in ("p1.html", "p 2#.html"):
+        page = (run / "report" / "patients" / address).read_text()
+        assert "://" not in page
+        loaded = re.findall(r"(?<![\w-])(?:src|href|action|data|poster)\s*=\s*[\"']?([^\"'>\s]+)", page.split("<script>")[0])
+        assert {link.split(",")[0] for link in loaded} <= {"../index.html", "data:image/webp;base64", "x", "0", "1"}
+        assert re.findall(r"<script[^>]*src=\"([^\"]*)", page) == ["../viewer/niivue.umd.js"]
+        assert "url(" not in page.split("</style>")[0]
+        policy = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[0]
+        assert "default-src &#39;none&#39;" in policy
+        assert not re.search(r"unsafe|http|\*|blob:", policy)
+
+
+def test_every_map_with_a_brain_gets_one_page_and_the_viewer_is_copied_once(run, addresses):
+    assert addresses == {f"p1{HOSTILE}": "patients/p1.html", "p2": "patients/p%202%23.html"}
+    assert {path.name for path in (run / "report" / "viewer").iterdir()} == {"niivue.umd.js", "LICENSE", "LICENSES-BUNDLED"}
+    page = (run / "report" / "patients" / "p 2#.html").read_text()
+    assert "fold 3 of repeat 1, counted from 1" in page
+    assert "T1 10 %, T1ce 60 %, T2 10 %, FLAIR 20 %" in page
+    for one in told(maps(run))[1]["maps"]:
+        assert f"said of {one['method']} {html.escape(HOSTILE)}".replace("&quot;", "&#34;") in page
+    assert "Not a medical device" in page
+
+
+def test_a_patient_without_a_published_brain_gets_no_page(run, tmp_path):
+    shutil.copytree(run / "maps", tmp_path / "maps")
+    (tmp_path / "maps" / "p1" / "brain.nii.gz").unlink()
+    found = maps(tmp_path)
+    viewer.write(found, told(found), tmp_path / "report", "x")
+    assert list(viewer.links(found)) == ["p2"]
+    assert [path.name for path in (tmp_path / "report" / "patients").iterdir()] == ["p 2#.html"]
+
+
+def test_a_map_of_zeros_is_shown_clear_and_its_patient_keeps_the_page(run, tmp_path):
+    home = tmp_path / "maps" / "p1"
+    shutil.copytree(run / "maps" / "p1", home)
+    facts = json.loads((home / "map.json").read_text())
+    zeros = Volume(np.zeros(SHAPE, np.float32), AFFINE)
+    facts["maps"][0] |= {"minimum": 0.0, "peak": 0.0}
+    write(zeros, home / facts["maps"][0]["files"]["t1ce"])
+    with pytest.raises(UnusablePatient, match="empty image"):
+        read(home / facts["maps"][0]["files"]["t1ce"])
+    (home / "map.json").write_text(json.dumps(facts))
+    found = maps(tmp_path)
+    text = viewer.page(found[0], told(found)[0], "x")
+    assert "none: this map is 0 everywhere" in text
+    data = re.search(r'id="patient-data">(.*?)</script>', text, re.DOTALL)
+    assert data
+    raw = [gzip.decompress(base64.b64decode(one["map"])) for one in json.loads(data.group(1))["maps"]]
+    first, second = (np.asarray(nib.Nifti1Image.from_bytes(content).dataobj) for content in raw)
+    assert first.shape == second.shape
+    assert (first.max(), second.max()) == (0, 255)
+
+
+def test_equal_runs_give_equal_pages(run):
+    found = maps(run)
+    assert viewer.page(found[0], told(found)[0], "x") == viewer.page(found[0], told(found)[0], "x")
+
+
+def test_the_page_holds_scan_and_map_where_they_lie(run):
+    scan, heat = head()
+    box = viewer.around(scan.array.astype(np.float32))
+    raw = gzip.decompress(base64.b64decode(viewer.embedded(viewer.cut(Volume(viewer.levels(heat.array), AFFINE), box))))
+    image = nib.Nifti1Image.from_bytes(raw)
+    level = np.asarray(image.dataobj)
+    hottest_mm = np.array(image.affine) @ [*np.unravel_index(level.argmax(), level.shape), 1]
+    # The scale ends at 16, so that many voxels are hottest: the first found lies within the spot, not at its centre.
+    assert np.abs(hottest_mm[:3] - HOT_MM).max() < 7
+    assert image.header["descrip"] == b""
+    assert level.shape < SHAPE
+    assert (level > 0).sum() == (heat.array > 1.0001).sum()  # all that is more than an even share
+
+
+def test_colour_and_opacity_are_those_of_the_picture():
+    share = np.array([0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 40.0], np.float32).reshape(7, 1, 1)
+    level = viewer.levels(share).ravel()
+    height = np.array([0, 0, 0.25, 0.5, 0.75, 1, 1])
+    np.testing.assert_allclose((level / 255) ** 2, height, atol=0.004)  # NiiVue's opacity at a level
+    table = viewer.colour_table()
+    drawn = np.stack([np.interp(level, table["I"], table[channel]) for channel in "RGB"], axis=-1)
+    np.testing.assert_allclose(drawn, 255 * mpl.colormaps["inferno"](height)[:, :3], atol=3)
+
+
+def test_the_vendored_viewer_is_the_one_its_readme_names():
+    vendored = resources.files("mri_vit.report.pages") / "vendor" / "niivue"
+    digest = hashlib.sha256((vendored / "niivue.umd.js").read_bytes()).hexdigest()
+    assert digest in (vendored / "README.md").read_text()
+    assert (vendored / "LICENSE").read_text().startswith("BSD 2-Clause License")
+
+
+def test_a_published_scan_is_zero_outside_the_brain_and_keeps_its_order_inside():
+    generator = np.random.default_rng(0)
+    scan = Volume(generator.normal(300, 80, (12, 13, 14)).astype(np.float32), AFFINE)
+    inside = np.zeros(scan.shape, bool)
+    inside[3:9, 4:9, 5:11] = True
+    brain = brain_only(scan, inside)
+    assert np.array_equal(brain.array > 0, inside)
+    assert np.array_equal(brain.affine, AFFINE)
+    order = np.argsort(scan.array[inside])
+    assert (np.diff(brain.array[inside][order].astype(int)) >= 0).all()
+    assert (brain.array[inside].min(), brain.array[inside].max()) == (1, 255)
+    elsewhere = scan.array + 1000 * ~inside
+    assert np.array_equal(brain_only(Volume(elsewhere, AFFINE), inside).array, brain.array)  # the head has no say in it
+
+
+def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tmp_path, monkeypatch):
+    generator = np.random.default_rng(1)
+    affine = np.array([[-4.0, 0, 0, 45], [0, 5.0, 0, -70], [0, 0, 6.0, -40], [0, 0, 0, 1.0]])
+    scan = Volume(generator.normal(300, 80, (22, 21, 16)).astype(np.float32), affine)  # noise where a face would be
+    write(scan, tmp_path / "t1ce.nii.gz")
+    patient = Patient("p00", dict.fromkeys(schema.CHANNELS, tmp_path / "t1ce.nii.gz"), {}, {})
+    stays = np.eye(4).tolist()
+    frames = {"t1ce_to_grid": stays, "to_grid": dict.fromkeys(schema.CHANNELS, stays)}
+    record = {"config_sha256": "", "inputs": {}, "steps": [], **frames}
+    (tiny.prepared / "p00" / "patient.json").write_text(json.dumps(record))
+    torch.manual_seed(0)
+    net = Network(tiny.model, tiny.grid, [Head(schema.DEFAULT_ENDPOINTS[0], "binary")]).eval()
+    explain(patient, net, tiny, tmp_path / "map", {"model": "vit", "repeat": 0, "fold": 0})
+    listed = json.loads((tmp_path / "map" / "map.json").read_text())
+    rollout = next(one for one in listed["maps"] if one["method"] == "rollout")
+    brain, heat = (read(tmp_path / "map" / name) for name in (listed["brain"], rollout["files"]["t1ce"]))
+    assert brain.shape == scan.shape
+    np.testing.assert_allclose(brain.affine, affine, atol=1e-4)
+    prepared = (tokens.to_volume(tokens.load(token_file(tiny, patient))) != 0).any(axis=0)
+    index = np.moveaxis(np.indices(scan.shape), 0, -1)
+    place_mm = index @ affine[:3, :3].T + affine[:3, 3]
+    to_grid = np.linalg.inv(np.array(tiny.grid.affine))
+    nearest = np.rint(place_mm @ to_grid[:3, :3].T + to_grid[:3, 3]).astype(int)
+    within = ((nearest >= 0) & (nearest < tiny.grid.edge)).all(axis=-1)
+    expected = within & prepared[tuple(np.moveaxis(nearest.clip(0, tiny.grid.edge - 1), -1, 0))]
+    assert 100 < expected.sum() < expected.size / 2
+    assert ((brain.array > 0) == expected).mean() > 0.999  # a voxel halfway between two may go to either
+    assert np.array_equal(brain.array > 0, heat.array > 0)  # a rollout is positive all over the brain
+    monkeypatch.setattr("mri_vit.explain.images.patient.STRIPPED_ML", 1.0)  # now this brain is too large for one
+    explain(patient, net, tiny, tmp_path / "withheld", {"model": "vit", "repeat": 0, "fold": 0})
+    assert not list((tmp_path / "withheld").glob("*desc-brain_T1w*"))
+    withheld = [
+        Map("p00", tmp_path / name, json.loads((tmp_path / name / "map.json").read_text())) for name in ("map", "withheld")
+    ]
+    present = run_maps.maps(tmp_path, tiny.explain.of_maps, [])[0]
+    assert [shown.subject for shown in present] == ["p00"]  # what this version writes, the report reads
+    assert [viewer._drawable(found) for found in withheld] == [True, False]

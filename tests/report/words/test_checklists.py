@@ -1,0 +1,200 @@
+"""The checklists against made-up metrics: every item there once, filled from the run and from nothing else."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+
+from mri_vit.report.words import checklists
+from mri_vit.report.words.checklists import AUTHOR, FILLERS, Checklist, Item
+from mri_vit.settings.schema import Controls, Grid, Model, Prepare, Train
+
+ODD = "a|b <img src=x onerror=alert(1)> *c*\n\n| d | [e](https://e.org) \\| `f`"
+NAMES = ("tripod_ai", "claim")
+WRITERS = {"tripod_ai": checklists.tripod_ai, "claim": checklists.claim}
+
+
+def made_up(**changes: Any) -> dict[str, Any]:
+    """The content of a metrics.json with one binary endpoint and the model alone."""
+    vit = {
+        "n": 51,
+        "positive": 20,
+        "auc": {"value": 0.7431, "low": 0.6817, "high": 0.7952},
+        "operating_point": {"sensitivity": {"value": 0.8022, "low": 0.7, "high": 0.9}, "n": 51},
+        "verdict": "better than chance",
+    }
+    sections = {"grid": Grid(), "prepare": Prepare(), "model": Model(), "train": Train(), "controls": Controls()}
+    settings = {name: section.model_dump(mode="json") for name, section in sections.items()}
+    settings["model"] |= dict(zip(("dim", "depth", "heads", "mlp"), Model().shape, strict=True))
+    metrics = {
+        "study": "made-up",
+        "seed": 17,
+        "cohort": {"patients": 62, "excluded": 2, "excluded_reasons": {"no t1 scan": 2}, "predicted": 59, "known": {"mgmt": 53}},
+        "folds": 5,
+        "repeats": 1,
+        "folds_sha256": "ab" * 32,
+        "endpoints": {"mgmt": {"kind": "binary", "known": 51, "positive": 20, "models": {"vit": vit}}},
+        "maps": [{"patient": "P1"}],
+        "settings": settings,
+        "environment": {"versions": {"torch": "2.13.0"}, "git_commit": "c0ffee"},
+    }
+    return copy.deepcopy(metrics | changes)
+
+
+def answers(name: str, metrics: dict[str, Any]) -> dict[str, str]:
+    """The last cell of every row, as text, by item number, after a Markdown reader has read the table."""
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(WRITERS[name](metrics))
+    rows = [re.findall(r"<td>(.*?)</td>", row, re.DOTALL) for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)[1:]]
+    assert {len(row) for row in rows} == {4}
+    return {row[0]: row[3] for row in rows}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_item_has_a_number_of_its_own_and_a_filler_that_exists_or_none(name):
+    items = checklists.load(name).items
+    assert len({item.number for item in items}) == len(items)
+    assert {item.fill for item in items} - {""} <= set(FILLERS)
+    assert all(item.section and item.asks for item in items)
+    assert all(item.fill for item in items if item.left)
+
+
+def test_no_filler_is_without_an_item():
+    assert {item.fill for name in NAMES for item in checklists.load(name).items} - {""} == set(FILLERS)
+
+
+def test_tripod_ai_has_its_27_items_in_52_parts_in_order():
+    numbers = [item.number for item in checklists.load("tripod_ai").items]
+    assert len(numbers) == 52
+    main = [int(re.sub(r"[a-z]", "", number)) for number in numbers]
+    assert sorted(set(main)) == list(range(1, 28))
+    assert main == sorted(main)
+    parts = {n: "".join(number[-1] for number in numbers if number[:-1] == str(n)) for n in range(1, 28)}
+    expected = {3: "abc", 5: "ab", 6: "abc", 8: "abc", 9: "abc", 12: "abcdefg", 18: "abcdef", 20: "abc", 23: "ab", 27: "abc"}
+    for n, letters in expected.items():  # Collins et al. 2024, Table 2
+        assert parts[n] == letters
+
+
+def test_claim_has_its_44_items_in_order():
+    assert [item.number for item in checklists.load("claim").items] == [str(n) for n in range(1, 45)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_count_at_the_top_is_that_of_the_rows(name):
+    for metrics in (made_up(), made_up(settings={}, environment={}, maps=[]), {"endpoints": {}}):
+        rows = answers(name, metrics)
+        filled = sum(not text.startswith("<strong>for the author</strong>") for text in rows.values())
+        expected = f"{filled} of {len(rows)} items filled from the run, the others are for the author"
+        assert expected in WRITERS[name](metrics)
+        assert len(rows) == len(checklists.load(name).items)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_filled_from_nothing(name):
+    assert WRITERS[name]({}).count(f"| {AUTHOR} |") == len(checklists.load(name).items)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "figures"),
+    [
+        (
+            "tripod_ai",
+            "20a",
+            ["62 patients in the table", "2 patients (no t1 scan (n = 2))", "59 patients predicted", "20 positive"],
+        ),
+        ("tripod_ai", "23a", ["mgmt, vit: AUC 0.743 (95 % interval 0.682 to 0.795)"]),
+        ("tripod_ai", "12a", ["5 folds", "seed 17", "ab" * 32, "20% of the others"]),
+        ("tripod_ai", "18f", ["torch 2.13.0", "c0ffee"]),
+        ("tripod_ai", "22", ["12 pre-norm blocks of width 768"]),
+        ("claim", "35", ["62 patients in the table", "59 patients predicted"]),
+        ("claim", "25", ["learning rate 0.0003", "at most 100 epochs"]),
+        ("claim", "32", ["5 folds by patient"]),
+        ("claim", "38", ["sensitivity 0.802 (95 % interval 0.700 to 0.900)"]),
+        ("claim", "31", ["Maps of 1 patient were made"]),
+    ],
+)
+def test_an_answer_holds_the_run_s_figures(name, number, figures):
+    text = answers(name, made_up())[number]
+    assert [figure for figure in figures if figure not in text] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_figures_give_other_answers(name):
+    metrics = made_up(seed=18, folds=7)
+    metrics["cohort"] |= {"patients": 99, "predicted": 96}
+    metrics["endpoints"]["mgmt"]["models"]["vit"]["auc"]["value"] = 0.5577
+    before, after = answers(name, made_up()), answers(name, metrics)
+    changed = {number for number in before if before[number] != after[number]}
+    assert changed >= ({"12a", "20a", "23a"} if name == "tripod_ai" else {"19", "32", "35", "37"})
+    assert not {number for number in changed if before[number].startswith("<strong>for the author")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_metrics_without_controls_claim_none(name):
+    with_control, without = made_up(), made_up()
+    models = with_control["endpoints"]["mgmt"]["models"]
+    models["clinical"] = copy.deepcopy(models["vit"])
+    assert "penalised" not in WRITERS[name](without)
+    assert "Controls:" not in WRITERS[name](without)
+    assert answers("claim", without)["30"] == "<strong>for the author</strong>"
+    assert "penalised logistic and Cox regression" in answers("claim", with_control)["30"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_from_elsewhere_claims_no_training(name):
+    text = WRITERS[name](made_up(settings={}, environment={}, maps=[]))
+    for words in ("AdamW", "Vision Transformer", "cross-validation", "Rigid", "folds", "deep-learning", "Attention maps"):
+        assert words not in text
+    assert "AUC 0.743" in text
+
+
+def test_an_external_evaluation_is_told_where_it_is_asked_for():
+    assert answers("claim", made_up())["33"] == "<strong>for the author</strong>"
+    found = answers("claim", made_up(design="external"))
+    assert "without refitting to another cohort" in found["33"]
+    assert found["32"] == found["25"] == "<strong>for the author</strong>"
+
+
+def test_a_filled_item_says_what_it_leaves_to_the_author():
+    item = Item("1", "Here", "What?", fill="sizes", left="the rest")
+    text = checklists.table(Checklist("T", "S", (item,)), made_up())
+    assert "| 1 | Here | What? | In the evaluation, mgmt: 51 patients, 20 positive. **for the author**: the rest |" in text
+    assert "1 of 1 items filled from the run" in text
+    assert "1 leave a part" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_names_and_reasons_break_no_table_and_bring_no_html(name):
+    metrics = made_up(study=ODD)
+    metrics["cohort"]["excluded_reasons"] = {ODD: 2}
+    metrics["endpoints"] = {ODD: metrics["endpoints"]["mgmt"]}
+    metrics["endpoints"][ODD]["models"] = {ODD: metrics["endpoints"][ODD]["models"]["vit"]}
+    metrics["environment"]["versions"] = {ODD: ODD}
+    metrics["settings"]["train"]["leave_out"] = ODD
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(WRITERS[name](metrics))
+    assert set(answers(name, metrics)) == set(answers(name, made_up()))
+    for tag in ("<img", "<a ", "<em", "<code"):
+        assert tag not in page
+    assert "a|b &lt;img src=x onerror=alert(1)&gt; *c* | d | [e](https://e.org) \\| `f`" in page
+
+
+def test_a_checklist_that_lost_an_item_is_refused(monkeypatch, tmp_path):
+    (tmp_path / "items").mkdir()
+    (tmp_path / "items" / "short.toml").write_text(
+        'title = "T"\nsource = "S"\nitems = 2\n[[item]]\nnumber = "1"\nsection = "a"\nasks = "b"\n'
+    )
+    monkeypatch.setattr(checklists, "files", lambda package: tmp_path)
+    with pytest.raises(ValueError, match=r"short\.toml: 1 items; expected 2"):
+        checklists.load("short")
+
+
+def test_subgroups_are_answered_by_their_columns():
+    metrics = made_up()
+    assert answers("tripod_ai", metrics)["14"] == "<strong>for the author</strong>"
+    metrics["endpoints"]["mgmt"]["subgroups"] = [{"column": "sex", "level": "f"}, {"column": "age|x", "level": "under 65"}]
+    found = answers("tripod_ai", metrics)
+    assert "within subgroups by age|x and sex" in found["14"]
+    assert "within subgroups by age|x and sex" in found["23a"]

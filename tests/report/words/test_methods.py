@@ -1,0 +1,443 @@
+"""The Methods text against made-up metrics: it tells what is in them, all of it, and nothing that is not."""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+
+from mri_vit.model.encoder import Encoder
+from mri_vit.prepare import bias, intensity, outliers, patient, register
+from mri_vit.report.words import findings, maps, methods, network, references, wording
+from mri_vit.settings.schema import Controls, Explain, Grid, Model, Prepare, Train
+
+ODD = "a|b <script>alert(1)</script> *c* [d](https://e.org) `f` [@delong]\n\n# g"
+GAP = r"\*\*\[author: [^\]]+\]\*\*"
+
+
+def estimate(value: float) -> dict[str, float]:
+    return {"value": value, "low": value - 0.0617, "high": value + 0.0523}
+
+
+def made_up(**changes: Any) -> dict[str, Any]:
+    """The content of a metrics.json with two endpoints, a control and every key that has a sentence."""
+    binary = {
+        "n": 51,
+        "positive": 20,
+        "auc": estimate(0.7431),
+        "auc_within_folds": {"value": 0.7112},
+        "remark": "the folds' models do not share a scale",
+        "permutation": {"p": 0.0123, "p_adjusted": 0.0246, "permutations": 9999},
+        "average_precision": estimate(0.6644),
+        "brier": {"value": 0.2143, "reliability": 0.01},
+        "calibration": {"slope": 0.8768, "intercept": -0.1234, "ece": 0.05},
+        "operating_point": {"sensitivity": estimate(0.8022), "specificity": estimate(0.6033), "n": 51},
+        "fold_mean": 0.7301,
+        "fold_variance": 0.0042,
+        "verdict": "better than chance",
+    }
+    survival = {
+        "n": 48,
+        "events": 33,
+        "harrell_c": estimate(0.6543),
+        "harrell_c_within_folds": {"value": 0.6501},
+        "uno_c": estimate(0.6321),
+        "auc_at": [{"days": 182, **estimate(0.5912)}],
+        "permutation": {"p": 0.091, "p_adjusted": 0.182, "permutations": 999},
+        "logrank": {"chi2": 20.1, "p": 0.00001},
+        "cutoffs": "High risk is a risk above a made-up cut-off.",
+        "groups": {"low risk": {"n": 24}},
+        "verdict": "not distinguishable from chance",
+    }
+    versus = {"difference": 0.1242, "low": 0.01, "high": 0.23, "z": 2.2, "p": 0.031, "p_adjusted": 0.062, "n": 50}
+    versus |= {"nadeau_bengio": {"t": 1.1, "p": 0.1532, "splits": 15}}
+    metrics = {
+        "study": "made-up",
+        "seed": 17,
+        "design": "cross-validation",
+        "cohort": {"patients": 62, "excluded": 2, "predicted": 59, "unpredicted": 1, "known": {"mgmt": 53, "os": 49}},
+        "folds": 5,
+        "repeats": 3,
+        "folds_sha256": "ab" * 32,
+        "endpoints": {
+            "mgmt": {
+                "kind": "binary",
+                "known": 51,
+                "positive": 20,
+                "models": {"vit": {**binary, "versus_clinical": versus}, "clinical": {**binary, "auc": estimate(0.6189)}},
+            },
+            "os": {"kind": "survival", "known": 48, "events": 33, "models": {"vit": survival}},
+        },
+        "maps": [{"patient": "P1"}, {"patient": "P2"}],
+        "settings": settings(),
+        "environment": {
+            "versions": {"python": "3.11.7", "torch": "2.13.0"},
+            "git_commit": "c0ffee",
+            "device": "CPU",
+            "threads": 2,
+        },
+    }
+    return copy.deepcopy(metrics | changes)
+
+
+def settings(
+    grid: Grid | None = None, prepare: Prepare | None = None, model: Model | None = None, **train: Any
+) -> dict[str, Any]:
+    grid, prepare, model = grid or Grid(), prepare or Prepare(), model or Model(size="S", tokens="foreground")
+    sections = {
+        "grid": grid,
+        "prepare": prepare,
+        "model": model,
+        "train": Train(**train),
+        "explain": Explain(),
+        "controls": Controls(),
+    }
+    told = {name: section.model_dump(mode="json") for name, section in sections.items()}
+    told["model"] |= dict(zip(("dim", "depth", "heads", "mlp"), model.shape, strict=True))
+    return told
+
+
+def cited(text: str) -> tuple[set[int], list[int]]:
+    """Numbers in brackets of the body, and those of the list."""
+    body, _, listing = text.partition("## References")
+    used = {int(n) for group in re.findall(r"(?<!\\)\[(\d+(?:, \d+)*)\]", body) for n in group.split(", ")}
+    return used, [int(n) for n in re.findall(r"^(\d+)\. ", listing, re.MULTILINE)]
+
+
+def sections(text: str) -> dict[str, str]:
+    return dict(part.split("\n\n", 1) for part in text.split("\n## ")[1:])
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return methods.text(made_up(), {})
+
+
+def test_every_stage_that_happened_has_its_section(text):
+    stages = ["Cohort", "Preparation of the images", "Model", "Training and cross-validation", "Controls", "Evaluation"]
+    assert list(sections(text)) == [*stages, "Maps", "Software", "Results", "References"]
+
+
+def test_every_figure_of_the_metrics_is_told(text):
+    shown = [62, 59, 53, 49, 51, 20, 48, 33, "seed 17", "ab" * 32, "2.13.0", "c0ffee", "5 folds", "3 times"]
+    shown += [
+        "0.743 (95 % interval 0.681 to 0.795)",
+        "0.711",
+        "p = 0.0123",
+        "0.664",
+        "0.214",
+        "0.877",
+        "−0.123",
+        "0.802",
+        "0.603",
+    ]
+    shown += [
+        "0.654 (95 % interval 0.593 to 0.707)",
+        "0.632",
+        "p &lt; 0.0001",
+        "0.730 ± 0.0042",
+        "difference 0.124",
+        "p = 0.0620",
+        "p = 0.1532",
+        "0.591",
+        "p = 0.0246",
+        "a made-up cut-off",
+        "do not share a scale",
+    ]
+    assert [value for value in shown if str(value) not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"rate": 7e-4}, "to 0.0007 over"),
+        ({"patience": 13}, "after 13 such evaluations"),
+        ({"tune_fraction": 0.35}, "35% of the other patients"),
+        ({"betas": (0.85, 0.97)}, "β 0.85 and 0.97"),
+        ({"weight_decay": 0.31}, "weight decay 0.31"),
+        ({"batch": 23}, "batches of 23 patients"),
+        ({"epochs": 77}, "at most 77 epochs"),
+        ({"tune_every": 4}, "After every 4 epochs"),
+        ({"token_budget": 99}, "up to 99 tokens"),
+        ({"leave_out": "site"}, "each value of site is a test fold"),
+        ({"layer_decay": 0.65}, "learned at 0.65 times the rate of the one behind"),
+        ({"embedding_rate": 0.23}, "patch embedding learned at 0.23 times the rate"),
+        ({"frozen": 0.15}, "In the first 15% of the steps the heads learned alone"),
+        ({"ema": 0.97}, "(decay 0.97)"),
+        ({"mixup": 0.31}, "from Beta(0.31, 0.31)"),
+        ({"modality_dropout": 0.12}, "with a probability of 0.12, never all"),
+    ],
+)
+def test_a_setting_of_the_training_is_told_with_its_value(change, told, text):
+    assert told not in text
+    assert told in methods.text(made_up(settings=settings(**change)), {})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"conv_stem": 12}, "convolutions within the patch [3], the first with 12 channels"),
+        ({"pool": "max"}, "each feature's largest value"),
+        ({"zero_head": False}, "heads at random with the bias"),
+        ({"weights": "b16.npz"}, "started from those of the file b16.npz"),
+        ({"architecture": "resnet18", "channels": ("t1ce", "flair")}, "The model is 3D ResNet-18 (He et al. 2016"),
+        ({"architecture": "resnet18", "channels": ("t1ce", "flair")}, "with T1ce and FLAIR as its channels"),
+    ],
+)
+def test_a_setting_of_the_network_is_told(change, told, text):
+    assert told not in text
+    written = methods.text(made_up(settings=settings(model=Model.model_validate(change))), {})
+    assert told in re.sub(r"\[\d+\]", "[3]", written)
+    assert ("Vision Transformer [" in written) == ("architecture" not in change)
+
+
+def test_a_step_that_was_switched_off_is_not_claimed(text):
+    off = settings(prepare=Prepare(brain="none", bias=False), mirror=False, intensity=0, class_weights=False)
+    without = methods.text(made_up(settings=off), {})
+    for words in ("N4", "mirrored", "gain and shift", "Positives were weighted", "deepbet", "mm around it"):
+        assert words in text
+        assert words not in without
+
+
+def test_the_preparation_tells_the_constants_of_its_steps(text):
+    told = sections(text)["Preparation of the images"]
+    shown = [
+        f"{register.INNER_MARGIN_MM:g} mm around it",
+        f"{register.BINS} histogram bins",
+        f"{intensity.TAIL_PERCENT:g} % at each",
+    ]
+    shown += [
+        f"±{intensity.LIMIT:g} standard",
+        f"{bias.LEVELS} levels of up to {bias.ITERATIONS} iterations",
+        f"more than {outliers.CORE:g} robust standard deviations",
+        f"less than {patient.OVERLAP:.0%} of the brain",
+    ]
+    assert [words for words in shown if words not in told] == []
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [("mask", "mask supplied"), ("none", "already skull-stripped"), ("deepbet", "deepbet's"), ("command", "with hd-bet")],
+)
+def test_the_brain_is_told_by_the_way_that_was_chosen(way, words):
+    command = ("/opt/hd-bet", "{input}", "{output}") if way == "command" else ()
+    told = methods.brains(Prepare(brain=way, brain_command=command).model_dump(mode="json"), {})
+    assert len(told) == 1
+    assert words in told[0]
+    assert "/opt" not in told[0]
+
+
+def test_the_survival_head_is_the_one_of_the_settings():
+    cox = methods.text(made_up(settings=settings(model=Model(survival="cox"))), {})
+    hazard = methods.text(made_up(settings=settings(model=Model(survival="hazard", intervals=14))), {})
+    assert "partial likelihood" in cox
+    assert "hazards in up to" not in cox
+    assert "hazards in up to 14 intervals" in hazard
+    assert "partial likelihood" not in hazard
+
+
+def test_without_controls_none_is_claimed(text):
+    metrics = made_up()
+    del metrics["endpoints"]["mgmt"]["models"]["clinical"], metrics["endpoints"]["mgmt"]["models"]["vit"]["versus_clinical"]
+    without = methods.text(metrics, {})
+    assert "penalised logistic and Cox regression" in text
+    assert "shuffled" not in text  # it is among the settings, but has no results
+    for words in ("Controls", "penalised", "clinical", "paired", "resampled t-test"):
+        assert words not in without
+
+
+def test_what_was_not_done_is_told_with_its_reason():
+    metrics = made_up(notes={"clinical": "no clinical column", "volume_columns": "brain_ml"})
+    told = sections(methods.text(metrics, {}))["Controls"]
+    assert "No clinical control: no clinical column." in told
+    assert "brain" not in told  # no volume control has results
+    assert "No volume control" not in told
+
+
+def test_the_columns_of_the_clinical_control_are_named():
+    assert "The clinical model read age, sex." in methods.text(made_up(notes={"clinical_columns": "age, sex"}), {})
+
+
+@pytest.mark.parametrize("key", sorted(findings.MEASURES))
+def test_a_measure_is_told_exactly_when_it_has_a_figure(key):
+    sentence = references.uncited(findings.MEASURES[key])
+    metrics, (name, _, kind) = made_up(), key.partition(":")
+    results = [model for endpoint in metrics["endpoints"].values() for model in endpoint["models"].values()]
+    tests = [test for result in results for test in (result.get("permutation"), result.get("versus_clinical")) if test]
+    for level in (metrics, *metrics["endpoints"].values(), *results, *tests):
+        level.pop(name, None)
+    assert key not in findings.measures(metrics)
+    told = results[-1] if kind == "survival" else results[0]
+    for empty in (None, math.nan, {}, [], {"value": None}, {"p": math.nan, "permutations": 9}, {"low": None}, [{"value": None}]):
+        told[name] = empty
+        assert key not in findings.measures(metrics)
+    told[name] = {"p": 0.5}
+    assert findings.measures(metrics)[key] == findings.MEASURES[key]
+    assert sentence in references.uncited(" ".join(findings.measures(metrics).values()))
+
+
+def test_a_table_from_elsewhere_gets_evaluation_alone():
+    metrics = made_up(settings={}, design="table", environment={}, maps=[], folds_sha256=None, folds=1, repeats=1)
+    found = sections(methods.text(metrics, {}))
+    assert list(found) == ["Evaluation", "Results", "References"]
+    assert "table made elsewhere" in found["Evaluation"]
+    assert "had not seen" not in found["Evaluation"]
+    # Default settings that were filled in for such a table are no claim either.
+    assert list(sections(methods.text(metrics | {"settings": settings()}, {}))) == list(found)
+
+
+def test_an_external_evaluation_claims_no_training():
+    found = sections(methods.text(made_up(design="external", maps=[]), {}))
+    stages = ["Cohort", "Preparation of the images", "Controls", "Evaluation", "Software", "Results", "References"]
+    assert list(found) == stages
+    assert "earlier run" in found["Evaluation"]
+    assert "earlier run's patients" in found["Controls"]
+    assert "Training used" not in "".join(found.values())
+
+
+def test_an_external_evaluation_tells_the_inner_estimate_beside():
+    inner = {"measure": "auc", "n": 40, **estimate(0.7654)}
+    told = methods.text(made_up(design="external", internal={"mgmt": {"vit": inner, "shuffled": inner}}), {})
+    assert "**mgmt**, vit, out of fold in the run's own cohort: AUC 0.765 (95 % interval 0.704 to 0.818)." in told
+    assert "shuffled" not in told  # it was not evaluated here
+
+
+def test_the_site_probe_is_told_in_its_own_sentence():
+    probe = {"site_column": "site", "models": {"vit": {"n": 9, "sentence": "not found to tell the site"}}}
+    told = sections(methods.text(made_up(site_probe=probe), {}))
+    assert "**Site probe**, vit: not found to tell the site." in told["Results"]
+    assert "linear probe" in told["Evaluation"]
+
+
+def test_an_endpoint_without_a_known_label_is_told_as_such():
+    metrics = made_up()
+    metrics["endpoints"]["pten"] = {"kind": "binary", "known": 0, "positive": 0, "models": {}}
+    told = sections(methods.text(metrics, {}))
+    assert "No label of pten entered the evaluation." in told["Cohort"]
+    assert "**pten**: no result." in told["Results"]
+
+
+def test_the_rules_of_the_verdicts_are_told_in_their_order():
+    told = methods.text(made_up(rules=["First rule.", "Second rule."]), {})
+    assert "(1) First rule. (2) Second rule." in told
+
+
+def test_the_corrected_resampled_test_is_told_to_be_one_sided(text):
+    assert "one-sided for a better model" in sections(text)["Evaluation"]
+    assert "over the folds of all repeats one-sided p = 0.1532" in text
+
+
+def test_the_regressions_of_the_controls_are_told_to_use_training_patients_alone(text):
+    told = sections(text)["Controls"]
+    assert "fitted on the training patients alone" in told
+    assert "chosen on the tuning patients, like the model's" in told
+    metrics = made_up()
+    del metrics["endpoints"]["mgmt"]["models"]["clinical"]
+    assert "fitted on the training patients" not in methods.text(metrics, {})
+
+
+@pytest.mark.parametrize("design", ["cross-validation", "external", "table"])
+def test_mean_scores_over_repeats_are_told_in_every_design(design):
+    sentence = "Pooled figures use each patient's mean score over the repeats."
+    assert sentence in methods.text(made_up(design=design), {})
+    assert sentence not in methods.text(made_up(design=design, repeats=1), {})
+
+
+def test_every_reference_that_is_cited_is_listed_and_every_listed_one_is_cited(text):
+    for written in (
+        text,
+        methods.text(made_up(design="table"), {}),
+        methods.text(made_up(settings=settings(leave_out="site")), {}),
+    ):
+        used, listed = cited(written)
+        assert used == set(listed)
+        assert listed == list(range(1, len(listed) + 1))
+        assert len(listed) > 3
+    assert "Phipson" in text
+    assert "Vickers" not in text  # no net benefit among the figures
+
+
+def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be_cited():
+    everything = "".join(findings.MEASURES.values())
+    for survival in ("cox", "hazard"):
+        metrics = made_up(settings=settings(model=Model(survival=survival)))
+        for stage in (methods.preparation, network.model, methods.training):
+            everything += "".join(stage(metrics, {}))
+    everything += "".join([*network.POOLED.values(), *network.METHODS.values()])
+    everything += "".join(network.model(made_up(settings=settings(model=Model(conv_stem=8))), {}))
+    asked = Train(layer_decay=0.7, embedding_rate=0.2, frozen=0.1, ema=0.9, mixup=0.2, modality_dropout=0.1)
+    everything += "".join(methods.options(asked.model_dump()))
+    everything += "".join([*maps.HOW.values(), maps.JUDGED, maps.TUMOUR, maps.SCANS])
+    keys = {key for group in references.CITATION.findall(everything) for key in group.split(",")}
+    assert keys == set(references.REFERENCES)
+
+
+def test_an_unknown_citation_is_an_error():
+    with pytest.raises(KeyError, match="nobody"):
+        references.numbered("As shown [@nobody].")
+
+
+def test_exclusions_are_counted_by_reason():
+    rows = [
+        {"patient": "P1", "reason": "no t1 scan"},
+        {"patient": "P2", "reason": "no t1 scan"},
+        {"patient": "P3", "reason": "empty brain"},
+    ]
+    assert "(no t1 scan (n = 2); empty brain (n = 1))" in methods.text(made_up(), {"excluded": rows})
+
+
+def test_what_the_author_knows_takes_the_place_of_the_gap(text):
+    gaps = re.findall(GAP, text)
+    assert len(gaps) == len(set(gaps)) > 5
+    filled = methods.text(made_up(), {"ethics": "Approved by the board of X_Y."})
+    assert "Approved by the board of X\\_Y." in filled
+    assert len(re.findall(GAP, filled)) == len(gaps) - 1
+
+
+def test_the_ways_of_finding_the_brain_are_counted_and_only_those_used_are_told():
+    written = methods.text(made_up(), {"brain_sources": {"none": 40, "mask": 19}})
+    assert "already skull-stripped (largest piece, holes filled) (40 patients)" in written
+    assert "supplied with the scans (19 patients)" in written
+    assert "deepbet" not in written
+
+
+@pytest.mark.parametrize(("stem", "conv_stem", "patch"), [(None, None, 4), (40, None, 4), (None, 6, 4), (None, 6, 8)])
+def test_the_number_of_parameters_is_the_encoder_s_own(stem, conv_stem, patch):
+    grid, model = Grid(edge=16, patch=patch), Model(dim=24, depth=3, heads=2, mlp=50, stem=stem, conv_stem=conv_stem)
+    dim, depth, heads, mlp = model.shape
+    encoder = Encoder(4 * grid.patch**3, grid.places, dim, depth, heads, mlp, stem, conv_stem=conv_stem)
+    told = settings(grid=grid, model=model)
+    assert wording.parameters(told["model"], told["grid"]) == sum(weights.numel() for weights in encoder.parameters())
+
+
+def test_names_and_reasons_are_neither_markup_nor_html_nor_citations():
+    metrics = made_up(study=ODD, notes={"volume": ODD, "clinical_columns": ODD}, rules=[ODD])
+    metrics["endpoints"][ODD] = metrics["endpoints"].pop("mgmt")
+    metrics["endpoints"][ODD]["models"][ODD] = metrics["endpoints"][ODD]["models"].pop("vit")
+    metrics["endpoints"][ODD]["models"][ODD]["verdict"] = ODD
+    metrics["environment"]["versions"][ODD] = ODD
+    written = methods.text(metrics, {"excluded": [{"patient": "P1", "reason": ODD}], "ethics": ODD})
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").enable("strikethrough").render(written)
+    plain = MarkdownIt("commonmark", {"html": True}).render(methods.text(made_up(), {}))
+    assert "<script" not in page
+    for tag in ("<h1", "<h2", "<a ", "<em", "<code"):
+        assert page.count(tag) == plain.count(tag), tag
+    assert "a|b &lt;script&gt;alert(1)&lt;/script&gt; *c* [d](https://e.org) `f` [@delong] # g" in page
+    used, listed = cited(written)
+    assert used == set(listed)
+
+
+def test_an_undefined_figure_is_called_so():
+    metrics = made_up()
+    metrics["endpoints"]["mgmt"]["models"]["vit"] |= {
+        "auc": {"value": None, "low": None, "high": None},
+        "permutation": {"p": None, "p_adjusted": None, "permutations": 9999},
+    }
+    line = next(line for line in findings.lines(metrics) if line.startswith("**mgmt**, vit"))
+    assert "AUC undefined" in line
+    assert "permutation p undefined" in line
+    assert "nan" not in methods.text(metrics, {}).lower()

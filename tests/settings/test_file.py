@@ -1,0 +1,185 @@
+"""The study file: known keys, sensible values, and errors that say where."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mri_vit.errors import UsageError
+from mri_vit.settings import file as study_file
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+PLAIN = 'name = "x"\ncohort = "in/cohort.csv"\nprepared = "prepared"\noutput = "runs/x"\n'
+
+
+def study(folder: Path, more: str = "") -> Path:
+    (folder / "study.toml").write_text(PLAIN + more)
+    return folder / "study.toml"
+
+
+def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_path):
+    loaded = study_file.load(study(tmp_path))
+    assert loaded.cohort == tmp_path / "in" / "cohort.csv"
+    assert (loaded.grid.edge, loaded.grid.patch, loaded.grid.places) == (224, 16, 2744)
+    assert loaded.model.shape == (768, 12, 12, 3072)
+    assert loaded.model.tokens == "all"
+    assert [e.name for e in loaded.endpoints] == ["mgmt", "pten", "tertp", "os"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("sead = 3\n", "line 5: unknown key 'sead'; the nearest known one is 'seed'"),
+        ("[train]\nepoch = 3\n", r"line 6: unknown key 'train\.epoch'; the nearest known one is 'epochs'"),
+        ('[[endpoints]]\nname = "a"\nkid = "binary"\n', "unknown key.*'kind'"),
+        ('seed = "many"\n', r"line 5: seed: .* \(found 'many'\)"),
+        ("[grid]\nedge = 224\npatch = 4\n", "makes 175616 places; at most 32768"),
+        ("[grid]\nedge = 225\n", "edge 225 is not a multiple of patch 16"),
+        ("[model]\nheads = 7\n", "dim 768 is not a multiple of heads 7"),
+        ('[[endpoints]]\nname = "os"\nkind = "survival"\n', '"time" and "event" name the columns'),
+        ('[prepare]\nbrain = "command"\n', "brain_command goes with"),
+        ("[explain]\nstart = 12\n", "explain.start 12 leaves no block of the encoder's 12"),
+        ('[explain]\nmethods = ["rollout", "rollout"]\n', "methods must be one or more that differ"),
+        ("[explain]\nmethods = []\n", "patients = 0 makes no maps"),
+        ("seed = \n", "not a TOML file"),
+        ("[explain]\nstrat = 1\n", r"unknown key 'explain\.strat'; the nearest known one is 'start'"),
+        ('[[rivals]]\nname = "a"\nmodle = {depth = 2}\n', "unknown key 'rivals.0.modle'; the nearest known one is 'model'"),
+        (
+            '[[rivals]]\nname = "a"\n[rivals.model]\ndepht = 2\n',
+            r"line 8: unknown key 'rivals\.a\.model\.depht'; the nearest known one is 'depth'",
+        ),
+        ('[[rivals]]\nname = "a"\ntrain = {epochs = 0}\n', r"rivals\.a\.train\.epochs: .* greater than .* \(found 0\)"),
+        ('[[rivals]]\nname = "a"\nmodel = {architecture = "resnet9"}\n', r"rivals\.a\.model\.architecture: .*'resnet10'"),
+        ('[[rivals]]\nname = "a"\nmodel = {heads = 7}\n', r"rivals\.a\.model: dim 768 is not a multiple of heads 7$"),
+        (
+            '[[rivals]]\nname = "a"\nmodel = {architecture = "resnet10"}\ntrain = {mixup = 0.2}\n',
+            r"rivals\.a: train\.mixup is about tokens or blocks, which resnet10 does not have; leave it out$",
+        ),
+        (
+            '[[rivals]]\nname = "a"\nmodel = {architecture = "resnet10"}\npretrain = {method = "mae"}\n',
+            r"rivals\.a: pretrain\.method 'mae' is for architecture vit",
+        ),
+        ('[[rivals]]\nname = "a"\ntrain = {repeats = 3}\n', r"rivals\.a: train\.repeats is the study's, whose folds all share"),
+        ('[train]\nleave_out = "site"\n[pretrain]\nmethod = "mae"\npatients = "unlabelled"\n', "of the site that a fold leaves"),
+        ('[[rivals]]\nname = "vit"\n', r"rivals' names must differ, also from vit.*\['vit'\]"),
+        ('[[rivals]]\nname = "shuffled"\n', "rivals' names must differ"),
+        ('[[rivals]]\nname = "a"\n[[rivals]]\nname = "a"\n', r"rivals' names must differ.*\['a', 'a'\]"),
+        ('[[rivals]]\nname = "a/b"\n', r"rivals\.0\.name: .*pattern"),
+        ('[model]\narchitecture = "resnet10"\n', "maps need architecture"),
+        ('[model]\npool = "class_attention"\n', "maps need .* no class_attention"),
+        ("[model]\nstem = 8\nconv_stem = 8\n", "two ways to embed a patch"),
+        ('[model]\nchannels = ["t1ce"]\n', "reads all four channels"),
+    ],
+)
+def test_a_wrong_study_file_is_refused_with_line_and_remedy(tmp_path, more: str, message: str):
+    with pytest.raises(UsageError, match=message):
+        study_file.load(study(tmp_path, more))
+
+
+def test_a_missing_study_file_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"nothing\.toml: no such study file"):
+        study_file.load(tmp_path / "nothing.toml")
+
+
+def test_the_command_line_overrides_any_key(tmp_path):
+    loaded = study_file.load(study(tmp_path), {"train.epochs": "5", "model.tokens": "foreground", "seed": "9"})
+    assert (loaded.train.epochs, loaded.model.tokens, loaded.seed) == (5, "foreground", 9)
+    with pytest.raises(UsageError, match="unknown key"):
+        study_file.load(study(tmp_path), {"train.epoch": "5"})
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda p: p.stem)
+def test_every_shipped_study_loads_and_survives_being_written(tmp_path, file: Path):
+    loaded = study_file.load(file)
+    (tmp_path / "again.toml").write_text(study_file.dumps(loaded))
+    assert study_file.load(tmp_path / "again.toml") == loaded
+
+
+RIVALS = """
+[explain]
+patients = 0
+scored = 0
+[model]
+tokens = "all"
+weights = "start.npz"
+drop_path = 0.2
+[train]
+token_budget = 128
+mixup = 0.4
+layer_decay = 0.65
+epochs = 40
+[pretrain]
+method = "mae"
+[[rivals]]
+name = "deeper"
+model = {depth = 14, weights = "other.npz"}
+train = {betas = [0.9, 0.99]}
+[[rivals]]
+name = "resnet10"
+model = {architecture = "resnet10", channels = ["t1ce", "flair"]}
+train = {batch = 4}
+"""
+
+
+def test_a_rival_is_the_study_with_its_own_keys_changed(tmp_path):
+    loaded = study_file.load(study(tmp_path, RIVALS))
+    deeper = loaded.of(loaded.rivals[0])
+    assert deeper.model == loaded.model.model_copy(update={"depth": 14, "weights": tmp_path / "other.npz"})
+    assert deeper.train == loaded.train.model_copy(update={"betas": (0.9, 0.99)})
+    assert deeper.pretrain == loaded.pretrain
+    same = {"cohort", "prepared", "output", "seed", "grid", "prepare", "controls", "report", "endpoints"}
+    assert deeper.model_dump(include=same) == loaded.model_dump(include=same)
+    assert deeper.rivals == ()
+    assert not deeper.explained
+
+
+def test_a_rival_without_tokens_drops_the_keys_about_them_and_keeps_the_others(tmp_path):
+    loaded = study_file.load(study(tmp_path, RIVALS))
+    resnet = loaded.of(loaded.rivals[1])
+    assert resnet.model.architecture == "resnet10"
+    assert resnet.model.channels == ("t1ce", "flair")
+    assert (resnet.model.weights, resnet.model.tokens) == (None, "foreground")
+    assert (resnet.train.token_budget, resnet.train.mixup, resnet.train.layer_decay) == (None, 0.0, 1.0)
+    assert resnet.pretrain.method == "none"
+    assert (resnet.train.epochs, resnet.train.batch, resnet.model.drop_path) == (40, 4, 0.2)
+
+
+def test_rivals_survive_being_written_and_their_weights_lie_beside_the_study_file(tmp_path):
+    loaded = study_file.load(study(tmp_path, RIVALS))
+    elsewhere = tmp_path / "run"
+    elsewhere.mkdir()
+    (elsewhere / "study.toml").write_text(study_file.dumps(loaded))
+    assert study_file.load(elsewhere / "study.toml") == loaded
+    assert [rival.name for rival in loaded.rivals] == ["deeper", "resnet10"]
+    assert loaded.rivals[0].model["weights"] == str(tmp_path / "other.npz")
+
+
+def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_4():
+    gbm, *others = (
+        study_file.load(CONFIGS / f"{name}.toml")
+        for name in ("gbm", "learning_curve", "ablation", "table4_brats2021", "features", "features_hard")
+    )
+    assert all(other.model == gbm.model for other in others)
+    keys = {"rate", "weight_decay", "token_budget", "batch", "tune_fraction"}
+    for other in others[:2]:
+        assert other.train.model_dump(include=keys) == gbm.train.model_dump(include=keys)
+
+
+def test_braces_in_paths_are_filled_in(tmp_path):
+    rival = '[[rivals]]\nname = "b"\nmodel = { weights = "of-{seed}/w" }\n'
+    loaded = study_file.load(study(tmp_path, rival), {"cohort": "of-{seed}/cohort-{labelled}.csv", "output": "run-{seed}"})
+    filled = study_file.filled(loaded, seed=3, labelled=48)
+    assert (filled.cohort, filled.output) == (tmp_path / "of-3" / "cohort-48.csv", tmp_path / "run-3")
+    assert filled.prepared == loaded.prepared
+    assert filled.rivals[0].model == {"weights": str(tmp_path / "of-3" / "w")}
+
+
+def test_the_readmes_study_is_the_one_that_we_recommend(tmp_path):
+    _, name, after = (CONFIGS.parent / "README.md").read_text().partition('name = "mine"')
+    file = tmp_path / "study.toml"
+    file.write_text(name + after[: re.search(r"\n {0,7}\S", after).start()])  # type: ignore[union-attr]  # until indentation ends
+    ours, readmes = study_file.load(CONFIGS / "gbm.toml"), study_file.load(file)
+    for section in ("grid", "prepare", "model", "pretrain", "train"):
+        assert getattr(readmes, section) == getattr(ours, section)

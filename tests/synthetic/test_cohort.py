@@ -1,0 +1,212 @@
+"""The built-in cohort: what is planted is there, what is not is not, and it comes as a hospital has it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from lifelines.utils import concordance_index
+from made.study import made_here
+from rich.console import Console
+from scipy.ndimage import binary_dilation
+from sklearn.metrics import roc_auc_score
+
+from mri_vit import study
+from mri_vit.data import cohort
+from mri_vit.errors import UsageError
+from mri_vit.run.folder import claimed
+from mri_vit.settings import file as study_file
+from mri_vit.settings import schema
+from mri_vit.synthetic import cohort as synthetic
+from mri_vit.synthetic.phantom import TISSUE, scan
+
+CASES = synthetic.draw_cases(synthetic.PATIENTS, np.random.default_rng(synthetic.SEED))
+
+
+def known(name: str) -> tuple[np.ndarray, list[synthetic.Case]]:
+    cases = [case for case in CASES if case.labels[name]]
+    return np.array([float(case.labels[name]) for case in cases]), cases
+
+
+def test_labels_are_missing_and_survival_is_censored_as_promised():
+    for name in ("mgmt", "tertp", "pten", "os_days"):
+        assert 0.10 <= 1 - len(known(name)[1]) / len(CASES) <= 0.20
+    assert 0.2 <= 1 - known("os_event")[0].mean() <= 0.4
+    assert all(bool(case.labels["os_days"]) == bool(case.labels["os_event"]) for case in CASES)
+
+
+def test_mgmt_is_exact_tertp_is_flipped_for_some_and_pten_has_no_cause():
+    mgmt, cases = known("mgmt")
+    assert (mgmt == [case.solid for case in cases]).all()
+    tertp, cases = known("tertp")
+    assert 0.10 <= (tertp != [case.wide_oedema for case in cases]).mean() <= 0.25
+    pten, cases = known("pten")
+    for cause in ("solid", "wide_oedema", "radius_mm", "age"):
+        auc = roc_auc_score(pten, [getattr(case, cause) for case in cases])
+        assert abs(auc - 0.5) < 0.2  # about three standard errors of a coin
+
+
+def test_larger_tumours_shorten_survival():
+    days, cases = known("os_days")
+    event = [int(case.labels["os_event"]) for case in cases]
+    assert concordance_index(days, [-case.radius_mm for case in cases], event) > 0.75
+
+
+def test_scans_lie_on_different_grids_and_hold_the_tumour_where_it_was_put(scans: Path):
+    folder = scans.parent / "demo-003"
+    images = {c: nib.Nifti1Image.from_filename(folder / f"{c}.nii.gz") for c in schema.CHANNELS}
+    assert len({image.shape for image in images.values()}) > 1
+    assert len({nib.aff2axcodes(nib.Nifti1Image.from_filename(f).affine) for f in scans.parent.glob("demo-*/*.nii.gz")}) > 10
+    for image in images.values():
+        assert all(2.9 <= mm <= 5.1 for mm in image.header.get_zooms())
+    truth = nib.Nifti1Image.from_filename(scans.parent / "truth" / "demo-003.nii.gz")
+    np.testing.assert_array_equal(np.array(truth.affine), np.array(images["t1ce"].affine))
+    label, t1ce = np.asarray(truth.dataobj), images["t1ce"].get_fdata()
+    brain = (t1ce > 0) & (label == 0)
+    assert t1ce[label == 2].mean() > 1.3 * t1ce[brain].mean()  # enhancing tumour is bright after contrast
+
+
+def test_the_true_tumour_stands_in_the_table_as_the_tumour_mask_alone(scans: Path):
+    with scans.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert all((scans.parent / row["tumour_mask"]).is_file() for row in rows)
+    assert not any("truth" in cell for row in rows for column, cell in row.items() if column != "tumour_mask")
+
+
+def test_the_same_seed_gives_the_same_bytes_and_a_whole_cohort_is_left_alone(tmp_path, monkeypatch):
+    first = synthetic.make(tmp_path / "a", seed=3, patients=2)
+    made_here(monkeypatch)
+    second = synthetic.make(tmp_path / "b", seed=3, patients=2)  # nor does it matter in which process
+    files = sorted(p.relative_to(first.parent) for p in first.parent.rglob("*") if p.is_file())
+    assert len(files) == 2 * 5 + 2
+    assert all((first.parent / f).read_bytes() == (second.parent / f).read_bytes() for f in files)
+    times = {f: (first.parent / f).stat().st_mtime_ns for f in files}
+    synthetic.make(tmp_path / "a", seed=3, patients=2)
+    assert {f: (first.parent / f).stat().st_mtime_ns for f in files} == times
+
+
+def test_the_last_patients_may_be_without_labels_and_are_otherwise_the_same(tmp_path, monkeypatch):
+    made_here(monkeypatch)
+    known, unknown = (
+        synthetic.make(tmp_path / f"{n}", seed=3, patients=2, unlabelled=n).read_text().splitlines() for n in (0, 1)
+    )
+    assert known[:2] == unknown[:2]
+    assert unknown[2].endswith(",,,,,")
+    assert known[2].startswith(unknown[2].rstrip(","))
+
+
+def test_a_folder_with_somebodys_own_cohort_is_left_alone(tmp_path):
+    (tmp_path / "cohort.csv").write_text("patient,t1\nmine,a.nii\n")
+    with pytest.raises(UsageError, match="is not the built-in cohort"):
+        synthetic.make(tmp_path, seed=3, patients=2)
+    assert (tmp_path / "cohort.csv").read_text() == "patient,t1\nmine,a.nii\n"
+
+
+# --- The hard variant --------------------------------------------------------------------------------------------------------
+
+HARD = synthetic.draw_hard_cases(300, 100, np.random.default_rng(11))
+BRIGHT: np.ndarray = np.array([case.rim_signal > 1.5 for case in HARD])  # halfway between the two kinds
+
+
+def test_hard_tumours_are_small_and_all_have_a_thin_rim_around_a_core():
+    across = np.array([2 * case.radius_mm for case in HARD])
+    assert 10 <= across.min() < 11
+    assert 21 < across.max() <= 22
+    assert np.histogram(across, bins=4, range=(10, 22))[0].min() > 400 / 4 * 0.6  # of all sizes between
+    assert not any(case.solid for case in HARD)
+    assert all(0 < case.rim_mm < case.radius_mm for case in HARD)  # some core is left in the smallest
+
+
+def test_hard_mgmt_is_the_rims_brightness_and_its_only_label():
+    assert all(list(case.labels) == ["mgmt"] for case in HARD)
+    truth = np.array([case.labels["mgmt"] == "1" for case in HARD[:300]])
+    assert (truth == BRIGHT[:300]).all()
+    assert 0.4 < truth.mean() < 0.6
+    signal = np.array([case.rim_signal for case in HARD])
+    assert signal[BRIGHT].min() - signal[~BRIGHT].max() > 0.3  # apart, with some spread among equals
+    assert signal[~BRIGHT].min() > TISSUE["t1ce"][2]  # seen to enhance against white matter
+    assert len(set(signal)) == 400
+
+
+def test_the_last_hard_patients_have_no_label_and_both_kinds_of_rim():
+    assert all(case.labels["mgmt"] in ("0", "1") for case in HARD[:300])
+    assert all(case.labels["mgmt"] == "" for case in HARD[300:])
+    assert 0.3 < BRIGHT[300:].mean() < 0.7
+
+
+@pytest.mark.parametrize("told", ["age", "sex", "site", "radius_mm", "wide_oedema", "centre_mm", "id"])
+def test_nothing_but_the_rim_tells_hard_mgmt(told: str):
+    found = [getattr(case, told) for case in HARD]
+    numbers = {"sex": [value == "F" for value in found], "id": range(400)}.get(told, found)
+    if told == "site":
+        numbers = [[value == site for site in "ABC"] for value in found]
+    for column in np.array(numbers, float).reshape(400, -1).T:
+        assert abs(roc_auc_score(BRIGHT, column) - 0.5) < 0.1  # more than three standard errors of a coin
+
+
+def test_only_the_rim_in_t1ce_differs_between_hard_patients_of_both_kinds():
+    case = HARD[0]
+    pair = [scan(replace(case, rim_signal=synthetic.HARD_RIM[bright]), np.random.default_rng(3)) for bright in (True, False)]
+    (bright, truth), (faint, same) = pair
+    np.testing.assert_array_equal(truth.array, same.array)
+    for channel in ("t1", "t2", "flair"):
+        np.testing.assert_array_equal(bright[channel].array, faint[channel].array)
+    more = bright["t1ce"].array.astype(float) - faint["t1ce"].array
+    around = np.asarray(binary_dilation(truth.array == 2, iterations=2), bool)  # voxels with some share of the rim
+    assert more.max() > 0
+    assert not more[~around].any()
+    assert (more >= 0).all()
+
+
+def test_a_hard_cohort_is_written_with_its_labels_and_made_anew_when_more_is_asked_for(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(synthetic, "_write", lambda case, folder, seed: written.append((case.id, seed)))  # scans are tested above
+    monkeypatch.setattr(synthetic, "ProcessPoolExecutor", lambda workers, context: ThreadPoolExecutor(workers))
+    table = synthetic.make_hard(tmp_path, seed=3, labelled=4, unlabelled=2)
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [bool(row["mgmt"]) for row in rows] == [True] * 4 + [False] * 2
+    columns = {"patient", *schema.CHANNELS, "tumour_mask", "age", "sex", "site", "mgmt"}
+    assert set(rows[0]) == columns
+    assert sorted(written) == [(f"demo-{i + 1:03d}", [3, i]) for i in range(6)]
+    patients = cohort.read(table, (schema.Endpoint(name="mgmt", kind="binary"),))
+    assert [math.isnan(patient.labels["mgmt"]) for patient in patients] == [False] * 4 + [True] * 2
+    synthetic.make_hard(tmp_path, seed=3, labelled=4, unlabelled=2)
+    assert len(written) == 6
+    synthetic.make_hard(tmp_path, seed=3, labelled=5, unlabelled=1)  # as many patients, another cohort
+    assert len(written) == 12
+    synthetic.make(tmp_path, seed=3, patients=6)
+    assert len(written) == 18
+    assert "hard" not in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [synthetic.SEED, 7, 8])
+def test_the_study_finds_what_is_planted_in_every_cohort(tmp_path, seed: int):
+    settings = study_file.load(Path(__file__).parents[2] / "configs" / "demo.toml")
+    table = synthetic.make(tmp_path / "cohort", seed=seed)
+    settings = settings.model_copy(update={"cohort": table, "prepared": tmp_path / "prepared", "output": tmp_path / "run"})
+    with claimed(settings) as run:
+        study.prepare(settings, study.check(settings, run), run, Console())
+        study.train(settings, run, Console())
+        study.explain(settings, run, Console())
+        metrics = json.loads((study.report(run, Console()).parent / "metrics.json").read_text())["endpoints"]
+    own = seed == synthetic.SEED  # what chance may do to another cohort is no fault: one PTEN interval in twenty leaves out 0.5
+    mgmt, survival, pten = (metrics[name]["models"]["vit"] for name in ("mgmt", "os", "pten"))
+    assert mgmt["auc"]["value"] >= (0.90 if own else 0.85)
+    assert survival["harrell_c"]["value"] >= (0.65 if own else 0.62)
+    assert "and better than clinical-only" in mgmt["verdict"]
+    shuffled = {name: endpoint["models"]["shuffled"]["verdict_kind"] for name, endpoint in metrics.items()}
+    assert "better" not in shuffled.values()
+    if own:
+        assert pten["verdict_kind"] == "chance"
+        assert pten["auc"]["low"] <= 0.5 <= pten["auc"]["high"]
+        assert set(shuffled.values()) == {"chance"}
