@@ -174,8 +174,8 @@ def _control(
     if list(inner) != list(outer) or not (inner.dtypes == outer.dtypes).all():
         raise UsageError("its columns are of another kind (numbers or words) in this cohort")
     predicted = []
-    for repeat, division in enumerate(folds.load(run / "folds.json", inside)):
-        for fold, ids in enumerate(division):
+    for repeat, split in enumerate(folds.load(run / "folds.json", inside)):
+        for fold, ids in enumerate(split):
             train, tune, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))
             tabular = Tabular(inner, past.endpoints)
             tabular.fit(train, tune)

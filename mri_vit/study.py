@@ -167,10 +167,10 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
     from mri_vit.crossval import comparison
 
     if not comparison.pretrains(study):
-        raise UsageError('nobody is pretrained: give the study or one of its rivals pretrain.method "mae" or "dino"')
-    patients, divisions = divided(study, folder)
+        raise UsageError('nobody is pretrained: give the study or one of its comparators pretrain.method "mae" or "dino"')
+    patients, splits = divided(study, folder)
     with progress(console) as bar:
-        made = comparison.pretrain(study, patients, divisions, folder, partial(_begin, bar, study))
+        made = comparison.pretrain(study, patients, splits, folder, partial(_begin, bar, study))
     for one in made:
         say(console, f"{one.title}: last loss {one.loss:.3f}, {one.file}")
         if one.collapsed:
@@ -181,21 +181,21 @@ def train(study: Study, folder: Path, console: Console) -> None:
     """Write the folds, then fit and predict each: the model, and the controls that it must beat."""
     from mri_vit.crossval import comparison
 
-    patients, divisions = divided(study, folder)
+    patients, splits = divided(study, folder)
     intact.refuse_changed(folder, console, intact.OWN)  # whose weights are read again; of the others' folds their tables alone,
     intact.refuse_changed(folder, console, names=intact.TABLES)  # for a pipeline may have thrown their weights away
     with progress(console) as bar:
-        comparison.hold(study, patients, divisions, folder, partial(_begin, bar, study))
+        comparison.hold(study, patients, splits, folder, partial(_begin, bar, study))
 
 
-def divided(study: Study, folder: Path) -> tuple[list[Patient], list[folds.Division]]:
+def divided(study: Study, folder: Path) -> tuple[list[Patient], list[folds.Split]]:
     """The prepared patients and their folds, which are written where they are not there yet."""
     patients = included(study, folder)
     if not (folder / "folds.json").exists():
         folds.save(folds.make(patients, study.endpoints, study.train, study.seed), study.seed, folder / "folds.json")
-    divisions = folds.load(folder / "folds.json", patients)
+    splits = folds.load(folder / "folds.json", patients)
     _check_prepared(study, patients, folder)
-    return patients, divisions
+    return patients, splits
 
 
 def _begin(bar: Progress, study: Study, title: str) -> Callable[[int, int, float, float], None]:
@@ -286,13 +286,13 @@ def inspect(
     output = output or folder / "inspect"
     inspection_page.refuse(output)
     patients = _trained(study, folder)
-    division = folds.load(folder / "folds.json", patients)[0]
+    split = folds.load(folder / "folds.json", patients)[0]
     if fold is None:
-        fold = next((index for index, ids in enumerate(division, 1) if patient in ids), 1)
-    if not 1 <= fold <= len(division):
-        raise UsageError(f"--fold {fold}: the run has folds 1 to {len(division)}")
+        fold = next((index for index, ids in enumerate(split, 1) if patient in ids), 1)
+    if not 1 <= fold <= len(split):
+        raise UsageError(f"--fold {fold}: the run has folds 1 to {len(split)}")
     seed = fold_seed(study, 0, fold - 1)
-    train_patients, _, test = parts(patients, division[fold - 1], study, seed)
+    train_patients, _, test = parts(patients, split[fold - 1], study, seed)
     if patient and patient not in {p.id for p in test}:
         raise UsageError(f"--patient {patient}: not a test patient of fold {fold} ({', '.join(p.id for p in test)})")
     home = fold_folder(folder, 0, fold - 1)

@@ -1,7 +1,7 @@
 """What each part of the recommended Vision Transformer is worth: .venv/bin/python pipelines/ablation.py
 
-Each rival of configs/ablation.toml changes one key. All are cross-validated on the same folds of made-up cohorts of small tumours
-(data seeds 1, 2 and 3). Result: docs/ablation.md. What is done is found done when it is started again.
+Each comparator of configs/ablation.toml changes one key. All are cross-validated on the same folds of made-up cohorts of small
+tumours (data seeds 1, 2 and 3). Result: docs/ablation.md. What is done is found done when it is started again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.console import Console
 
 from mri_vit import study
 from mri_vit.crossval import in_parallel
-from mri_vit.crossval.folds import Division
+from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_folder
 from mri_vit.data import predictions, tokens
 from mri_vit.data.batches import everything, token_file
@@ -37,8 +37,8 @@ ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "configs" / "ablation.toml"
 SEEDS = (1, 2, 3)  # of cohorts; settings were chosen on another
 LABELLED = 192  # patients, the most of the learning curves
-BEARING = "modality-dropout"  # the rival that is trained to bear a missing scan
-COARSE = "low-to-high"  # the rival that begins from an encoder of a coarser grid
+BEARING = "modality-dropout"  # the comparator that is trained to bear a missing scan
+COARSE = "low-to-high"  # the comparator that begins from an encoder of a coarser grid
 HALF = Grid(edge=28, spacing_mm=8.0, patch=4)  # that grid: half the study's resolution, 7³ places
 
 
@@ -47,10 +47,10 @@ def of_seed(seed: int) -> Study:
 
 
 def coarse_encoder(of: Study, console: Console) -> None:
-    """The file that the rival `COARSE` begins from: the learning curves' MAE, on the unlabelled at half the resolution."""
-    weights = Path(next(rival for rival in of.rivals if rival.name == COARSE).model["weights"])
+    """The file that the comparator `COARSE` begins from: the learning curves' MAE, on the unlabelled at half the resolution."""
+    weights = Path(next(comparator for comparator in of.comparators if comparator.name == COARSE).model["weights"])
     curve_of = learning_curve.settings(of.seed, LABELLED)
-    mae = next(rival for rival in curve_of.rivals if rival.name == "vit-mae")
+    mae = next(comparator for comparator in curve_of.comparators if comparator.name == "vit-mae")
     paths = {"cohort": of.cohort.parent / "cohort.csv", "prepared": weights.parent / "prepared", "output": weights.parent / "run"}
     low = curve_of.of(mae).model_copy(update={**paths, "grid": HALF})
     with run_folder.claimed(low) as run:
@@ -60,15 +60,15 @@ def coarse_encoder(of: Study, console: Console) -> None:
 
 
 def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
-    """Everybody's predictions on one cohort; then "vit" and the rival that bears it with each scan taken away."""
+    """Everybody's predictions on one cohort; then "vit" and the comparator that bears it with each scan taken away."""
     of = of_seed(seed)
     coarse_encoder(of, console)
     with run_folder.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
-        patients, divisions = study.divided(of, run)
+        patients, splits = study.divided(of, run)
         with screen.progress(console) as bar:
-            task = bar.add_task(f"rivals, cohort {seed}", total=len(of.rivals), note="")
-            for name in in_parallel.fit(of, patients, divisions, run, at_a_time):
+            task = bar.add_task(f"comparators, cohort {seed}", total=len(of.comparators), note="")
+            for name in in_parallel.fit(of, patients, splits, run, at_a_time):
                 bar.update(task, advance=1, note=name)
         study.train(of, run, console)
         known = predictions.load(run / "predictions.csv").dropna(subset=["truth"])
@@ -76,7 +76,7 @@ def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
         truth = known.drop_duplicates("patient").set_index("patient").truth
         for name, home in (("vit", run), (BEARING, run / "rivals" / BEARING)):
             for channel in CHANNELS:
-                scores = lacking(of, [p for p in patients if p.subject in truth.index], divisions[0], home, channel)
+                scores = lacking(of, [p for p in patients if p.subject in truth.index], splits[0], home, channel)
                 rows = {
                     "model": f"{name} without {channel}",
                     "patient": scores.index,
@@ -88,10 +88,10 @@ def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
 
 
 @torch.no_grad()
-def lacking(of: Study, patients: list[Patient], division: Division, home: Path, channel: str) -> pd.Series:
+def lacking(of: Study, patients: list[Patient], split: Split, home: Path, channel: str) -> pd.Series:
     """Out-of-fold scores by subject when one scan of each patient is empty."""
     found = {}
-    for fold, ids in enumerate(division):
+    for fold, ids in enumerate(split):
         net = network.load(fold_folder(home, 0, fold) / "best.safetensors").eval()
         (head,) = net.heads
         for patient in (p for p in patients if p.id in set(ids)):
@@ -104,9 +104,9 @@ def lacking(of: Study, patients: list[Patient], division: Division, home: Path, 
 
 
 def changed(of: Study, name: str) -> str:
-    """What a rival changes, as it stands in its file."""
-    rival = next((rival for rival in of.rivals if rival.name == name), None)
-    sections = {"model": rival.model, "pretrain": rival.pretrain, "train": rival.train} if rival else {}
+    """What a comparator changes, as it stands in its file."""
+    comparator = next((comparator for comparator in of.comparators if comparator.name == name), None)
+    sections = {"model": comparator.model, "pretrain": comparator.pretrain, "train": comparator.train} if comparator else {}
     keys = [(f"{section}.{key}", value) for section, keys in sections.items() for key, value in keys.items()]
     return ", ".join(f"`{key} = {json.dumps(_file(value) if key == 'model.weights' else value)}`" for key, value in keys)
 
@@ -137,7 +137,7 @@ def document(predicted: pd.DataFrame, of: Study, seeds: list[int]) -> str:
         "|---|---|---|---|",
         f"| nothing: recommended | {_interval(points.loc['vit'], 'auc')} | | |",
     ]
-    for name in (rival.name for rival in of.rivals):
+    for name in (comparator.name for comparator in of.comparators):
         test = tests.loc[name]
         p = "< 0.001" if test.p_adjusted < 0.001 else f"{test.p_adjusted:.3f}"
         lines.append(

@@ -45,11 +45,11 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
         patients = study.included(settings, run)
         labelled = [p for p in patients if p.knows(endpoint)]
         unlabelled = [p for p in patients if not p.knows(endpoint)]
-        division = folds.make(labelled, settings.endpoints, settings.train, settings.seed)[0]
+        split = folds.make(labelled, settings.endpoints, settings.train, settings.seed)[0]
 
         # each encoder learns where it is to learn, is frozen, and is read; then the probes get their labels
         jobs = {
-            one.id: (one, labelled, division, endpoint, run / "encoders", seed)
+            one.id: (one, labelled, split, endpoint, run / "encoders", seed)
             for one in frozen_encoders.contenders(settings, unlabelled)
         }
         scores, notes = {}, []

@@ -28,7 +28,7 @@ from mri_vit.run import executor, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
-from mri_vit.settings.recipe import Rival
+from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 from mri_vit.studies import learning_curve
 from mri_vit.synthetic import cohort as synthetic
@@ -52,16 +52,18 @@ def settings(seed: int, labelled: int) -> Study:
     """The study of one cohort and size; each size trains for as many steps, so fewer patients are seen more often."""
     read = study_file.filled(study_file.load(SETTINGS), seed=seed, labelled=labelled)
     more = max(SIZES) // labelled
-    rivals = [
-        rival.model_copy(
+    comparators = [
+        comparator.model_copy(
             update={
-                "train": {key: value * more if key in ("epochs", "tune_every") else value for key, value in rival.train.items()}
+                "train": {
+                    key: value * more if key in ("epochs", "tune_every") else value for key, value in comparator.train.items()
+                }
             }
         )
-        for rival in read.rivals
+        for comparator in read.comparators
     ]
     train = read.train.model_copy(update={"epochs": read.train.epochs * more, "tune_every": read.train.tune_every * more})
-    return read.model_copy(update={"train": train, "rivals": tuple(rivals), "seed": seed})
+    return read.model_copy(update={"train": train, "comparators": tuple(comparators), "seed": seed})
 
 
 def make(seed: int, console: Console) -> None:
@@ -81,10 +83,10 @@ def make(seed: int, console: Console) -> None:
 
 
 def pretrain(seed: int, name: str) -> None:
-    """In a worker: one rival's encoder, from the unlabelled patients of one cohort."""
+    """In a worker: one comparator's encoder, from the unlabelled patients of one cohort."""
     whole = settings(seed, max(SIZES))
     patients = cohort.read(whole.cohort.parent / "cohort.csv", whole.endpoints)
-    of = whole.of(next(rival for rival in whole.rivals if rival.name == name))
+    of = whole.of(next(comparator for comparator in whole.comparators if comparator.name == name))
     pretrained(of, patients[max(SIZES) :], encoder(seed, name), seed)
 
 
@@ -93,23 +95,25 @@ def encoder(seed: int, name: str) -> Path:
 
 
 def begun(of: Study, seed: int) -> Study:
-    """The study with its pretraining rivals starting from the encoders that are there."""
+    """The study with its pretraining comparators starting from the encoders that are there."""
 
-    def started(rival: Rival) -> Rival:
-        if not rival.pretrain:
-            return rival
-        return rival.model_copy(update={"model": rival.model | {"weights": encoder(seed, rival.name)}, "pretrain": {}})
+    def started(comparator: Comparator) -> Comparator:
+        if not comparator.pretrain:
+            return comparator
+        return comparator.model_copy(
+            update={"model": comparator.model | {"weights": encoder(seed, comparator.name)}, "pretrain": {}}
+        )
 
-    return of.model_copy(update={"rivals": tuple(started(rival) for rival in of.rivals)})
+    return of.model_copy(update={"comparators": tuple(started(comparator) for comparator in of.comparators)})
 
 
 def fit(seed: int, labelled: int, name: str) -> None:
     """In a worker: one contender's folds on one cohort and size."""
     of = begun(settings(seed, labelled), seed)
-    own = {rival.name: of.of(rival) for rival in of.rivals} | {"vit": of}
+    own = {comparator.name: of.of(comparator) for comparator in of.comparators} | {"vit": of}
     run = of.output
     patients = study.included(of, run)
-    home = comparison.rival_folder(run, name)
+    home = comparison.comparator_folder(run, name)
     cross_validate(
         patients,
         folds.load(run / "folds.json", patients),
@@ -140,7 +144,7 @@ def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         costs = [
             {"model": name} | json.loads(file.read_text())
             for name in NAMES
-            for file in sorted(comparison.rival_folder(run, name).glob("fold-*/cost.json"))
+            for file in sorted(comparison.comparator_folder(run, name).glob("fold-*/cost.json"))
         ]
         return predictions.load(run / "predictions.csv").assign(seed=seed, labelled=labelled), pd.DataFrame(costs)
 
@@ -155,7 +159,10 @@ def facts(seeds: Sequence[int]) -> list[str]:
         "training fold choose the epoch.",
         f"Encoders were pretrained on {UNLABELLED} unlabelled patients of the same cohort, who are in no fold. "
         + (" ".join(collapses(seeds)) or "No teacher of DINO collapsed."),
-        *(recipe(NAMES[name], of.of(rival)) for name, rival in (("vit", Rival(name="vit")), *((r.name, r) for r in of.rivals))),
+        *(
+            recipe(NAMES[name], of.of(comparator))
+            for name, comparator in (("vit", Comparator(name="vit")), *((r.name, r) for r in of.comparators))
+        ),
         "Epochs are those at the largest size; a smaller one has more, so that each has as many steps.",
         "The best evaluation on the tuning patients is kept. It was the last one, so that more epochs might do better, in "
         f"{', '.join(endings(seeds))}.",
@@ -182,7 +189,9 @@ def endings(seeds: Sequence[int]) -> list[str]:
     found = []
     for name, called in NAMES.items():
         runs = [settings(seed, size).output for seed in seeds for size in SIZES]
-        tables = [pd.read_csv(file) for run in runs for file in comparison.rival_folder(run, name).glob("fold-*/history.csv")]
+        tables = [
+            pd.read_csv(file) for run in runs for file in comparison.comparator_folder(run, name).glob("fold-*/history.csv")
+        ]
         if tables:
             last = sum(int(table.tune.idxmin()) == len(table) - 1 for table in tables)
             found.append(f"{last} of {len(tables)} folds of {called}")
@@ -193,9 +202,9 @@ def collapses(seeds: Sequence[int]) -> list[str]:
     """A sentence for each DINO encoder whose teacher had collapsed."""
     found = []
     for seed in seeds:
-        for rival in settings(seed, max(SIZES)).rivals:
-            if rival.pretrain.get("method") == "dino":
-                said = collapsed(pd.read_csv(encoder(seed, rival.name).with_suffix(".csv")))
+        for comparator in settings(seed, max(SIZES)).comparators:
+            if comparator.pretrain.get("method") == "dino":
+                said = collapsed(pd.read_csv(encoder(seed, comparator.name).with_suffix(".csv")))
                 found += [f"Cohort {seed}: {said}"] if said else []
     return found
 
@@ -205,7 +214,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--workers", type=int, default=2, help="trainings side by side, each on one thread")
     given, console = parser.parse_args(), Console()
-    rivals = {rival.name: rival for rival in study_file.load(SETTINGS).rivals}
+    comparators = {comparator.name: comparator for comparator in study_file.load(SETTINGS).comparators}
     sizes = [(seed, size) for size in reversed(SIZES) for seed in given.seeds]
 
     # cohorts, each prepared once for all sizes
@@ -213,13 +222,15 @@ def main() -> None:
         make(seed, console)
 
     # encoders, then the folds and every contender's training on them, the slow ones first so that no worker ends alone
-    jobs = {f"{seed} {name}": (seed, name) for seed in given.seeds for name, rival in rivals.items() if rival.pretrain}
+    jobs = {
+        f"{seed} {name}": (seed, name) for seed in given.seeds for name, comparator in comparators.items() if comparator.pretrain
+    }
     for done, _ in executor.each(pretrain, jobs, given.workers):
         screen.say(console, f"pretrained {done}")
     for seed, size in sizes:
         divide(seed, size, console)
-    slow = [name for name, rival in rivals.items() if "architecture" in rival.model]  # convolutional ones
-    cells = [(seed, size, name) for name in (*slow, *rivals, "vit") for seed, size in sizes]
+    slow = [name for name, comparator in comparators.items() if "architecture" in comparator.model]  # convolutional ones
+    cells = [(seed, size, name) for name in (*slow, *comparators, "vit") for seed, size in sizes]
     for done, _ in executor.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, given.workers):
         screen.say(console, f"trained {done}")
 

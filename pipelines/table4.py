@@ -18,20 +18,20 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run import screen
 from mri_vit.settings import file as study_file
 from mri_vit.studies import table4
-from mri_vit.studies.table4_numbers import measure, with_rivals
+from mri_vit.studies.table4_numbers import measure, with_comparators
 from mri_vit.synthetic import cohort as synthetic
 
 MADE_UP = "table4_demo"  # the study on the built-in cohort
 PATIENTS = 64  # of it: two thirds of the demo's
-AT_A_TIME = 2  # rivals; no machine has fewer cores today
+AT_A_TIME = 2  # comparators; no machine has fewer cores today
 
 
 def main(file: Path) -> None:
     """Cross-validate every row of the table and the study's own ViT; write report and table."""
     console = Console()
 
-    # the study file has the common settings; each row of the table is a rival that changes network and scans
-    settings = with_rivals(study_file.load(file))
+    # the study file has the common settings; each row of the table is a comparator that changes network and scans
+    settings = with_comparators(study_file.load(file))
     if settings.name == MADE_UP:
         synthetic.make(settings.cohort.parent, patients=PATIENTS)
 
@@ -40,10 +40,10 @@ def main(file: Path) -> None:
         study.prepare(settings, patients, run, console)
 
         # the folds that all rows share, and the rows, several at a time
-        patients, divisions = study.divided(settings, run)
+        patients, splits = study.divided(settings, run)
         with screen.progress(console) as bar:
-            task = bar.add_task("rows", total=len(settings.rivals), note="")
-            for name in in_parallel.fit(settings, patients, divisions, run, AT_A_TIME):
+            task = bar.add_task("rows", total=len(settings.comparators), note="")
+            for name in in_parallel.fit(settings, patients, splits, run, AT_A_TIME):
                 bar.update(task, advance=1, note=name)
                 if settings.name == MADE_UP:
                     for weights in (run / "rivals" / name).glob("*/best.safetensors"):
@@ -58,5 +58,5 @@ def main(file: Path) -> None:
         screen.say(console, f"table: {table4.write(found, run / 'report')}")
 
 
-if __name__ == "__main__":  # patients are prepared and rivals trained in worker processes, which import this file
+if __name__ == "__main__":  # patients are prepared and comparators trained in worker processes, which import this file
     main(Path(sys.argv[1]))

@@ -33,7 +33,7 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def in_this_process() -> Iterator[None]:
-    """Patients and rivals are worked on here and not in processes of their own, whose start takes longer than the work."""
+    """Patients and comparators are worked on here and not in processes of their own, whose start takes longer than the work."""
 
     def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], workers: int) -> Iterator[tuple[str, Any]]:
         for name, arguments in jobs.items():

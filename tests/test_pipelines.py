@@ -25,7 +25,7 @@ def test_at_every_size_each_contender_makes_as_many_steps_and_is_evaluated_as_of
         assert size in (int(part) for part in study.output.name.split("-")[1:])
         for mine, theirs in [
             (study, whole),
-            *((study.of(a), whole.of(b)) for a, b in zip(study.rivals, whole.rivals, strict=True)),
+            *((study.of(a), whole.of(b)) for a, b in zip(study.comparators, whole.comparators, strict=True)),
         ]:
             assert mine.train.epochs * size == theirs.train.epochs * 192
             assert mine.train.tune_every * size == theirs.train.tune_every * 192
@@ -33,16 +33,16 @@ def test_at_every_size_each_contender_makes_as_many_steps_and_is_evaluated_as_of
 
 def test_pretrained_contenders_start_from_their_cohorts_encoder_and_pretrain_no_more():
     begun = learning_curve.begun(learning_curve.settings(2, 48), 2)
-    found = {rival.name: begun.of(rival) for rival in begun.rivals}
+    found = {comparator.name: begun.of(comparator) for comparator in begun.comparators}
     assert all(study.pretrain.method == "none" for study in found.values())
     weights = {name: study.model.weights for name, study in found.items() if study.model.weights}
     assert weights == {name: learning_curve.encoder(2, name) for name in ("vit-mae", "vit-dino")}
-    assert {rival.name for rival in begun.rivals} | {"vit", "clinical"} == set(learning_curve.NAMES)
+    assert {comparator.name for comparator in begun.comparators} | {"vit", "clinical"} == set(learning_curve.NAMES)
 
 
 def test_the_ablations_table_has_a_row_for_each_change_and_tells_no_folder_of_this_machine():
     of = ablation.of_seed(1)
-    models = ["vit", *(rival.name for rival in of.rivals)]
+    models = ["vit", *(comparator.name for comparator in of.comparators)]
     models += [f"{name} without {channel}" for name in ("vit", ablation.BEARING) for channel in CHANNELS]
     generator, truth = np.random.default_rng(0), np.arange(60) % 2
     parts = [
@@ -55,7 +55,7 @@ def test_the_ablations_table_has_a_row_for_each_change_and_tells_no_folder_of_th
     ]
     text = ablation.document(pd.concat(parts), of, [1, 2])
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert len(rows) == 1 + 1 + len(of.rivals) + 1 + 2  # head, recommended, changes; head, two ways of training
+    assert len(rows) == 1 + 1 + len(of.comparators) + 1 + 2  # head, recommended, changes; head, two ways of training
     assert str(ablation.ROOT) not in text
     worst = next(row for row in rows if '`model.pool = "cls"`' in row)
     assert worst.endswith("| < 0.001 |")
@@ -71,8 +71,8 @@ def test_without_a_scan_the_score_is_that_of_a_patient_who_lacks_it(tiny: Study,
     for fold in range(2):
         fold_folder(study.output, 0, fold).mkdir(parents=True)
         network.save(net, fold_folder(study.output, 0, fold) / "best.safetensors")
-    division = [[p.id for p in patients[:3]], [p.id for p in patients[3:]]]
-    found = ablation.lacking(study, patients, division, study.output, channel)
+    split = [[p.id for p in patients[:3]], [p.id for p in patients[3:]]]
+    found = ablation.lacking(study, patients, split, study.output, channel)
     patches, place = everything(tokens.load(token_file(study, patients[4])), study)
     apart = list(patches.chunk(4, dim=2))
     apart[CHANNELS.index(channel)] = torch.zeros_like(apart[0])

@@ -1,4 +1,4 @@
-"""Every study file that ships goes to its end: a study through every verb, a template through its pipeline, two rivals each.
+"""Every study file that ships goes to its end: a study through every verb, a template through its pipeline, two comparators each.
 
 All are made small by `whole_road.SHRUNKEN`. What one costs and what it finds stands in the head of its file.
 """
@@ -16,14 +16,14 @@ import table4
 from whole_road import SHRUNKEN, every_verb, parted
 
 from mri_vit.settings import file as study_file
-from mri_vit.settings.recipe import Rival
+from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Grid, Study
 from mri_vit.studies import frozen_encoders
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 STUDIES = ("demo", "gbm", "survival", "vit_b16")
 TEMPLATES = ("ablation", "features", "features_hard", "learning_curve", "table4_brats2021", "table4_demo")
-RIVALS = 2  # of a template: each kind of rival is fitted and judged alike
+COMPARATORS = 2  # of a template: each kind of comparator is fitted and judged alike
 
 pytestmark = [
     pytest.mark.slow,
@@ -60,62 +60,66 @@ def test_learning_curves_and_the_ablation_on_their_cohorts_go_to_their_ends(tmp_
     (tmp_path / "docs").mkdir()
     ablation.main()
     rows = [line for line in (tmp_path / "docs" / "ablation.md").read_text().splitlines() if line.startswith("| ")]
-    assert len(rows) == 1 + 1 + RIVALS + 1 + 2  # head, recommended, changes; head, two ways of training
+    assert len(rows) == 1 + 1 + COMPARATORS + 1 + 2  # head, recommended, changes; head, two ways of training
 
 
 @pytest.mark.usefixtures("in_this_process")
-@pytest.mark.parametrize(("name", "rivals"), [("features", ("mae", "resnet10")), ("features_hard", ("dino", "resnet10"))])
-def test_features_are_learned_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rivals: tuple[str, ...]):
+@pytest.mark.parametrize(("name", "comparators"), [("features", ("mae", "resnet10")), ("features_hard", ("dino", "resnet10"))])
+def test_features_are_learned_and_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, comparators: tuple[str, ...]
+):
     monkeypatch.setattr(features, "SIZES", (24,))
     monkeypatch.setattr(features, "UNLABELLED", 16)
     monkeypatch.setattr(frozen_encoders, "STARTS", 2)
     monkeypatch.setattr(frozen_encoders, "FEWER_STARTS", 1)
-    features.main(shrunken(name, tmp_path, rivals), seed=1)
+    features.main(shrunken(name, tmp_path, comparators), seed=1)
     assert list((tmp_path / "runs").rglob("features.html"))
 
 
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
-    ("name", "rivals"), [("table4_demo", ("resnet10-t1ce", "efficientnet_b0-all")), ("table4_brats2021", None)]
+    ("name", "comparators"), [("table4_demo", ("resnet10-t1ce", "efficientnet_b0-all")), ("table4_brats2021", None)]
 )
 def test_rows_of_table_4_are_fitted_and_stand_beside_the_published_ones(
-    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rivals: tuple[str, ...] | None
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, comparators: tuple[str, ...] | None
 ):
-    whole = table4.with_rivals
+    whole = table4.with_comparators
 
     def cut(study: Study) -> Study:
-        chosen = rivals or [rival.name for rival in (*study.rivals, *whole(study).rivals)][:RIVALS]
-        return study.model_copy(update={"rivals": tuple(rival for rival in whole(study).rivals if rival.name in chosen)})
+        chosen = comparators or [comparator.name for comparator in (*study.comparators, *whole(study).comparators)][:COMPARATORS]
+        return study.model_copy(
+            update={"comparators": tuple(comparator for comparator in whole(study).comparators if comparator.name in chosen)}
+        )
 
-    monkeypatch.setattr(table4, "with_rivals", cut)
+    monkeypatch.setattr(table4, "with_comparators", cut)
     monkeypatch.setattr(table4, "PATIENTS", 16)
     table4.main(shrunken(name, tmp_path, cohort=None if name == "table4_demo" else parted(scans, tmp_path)[0]))
     assert list((tmp_path / "runs").rglob("table4.*"))
 
 
-def shrunken(name: str, folder: Path, rivals: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:
-    """A copy of a study file that ships, small, with these rivals alone, in a folder like the one that it lies in."""
+def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:
+    """A copy of a study file that ships, small, with these comparators alone, in a folder like the one that it lies in."""
     home = folder / "configs"
     home.mkdir(exist_ok=True)
     file = home / f"{name}.toml"
     file.write_bytes((CONFIGS / f"{name}.toml").read_bytes())
     overrides = {key: str(value) for key, value in SHRUNKEN.items()} | ({"cohort": str(cohort)} if cohort else {})
     study = study_file.load(file, overrides)
-    kept = tuple(_short(rival) for rival in study.rivals if rivals is None or rival.name in rivals)
-    file.write_text(study_file.dumps(study.model_copy(update={"rivals": kept})))
+    kept = tuple(_short(comparator) for comparator in study.comparators if comparators is None or comparator.name in comparators)
+    file.write_text(study_file.dumps(study.model_copy(update={"comparators": kept})))
     return file
 
 
-def _short(rival: Rival) -> Rival:
-    """A rival's own keys, where they would make it long again."""
+def _short(comparator: Comparator) -> Comparator:
+    """A comparator's own keys, where they would make it long again."""
     keys = {key.partition(".")[2] for key in SHRUNKEN if key.startswith(("pretrain.", "train."))}
-    return rival.model_copy(
+    return comparator.model_copy(
         update={
             section: {
                 key: min(value, int(str(SHRUNKEN[f"{section}.{key}"])))
                 if key in keys and f"{section}.{key}" in SHRUNKEN
                 else value
-                for key, value in getattr(rival, section).items()
+                for key, value in getattr(comparator, section).items()
             }
             for section in ("pretrain", "train")
         }

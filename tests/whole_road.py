@@ -87,5 +87,5 @@ def every_verb(
     external = output.parent / f"{output.name}-external.toml"
     text = (output / "study.toml").read_text()
     head = f'name = "external"\ncohort = "{others}"\nprepared = "{prepared}"\noutput = "{output}-external"\n'
-    external.write_text(head + text[text.index("[[endpoints]]") :].partition("[[rivals]]")[0])
+    external.write_text(head + text[text.index("[[endpoints]]") :].partition("[[comparators]]")[0])
     assert mri_vit("evaluate", output, "--study", external) == 0

@@ -1,4 +1,4 @@
-"""Contenders: the networks that a study trains on the same folds, its own and its rivals', and what must hold before that."""
+"""Comparators: the networks that a study trains on the same folds beside its own, and what must hold before training."""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
             raise UsageError(f"{name}: {error}") from None
 
 
-def rival_folder(run: Path, name: str) -> Path:
+def comparator_folder(run: Path, name: str) -> Path:
     """Where a contender's folds lie."""
     return run if name == "vit" else run / "rivals" / name
 
 
 def contenders(study: Study) -> dict[str, Study]:
     """The study of each network that takes part, by name."""
-    return {"vit": study.model_copy(update={"rivals": ()}), **{rival.name: study.of(rival) for rival in study.rivals}}
+    return {
+        "vit": study.model_copy(update={"comparators": ()}),
+        **{comparator.name: study.of(comparator) for comparator in study.comparators},
+    }
 
 
 def judged(study: Study, patients: Sequence[Patient]) -> set[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from mri_vit.crossval.comparators import contenders, judged, refuse_taught, rival_folder
-from mri_vit.crossval.folds import Division
+from mri_vit.crossval.comparators import comparator_folder, contenders, judged, refuse_taught
+from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_folder, fold_seed, parts, permuted
 from mri_vit.crossval.site_probe import COLUMNS, probe, sites
 from mri_vit.data import predictions
@@ -33,10 +33,10 @@ from mri_vit.train.loop import Report as Epoch
 Begin = Callable[[str], Epoch]  # told of a training's title; gives what is called after each of its epochs
 
 
-def hold(study: Study, patients: Sequence[Patient], divisions: Sequence[Division], run: Path, begin: Begin) -> None:
+def hold(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, begin: Begin) -> None:
     """Write `predictions.csv`, `survival.csv`, `notes.json` and, where the table has sites, `site_probe.csv` into `run`.
 
-    The model's folds lie in `run` itself, a rival's in `rivals/<name>`, a control's in `controls/<name>`. `begin` is told of
+    The model's folds lie in `run` itself, a comparator's in `rivals/<name>`, a control's in `controls/<name>`. `begin` is told of
     each network's training and returns what is called after every epoch. `notes.json` says what the controls rest on, why one was
     not made, who was pretrained on patients whom they are judged on, which pretraining collapsed, and what could not be weighed.
     """
@@ -47,32 +47,32 @@ def hold(study: Study, patients: Sequence[Patient], divisions: Sequence[Division
         )
 
     taking_part = contenders(study)
-    learned = pretrain(study, patients, divisions, run, begin)
-    begun = {name: _begun(of, rival_folder(run, name)) for name, of in taking_part.items()}
+    learned = pretrain(study, patients, splits, run, begin)
+    begun = {name: _begun(of, comparator_folder(run, name)) for name, of in taking_part.items()}
     tables = [
-        cross_validate(patients, divisions, of, rival_folder(run, name), name, network("" if name == "vit" else f"{name} ", of))
+        cross_validate(patients, splits, of, comparator_folder(run, name), name, network("" if name == "vit" else f"{name} ", of))
         for name, of in begun.items()
     ]
     notes = {"transductive": _transductive(study, begun, patients)}
     if any(one.collapsed for one in learned):
         notes["collapsed"] = "; ".join(f"{one.title}: {one.collapsed}" for one in learned if one.collapsed)
     if study.fused:
-        made, note = _fused(begun["vit"], patients, divisions, run)
+        made, note = _fused(begun["vit"], patients, splits, run)
         tables += made
         notes |= note
     for name, covariates, note in _regressions(study, patients):
         notes |= note
         if len(covariates.columns):
             build = partial(_tabular, covariates, study)
-            tables.append(cross_validate(patients, divisions, study, run / "controls" / name, name, build))
+            tables.append(cross_validate(patients, splits, study, run / "controls" / name, name, build))
     if SHUFFLED in study.controls.models:  # in the first repeat only: it costs as much as the model itself
-        dealt = permuted(patients, divisions[0], study.seed)
+        dealt = permuted(patients, splits[0], study.seed)
         build = network(f"{SHUFFLED} ", begun["vit"], run)  # pretraining saw no label, so there is nothing to do again
-        tables.append(cross_validate(dealt, divisions[:1], study, run / "controls" / SHUFFLED, SHUFFLED, build))
+        tables.append(cross_validate(dealt, splits[:1], study, run / "controls" / SHUFFLED, SHUFFLED, build))
     if study.train.leave_out == "site":
         notes["site_probe"] = "not asked: every test patient is of a site that no training patient is of"
     else:
-        _probe_sites(study, patients, divisions, run)
+        _probe_sites(study, patients, splits, run)
     write_bytes(json.dumps(notes, indent=1).encode(), run / "notes.json")
     _save(tables, run)
 
@@ -87,10 +87,8 @@ class Pretraining:
     collapsed: str | None
 
 
-def pretrain(
-    study: Study, patients: Sequence[Patient], divisions: Sequence[Division], run: Path, begin: Begin
-) -> list[Pretraining]:
-    """Make the encoders that the study's own model and its rivals start from, each from the scans that it may see.
+def pretrain(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, begin: Begin) -> list[Pretraining]:
+    """Make the encoders that the study's own model and its comparators start from, each from the scans that it may see.
 
     A fold's is learned from all but its test patients and lies in the fold's folder; one that serves all folds lies beside the
     folds. What is there already is left as it is; `begin` is told of what is not.
@@ -103,19 +101,18 @@ def pretrain(
     for name, of in taking_part.items():
         if of.pretrain.method == "none":
             continue
-        home, called = rival_folder(run, name), "pretrain" if name == "vit" else f"pretrain {name}"
+        home, called = comparator_folder(run, name), "pretrain" if name == "vit" else f"pretrain {name}"
         jobs = [(called, home, _chosen(of, patients), of.seed)]
         if of.pretrain.patients == "others":
             jobs = [
-                (f"{called} {folder.name}", folder, outside, seed)
-                for folder, outside, seed in _folds(of, patients, divisions, home)
+                (f"{called} {folder.name}", folder, outside, seed) for folder, outside, seed in _folds(of, patients, splits, home)
             ]
         made += [_pretrained(title, of, chosen, folder / PRETRAINED, seed, begin) for title, folder, chosen, seed in jobs]
     return made
 
 
 def pretrains(study: Study) -> bool:
-    """Whether the study's own model or any of its rivals starts from a pretraining of its own."""
+    """Whether the study's own model or any of its comparators starts from a pretraining of its own."""
     return any(of.pretrain.method != "none" for of in contenders(study).values())
 
 
@@ -126,11 +123,11 @@ def _chosen(study: Study, patients: Sequence[Patient]) -> list[Patient]:
 
 
 def _folds(
-    study: Study, patients: Sequence[Patient], divisions: Sequence[Division], home: Path
+    study: Study, patients: Sequence[Patient], splits: Sequence[Split], home: Path
 ) -> Iterator[tuple[Path, list[Patient], int]]:
     """Of each fold its folder, all patients but its test patients in the order that a fit is given them, and its seed."""
-    for repeat, division in enumerate(divisions):
-        for fold, ids in enumerate(division):
+    for repeat, split in enumerate(splits):
+        for fold, ids in enumerate(split):
             seed = fold_seed(study, repeat, fold)
             train, tune, _ = parts(patients, ids, study, seed)
             yield fold_folder(home, repeat, fold), [*train, *tune], seed
@@ -179,22 +176,18 @@ def _regressions(study: Study, patients: Sequence[Patient]) -> list[tuple[str, p
     return made
 
 
-def _fused(
-    study: Study, patients: Sequence[Patient], divisions: Sequence[Division], run: Path
-) -> tuple[list[Tables], dict[str, str]]:
+def _fused(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> tuple[list[Tables], dict[str, str]]:
     """The tables of the model vit+clinical, which takes each fold's network as it is; and a note."""
     columns = clinical_columns(patients, study)
     if not columns:
         return [], {FUSED: "not made: the cohort table has no clinical column that varies"}
-    covariates, home = clinical_table(patients, columns), rival_folder(run, FUSED)
+    covariates, home = clinical_table(patients, columns), comparator_folder(run, FUSED)
 
     def build(folder: Path, seed: int) -> LateFusion:
         return LateFusion(Neural.fitted(study, run / folder.name), covariates, folder)
 
-    tables = cross_validate(patients, divisions, study, home, FUSED, build)
-    unweighed = told(
-        [fold_folder(home, repeat, fold) for repeat, division in enumerate(divisions) for fold in range(len(division))]
-    )
+    tables = cross_validate(patients, splits, study, home, FUSED, build)
+    unweighed = told([fold_folder(home, repeat, fold) for repeat, split in enumerate(splits) for fold in range(len(split))])
     return [tables], {FUSED: unweighed} if unweighed else {}
 
 
@@ -202,13 +195,13 @@ def _tabular(covariates: pd.DataFrame, study: Study, folder: Path, seed: int) ->
     return Tabular(covariates, study.endpoints)
 
 
-def _probe_sites(study: Study, patients: Sequence[Patient], divisions: Sequence[Division], run: Path) -> None:
+def _probe_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> None:
     """`site_probe.csv`: the site that each test patient's CLS vector is taken for, by a probe of the other patients'."""
     if not sites(patients) or (run / "site_probe.csv").exists():
         return
     rows = []
-    for repeat, division in enumerate(divisions):
-        for fold, ids in enumerate(division):
+    for repeat, split in enumerate(splits):
+        for fold, ids in enumerate(split):
             fitted = Neural.fitted(study, fold_folder(run, repeat, fold))
             train, tune, test = parts(patients, ids, study, fold_seed(study, repeat, fold))
             rows.append(probe(fitted.represent, [*train, *tune], test).assign(repeat=repeat, fold=fold))

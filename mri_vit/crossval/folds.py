@@ -14,11 +14,11 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import as_written
 from mri_vit.settings.schema import Endpoint, Train
 
-Division = list[list[str]]  # the ids of each test fold's visits
+Split = list[list[str]]  # the ids of each test fold's visits
 
 
-def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train, seed: int) -> list[Division]:
-    """`train.repeats` divisions of the patients into test folds; a patient's visits stay together.
+def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train, seed: int) -> list[Split]:
+    """`train.repeats` splits of the patients into test folds; a patient's visits stay together.
 
     Folds are balanced over the endpoints; with `train.leave_out` each value of that column is a fold instead.
 
@@ -31,12 +31,12 @@ def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Tr
 
     first = first_visits(patients)  # they speak for the patient
     strata = _strata(first, endpoints, train.folds)
-    divisions = []
+    splits = []
     for repeat in range(train.repeats):
         splitter = StratifiedKFold(train.folds, shuffle=True, random_state=seed + repeat)
         tests = [{first[i].subject for i in test} for _, test in splitter.split(strata, strata)]
-        divisions.append([[p.id for p in patients if p.subject in test] for test in tests])
-    return divisions
+        splits.append([[p.id for p in patients if p.subject in test] for test in tests])
+    return splits
 
 
 def check(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train) -> None:
@@ -71,18 +71,16 @@ def tuning_split(
     return [p for p in patients if p.subject not in tune], [p for p in patients if p.subject in tune]
 
 
-def save(divisions: list[Division], seed: int, path: Path) -> str:
+def save(splits: list[Split], seed: int, path: Path) -> str:
     """Write `folds.json`, and its SHA-256 to `folds.sha256`, and return that."""
-    content = json.dumps(
-        {"schema": 1, "seed": seed, "repeats": [{"folds": division} for division in divisions]}, indent=1
-    ).encode()
+    content = json.dumps({"schema": 1, "seed": seed, "repeats": [{"folds": split} for split in splits]}, indent=1).encode()
     sha256 = hashlib.sha256(content).hexdigest()
     write_bytes(sha256.encode(), path.with_suffix(".sha256"))
     write_bytes(content, path)
     return sha256
 
 
-def load(path: Path, patients: Sequence[Patient]) -> list[Division]:
+def load(path: Path, patients: Sequence[Patient]) -> list[Split]:
     """Read `folds.json` of these patients.
 
     Raises IntegrityError when it is not as it was written, UsageError when a patient sits in two folds of one repeat or the
@@ -97,21 +95,21 @@ def load(path: Path, patients: Sequence[Patient]) -> list[Division]:
     if hashlib.sha256(content).hexdigest() != written:
         raise IntegrityError(f"{path} was changed after the folds were made; choose another output or delete it")
     with as_written(path):
-        divisions = [repeat["folds"] for repeat in json.loads(content)["repeats"]]
-    for division in divisions:
-        refuse_split_patients(division, patients, path)
-    return divisions
+        splits = [repeat["folds"] for repeat in json.loads(content)["repeats"]]
+    for split in splits:
+        refuse_split_patients(split, patients, path)
+    return splits
 
 
-def refuse_split_patients(division: Division, patients: Sequence[Patient], path: Path) -> None:
+def refuse_split_patients(split: Split, patients: Sequence[Patient], path: Path) -> None:
     """Raise UsageError unless the folds hold each of these visits once, all visits of a patient in one fold."""
     subject = {p.id: p.subject for p in patients}
-    ids = [i for fold in division for i in fold]
+    ids = [i for fold in split for i in fold]
     differing = set(ids) ^ set(subject)
     if differing:
         raise UsageError(f"{path} was made without or with {', '.join(sorted(differing))}; choose another output or delete it")
     home: dict[str, int] = {}
-    for fold, members in enumerate(division):
+    for fold, members in enumerate(split):
         for visit in members:
             if home.setdefault(subject[visit], fold) != fold or ids.count(visit) > 1:
                 raise UsageError(f"{path}: patient {subject[visit]} sits in two folds: visits of one patient stay together")
@@ -124,7 +122,7 @@ def _require_labels(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...]
         )
 
 
-def _one_out(patients: Sequence[Patient], column: str) -> Division:
+def _one_out(patients: Sequence[Patient], column: str) -> Split:
     """A fold for each value of the column."""
     value: dict[str, str] = {}
     for p in patients:
@@ -138,11 +136,9 @@ def _one_out(patients: Sequence[Patient], column: str) -> Division:
     return [[p.id for p in patients if value[p.subject] == one] for one in values]
 
 
-def _require_something_to_learn(
-    patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], division: Division, column: str
-) -> None:
+def _require_something_to_learn(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], split: Split, column: str) -> None:
     """Without a site there must still be an endpoint with both classes, or with an event."""
-    for ids in division:
+    for ids in split:
         rest = [p for p in patients if p.id not in set(ids)]
         classes = [{p.stratum(endpoint) for p in rest} for endpoint in endpoints]
         if not any("1" in found and (e.kind == "survival" or "0" in found) for e, found in zip(endpoints, classes, strict=True)):

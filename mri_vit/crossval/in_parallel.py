@@ -1,4 +1,4 @@
-"""Rivals, several at a time, each in a process of its own; the contest then finds their folds done.
+"""Comparators, several at a time, each in a process of its own; the contest then finds their folds done.
 
 A network gains less from a second thread on a CPU than two networks do from a core each.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mri_vit.crossval.comparators import refuse_taught, rival_folder
-from mri_vit.crossval.folds import Division
+from mri_vit.crossval.comparators import comparator_folder, refuse_taught
+from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data.cohort import Patient
 from mri_vit.predictors.network import Neural
@@ -18,15 +18,15 @@ from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
 
 
-def fit(study: Study, patients: Sequence[Patient], divisions: Sequence[Division], run: Path, at_a_time: int) -> Iterator[str]:
-    """Cross-validate the study's rivals, the last first, and give each one's name when it has ended.
+def fit(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, at_a_time: int) -> Iterator[str]:
+    """Cross-validate the study's comparators, the last first, and give each one's name when it has ended.
 
     Seeds and folders are the contest's, so its numbers do not depend on whether this ran before. A fold that is done is left as
-    it is, but for its checkpoint, which is deleted. A rival that is pretrained once for all its folds is left to the contest.
+    it is, but for its checkpoint, which is deleted. One that is pretrained once for all its folds is left to `comparison`.
 
     Parameters
     ----------
-    patients, divisions, run : as `contest.hold` takes them.
+    patients, splits, run : as `contest.hold` takes them.
     at_a_time : processes, each with `train.threads` threads.
 
     Raises
@@ -34,11 +34,11 @@ def fit(study: Study, patients: Sequence[Patient], divisions: Sequence[Division]
     What a fit raises, UsageError as `contest.pretrain` does, and `workers.Killed` when a process was; folds that are done
     stay done.
     """
-    studies = {rival.name: study.of(rival) for rival in reversed(study.rivals)}
+    studies = {comparator.name: study.of(comparator) for comparator in reversed(study.comparators)}
     for of in studies.values():
         refuse_taught(of, patients)
     jobs = {
-        name: (of, name, list(patients), list(divisions), rival_folder(run, name))
+        name: (of, name, list(patients), list(splits), comparator_folder(run, name))
         for name, of in studies.items()
         if of.pretrain.method == "none" or of.pretrain.patients == "others"
     }
@@ -46,8 +46,8 @@ def fit(study: Study, patients: Sequence[Patient], divisions: Sequence[Division]
         yield name
 
 
-def _cross_validate(study: Study, name: str, patients: list[Patient], divisions: list[Division], home: Path) -> None:
+def _cross_validate(study: Study, name: str, patients: list[Patient], splits: list[Split], home: Path) -> None:
     """In a worker."""
-    cross_validate(patients, divisions, study, home, name, lambda folder, seed: Neural(study, folder, seed))
+    cross_validate(patients, splits, study, home, name, lambda folder, seed: Neural(study, folder, seed))
     for state in home.glob(f"*/{checkpoint.FILE}"):
         state.unlink()  # three times as large as the weights, and nothing will go on from it

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mri_vit.crossval.folds import Division, tuning_split
+from mri_vit.crossval.folds import Split, tuning_split
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient, first_visits, refuse_labels, without_labels
 from mri_vit.data.predictions import Predictor
@@ -60,12 +60,12 @@ def fold_folder(run: Path, repeat: int, fold: int) -> Path:
 
 
 def cross_validate(
-    patients: Sequence[Patient], divisions: Sequence[Division], study: Study, home: Path, model: str, build: Builder
+    patients: Sequence[Patient], splits: Sequence[Split], study: Study, home: Path, model: str, build: Builder
 ) -> Tables:
     """Fit and predict each fold, whose folder in `home` then holds its tables; all folds' tables are returned."""
     scores, survivals = [], []
-    for repeat, division in enumerate(divisions):
-        for fold, ids in enumerate(division):
+    for repeat, split in enumerate(splits):
+        for fold, ids in enumerate(split):
             folder = fold_folder(home, repeat, fold)
             if not (folder / "predictions.csv").exists():  # written last: a fold that has it is done
                 folder.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def thresholds(
     return chosen
 
 
-def permuted(patients: Sequence[Patient], division: Division, seed: int) -> list[Patient]:
+def permuted(patients: Sequence[Patient], split: Split, seed: int) -> list[Patient]:
     """The same patients with labels dealt anew: each gets all labels of another of the same test fold.
 
     Dealt within a fold, so that every fold keeps its classes; a patient's visits get the same patient's labels.
@@ -146,7 +146,7 @@ def permuted(patients: Sequence[Patient], division: Division, seed: int) -> list
     first = {p.subject: p for p in reversed(patients)}
     home = {p.id: p.subject for p in patients}
     dealt: dict[str, dict[str, float]] = {}
-    for ids in division:
+    for ids in split:
         subjects = sorted({home[i] for i in ids})
         givers = generator.permutation(len(subjects))
         dealt |= {name: first[subjects[giver]].labels for name, giver in zip(subjects, givers, strict=True)}

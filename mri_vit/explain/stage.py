@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from mri_vit.crossval.folds import Division
+from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_folder
 from mri_vit.data.cohort import Patient
 from mri_vit.explain.checks import patient_scores
@@ -38,14 +38,14 @@ class Job:
 
     patient: Patient
     fold: int
-    folds: int  # of the division
+    folds: int  # of the split
     drawn: bool
     scored: bool
 
 
-def jobs(study: Study, patients: Sequence[Patient], division: Division, run: Path) -> dict[str, Job]:
+def jobs(study: Study, patients: Sequence[Patient], split: Split, run: Path) -> dict[str, Job]:
     """By patient; fold after fold, so that a worker rarely changes its networks."""
-    fold_of = {name: fold for fold, names in enumerate(division) for name in names}
+    fold_of = {name: fold for fold, names in enumerate(split) for name in names}
     drawn, scored = ({p.id for p in patients[:limit]} for limit in (study.explain.patients, study.explain.scored))
     settings = study.explain.of_maps
     found = {}
@@ -54,7 +54,7 @@ def jobs(study: Study, patients: Sequence[Patient], division: Division, run: Pat
         draw = patient.id in drawn and not (_made(maps, patient_maps.SCHEMA, settings) and _has_pictures(maps))
         score = patient.id in scored and not _made(scores, patient_scores.SCHEMA, settings)
         if draw or score:
-            found[patient.id] = Job(patient, fold_of[patient.id], len(division), draw, score)
+            found[patient.id] = Job(patient, fold_of[patient.id], len(split), draw, score)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The rivals' networks: published 3D networks, all of them MONAI's, from a dense volume to features.
+"""The comparators' networks: published 3D networks, all of them MONAI's, from a dense volume to features.
 
 A builder gives a module without its classifier; the study's own heads read the features, as they read the Vision Transformer's.
 Every network is the published one with its kernels made cubes, and starts from random weights.

@@ -1,6 +1,6 @@
 """Networks of dense volumes behind the encoder's interface: patches and their places in, features out.
 
-So the one training loop serves every rival. The patches are laid out on the grid, and the same box of it is read in every
+So the one training loop serves every comparator. The patches are laid out on the grid, and the same box of it is read in every
 patient: what lies outside it is air, on which a convolution would spend a fourth of its time.
 
 Letters: b patients, p tokens of each, k numbers in a patch, c channels that are read, x y z voxels of the box, d width,
@@ -27,7 +27,7 @@ MARGIN_MM = 16.0  # alignment is rigid, so a head keeps its size: room for one a
 
 
 class VolumeEncoder(nn.Module):
-    """A rival's network, of `baselines.BASELINES`; `dim` is the width of its features.
+    """A comparator's network, of `baselines.BASELINES`; `dim` is the width of its features.
 
     Raises ValueError when the network cannot read a volume as small as the grid's box.
     """

@@ -29,7 +29,7 @@ SCHEMA = "mri-vit network 1"
 
 
 class Network(nn.Module):
-    """The ViT, or a rival's network, with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name.
+    """The ViT, or another network, with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name.
 
     `taught` are the subjects whose labels its weights have learned from, or were chosen by; `seen` those whose scans it was
     pretrained on.

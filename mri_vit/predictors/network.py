@@ -1,4 +1,4 @@
-"""A network as a predictor, the Vision Transformer or a rival's: fitted on one fold's patients, asked once for the others."""
+"""A network, the Vision Transformer or a comparator's, as a predictor: fitted on one fold's patients, asked once for others."""
 
 from __future__ import annotations
 

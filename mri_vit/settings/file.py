@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from mri_vit.errors import UsageError
 from mri_vit.settings import source
-from mri_vit.settings.recipe import Rival
+from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Endpoint, Study
 
 
@@ -54,15 +54,15 @@ def filled(study: Study, **words: Any) -> Study:
 
 
 def with_paths(study: Study, change: Callable[[str], str]) -> Study:
-    """The study with every path changed: folders, and files of weights, its own and its rivals'."""
+    """The study with every path changed: folders, and files of weights, its own and its comparators'."""
     changed: dict[str, Any] = {key: Path(change(str(getattr(study, key)))) for key in ("cohort", "prepared", "output")}
     if study.model.weights:
         changed["model"] = study.model.model_copy(update={"weights": Path(change(str(study.model.weights)))})
-    changed["rivals"] = tuple(
-        rival.model_copy(update={"model": rival.model | {"weights": change(str(rival.model["weights"]))}})
-        if "weights" in rival.model
-        else rival
-        for rival in study.rivals
+    changed["comparators"] = tuple(
+        comparator.model_copy(update={"model": comparator.model | {"weights": change(str(comparator.model["weights"]))}})
+        if "weights" in comparator.model
+        else comparator
+        for comparator in study.comparators
     )
     return study.model_copy(update=changed)
 
@@ -70,7 +70,7 @@ def with_paths(study: Study, change: Callable[[str], str]) -> Study:
 def dumps(study: Study) -> str:
     """The study as TOML, every setting written out; `load` reads it back to the same study."""
     settings = study.model_dump(mode="json", exclude_none=True)
-    lists = {name: settings.pop(name) for name in ("endpoints", "rivals")}
+    lists = {name: settings.pop(name) for name in ("endpoints", "comparators")}
     plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
     sections = {key: value for key, value in settings.items() if isinstance(value, dict)}
     blocks = [("", plain)] + [(f"\n[{name}]\n", section) for name, section in sections.items()]
@@ -112,9 +112,9 @@ def _explain(path: Path, text: str, fault: Any) -> str:
 
 
 def _section(location: list[str]) -> type[BaseModel]:
-    """The section at a place of the study file; a rival's sections have the study's own keys."""
+    """The section at a place of the study file; a comparator's sections have the study's own keys."""
     if location[:1] == ["endpoints"]:
         return Endpoint
-    if location[:1] == ["rivals"]:
-        return Rival if len(location) == 2 else _section(location[2:])
+    if location[:1] == ["comparators"]:
+        return Comparator if len(location) == 2 else _section(location[2:])
     return cast("type[BaseModel]", Study.model_fields[location[0]].annotation) if location else Study

@@ -1,4 +1,4 @@
-"""A recipe: a network and how it learns. Plain data; a study has one, and each of its rivals changes some of its keys."""
+"""A recipe: a network and how it learns. Plain data; a study has one, and each of its comparators changes some of its keys."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Train(Section):
     threads: int = Field(default=2, ge=1)  # CPU threads; fixed, because the last digits depend on it
 
 
-class Rival(Section):
+class Comparator(Section):
     """A model that is put on the same folds: the study's own, with some keys of its recipe changed."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")  # a folder's name, and the model's in tables

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
 from mri_vit.settings.models import CONTROLS, Control
-from mri_vit.settings.recipe import Channel, Model, Pretrain, Rival, Section, Train
+from mri_vit.settings.recipe import Channel, Comparator, Model, Pretrain, Section, Train
 
 CHANNELS = get_args(Channel)  # the order of every stored array; checked on reading
 REFERENCE = "t1ce"  # the scan that the others are aligned to, and whose space is the patient's own
@@ -26,7 +26,7 @@ TOKENS_ALONE = {
     "layer_decay": 1.0,
     "embedding_rate": 1.0,
 }  # keys of [train] for a Vision Transformer, and off
-DIVISION = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all contenders alike
+SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all contenders alike
 ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
 
 
@@ -173,7 +173,7 @@ class Study(Section):
     explain: Explain = Explain()
     report: Report = Report()
     endpoints: tuple[Endpoint, ...] = Field(default=DEFAULT_ENDPOINTS, min_length=1)
-    rivals: tuple[Rival, ...] = ()
+    comparators: tuple[Comparator, ...] = ()
     fused: bool = False  # also the model vit+clinical: what the fitted network and the clinical columns say, weighed (fusion.py)
 
     @model_validator(mode="after")
@@ -187,17 +187,19 @@ class Study(Section):
         return self
 
     @model_validator(mode="after")
-    def _rivals_are_recipes(self) -> Study:
-        names = [rival.name for rival in self.rivals]
+    def _comparators_are_recipes(self) -> Study:
+        names = [comparator.name for comparator in self.comparators]
         if len({"vit", *CONTROLS, *names}) != 1 + len(CONTROLS) + len(names):
-            raise ValueError(f"rivals' names must differ, also from vit, {', '.join(CONTROLS)}; found {names}")
-        for rival in self.rivals:
-            if apart := [key for key in DIVISION if key in rival.train]:
-                raise ValueError(f"rivals.{rival.name}: train.{apart[0]} is the study's, whose folds all share; leave it out")
+            raise ValueError(f"comparators' names must differ, also from vit, {', '.join(CONTROLS)}; found {names}")
+        for comparator in self.comparators:
+            if apart := [key for key in SPLIT if key in comparator.train]:
+                raise ValueError(
+                    f"comparators.{comparator.name}: train.{apart[0]} is the study's, whose folds all share; leave it out"
+                )
             try:
-                self.of(rival)
+                self.of(comparator)
             except pydantic.ValidationError as error:
-                raise _of_rival(rival, error) from None
+                raise _of_comparator(comparator, error) from None
         return self
 
     @model_validator(mode="after")
@@ -232,18 +234,18 @@ class Study(Section):
         """Whether maps are made of anybody."""
         return self.explain.patients != 0 or self.explain.scored != 0
 
-    def of(self, rival: Rival) -> Study:
-        """The study that a rival is trained by: this one with the rival's keys, and no rivals, fusion or maps of its own.
+    def of(self, comparator: Comparator) -> Study:
+        """The study that a comparator is trained by: this one with its keys, and no comparators, fusion or maps of its own.
 
         Keys about tokens are left at their defaults for a network that has none.
         """
-        plain = self.model_dump(exclude={"rivals", "explain", "fused"})
+        plain = self.model_dump(exclude={"comparators", "explain", "fused"})
         for section in ("model", "pretrain", "train"):
-            plain[section] |= getattr(rival, section)
+            plain[section] |= getattr(comparator, section)
         if plain["model"]["architecture"] != "vit":
-            plain["train"] |= TOKENS_ALONE | rival.train
-            plain["model"] |= {"weights": None, "tokens": "foreground"} | rival.model
-            plain["pretrain"] |= {"method": "none"} | rival.pretrain
+            plain["train"] |= TOKENS_ALONE | comparator.train
+            plain["model"] |= {"weights": None, "tokens": "foreground"} | comparator.model
+            plain["pretrain"] |= {"method": "none"} | comparator.pretrain
         return Study.model_validate(plain | {"explain": {"patients": 0, "scored": 0}})
 
     @model_validator(mode="after")
@@ -257,7 +259,7 @@ class Study(Section):
     def _one_way_to_leave_out(self) -> Study:
         if self.train.leave_out and self.train.repeats > 1:
             raise ValueError(
-                f"train.leave_out {self.train.leave_out!r} makes one division; found train.repeats {self.train.repeats}"
+                f"train.leave_out {self.train.leave_out!r} makes one split; found train.repeats {self.train.repeats}"
             )
         if self.train.leave_out and self.pretrain.method != "none" and self.pretrain.patients == "unlabelled":
             raise ValueError(
@@ -266,11 +268,14 @@ class Study(Section):
         return self
 
 
-def _of_rival(rival: Rival, error: pydantic.ValidationError) -> pydantic.ValidationError:
-    """The same faults, placed in the rival whose keys brought them up."""
+def _of_comparator(comparator: Comparator, error: pydantic.ValidationError) -> pydantic.ValidationError:
+    """The same faults, placed in the comparator whose keys brought them up."""
     faults = [
         InitErrorDetails(
-            type=fault["type"], loc=("rivals", rival.name, *fault["loc"]), input=fault["input"], ctx=fault.get("ctx", {})
+            type=fault["type"],
+            loc=("comparators", comparator.name, *fault["loc"]),
+            input=fault["input"],
+            ctx=fault.get("ctx", {}),
         )
         for fault in error.errors()
     ]

@@ -77,9 +77,9 @@ def tell(study: Study, lines: Sequence[Line], notes: Sequence[str], console: Con
 
 def label(study: Study, encoder: str) -> str:
     """An encoder's name for people: MAE, DINO; those of random weights say so."""
-    of = next((study.of(rival) for rival in study.rivals if rival.name == encoder), study)
+    of = next((study.of(comparator) for comparator in study.comparators if comparator.name == encoder), study)
     if encoder != OWN and of.pretrain.method != "none":
-        twice = sum(study.of(rival).pretrain.method == of.pretrain.method for rival in study.rivals) > 1
+        twice = sum(study.of(comparator).pretrain.method == of.pretrain.method for comparator in study.comparators) > 1
         return f"{METHODS[of.pretrain.method]} ({encoder})" if twice else METHODS[of.pretrain.method]
     name = "ViT" if of.model.architecture == "vit" else recipes.name(of.model.architecture)
     return f"{name}, random"

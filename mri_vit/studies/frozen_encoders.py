@@ -1,6 +1,6 @@
 """Frozen encoders: random weights, or weights learned from so many scans; what they read of patients, and what probes make of it.
 
-Who is compared are a study's own network and its rivals: those that pretrain are learned from patients without any label, at
+Who is compared are a study's own network and its comparators: those that pretrain are learned from patients without any label, at
 several numbers of scans, for as many steps each; the others keep their random weights. No label reaches an encoder.
 
 Letters: n patients, d numbers of each.
@@ -67,27 +67,27 @@ class Frozen:
 
 
 def contenders(study: Study, unlabelled: Sequence[Patient]) -> list[Frozen]:
-    """The study's own network and its rivals; each of those that pretrain at `QUARTERS` of the scans, the largest first;
+    """The study's own network and its comparators; each of those that pretrain at `QUARTERS` of the scans, the largest first;
     and each `STARTS` times, at fewer scans `FEWER_STARTS`, with the same random weights to begin with at every number of scans.
 
     The patients of a smaller number are among those of a larger one.
 
     Raises UsageError when there are fewer than two patients to learn from at the smallest number.
     """
-    own = study.model_copy(update={"rivals": ()})
+    own = study.model_copy(update={"comparators": ()})
     found = [Frozen(OWN, own, (), start) for start in range(STARTS)]
     order = np.random.default_rng(study.seed).permutation(len(unlabelled)).tolist()
-    for rival in study.rivals:
-        of = study.of(rival)
+    for comparator in study.comparators:
+        of = study.of(comparator)
         if of.pretrain.method == "none":
-            found += [Frozen(rival.name, of, (), start) for start in range(STARTS)]
+            found += [Frozen(comparator.name, of, (), start) for start in range(STARTS)]
             continue
         if len(unlabelled) * QUARTERS[0] < 2:
             raise UsageError(f"{study.cohort}: found {len(unlabelled)} patients without a label; pretraining needs 16 or more")
         for share in reversed(QUARTERS):
             some = tuple(unlabelled[i] for i in order[: int(share * len(unlabelled))])
             starts = STARTS if share == max(QUARTERS) else FEWER_STARTS
-            found += [Frozen(rival.name, as_long(of, len(some), len(unlabelled)), some, start) for start in range(starts)]
+            found += [Frozen(comparator.name, as_long(of, len(some), len(unlabelled)), some, start) for start in range(starts)]
     return sorted(found, key=lambda frozen: -frozen.scans)  # what takes longest begins first
 
 

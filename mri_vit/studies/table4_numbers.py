@@ -1,4 +1,4 @@
-"""Saeed et al. 2023, Table 4: its 35 rows as rivals of a study, and what a run of them found beside what was published.
+"""Saeed et al. 2023, Table 4: its 35 rows as comparators of a study, and what a run of them found beside what was published.
 
 The row "ViT" is MONAI's, as it was in that paper. The study's own Vision Transformer ("vit") is a line of its own, which no
 published row stands beside: it is what every other line of ours is held against.
@@ -21,7 +21,7 @@ from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, know
 from mri_vit.report.reading.run import Run
 from mri_vit.settings.models import CONTROLS
 from mri_vit.settings.recipe import Architecture, Channel
-from mri_vit.settings.schema import CHANNELS, Endpoint, Rival, Study
+from mri_vit.settings.schema import CHANNELS, Comparator, Endpoint, Study
 
 ENDPOINT = "mgmt"
 OWN, REFERENCE = "vit", "ViT"  # what the others are held against: of ours, and of the published rows
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def contender(self) -> str:
-        """The name of the rival that repeats the row."""
+        """The name of the comparator that repeats the row."""
         return f"{ARCHITECTURES[self.model]}-{self.scans}"
 
 
@@ -107,20 +107,22 @@ def published() -> tuple[Row, ...]:
     return tuple(Row(model, scans, tuple(values), *figures) for model, scans, values, *figures in printed)
 
 
-def with_rivals(study: Study) -> Study:
-    """The study with a rival for each published row; one that it already names (as `resnet10-t1ce`) keeps its own recipe.
+def with_comparators(study: Study) -> Study:
+    """The study with a comparator for each published row; one that it already names (as `resnet10-t1ce`) keeps its own recipe.
 
     Raises UsageError when the study does not predict MGMT, or predicts anything else: the networks of the table had one output.
     """
     if [endpoint.name for endpoint in study.endpoints] != [ENDPOINT]:
         raise UsageError(f"the rows of the table predict {ENDPOINT} alone; found endpoints {[e.name for e in study.endpoints]}")
-    named = {rival.name for rival in study.rivals}
-    rivals = [
-        Rival(name=row.contender, model={"architecture": ARCHITECTURES[row.model], "channels": list(SCANS[row.scans])})
+    named = {comparator.name for comparator in study.comparators}
+    comparators = [
+        Comparator(name=row.contender, model={"architecture": ARCHITECTURES[row.model], "channels": list(SCANS[row.scans])})
         for row in published()
         if row.contender not in named
     ]
-    return Study.model_validate(study.model_dump() | {"rivals": [rival.model_dump() for rival in (*study.rivals, *rivals)]})
+    return Study.model_validate(
+        study.model_dump() | {"comparators": [comparator.model_dump() for comparator in (*study.comparators, *comparators)]}
+    )
 
 
 def measure(run: Run) -> tuple[Line, ...]:
@@ -211,5 +213,5 @@ def _measured(rows: pd.DataFrame) -> Measured:
 
 def _scans(study: Study, contender: str) -> str:
     """What a contender that is no published row reads, as the published rows say it."""
-    recipe = next((study.of(rival) for rival in study.rivals if rival.name == contender), study)
+    recipe = next((study.of(comparator) for comparator in study.comparators if comparator.name == contender), study)
     return "all" if set(recipe.model.channels) == set(CHANNELS) else "+".join(recipe.model.channels)

@@ -14,7 +14,7 @@ from mri_vit.data import cohort, predictions
 from mri_vit.errors import UsageError
 from mri_vit.model import network
 from mri_vit.model.weights import taught
-from mri_vit.settings.recipe import Rival
+from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Controls, Study
 from mri_vit.train.loop import fit
 
@@ -29,8 +29,8 @@ def held(study: Study, sites: str) -> Study:
         for i, p in enumerate(cohort.read(study.cohort, study.endpoints))
     ]
     study.output.mkdir(exist_ok=True)
-    divisions = folds.make(patients, study.endpoints, study.train, study.seed)
-    comparison.hold(study, patients, divisions, study.output, lambda title: lambda *_: None)
+    splits = folds.make(patients, study.endpoints, study.train, study.seed)
+    comparison.hold(study, patients, splits, study.output, lambda title: lambda *_: None)
     return study
 
 
@@ -46,16 +46,16 @@ def test_model_and_controls_stand_in_one_table_and_the_sites_are_probed(tiny):
     assert (study.output / "predictions.csv").read_bytes() == before
 
 
-def test_rivals_are_held_on_the_same_folds_and_whoever_saw_test_patients_is_told(tiny):
-    rivals = (
-        Rival(name="shallow", model={"depth": 1}),
-        Rival(name="knowing", pretrain={"method": "mae", "patients": "all", "epochs": 1}, train={"epochs": 1}),
+def test_comparators_are_held_on_the_same_folds_and_whoever_saw_test_patients_is_told(tiny):
+    comparators = (
+        Comparator(name="shallow", model={"depth": 1}),
+        Comparator(name="knowing", pretrain={"method": "mae", "patients": "all", "epochs": 1}, train={"epochs": 1}),
     )
-    study = held(tiny.model_copy(update={"rivals": rivals, "train": tiny.train.model_copy(update={"epochs": 2})}), "AB")
+    study = held(tiny.model_copy(update={"comparators": comparators, "train": tiny.train.model_copy(update={"epochs": 2})}), "AB")
     table = predictions.load(study.output / "predictions.csv")
     assert set(table.model) == {"vit", "shallow", "knowing", "clinical", "shuffled"}
-    division = {name: sorted(set(zip(of.patient, of.fold, of.repeat, strict=True))) for name, of in table.groupby("model")}
-    assert division["shallow"] == division["knowing"] == division["vit"]
+    split = {name: sorted(set(zip(of.patient, of.fold, of.repeat, strict=True))) for name, of in table.groupby("model")}
+    assert split["shallow"] == split["knowing"] == split["vit"]
     assert json.loads((study.output / "notes.json").read_text())["transductive"] == "knowing (24 patients)"
     depth = {
         folder: network.load(study.output / folder / "fold-1" / "best.safetensors").model.shape[1]
@@ -86,7 +86,7 @@ def test_a_start_from_a_network_that_knows_labels_of_the_tested_is_refused(tiny,
     ],
 )
 def test_a_contenders_network_that_cannot_be_made_is_named_before_any_other_is_trained(tiny, model: dict, reason: str):
-    study = tiny.model_copy(update={"rivals": (Rival(name="late", model=model),)})
+    study = tiny.model_copy(update={"comparators": (Comparator(name="late", model=model),)})
     with pytest.raises(UsageError, match=reason):
         comparators.check(study, cohort.read(study.cohort, study.endpoints))
 

@@ -44,21 +44,21 @@ def test_folds_hold_everyone_once_and_balance_the_classes(labels: list[tuple[flo
         with pytest.raises(UsageError, match=f"{k} folds"):
             folds.make(patients, ENDPOINTS, train, seed)
         return
-    divisions = folds.make(patients, ENDPOINTS, train, seed)
-    for division in divisions:
-        assert sorted(i for fold in division for i in fold) == sorted(p.id for p in patients)
-        assert max(map(len, division)) - min(map(len, division)) <= 9  # strata are dealt one by one; nine pairs of classes
-    assert divisions == folds.make(patients, ENDPOINTS, train, seed)
+    splits = folds.make(patients, ENDPOINTS, train, seed)
+    for split in splits:
+        assert sorted(i for fold in split for i in fold) == sorted(p.id for p in patients)
+        assert max(map(len, split)) - min(map(len, split)) <= 9  # strata are dealt one by one; nine pairs of classes
+    assert splits == folds.make(patients, ENDPOINTS, train, seed)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=16, max_size=40), st.integers(2, 4), st.integers(0, 99))
 def test_all_visits_of_a_patient_share_a_fold_and_a_tuning_part(visits: list[int], k: int, seed: int):
     patients = [patient(i, i % 2, 1.0, str(v)) for i, n in enumerate(visits) for v in range(n)]
-    for division in folds.make(patients, ENDPOINTS, Train(folds=k), seed):
-        subjects = [{i.split("_")[0] for i in fold} for fold in division]
+    for split in folds.make(patients, ENDPOINTS, Train(folds=k), seed):
+        subjects = [{i.split("_")[0] for i in fold} for fold in split]
         assert sum(map(len, subjects)) == len(set().union(*subjects)) == len(visits)
-        assert sorted(i for fold in division for i in fold) == sorted(p.id for p in patients)
+        assert sorted(i for fold in split for i in fold) == sorted(p.id for p in patients)
     train, tune = folds.tuning_split(patients, ENDPOINTS, 0.2, seed)
     assert not {p.subject for p in train} & {p.subject for p in tune}
     assert len(train) + len(tune) == len(patients)
@@ -72,8 +72,8 @@ def test_each_fold_has_its_share_of_ones():
 
 def test_leaving_sites_out_makes_a_fold_of_each():
     patients = [patient(i, i % 2, 1.0, site="ABC"[i % 3]) for i in range(30)]
-    division = folds.make(patients, ENDPOINTS, Train(leave_out="site"), seed=0)[0]
-    assert [{int(i[1:]) % 3 for i in fold} for fold in division] == [{0}, {1}, {2}]
+    split = folds.make(patients, ENDPOINTS, Train(leave_out="site"), seed=0)[0]
+    assert [{int(i[1:]) % 3 for i in fold} for fold in split] == [{0}, {1}, {2}]
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_folds_are_hashed_and_a_change_is_refused(tmp_path):
         folds.load(tmp_path / "folds.json", patients)
 
 
-@pytest.mark.parametrize("division", [[["p0_1"], ["p0_2"]], [["p0_1", "p0_2"], ["p0_2"]], [["p0_1", "p0_1", "p0_2"], []]])
-def test_planted_visits_of_one_patient_in_two_folds_are_refused(tmp_path, division):
-    folds.save([division], 0, tmp_path / "folds.json")
+@pytest.mark.parametrize("split", [[["p0_1"], ["p0_2"]], [["p0_1", "p0_2"], ["p0_2"]], [["p0_1", "p0_1", "p0_2"], []]])
+def test_planted_visits_of_one_patient_in_two_folds_are_refused(tmp_path, split):
+    folds.save([split], 0, tmp_path / "folds.json")
     with pytest.raises(UsageError, match="patient p0 sits in two folds"):
         folds.load(tmp_path / "folds.json", [patient(0, 1, 1, "1"), patient(0, 1, 1, "2")])
 

@@ -42,8 +42,8 @@ def visits(patients: list[Patient]) -> list[Patient]:
 def test_every_visit_is_predicted_once_beside_its_label(tiny):
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     twice = visits(patients)
-    divisions = folds.make(twice, tiny.endpoints, tiny.train, 0)
-    score, _ = cross_validate(twice, divisions, tiny, tiny.output, "spy", lambda folder, seed: Spy())
+    splits = folds.make(twice, tiny.endpoints, tiny.train, 0)
+    score, _ = cross_validate(twice, splits, tiny, tiny.output, "spy", lambda folder, seed: Spy())
     assert list(score.columns) == predictions.COLUMNS
     assert not score.duplicated(["patient", "session", "endpoint"]).any()
     truth = score[score.endpoint == "mgmt"].set_index(["patient", "session"]).truth
@@ -100,9 +100,9 @@ def test_thresholds_come_from_tuning_patients_and_cutoffs_from_all_outside_the_t
 
 def test_every_fold_of_the_table_has_the_threshold_that_was_chosen_without_it(tiny):
     patients = cohort.read(tiny.cohort, tiny.endpoints)
-    divisions = folds.make(patients, tiny.endpoints, tiny.train, 0)
-    score, _ = cross_validate(patients, divisions, tiny, tiny.output, "spy", lambda folder, seed: Spy())
-    for fold, ids in enumerate(divisions[0]):
+    splits = folds.make(patients, tiny.endpoints, tiny.train, 0)
+    score, _ = cross_validate(patients, splits, tiny, tiny.output, "spy", lambda folder, seed: Spy())
+    for fold, ids in enumerate(splits[0]):
         rest = [int(p.id[1:]) for p in patients if p.id not in ids]
         here = score[(score.fold == fold) & (score.endpoint == "os")]
         assert set(here.threshold) == {float(np.median(rest))}
@@ -110,12 +110,12 @@ def test_every_fold_of_the_table_has_the_threshold_that_was_chosen_without_it(ti
 
 def test_shuffled_labels_keep_each_folds_classes_and_each_patients_visits_together(tiny):
     patients = visits(cohort.read(tiny.cohort, tiny.endpoints))
-    division = folds.make(patients, tiny.endpoints, tiny.train, 0)[0]
-    dealt = permuted(patients, division, seed=1)
+    split = folds.make(patients, tiny.endpoints, tiny.train, 0)[0]
+    dealt = permuted(patients, split, seed=1)
     assert [p.id for p in dealt] == [p.id for p in patients]
     assert [repr(p.labels) for p in dealt] != [repr(p.labels) for p in patients]
-    for ids in division:
+    for ids in split:
         before, after = (sorted(repr(p.labels) for p in some if p.id in ids) for some in (patients, dealt))
         assert before == after
     assert all(repr(dealt[i].labels) == repr(dealt[i + 1].labels) for i in range(0, len(dealt), 2))
-    assert [repr(p) for p in permuted(patients, division, seed=1)] == [repr(p) for p in dealt]
+    assert [repr(p) for p in permuted(patients, split, seed=1)] == [repr(p) for p in dealt]

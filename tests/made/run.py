@@ -188,10 +188,10 @@ def _write_pictures(generator: np.random.Generator, folder: Path, patients: list
         (home / "patient.json").write_text(json.dumps({"schema": 1, "steps": steps}))
 
 
-def add_rivals(folder: Path, rivals: Mapping[str, str], settings: str = "") -> None:
-    """Name rivals in the study file, each with the lines of its recipe; `settings` are sections of the study's own."""
+def add_comparators(folder: Path, comparators: Mapping[str, str], settings: str = "") -> None:
+    """Name comparators in the study file, each with the lines of its recipe; `settings` are sections of the study's own."""
     file = folder / "study.toml"
-    told = "".join(f'[[rivals]]\nname = "{name}"\n{lines}\n' for name, lines in rivals.items())
+    told = "".join(f'[[comparators]]\nname = "{name}"\n{lines}\n' for name, lines in comparators.items())
     file.write_text(file.read_text() + settings + told)
 
 

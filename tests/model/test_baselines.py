@@ -1,4 +1,4 @@
-"""The rivals' networks, how a prepared patient reaches them, and what they cost."""
+"""The comparators' networks, how a prepared patient reaches them, and what they cost."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_weights_from_2d_are_inflated_and_how_norms_divide_goes_from_file_to_fil
 
 @pytest.fixture
 def convolutional(monkeypatch: pytest.MonkeyPatch) -> Model:
-    """A recipe whose network is as small as it can be, under a rival's name."""
+    """A recipe whose network is as small as it can be, under a comparator's name."""
     small = replace(
         baselines.BASELINES["resnet10"],
         build=lambda model, channels, size, patch: nn.Sequential(
@@ -202,7 +202,7 @@ def test_the_heads_of_monais_vit_are_as_many_as_its_weights_had(tmp_path):
         fill(Network(ours, GRID, HEADS).encoder, tmp_path / "m.safetensors", ours, GRID)
 
 
-def test_a_rivals_network_starts_from_its_own_file_alone(tmp_path, convolutional: Model):
+def test_a_comparators_network_starts_from_its_own_file_alone(tmp_path, convolutional: Model):
     first, second = Network(convolutional, GRID, HEADS), Network(convolutional, GRID, HEADS)
     network.save(first, tmp_path / "cnn.safetensors")
     fill(second.encoder, tmp_path / "cnn.safetensors", second.model, GRID)

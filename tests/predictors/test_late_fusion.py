@@ -28,7 +28,7 @@ from mri_vit.predictors.network import Neural
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.settings import file as study_file
 from mri_vit.settings.models import FUSED
-from mri_vit.settings.recipe import Rival
+from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Controls, Endpoint, Grid, Model, Study, Train
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
@@ -240,8 +240,8 @@ def held(study: Study, ages: list[str]) -> tuple[Study, list[Patient]]:
         replace(p, clinical={"age": age}) for p, age in zip(cohort.read(study.cohort, study.endpoints), ages, strict=True)
     ]
     study.output.mkdir(exist_ok=True)
-    divisions = folds.make(patients, study.endpoints, study.train, study.seed)
-    comparison.hold(study, patients, divisions, study.output, lambda title: lambda *_: None)
+    splits = folds.make(patients, study.endpoints, study.train, study.seed)
+    comparison.hold(study, patients, splits, study.output, lambda title: lambda *_: None)
     return study, patients
 
 
@@ -253,7 +253,7 @@ def test_the_contest_fuses_each_folds_network_as_it_is(tiny):
     assert not table.duplicated(["model", "endpoint", "patient"]).any()
     assert set(table[table.model == FUSED].patient) == {p.id for p in patients}
     homes = {file.parent.relative_to(study.output).parts[0] for file in study.output.glob("**/best.safetensors")}
-    assert homes == {"fold-1", "fold-2"}  # no network lies under rivals/
+    assert homes == {"fold-1", "fold-2"}  # no network lies under comparators/
     note = json.loads((study.output / "notes.json").read_text())[FUSED]
     assert "equal weights for mgmt in fold-1, fold-2: fewer than 10 tuning patients" in note  # two of twelve patients tune
     before = [(study.output / name).read_bytes() for name in ("predictions.csv", "notes.json")]
@@ -267,9 +267,9 @@ def test_without_a_clinical_column_there_is_no_such_model(tiny):
     assert "no clinical column" in json.loads((study.output / "notes.json").read_text())[FUSED]
 
 
-def test_a_rival_is_not_fused_and_the_setting_survives_being_written(tiny):
-    study = tiny.model_copy(update={"fused": True, "rivals": (Rival(name="deep", model={"depth": 3}),)})
-    assert not study.of(study.rivals[0]).fused
+def test_a_comparator_is_not_fused_and_the_setting_survives_being_written(tiny):
+    study = tiny.model_copy(update={"fused": True, "comparators": (Comparator(name="deep", model={"depth": 3}),)})
+    assert not study.of(study.comparators[0]).fused
     file = study.cohort.parent / "study.toml"
     file.write_text(study_file.dumps(study))
     assert study_file.load(file).fused

@@ -24,7 +24,7 @@ from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.pretrain.stage import pretrained
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
-from mri_vit.settings.recipe import Pretrain, Rival
+from mri_vit.settings.recipe import Comparator, Pretrain
 from mri_vit.settings.schema import Controls, Study
 from mri_vit.train.loop import fit
 
@@ -33,10 +33,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 UNLABELLED = [f"p{index:02d}" for index in (3, 8, 13, 18)]
 
 
-def prepared(tiny: Study, pretrain: Pretrain, repeats: int = 1, rivals: tuple[Rival, ...] = ()) -> Study:
+def prepared(tiny: Study, pretrain: Pretrain, repeats: int = 1, comparators: tuple[Comparator, ...] = ()) -> Study:
     """The tiny study as `prepare` leaves it, with a pretraining and with four patients of whom no label is known."""
     train = tiny.train.model_copy(update={"epochs": 1, "repeats": repeats})
-    changed = {"pretrain": pretrain, "train": train, "rivals": rivals, "controls": Controls(models=())}
+    changed = {"pretrain": pretrain, "train": train, "comparators": comparators, "controls": Controls(models=())}
     study = Study.model_validate(tiny.model_dump() | {key: value for key, value in changed.items()})
     table = pd.read_csv(study.cohort, dtype=str, keep_default_na=False)
     table.loc[table.patient.isin(UNLABELLED), ["mgmt", "os_days", "os_event"]] = ""
@@ -58,11 +58,11 @@ def mri_vit(verb: str, study: Study) -> int:
 def of_folds(study: Study, home: Path) -> dict[Path, set[str]]:
     """Each fold's encoder, and its test patients."""
     patients = cohort.read(study.cohort, study.endpoints)
-    divisions = folds.load(study.output / "folds.json", patients)
+    splits = folds.load(study.output / "folds.json", patients)
     return {
         loop.fold_folder(home, repeat, fold) / PRETRAINED: set(ids)
-        for repeat, division in enumerate(divisions)
-        for fold, ids in enumerate(division)
+        for repeat, split in enumerate(splits)
+        for fold, ids in enumerate(split)
     }
 
 
@@ -71,8 +71,8 @@ def notes(study: Study) -> dict[str, str]:
 
 
 def test_no_encoder_sees_a_test_patient_of_its_fold_and_each_sees_all_others_labelled_or_not(tiny, capsys):
-    rival = Rival(name="deep", model={"depth": 3}, pretrain={"epochs": 1})
-    study = prepared(tiny, Pretrain(method="mae", epochs=2), repeats=2, rivals=(rival,))
+    comparator = Comparator(name="deep", model={"depth": 3}, pretrain={"epochs": 1})
+    study = prepared(tiny, Pretrain(method="mae", epochs=2), repeats=2, comparators=(comparator,))
     assert mri_vit("pretrain", study) == 0
     said = capsys.readouterr().out
     everybody = {p.subject for p in cohort.read(study.cohort, study.endpoints)}
@@ -207,7 +207,7 @@ def test_a_masked_autoencoder_cannot_collapse_and_nothing_is_noted(tiny, monkeyp
 
 
 def test_where_nobody_is_pretrained_the_verb_ends_with_2(tiny, capsys):
-    study = prepared(tiny, Pretrain(), rivals=(Rival(name="deep", model={"depth": 3}),))
+    study = prepared(tiny, Pretrain(), comparators=(Comparator(name="deep", model={"depth": 3}),))
     assert mri_vit("pretrain", study) == 2
     assert "nobody is pretrained" in capsys.readouterr().err
     assert not (study.output / "folds.json").exists()

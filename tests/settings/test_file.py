@@ -45,28 +45,37 @@ def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_p
         ("[explain]\nmethods = []\n", "patients = 0 makes no maps"),
         ("seed = \n", "not a TOML file"),
         ("[explain]\nstrat = 1\n", r"unknown key 'explain\.strat'; the nearest known one is 'start'"),
-        ('[[rivals]]\nname = "a"\nmodle = {depth = 2}\n', "unknown key 'rivals.0.modle'; the nearest known one is 'model'"),
         (
-            '[[rivals]]\nname = "a"\n[rivals.model]\ndepht = 2\n',
-            r"line 8: unknown key 'rivals\.a\.model\.depht'; the nearest known one is 'depth'",
-        ),
-        ('[[rivals]]\nname = "a"\ntrain = {epochs = 0}\n', r"rivals\.a\.train\.epochs: .* greater than .* \(found 0\)"),
-        ('[[rivals]]\nname = "a"\nmodel = {architecture = "resnet9"}\n', r"rivals\.a\.model\.architecture: .*'resnet10'"),
-        ('[[rivals]]\nname = "a"\nmodel = {heads = 7}\n', r"rivals\.a\.model: dim 768 is not a multiple of heads 7$"),
-        (
-            '[[rivals]]\nname = "a"\nmodel = {architecture = "resnet10"}\ntrain = {mixup = 0.2}\n',
-            r"rivals\.a: train\.mixup is about tokens or blocks, which resnet10 does not have; leave it out$",
+            '[[comparators]]\nname = "a"\nmodle = {depth = 2}\n',
+            "unknown key 'comparators.0.modle'; the nearest known one is 'model'",
         ),
         (
-            '[[rivals]]\nname = "a"\nmodel = {architecture = "resnet10"}\npretrain = {method = "mae"}\n',
-            r"rivals\.a: pretrain\.method 'mae' is for architecture vit",
+            '[[comparators]]\nname = "a"\n[comparators.model]\ndepht = 2\n',
+            r"line 8: unknown key 'comparators\.a\.model\.depht'; the nearest known one is 'depth'",
         ),
-        ('[[rivals]]\nname = "a"\ntrain = {repeats = 3}\n', r"rivals\.a: train\.repeats is the study's, whose folds all share"),
+        ('[[comparators]]\nname = "a"\ntrain = {epochs = 0}\n', r"comparators\.a\.train\.epochs: .* greater than .* \(found 0\)"),
+        (
+            '[[comparators]]\nname = "a"\nmodel = {architecture = "resnet9"}\n',
+            r"comparators\.a\.model\.architecture: .*'resnet10'",
+        ),
+        ('[[comparators]]\nname = "a"\nmodel = {heads = 7}\n', r"comparators\.a\.model: dim 768 is not a multiple of heads 7$"),
+        (
+            '[[comparators]]\nname = "a"\nmodel = {architecture = "resnet10"}\ntrain = {mixup = 0.2}\n',
+            r"comparators\.a: train\.mixup is about tokens or blocks, which resnet10 does not have; leave it out$",
+        ),
+        (
+            '[[comparators]]\nname = "a"\nmodel = {architecture = "resnet10"}\npretrain = {method = "mae"}\n',
+            r"comparators\.a: pretrain\.method 'mae' is for architecture vit",
+        ),
+        (
+            '[[comparators]]\nname = "a"\ntrain = {repeats = 3}\n',
+            r"comparators\.a: train\.repeats is the study's, whose folds all share",
+        ),
         ('[train]\nleave_out = "site"\n[pretrain]\nmethod = "mae"\npatients = "unlabelled"\n', "of the site that a fold leaves"),
-        ('[[rivals]]\nname = "vit"\n', r"rivals' names must differ, also from vit.*\['vit'\]"),
-        ('[[rivals]]\nname = "shuffled"\n', "rivals' names must differ"),
-        ('[[rivals]]\nname = "a"\n[[rivals]]\nname = "a"\n', r"rivals' names must differ.*\['a', 'a'\]"),
-        ('[[rivals]]\nname = "a/b"\n', r"rivals\.0\.name: .*pattern"),
+        ('[[comparators]]\nname = "vit"\n', r"comparators' names must differ, also from vit.*\['vit'\]"),
+        ('[[comparators]]\nname = "shuffled"\n', "comparators' names must differ"),
+        ('[[comparators]]\nname = "a"\n[[comparators]]\nname = "a"\n', r"comparators' names must differ.*\['a', 'a'\]"),
+        ('[[comparators]]\nname = "a/b"\n', r"comparators\.0\.name: .*pattern"),
         ('[model]\narchitecture = "resnet10"\n', "maps need architecture"),
         ('[model]\npool = "class_attention"\n', "maps need .* no class_attention"),
         ("[model]\nstem = 8\nconv_stem = 8\n", "two ways to embed a patch"),
@@ -97,7 +106,7 @@ def test_every_shipped_study_loads_and_survives_being_written(tmp_path, file: Pa
     assert study_file.load(tmp_path / "again.toml") == loaded
 
 
-RIVALS = """
+COMPARATORS = """
 [explain]
 patients = 0
 scored = 0
@@ -112,32 +121,32 @@ layer_decay = 0.65
 epochs = 40
 [pretrain]
 method = "mae"
-[[rivals]]
+[[comparators]]
 name = "deeper"
 model = {depth = 14, weights = "other.npz"}
 train = {betas = [0.9, 0.99]}
-[[rivals]]
+[[comparators]]
 name = "resnet10"
 model = {architecture = "resnet10", channels = ["t1ce", "flair"]}
 train = {batch = 4}
 """
 
 
-def test_a_rival_is_the_study_with_its_own_keys_changed(tmp_path):
-    loaded = study_file.load(study(tmp_path, RIVALS))
-    deeper = loaded.of(loaded.rivals[0])
+def test_a_comparator_is_the_study_with_its_own_keys_changed(tmp_path):
+    loaded = study_file.load(study(tmp_path, COMPARATORS))
+    deeper = loaded.of(loaded.comparators[0])
     assert deeper.model == loaded.model.model_copy(update={"depth": 14, "weights": tmp_path / "other.npz"})
     assert deeper.train == loaded.train.model_copy(update={"betas": (0.9, 0.99)})
     assert deeper.pretrain == loaded.pretrain
     same = {"cohort", "prepared", "output", "seed", "grid", "prepare", "controls", "report", "endpoints"}
     assert deeper.model_dump(include=same) == loaded.model_dump(include=same)
-    assert deeper.rivals == ()
+    assert deeper.comparators == ()
     assert not deeper.explained
 
 
-def test_a_rival_without_tokens_drops_the_keys_about_them_and_keeps_the_others(tmp_path):
-    loaded = study_file.load(study(tmp_path, RIVALS))
-    resnet = loaded.of(loaded.rivals[1])
+def test_a_comparator_without_tokens_drops_the_keys_about_them_and_keeps_the_others(tmp_path):
+    loaded = study_file.load(study(tmp_path, COMPARATORS))
+    resnet = loaded.of(loaded.comparators[1])
     assert resnet.model.architecture == "resnet10"
     assert resnet.model.channels == ("t1ce", "flair")
     assert (resnet.model.weights, resnet.model.tokens) == (None, "foreground")
@@ -146,14 +155,14 @@ def test_a_rival_without_tokens_drops_the_keys_about_them_and_keeps_the_others(t
     assert (resnet.train.epochs, resnet.train.batch, resnet.model.drop_path) == (40, 4, 0.2)
 
 
-def test_rivals_survive_being_written_and_their_weights_lie_beside_the_study_file(tmp_path):
-    loaded = study_file.load(study(tmp_path, RIVALS))
+def test_comparators_survive_being_written_and_their_weights_lie_beside_the_study_file(tmp_path):
+    loaded = study_file.load(study(tmp_path, COMPARATORS))
     elsewhere = tmp_path / "run"
     elsewhere.mkdir()
     (elsewhere / "study.toml").write_text(study_file.dumps(loaded))
     assert study_file.load(elsewhere / "study.toml") == loaded
-    assert [rival.name for rival in loaded.rivals] == ["deeper", "resnet10"]
-    assert loaded.rivals[0].model["weights"] == str(tmp_path / "other.npz")
+    assert [comparator.name for comparator in loaded.comparators] == ["deeper", "resnet10"]
+    assert loaded.comparators[0].model["weights"] == str(tmp_path / "other.npz")
 
 
 def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_4():
@@ -168,12 +177,12 @@ def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_
 
 
 def test_braces_in_paths_are_filled_in(tmp_path):
-    rival = '[[rivals]]\nname = "b"\nmodel = { weights = "of-{seed}/w" }\n'
-    loaded = study_file.load(study(tmp_path, rival), {"cohort": "of-{seed}/cohort-{labelled}.csv", "output": "run-{seed}"})
+    comparator = '[[comparators]]\nname = "b"\nmodel = { weights = "of-{seed}/w" }\n'
+    loaded = study_file.load(study(tmp_path, comparator), {"cohort": "of-{seed}/cohort-{labelled}.csv", "output": "run-{seed}"})
     filled = study_file.filled(loaded, seed=3, labelled=48)
     assert (filled.cohort, filled.output) == (tmp_path / "of-3" / "cohort-48.csv", tmp_path / "run-3")
     assert filled.prepared == loaded.prepared
-    assert filled.rivals[0].model == {"weights": str(tmp_path / "of-3" / "w")}
+    assert filled.comparators[0].model == {"weights": str(tmp_path / "of-3" / "w")}
 
 
 def test_the_readmes_study_is_the_one_that_we_recommend(tmp_path):

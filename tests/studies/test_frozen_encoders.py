@@ -23,27 +23,29 @@ from mri_vit.metrics.discrimination import auc
 from mri_vit.model.weights import seen
 from mri_vit.pretrain.stage import untrained
 from mri_vit.settings import file as study_file
-from mri_vit.settings.schema import Pretrain, Rival, Study
+from mri_vit.settings.schema import Comparator, Pretrain, Study
 from mri_vit.studies import features as report
 from mri_vit.studies import frozen_encoders
 from mri_vit.studies.features_numbers import Line, Versus, adjusted, mean_auc, measure, versus, wide
 from mri_vit.studies.frozen_encoders import CLS, HEADS, MEAN, OWN, as_long, contenders, made, readings, scored
 
-RIVALS = (
-    Rival(name="mae", pretrain={"method": "mae", "epochs": 1, "batch": 4, "decoder_dim": 8}),
-    Rival(name="dino", pretrain={"method": "dino", "epochs": 1, "batch": 4, "prototypes": 8}),
-    Rival(name="wide", model={"dim": 32}),  # another network of random weights
+COMPARATORS = (
+    Comparator(name="mae", pretrain={"method": "mae", "epochs": 1, "batch": 4, "decoder_dim": 8}),
+    Comparator(name="dino", pretrain={"method": "dino", "epochs": 1, "batch": 4, "prototypes": 8}),
+    Comparator(name="wide", model={"dim": 32}),  # another network of random weights
 )
 
-RIVAL_THAT_STAYS = Pretrain(method="mae", epochs=1, batch=4, decoder_dim=8, rate=1e-12)  # its weights stay where they began
+COMPARATOR_THAT_STAYS = Pretrain(method="mae", epochs=1, batch=4, decoder_dim=8, rate=1e-12)  # its weights stay where they began
 
 
 @pytest.fixture
 def study(tiny: Study) -> Study:
-    """The tiny study with a max pool, one endpoint, a pretrained rival and one of random weights."""
+    """The tiny study with a max pool, one endpoint, a pretrained comparator and one of random weights."""
     model = tiny.model.model_copy(update={"pool": "max"})
     explain = tiny.explain.model_copy(update={"patients": 0, "scored": 0})
-    return tiny.model_copy(update={"model": model, "endpoints": tiny.endpoints[:1], "rivals": RIVALS, "explain": explain})
+    return tiny.model_copy(
+        update={"model": model, "endpoints": tiny.endpoints[:1], "comparators": COMPARATORS, "explain": explain}
+    )
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def test_encoders_of_every_number_of_scans_begin_with_the_same_weights(study, pe
     tested = {key: starts for key, starts in begun.items() if key[1] in (0, 24)}
     assert set(map(tuple, tested.values())) == {tuple(range(frozen_encoders.STARTS))}
     assert {tuple(starts) for key, starts in begun.items() if key not in tested} == {tuple(range(frozen_encoders.FEWER_STARTS))}
-    of = study.model_copy(update={"pretrain": RIVAL_THAT_STAYS})
+    of = study.model_copy(update={"pretrain": COMPARATOR_THAT_STAYS})
     learned, random = (frozen_encoders.Frozen(name, of, tuple(some), start=1) for name, some in (("mae", people[:3]), (OWN, [])))
     torch.testing.assert_close(made(learned, tmp_path, 7).state_dict(), made(random, tmp_path, 7).state_dict(), rtol=0, atol=1e-6)
     other = made(dataclasses.replace(random, start=0), tmp_path, 7).state_dict()
@@ -132,9 +134,9 @@ def test_small_shares_are_drawn_often_and_the_whole_once(study, people, tmp_path
     monkeypatch.setattr(frozen_encoders, "DRAWS", 2)
     monkeypatch.setattr(frozen_encoders, "SHARES", (0.5, 1.0))
     labelled = [p for p in people if p.knows(study.endpoints[0])]
-    division = folds.make(labelled, study.endpoints, study.train, 0)[0]
+    split = folds.make(labelled, study.endpoints, study.train, 0)[0]
     own = next(one for one in contenders(study, people) if one.name == OWN)
-    found, note = scored(own, labelled, division, study.endpoints[0], tmp_path, 0)
+    found, note = scored(own, labelled, split, study.endpoints[0], tmp_path, 0)
     assert note == ""
     assert set(found.encoder) == {OWN}
     assert set(found.scans) == {0}
@@ -142,7 +144,7 @@ def test_small_shares_are_drawn_often_and_the_whole_once(study, people, tmp_path
     assert found.groupby("share").draw.unique().map(sorted).to_dict() == {0.5: [0, 1], 1.0: [0]}
     assert (found.groupby(["features", "probe", "share", "draw"]).patient.nunique() == len(labelled)).all()
     second = dataclasses.replace(own, start=1)
-    again, _ = scored(second, labelled, division, study.endpoints[0], tmp_path, 0)
+    again, _ = scored(second, labelled, split, study.endpoints[0], tmp_path, 0)
     assert again.draw.tolist() == found.draw.tolist()
     assert (set(found.start), set(again.start)) == ({0}, {1})
     assert again.labelled.tolist() == found.labelled.tolist()
@@ -155,9 +157,9 @@ def test_a_collapsed_dino_is_told(study, people, tmp_path, monkeypatch):
     monkeypatch.setattr(frozen_encoders, "SHARES", (1.0,))
     monkeypatch.setattr(frozen_encoders, "collapsed", lambda history: f"collapsed after {len(history)} epochs")
     labelled = [p for p in people if p.knows(study.endpoints[0])]
-    division = folds.make(labelled, study.endpoints, study.train, 0)[0]
+    split = folds.make(labelled, study.endpoints, study.train, 0)[0]
     learned = {one.name: one for one in contenders(study, people) if (one.scans, one.start) == (3, 0)}
-    told = {name: scored(one, labelled, division, study.endpoints[0], tmp_path, 0)[1] for name, one in learned.items()}
+    told = {name: scored(one, labelled, split, study.endpoints[0], tmp_path, 0)[1] for name, one in learned.items()}
     assert told == {"mae": "", "dino": f"collapsed after {learned['dino'].study.pretrain.epochs} epochs"}
 
 
@@ -165,7 +167,7 @@ def test_a_collapsed_dino_is_told(study, people, tmp_path, monkeypatch):
 def test_the_shipped_studies_pretrain_and_keep_a_network_of_random_weights(name: str):
     found = study_file.load(Path(__file__).parents[2] / "configs" / f"{name}.toml")
     assert found.name == name  # by which the pipeline knows whose cohort to make
-    methods = {rival.name: found.of(rival).pretrain.method for rival in found.rivals}
+    methods = {comparator.name: found.of(comparator).pretrain.method for comparator in found.comparators}
     assert methods == {"mae": "mae", "dino": "dino", "resnet10": "none"}
     assert report.label(found, "dino") == "DINO"
     assert report.label(found, OWN) == "ViT, random"

@@ -1,4 +1,4 @@
-"""Table 4 of Saeed et al. 2023: the figures that are carried, the rivals made from them, and ours beside them."""
+"""Table 4 of Saeed et al. 2023: the figures that are carried, the comparators made from them, and ours beside them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mri_vit.report.numbers import binary
 from mri_vit.report.numbers.judged import averaged, known_rows
 from mri_vit.report.reading.run import Run, read
 from mri_vit.settings import file as study_file
-from mri_vit.settings.schema import Controls, Endpoint, Rival, Study
+from mri_vit.settings.schema import Comparator, Controls, Endpoint, Study
 from mri_vit.studies import table4 as laid_out
 from mri_vit.studies.table4_numbers import (
     SCANS,
@@ -41,7 +41,7 @@ from mri_vit.studies.table4_numbers import (
     published,
     published_tests,
     wide,
-    with_rivals,
+    with_comparators,
 )
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -103,9 +103,9 @@ def test_each_published_row_gives_its_mean_and_sample_variance_but_for_the_two_t
 
 
 @pytest.mark.parametrize("name", ["table4_demo", "table4_brats2021"])
-def test_a_study_of_the_table_has_a_rival_for_each_row_that_its_grid_is_large_enough_for(name):
-    study = with_rivals(study_file.load(CONFIGS / f"{name}.toml"))
-    recipes = {rival.name: study.of(rival).model for rival in study.rivals}
+def test_a_study_of_the_table_has_a_comparator_for_each_row_that_its_grid_is_large_enough_for(name):
+    study = with_comparators(study_file.load(CONFIGS / f"{name}.toml"))
+    recipes = {comparator.name: study.of(comparator).model for comparator in study.comparators}
     assert set(recipes) == {row.contender for row in published()}
     assert len(recipes) == 35
     for row in published():
@@ -116,17 +116,17 @@ def test_a_study_of_the_table_has_a_rival_for_each_row_that_its_grid_is_large_en
     assert (study.model.architecture, study.train.folds) == ("vit", 5)
 
 
-def test_a_rival_that_the_study_names_itself_keeps_its_recipe_and_others_stay(tiny):
-    own = (Rival(name="resnet10-t1ce", model={"architecture": "resnet18"}), Rival(name="wide", model={"dim": 32}))
-    study = with_rivals(tiny.model_copy(update={"endpoints": (MGMT,), "rivals": own}))
-    assert [rival.name for rival in study.rivals[:2]] == ["resnet10-t1ce", "wide"]
-    assert study.of(study.rivals[0]).model.architecture == "resnet18"
-    assert len(study.rivals) == 36
+def test_a_comparator_that_the_study_names_itself_keeps_its_recipe_and_others_stay(tiny):
+    own = (Comparator(name="resnet10-t1ce", model={"architecture": "resnet18"}), Comparator(name="wide", model={"dim": 32}))
+    study = with_comparators(tiny.model_copy(update={"endpoints": (MGMT,), "comparators": own}))
+    assert [comparator.name for comparator in study.comparators[:2]] == ["resnet10-t1ce", "wide"]
+    assert study.of(study.comparators[0]).model.architecture == "resnet18"
+    assert len(study.comparators) == 36
 
 
 def test_a_study_that_predicts_anything_but_mgmt_is_refused(tiny):
     with pytest.raises(UsageError, match=r"mgmt alone; found endpoints.*os"):
-        with_rivals(tiny)
+        with_comparators(tiny)
 
 
 def test_the_published_tests_are_the_corrected_resampled_t_test_over_the_five_folds():
@@ -273,24 +273,29 @@ def handed_over(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]
 
 
 @pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
-def test_rivals_fitted_ahead_are_what_the_contest_would_have_made(tiny, monkeypatch):
+def test_comparators_fitted_ahead_are_what_the_contest_would_have_made(tiny, monkeypatch):
     tiny = tiny.model_copy(update={"train": tiny.train.model_copy(update={"epochs": 1})})
-    rival = Rival(name="mean", model={"pool": "mean"})
+    comparator = Comparator(name="mean", model={"pool": "mean"})
     study = Study.model_validate(
         tiny.model_dump()
-        | {"endpoints": (MGMT,), "rivals": (rival,), "controls": Controls(models=()), "explain": {"patients": 0, "scored": 0}}
+        | {
+            "endpoints": (MGMT,),
+            "comparators": (comparator,),
+            "controls": Controls(models=()),
+            "explain": {"patients": 0, "scored": 0},
+        }
     )
     patients = cohort.read(study.cohort, study.endpoints)
-    divisions = folds.make(patients, study.endpoints, study.train, study.seed)
+    splits = folds.make(patients, study.endpoints, study.train, study.seed)
     ahead, plain = study.output / "ahead", study.output / "plain"
     monkeypatch.setattr(in_parallel.executor, "each", handed_over)
-    assert list(in_parallel.fit(study, patients, divisions, ahead, at_a_time=1)) == ["mean"]
+    assert list(in_parallel.fit(study, patients, splits, ahead, at_a_time=1)) == ["mean"]
     written = sorted((ahead / "rivals" / "mean").glob("*/predictions.csv"))
     times = [file.stat().st_mtime_ns for file in written]
     assert len(written) == study.train.folds
     assert not list(ahead.glob("**/state.safetensors"))
     for run in (ahead, plain):
-        contest.hold(study, patients, divisions, run, lambda title: lambda *_: None)
+        contest.hold(study, patients, splits, run, lambda title: lambda *_: None)
     assert [file.stat().st_mtime_ns for file in written] == times
     made, expected = (predictions.load(run / "predictions.csv") for run in (ahead, plain))
     assert set(made.model) == {"vit", "mean"}

@@ -64,9 +64,9 @@ def changed(study: Study, model: dict[str, Any] | None = None, **train: Any) -> 
 def trained(study: Study) -> Path:
     patients = cohort.read(study.cohort, study.endpoints)
     study.output.mkdir(exist_ok=True)
-    divisions = folds.make(patients, study.endpoints, study.train, study.seed)
+    splits = folds.make(patients, study.endpoints, study.train, study.seed)
     score, survival = cross_validate(
-        patients, divisions, study, study.output, "vit", lambda folder, seed: Neural(study, folder, seed)
+        patients, splits, study, study.output, "vit", lambda folder, seed: Neural(study, folder, seed)
     )
     predictions.save(survival, study.output / "survival.csv")
     predictions.save(score, study.output / "predictions.csv")

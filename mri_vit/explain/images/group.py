@@ -105,13 +105,13 @@ def write(
         "picture", "largest" and "p". What fewer than `LEAST_PATIENTS` would make is None.
     """
     listed = {patient.id: found for patient in first_visits(patients) if (found := _listed(maps / patient.id, settings))}
-    division = {endpoint.name: groups(first_visits(patients), endpoint) for endpoint in endpoints}
+    split = {endpoint.name: groups(first_visits(patients), endpoint) for endpoint in endpoints}
     entries = []
     refuse_foreign(folder)
     with complete(folder, refuse_foreign) as beside:
         for method, own in dict.fromkeys((one["method"], one["endpoint"]) for found in listed.values() for one in found["maps"]):
             sums = {
-                (name, group): _nothing(grid) for name, pair in division.items() if own in ("", name) for group in pair
+                (name, group): _nothing(grid) for name, pair in split.items() if own in ("", name) for group in pair
             }  # all endpoints of a map that is the same for them, so that it is read once
             for patient, found in listed.items():
                 one = next((m for m in found["maps"] if (m["method"], m["endpoint"]) == (method, own)), None)
@@ -166,7 +166,7 @@ def largest_difference(
     shuffled = np.stack([label] + [generator.permutation(label) for _ in range(PERMUTATIONS)])
     weight = shuffled / len(first) - (1 - shuffled) / len(second)  # a row times the values is a difference of means
     largest = np.abs(weight @ values).max(axis=1)
-    as_large = largest[1:] >= largest[0] * (1 - 1e-9)  # 1e-9: the same division must not miss itself by rounding
+    as_large = largest[1:] >= largest[0] * (1 - 1e-9)  # 1e-9: the same split must not miss itself by rounding
     return float(largest[0]), float((1 + as_large.sum()) / (1 + PERMUTATIONS))
 
 

@@ -1,4 +1,4 @@
-"""A rival held against the study's own model: results with their paired tests in, who is better by more than chance out."""
+"""A comparator held against the study's own model: results with their paired tests in, who is better by more than chance out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Standing = Literal["better", "worse", "alike", "undefined"]
 
 
 def standing(test: Result) -> Standing:
-    """Whether a rival is better or worse than the study's own model by more than chance, from its `versus_own`.
+    """Whether a comparator is better or worse than the study's own model by more than chance, from its `versus_own`.
 
     The p after Holm must be at most ALPHA; over several repeats the corrected resampled t-test must agree, each way one-sided.
     """
@@ -31,7 +31,7 @@ def standing(test: Result) -> Standing:
 
 
 def told(models: Mapping[str, Result]) -> dict[str, Any] | None:
-    """Of one endpoint: rivals by their standing, the best first, and a sentence; None where nobody is held against another.
+    """Of one endpoint: comparators by their standing, the best first, and a sentence; None where nobody is held against another.
 
     A model that learned labels it should not know would win by that; where the design leaks, nobody wins.
     """
@@ -39,7 +39,7 @@ def told(models: Mapping[str, Result]) -> dict[str, Any] | None:
     if not tests:
         return None
     if models[OWN]["verdict"].startswith(LEAK):
-        return {"better": [], "worse": [], "sentence": f"no rival is held against {OWN}: the design leaks"}
+        return {"better": [], "worse": [], "sentence": f"no comparator is held against {OWN}: the design leaks"}
     sides: dict[Standing, list[str]] = {side: [] for side in get_args(Standing)}
     for model in sorted(tests, key=lambda model: -tests[model]["difference"]):
         sides[standing(tests[model])].append(model)
@@ -58,17 +58,17 @@ def _sentence(sides: Mapping[Standing, Sequence[str]], tests: Mapping[str, Resul
     if alike := sides["alike"]:
         nearest = min(alike, key=lambda model: tests[model]["p_adjusted"])
         least = f"least p after Holm {written(tests[nearest]['p_adjusted'])}{f', {nearest}' * (len(alike) > 1)}"
-        parts.append(f"{OWN} is not told from {_rivals(len(alike), bool(parts))} ({least})")
+        parts.append(f"{OWN} is not told from {_comparators(len(alike), bool(parts))} ({least})")
     if sides["undefined"]:
         parts.append(f"{len(sides['undefined'])} could not be tested")
     return "; ".join(parts)
 
 
-def _rivals(count: int, among_others: bool) -> str:
-    """the other rival, any of its 5 rivals"""
+def _comparators(count: int, among_others: bool) -> str:
+    """the other comparator, any of its 5 comparators"""
     if count == 1:
-        return "the other one" if among_others else "its rival"
-    return f"any of {'the other' if among_others else 'its'} {count} rivals"
+        return "the other one" if among_others else "its comparator"
+    return f"any of {'the other' if among_others else 'its'} {count} comparators"
 
 
 def _listed(said: Sequence[str], side: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The contenders: the study's own model and its rivals, what each is and costs, and which of them the figures show."""
+"""The contenders: the study's own model and its comparators, what each is and costs, and which of them the figures show."""
 
 from __future__ import annotations
 
@@ -46,9 +46,13 @@ def measure(run: Run, results: Results, order: list[str]) -> list[dict[str, Any]
     Of a fold's costs the median over folds: parameters, billions of floating-point operations and seconds for a patient's
     prediction. Training seconds are the sum over all folds and repeats. None where any fold has not written it down.
     """
-    recipe = {OWN: run.study, **{rival.name: run.study.of(rival) for rival in run.study.rivals}} if run.design != "table" else {}
+    recipe = (
+        {OWN: run.study, **{comparator.name: run.study.of(comparator) for comparator in run.study.comparators}}
+        if run.design != "table"
+        else {}
+    )
     fused = {FUSED: recipes.FUSION} if run.study.fused else {}
-    differs = {rival.name: recipes.differing(run.study, rival) for rival in run.study.rivals}
+    differs = {comparator.name: recipes.differing(run.study, comparator) for comparator in run.study.comparators}
     return [
         {
             "model": model,

@@ -59,7 +59,7 @@ def adjusted(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
     """The same results with Holm's correction filled in.
 
     Four families: the permutation p of every endpoint and model but the shuffled control; those of the shuffled control;
-    the comparisons of every endpoint and candidate with clinical-only; those of every endpoint and rival with the study's own
+    the comparisons of every endpoint and candidate with clinical-only; those of every endpoint and comparator with the own
     model. The p below chance is corrected like the p above.
     """
     every = [(name, model) for name, models in results.items() for model in models]

@@ -124,7 +124,7 @@ def _tables(run: Run, endpoint: Endpoint) -> Tables:
 
 
 def _results(run: Run, endpoint: Endpoint, tables: Tables) -> Results:
-    """Each model by itself; candidates against clinical-only, and rivals against the study's own model."""
+    """Each model by itself; candidates against clinical-only, and comparators against the study's own model."""
     results = {}
     for model, rows in tables.items():
         if endpoint.kind == "binary":

@@ -20,7 +20,7 @@ from mri_vit.settings.schema import Endpoint
 
 
 def in_order(models: list[str]) -> list[str]:
-    """The study's own model, its rivals by name, then the controls."""
+    """The study's own model, its comparators by name, then the controls."""
     return sorted(set(models) - set(CONTROLS), key=lambda name: (name != OWN, name)) + [
         name for name in CONTROLS if name in models
     ]

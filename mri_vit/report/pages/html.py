@@ -109,7 +109,7 @@ def summary(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
 def verdicts(metrics: Mapping[str, Any]) -> list[str]:
     """The verdicts as sentences, the candidates' and then the maps': "MGMT promoter methylation, vit: better than chance (…)".
 
-    Where the study's own model has rivals, they are told of in one sentence, and the table has the rest.
+    Where the study's own model has comparators, they are told of in one sentence, and the table has the rest.
     """
     transductive = metrics["transductive"]
     sentences = [f"Transductive: pretraining saw scans of patients judged here: {transductive}"] if transductive else []
@@ -121,7 +121,7 @@ def verdicts(metrics: Mapping[str, Any]) -> list[str]:
             if model in endpoint["models"]:
                 sentences.append(f"{notation.title(name)}, {model}: {endpoint['models'][model]['verdict']}")
         if endpoint["rivals"]:
-            sentences.append(f"{notation.title(name)}, rivals: {endpoint['rivals']['sentence']}")
+            sentences.append(f"{notation.title(name)}, comparators: {endpoint['rivals']['sentence']}")
     to_do = map_texts.to_make_again(metrics)
     return [*sentences, *_map_verdicts(metrics["map_scores"]), *([to_do] if to_do else [])]
 

@@ -24,7 +24,7 @@ from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.models import SHUFFLED
 from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Report, Study
 
-OWN = "vit"  # the study's own model, as every run's predictions call it; the other candidates are its rivals
+OWN = "vit"  # the study's own model, as every run's predictions call it; the other candidates are its comparators
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 Design = Literal["cross-validation", "external", "table"]
@@ -81,7 +81,7 @@ def read(folder: Path) -> Run:
     settings = study.explain.of_maps
     sessions = people["session"] if "session" in people else [""] * len(people)
     visits = [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
-    homes = {OWN: folder, **{rival.name: folder / "rivals" / rival.name for rival in study.rivals}}
+    homes = {OWN: folder, **{comparator.name: folder / "rivals" / comparator.name for comparator in study.comparators}}
     splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
     maps, old_maps = run_maps.maps(folder / "maps", settings, visits)
     scores, old_scores = run_maps.scores(folder / "scores", settings, visits)

@@ -118,12 +118,12 @@ def rules() -> list[str]:
         "clinical-only is itself no better than chance, this is said: to beat it then means little more than to beat chance. "
         "Over several repeats the corrected resampled t-test (Nadeau and Bengio) must have a one-sided p of at most "
         f"{ALPHA} as well.",
-        f"A rival is better or worse than the study's own model ({OWN}) when the p of the same paired test, here of the two "
+        f"A comparator is better or worse than the study's own model ({OWN}) when the p of the same paired test, here of the two "
         f"models, is at most {ALPHA}, and over several repeats the corrected resampled t-test agrees; else the two are not told "
         "apart, which does not mean that they are equal.",
         "Every p in a verdict is corrected by Holm's method: permutation p over all endpoints and models other than the shuffled "
         "control, that of the shuffled control over its endpoints, the comparison with clinical-only over all endpoints and "
-        "candidates, and that with the study's own model over all endpoints and rivals.",
+        "candidates, and that with the study's own model over all endpoints and comparators.",
         "When a model trained on shuffled labels is better than chance, labels leak through the design, and a warning goes "
         "before every verdict of that endpoint. Below chance is no sign of a leak: folds of unequal prevalence can do that.",
     ]

@@ -40,8 +40,8 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "permutation": "One-sided p against chance come from permutations [@phipson].",
     "versus_clinical:binary": "AUCs were compared with the clinical model's by DeLong's paired test [@delong].",
     "versus_clinical:survival": "Cs were compared with the clinical model's by a paired bootstrap of patients [@bootstrap].",
-    "versus_own:binary": "AUCs of rivals were compared with that of the study's own model by DeLong's paired test [@delong].",
-    "versus_own:survival": "Cs of rivals were compared with that of the study's own model by a paired bootstrap of patients "
+    "versus_own:binary": "AUCs of comparators were compared with the AUC of the own model by DeLong's paired test [@delong].",
+    "versus_own:survival": "Cs of comparators were compared with that of the study's own model by a paired bootstrap of patients "
     "[@bootstrap].",
     "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
     "[@nadeau].",

@@ -55,7 +55,7 @@ def text(metrics: Metrics, facts: Facts) -> str:
         ("Model", network.model),
         ("Pretraining", network.pretraining),
         ("Training and cross-validation", training),
-        ("Rivals", network.rivals),
+        ("Comparators", network.comparators),
         ("Controls", controls),
         ("Evaluation", evaluation),
         ("Maps", maps.attention),
@@ -240,14 +240,14 @@ def partition(metrics: Metrics) -> list[str]:
             f"Patients were divided into {folds} folds before any training: each value of {column} is a test fold of its own."
         ]
     else:
-        times = "" if repeats == 1 else f", {repeats} times with different divisions"
+        times = "" if repeats == 1 else f", {repeats} times with different splits"
         said = [
             f"Patients were divided into {folds} folds before any training{times} (seed {metrics.get('seed')}), stratified over "
             "the labels of all endpoints."
         ]
     if metrics.get("folds_sha256"):
-        said.append(f"The division was written down first; its SHA-256 is {escape(metrics['folds_sha256'])}.")
-    return [*said, "Folds are made by patient, with all visits of a patient together: nobody sits in two folds of one division."]
+        said.append(f"The split was written down first; its SHA-256 is {escape(metrics['folds_sha256'])}.")
+    return [*said, "Folds are made by patient, with all visits of a patient together: nobody sits in two folds of one split."]
 
 
 def controls(metrics: Metrics, facts: Facts) -> list[str]:

@@ -1,5 +1,5 @@
-"""The networks in words: what `metrics.json` tells of them goes in, sentences on the study's own, its beginning and its rivals
-come out.
+"""The networks in words: what `metrics.json` tells of them goes in, sentences on the study's own network,
+its beginning and its comparators come out.
 """
 
 from __future__ import annotations
@@ -123,20 +123,20 @@ def _method(settings: Mapping[str, Any]) -> str:
     return f"{METHODS[settings['method']].format(**words)} {used}"
 
 
-def rivals(metrics: Metrics, facts: Facts) -> list[str]:
+def comparators(metrics: Metrics, facts: Facts) -> list[str]:
     """Whom the study's own model was held against, each with what differs from its recipe."""
     others = (metrics.get("contenders") or [])[1:] if trained(metrics, "train") else []
     if not others:
         return []
     said = [
-        f"{counted(len(others), 'rival')} {'was' if len(others) == 1 else 'were'} trained and judged on the same folds, by the "
-        "same recipe but for what is told of each."
+        f"{counted(len(others), 'comparator')} {'was' if len(others) == 1 else 'were'} trained and judged on the same folds, "
+        "by the same recipe but for what is told of each."
     ]
-    for rival in others:
+    for comparator in others:
         words = [
-            rival["architecture"] + (f" ({rival['source']})" if rival["source"] else ""),
-            rival["differs"],
-            rival["beginning"],
+            comparator["architecture"] + (f" ({comparator['source']})" if comparator["source"] else ""),
+            comparator["differs"],
+            comparator["beginning"],
         ]
-        said.append(f"{escape(rival['model'])}: {escape('; '.join(word for word in words if word))}.")
+        said.append(f"{escape(comparator['model'])}: {escape('; '.join(word for word in words if word))}.")
     return said

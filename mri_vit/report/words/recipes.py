@@ -1,4 +1,4 @@
-"""What a recipe is called: the settings of a study and of its rivals in, words out."""
+"""What a recipe is called: the settings of a study and of its comparators in, words out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from mri_vit.explain.methods.names import SPACES
 from mri_vit.report.words.notation import setting
-from mri_vit.settings.recipe import Rival
+from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 
 VIT = "Vision Transformer"
@@ -61,14 +61,14 @@ def beginning(study: Study) -> str:
     return f"started from the weights of {Path(study.model.weights).name}" if study.model.weights else ""
 
 
-def differences(study: Study, rival: Rival) -> dict[str, dict[str, Any]]:
-    """The keys by which a rival's recipe differs from the study's own, each with the rival's value and the study's.
+def differences(study: Study, comparator: Comparator) -> dict[str, dict[str, Any]]:
+    """The keys by which a comparator's recipe differs from the study's own, each with the comparator's value and the study's.
 
-    What `architecture` and `beginning` tell is left out, and so are keys that the rival did not name: those about tokens, which
-    are off for a network that has none.
+    What `architecture` and `beginning` tell is left out, and so are keys that the comparator did not name: those about tokens,
+    which are off for a network that has none.
     """
-    theirs = study.of(rival)
-    named = [(section, key) for section in ("model", "pretrain", "train") for key in getattr(rival, section)]
+    theirs = study.of(comparator)
+    named = [(section, key) for section in ("model", "pretrain", "train") for key in getattr(comparator, section)]
     pairs = {
         f"{section}.{key}": {"value": getattr(getattr(theirs, section), key), "own": getattr(getattr(study, section), key)}
         for section, key in named
@@ -77,7 +77,7 @@ def differences(study: Study, rival: Rival) -> dict[str, dict[str, Any]]:
     return {key: pair for key, pair in pairs.items() if pair["value"] != pair["own"]}
 
 
-def differing(study: Study, rival: Rival) -> str:
+def differing(study: Study, comparator: Comparator) -> str:
     """The same in words: train.rate 0.001 (not 0.0003)."""
-    told = differences(study, rival).items()
+    told = differences(study, comparator).items()
     return ", ".join(f"{key} {setting(pair['value'])} (not {setting(pair['own'])})" for key, pair in told)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made.report import leaves, read_metrics, seen
-from made.run import add_rivals, make_run, write_cost
+from made.run import add_comparators, make_run, write_cost
 
 from mri_vit.data import predictions
 from mri_vit.errors import IntegrityError
@@ -28,7 +28,7 @@ from mri_vit.settings import models
 from mri_vit.settings.schema import Study
 
 FOLDS = 3
-RIVALS = {  # signal of the made-up scores, in standard deviations between the classes, and recipe
+COMPARATORS = {  # signal of the made-up scores, in standard deviations between the classes, and recipe
     "resnet10": (6.0, 'model = {architecture = "resnet10", channels = ["t1ce"]}'),
     "slow": (0.8, "train = {rate = 0.0001, epochs = 100}"),  # 100 is the study's own
     "blind": (-2.0, 'model = {architecture = "swin_vit"}\npretrain = {method = "none"}'),
@@ -52,10 +52,12 @@ def score_again(folder: Path, model: str, signal: float, seed: int) -> None:
 
 
 def contest(folder: Path, repeats: int = 1) -> Path:
-    make_run(folder, patients=70, repeats=repeats, models=("vit", *RIVALS, "clinical", "shuffled"))
-    for seed, (name, signal) in enumerate([("vit", 0.8), *((name, signal) for name, (signal, _) in RIVALS.items())]):
+    make_run(folder, patients=70, repeats=repeats, models=("vit", *COMPARATORS, "clinical", "shuffled"))
+    for seed, (name, signal) in enumerate([("vit", 0.8), *((name, signal) for name, (signal, _) in COMPARATORS.items())]):
         score_again(folder, name, signal, seed)
-    add_rivals(folder, {name: lines for name, (_, lines) in RIVALS.items()}, PRETRAINED + "[explain]\npatients = 0\nscored = 0\n")
+    add_comparators(
+        folder, {name: lines for name, (_, lines) in COMPARATORS.items()}, PRETRAINED + "[explain]\npatients = 0\nscored = 0\n"
+    )
     (folder / "notes.json").write_text(json.dumps({"transductive": "vit (51 patients), slow (51 patients)"}))
     for repeat in range(repeats):
         for fold in range(FOLDS):
@@ -147,15 +149,15 @@ def test_every_decimal_of_the_contenders_stands_in_metrics_json(metrics, words):
         assert any(f"{value:.{len(found.split('.')[1])}f}" == found for value in known), found
 
 
-def test_a_rival_is_told_by_its_architecture_and_by_what_differs_from_the_study(run):
+def test_a_comparator_is_told_by_its_architecture_and_by_what_differs_from_the_study(run):
     study = run.study
-    by_name = {rival.name: rival for rival in study.rivals}
+    by_name = {comparator.name: comparator for comparator in study.comparators}
     assert recipes.architecture(study) == "Vision Transformer, 12 blocks of width 768"
     assert recipes.architecture(study.of(by_name["resnet10"])) == "3D ResNet-10; T1ce only"
     assert recipes.differing(study, by_name["resnet10"]) == ""
     assert recipes.differing(study, by_name["slow"]) == "train.rate 0.0001 (not 0.0003)"
     assert recipes.differing(study, by_name["blind"]) == ""  # how its weights begin is told by its beginning
-    assert [bool(recipes.beginning(study.of(rival))) for rival in study.rivals] == [False, True, False]
+    assert [bool(recipes.beginning(study.of(comparator))) for comparator in study.comparators] == [False, True, False]
     assert "test patients too, 30 epochs" in recipes.beginning(study)
 
 
@@ -168,17 +170,17 @@ def test_every_architecture_has_a_name_and_a_source(run):
 def test_the_network_beside_the_clinical_columns_is_told_by_its_own_name(run):
     assert models.FUSED == models.FUSED
     fused = run.predictions[run.predictions.model == "vit"].assign(model=models.FUSED)
-    study = run.study.model_copy(update={"fused": True, "rivals": ()})
+    study = run.study.model_copy(update={"fused": True, "comparators": ()})
     both = replace(run, study=study, predictions=pd.concat([run.predictions, fused], ignore_index=True))
     told = comparators.measure(both, {}, ["vit", models.FUSED])
     assert (told[1]["architecture"], told[1]["parameters"]) == (recipes.FUSION, None)
     assert f"{models.FUSED}: {recipes.FUSION}." in " ".join(
-        network.rivals({"contenders": told, "settings": {"train": {"x": 1}}}, {})
+        network.comparators({"contenders": told, "settings": {"train": {"x": 1}}}, {})
     )
 
 
 def test_no_folder_of_a_machine_is_told_with_the_weights(run):
-    plain = run.study.model_dump(exclude={"rivals"}) | {"pretrain": {"method": "none"}}
+    plain = run.study.model_dump(exclude={"comparators"}) | {"pretrain": {"method": "none"}}
     plain["model"] |= {"weights": "/home/somebody/b16.npz"}
     study = Study.model_validate(plain)
     assert recipes.beginning(study) == "started from the weights of b16.npz"
@@ -208,12 +210,12 @@ def test_a_cost_has_three_digits(cost, written):
 # --- who beats whom --------------------------------------------------------------------------------------------------------
 
 
-def test_rivals_are_held_against_the_study_s_own_model_by_the_paired_test_with_holm(run, metrics):
+def test_comparators_are_held_against_the_study_s_own_model_by_the_paired_test_with_holm(run, metrics):
     models = metrics["endpoints"]["mgmt"]["models"]
     rows = run.predictions.query("endpoint == 'mgmt'").dropna(subset=["truth"])
     wide = rows.pivot_table(index="patient", columns="model", values="score")
     truth = rows[rows.model == "vit"].groupby("patient").truth.first().reindex(wide.index).to_numpy(bool)
-    tests = {name: delong.delong_paired(truth, wide[name].to_numpy(), wide["vit"].to_numpy()) for name in RIVALS}
+    tests = {name: delong.delong_paired(truth, wide[name].to_numpy(), wide["vit"].to_numpy()) for name in COMPARATORS}
     adjusted = comparison.holm(np.array([test.p for test in tests.values()]))
     for (name, test), p in zip(tests.items(), adjusted, strict=True):
         found = models[name]["versus_own"]
@@ -221,14 +223,14 @@ def test_rivals_are_held_against_the_study_s_own_model_by_the_paired_test_with_h
     assert models["vit"]["versus_own"] is models["clinical"]["versus_own"] is None
 
 
-def test_a_rival_that_wins_is_said_at_the_top_and_in_the_terminal(home, metrics, words):
+def test_a_comparator_that_wins_is_said_at_the_top_and_in_the_terminal(home, metrics, words):
     told = metrics["endpoints"]["mgmt"]["rivals"]
     assert (told["better"], told["worse"]) == (["resnet10"], ["blind"])
     assert told["sentence"].startswith("resnet10 (difference of AUC +0.")
     assert "is better than vit; vit is better than blind (difference of AUC +0." in told["sentence"]
     assert told["sentence"].endswith(", slow)") or "vit is not told from the other one" in told["sentence"]
     assert f"Beaten: {told['sentence']}" in words[: words.index("Controls: what a model must beat")]
-    assert f"MGMT promoter methylation, rivals: {told['sentence']}" in report.verdicts(metrics)
+    assert f"MGMT promoter methylation, comparators: {told['sentence']}" in report.verdicts(metrics)
     assert "resnet10 less vit (" in (home / "methods.md").read_text()
 
 
@@ -258,7 +260,7 @@ def versus(difference: float, p: float, resampled: float | None = None) -> dict[
         (versus(math.nan, 0.5), "undefined"),
     ],
 )
-def test_a_rival_s_standing_follows_its_rules(test, standing):
+def test_a_comparator_s_standing_follows_its_rules(test, standing):
     assert against_vit.standing(test) == standing
 
 
@@ -286,7 +288,7 @@ def test_of_many_who_win_three_have_figures_eight_a_name_and_the_rest_a_number()
 
 def test_nobody_wins_where_the_design_leaks():
     told = against_vit.told(models_of({"a": versus(0.3, 0.001)}, f"{against_vit.LEAK} (…)"))
-    assert told == {"better": [], "worse": [], "sentence": "no rival is held against vit: the design leaks"}
+    assert told == {"better": [], "worse": [], "sentence": "no comparator is held against vit: the design leaks"}
 
 
 def test_a_table_without_the_study_s_own_model_compares_nobody(run, tmp_path):
@@ -305,8 +307,8 @@ def many(run, tmp_path_factory) -> Path:
     parts = [run.predictions[run.predictions.model.isin(["vit", "clinical"])]]
     for index in range(7):
         worse = own.score.where(np.arange(len(own)) % 12 >= index, 0.5)
-        parts.append(own.assign(model=f"rival-{index:02d}", score=worse))
-    study = run.study.model_copy(update={"rivals": ()})
+        parts.append(own.assign(model=f"comparator-{index:02d}", score=worse))
+    study = run.study.model_copy(update={"comparators": ()})
     crowd = replace(run, study=study, predictions=pd.concat(parts, ignore_index=True))
     return report.write(crowd, tmp_path_factory.mktemp("many")).parent
 
@@ -360,14 +362,14 @@ def test_who_saw_the_scans_of_those_whom_it_is_judged_on_is_warned_of(home, metr
 
 def test_nobody_is_warned_of_where_nobody_is_named(run):
     for notes in ({}, {"transductive": ""}):
-        study = run.study.model_copy(update={"rivals": ()})
+        study = run.study.model_copy(update={"comparators": ()})
         few = run.predictions[run.predictions.model == "vit"]
         found = everything.measure(replace(run, notes=notes, study=study, predictions=few))
         assert found["transductive"] is None
         assert "transductive" not in found["notes"]
 
 
-def test_pretraining_and_rivals_are_told_in_the_methods(home):
+def test_pretraining_and_comparators_are_told_in_the_methods(home):
     written = (home / "methods.md").read_text()
     part = written[written.index("## Pretraining") : written.index("## Training")]
     assert "vit was pretrained without labels by a masked autoencoder, once for all folds, on all patients, test" in part
@@ -375,15 +377,15 @@ def test_pretraining_and_rivals_are_told_in_the_methods(home):
     assert "resnet10 was" not in part
     assert part.count("saw 25% of a patient's tokens") == 1  # of two who share it
     assert "started from pretraining without labels" in written[written.index("## Model") : written.index("## Pretraining")]
-    part = written[written.index("## Rivals") : written.index("## Controls")]
-    assert "3 rivals were trained and judged on the same folds" in part
+    part = written[written.index("## Comparators") : written.index("## Controls")]
+    assert "3 comparators were trained and judged on the same folds" in part
     assert "resnet10: 3D ResNet-10; T1ce only (He et al. 2016, arXiv:1512.03385)." in part
     assert "train.rate 0.0001 (not 0.0003)" in part
 
 
 def test_of_a_run_that_does_not_pretrain_nothing_is_said_of_it(tmp_path):
     found = everything.measure(one(run_folder.read(make_run(tmp_path / "plain", patients=30, models=("vit",))), "mgmt"))
-    assert network.pretraining(found, {}) == network.rivals(found, {}) == []
+    assert network.pretraining(found, {}) == network.comparators(found, {}) == []
     assert "random numbers" in network.initialised(found)
     assert found["settings"]["pretrain"] == {}
     assert found["endpoints"]["mgmt"]["rivals"] is None
