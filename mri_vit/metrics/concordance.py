@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from scipy.stats import rankdata
 
+from mri_vit.metrics.censoring import censoring_survival, drawn_censoring_survival
 from mri_vit.metrics.delong import Comparison
-from mri_vit.metrics.ipcw import censoring_survival, drawn_censoring_survival
 from mri_vit.metrics.pairs import count_from, death_counts, in_line
 
 Days = Float[np.ndarray, " n"]
@@ -102,8 +102,8 @@ def uno_c(
     Parameters
     ----------
     tau : days; only deaths before it count. None: all deaths at which G > 0, since weights without end mean nothing.
-    censoring : gives G from (time_days, event, at_days): `ipcw.censoring_survival` is G(t), the default here and in the
-        report, `ipcw.censoring_survival_before` is G(t-).
+    censoring : gives G from (time_days, event, at_days): `censoring.censoring_survival` is G(t), the default here and in the
+        report, `censoring.censoring_survival_before` is G(t-).
 
     Returns
     -------

@@ -1,70 +1,20 @@
 """Survival predictions judged at given days, patients lost before being weighted for (inverse probability of censoring).
 
-n is the number of patients, t the number of days asked for, b the number of bootstrap draws, g the number of groups.
+n is the number of patients, t the number of days asked for, b the number of bootstrap draws.
 Times are in days; event is True for a death and False for a patient censored at that time.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
-from mri_vit.metrics.calibration import quantile_groups
+from mri_vit.metrics.censoring import censoring_survival, drawn_censoring_survival
 from mri_vit.metrics.discrimination import weighted_auc
 from mri_vit.metrics.missing import refuse_missing
 from mri_vit.metrics.survival import kaplan_meier
-
-
-@dataclass(frozen=True)
-class SurvivalCalibration:
-    """Predicted against observed survival at one day; every array has one entry for each group."""
-
-    predicted: Float[np.ndarray, " g"]
-    observed: Float[np.ndarray, " g"]
-    low: Float[np.ndarray, " g"]
-    high: Float[np.ndarray, " g"]
-    n: Int[np.ndarray, " g"]
-
-
-def censoring_survival(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_days: Float[np.ndarray, " t"]
-) -> Float[np.ndarray, " t"]:
-    """G(t): the probability not to have been censored up to and including day t.
-
-    Formula: product over censoring times s <= t of (1 - censored at s / (at risk at s - deaths at s)), the Kaplan-Meier
-    curve of censoring. A death and a censoring on the same day: the death comes first.
-    Assumption: one censoring distribution for all, unrelated to survival.
-    Source: Graf et al. 1999, doi:10.1002/(SICI)1097-0258(19990915/30)18:17/18<2529::AID-SIM274>3.0.CO;2-5.
-
-    Returns
-    -------
-    float [t] in [0, 1]; 1 before the first censoring, NaN without a patient.
-
-    Raises
-    ------
-    ValueError when a time is NaN.
-    """
-    days, steps = _censoring_steps(time_days, event)
-    return steps[np.searchsorted(days, at_days, side="right")]
-
-
-def censoring_survival_before(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_days: Float[np.ndarray, " t"]
-) -> Float[np.ndarray, " t"]:
-    """G(t-): the probability not to have been censored before day t; else as `censoring_survival`."""
-    days, steps = _censoring_steps(time_days, event)
-    return steps[np.searchsorted(days, at_days, side="left")]
-
-
-def drawn_censoring_survival(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], drawn: Float[np.ndarray, "b n"]
-) -> Float[np.ndarray, "b n"]:
-    """G at each patient's own time, for each of b bootstrap draws; `drawn` says how often each patient came up."""
-    days, curve = _censoring_curve(time_days, event, drawn)
-    return curve[:, np.searchsorted(days, time_days)]
 
 
 def cumulative_dynamic_auc(
@@ -243,52 +193,6 @@ def brier_of_kaplan_meier(
     return brier_at(time_days, event, np.tile(curve, (len(time_days), 1)), at_days)
 
 
-def calibration_at(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    survival: Float[np.ndarray, " n"],
-    at_day: float,
-    groups: int = 3,
-) -> SurvivalCalibration:
-    """Predicted against observed survival at one day, in groups of about equal numbers by prediction.
-
-    Definition: in each group, the mean predicted survival and the Kaplan-Meier survival at that day, with its 95 % Greenwood
-    interval on the log-log scale. Equal predictions share a group, so there may be fewer groups than asked for.
-    Assumption: within a group, censoring is unrelated to survival.
-    Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4.
-
-    Returns
-    -------
-    SurvivalCalibration, groups in rising order of predicted survival. Observed survival and its bounds are NaN in a group
-    whose last patient was censored before that day; the bounds alone where nobody in the group has died by then.
-
-    Raises
-    ------
-    ValueError when a time or a prediction is NaN, or groups is not positive.
-    """
-    refuse_missing(time_days, "times")
-    refuse_missing(survival, "predictions of survival")
-    group_of = quantile_groups(survival, groups)
-    n = np.bincount(group_of)
-    rows = [_observed(time_days[group_of == g], event[group_of == g], at_day) for g in range(len(n))]
-    observed, low, high = np.array(rows).reshape(len(n), 3).T
-    return SurvivalCalibration(np.bincount(group_of, weights=survival) / n, observed, low, high, n)
-
-
-def _observed(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_day: float) -> tuple[float, float, float]:
-    """Kaplan-Meier survival at a day with its bounds."""
-    curve = kaplan_meier(time_days, event, "")
-    value = float(curve.survival_function_at_times(at_day).iloc[0])
-    last = time_days.max()
-    if at_day > last and not event[time_days == last].all():
-        return math.nan, math.nan, math.nan
-    if not (event & (time_days <= at_day)).any():
-        return value, math.nan, math.nan  # Greenwood's variance is 0 here, which is no certainty
-    row = np.searchsorted(curve.confidence_interval_.index.to_numpy(float), at_day, side="right") - 1
-    low, high = curve.confidence_interval_.to_numpy(float)[row]
-    return value, float(low), float(high)
-
-
 def _drawn_auc(
     time_days: Float[np.ndarray, " n"],
     event: Bool[np.ndarray, " n"],
@@ -305,31 +209,6 @@ def _drawn_auc(
         cases = weight * (event & (time_days <= day))
         values[:, column] = weighted_auc(cases, drawn * (time_days > day), risk)
     return values
-
-
-def _censoring_steps(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, " steps"]]:
-    """The u distinct times; the curve before the first of them and after each."""
-    days, curve = _censoring_curve(time_days, event, np.ones((1, len(time_days))))
-    return days, np.r_[1.0, curve[0]] if len(days) else np.array([math.nan])
-
-
-def _censoring_curve(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], weight: Float[np.ndarray, "b n"]
-) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, "b u"]]:
-    """The u distinct times, and the Kaplan-Meier curve of censoring after each, for b sets of weights."""
-    refuse_missing(time_days, "times")
-    if not len(time_days):
-        return time_days, np.ones(weight.shape)
-    order = np.argsort(time_days, kind="stable")
-    first = np.flatnonzero(np.r_[True, np.diff(time_days[order]) > 0])
-    leaving = np.add.reduceat(weight[:, order], first, axis=1)
-    censored = np.add.reduceat((weight * ~event)[:, order], first, axis=1)
-    at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1]
-    exposed = at_risk - (leaving - censored)  # those who died on the day were not there to be censored
-    kept = 1 - censored / np.where(exposed > 0, exposed, 1.0)
-    return time_days[order][first], np.cumprod(kept, axis=1)
 
 
 def _refuse_disorder(at_days: Float[np.ndarray, " t"]) -> None:

@@ -1,16 +1,32 @@
-"""Survival of groups of patients: time and event of n patients in, Kaplan-Meier curves, numbers at risk and log-rank out.
+"""Survival of groups of patients: time and event of n patients in, Kaplan-Meier curves, log-rank test and calibration out.
 
+n is the number of patients, t the number of days asked for, g the number of groups.
 Times are in days; event is True for a death and False for a patient censored at that time.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from lifelines import KaplanMeierFitter
 from lifelines.statistics import logrank_test
+
+from mri_vit.metrics.calibration import quantile_groups
+from mri_vit.metrics.missing import refuse_missing
+
+
+@dataclass(frozen=True)
+class SurvivalCalibration:
+    """Predicted against observed survival at one day; every array has one entry for each group."""
+
+    predicted: Float[np.ndarray, " g"]
+    observed: Float[np.ndarray, " g"]
+    low: Float[np.ndarray, " g"]
+    high: Float[np.ndarray, " g"]
+    n: Int[np.ndarray, " g"]
 
 
 def high_risk(risk: Float[np.ndarray, " n"], group: Shaped[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
@@ -63,3 +79,49 @@ def logrank(
         return math.nan, math.nan
     test = logrank_test(time_days[high], time_days[~high], event[high], event[~high])
     return float(test.test_statistic), float(test.p_value)
+
+
+def calibration_at(
+    time_days: Float[np.ndarray, " n"],
+    event: Bool[np.ndarray, " n"],
+    survival: Float[np.ndarray, " n"],
+    at_day: float,
+    groups: int = 3,
+) -> SurvivalCalibration:
+    """Predicted against observed survival at one day, in groups of about equal numbers by prediction.
+
+    Definition: in each group, the mean predicted survival and the Kaplan-Meier survival at that day, with its 95 % Greenwood
+    interval on the log-log scale. Equal predictions share a group, so there may be fewer groups than asked for.
+    Assumption: within a group, censoring is unrelated to survival.
+    Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4.
+
+    Returns
+    -------
+    SurvivalCalibration, groups in rising order of predicted survival. Observed survival and its bounds are NaN in a group
+    whose last patient was censored before that day; the bounds alone where nobody in the group has died by then.
+
+    Raises
+    ------
+    ValueError when a time or a prediction is NaN, or groups is not positive.
+    """
+    refuse_missing(time_days, "times")
+    refuse_missing(survival, "predictions of survival")
+    group_of = quantile_groups(survival, groups)
+    n = np.bincount(group_of)
+    rows = [_observed(time_days[group_of == g], event[group_of == g], at_day) for g in range(len(n))]
+    observed, low, high = np.array(rows).reshape(len(n), 3).T
+    return SurvivalCalibration(np.bincount(group_of, weights=survival) / n, observed, low, high, n)
+
+
+def _observed(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_day: float) -> tuple[float, float, float]:
+    """Kaplan-Meier survival at a day with its bounds."""
+    curve = kaplan_meier(time_days, event, "")
+    value = float(curve.survival_function_at_times(at_day).iloc[0])
+    last = time_days.max()
+    if at_day > last and not event[time_days == last].all():
+        return math.nan, math.nan, math.nan
+    if not (event & (time_days <= at_day)).any():
+        return value, math.nan, math.nan  # Greenwood's variance is 0 here, which is no certainty
+    row = np.searchsorted(curve.confidence_interval_.index.to_numpy(float), at_day, side="right") - 1
+    low, high = curve.confidence_interval_.to_numpy(float)[row]
+    return value, float(low), float(high)

@@ -198,7 +198,7 @@ def _written(day: float) -> float | int:
 
 
 def _calibration(seen: Outcome, chance: Float[np.ndarray, " n"], day: float | int) -> list[dict[str, Any]]:
-    found = ipcw.calibration_at(seen.time_days, seen.event, chance, float(day))
+    found = curves.calibration_at(seen.time_days, seen.event, chance, float(day))
     columns = (found.predicted, found.observed, found.low, found.high, found.n)
     keys = ("predicted", "observed", "low", "high", "n")
     return [dict(zip(keys, values, strict=True)) for values in zip(*(column.tolist() for column in columns), strict=True)]

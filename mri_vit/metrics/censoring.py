@@ -1,0 +1,77 @@
+"""G, the chance not to have been censored: time and event of n patients in, its Kaplan-Meier curve out.
+
+n is the number of patients, t the number of days asked for, b the number of bootstrap draws, u the number of distinct times.
+Times are in days; event is True for a death and False for a patient censored at that time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from mri_vit.metrics.missing import refuse_missing
+
+
+def censoring_survival(
+    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_days: Float[np.ndarray, " t"]
+) -> Float[np.ndarray, " t"]:
+    """G(t): the probability not to have been censored up to and including day t.
+
+    Formula: product over censoring times s <= t of (1 - censored at s / (at risk at s - deaths at s)), the Kaplan-Meier
+    curve of censoring. A death and a censoring on the same day: the death comes first.
+    Assumption: one censoring distribution for all, unrelated to survival.
+    Source: Graf et al. 1999, doi:10.1002/(SICI)1097-0258(19990915/30)18:17/18<2529::AID-SIM274>3.0.CO;2-5.
+
+    Returns
+    -------
+    float [t] in [0, 1]; 1 before the first censoring, NaN without a patient.
+
+    Raises
+    ------
+    ValueError when a time is NaN.
+    """
+    days, steps = _censoring_steps(time_days, event)
+    return steps[np.searchsorted(days, at_days, side="right")]
+
+
+def censoring_survival_before(
+    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_days: Float[np.ndarray, " t"]
+) -> Float[np.ndarray, " t"]:
+    """G(t-): the probability not to have been censored before day t; else as `censoring_survival`."""
+    days, steps = _censoring_steps(time_days, event)
+    return steps[np.searchsorted(days, at_days, side="left")]
+
+
+def drawn_censoring_survival(
+    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], drawn: Float[np.ndarray, "b n"]
+) -> Float[np.ndarray, "b n"]:
+    """G at each patient's own time, for each of b bootstrap draws; `drawn` says how often each patient came up."""
+    days, curve = _censoring_curve(time_days, event, drawn)
+    return curve[:, np.searchsorted(days, time_days)]
+
+
+def _censoring_steps(
+    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, " steps"]]:
+    """The u distinct times; the curve before the first of them and after each."""
+    days, curve = _censoring_curve(time_days, event, np.ones((1, len(time_days))))
+    return days, np.r_[1.0, curve[0]] if len(days) else np.array([math.nan])
+
+
+def _censoring_curve(
+    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], weight: Float[np.ndarray, "b n"]
+) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, "b u"]]:
+    """The u distinct times, and the Kaplan-Meier curve of censoring after each, for b sets of weights."""
+    refuse_missing(time_days, "times")
+    if not len(time_days):
+        return time_days, np.ones(weight.shape)
+    order = np.argsort(time_days, kind="stable")
+    first = np.flatnonzero(np.r_[True, np.diff(time_days[order]) > 0])
+    leaving = np.add.reduceat(weight[:, order], first, axis=1)
+    censored = np.add.reduceat((weight * ~event)[:, order], first, axis=1)
+    at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1]
+    exposed = at_risk - (leaving - censored)  # those who died on the day were not there to be censored
+    kept = 1 - censored / np.where(exposed > 0, exposed, 1.0)
+    return time_days[order][first], np.cumprod(kept, axis=1)
