@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize, root_scalar
 from scipy.special import expit, logit
 
-from mri_vit.metrics.missing import refuse_missing
+from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted
 from mri_vit.metrics.proportion import wilson_interval
 
 SMALLEST = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
@@ -40,7 +40,7 @@ class Reliability:
     high: Float[np.ndarray, " c"]
 
 
-def brier(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> float:
+def brier(truth: Flags, probability: Numbers) -> float:
     """Brier score: the mean squared distance of probability and outcome.
 
     Formula: mean of (p_i - y_i)². Lower is better; always predicting the prevalence q gives q (1 - q).
@@ -53,15 +53,15 @@ def brier(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1].
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
-    refuse_nonsense(probability)
+    truth, probability = predicted(truth, probability)
     if not len(truth):
         return math.nan
     return float(((probability - truth) ** 2).mean())
 
 
-def brier_decomposition(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], bins: int = 10) -> Decomposition:
+def brier_decomposition(truth: Flags, probability: Numbers, bins: int = 10) -> Decomposition:
     """The Brier score as reliability - resolution + uncertainty + within, exactly.
 
     Definition: with bins of mean probability p_b and observed share y_b, and the prevalence q,
@@ -80,13 +80,14 @@ def brier_decomposition(truth: Bool[np.ndarray, " n"], probability: Float[np.nda
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1], or bins is not positive.
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
+    that are not positive.
     """
-    refuse_nonsense(probability)
+    truth, probability = predicted(truth, probability)
     if not len(truth):
         return Decomposition(math.nan, math.nan, math.nan, math.nan)
-    bin_of, predicted, observed, _ = _binned(truth, probability, bins)
-    expected, seen, prevalence = predicted[bin_of], observed[bin_of], float(truth.mean())
+    bin_of, mean, observed, _ = _binned(truth, probability, bins)
+    expected, seen, prevalence = mean[bin_of], observed[bin_of], float(truth.mean())
     left_over = (probability - expected) ** 2 - 2 * (truth - seen) * (probability - expected)
     return Decomposition(
         reliability=float(((expected - seen) ** 2).mean()),
@@ -96,7 +97,7 @@ def brier_decomposition(truth: Bool[np.ndarray, " n"], probability: Float[np.nda
     )
 
 
-def calibration_line(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> tuple[float, float]:
+def calibration_line(truth: Flags, probability: Numbers) -> tuple[float, float]:
     """Calibration slope and intercept: the logistic regression of the outcome on the logit of the probability.
 
     Definition: logit P(y = 1) = intercept + slope logit p. Slope 1 and intercept 0 are ideal; a slope below 1 means that
@@ -113,9 +114,9 @@ def calibration_line(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarra
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1].
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
-    refuse_nonsense(probability)
+    truth, probability = predicted(truth, probability)
     x = _logit(probability)
     if not truth.any() or truth.all():
         return math.nan, math.nan
@@ -140,7 +141,7 @@ def calibration_line(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarra
     return slope, float(found.x[0]) - slope * middle
 
 
-def calibration_in_the_large(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> float:
+def calibration_in_the_large(truth: Flags, probability: Numbers) -> float:
     """Whether predictions are too low (above 0) or too high (below 0) on the whole: the calibration intercept at slope 1.
 
     Formula: the a that solves sum expit(a + logit p_i) = sum y_i, the maximum likelihood with the slope held at 1.
@@ -153,9 +154,9 @@ def calibration_in_the_large(truth: Bool[np.ndarray, " n"], probability: Float[n
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1].
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
-    refuse_nonsense(probability)
+    truth, probability = predicted(truth, probability)
     if not truth.any() or truth.all():
         return math.nan
     x = _logit(probability)
@@ -165,7 +166,7 @@ def calibration_in_the_large(truth: Bool[np.ndarray, " n"], probability: Float[n
     return float(root_scalar(lambda a: float(expit(a + x).mean() - truth.mean()), bracket=(low, high), xtol=1e-12).root)
 
 
-def recalibrated(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def recalibrated(truth: Flags, probability: Numbers) -> Float[np.ndarray, " n"]:
     """Probabilities after logistic recalibration on these same patients: a description, not a test.
 
     Definition: expit(intercept + slope logit p) with the `calibration_line` of these patients, so they show how the model
@@ -179,13 +180,14 @@ def recalibrated(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, "
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1].
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
+    truth, probability = predicted(truth, probability)
     slope, intercept = calibration_line(truth, probability)
     return expit(intercept + slope * _logit(probability))
 
 
-def expected_calibration_error(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], bins: int = 10) -> float:
+def expected_calibration_error(truth: Flags, probability: Numbers, bins: int = 10) -> float:
     """Expected calibration error (ECE) of the probability of the positive class, over bins of equal width.
 
     Definition: the mean, over patients, of the distance between their bin's mean probability and its observed share.
@@ -200,9 +202,10 @@ def expected_calibration_error(truth: Bool[np.ndarray, " n"], probability: Float
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1], or bins is not positive.
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
+    that are not positive.
     """
-    refuse_nonsense(probability)
+    truth, probability = predicted(truth, probability)
     _refuse_no_bins(bins)
     if not len(truth):
         return math.nan
@@ -212,7 +215,7 @@ def expected_calibration_error(truth: Bool[np.ndarray, " n"], probability: Float
     return float(np.abs(excess).sum() / len(truth))
 
 
-def reliability_curve(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], bins: int = 10) -> Reliability:
+def reliability_curve(truth: Flags, probability: Numbers, bins: int = 10) -> Reliability:
     """Mean predicted probability against observed share, in bins of about equal numbers.
 
     Definition: patients are cut at the quantiles of their probability; equal probabilities share a bin, so there may be
@@ -226,34 +229,32 @@ def reliability_curve(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarr
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1], or bins is not positive.
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
+    that are not positive.
     """
-    refuse_nonsense(probability)
-    bin_of, predicted, observed, n = _binned(truth, probability, bins)
+    truth, probability = predicted(truth, probability)
+    bin_of, mean, observed, n = _binned(truth, probability, bins)
     positive = np.bincount(bin_of, weights=truth, minlength=len(n)).astype(int)
     low, high = wilson_interval(positive, n)
-    return Reliability(predicted, observed, n, low, high)
+    return Reliability(mean, observed, n, low, high)
 
 
-def quantile_groups(values: Float[np.ndarray, " n"], groups: int) -> Int[np.ndarray, " n"]:
+def quantile_groups(values: Numbers, groups: int) -> Int[np.ndarray, " n"]:
     """Group 0, 1, ... of each value, cut at the quantiles into about equal numbers; equal values share a group.
 
-    Groups that would be empty are not numbered, so every number up to the largest occurs. `values` holds no NaN.
+    Groups that would be empty are not numbered, so every number up to the largest occurs.
+
+    Raises
+    ------
+    ValueError when a value is NaN or infinite, or groups is not positive.
     """
+    values = numbers(values, "values")
     _refuse_no_bins(groups)
     if not len(values):
         return np.zeros(0, dtype=int)
     # method="inverted_cdf" cuts at values that occur; between them, rounding could part equal ones.
     edges = np.quantile(values, np.arange(1, groups) / groups, method="inverted_cdf")
     return np.unique(np.searchsorted(edges, values, side="left"), return_inverse=True)[1]
-
-
-def refuse_nonsense(probability: Float[np.ndarray, " n"]) -> None:
-    """Raise a ValueError when what should be a probability is NaN or lies outside [0, 1]."""
-    refuse_missing(probability, "probabilities")
-    outside = int(((probability < 0) | (probability > 1)).sum())
-    if outside:
-        raise ValueError(f"{outside} of {len(probability)} probabilities lie outside 0 to 1; found risks or logits instead?")
 
 
 def _binned(

@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 
-from mri_vit.metrics.missing import refuse_missing
+from mri_vit.metrics.checked import Flags, Numbers, followed, numbers
 
 
-def censoring_survival(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_days: Float[np.ndarray, " t"]
-) -> Float[np.ndarray, " t"]:
+def censoring_survival(time_days: Numbers, event: Flags, at_days: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
     """G(t): the probability not to have been censored up to and including day t.
 
     Formula: product over censoring times s <= t of (1 - censored at s / (at risk at s - deaths at s)), the Kaplan-Meier
@@ -30,24 +28,33 @@ def censoring_survival(
 
     Raises
     ------
-    ValueError when a time is NaN.
+    ValueError for an event other than 0 and 1, a time or a day that is NaN or infinite, or arrays of unequal length.
     """
-    days, steps = _censoring_steps(time_days, event)
+    at_days = numbers(at_days, "days")
+    days, steps = _censoring_steps(*followed(time_days, event))
     return steps[np.searchsorted(days, at_days, side="right")]
 
 
-def censoring_survival_before(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_days: Float[np.ndarray, " t"]
-) -> Float[np.ndarray, " t"]:
-    """G(t-): the probability not to have been censored before day t; else as `censoring_survival`."""
-    days, steps = _censoring_steps(time_days, event)
+def censoring_survival_before(time_days: Numbers, event: Flags, at_days: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
+    """G(t-): the probability not to have been censored before day t; else as `censoring_survival`.
+
+    Raises
+    ------
+    ValueError as by `censoring_survival`.
+    """
+    at_days = numbers(at_days, "days")
+    days, steps = _censoring_steps(*followed(time_days, event))
     return steps[np.searchsorted(days, at_days, side="left")]
 
 
-def drawn_censoring_survival(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], drawn: Float[np.ndarray, "b n"]
-) -> Float[np.ndarray, "b n"]:
-    """G at each patient's own time, for each of b bootstrap draws; `drawn` says how often each patient came up."""
+def drawn_censoring_survival(time_days: Numbers, event: Flags, drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b n"]:
+    """G at each patient's own time, for each of b bootstrap draws; `drawn` says how often each patient came up.
+
+    Raises
+    ------
+    ValueError for an event other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
+    """
+    time_days, event = followed(time_days, event)
     days, curve = _censoring_curve(time_days, event, drawn)
     return curve[:, np.searchsorted(days, time_days)]
 
@@ -64,7 +71,6 @@ def _censoring_curve(
     time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], weight: Float[np.ndarray, "b n"]
 ) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, "b u"]]:
     """The u distinct times, and the Kaplan-Meier curve of censoring after each, for b sets of weights."""
-    refuse_missing(time_days, "times")
     if not len(time_days):
         return time_days, np.ones(weight.shape)
     order = np.argsort(time_days, kind="stable")

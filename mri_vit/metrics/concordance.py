@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 
 from mri_vit.metrics.censoring import censoring_survival, drawn_censoring_survival
+from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, outcome
 from mri_vit.metrics.delong import Comparison
 from mri_vit.metrics.pairs import count_from, death_counts, in_line
 
@@ -25,18 +26,19 @@ RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for 
 BLOCK = 2_000_000  # pairs looked at together: 16 MB for each matrix
 
 
-def concordance_counts(time_days: Days, event: Event, risk: Risk) -> tuple[int, int, int]:
+def concordance_counts(time_days: Numbers, event: Flags, risk: Numbers) -> tuple[int, int, int]:
     """Concordant and discordant pairs and pairs tied in risk, among the comparable ones (see `pairs.death_counts`).
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
+    time_days, event, risk = outcome(time_days, event, risk)
     comparable, lower, equal = (int(counts.sum()) for counts in death_counts(time_days, event, risk))
     return lower, comparable - lower - equal, equal
 
 
-def harrell_c(time_days: Days, event: Event, risk: Risk) -> float:
+def harrell_c(time_days: Numbers, event: Flags, risk: Numbers) -> float:
     """Harrell's concordance index, O(n log n).
 
     Definition: the share of comparable pairs in which the patient who died earlier had the higher risk, ties of risk
@@ -53,14 +55,14 @@ def harrell_c(time_days: Days, event: Event, risk: Risk) -> float:
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
     concordant, discordant, tied = concordance_counts(time_days, event, risk)
     pairs = concordant + discordant + tied
     return (concordant + tied / 2) / pairs if pairs else math.nan
 
 
-def harrell_c_within(time_days: Days, event: Event, risk: Risk, group: Shaped[np.ndarray, " n"]) -> float:
+def harrell_c_within(time_days: Numbers, event: Flags, risk: Numbers, group: Groups) -> float:
     """Harrell's C over the pairs whose two patients are in the same group (the same test fold).
 
     Formula: comparable, concordant and tied pairs are counted inside each group, and the counts are added.
@@ -74,8 +76,10 @@ def harrell_c_within(time_days: Days, event: Event, risk: Risk, group: Shaped[np
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
+    time_days, event, risk = outcome(time_days, event, risk)
+    group = grouped(group, len(risk))
     counts = np.zeros(3)
     for name in np.unique(group):
         here = group == name
@@ -85,9 +89,9 @@ def harrell_c_within(time_days: Days, event: Event, risk: Risk, group: Shaped[np
 
 
 def uno_c(
-    time_days: Days,
-    event: Event,
-    risk: Risk,
+    time_days: Numbers,
+    event: Flags,
+    risk: Numbers,
     tau: float | None = None,
     censoring: Callable[[Days, Event, Days], Float[np.ndarray, " n"]] = censoring_survival,
 ) -> float:
@@ -111,8 +115,9 @@ def uno_c(
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
+    time_days, event, risk = outcome(time_days, event, risk)
     comparable, lower, equal = death_counts(time_days, event, risk)
     weight = _uno_weight(censoring(time_days, event, time_days[event]), time_days[event], tau)
     pairs = float((weight * comparable).sum())
@@ -120,9 +125,9 @@ def uno_c(
 
 
 def harrell_interval(
-    time_days: Days,
-    event: Event,
-    risk: Risk,
+    time_days: Numbers,
+    event: Flags,
+    risk: Numbers,
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
     confidence: float = 0.95,
@@ -142,8 +147,9 @@ def harrell_interval(
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
+    time_days, event, risk = outcome(time_days, event, risk)
     if math.isnan(harrell_c(time_days, event, risk)):
         return math.nan, math.nan
     drawn = _draws(len(risk), generator, resamples)
@@ -151,9 +157,9 @@ def harrell_interval(
 
 
 def uno_interval(
-    time_days: Days,
-    event: Event,
-    risk: Risk,
+    time_days: Numbers,
+    event: Flags,
+    risk: Numbers,
     generator: np.random.Generator,
     tau: float | None = None,
     resamples: int = RESAMPLES,
@@ -171,8 +177,9 @@ def uno_interval(
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
+    time_days, event, risk = outcome(time_days, event, risk)
     if math.isnan(uno_c(time_days, event, risk, tau)):
         return math.nan, math.nan
     drawn = _draws(len(risk), generator, resamples)
@@ -181,10 +188,10 @@ def uno_interval(
 
 
 def concordance_p(
-    time_days: Days,
-    event: Event,
-    risk: Risk,
-    group: Shaped[np.ndarray, " n"],
+    time_days: Numbers,
+    event: Flags,
+    risk: Numbers,
+    group: Groups,
     generator: np.random.Generator,
     permutations: int = 999,  # (m + 1) a round number, so that p has three exact digits
 ) -> float:
@@ -202,8 +209,10 @@ def concordance_p(
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
+    time_days, event, risk = outcome(time_days, event, risk)
+    group = grouped(group, len(risk))
     concordant, discordant, tied = concordance_counts(time_days, event, risk)
     if not concordant + discordant + tied:
         return math.nan
@@ -220,10 +229,10 @@ def concordance_p(
 
 
 def concordance_difference(
-    time_days: Days,
-    event: Event,
-    risk_a: Risk,
-    risk_b: Risk,
+    time_days: Numbers,
+    event: Flags,
+    risk_a: Numbers,
+    risk_b: Numbers,
     generator: np.random.Generator,
     resamples: int = 2000,  # twice an interval's, because p is read at its tail
 ) -> Comparison:
@@ -242,8 +251,10 @@ def concordance_difference(
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
+    time_days, event, risk_a = outcome(time_days, event, risk_a)
+    time_days, event, risk_b = outcome(time_days, event, risk_b)
     difference = harrell_c(time_days, event, risk_a) - harrell_c(time_days, event, risk_b)
     if math.isnan(difference):
         return Comparison(difference, math.nan, math.nan, math.nan, math.nan)

@@ -9,14 +9,14 @@ import math
 from itertools import combinations
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score
 
-from mri_vit.metrics.missing import refuse_missing
+from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, numbers
 
 
-def auc(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
+def auc(truth: Flags, score: Numbers) -> float:
     """Area under the ROC curve.
 
     Definition: the probability that a random positive scores higher than a random negative, ties counting one half.
@@ -35,9 +35,9 @@ def auc(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
-    refuse_missing(score, "scores")
+    truth, score = labelled(truth, score)
     positives, negatives = int(truth.sum()), int((~truth).sum())
     if not positives or not negatives:
         return math.nan
@@ -45,7 +45,7 @@ def auc(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
     return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
 
 
-def auc_within(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], group: Shaped[np.ndarray, " n"]) -> float:
+def auc_within(truth: Flags, score: Numbers, group: Groups) -> float:
     """AUC over the pairs whose two patients are in the same group (the same test fold, so scored by the same model).
 
     Definition: among the positive-negative pairs inside a group, the share in which the positive scores higher.
@@ -56,7 +56,13 @@ def auc_within(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], gr
     Returns
     -------
     float in [0, 1]; NaN when no group holds both classes.
+
+    Raises
+    ------
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
+    truth, score = labelled(truth, score)
+    group = grouped(group, len(truth))
     pairs = concordant = 0.0
     for name in np.unique(group):
         here = group == name
@@ -67,7 +73,7 @@ def auc_within(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], gr
     return concordant / pairs if pairs else math.nan
 
 
-def average_precision(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
+def average_precision(truth: Flags, score: Numbers) -> float:
     """Area under the precision-recall curve, as average precision; the level of chance is the prevalence m / n, not ½.
 
     Definition: the mean, over positives, of the precision at the threshold that just calls that positive.
@@ -81,16 +87,16 @@ def average_precision(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " 
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
-    refuse_missing(score, "scores")
+    truth, score = labelled(truth, score)
     if not _both(truth):
         return math.nan
     return float(average_precision_score(truth, score))
 
 
 def weighted_auc(
-    positive_weight: Float[np.ndarray, "b n"], negative_weight: Float[np.ndarray, "b n"], score: Float[np.ndarray, " n"]
+    positive_weight: Float[np.ndarray, "b n"], negative_weight: Float[np.ndarray, "b n"], score: Numbers
 ) -> Float[np.ndarray, " b"]:
     """AUC of b sets of weights over the same scores: a bootstrap draw, or inverse-probability weights.
 
@@ -105,9 +111,14 @@ def weighted_auc(
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a score that is NaN or infinite, a weight that is NaN or negative, or arrays of unequal length.
     """
-    refuse_missing(score, "scores")
+    score = numbers(score, "scores")
+    for weight in (positive_weight, negative_weight):
+        if weight.ndim != 2 or weight.shape[1] != len(score):
+            raise ValueError(f"found weights of shape {weight.shape} for {len(score)} scores; expected a column for each")
+        if not (weight >= 0).all():
+            raise ValueError(f"{int((~(weight >= 0)).sum())} of {weight.size} weights are negative or NaN")
     if not len(score):
         return np.full(len(positive_weight), math.nan)
     order = np.argsort(score, kind="stable")
@@ -120,8 +131,8 @@ def weighted_auc(
 
 
 def bootstrap_interval(
-    truth: Bool[np.ndarray, " n"],
-    score: Float[np.ndarray, " n"],
+    truth: Flags,
+    score: Numbers,
     generator: np.random.Generator,
     resamples: int = 2000,  # the default of pROC's ci.auc (Robin et al. 2011)
     confidence: float = 0.95,
@@ -141,9 +152,9 @@ def bootstrap_interval(
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
-    refuse_missing(score, "scores")
+    truth, score = labelled(truth, score)
     if not _both(truth):
         return math.nan, math.nan
     values = []
@@ -155,9 +166,9 @@ def bootstrap_interval(
 
 
 def permutation_p(
-    truth: Bool[np.ndarray, " n"],
-    score: Float[np.ndarray, " n"],
-    group: Shaped[np.ndarray, " n"],
+    truth: Flags,
+    score: Numbers,
+    group: Groups,
     generator: np.random.Generator,
     permutations: int = 9999,  # (m + 1) a round number, so that p has four exact digits
 ) -> float:
@@ -177,9 +188,10 @@ def permutation_p(
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
-    refuse_missing(score, "scores")
+    truth, score = labelled(truth, score)
+    group = grouped(group, len(truth))
     if not _both(truth):
         return math.nan
     # The AUC rises with the sum of the positives' midranks; doubled, these are whole, so equal AUCs compare as equal.

@@ -9,19 +9,19 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 
 from mri_vit.metrics.censoring import censoring_survival, drawn_censoring_survival
+from mri_vit.metrics.checked import Flags, Numbers, followed, numbers, outcome
 from mri_vit.metrics.discrimination import weighted_auc
-from mri_vit.metrics.missing import refuse_missing
 from mri_vit.metrics.survival import kaplan_meier
 
 
 def cumulative_dynamic_auc(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    risk: Float[np.ndarray, " n"],
-    at_days: Float[np.ndarray, " t"],
+    time_days: Numbers,
+    event: Flags,
+    risk: Numbers,
+    at_days: Real[np.ndarray, " t"],
 ) -> Float[np.ndarray, " t"]:
     """AUC(t): how well the risk tells those who have died by day t (cases) from those who live longer (controls).
 
@@ -37,16 +37,17 @@ def cumulative_dynamic_auc(
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, or arrays of unequal length.
     """
-    return _drawn_auc(time_days, event, risk, at_days, np.ones((1, len(risk))))[0]
+    time_days, event, risk = outcome(time_days, event, risk)
+    return _drawn_auc(time_days, event, risk, numbers(at_days, "days"), np.ones((1, len(risk))))[0]
 
 
 def auc_at_interval(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    risk: Float[np.ndarray, " n"],
-    at_days: Float[np.ndarray, " t"],
+    time_days: Numbers,
+    event: Flags,
+    risk: Numbers,
+    at_days: Real[np.ndarray, " t"],
     generator: np.random.Generator,
     resamples: int = 1000,  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
     confidence: float = 0.95,
@@ -63,8 +64,10 @@ def auc_at_interval(
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, or arrays of unequal length.
     """
+    time_days, event, risk = outcome(time_days, event, risk)
+    at_days = numbers(at_days, "days")
     bounds = np.full((2, len(at_days)), math.nan)
     defined = ~np.isnan(cumulative_dynamic_auc(time_days, event, risk, at_days))
     if defined.any():
@@ -77,10 +80,10 @@ def auc_at_interval(
 
 
 def mean_cumulative_dynamic_auc(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    risk: Float[np.ndarray, " n"],
-    at_days: Float[np.ndarray, " t"],
+    time_days: Numbers,
+    event: Flags,
+    risk: Numbers,
+    at_days: Real[np.ndarray, " t"],
 ) -> float:
     """AUC(t) averaged over days, each weighted by the deaths since the one before.
 
@@ -95,8 +98,11 @@ def mean_cumulative_dynamic_auc(
 
     Raises
     ------
-    ValueError when a time or a risk is NaN, or days do not rise.
+    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, arrays of unequal length, or
+    days that do not rise.
     """
+    time_days, event, risk = outcome(time_days, event, risk)
+    at_days = numbers(at_days, "days")
     _refuse_disorder(at_days)
     values = cumulative_dynamic_auc(time_days, event, risk, at_days)
     defined = ~np.isnan(values)
@@ -108,10 +114,10 @@ def mean_cumulative_dynamic_auc(
 
 
 def brier_at(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    survival: Float[np.ndarray, "n t"],
-    at_days: Float[np.ndarray, " t"],
+    time_days: Numbers,
+    event: Flags,
+    survival: Real[np.ndarray, "n t"],
+    at_days: Real[np.ndarray, " t"],
 ) -> Float[np.ndarray, " t"]:
     """Brier(t): mean squared distance of the predicted survival at day t and whether the patient lived longer.
 
@@ -129,26 +135,33 @@ def brier_at(
 
     Raises
     ------
-    ValueError when a time or a prediction is NaN.
+    ValueError for an event other than 0 and 1, a time, a day or a prediction that is NaN or infinite, or arrays of unequal
+    length.
     """
-    refuse_missing(survival, "predictions of survival")
+    time_days, event = followed(time_days, event)
+    survival, at_days = numbers(survival, "predictions of survival", axes=2), numbers(at_days, "days")
+    if survival.shape != (len(time_days), len(at_days)):
+        raise ValueError(
+            f"found predictions of survival of shape {survival.shape} for {len(time_days)} patients and {len(at_days)} days; "
+            "expected a row for every patient and a column for every day"
+        )
     own = censoring_survival(time_days, event, time_days)
     then = censoring_survival(time_days, event, at_days)
     died = (time_days[:, None] <= at_days) & event[:, None]  # (n, t)
     alive = time_days[:, None] > at_days
-    followed = alive.any(axis=0)
+    watched = alive.any(axis=0)
     # Where somebody is followed beyond t, G(t) > 0 and so is G at every earlier death; elsewhere the weights are not used.
-    dead_weight = died / np.where(died & followed, own[:, None], 1.0)
-    alive_weight = alive / np.where(followed, then, 1.0)
+    dead_weight = died / np.where(died & watched, own[:, None], 1.0)
+    alive_weight = alive / np.where(watched, then, 1.0)
     total = (dead_weight * survival**2 + alive_weight * (1 - survival) ** 2).sum(axis=0)
-    return np.where(followed, total / max(len(time_days), 1), math.nan)
+    return np.where(watched, total / max(len(time_days), 1), math.nan)
 
 
 def integrated_brier(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    survival: Float[np.ndarray, "n t"],
-    at_days: Float[np.ndarray, " t"],
+    time_days: Numbers,
+    event: Flags,
+    survival: Real[np.ndarray, "n t"],
+    at_days: Real[np.ndarray, " t"],
 ) -> float:
     """Brier(t) averaged over time from the first to the last day asked for.
 
@@ -162,17 +175,18 @@ def integrated_brier(
 
     Raises
     ------
-    ValueError when a time or a prediction is NaN, or days do not rise.
+    ValueError for an event other than 0 and 1, a time, a day or a prediction that is NaN or infinite, arrays of unequal
+    length, or days that do not rise.
     """
+    at_days = numbers(at_days, "days")
     _refuse_disorder(at_days)
+    values = brier_at(time_days, event, survival, at_days)
     if len(at_days) < 2:
         return math.nan
-    return float(np.trapezoid(brier_at(time_days, event, survival, at_days), at_days) / (at_days[-1] - at_days[0]))
+    return float(np.trapezoid(values, at_days) / (at_days[-1] - at_days[0]))
 
 
-def brier_of_kaplan_meier(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_days: Float[np.ndarray, " t"]
-) -> Float[np.ndarray, " t"]:
+def brier_of_kaplan_meier(time_days: Numbers, event: Flags, at_days: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
     """Brier(t) of the prediction that knows nothing: everybody gets the Kaplan-Meier survival of these patients.
 
     Assumption: as for Brier(t). The curve is that of the patients it is judged on, so the reference is a little too good.
@@ -184,9 +198,10 @@ def brier_of_kaplan_meier(
 
     Raises
     ------
-    ValueError when a time is NaN.
+    ValueError for an event other than 0 and 1, a time or a day that is NaN or infinite, or arrays of unequal length.
     """
-    refuse_missing(time_days, "times")
+    time_days, event = followed(time_days, event)
+    at_days = numbers(at_days, "days")
     if not len(time_days):
         return np.full(len(at_days), math.nan)
     curve = kaplan_meier(time_days, event, "").survival_function_at_times(at_days).to_numpy(float)
@@ -200,7 +215,6 @@ def _drawn_auc(
     at_days: Float[np.ndarray, " t"],
     drawn: Float[np.ndarray, "b n"],
 ) -> Float[np.ndarray, "b t"]:
-    refuse_missing(risk, "risks")
     own = drawn_censoring_survival(time_days, event, drawn)
     # G is 0 only where the last patient is censored; nobody lives longer then, so the AUC is undefined with any weight.
     weight = drawn / np.where(own > 0, own, 1.0)

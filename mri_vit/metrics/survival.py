@@ -10,12 +10,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Real
 from lifelines import KaplanMeierFitter
 from lifelines.statistics import logrank_test
 
 from mri_vit.metrics.calibration import quantile_groups
-from mri_vit.metrics.missing import refuse_missing
+from mri_vit.metrics.checked import Flags, Groups, Numbers, flags, followed, grouped, numbers, refuse_unequal
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,18 @@ class SurvivalCalibration:
     n: Int[np.ndarray, " g"]
 
 
-def high_risk(risk: Float[np.ndarray, " n"], group: Shaped[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+def high_risk(risk: Numbers, group: Groups) -> Bool[np.ndarray, " n"]:
     """True for patients whose risk is above the median of their own group (the same test fold).
 
     Assumption: each group has its own scale. The median is taken over the patients that are split, so the split describes
     the order of the risks; it is not a cut-off fixed beforehand.
+
+    Raises
+    ------
+    ValueError for a risk that is NaN or infinite, or arrays of unequal length.
     """
+    risk = numbers(risk, "risks")
+    group = grouped(group, len(risk))
     above = np.zeros(len(risk), dtype=bool)
     for name in np.unique(group):
         here = group == name
@@ -42,24 +48,33 @@ def high_risk(risk: Float[np.ndarray, " n"], group: Shaped[np.ndarray, " n"]) ->
     return above
 
 
-def kaplan_meier(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], label: str) -> KaplanMeierFitter:
+def kaplan_meier(time_days: Numbers, event: Flags, label: str) -> KaplanMeierFitter:
     """The Kaplan-Meier survival curve of at least one patient, with its 95 % band (Greenwood, log-log scale), by lifelines.
 
     Formula: S(t) = product over death times s <= t of (1 - deaths at s / at risk at s).
     Assumption: censoring is unrelated to survival.
     Source: Kaplan & Meier 1958, doi:10.1080/01621459.1958.10501452.
+
+    Raises
+    ------
+    ValueError for an event other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
     """
+    time_days, event = followed(time_days, event)
     return KaplanMeierFitter(label=label).fit(time_days, event)
 
 
-def at_risk(time_days: Float[np.ndarray, " n"], at_days: Float[np.ndarray, " t"]) -> Int[np.ndarray, " t"]:
-    """Patients still followed after each of `at_days`: those whose time is longer (lifelines' convention for plots)."""
+def at_risk(time_days: Numbers, at_days: Real[np.ndarray, " t"]) -> Int[np.ndarray, " t"]:
+    """Patients still followed after each of `at_days`: those whose time is longer (lifelines' convention for plots).
+
+    Raises
+    ------
+    ValueError for a time or a day that is NaN or infinite.
+    """
+    time_days, at_days = numbers(time_days, "times"), numbers(at_days, "days")
     return (time_days[:, None] > at_days).sum(axis=0)
 
 
-def logrank(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], high: Bool[np.ndarray, " n"]
-) -> tuple[float, float]:
+def logrank(time_days: Numbers, event: Flags, high: Flags) -> tuple[float, float]:
     """Log-rank test between the groups `high` and not `high`, by lifelines.
 
     Definition: compares the deaths seen in a group with those expected if both groups shared one hazard.
@@ -70,7 +85,14 @@ def logrank(
     Returns
     -------
     (chi², two-sided p); both NaN when a group is empty, nobody died, or no death left anyone at risk in both groups.
+
+    Raises
+    ------
+    ValueError for an event or a flag other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
     """
+    time_days, event = followed(time_days, event)
+    high = flags(high, "flags of high risk")
+    refuse_unequal(times=len(time_days), flags=len(high))
     if high.all() or not high.any() or not event.any():
         return math.nan, math.nan
     died_days = time_days[event]
@@ -82,9 +104,9 @@ def logrank(
 
 
 def calibration_at(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    survival: Float[np.ndarray, " n"],
+    time_days: Numbers,
+    event: Flags,
+    survival: Numbers,
     at_day: float,
     groups: int = 3,
 ) -> SurvivalCalibration:
@@ -102,10 +124,12 @@ def calibration_at(
 
     Raises
     ------
-    ValueError when a time or a prediction is NaN, or groups is not positive.
+    ValueError for an event other than 0 and 1, a time or a prediction that is NaN or infinite, arrays of unequal length, or
+    groups that are not positive.
     """
-    refuse_missing(time_days, "times")
-    refuse_missing(survival, "predictions of survival")
+    time_days, event = followed(time_days, event)
+    survival = numbers(survival, "predictions of survival")
+    refuse_unequal(times=len(time_days), predictions=len(survival))
     group_of = quantile_groups(survival, groups)
     n = np.bincount(group_of)
     rows = [_observed(time_days[group_of == g], event[group_of == g], at_day) for g in range(len(n))]
