@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 
+from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, distribution, interval, percentile_interval
 from mri_vit.metrics.censoring import censoring_survival, drawn_censoring_survival
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, outcome
 from mri_vit.metrics.delong import Comparison
@@ -22,7 +23,6 @@ Days = Float[np.ndarray, " n"]
 Event = Bool[np.ndarray, " n"]
 Risk = Float[np.ndarray, " n"]
 
-RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
 BLOCK = 2_000_000  # pairs looked at together: 16 MB for each matrix
 
 
@@ -130,7 +130,7 @@ def harrell_interval(
     risk: Numbers,
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
 ) -> tuple[float, float]:
     """Confidence interval of Harrell's C by a patient-level percentile bootstrap.
 
@@ -152,8 +152,11 @@ def harrell_interval(
     time_days, event, risk = outcome(time_days, event, risk)
     if math.isnan(harrell_c(time_days, event, risk)):
         return math.nan, math.nan
-    drawn = _draws(len(risk), generator, resamples)
-    return _percentiles(_drawn_c(time_days, event, risk, drawn, np.ones((1, event.sum()))), confidence)
+    even = np.ones((1, event.sum()))
+    low, high = interval(
+        lambda drawn: _drawn_c(time_days, event, risk, drawn, even), np.zeros(len(risk)), generator, resamples, confidence
+    )
+    return float(low), float(high)
 
 
 def uno_interval(
@@ -163,7 +166,7 @@ def uno_interval(
     generator: np.random.Generator,
     tau: float | None = None,
     resamples: int = RESAMPLES,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
 ) -> tuple[float, float]:
     """Confidence interval of Uno's C (with G(t)) by a patient-level percentile bootstrap.
 
@@ -182,9 +185,13 @@ def uno_interval(
     time_days, event, risk = outcome(time_days, event, risk)
     if math.isnan(uno_c(time_days, event, risk, tau)):
         return math.nan, math.nan
-    drawn = _draws(len(risk), generator, resamples)
-    weight = _uno_weight(drawn_censoring_survival(time_days, event, drawn)[:, event], time_days[event], tau)
-    return _percentiles(_drawn_c(time_days, event, risk, drawn, weight), confidence)
+
+    def drawn_c(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
+        weight = _uno_weight(drawn_censoring_survival(time_days, event, drawn)[:, event], time_days[event], tau)
+        return _drawn_c(time_days, event, risk, drawn, weight)
+
+    low, high = interval(drawn_c, np.zeros(len(risk)), generator, resamples, confidence)
+    return float(low), float(high)
 
 
 def concordance_p(
@@ -258,10 +265,13 @@ def concordance_difference(
     difference = harrell_c(time_days, event, risk_a) - harrell_c(time_days, event, risk_b)
     if math.isnan(difference):
         return Comparison(difference, math.nan, math.nan, math.nan, math.nan)
-    drawn = _draws(len(risk_a), generator, resamples)
     even = np.ones((1, event.sum()))
-    differences = _drawn_c(time_days, event, risk_a, drawn, even) - _drawn_c(time_days, event, risk_b, drawn, even)
-    low, high = _percentiles(differences, confidence=0.95)
+
+    def drawn_difference(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
+        return _drawn_c(time_days, event, risk_a, drawn, even) - _drawn_c(time_days, event, risk_b, drawn, even)
+
+    differences = distribution(drawn_difference, np.zeros(len(risk_a)), generator, resamples)
+    low, high = (float(bound) for bound in percentile_interval(differences))
     differences = differences[~np.isnan(differences)]
     tail = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     p = min(1.0, 2 * (tail + 1) / (len(differences) + 1))
@@ -277,10 +287,6 @@ def _uno_weight(
     """1 / G² of each death before tau, 0 for the others and where G = 0."""
     counted = (uncensored > 0) & (died_days < (math.inf if tau is None else tau))
     return counted / np.where(counted, uncensored, 1.0) ** 2
-
-
-def _draws(n: int, generator: np.random.Generator, resamples: int) -> Float[np.ndarray, "b n"]:
-    return generator.multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
 
 
 def _drawn_c(
@@ -300,9 +306,3 @@ def _drawn_c(
         pairs += np.einsum("bn,bn->b", of_block @ comparable, drawn)
         concordant += np.einsum("bn,bn->b", of_block @ concordance, drawn)
     return concordant / np.where(pairs > 0, pairs, math.nan)
-
-
-def _percentiles(values: Float[np.ndarray, " b"], confidence: float) -> tuple[float, float]:
-    tail = (1 - confidence) / 2
-    low, high = np.nanquantile(values, [tail, 1 - tail])
-    return float(low), float(high)

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score
 
+from mri_vit.metrics.bootstrap import CONFIDENCE, interval, portions
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, numbers
 
 
@@ -135,7 +136,7 @@ def bootstrap_interval(
     score: Numbers,
     generator: np.random.Generator,
     resamples: int = 2000,  # the default of pROC's ci.auc (Robin et al. 2011)
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
 ) -> tuple[float, float]:
     """Confidence interval of the AUC by a percentile bootstrap of patients, stratified by class.
 
@@ -157,11 +158,11 @@ def bootstrap_interval(
     truth, score = labelled(truth, score)
     if not _both(truth):
         return math.nan, math.nan
-    values = []
-    for count in _chunks(resamples, len(truth)):
-        values.append(weighted_auc(_drawn(truth, generator, count), _drawn(~truth, generator, count), score))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(values), [tail, 1 - tail])
+
+    def drawn_auc(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
+        return weighted_auc(drawn * truth, drawn * ~truth, score)
+
+    low, high = interval(drawn_auc, ~truth, generator, resamples, confidence)
     return float(low), float(high)
 
 
@@ -206,7 +207,7 @@ def permutation_p(
             sums = np.add.outer(sums, np.array(here, dtype=np.int64)).ravel()
         return int((sums >= observed).sum()) / labelings
     reached = 0
-    for count in _chunks(permutations, len(truth)):
+    for count in portions(permutations, len(truth)):
         sums = np.zeros(count, dtype=np.int64)
         for ranks, positives in strata:
             shuffled = generator.permuted(np.tile(ranks, (count, 1)), axis=1)
@@ -250,17 +251,3 @@ def mean_and_sample_variance(values: Float[np.ndarray, " n"]) -> tuple[float, fl
 
 def _both(truth: Bool[np.ndarray, " n"]) -> bool:
     return bool(truth.any() and not truth.all())
-
-
-def _drawn(here: Bool[np.ndarray, " n"], generator: np.random.Generator, draws: int) -> Float[np.ndarray, "draws n"]:
-    """How often each patient of a class comes up when the class is drawn with replacement; 0 for the others."""
-    counts = np.zeros((draws, len(here)))
-    size = int(here.sum())
-    counts[:, here] = generator.multinomial(size, np.full(size, 1 / size), size=draws)
-    return counts
-
-
-def _chunks(draws: int, patients: int) -> list[int]:
-    """`draws` in portions of at most four million numbers (32 MB), so that memory does not grow with the cohort."""
-    most = max(1, 4_000_000 // patients)
-    return [min(most, draws - start) for start in range(0, draws, most)]

@@ -11,6 +11,7 @@ import math
 import numpy as np
 from jaxtyping import Bool, Float, Real
 
+from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, interval
 from mri_vit.metrics.censoring import censoring_survival, drawn_censoring_survival
 from mri_vit.metrics.checked import Flags, Numbers, followed, numbers, outcome
 from mri_vit.metrics.discrimination import weighted_auc
@@ -49,8 +50,8 @@ def auc_at_interval(
     risk: Numbers,
     at_days: Real[np.ndarray, " t"],
     generator: np.random.Generator,
-    resamples: int = 1000,  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
-    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
 ) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
     """Confidence interval of each AUC(t) by a patient-level percentile bootstrap.
 
@@ -71,11 +72,13 @@ def auc_at_interval(
     bounds = np.full((2, len(at_days)), math.nan)
     defined = ~np.isnan(cumulative_dynamic_auc(time_days, event, risk, at_days))
     if defined.any():
-        n = len(risk)
-        drawn = generator.multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
-        values = _drawn_auc(time_days, event, risk, at_days[defined], drawn)  # (b, defined days)
-        tail = (1 - confidence) / 2
-        bounds[:, defined] = np.nanquantile(values, [tail, 1 - tail], axis=0)
+        bounds[:, defined] = interval(
+            lambda drawn: _drawn_auc(time_days, event, risk, at_days[defined], drawn),
+            np.zeros(len(risk)),
+            generator,
+            resamples,
+            confidence,
+        )
     return bounds[0], bounds[1]
 
 
