@@ -54,6 +54,12 @@ def brier(truth: Flags, probability: Numbers) -> float:
     Raises
     ------
     ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> round(brier(truth, probability), 3)
+    0.158
     """
     truth, probability = predicted(truth, probability)
     if not len(truth):
@@ -66,7 +72,7 @@ def brier_decomposition(truth: Flags, probability: Numbers, bins: int = 10) -> D
 
     Definition: with bins of mean probability p_b and observed share y_b, and the prevalence q,
     reliability = mean (p_b - y_b)² (distance from calibration, lower is better), resolution = mean (y_b - q)² (how far the
-    bins tell patients apart, higher is better), uncertainty = q (1 - q) (the cohort's, nobody's merit), and within = mean
+    bins differ, higher is better), uncertainty = q (1 - q) (of the cohort alone), and within = mean
     (p_i - p_b)² - 2 mean (y_i - y_b)(p_i - p_b): the two terms that binning leaves over, zero when a bin holds one value.
     Means run over patients. Bins hold about equal numbers, and equal probabilities share a bin.
     Assumption: enough patients in a bin; with few, reliability and resolution both come out too large (Bröcker 2012,
@@ -102,7 +108,7 @@ def calibration_line(truth: Flags, probability: Numbers) -> tuple[float, float]:
 
     Definition: logit P(y = 1) = intercept + slope logit p. Slope 1 and intercept 0 are ideal; a slope below 1 means that
     predictions are too extreme. The intercept belongs to the slope; whether predictions are too high or too low on the
-    whole is told by `calibration_in_the_large`.
+    whole is given by `calibration_in_the_large`.
     Formula: maximum likelihood without a penalty. Probabilities are moved into [2^-23, 1 - 2^-23] first.
     Assumption: miscalibration is a straight line on the logit scale.
     Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; Van Calster et al. 2016, doi:10.1016/j.jclinepi.2015.12.005.
@@ -115,6 +121,13 @@ def calibration_line(truth: Flags, probability: Numbers) -> tuple[float, float]:
     Raises
     ------
     ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> slope, intercept = calibration_line(truth, probability)
+    >>> print(f"{slope:.2f}, {intercept:.2f}")
+    1.89, 0.95
     """
     truth, probability = predicted(truth, probability)
     x = _logit(probability)
@@ -204,6 +217,12 @@ def expected_calibration_error(truth: Flags, probability: Numbers, bins: int = 1
     ------
     ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
     that are not positive.
+
+    Examples
+    --------
+    >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> round(expected_calibration_error(truth, probability), 4)
+    0.1375
     """
     truth, probability = predicted(truth, probability)
     _refuse_no_bins(bins)

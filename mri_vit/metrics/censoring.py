@@ -29,6 +29,13 @@ def censoring_survival(time_days: Numbers, event: Flags, at_days: Real[np.ndarra
     Raises
     ------
     ValueError for an event other than 0 and 1, a time or a day that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
+    >>> event = np.array([1, 1, 0, 1, 0])
+    >>> censoring_survival(time_days, event, np.array([250.0, 350.0])).round(3)
+    array([1.   , 0.667])
     """
     at_days = numbers(at_days, "days")
     days, steps = _censoring_steps(*followed(time_days, event))

@@ -49,6 +49,12 @@ def harrell_c(time_days: Numbers, event: Flags, risk: Numbers) -> float:
     `lifelines.utils.concordance_index(time, -risk, event)` (held to it by a test); counted here because the tests and
     Uno's form need counts that lifelines does not hand out.
 
+    Parameters
+    ----------
+    time_days : float [n], from the scan to death or to the last follow-up.
+    event : [n], True or 1 for a death, of any type of number; False or 0 for a patient censored at that time.
+    risk : float [n], higher means an earlier death.
+
     Returns
     -------
     float in [0, 1]; NaN without a comparable pair.
@@ -56,6 +62,16 @@ def harrell_c(time_days: Numbers, event: Flags, risk: Numbers) -> float:
     Raises
     ------
     ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    The patient who died first has the highest risk; the second to die has a lower one than two who lived longer.
+
+    >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
+    >>> event = np.array([1, 1, 0, 1, 0])
+    >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
+    >>> harrell_c(time_days, event, risk)
+    0.75
     """
     concordant, discordant, tied = concordance_counts(time_days, event, risk)
     pairs = concordant + discordant + tied
@@ -105,7 +121,7 @@ def uno_c(
 
     Parameters
     ----------
-    tau : days; only deaths before it count. None: all deaths at which G > 0, since weights without end mean nothing.
+    tau : days; only deaths before it count. None: all deaths at which G > 0, as a weight is infinite elsewhere.
     censoring : gives G from (time_days, event, at_days): `censoring.censoring_survival` is G(t), the default here and in the
         report, `censoring.censoring_survival_before` is G(t-).
 
@@ -116,6 +132,14 @@ def uno_c(
     Raises
     ------
     ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
+    >>> event = np.array([1, 1, 0, 1, 0])
+    >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
+    >>> round(uno_c(time_days, event, risk), 3)
+    0.784
     """
     time_days, event, risk = outcome(time_days, event, risk)
     comparable, lower, equal = death_counts(time_days, event, risk)
@@ -148,6 +172,17 @@ def harrell_interval(
     Raises
     ------
     ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    Five patients say nothing:
+
+    >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
+    >>> event = np.array([1, 1, 0, 1, 0])
+    >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
+    >>> low, high = harrell_interval(time_days, event, risk, np.random.default_rng(0))
+    >>> print(f"{low:.2f} to {high:.2f}")
+    0.00 to 1.00
     """
     time_days, event, risk = outcome(time_days, event, risk)
     if math.isnan(harrell_c(time_days, event, risk)):
@@ -202,7 +237,7 @@ def concordance_p(
     generator: np.random.Generator,
     permutations: int = 999,  # (m + 1) a round number, so that p has three exact digits
 ) -> float:
-    """One-sided permutation p of Harrell's C: how often risks dealt out at random do as well, or better.
+    """One-sided permutation p of Harrell's C: how often permuted risks do as well, or better.
 
     Definition: risks are exchanged among the patients of a group (the same test fold; one value for all exchanges them
     freely), and C over all pairs is computed again each time.

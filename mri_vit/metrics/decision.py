@@ -104,6 +104,12 @@ def youden_threshold(truth: Flags, score: Numbers) -> float:
     Raises
     ------
     ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> youden_threshold(truth, score)
+    0.35
     """
     truth, score = labelled(truth, score)
     positives, negatives = int(truth.sum()), int((~truth).sum())
@@ -131,6 +137,12 @@ def operating_point(truth: Flags, positive: Flags) -> OperatingPoint:
     Raises
     ------
     ValueError for a label or a call other than 0 and 1, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> operating_point(truth, score >= 0.35).sensitivity.value
+    1.0
     """
     truth, positive = flags(truth, "labels"), flags(positive, "calls")
     refuse_unequal(labels=len(truth), calls=len(positive))
@@ -161,6 +173,12 @@ def net_benefit(truth: Flags, probability: Numbers, thresholds: Real[np.ndarray,
     ------
     ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], a threshold outside [0, 1), or
     arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> net_benefit(truth, probability, np.array([0.3])).round(3)
+    array([0.393])
     """
     truth, probability = predicted(truth, probability)
     thresholds = numbers(thresholds, "thresholds")

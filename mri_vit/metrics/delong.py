@@ -105,6 +105,12 @@ def delong_interval(truth: Flags, score: Numbers, confidence: float = 0.95) -> t
     training is not in it.
     Source: DeLong et al. 1988, doi:10.2307/2531595; Robin et al. 2011 (pROC), doi:10.1186/1471-2105-12-77.
 
+    Parameters
+    ----------
+    truth : [n], True or 1 for a positive, of any type of number.
+    score : float [n], higher means more likely positive.
+    confidence : of the interval, between 0 and 1.
+
     Returns
     -------
     (low, high); both NaN where the variance is undefined.
@@ -112,6 +118,14 @@ def delong_interval(truth: Flags, score: Numbers, confidence: float = 0.95) -> t
     Raises
     ------
     ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    >>> score = np.array([0.1, 0.2, 0.3, 0.6, 0.4, 0.5, 0.7, 0.9])
+    >>> low, high = delong_interval(truth, score)
+    >>> print(f"{low:.2f} to {high:.2f}")
+    0.59 to 1.00
     """
     truth, score = labelled(truth, score)
     variance = delong_variance(truth, score)
@@ -139,6 +153,14 @@ def delong_paired(truth: Flags, score_a: Numbers, score_b: Numbers) -> Compariso
     Raises
     ------
     ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    >>> score = np.array([0.1, 0.2, 0.3, 0.6, 0.4, 0.5, 0.7, 0.9])
+    >>> found = delong_paired(truth, score, score[::-1].copy())
+    >>> print(f"{found.difference:.2f}, p {found.p:.1g}")
+    0.75, p 0.003
     """
     truth, score_a = labelled(truth, score_a)
     truth, score_b = labelled(truth, score_b)

@@ -27,7 +27,7 @@ def auc(truth: Flags, score: Numbers) -> float:
 
     Parameters
     ----------
-    truth : bool [n], True for a positive.
+    truth : [n], True or 1 for a positive, of any type of number.
     score : float [n], higher means more likely positive.
 
     Returns
@@ -37,6 +37,12 @@ def auc(truth: Flags, score: Numbers) -> float:
     Raises
     ------
     ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> auc(truth, score)
+    0.75
     """
     truth, score = labelled(truth, score)
     positives, negatives = int(truth.sum()), int((~truth).sum())
@@ -61,6 +67,12 @@ def auc_within(truth: Flags, score: Numbers, group: Groups) -> float:
     Raises
     ------
     ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> auc_within(truth, score, np.array(["a", "b", "a", "b"]))
+    1.0
     """
     truth, score = labelled(truth, score)
     group = grouped(group, len(truth))
@@ -89,6 +101,12 @@ def average_precision(truth: Flags, score: Numbers) -> float:
     Raises
     ------
     ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> round(average_precision(truth, score), 3)
+    0.833
     """
     truth, score = labelled(truth, score)
     if not _both(truth):
@@ -154,6 +172,14 @@ def bootstrap_interval(
     Raises
     ------
     ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    >>> score = np.array([0.1, 0.2, 0.3, 0.6, 0.4, 0.5, 0.7, 0.9])
+    >>> low, high = bootstrap_interval(truth, score, np.random.default_rng(0))
+    >>> print(f"{low:.2f} to {high:.2f}")
+    0.50 to 1.00
     """
     truth, score = labelled(truth, score)
     if not _both(truth):
@@ -190,6 +216,12 @@ def permutation_p(
     Raises
     ------
     ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> round(permutation_p(truth, score, np.zeros(4, int), np.random.default_rng(0)), 3)  # 2 of 6 labelings
+    0.333
     """
     truth, score = labelled(truth, score)
     group = grouped(group, len(truth))

@@ -24,7 +24,7 @@ def cumulative_dynamic_auc(
     risk: Numbers,
     at_days: Real[np.ndarray, " t"],
 ) -> Float[np.ndarray, " t"]:
-    """AUC(t): how well the risk tells those who have died by day t (cases) from those who live longer (controls).
+    """AUC(t): how well the risk separates those who have died by day t (cases) from those who live longer (controls).
 
     Definition: the probability that a random case has a higher risk than a random control, ties counting one half.
     Formula: sum_ij w_i c_i d_j (1[r_i > r_j] + ½ 1[r_i = r_j]) / (sum w_i c_i sum d_j), with c_i = 1[T_i <= t, death],
@@ -39,6 +39,14 @@ def cumulative_dynamic_auc(
     Raises
     ------
     ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
+    >>> event = np.array([1, 1, 0, 1, 0])
+    >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
+    >>> cumulative_dynamic_auc(time_days, event, risk, np.array([250.0])).round(3)
+    array([0.667])
     """
     time_days, event, risk = outcome(time_days, event, risk)
     return _drawn_auc(time_days, event, risk, numbers(at_days, "days"), np.ones((1, len(risk))))[0]
@@ -140,6 +148,14 @@ def brier_at(
     ------
     ValueError for an event other than 0 and 1, a time, a day or a prediction that is NaN or infinite, or arrays of unequal
     length.
+
+    Examples
+    --------
+    >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
+    >>> event = np.array([1, 1, 0, 1, 0])
+    >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
+    >>> brier_at(time_days, event, np.full((5, 1), 0.5), np.array([250.0]))
+    array([0.25])
     """
     time_days, event = followed(time_days, event)
     survival, at_days = numbers(survival, "predictions of survival", axes=2), numbers(at_days, "days")

@@ -58,6 +58,13 @@ def kaplan_meier(time_days: Numbers, event: Flags, label: str) -> KaplanMeierFit
     Raises
     ------
     ValueError for an event other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
+    >>> event = np.array([1, 1, 0, 1, 0])
+    >>> float(kaplan_meier(time_days, event, "all").median_survival_time_)
+    400.0
     """
     time_days, event = followed(time_days, event)
     return KaplanMeierFitter(label=label).fit(time_days, event)
@@ -89,6 +96,14 @@ def logrank(time_days: Numbers, event: Flags, high: Flags) -> tuple[float, float
     Raises
     ------
     ValueError for an event or a flag other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
+    >>> event = np.array([1, 1, 0, 1, 0])
+    >>> chi2, p = logrank(time_days, event, np.array([1, 1, 0, 0, 0]))
+    >>> print(f"{chi2:.2f}, p {p:.2f}")
+    4.26, p 0.04
     """
     time_days, event = followed(time_days, event)
     high = flags(high, "flags of high risk")
