@@ -16,7 +16,17 @@ from lifelines.utils import concordance_index
 from sklearn.metrics import roc_auc_score
 
 import mri_vit.metrics
-from mri_vit.metrics import calibration, censoring, concordance, decision, delong, discrimination, ipcw, survival
+from mri_vit.metrics import (
+    calibration,
+    censoring,
+    concordance,
+    concordance_interval,
+    decision,
+    delong,
+    discrimination,
+    ipcw,
+    survival,
+)
 
 untimed = settings(deadline=None, max_examples=5)  # each example calls thirty functions with six types
 TYPES = (np.int64, np.int8, np.uint8, np.float64, np.float32, np.float16)
@@ -61,10 +71,10 @@ OF_EVENTS: dict[str, Callable] = {
     "harrell_c": lambda y, x: concordance.harrell_c(x, y, x[::-1].copy()),
     "harrell_c_within": lambda y, x: concordance.harrell_c_within(x, y, x[::-1].copy(), np.zeros(len(x), int)),
     "uno_c": lambda y, x: concordance.uno_c(x, y, x[::-1].copy()),
-    "harrell_interval": lambda y, x: concordance.harrell_interval(x, y, x[::-1].copy(), generator(), 20),
-    "uno_interval": lambda y, x: concordance.uno_interval(x, y, x[::-1].copy(), generator(), None, 20),
+    "harrell_interval": lambda y, x: concordance_interval.harrell_interval(x, y, x[::-1].copy(), generator(), 20),
+    "uno_interval": lambda y, x: concordance_interval.uno_interval(x, y, x[::-1].copy(), generator(), None, 20),
     "concordance_p": lambda y, x: concordance.concordance_p(x, y, x[::-1].copy(), np.zeros(len(x), int), generator(), 20),
-    "concordance_difference": lambda y, x: concordance.concordance_difference(x, y, x, x[::-1].copy(), generator(), 20),
+    "concordance_difference": lambda y, x: concordance_interval.concordance_difference(x, y, x, x[::-1].copy(), generator(), 20),
     "censoring_survival": lambda y, x: censoring.censoring_survival(x, y, DAYS),
     "censoring_survival_before": lambda y, x: censoring.censoring_survival_before(x, y, DAYS),
     "drawn_censoring_survival": lambda y, x: censoring.drawn_censoring_survival(x, y, np.ones((1, len(x)))),
@@ -80,7 +90,7 @@ OF_EVENTS: dict[str, Callable] = {
 }
 WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
     "at_risk", "choose_cutoff", "high_risk", "operating_point", "net_benefit_of_all", "weighted_auc", "quantile_groups",
-    "chance_error", "mean_and_sample_variance",
+    "chance_error", "uno_weight", "mean_and_sample_variance",
 }  # fmt: skip
 ALL = {**OF_LABELS, **OF_EVENTS}
 
@@ -115,7 +125,7 @@ def numbers_for(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def test_every_public_function_is_held_to_these_rules():
-    rooms = (calibration, censoring, concordance, decision, delong, discrimination, ipcw, survival)
+    rooms = (calibration, censoring, concordance, concordance_interval, decision, delong, discrimination, ipcw, survival)
     public = {
         name
         for room in rooms
@@ -124,7 +134,13 @@ def test_every_public_function_is_held_to_these_rules():
     }
     assert public == {*ALL, *WITHOUT_FLAGS}
     here = {file.stem for file in Path(mri_vit.metrics.__path__[0]).glob("*.py")} - {"__init__"}
-    assert here - {room.__name__.rsplit(".", 1)[1] for room in rooms} == {"checked", "comparison", "pairs", "proportion"}
+    assert here - {room.__name__.rsplit(".", 1)[1] for room in rooms} == {
+        "bootstrap",
+        "checked",
+        "comparison",
+        "pairs",
+        "proportion",
+    }
 
 
 @untimed
@@ -203,7 +219,7 @@ def test_a_second_score_or_risk_is_checked_as_the_first():
         with pytest.raises(ValueError, match=r"1 of 14 scores are NaN|14 labels and 13 scores"):
             delong.delong_covariance(flags, second[None])
         with pytest.raises(ValueError, match=r"1 of 14 risks are NaN|14 times and 13 risks"):
-            concordance.concordance_difference(x, flags, x, second, generator())
+            concordance_interval.concordance_difference(x, flags, x, second, generator())
 
 
 @pytest.mark.usefixtures("untyped")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 from lifelines.utils import concordance_index
 
-from mri_vit.metrics import censoring, concordance, discrimination, ipcw, survival
+from mri_vit.metrics import censoring, concordance, concordance_interval, discrimination, ipcw, survival
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -115,14 +115,14 @@ def test_uno_c_without_censoring_is_harrell_c():
     assert concordance.uno_c(time_days, event, risk) == pytest.approx(concordance.harrell_c(time_days, event, risk))
 
 
-@pytest.mark.parametrize("block", [concordance.BLOCK, 100])
+@pytest.mark.parametrize("block", [concordance_interval.BLOCK, 100])
 def test_bootstrap_intervals_are_those_of_drawing_patients_one_by_one(block, monkeypatch):
-    monkeypatch.setattr(concordance, "BLOCK", block)
+    monkeypatch.setattr(concordance_interval, "BLOCK", block)
     time_days, event, risk = cohort(40, seed=3, grid=50.0)
     drawn = np.random.default_rng(5).multinomial(40, np.full(40, 1 / 40), size=200)
     for measure, interval in (
-        (concordance.harrell_c, concordance.harrell_interval),
-        (concordance.uno_c, concordance.uno_interval),
+        (concordance.harrell_c, concordance_interval.harrell_interval),
+        (concordance.uno_c, concordance_interval.uno_interval),
     ):
         values = []
         for counts in drawn:
@@ -134,7 +134,7 @@ def test_bootstrap_intervals_are_those_of_drawing_patients_one_by_one(block, mon
 
 def test_bootstrap_interval_repeats_with_its_seed_and_covers_the_estimate():
     time_days, event, risk = cohort(60, seed=3)
-    first, again = (concordance.harrell_interval(time_days, event, risk, np.random.default_rng(0)) for _ in range(2))
+    first, again = (concordance_interval.harrell_interval(time_days, event, risk, np.random.default_rng(0)) for _ in range(2))
     assert first == again
     assert first[0] < concordance.harrell_c(time_days, event, risk) < first[1]
 
@@ -157,13 +157,13 @@ def test_permuted_risks_stay_in_their_fold():
 def test_paired_difference_of_concordance():
     time_days, event, risk = cohort(150, seed=6)
     noise = np.random.default_rng(2).normal(size=150)
-    found = concordance.concordance_difference(time_days, event, risk, noise, np.random.default_rng(0), 500)
-    back = concordance.concordance_difference(time_days, event, noise, risk, np.random.default_rng(0), 500)
+    found = concordance_interval.concordance_difference(time_days, event, risk, noise, np.random.default_rng(0), 500)
+    back = concordance_interval.concordance_difference(time_days, event, noise, risk, np.random.default_rng(0), 500)
     assert found.difference == concordance.harrell_c(time_days, event, risk) - concordance.harrell_c(time_days, event, noise)
     assert found.low < found.difference < found.high
     assert found.p < 0.05
     assert (back.difference, back.low, back.high, back.z) == pytest.approx((-found.difference, -found.high, -found.low, -found.z))
-    same = concordance.concordance_difference(time_days, event, risk, np.exp(risk), np.random.default_rng(0), 50)
+    same = concordance_interval.concordance_difference(time_days, event, risk, np.exp(risk), np.random.default_rng(0), 50)
     assert (same.difference, same.low, same.high, same.z, same.p) == (0.0, 0.0, 0.0, 0.0, 1.0)
 
 
@@ -178,10 +178,10 @@ def test_without_a_death_or_a_pair_everything_is_undefined_and_nothing_warns(n):
         concordance.harrell_c(time_days, nobody, risk),
         concordance.uno_c(time_days, nobody, risk),
         concordance.harrell_c_within(time_days, nobody, risk, group),
-        *concordance.harrell_interval(time_days, nobody, risk, generator),
-        *concordance.uno_interval(time_days, nobody, risk, generator),
+        *concordance_interval.harrell_interval(time_days, nobody, risk, generator),
+        *concordance_interval.uno_interval(time_days, nobody, risk, generator),
         concordance.concordance_p(time_days, nobody, risk, group, generator),
-        concordance.concordance_difference(time_days, nobody, risk, risk, generator).p,
+        concordance_interval.concordance_difference(time_days, nobody, risk, risk, generator).p,
         *survival.logrank(time_days, nobody, risk > 0),
         *ipcw.cumulative_dynamic_auc(time_days, nobody, risk, at_days),
         *np.ravel(ipcw.auc_at_interval(time_days, nobody, risk, at_days, generator)),
