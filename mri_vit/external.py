@@ -21,15 +21,16 @@ from mri_vit.model.weights import seen, taught
 from mri_vit.predictors import tabular as controls
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.tabular import Tabular
-from mri_vit.prepare.prepared import RECORD, voxels
+from mri_vit.prepare.prepared import voxels
 from mri_vit.report.numbers import everything
 from mri_vit.report.pages import html
 from mri_vit.report.reading import run as reports
+from mri_vit.run import files, hashes, intact, origin
 from mri_vit.run import folder as run_folder
-from mri_vit.run import hashes, intact, origin
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import as_written, read_json
 from mri_vit.run.screen import progress, say
+from mri_vit.settings.models import CLINICAL, VIT, VOLUME
 from mri_vit.settings.schema import Study
 
 OWN = ("grid", "prepare", "model", "train", "controls")  # sections that belong to the run, not to the other cohort
@@ -46,9 +47,9 @@ def predict(run: Path, table: Path, output: Path, workers: int, console: Console
         patients = _without(patients, excluded)
         if patients:
             score, survival = _mean_of_folds(run, study, patients, console)
-            predictions.save(survival, folder / "survival.csv")
-            predictions.save(score, folder / "predictions.csv")
-            say(console, f"predictions: {folder / 'predictions.csv'}")
+            predictions.save(survival, folder / files.SURVIVAL)
+            predictions.save(score, folder / files.PREDICTIONS)
+            say(console, f"predictions: {folder / files.PREDICTIONS}")
     return excluded
 
 
@@ -87,28 +88,28 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
         if not patients:
             return excluded
         _refuse_own_patients(run, study, patients)
-        tables = [_judged("vit", _mean_of_folds(run, study, patients, console), patients, study, run)]
+        tables = [_judged(VIT, _mean_of_folds(run, study, patients, console), patients, study, run)]
         familiar = _before(run, past, patients, seen)
         notes = {"transductive": f"vit ({len(familiar)} patients)" if familiar else ""}
-        for name, covariates in (("clinical", _clinical), ("volume", _volume)):
+        for name, covariates in ((CLINICAL, _clinical), (VOLUME, _volume)):
             if name not in past.controls.models:
                 continue
             try:
                 tables.append(_judged(name, _control(run, past, study, patients, covariates), patients, study, run))
             except UsageError as error:
                 notes[name] = str(error)
-        write_bytes(json.dumps(notes | {"clinical_columns": _clinical_columns(run)}, indent=1).encode(), folder / "notes.json")
+        write_bytes(json.dumps(notes | {"clinical_columns": _clinical_columns(run)}, indent=1).encode(), folder / files.NOTES)
         score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
         internal = html.null(everything.measure(reports.read(run)))
-        last = {"survival.csv": predictions.dumps(survival), "evaluation.json": json.dumps(internal, indent=1).encode()}
-        hashes.write(folder, [], last | {"predictions.csv": predictions.dumps(score)})
+        last = {files.SURVIVAL: predictions.dumps(survival), files.EVALUATION: json.dumps(internal, indent=1).encode()}
+        hashes.write(folder, [], last | {files.PREDICTIONS: predictions.dumps(score)})
         stages.report(folder, console)
     return excluded
 
 
 def _finished(run: Path) -> Study:
-    if not (run / "predictions.csv").exists() or not (run / "folds.json").exists():
-        raise UsageError(f"{run}: no predictions.csv and folds.json; a run whose training has ended has both")
+    if not (run / files.PREDICTIONS).exists() or not (run / files.FOLDS).exists():
+        raise UsageError(f"{run}: no {files.PREDICTIONS} and {files.FOLDS}; a run whose training has ended has both")
     return origin.settings(run)
 
 
@@ -125,10 +126,10 @@ def _without(patients: list[Patient], excluded: stages.Excluded) -> list[Patient
 def _mean_of_folds(run: Path, study: Study, patients: list[Patient], console: Console) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(patient, endpoint, score, models) and (patient, endpoint, horizon_days, survival, models), averaged over the folds."""
     predicted = []
-    files = sorted(run.glob("*fold-*/best.safetensors"))
+    weights = sorted(run.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}"))
     with progress(console) as bar:
-        task = bar.add_task("predict", total=len(files), note="")
-        for file in files:
+        task = bar.add_task("predict", total=len(weights), note="")
+        for file in weights:
             predicted.append(Neural.fitted(study, file.parent).predict([without_labels(p) for p in patients]))
             bar.update(task, advance=1)
     return _averaged(predicted)
@@ -152,7 +153,7 @@ def _judged(
     """The ensemble's tables in the form of a run's, with the labels joined and the mean of the folds' thresholds."""
     asked = f"endpoint in {[endpoint.name for endpoint in study.endpoints]}"
     score, survival = (table.query(asked).reset_index(drop=True) for table in tables)
-    past = predictions.load(run / "predictions.csv").query("model == @model").groupby("endpoint").threshold.mean()
+    past = predictions.load(run / files.PREDICTIONS).query("model == @model").groupby("endpoint").threshold.mean()
     score = with_truth(score, patients, study.endpoints)
     score = score.assign(threshold=score.endpoint.map(past).astype(float))
     place = {"model": model, "repeat": 0, "fold": 0}
@@ -174,7 +175,7 @@ def _control(
     if list(inner) != list(outer) or not (inner.dtypes == outer.dtypes).all():
         raise UsageError("its columns are of another kind (numbers or words) in this cohort")
     predicted = []
-    for repeat, split in enumerate(folds.load(run / "folds.json", inside)):
+    for repeat, split in enumerate(folds.load(run / files.FOLDS, inside)):
         for fold, ids in enumerate(split):
             train, tune, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))
             tabular = Tabular(inner, past.endpoints)
@@ -185,7 +186,7 @@ def _control(
 
 
 def _clinical_columns(run: Path) -> str:
-    return _json(run / "notes.json").get("clinical_columns", "")
+    return _json(run / files.NOTES).get("clinical_columns", "")
 
 
 def _json(file: Path) -> Any:
@@ -205,22 +206,22 @@ def _clinical(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
 def _volume(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
     for patient in patients:
         mask = patient.tumour_mask
-        if not (study.prepared / patient.id / RECORD).is_file() or (mask and not mask.is_file()):
+        if not (study.prepared / patient.id / files.PATIENT).is_file() or (mask and not mask.is_file()):
             raise UsageError(f"not made: the prepared patient {patient.id}, or their tumour mask, is not there")
     return controls.volume_table(patients, study)
 
 
 def _before(run: Path, past: Study, patients: list[Patient], known: Callable[[Path], list[str]]) -> list[str]:
     """Which of `patients` are, by id, of those whom the weights that the run started from had `known`."""
-    own = {patient.subject for patient in cohort.read(run / "cohort.csv", past.endpoints)}
-    found = {subject for file in run.glob("*fold-*/best.safetensors") for subject in known(file)} - own
+    own = {patient.subject for patient in cohort.read(run / files.COHORT, past.endpoints)}
+    found = {subject for file in run.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}") for subject in known(file)} - own
     return sorted(found & {patient.subject for patient in patients})
 
 
 def _refuse_own_patients(run: Path, study: Study, patients: list[Patient]) -> None:
     """A patient whom the run was trained on, under whatever id and in whatever file, is no external test."""
-    known = _json(run / "voxels.json")
-    with as_written(run / "voxels.json"):
+    known = _json(run / files.VOXELS)
+    with as_written(run / files.VOXELS):
         inside = {sha256: i for i, scans in known.items() for sha256 in scans}
     for patient in patients:
         for sha256 in voxels(study.prepared / patient.id):

@@ -27,7 +27,7 @@ from mri_vit.data.volume import read
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare import unchanged
 from mri_vit.prepare.prepared import PREPARE_AGAIN, config_sha256, load_record, voxels
-from mri_vit.run import executor, intact, parts
+from mri_vit.run import executor, files, intact, parts
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import refuse_link
@@ -61,13 +61,13 @@ def check(study: Study, folder: Path) -> list[Patient]:
 
 def freeze(study: Study, patients: list[Patient], folder: Path) -> list[Patient]:
     """Write the table that the run is made from. Raises UsageError when folds were made from another."""
-    if (folder / "cohort.csv").exists() and frozen.is_frozen(patients, folder):
+    if (folder / files.COHORT).exists() and frozen.is_frozen(patients, folder):
         return patients
-    if (folder / "folds.json").exists():
+    if (folder / files.FOLDS).exists():
         raise UsageError(
             f"{folder}: the cohort table has changed since this run's folds were made; choose another output or delete it"
         )
-    write_bytes(frozen.table(patients, folder), folder / "cohort.csv")
+    write_bytes(frozen.table(patients, folder), folder / files.COHORT)
     run_folder.settle(study, folder)
     return patients
 
@@ -94,7 +94,7 @@ def prepare(study: Study, patients: list[Patient], folder: Path, console: Consol
     writer = csv.DictWriter(out, ["patient", "file", "reason"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(excluded)
-    write_bytes(out.getvalue().encode(), folder / "excluded.csv")
+    write_bytes(out.getvalue().encode(), folder / files.EXCLUDED)
     return excluded
 
 
@@ -148,10 +148,10 @@ def _refuse_twins(study: Study, patients: list[Patient]) -> None:
 
 def included(study: Study, folder: Path) -> list[Patient]:
     """The frozen cohort less the excluded. Raises UsageError when an earlier stage is lacking."""
-    for file, stage in (("cohort.csv", "prepare"), ("excluded.csv", "prepare")):
+    for file, stage in ((files.COHORT, "prepare"), (files.EXCLUDED, "prepare")):
         if not (folder / file).exists():
             raise UsageError(f"{folder}: no {file}; run `mri-vit {stage}` first")
-    with as_written(folder / "excluded.csv", EXCLUDE_AGAIN), (folder / "excluded.csv").open(newline="", encoding="utf-8") as file:
+    with as_written(folder / files.EXCLUDED, EXCLUDE_AGAIN), (folder / files.EXCLUDED).open(newline="", encoding="utf-8") as file:
         table = csv.DictReader(file)
         if "patient" not in (table.fieldnames or ()):
             raise ValueError("no column patient")
@@ -191,9 +191,9 @@ def train(study: Study, folder: Path, console: Console) -> None:
 def divided(study: Study, folder: Path) -> tuple[list[Patient], list[folds.Split]]:
     """The prepared patients and their folds, which are written where they are not there yet."""
     patients = included(study, folder)
-    if not (folder / "folds.json").exists():
-        folds.save(folds.make(patients, study.endpoints, study.train, study.seed), study.seed, folder / "folds.json")
-    splits = folds.load(folder / "folds.json", patients)
+    if not (folder / files.FOLDS).exists():
+        folds.save(folds.make(patients, study.endpoints, study.train, study.seed), study.seed, folder / files.FOLDS)
+    splits = folds.load(folder / files.FOLDS, patients)
     _check_prepared(study, patients, folder)
     return patients, splits
 
@@ -212,16 +212,16 @@ def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None
     """The prepared patients are of this study's settings, and those that its first fold was trained on."""
     found = {}
     for patient in patients:
-        if not (study.prepared / patient.id / "patient.json").exists():
+        if not (study.prepared / patient.id / files.PATIENT).exists():
             raise UsageError(f"{study.prepared}: patient {patient.id} is not prepared; run `mri-vit prepare` first")
         record = load_record(study.prepared / patient.id)
         if record["config_sha256"] != config_sha256(study):
             raise UsageError(
                 f"{study.prepared}: patient {patient.id} was prepared with other settings; run `mri-vit prepare` again"
             )
-        with as_written(study.prepared / patient.id / "patient.json", PREPARE_AGAIN):
+        with as_written(study.prepared / patient.id / files.PATIENT, PREPARE_AGAIN):
             found[patient.id] = {name: scan["sha256"] for name, scan in record["inputs"].items()}
-    file = folder / "inputs.json"
+    file = folder / files.INPUTS
     before = read_json(file) if file.exists() else found
     changed = sorted(i for i in before | found if before.get(i) != found.get(i))
     if changed:
@@ -232,7 +232,7 @@ def _check_prepared(study: Study, patients: list[Patient], folder: Path) -> None
     unchanged.remember_patients(study, patients, folder)  # before inputs.json, which alone is an older version's
     write_bytes(json.dumps(found, indent=1).encode(), file)
     seen = {p.id: voxels(study.prepared / p.id) for p in patients}  # by which another cohort is known to hold none of these
-    write_bytes(json.dumps(seen, indent=1).encode(), folder / "voxels.json")
+    write_bytes(json.dumps(seen, indent=1).encode(), folder / files.VOXELS)
 
 
 def explain(study: Study, folder: Path, console: Console) -> None:
@@ -240,7 +240,7 @@ def explain(study: Study, folder: Path, console: Console) -> None:
     from mri_vit.explain import stage as explaining
 
     patients = _trained(study, folder)
-    jobs = explaining.jobs(study, patients, folds.load(folder / "folds.json", patients)[0], folder)
+    jobs = explaining.jobs(study, patients, folds.load(folder / files.FOLDS, patients)[0], folder)
     intact.refuse_changed(folder, console, intact.WITNESSES)
     unchanged.refuse_changed_patients(study, [job.patient for job in jobs.values()], folder)
     drawn = [job.patient for job in jobs.values() if job.drawn]
@@ -255,11 +255,11 @@ def explain(study: Study, folder: Path, console: Console) -> None:
 
 def _trained(study: Study, folder: Path) -> list[Patient]:
     """The patients of a run that has been cross-validated. Raises UsageError where it has not."""
-    if (folder / "evaluation.json").exists():
+    if (folder / files.EVALUATION).exists():
         raise UsageError(f"{folder}: holds another run's evaluation, which has no network of its own; name that run")
     patients = included(study, folder)
-    if not (folder / "predictions.csv").exists():
-        raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
+    if not (folder / files.PREDICTIONS).exists():
+        raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
     return patients
 
 
@@ -276,17 +276,17 @@ def inspect(
 ) -> Path:
     """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
     from mri_vit.crossval import comparison
-    from mri_vit.crossval.loop import fold_folder, fold_seed, parts
+    from mri_vit.crossval.loop import fold_seed, parts
     from mri_vit.explain.inspection import page as inspection_page
     from mri_vit.predictors.network import Neural
     from mri_vit.train.loop import untrained
 
     if study.model.architecture != "vit" or study.model.pool == "class_attention":
         raise UsageError(f"{folder}: the inspection is of Vision Transformers whose CLS goes through every block")
-    output = output or folder / "inspect"
+    output = output or folder / files.INSPECT
     inspection_page.refuse(output)
     patients = _trained(study, folder)
-    split = folds.load(folder / "folds.json", patients)[0]
+    split = folds.load(folder / files.FOLDS, patients)[0]
     if fold is None:
         fold = next((index for index, ids in enumerate(split, 1) if patient in ids), 1)
     if not 1 <= fold <= len(split):
@@ -295,7 +295,7 @@ def inspect(
     train_patients, _, test = parts(patients, split[fold - 1], study, seed)
     if patient and patient not in {p.id for p in test}:
         raise UsageError(f"--patient {patient}: not a test patient of fold {fold} ({', '.join(p.id for p in test)})")
-    home = fold_folder(folder, 0, fold - 1)
+    home = files.fold_folder(folder, 0, fold - 1)
     intact.refuse_changed(folder, console, [home.name])
     unchanged.refuse_changed_patients(study, test, folder)
     after = Neural.fitted(study, home).network.eval()
@@ -313,10 +313,10 @@ def report(folder: Path, console: Console) -> Path:
     from mri_vit.report.pages import html
     from mri_vit.report.reading.run import read
 
-    if not (folder / "predictions.csv").exists():
-        raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
+    if not (folder / files.PREDICTIONS).exists():
+        raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
     intact.refuse_changed(folder, console, names=intact.TABLES)
-    page = html.write(read(folder), folder / "report")
+    page = html.write(read(folder), folder / files.REPORT)
     tell(page, console)
     return page
 
@@ -341,7 +341,7 @@ def tell(page: Path, console: Console) -> None:
     """Print a report's results and its path."""
     from mri_vit.report.pages import html
 
-    metrics = read_json(page.parent / "metrics.json")
+    metrics = read_json(page.parent / files.METRICS)
     rows = html.summary(metrics)
     table = Table(title="Results", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)  # 80 columns
     for column in rows[0]:

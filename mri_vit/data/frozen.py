@@ -11,16 +11,16 @@ from pathlib import Path
 
 from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
-from mri_vit.run import origin
+from mri_vit.run import files, origin
 from mri_vit.run.ownership import record
 from mri_vit.settings.schema import Endpoint
 
 
 def patients(run: Path, endpoints: tuple[Endpoint, ...]) -> list[Patient]:
     """The patients of a run's frozen table, whose scans need not be there."""
-    read = cohort.read(run / "cohort.csv", endpoints)
+    read = cohort.read(run / files.COHORT, endpoints)
     home = os.path.realpath(run)
-    if record(run / origin.FILE).get("folder") in (None, home):
+    if record(run / files.ORIGIN).get("folder") in (None, home):
         return read
     return [_with_files(patient, lambda path: Path(origin.find(run, os.path.relpath(path, home)))) for patient in read]
 
@@ -32,9 +32,9 @@ def table(patients: Sequence[Patient], run: Path) -> bytes:
 
 def is_frozen(patients: Sequence[Patient], run: Path) -> bool:
     """Whether the run's table is of these patients, each path as seen from here, from the run's origin, or absolute."""
-    written = record(run / origin.FILE).get("folder")
+    written = record(run / files.ORIGIN).get("folder")
     bases = [os.path.realpath(run), None, *([written] if isinstance(written, str) else [])]
-    frozen, tables = _lines((run / "cohort.csv").read_bytes()), [_lines(_table(patients, base)) for base in bases]
+    frozen, tables = _lines((run / files.COHORT).read_bytes()), [_lines(_table(patients, base)) for base in bases]
     if [len(line) for line in frozen] != [len(line) for line in tables[0]]:
         return False
     return all(cell in seen for line, *told in zip(frozen, *tables, strict=True) for cell, *seen in zip(line, *told, strict=True))

@@ -8,13 +8,11 @@ from pathlib import Path
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.prepare.prepared import RECORD, load_record, verify
+from mri_vit.prepare.prepared import load_record, verify
+from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import record
 from mri_vit.settings.schema import Study
-
-PREPARED = "prepared.json"  # of a run: the SHA-256 of each patient's tokens, as training first found them
-BEGUN = "inputs.json"  # of a run: every version writes it when training begins
 
 
 def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:
@@ -24,15 +22,15 @@ def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path
     A run that a version before 0.5 trained knows no hash of its patients, nor do these, as long as they are the same: they are
     taken as they are.
     """
-    before = record(run / PREPARED)
+    before = record(run / files.PREPARED)
     for patient in patients:
         folder = study.prepared / patient.id
-        if not (folder / RECORD).is_file():
+        if not (folder / files.PATIENT).is_file():
             raise UsageError(
                 f"{study.prepared}: patient {patient.id} is not prepared here; run `mri-vit prepare` first, or, where the run was"
                 " copied, copy its prepared patients too or name their folder with --prepared"
             )
-        if not before and (run / BEGUN).is_file():
+        if not before and (run / files.INPUTS).is_file():
             if "files" not in load_record(folder):
                 continue
             raise UsageError(
@@ -48,9 +46,9 @@ def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path
 
 def remember_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:
     """Write down which prepared patients the run is trained on, unless that was done before."""
-    if not (run / PREPARED).is_file():
+    if not (run / files.PREPARED).is_file():
         found = {patient.id: _tokens(study.prepared / patient.id) for patient in patients}
-        write_bytes(json.dumps(found, indent=1).encode(), run / PREPARED)
+        write_bytes(json.dumps(found, indent=1).encode(), run / files.PREPARED)
 
 
 def refuse_missing_scans(drawn: Sequence[Patient], scored: Sequence[Patient]) -> None:
@@ -63,4 +61,4 @@ def refuse_missing_scans(drawn: Sequence[Patient], scored: Sequence[Patient]) ->
 
 def _tokens(folder: Path) -> str:
     """Of a prepared patient that has been verified."""
-    return str(load_record(folder)["files"]["tokens.safetensors"])
+    return str(load_record(folder)["files"][files.TOKENS])

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mri_vit.prepare.patient import CONTENT, RECORD, SCHEMA, config_sha256
-from mri_vit.run import hashes
+from mri_vit.prepare.patient import CONTENT, SCHEMA, config_sha256
+from mri_vit.run import files, hashes
 from mri_vit.settings.schema import CHANNELS, Study
 
 
@@ -27,4 +27,4 @@ def add_records(study: Study, names: Iterable[str]) -> None:
             "files": {file: hashes.sha256(folder / file) for file in CONTENT},
             "steps": [{"step": "read", "scans": {scan: {"voxels_sha256": f"{name} {scan}"} for scan in CHANNELS}}],
         }
-        (folder / RECORD).write_text(json.dumps(record))
+        (folder / files.PATIENT).write_text(json.dumps(record))

@@ -22,6 +22,7 @@ from mri_vit.model import network
 from mri_vit.model.weights import load_encoder, seen, taught
 from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.pretrain.stage import pretrained
+from mri_vit.run import files
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator, Pretrain
@@ -60,7 +61,7 @@ def of_folds(study: Study, home: Path) -> dict[Path, set[str]]:
     patients = cohort.read(study.cohort, study.endpoints)
     splits = folds.load(study.output / "folds.json", patients)
     return {
-        loop.fold_folder(home, repeat, fold) / PRETRAINED: set(ids)
+        files.fold_folder(home, repeat, fold) / PRETRAINED: set(ids)
         for repeat, split in enumerate(splits)
         for fold, ids in enumerate(split)
     }

@@ -12,10 +12,11 @@ import pandas as pd
 from jaxtyping import Int, Shaped
 
 from mri_vit.report.verdicts.models import ALPHA, written
+from mri_vit.settings.models import VIT
 
 RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
 PERMUTATIONS = 999  # (m + 1) a round number, so that p has three exact digits
-MODEL = "vit"  # whose vector is probed where the table does not say
+MODEL = VIT  # whose vector is probed where the table does not say
 
 
 def measure(probe: pd.DataFrame, seed: int) -> dict[str, Any] | None:
