@@ -128,13 +128,13 @@ def prepare(study: Path, *overrides: Overrides) -> int:
 
     from rich.console import Console
 
-    from mri_vit import study as stages
-    from mri_vit.data import cohort
+    from mri_vit.data import cohort, frozen
+    from mri_vit.prepare import stage
     from mri_vit.run.folder import claimed
 
     with claimed(settings) as folder:
-        patients = stages.freeze(settings, cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs), folder)
-        return 3 if stages.prepare(settings, patients, folder, Console()) else 0
+        patients = frozen.freeze(settings, cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs), folder)
+        return 3 if stage.prepare(settings, patients, folder, Console()) else 0
 
 
 @app.command

@@ -65,7 +65,7 @@ def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
     coarse_encoder(of, console)
     with run_folder.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
-        patients, splits = study.divided(of, run)
+        patients, splits = study.divided_before(of, run)
         with screen.progress(console) as bar:
             task = bar.add_task(f"comparators, cohort {seed}", total=len(of.comparators), note="")
             for name in in_parallel.fit(of, patients, splits, run, at_a_time):

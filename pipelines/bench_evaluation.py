@@ -81,9 +81,8 @@ def reported(folder: Path) -> Callable[[], Any]:
     predictions.save(pd.concat(survivals), folder / files.SURVIVAL)
 
     def run() -> None:
-        page = html.write(
-            from_tables(folder / files.PREDICTIONS, folder / files.COHORT, folder / files.REPORT), folder / files.REPORT
-        )
+        home = folder / files.REPORT
+        page = html.write(from_tables(folder / files.PREDICTIONS, folder / files.COHORT, home), home).page
         print(f"page of {page.stat().st_size / 1e6:.1f} MB")
 
     return run

@@ -40,7 +40,7 @@ def main(file: Path) -> None:
         study.prepare(settings, patients, run, console)
 
         # the folds that all rows share, and the rows, several at a time
-        patients, splits = study.divided(settings, run)
+        patients, splits = study.divided_before(settings, run)
         with screen.progress(console) as bar:
             task = bar.add_task("rows", total=len(settings.comparators), note="")
             for name in in_parallel.fit(settings, patients, splits, run, AT_A_TIME):

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import SimpleITK as sitk
 from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
@@ -333,6 +332,8 @@ def _on_grid(
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """One thread for ITK and for linear algebra: the last bits must not depend on the machine, and workers share its cores."""
+    import SimpleITK as sitk  # its import takes 120 MB
+
     threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
     try:

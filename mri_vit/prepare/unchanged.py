@@ -8,11 +8,42 @@ from pathlib import Path
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.prepare.prepared import load_record, verify
+from mri_vit.prepare.prepared import PREPARE_AGAIN, config_sha256, load_record, verify, voxels
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import record
+from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.schema import Study
+
+
+def freeze_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:
+    """See that the prepared patients are of this study's settings and those that training began with; write down which they are.
+
+    Raises UsageError naming a patient who is not prepared, was prepared with other settings, or whose scans have changed.
+    """
+    found = {patient.id: _scans(study, patient) for patient in patients}
+    file = run / files.INPUTS
+    before = read_json(file) if file.exists() else found
+    changed = sorted(i for i in before | found if before.get(i) != found.get(i))
+    if changed:
+        raise UsageError(f"{run}: scans of {', '.join(changed)} changed since training began; choose another output or delete it")
+    refuse_changed_patients(study, patients, run)
+    remember_patients(study, patients, run)  # before inputs.json, which alone is an older version's
+    write_bytes(json.dumps(found, indent=1).encode(), file)
+    seen = {patient.id: voxels(study.prepared / patient.id) for patient in patients}
+    write_bytes(json.dumps(seen, indent=1).encode(), run / files.VOXELS)
+
+
+def _scans(study: Study, patient: Patient) -> dict[str, str]:
+    """SHA-256 of the files that a patient was prepared from, by what they are."""
+    folder = study.prepared / patient.id
+    if not (folder / files.PATIENT).exists():
+        raise UsageError(f"{study.prepared}: patient {patient.id} is not prepared; run `mri-vit prepare` first")
+    found = load_record(folder)
+    if found["config_sha256"] != config_sha256(study):
+        raise UsageError(f"{study.prepared}: patient {patient.id} was prepared with other settings; run `mri-vit prepare` again")
+    with as_written(folder / files.PATIENT, PREPARE_AGAIN):
+        return {name: scan["sha256"] for name, scan in found["inputs"].items()}
 
 
 def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:

@@ -13,9 +13,8 @@ from made.prepared import add_records
 from safetensors.torch import load_file
 
 from mri_vit import cli
-from mri_vit import study as stages
 from mri_vit.crossval import comparison, folds, loop
-from mri_vit.data import cohort, predictions
+from mri_vit.data import cohort, frozen, predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.model import network
@@ -44,7 +43,7 @@ def prepared(tiny: Study, pretrain: Pretrain, repeats: int = 1, comparators: tup
     table.to_csv(study.cohort, index=False)
     add_records(study, table.patient)
     with run_folder.claimed(study):
-        stages.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
+        frozen.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
     (study.output / "excluded.csv").write_text("patient,file,reason\n")
     (study.cohort.parent / "study.toml").write_text(study_file.dumps(study))
     return study

@@ -15,6 +15,7 @@ from whole_road import mri_vit
 
 from mri_vit import study as stages
 from mri_vit.data import cohort, frozen
+from mri_vit.report.pages import html
 from mri_vit.run import files, origin
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
@@ -36,7 +37,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_records(study, NAMES)
     (folder / "study.toml").write_text(study_file.dumps(study).replace(f"{folder}/", ""))
     with run_folder.claimed(study) as run:
-        stages.freeze(study, cohort.read(study.cohort, study.endpoints), run)
+        frozen.freeze(study, cohort.read(study.cohort, study.endpoints), run)
     (study.output / "excluded.csv").write_text("patient,file,reason\n")
     assert mri_vit("train", folder / "study.toml") == 0
     return folder
@@ -141,8 +142,8 @@ def test_no_record_of_a_run_tells_where_the_tree_lies(tree: Path):
 def undrawn(monkeypatch) -> None:
     """Pages are read for and not drawn, which takes seconds."""
     monkeypatch.setattr("mri_vit.explain.inspection.page.write", lambda _, output, *__: output)
-    monkeypatch.setattr("mri_vit.report.pages.html.write", lambda _, home: home)
-    monkeypatch.setattr(stages, "tell", lambda *_: None)
+    monkeypatch.setattr("mri_vit.report.pages.html.write", lambda _, home: html.Written(home, {}))
+    monkeypatch.setattr(stages, "show", lambda *_: None)
 
 
 def test_a_tree_that_was_copied_works_by_itself(copy: Path, tree: Path, undrawn):
@@ -212,5 +213,5 @@ def test_a_run_of_an_older_version_with_absolute_paths_goes_on(copy: Path):
         (run / name).unlink()
     assert verbs(copy, "train") == {"train": 0}
     with run_folder.claimed(study):
-        stages.freeze(study, cohort.read(study.cohort, study.endpoints), run)
+        frozen.freeze(study, cohort.read(study.cohort, study.endpoints), run)
     assert os.path.isabs(cohort.read(run / "cohort.csv", study.endpoints)[0].scans["t1"] or "")
