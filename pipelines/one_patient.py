@@ -20,6 +20,7 @@ from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import load_record
+from mri_vit.run import files
 from mri_vit.settings import schema
 from mri_vit.settings.schema import CHANNELS, Model, Study
 
@@ -40,7 +41,7 @@ def main(folder: Path, output: Path) -> None:
         cls = network.encoder(patches, place)
     print(f"ViT-B/16 over {place.shape[1]} places and CLS -> {tuple(cls.shape)} in {time.perf_counter() - began:.1f} s")
     began = time.perf_counter()
-    maps = output / "maps" / patient.id
+    maps = output / files.MAPS / patient.id
     brain_alone = study.model_copy(update={"model": Model(tokens="foreground")})  # its sixteen sets of scans are forward passes
     explain(patient, network, brain_alone, maps, {"model": "vit-b16, random weights", "repeat": 0, "fold": 0})
     print(f"maps on every scan and pictures in {time.perf_counter() - began:.1f} s:")

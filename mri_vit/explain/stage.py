@@ -16,17 +16,16 @@ from typing import Any
 import torch
 
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.loop import fold_folder
 from mri_vit.data.cohort import Patient
 from mri_vit.explain.checks import patient_scores
 from mri_vit.explain.images import group
 from mri_vit.explain.images import patient as patient_maps
 from mri_vit.model import network
 from mri_vit.model.network import Network
-from mri_vit.run import executor
+from mri_vit.run import executor, files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import as_written, read_json
-from mri_vit.settings.models import SHUFFLED
+from mri_vit.settings.models import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 ANEW = "delete it, and the same command makes it anew"
@@ -50,7 +49,7 @@ def jobs(study: Study, patients: Sequence[Patient], split: Split, run: Path) -> 
     settings = study.explain.of_maps
     found = {}
     for patient in sorted(patients, key=lambda p: fold_of[p.id]):
-        maps, scores = run / "maps" / patient.id / "map.json", run / "scores" / f"{patient.id}.json"
+        maps, scores = run / files.MAPS / patient.id / files.MAP, run / files.SCORES / f"{patient.id}.json"
         draw = patient.id in drawn and not (_made(maps, patient_maps.SCHEMA, settings) and _has_pictures(maps))
         score = patient.id in scored and not _made(scores, patient_scores.SCHEMA, settings)
         if draw or score:
@@ -88,40 +87,42 @@ def _one(job: Job, study: Study, run: Path) -> str:
     torch.set_num_threads(1 if study.prepare.workers > 1 else study.train.threads)
     patient = job.patient
     if job.drawn:
-        model = {"model": "vit", "repeat": 0, "fold": job.fold}
-        net = _network(fold_folder(run, 0, job.fold))
-        patient_maps.explain(patient, net, study, run / "maps" / patient.id, model)
+        model = {"model": VIT, "repeat": 0, "fold": job.fold}
+        net = _network(files.fold_folder(run, 0, job.fold))
+        patient_maps.explain(patient, net, study, run / files.MAPS / patient.id, model)
     if job.scored:
         found = patient_scores.scores(patient, _witnesses(run, job.folds, job.fold, study.seed), study)
-        (run / "scores").mkdir(exist_ok=True)
-        write_bytes(json.dumps(found, indent=1, allow_nan=False).encode(), run / "scores" / f"{patient.id}.json")
+        (run / files.SCORES).mkdir(exist_ok=True)
+        write_bytes(json.dumps(found, indent=1, allow_nan=False).encode(), run / files.SCORES / f"{patient.id}.json")
     return patient.id
 
 
 @lru_cache(maxsize=1)  # they hold several networks
 def _witnesses(run: Path, folds: int, fold: int, seed: int) -> patient_scores.Witnesses:
     """Whom a fold's maps are held against; without the control on permuted labels where there is none."""
-    folder = fold_folder(run / "controls" / SHUFFLED, 0, fold)
-    shuffled = _network(folder) if (folder / "best.safetensors").exists() else None
-    return patient_scores.call([_network(fold_folder(run, 0, index)) for index in range(folds)], fold, shuffled, seed)
+    folder = files.fold_folder(run / files.CONTROLS / SHUFFLED, 0, fold)
+    shuffled = _network(folder) if (folder / files.WEIGHTS).exists() else None
+    return patient_scores.call([_network(files.fold_folder(run, 0, index)) for index in range(folds)], fold, shuffled, seed)
 
 
 @cache
 def _network(folder: Path) -> Network:
     """The same object for every patient of a process."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return network.load(folder / "best.safetensors").to(device).eval()
+    return network.load(folder / files.WEIGHTS).to(device).eval()
 
 
 def finished(run: Path) -> bool:
     """Whether the mean maps are newer than every map that they are made of."""
-    means = run / "mean_maps" / "group.json"
-    return means.exists() and all(file.stat().st_mtime <= means.stat().st_mtime for file in (run / "maps").glob("*/map.json"))
+    means = run / files.MEAN_MAPS / files.GROUP
+    return means.exists() and all(
+        file.stat().st_mtime <= means.stat().st_mtime for file in (run / files.MAPS).glob(f"*/{files.MAP}")
+    )
 
 
 def finish(study: Study, patients: Sequence[Patient], run: Path) -> None:
     """The cohort's mean maps by label group, from the patients' own, and what a reader of BIDS derivatives expects."""
-    maps = run / "maps"
+    maps = run / files.MAPS
     maps.mkdir(exist_ok=True)
     said = {
         "Name": f"Maps of the study {study.name}",
@@ -130,4 +131,4 @@ def finish(study: Study, patients: Sequence[Patient], run: Path) -> None:
         "GeneratedBy": [{"Name": "mri_vit", "Version": version("mri-vit")}],
     }
     write_bytes(json.dumps(said, indent=1).encode(), maps / "dataset_description.json")
-    group.write(maps, patients, study.endpoints, study.grid, run / "mean_maps", study.explain.of_maps)
+    group.write(maps, patients, study.endpoints, study.grid, run / files.MEAN_MAPS, study.explain.of_maps)

@@ -24,14 +24,14 @@ from mri_vit.explain.images import group_picture
 from mri_vit.explain.images.patient import RESEARCH
 from mri_vit.explain.images.patient import SCHEMA as MAP_SCHEMA
 from mri_vit.explain.methods.names import METHODS, UNIT, file_name
-from mri_vit.run import ownership
+from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
 from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.schema import Endpoint, Grid
 
 SCHEMA = 1  # of group.json
-RECORD = "group.json"
+RECORD = files.GROUP
 LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients' maps are theirs, not a group's
 LEAST_SHARE = 0.5  # of the group likewise, so that a rim is not the mean of the few with the largest heads
 PERMUTATIONS = 999  # of the labels; the smallest p is 0.001
@@ -172,7 +172,7 @@ def largest_difference(
 
 def _listed(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """A patient's `map.json`; None where there is none, or one of another layout or other settings."""
-    file = folder / "map.json"
+    file = folder / files.MAP
     found = read_json(file) if file.is_file() else {}
     if (found.get("schema"), found.get("settings")) != (MAP_SCHEMA, settings):
         return None

@@ -35,13 +35,13 @@ from mri_vit.model.heads import Head, direction
 from mri_vit.model.network import Network
 from mri_vit.prepare.brain import STRIPPED_ML, volume_ml
 from mri_vit.prepare.prepared import load_record
-from mri_vit.run import ownership
+from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
 from mri_vit.settings.schema import REFERENCE, Study
 
 SCHEMA = 3  # of map.json
-RECORD = "map.json"
+RECORD = files.MAP
 DECIMALS = 2  # of stored values: nobody reads a thousandth of the uniform map, and the files halve
 SHARES = ("rollout", "cls_attention")  # their row over CLS and the places sums to 1, so CLS's own share can be told
 RESEARCH = "For research; not a medical device."

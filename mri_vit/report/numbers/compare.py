@@ -16,7 +16,6 @@ from mri_vit.report.numbers.survival import outcome
 from mri_vit.settings.models import SHUFFLED
 from mri_vit.settings.schema import Endpoint
 
-CLINICAL = "clinical"
 COMPARISONS = ("versus_clinical", "versus_own")  # parts of a result; each is a family of tests
 Results = Mapping[str, Mapping[str, dict[str, Any]]]  # by endpoint and model
 

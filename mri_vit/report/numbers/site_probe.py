@@ -13,9 +13,10 @@ from jaxtyping import Int, Shaped
 
 from mri_vit.metrics import bootstrap
 from mri_vit.report.verdicts.models import ALPHA, written
+from mri_vit.settings.models import VIT
 
 PERMUTATIONS = 999  # (m + 1) a round number, so that p has three exact digits
-MODEL = "vit"  # whose vector is probed where the table does not say
+MODEL = VIT  # whose vector is probed where the table does not say
 
 
 def measure(probe: pd.DataFrame, seed: int) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from importlib.resources import files
 from mri_vit.report.words import findings, maps, methods, network, recipes, wording
 from mri_vit.report.words.references import uncited
 from mri_vit.report.words.wording import Metrics, counted, design, escape, listed, settings, trained
+from mri_vit.settings.models import CLINICAL
 
 AUTHOR = "**for the author**"
 UNCERTAINTY = (  # of `findings.MEASURES`, those with an interval or a test
@@ -141,7 +142,7 @@ def _missing(metrics: Metrics) -> str:
         return ""
     return (
         "A missing label is left out and never imputed; a patient who lacks one of the four scans is excluded. "
-        + " ".join([*methods.labels(metrics), *([methods.COVARIATES] if "clinical" in wording.controls(metrics) else [])])
+        + " ".join([*methods.labels(metrics), *([methods.COVARIATES] if CLINICAL in wording.controls(metrics) else [])])
     ).strip()
 
 
