@@ -243,8 +243,7 @@ def explain(study: Study, folder: Path, console: Console) -> None:
     jobs = explaining.jobs(study, patients, folds.load(folder / "folds.json", patients)[0], folder)
     intact.refuse_changed(folder, console, intact.WITNESSES)
     unchanged.refuse_changed_patients(study, [job.patient for job in jobs.values()], folder)
-    drawn = [job.patient for job in jobs.values() if job.drawn]
-    unchanged.refuse_missing_scans(drawn, [job.patient for job in jobs.values() if job.scored])
+    unchanged.refuse_missing_scans(explaining.files_read(jobs, study))
     with progress(console) as bar:
         task = bar.add_task("explain", total=len(jobs), note="")
         for _ in explaining.make(jobs, study, folder):

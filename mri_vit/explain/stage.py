@@ -19,14 +19,15 @@ from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_folder
 from mri_vit.data.cohort import Patient
 from mri_vit.explain.checks import patient_scores
-from mri_vit.explain.images import group
+from mri_vit.explain.images import frames, group
 from mri_vit.explain.images import patient as patient_maps
+from mri_vit.explain.methods.patient_maps import of_patient
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.run import executor
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import as_written, read_json
-from mri_vit.settings.models import SHUFFLED
+from mri_vit.settings.models import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 ANEW = "delete it, and the same command makes it anew"
@@ -73,6 +74,13 @@ def _has_pictures(file: Path) -> bool:
         return all((file.parent / one["overlay"]).exists() for one in entries)
 
 
+def files_read(todo: Mapping[str, Job], study: Study) -> Iterator[tuple[Patient, Path]]:
+    """Every scan and tumour mask that the jobs will read."""
+    for job in todo.values():
+        scans = frames.files_read(job.patient, study) if job.drawn else []
+        yield from ((job.patient, file) for file in (*scans, job.patient.tumour_mask) if file)
+
+
 def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
     """Do the jobs and tell of each patient that is done."""
     _witnesses.cache_clear()
@@ -86,16 +94,16 @@ def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
 
 def _one(job: Job, study: Study, run: Path) -> str:
     torch.set_num_threads(1 if study.prepare.workers > 1 else study.train.threads)
-    patient = job.patient
+    net = _network(fold_folder(run, 0, job.fold))
+    made = of_patient(job.patient, net, study)  # once, for pictures and scores
     if job.drawn:
-        model = {"model": "vit", "repeat": 0, "fold": job.fold}
-        net = _network(fold_folder(run, 0, job.fold))
-        patient_maps.explain(patient, net, study, run / "maps" / patient.id, model)
+        model = {"model": VIT, "repeat": 0, "fold": job.fold}
+        patient_maps.write_maps(made, study, run / "maps" / job.patient.id, model)
     if job.scored:
-        found = patient_scores.scores(patient, _witnesses(run, job.folds, job.fold, study.seed), study)
+        found = patient_scores.scores(made, _witnesses(run, job.folds, job.fold, study.seed), study)
         (run / "scores").mkdir(exist_ok=True)
-        write_bytes(json.dumps(found, indent=1, allow_nan=False).encode(), run / "scores" / f"{patient.id}.json")
-    return patient.id
+        write_bytes(json.dumps(found, indent=1, allow_nan=False).encode(), run / "scores" / f"{job.patient.id}.json")
+    return job.patient.id
 
 
 @lru_cache(maxsize=1)  # they hold several networks

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Bool, Float, Int
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import Batch, everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import read
 from mri_vit.explain.checks import sanity
@@ -34,9 +33,10 @@ from mri_vit.explain.checks.faithfulness import (
     similarity,
     tumour_shares,
 )
+from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.methods.names import METHODS
-from mri_vit.explain.methods.relevance import relevances
-from mri_vit.explain.methods.target import Ways, predicted
+from mri_vit.explain.methods.patient_maps import Given, Key, PatientMaps
+from mri_vit.explain.methods.target import Ways
 from mri_vit.model.network import Network
 from mri_vit.prepare.prepared import load_record
 from mri_vit.settings.schema import Study
@@ -56,18 +56,8 @@ ON_TUMOUR = (  # of a row; None without a tumour mask
 )
 DIGITS = 6  # of a number in the file; the last ones depend on the machine
 
-Key = tuple[str, str]  # method and endpoint, "" where the method has none
 Maps = dict[Key, Float[np.ndarray, "p"]]
 Tumour = tuple[Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]  # each place's share of tumour, and whether a peak there is a hit
-
-
-@dataclass(frozen=True, eq=False)
-class Given:
-    """What a network reads of a patient, the indices of the brain's places in it, and these places on the grid."""
-
-    batch: Batch
-    brain: Integer[np.ndarray, "f"]
-    at: Int[np.ndarray, "f"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +65,6 @@ class Witnesses:
     """The networks that a fold's maps are held against; the same for all its patients, so they are built once."""
 
     fold: int
-    net: Network
     folds: tuple[Network, ...]  # of the other folds
     shuffled: Network | None  # trained on shuffled labels
     randomised: tuple[Network, ...]
@@ -92,16 +81,16 @@ def call(nets: Sequence[Network], fold: int, shuffled: Network | None, seed: int
     net = nets[fold]
     random = tuple(sanity.randomised(net, np.random.default_rng([seed, fold, index])) for index in range(RANDOMISED))
     others = tuple(other for index, other in enumerate(nets) if index != fold)
-    return Witnesses(fold, net, others, shuffled, random, sanity.cascade(net, random[0]))
+    return Witnesses(fold, others, shuffled, random, sanity.cascade(net, random[0]))
 
 
-def scores(patient: Patient, witnesses: Witnesses, study: Study) -> dict[str, Any]:
+def scores(made: PatientMaps, witnesses: Witnesses, study: Study) -> dict[str, Any]:
     """How a patient's maps stand trial: the content of `scores/<patient>.json`. What is undefined is None.
 
     Parameters
     ----------
-    patient
-        Prepared, and not among those that `witnesses.net` was trained on.
+    made
+        By the network of the patient's fold, which was not trained on the patient.
     witnesses
         Of the patient's fold; see `call`.
     study
@@ -115,14 +104,11 @@ def scores(patient: Patient, witnesses: Witnesses, study: Study) -> dict[str, An
         "curves": deletion and insertion, in the evidence's unit; "cascade": rank correlations while the weights are randomised
         from the heads down; "agreement": rank correlations between methods.
     """
+    patient, net, given, ways = made.patient, made.net, made.given, made.ways  # every network is asked about the same classes
     generator = np.random.default_rng([study.seed, zlib.crc32(patient.id.encode())])
-    net, device = witnesses.net, witnesses.net.encoder.cls.device
-    prepared = tokens.load(token_file(study, patient))
-    given = _given(prepared, study, device)
     patches, place = given.batch
-    ways = predicted(net, patches, place)  # every network is asked about the class that this one predicts
-    maps = _maps(net, given, study, ways)
-    tumour = _tumour(patient, prepared, study, given.at)
+    maps = patient_maps.on_brain(made.value, given)
+    tumour = _tumour(patient, made.prepared, study, given.at)
     curved = _curves(net, given, maps, study, generator)
 
     def alike(network: Network) -> dict[Key, float]:
@@ -130,7 +116,7 @@ def scores(patient: Patient, witnesses: Witnesses, study: Study) -> dict[str, An
 
     disturbed = replace(given, batch=(sanity.noisy(patches, generator), place))
     noise = _similarities(maps, _maps(net, disturbed, study, ways))
-    moves = [_given(sanity.shifted(prepared, axis), study, device) for axis in sanity.AXES]
+    moves = [patient_maps.given(sanity.shifted(made.prepared, axis), study, patches.device) for axis in sanity.AXES]
     shifts = [_after_shift(maps, given.at, moved.at, _maps(net, moved, study, ways)) for moved in moves]
     folds = [alike(network) for network in witnesses.folds]
     shuffled = [alike(witnesses.shuffled)] if witnesses.shuffled else []
@@ -174,21 +160,13 @@ def scores(patient: Patient, witnesses: Witnesses, study: Study) -> dict[str, An
     }
 
 
-def _given(prepared: tokens.Tokens, study: Study, device: torch.device) -> Given:
-    """What the network reads of a patient; a network on all places reads air as well, on which no map is judged."""
-    patches, place = everything(prepared, study)
-    brain = np.flatnonzero(np.isin(place[0].numpy(), prepared.place))
-    return Given((patches.to(device), place.to(device)), brain, place[0].numpy()[brain])
-
-
 def _key(method: str, endpoint: str) -> Key:
     return method, endpoint if METHODS[method].per_endpoint else ""
 
 
 def _maps(net: Network, given: Given, study: Study, ways: Ways) -> Maps:
     """One patient's maps by one network, on the brain's places."""
-    found = relevances(net, *given.batch, study.explain, study.explain.methods, ways)
-    return {key: relevance[0].detach().cpu().numpy()[given.brain] for key, relevance in found.items()}
+    return patient_maps.on_brain(patient_maps.by(net, given, study, ways), given)
 
 
 def _tumour(patient: Patient, prepared: tokens.Tokens, study: Study, at: Int[np.ndarray, "p"]) -> Tumour | None:

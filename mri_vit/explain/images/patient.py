@@ -16,25 +16,25 @@ from typing import Any
 import numpy as np
 import SimpleITK as sitk
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float
 from nibabel.affines import apply_affine
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import Batch, everything, token_file
+from mri_vit.data.batches import Batch
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, resample, write
 from mri_vit.errors import UsageError
-from mri_vit.explain.images import overlay
+from mri_vit.explain.images import frames, overlay
 from mri_vit.explain.images.native import Space, seen, space
-from mri_vit.explain.methods import modality
+from mri_vit.explain.methods import modality, patient_maps
 from mri_vit.explain.methods.gradient import gradient_by_scan
 from mri_vit.explain.methods.names import METHODS, SPACES, UNIT, brain_file, file_name
-from mri_vit.explain.methods.relevance import relative, relevances
+from mri_vit.explain.methods.patient_maps import PatientMaps
+from mri_vit.explain.methods.relevance import relative
 from mri_vit.model.heads import Head, direction
 from mri_vit.model.network import Network
 from mri_vit.prepare.brain import STRIPPED_ML, volume_ml
-from mri_vit.prepare.prepared import load_record
 from mri_vit.run import ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
@@ -65,14 +65,18 @@ class Found:
 
 
 def explain(patient: Patient, net: Network, study: Study, folder: Path, model: dict[str, Any]) -> None:
+    """Make a prepared patient's maps by a network in evaluation mode, on any device, and write them as `write_maps` does."""
+    refuse_foreign(folder)
+    write_maps(patient_maps.of_patient(patient, net, study), study, folder, model)
+
+
+def write_maps(made: PatientMaps, study: Study, folder: Path, model: dict[str, Any]) -> None:
     """Write a patient's maps into `folder`, which appears whole or not at all.
 
     Parameters
     ----------
-    patient
-        Prepared. Where there is a tumour mask, the pictures show its outline.
-    net
-        In eval mode, on any device.
+    made
+        Where the patient has a tumour mask, the pictures show its outline.
     study
         Its `explain` section names the methods.
     folder
@@ -85,32 +89,31 @@ def explain(patient: Patient, net: Network, study: Study, folder: Path, model: d
     Raises
     ------
     UnusablePatient
-        A scan or the tumour mask can no longer be read.
+        The T1ce scan or the tumour mask can no longer be read.
     """
     refuse_foreign(folder)
-    prepared = tokens.load(token_file(study, patient))
-    patches, place = (part.to(net.encoder.cls.device) for part in everything(prepared, study))
-    at = np.isin(place[0].cpu().numpy(), prepared.place)  # a network on all places reads air too; a map is of the brain
-    found = _found((patches, place), at, net, study)
+    patient, batch = made.patient, made.given.batch
+    found = _found(made)
     entries = [_entry(patient, one) for one in found]
-    brain = (tokens.to_volume(prepared) != 0).any(axis=0)
+    brain = (tokens.to_volume(made.prepared) != 0).any(axis=0)
     mask = file_name(patient, "brain", "", "grid", "mask.nii.gz")
     listed = {
         "schema": SCHEMA,
         "patient": patient.id,
         "subject": patient.subject,
         **model,
-        "tokens": place.shape[1],
+        "tokens": batch[1].shape[1],
         "settings": study.explain.of_maps,
         "brain": None,
         "mask": mask,
         "tumour": patient.tumour_mask is not None,
         "maps": entries,
-        "score_by_scan": {name: _numbers(one) for name, one in modality.scores_by_scan(net, patches, place).items()},
+        "score_by_scan": {name: _numbers(one) for name, one in modality.scores_by_scan(made.net, *batch).items()},
     }
     with complete(folder, refuse_foreign) as beside:
         write(Volume(brain.astype(np.uint8), np.array(study.grid.affine)), beside / mask)
-        for name, scan, where in _spaces(patient, study, brain, place[0].cpu().numpy()[at]):
+        scan = read(_reference(patient))
+        for name, where in _spaces(made, scan, study, brain):
             heats = [_rounded(seen(one.value, where)) for one in found]
             for one, entry, heat in zip(found, entries, heats, strict=True):
                 entry["files"][name] = file_name(patient, one.method, one.endpoint, name, "map.nii.gz")
@@ -146,22 +149,20 @@ def brain_only(scan: Volume, inside: Bool[np.ndarray, "x y z"]) -> Volume:
     return Volume(np.where(inside, level, 0).round().astype(np.uint8), scan.affine)
 
 
-def _found(batch: Batch, at: Bool[np.ndarray, "p"], net: Network, study: Study) -> list[Found]:
-    """The study's maps of one patient on the places `at` which there is brain, in the order of its methods."""
-    patches, place = batch
-    raw = relevances(net, patches, place, study.explain, study.explain.methods)
-    by_scan = modality.maps_by_scan(raw, gradient_by_scan(net, patches, place))
-    explains = _predictions(net, batch)
+def _found(made: PatientMaps) -> list[Found]:
+    """The patient's maps on the places where there is brain, in the order of the study's methods."""
+    by_scan = modality.maps_by_scan(made.value, gradient_by_scan(made.net, *made.given.batch))
+    explains = _predictions(made.net, made.given.batch)
     return [
         Found(
             method,
             endpoint,
             explains.get(endpoint, ""),
-            relative(value[:, torch.from_numpy(at).to(value.device)])[0].cpu().numpy(),
+            relative(value[:, torch.from_numpy(made.given.brain).to(value.device)])[0].cpu().numpy(),
             round(1 - float(value.sum()), 4) if method in SHARES else None,
             None if math.isnan(shares["t1"]) else shares,
         )
-        for (method, endpoint), value in raw.items()
+        for (method, endpoint), value in made.value.items()
         for shares in (_numbers(by_scan[method, endpoint]),)
     ]
 
@@ -183,19 +184,18 @@ def _predictions(net: Network, batch: Batch) -> dict[str, str]:
     return {head.endpoint.name: said(head, signs[head.endpoint.name]) for head in net.heads}
 
 
-def _spaces(
-    patient: Patient, study: Study, brain: Bool[np.ndarray, "e e e"], place: Integer[np.ndarray, "f"]
-) -> Iterator[tuple[str, Volume, Space]]:
-    """One after the other, because at full size each takes hundreds of megabytes: name, scan (the brain for the grid), voxels."""
-    to_grid = load_record(study.prepared / patient.id)["to_grid"]
-    for name in SPACES:
-        if name == "grid":
-            scan, carried = Volume(brain.astype(np.uint8), np.array(study.grid.affine)), np.eye(4)
-        elif (file := patient.scans[name]) is None:  # which prepare.needs allows
-            continue
-        else:
-            scan, carried = read(file), np.array(to_grid[name])
-        yield name, scan, space(scan.shape, scan.affine, carried, brain, place, study.grid)
+def _reference(patient: Patient) -> Path:
+    """The T1ce's file, without which nobody is prepared."""
+    file = patient.scans[REFERENCE]
+    assert file is not None
+    return file
+
+
+def _spaces(made: PatientMaps, scan: Volume, study: Study, brain: Bool[np.ndarray, "e e e"]) -> Iterator[tuple[str, Space]]:
+    """Name and voxels, one after the other, because at full size each takes hundreds of megabytes."""
+    own = frames.of_patient(made.patient, scan, study)
+    for name, frame in (own | {"grid": frames.of_grid(study.grid)}).items():
+        yield name, space(frame.shape, frame.affine, frame.to_grid, brain, made.given.at, study.grid)
 
 
 def _rounded(heat: Volume) -> Volume:

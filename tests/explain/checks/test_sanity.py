@@ -18,7 +18,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, write
 from mri_vit.explain.checks import patient_scores, sanity
 from mri_vit.explain.checks.faithfulness import energy, hit
-from mri_vit.explain.methods import target
+from mri_vit.explain.methods import patient_maps, target
 from mri_vit.explain.methods.gradient import gradient_attention
 from mri_vit.explain.methods.relevance import relevances
 from mri_vit.model.heads import Head
@@ -167,7 +167,8 @@ def someone(study: Study, tmp_path: Path) -> Patient:
 
 
 def tried(patient: Patient, study: Study, nets: list[Network], shuffled: Network | None) -> dict:
-    return patient_scores.scores(patient, patient_scores.call(nets, 0, shuffled, study.seed), study)
+    witnesses = patient_scores.call(nets, 0, shuffled, study.seed)
+    return patient_scores.scores(patient_maps.of_patient(patient, nets[0], study), witnesses, study)
 
 
 def test_the_trial_has_a_row_for_every_method_and_endpoint_and_is_strict_json(study: Study, someone: Patient):
@@ -190,8 +191,9 @@ def test_the_trial_has_a_row_for_every_method_and_endpoint_and_is_strict_json(st
 def test_the_same_patient_has_the_same_trial_whoever_was_tried_before(study: Study, someone: Patient):
     nets = [network(0), network(1)]
     witnesses = patient_scores.call(nets, 0, None, study.seed)
-    first = patient_scores.scores(someone, witnesses, study)
-    assert patient_scores.scores(someone, witnesses, study) == first
+    made = patient_maps.of_patient(someone, nets[0], study)
+    first = patient_scores.scores(made, witnesses, study)
+    assert patient_scores.scores(made, witnesses, study) == first
     assert tried(someone, study, nets, None) == first
 
 
@@ -228,7 +230,7 @@ def test_maps_of_a_moved_brain_are_compared_place_by_place(study: Study, someone
         return {(method, ""): torch.sin(place.float()) + 2 for method in methods}
 
     monkeypatch.setattr(sanity, "shifted", half)
-    monkeypatch.setattr(patient_scores, "relevances", by_place)
+    monkeypatch.setattr(patient_maps, "relevances", by_place)
     only = study.model_copy(update={"explain": study.explain.model_copy(update={"methods": ("rollout", "cls_attention")})})
     assert all(row["shift"] == pytest.approx(1) for row in tried(someone, only, [network(0)], None)["rows"])
 
@@ -242,7 +244,7 @@ def test_a_network_on_all_places_is_not_praised_for_telling_brain_from_air(
         inside = torch.from_numpy(np.isin(place.numpy(), prepared.place)).float()
         return {(method, ""): inside + 1e-6 * place for method in methods}
 
-    monkeypatch.setattr(patient_scores, "relevances", brain)
+    monkeypatch.setattr(patient_maps, "relevances", brain)
     everywhere = study.model_copy(
         update={
             "model": study.model.model_copy(update={"tokens": "all"}),
