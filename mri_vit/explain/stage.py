@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
+from mri_vit.crossval import folds
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_folder
 from mri_vit.data.cohort import Patient
@@ -24,9 +26,11 @@ from mri_vit.explain.images import patient as patient_maps
 from mri_vit.explain.methods.patient_maps import of_patient
 from mri_vit.model import network
 from mri_vit.model.network import Network
-from mri_vit.run import executor
+from mri_vit.prepare import unchanged
+from mri_vit.run import executor, intact
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import as_written, read_json
+from mri_vit.run.screen import progress
 from mri_vit.settings.models import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
@@ -42,6 +46,28 @@ class Job:
     folds: int  # of the split
     drawn: bool
     scored: bool
+
+
+def run(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> None:
+    """Do what is still to do of a run's maps and scores, patient after patient, then the cohort's mean maps.
+
+    Raises
+    ------
+    IntegrityError
+        Weights or prepared patients are not those that were written.
+    UsageError
+        A prepared patient, a scan or a tumour mask that is needed is not there.
+    """
+    todo = jobs(study, patients, folds.load(folder / "folds.json", patients)[0], folder)
+    intact.refuse_changed(folder, console, intact.WITNESSES)
+    unchanged.refuse_changed_patients(study, [job.patient for job in todo.values()], folder)
+    unchanged.refuse_missing_scans(files_read(todo, study))
+    with progress(console) as bar:
+        task = bar.add_task("explain", total=len(todo), note="")
+        for _ in make(todo, study, folder):
+            bar.update(task, advance=1)
+    if todo or not finished(folder):
+        finish(study, patients, folder)
 
 
 def jobs(study: Study, patients: Sequence[Patient], split: Split, run: Path) -> dict[str, Job]:
