@@ -1,4 +1,4 @@
-"""The maps of a run: each test patient's, from the model that had not seen them, and how far the maps can be believed.
+"""The maps of a run: each test patient's, from the model that was not trained on them, and how far the maps can be believed.
 
 A patient is a job of its own: what is done is skipped, so that a stopped run goes on.
 """
@@ -20,10 +20,13 @@ from mri_vit.crossval import folds
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_folder
 from mri_vit.data.cohort import Patient
-from mri_vit.explain.checks import patient_scores
+from mri_vit.explain import records
+from mri_vit.explain.checks import patient_scores, reference_networks
+from mri_vit.explain.checks.reference_networks import ReferenceNetworks
 from mri_vit.explain.images import frames, group
 from mri_vit.explain.images import patient as patient_maps
 from mri_vit.explain.methods.patient_maps import of_patient
+from mri_vit.explain.records import Fitted, plain
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.prepare import unchanged
@@ -39,7 +42,7 @@ ANEW = "delete it, and the same command makes it anew"
 
 @dataclass(frozen=True)
 class Job:
-    """What is still to do for a patient: whether maps are to be written, whether they are to be judged."""
+    """What is still to do for a patient: whether maps are to be written, whether they are to be evaluated."""
 
     patient: Patient
     fold: int
@@ -59,7 +62,7 @@ def run(study: Study, patients: Sequence[Patient], folder: Path, console: Consol
         A prepared patient, a scan or a tumour mask that is needed is not there.
     """
     todo = jobs(study, patients, folds.load(folder / "folds.json", patients)[0], folder)
-    intact.refuse_changed(folder, console, intact.WITNESSES)
+    intact.refuse_changed(folder, console, intact.MAP_EVALUATION)
     unchanged.refuse_changed_patients(study, [job.patient for job in todo.values()], folder)
     unchanged.refuse_missing_scans(files_read(todo, study))
     with progress(console) as bar:
@@ -77,9 +80,9 @@ def jobs(study: Study, patients: Sequence[Patient], split: Split, run: Path) -> 
     settings = study.explain.of_maps
     found = {}
     for patient in sorted(patients, key=lambda p: fold_of[p.id]):
-        maps, scores = run / "maps" / patient.id / "map.json", run / "scores" / f"{patient.id}.json"
-        draw = patient.id in drawn and not (_made(maps, patient_maps.SCHEMA, settings) and _has_pictures(maps))
-        score = patient.id in scored and not _made(scores, patient_scores.SCHEMA, settings)
+        maps, scores = run / "maps" / patient.id / records.MAP_FILE, run / "scores" / f"{patient.id}.json"
+        draw = patient.id in drawn and not (_made(maps, records.MAP_SCHEMA, settings) and _has_pictures(maps))
+        score = patient.id in scored and not _made(scores, records.SCORE_SCHEMA, settings)
         if draw or score:
             found[patient.id] = Job(patient, fold_of[patient.id], len(split), draw, score)
     return found
@@ -108,8 +111,8 @@ def files_read(todo: Mapping[str, Job], study: Study) -> Iterator[tuple[Patient,
 
 
 def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
-    """Do the jobs and tell of each patient that is done."""
-    _witnesses.cache_clear()
+    """Do the jobs and yield each patient that is done."""
+    _references.cache_clear()
     _network.cache_clear()  # somebody may have trained anew in the same process
     together = study.prepare.workers if not torch.cuda.is_available() else 1  # processes would share the GPU's memory
     if together == 1:
@@ -123,21 +126,21 @@ def _one(job: Job, study: Study, run: Path) -> str:
     net = _network(fold_folder(run, 0, job.fold))
     made = of_patient(job.patient, net, study)  # once, for pictures and scores
     if job.drawn:
-        model = {"model": VIT, "repeat": 0, "fold": job.fold}
-        patient_maps.write_maps(made, study, run / "maps" / job.patient.id, model)
+        patient_maps.write_maps(made, study, run / "maps" / job.patient.id, Fitted(VIT, 0, job.fold))
     if job.scored:
-        found = patient_scores.scores(made, _witnesses(run, job.folds, job.fold, study.seed), study)
+        found = patient_scores.scores(made, _references(run, job.folds, job.fold, study.seed), study)
         (run / "scores").mkdir(exist_ok=True)
-        write_bytes(json.dumps(found, indent=1, allow_nan=False).encode(), run / "scores" / f"{job.patient.id}.json")
+        content = json.dumps(plain(found), indent=1, allow_nan=False)
+        write_bytes(content.encode(), run / "scores" / f"{job.patient.id}.json")
     return job.patient.id
 
 
 @lru_cache(maxsize=1)  # they hold several networks
-def _witnesses(run: Path, folds: int, fold: int, seed: int) -> patient_scores.Witnesses:
-    """Whom a fold's maps are held against; without the control on permuted labels where there is none."""
+def _references(run: Path, folds: int, fold: int, seed: int) -> ReferenceNetworks:
+    """What a fold's maps are compared with; without the control on permuted labels where there is none."""
     folder = fold_folder(run / "controls" / SHUFFLED, 0, fold)
     shuffled = _network(folder) if (folder / "best.safetensors").exists() else None
-    return patient_scores.call([_network(fold_folder(run, 0, index)) for index in range(folds)], fold, shuffled, seed)
+    return reference_networks.of_fold([_network(fold_folder(run, 0, index)) for index in range(folds)], fold, shuffled, seed)
 
 
 @cache
@@ -149,19 +152,21 @@ def _network(folder: Path) -> Network:
 
 def finished(run: Path) -> bool:
     """Whether the mean maps are newer than every map that they are made of."""
-    means = run / "mean_maps" / "group.json"
-    return means.exists() and all(file.stat().st_mtime <= means.stat().st_mtime for file in (run / "maps").glob("*/map.json"))
+    means = run / "mean_maps" / records.GROUP_FILE
+    return means.exists() and all(
+        file.stat().st_mtime <= means.stat().st_mtime for file in (run / "maps").glob(f"*/{records.MAP_FILE}")
+    )
 
 
 def finish(study: Study, patients: Sequence[Patient], run: Path) -> None:
     """The cohort's mean maps by label group, from the patients' own, and what a reader of BIDS derivatives expects."""
     maps = run / "maps"
     maps.mkdir(exist_ok=True)
-    said = {
+    described = {
         "Name": f"Maps of the study {study.name}",
         "BIDSVersion": "1.10.0",
         "DatasetType": "derivative",
         "GeneratedBy": [{"Name": "mri_vit", "Version": version("mri-vit")}],
     }
-    write_bytes(json.dumps(said, indent=1).encode(), maps / "dataset_description.json")
+    write_bytes(json.dumps(described, indent=1).encode(), maps / "dataset_description.json")
     group.write(maps, patients, study.endpoints, study.grid, run / "mean_maps", study.explain.of_maps)

@@ -11,7 +11,7 @@ from mri_vit.run import hashes
 from mri_vit.settings.models import SHUFFLED
 
 OWN = ("*fold-*",)  # globs of the folders of folds: of the run's own model,
-WITNESSES = (*OWN, f"controls/{SHUFFLED}/*fold-*")  # with the networks that its maps are held against,
+MAP_EVALUATION = (*OWN, f"controls/{SHUFFLED}/*fold-*")  # with the networks that its maps are compared with,
 ALL = (*OWN, "controls/*/*fold-*", "rivals/*/*fold-*")  # and of everybody
 TABLES = ("predictions.csv", "survival.csv", "site_probe.csv", "evaluation.json")  # what a report reads: no weights
 

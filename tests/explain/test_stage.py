@@ -11,6 +11,7 @@ from mri_vit.explain import stage
 from mri_vit.explain.checks import patient_scores
 from mri_vit.explain.images import patient as images
 from mri_vit.explain.methods import patient_maps
+from mri_vit.explain.records import Fitted
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import Study
@@ -21,9 +22,9 @@ def test_a_patient_who_is_drawn_and_scored_has_the_maps_computed_once(tiny: Stud
     net = Network(tiny.model, tiny.grid, [Head(tiny.endpoints[0], "binary")]).eval()
     handed, made = [], []
     monkeypatch.setattr(stage, "_network", lambda folder: net)
-    monkeypatch.setattr(stage, "_witnesses", lambda *_: None)
+    monkeypatch.setattr(stage, "_references", lambda *_: None)
     monkeypatch.setattr(images, "write_maps", lambda one, *_: handed.append(one))
-    monkeypatch.setattr(patient_scores, "scores", lambda one, *_: handed.append(one) or {})
+    monkeypatch.setattr(patient_scores, "scores", lambda one, *_: handed.append(one) or Fitted("vit", 0, 0))
     relevances = patient_maps.relevances
     monkeypatch.setattr(patient_maps, "relevances", lambda *given: made.append(given) or relevances(*given))
     stage._one(stage.Job(patient, 0, 2, drawn=True, scored=True), tiny, tmp_path)

@@ -17,7 +17,7 @@ from mri_vit.data.batches import Batch, everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.explain.methods.relevance import relevances
-from mri_vit.explain.methods.target import Ways, predicted
+from mri_vit.explain.methods.target import TargetSigns, predicted
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import Study
 
@@ -41,7 +41,7 @@ class PatientMaps:
     net: Network
     prepared: Tokens
     given: Given
-    ways: Ways
+    signs: TargetSigns
     value: dict[Key, Float[Tensor, "1 p"]]  # on all places that the network reads
 
 
@@ -49,8 +49,8 @@ def of_patient(patient: Patient, net: Network, study: Study) -> PatientMaps:
     """The maps of the study's methods; the patient is prepared and the network in evaluation mode, on any device."""
     prepared = tokens.load(token_file(study, patient))
     read = given(prepared, study, net.encoder.cls.device)
-    ways = predicted(net, *read.batch)
-    return PatientMaps(patient, net, prepared, read, ways, by(net, read, study, ways))
+    signs = predicted(net, *read.batch)
+    return PatientMaps(patient, net, prepared, read, signs, by(net, read, study, signs))
 
 
 def given(prepared: Tokens, study: Study, device: torch.device) -> Given:
@@ -60,9 +60,9 @@ def given(prepared: Tokens, study: Study, device: torch.device) -> Given:
     return Given((patches.to(device), place.to(device)), brain, place[0].numpy()[brain])
 
 
-def by(net: Network, given: Given, study: Study, ways: Ways) -> dict[Key, Float[Tensor, "1 p"]]:
+def by(net: Network, given: Given, study: Study, signs: TargetSigns) -> dict[Key, Float[Tensor, "1 p"]]:
     """A network's maps of what is given."""
-    return relevances(net, *given.batch, study.explain, study.explain.methods, ways)
+    return relevances(net, *given.batch, study.explain, study.explain.methods, signs)
 
 
 def on_brain(value: dict[Key, Float[Tensor, "1 p"]], given: Given) -> dict[Key, Float[np.ndarray, "f"]]:

@@ -268,8 +268,8 @@ def test_integrated_gradients_add_up_to_the_evidence_above_empty_patches(seed: i
     found = integrated_gradients_by_scan(net, patches, place)
     with torch.no_grad():
         full, empty = (forward(net, x, place, lambda attention, _: attention) for x in (patches, torch.zeros_like(patches)))
-    for name, way in target.predicted(net, patches, place).items():
-        missed = found[name].sum(dim=(1, 2)) - way * (full[name] - empty[name])
+    for name, sign in target.predicted(net, patches, place).items():
+        missed = found[name].sum(dim=(1, 2)) - sign * (full[name] - empty[name])
         assert (missed.abs() < 0.01 * found[name].abs().sum(dim=(1, 2))).all()
 
 
@@ -277,8 +277,8 @@ def test_integrated_gradients_of_a_linear_network_are_weight_times_voxel():
     net = linear()
     patches, place = inputs(net, n=9)
     slope = torch.autograd.functional.jacobian(lambda x: net(x, place)["mgmt"].sum(), patches)
-    way = target.predicted(net, patches, place)["mgmt"]
-    expected = way[:, None, None] * (slope * patches).unflatten(2, (4, 8)).sum(dim=3)  # four scans of 2³ voxels each
+    sign = target.predicted(net, patches, place)["mgmt"]
+    expected = sign[:, None, None] * (slope * patches).unflatten(2, (4, 8)).sum(dim=3)  # four scans of 2³ voxels each
     torch.testing.assert_close(integrated_gradients_by_scan(net, patches, place)["mgmt"], expected, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(
         integrated_gradients(net, patches, place)["mgmt"], expected.sum(dim=2).clamp(min=0), atol=1e-5, rtol=1e-4
@@ -298,9 +298,9 @@ def test_gradient_times_input_is_the_slope_of_the_way_from_a_little_less_than_th
     step = 1e-2
     with torch.no_grad():
         more, less = (forward(net, patches * (1 + by), place, lambda attention, _: attention) for by in (step, -step))
-    for name, way in target.predicted(net, patches, place).items():
+    for name, sign in target.predicted(net, patches, place).items():
         found = gradient_by_scan(net, patches, place)[name].sum()
-        torch.testing.assert_close(found, (way * (more[name] - less[name]) / (2 * step))[0], atol=2e-3, rtol=2e-2)
+        torch.testing.assert_close(found, (sign * (more[name] - less[name]) / (2 * step))[0], atol=2e-3, rtol=2e-2)
 
 
 def test_passes_of_a_few_steps_give_what_one_pass_gives(monkeypatch: pytest.MonkeyPatch):
