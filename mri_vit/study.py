@@ -116,20 +116,9 @@ def _begin(bar: Progress, study: Study, title: str) -> Callable[[int, int, float
 
 def explain(study: Study, folder: Path, console: Console) -> None:
     """Maps of each patient from the model that had not seen them, how far they can be believed, and the cohort's mean maps."""
-    from mri_vit.explain import stage as explaining
+    from mri_vit.explain import stage
 
-    patients = _trained(study, folder)
-    jobs = explaining.jobs(study, patients, folds.load(folder / files.FOLDS, patients)[0], folder)
-    intact.refuse_changed(folder, console, intact.WITNESSES)
-    unchanged.refuse_changed_patients(study, [job.patient for job in jobs.values()], folder)
-    drawn = [job.patient for job in jobs.values() if job.drawn]
-    unchanged.refuse_missing_scans(drawn, [job.patient for job in jobs.values() if job.scored])
-    with progress(console) as bar:
-        task = bar.add_task("explain", total=len(jobs), note="")
-        for _ in explaining.make(jobs, study, folder):
-            bar.update(task, advance=1)
-    if jobs or not explaining.finished(folder):
-        explaining.finish(study, patients, folder)
+    stage.run(study, _trained(study, folder), folder, console)
 
 
 def _trained(study: Study, folder: Path) -> list[Patient]:
@@ -154,37 +143,10 @@ def inspect(
     console: Console,
 ) -> Path:
     """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
-    from mri_vit.crossval import comparison
-    from mri_vit.crossval.loop import fold_seed, parts
-    from mri_vit.explain.inspection import page as inspection_page
-    from mri_vit.predictors.network import Neural
-    from mri_vit.train.loop import untrained
+    from mri_vit.explain.inspection import stage
 
-    if study.model.architecture != "vit" or study.model.pool == "class_attention":
-        raise UsageError(f"{folder}: the inspection is of Vision Transformers whose CLS goes through every block")
-    output = output or folder / files.INSPECT
-    inspection_page.refuse(output)
-    patients = _trained(study, folder)
-    split = folds.load(folder / files.FOLDS, patients)[0]
-    if fold is None:
-        fold = next((index for index, ids in enumerate(split, 1) if patient in ids), 1)
-    if not 1 <= fold <= len(split):
-        raise UsageError(f"--fold {fold}: the run has folds 1 to {len(split)}")
-    seed = fold_seed(study, 0, fold - 1)
-    train_patients, _, test = parts(patients, split[fold - 1], study, seed)
-    if patient and patient not in {p.id for p in test}:
-        raise UsageError(f"--patient {patient}: not a test patient of fold {fold} ({', '.join(p.id for p in test)})")
-    home = files.fold_folder(folder, 0, fold - 1)
-    intact.refuse_changed(folder, console, [home.name])
-    unchanged.refuse_changed_patients(study, test, folder)
-    after = Neural.fitted(study, home).network.eval()
-    before = untrained(train_patients, comparison.began(study, folder, home), seed).to(after.encoder.cls.device).eval()
-    shown = sorted(test, key=lambda p: p.id != patient)  # the one asked for first, else the first of the fold
-    subject = inspection_page.Subject(study, f"{study.name}, fold {fold}", before, after, shown)
-    with run_folder.held(output, ["figures"]):
-        page = inspection_page.write(subject, output, place_mm, layer, head)
-    say(console, f"inspection: {page}")
-    return page
+    wanted = stage.Wanted(fold, patient, place_mm, layer, head)
+    return stage.run(study, _trained(study, folder), folder, wanted, output or folder / "inspect", console)
 
 
 def report(folder: Path, console: Console) -> Path:

@@ -144,7 +144,8 @@ def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
         if path is None:
             log.warnings.append(f"{channel}: no scan; left empty, as prepare.needs = {list(study.prepare.needs)} allows")
             continue
-        scan = canonical(read(path))
+        stored = read(path)
+        scan = canonical(stored)
         key = hashlib.sha256(scan.array.tobytes()).hexdigest()
         if key in content:
             raise UnusablePatient(f"{channel} has the same voxels as {content[key]}; expected two different scans", str(path))
@@ -154,7 +155,9 @@ def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
             log.warnings.append(f"{channel}: negative intensities down to {scan.array.min():.4g}; background is {border:.4g}")
         scans[channel] = scan
         spacing = [round(mm, 4) for mm in scan.spacing_mm]
+        as_stored = {"shape": stored.shape, "affine": stored.affine.tolist()}  # before its axes are laid as RAS+: where maps lie
         figures[channel] = {"shape": scan.shape, "spacing_mm": spacing, "notes": scan.notes, "voxels_sha256": key}
+        figures[channel]["stored"] = as_stored
     empty = "" if len(scans) == len(CHANNELS) else "; those that a patient lacks were left empty"
     told = f"T1, contrast-enhanced T1 (T1ce), T2 and FLAIR scans were read with their axes laid as RAS+{empty}."
     log.add("read", told, scans=figures)

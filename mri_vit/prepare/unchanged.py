@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mri_vit.data.cohort import Patient
@@ -82,11 +82,10 @@ def remember_patients(study: Study, patients: Sequence[Patient], run: Path) -> N
         write_bytes(json.dumps(found, indent=1).encode(), run / files.PREPARED)
 
 
-def refuse_missing_scans(drawn: Sequence[Patient], scored: Sequence[Patient]) -> None:
-    """Raise UsageError naming the first file that is not there: maps are drawn on the scans, and scored on tumour masks."""
-    needed = [(p, path) for p in drawn for path in p.scans.values()] + [(p, p.tumour_mask) for p in (*drawn, *scored)]
+def refuse_missing_scans(needed: Iterable[tuple[Patient, Path]]) -> None:
+    """Raise UsageError naming the first file that is not there: maps are drawn on scans, and scored on tumour masks."""
     for patient, path in needed:
-        if path and not path.is_file():
+        if not path.is_file():
             raise UsageError(f"patient {patient.id}: {path} is not there; maps need it: copy the scans together with the run")
 
 

@@ -11,7 +11,7 @@ from mri_vit.run import files, hashes
 from mri_vit.settings.models import SHUFFLED
 
 OWN = (files.FOLD_GLOB,)  # globs of the folders of folds: of the run's own model,
-WITNESSES = (*OWN, f"{files.CONTROLS}/{SHUFFLED}/{files.FOLD_GLOB}")  # with the networks that its maps are held against,
+MAP_EVALUATION = (*OWN, f"{files.CONTROLS}/{SHUFFLED}/{files.FOLD_GLOB}")  # with the networks that its maps are compared with,
 ALL = (*OWN, f"{files.CONTROLS}/*/{files.FOLD_GLOB}", f"{files.COMPARATORS}/*/{files.FOLD_GLOB}")  # and of everybody
 TABLES = (files.PREDICTIONS, files.SURVIVAL, files.SITE_PROBE, files.EVALUATION)  # what a report reads: no weights
 
