@@ -279,7 +279,7 @@ def inspect(
     from mri_vit.crossval.loop import fold_folder, fold_seed, parts
     from mri_vit.explain.inspection import page as inspection_page
     from mri_vit.predictors.network import Neural
-    from mri_vit.train.loop import untrained
+    from mri_vit.train.supervised import untrained
 
     if study.model.architecture != "vit" or study.model.pool == "class_attention":
         raise UsageError(f"{folder}: the inspection is of Vision Transformers whose CLS goes through every block")

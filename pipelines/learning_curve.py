@@ -23,7 +23,7 @@ from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import cohort, predictions
 from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.pretrain.dino import collapsed
-from mri_vit.pretrain.stage import pretrained
+from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import executor, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes

@@ -22,7 +22,7 @@ from mri_vit.predictors import tabular
 from mri_vit.predictors.late_fusion import LateFusion, told
 from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.predictors.tabular import Tabular
-from mri_vit.pretrain import stage as pretraining
+from mri_vit.pretrain import encoder as pretraining
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.run import hashes
 from mri_vit.run.atomic import write_bytes
@@ -143,14 +143,14 @@ def _begun(study: Study, home: Path) -> Study:
     """The study with the weights of the pretraining that serves all its folds, where there is one."""
     if study.pretrain.method == "none" or study.pretrain.patients == "others":
         return study
-    return pretraining.begun(study, home / PRETRAINED)
+    return pretraining.starting_from(home / PRETRAINED, study)
 
 
 def began(study: Study, home: Path, folder: Path) -> Study:
     """The study as training in a fold's `folder` began: from the encoder pretrained for it; `home` is the contender's folder."""
     if study.pretrain.method == "none":
         return study
-    return pretraining.begun(study, (folder if study.pretrain.patients == "others" else home) / PRETRAINED)
+    return pretraining.starting_from((folder if study.pretrain.patients == "others" else home) / PRETRAINED, study)
 
 
 def _transductive(study: Study, begun: dict[str, Study], patients: Sequence[Patient]) -> str:

@@ -31,7 +31,7 @@ from mri_vit.predictors.tabular import Tabular
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import read_json
 from mri_vit.settings.schema import Endpoint
-from mri_vit.train.loop import outputs
+from mri_vit.train.supervised import outputs
 
 WEIGHTS = "fusion.json"  # how each endpoint of a fold was weighed
 KEYS = ["patient", "endpoint"]  # of a predictor's tables

@@ -21,12 +21,14 @@ from mri_vit.errors import BadNumbers
 from mri_vit.model import heads, network
 from mri_vit.model.cost import flops, parameters
 from mri_vit.model.network import Network
-from mri_vit.pretrain.stage import pretrained
+from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.resource import told
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
-from mri_vit.train.loop import Report, fit, less_memory, outputs, state_bytes
+from mri_vit.train.loop import Report
+from mri_vit.train.memory import less_memory, state_bytes
+from mri_vit.train.supervised import fit, outputs
 
 PRETRAINED = "pretrained.safetensors"
 

@@ -28,8 +28,8 @@ from mri_vit.errors import UsageError
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.weights import fill
 from mri_vit.pretrain.dino import collapsed
+from mri_vit.pretrain.encoder import pretrained, untrained
 from mri_vit.pretrain.mae import encoded
-from mri_vit.pretrain.stage import pretrained, untrained
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.studies.probes import COLUMNS, SHARES, table
 

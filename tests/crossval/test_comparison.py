@@ -16,7 +16,7 @@ from mri_vit.model import network
 from mri_vit.model.weights import taught
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Controls, Study
-from mri_vit.train.loop import fit
+from mri_vit.train.supervised import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 

@@ -21,7 +21,7 @@ from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.delong import delong_interval, delong_paired
 from mri_vit.metrics.discrimination import auc
 from mri_vit.model.weights import seen
-from mri_vit.pretrain.stage import untrained
+from mri_vit.pretrain.encoder import untrained
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Comparator, Pretrain, Study
 from mri_vit.studies import features as report

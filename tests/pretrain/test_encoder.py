@@ -21,12 +21,12 @@ from mri_vit.errors import UsageError
 from mri_vit.model import network
 from mri_vit.model.weights import load_encoder, seen, taught
 from mri_vit.predictors.network import PRETRAINED, Neural
-from mri_vit.pretrain.stage import pretrained
+from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator, Pretrain
 from mri_vit.settings.schema import Controls, Study
-from mri_vit.train.loop import fit
+from mri_vit.train.supervised import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
