@@ -17,7 +17,7 @@ from mri_vit.data import cohort, predictions
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_table
 from mri_vit.errors import UsageError
-from mri_vit.model.weights import seen, taught
+from mri_vit.model.weights import image_exposed, label_exposed
 from mri_vit.predictors import tabular as controls
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.tabular import Tabular
@@ -77,7 +77,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
     study = study.model_copy(update={"endpoints": other.endpoints, "report": other.report})
     with run_folder.claimed(study) as folder:
         patients = stages.freeze(study, cohort.read(study.cohort, study.endpoints, study.prepare.needs), folder)
-        if inside := _before(run, past, patients, taught):
+        if inside := _before(run, past, patients, label_exposed):
             raise UsageError(
                 f"{study.cohort}: {', '.join(inside)} would be no external test: weights that the run {run} started from knew"
                 " labels of patients with these ids; leave them out, or give other people other ids"
@@ -88,7 +88,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
             return excluded
         _refuse_own_patients(run, study, patients)
         tables = [_judged("vit", _mean_of_folds(run, study, patients, console), patients, study, run)]
-        familiar = _before(run, past, patients, seen)
+        familiar = _before(run, past, patients, image_exposed)
         notes = {"transductive": f"vit ({len(familiar)} patients)" if familiar else ""}
         for name, covariates in (("clinical", _clinical), ("volume", _volume)):
             if name not in past.controls.models:

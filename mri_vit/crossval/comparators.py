@@ -26,7 +26,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
 
     for name, of in contenders(study).items():
         try:
-            refuse_taught(of, patients)
+            refuse_label_exposed(of, patients)
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
                 net = Network(of.model, of.grid, [])
             if of.model.weights:
@@ -53,13 +53,13 @@ def judged(study: Study, patients: Sequence[Patient]) -> set[str]:
     return {p.subject for p in patients if any(p.knows(e) for e in study.endpoints)}
 
 
-def refuse_taught(study: Study, patients: Sequence[Patient]) -> None:
-    """Weights that know the labels of those whom they are to be tested on, told by their ids, make no valid design."""
+def refuse_label_exposed(study: Study, patients: Sequence[Patient]) -> None:
+    """Raise UsageError when the study starts from weights that are label-exposed to its test patients, by their ids."""
     if not study.model.weights:
         return
-    from mri_vit.model.weights import taught
+    from mri_vit.model.weights import label_exposed
 
-    known = sorted(judged(study, patients) & set(taught(study.model.weights)))
+    known = sorted(judged(study, patients) & set(label_exposed(study.model.weights)))
     if known:
         raise UsageError(
             f"{study.model.weights}: this network was trained on labels of {len(known)} patients who have the ids of this"

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from mri_vit.crossval.comparators import comparator_folder, contenders, judged, refuse_taught
+from mri_vit.crossval.comparators import comparator_folder, contenders, judged, refuse_label_exposed
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_folder, fold_seed, parts, permuted
 from mri_vit.crossval.site_probe import COLUMNS, probe, sites
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table
-from mri_vit.model.weights import seen
+from mri_vit.model.weights import image_exposed
 from mri_vit.predictors import tabular
 from mri_vit.predictors.late_fusion import LateFusion, told
 from mri_vit.predictors.network import PRETRAINED, Neural
@@ -97,7 +97,7 @@ def pretrain(study: Study, patients: Sequence[Patient], splits: Sequence[Split],
     """
     made, taking_part = [], contenders(study)
     for of in taking_part.values():
-        refuse_taught(of, patients)
+        refuse_label_exposed(of, patients)
     for name, of in taking_part.items():
         if of.pretrain.method == "none":
             continue
@@ -156,7 +156,7 @@ def began(study: Study, home: Path, folder: Path) -> Study:
 def _transductive(study: Study, begun: dict[str, Study], patients: Sequence[Patient]) -> str:
     """Which contenders were pretrained on scans of patients whom they are then judged on."""
     tested = judged(study, patients)
-    found = {name: tested & set(seen(of.model.weights)) for name, of in begun.items() if of.model.weights}
+    found = {name: tested & set(image_exposed(of.model.weights)) for name, of in begun.items() if of.model.weights}
     if study.fused and "vit" in found:
         found[FUSED] = found["vit"]
     return ", ".join(f"{name} ({len(subjects)} patients)" for name, subjects in found.items() if subjects)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mri_vit.crossval.comparators import comparator_folder, refuse_taught
+from mri_vit.crossval.comparators import comparator_folder, refuse_label_exposed
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data.cohort import Patient
@@ -36,7 +36,7 @@ def fit(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run:
     """
     studies = {comparator.name: study.of(comparator) for comparator in reversed(study.comparators)}
     for of in studies.values():
-        refuse_taught(of, patients)
+        refuse_label_exposed(of, patients)
     jobs = {
         name: (of, name, list(patients), list(splits), comparator_folder(run, name))
         for name, of in studies.items()

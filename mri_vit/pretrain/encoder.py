@@ -23,7 +23,7 @@ from mri_vit.data.tokens import Tokens
 from mri_vit.errors import UsageError
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
-from mri_vit.model.weights import fill, load_encoder, save_encoder, seen, taught
+from mri_vit.model.weights import fill, image_exposed, label_exposed, load_encoder, save_encoder
 from mri_vit.pretrain.dino import Dino
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.run import resource
@@ -178,8 +178,8 @@ def header_of(study: Study, patients: Sequence[Patient], seed: int) -> dict[str,
         "pretrain": study.pretrain.model_dump(mode="json"),
         "train": study.train.model_dump(mode="json", include=SHARED),
         "seed": seed,
-        "seen": sorted({patient.subject for patient in patients} | set(seen(weights) if weights else [])),
-        "taught": taught(weights) if weights else [],
+        "seen": sorted({patient.subject for patient in patients} | set(image_exposed(weights) if weights else [])),
+        "taught": label_exposed(weights) if weights else [],
     }
 
 

@@ -18,7 +18,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
-from mri_vit.model.weights import fill, seen, taught
+from mri_vit.model.weights import fill, image_exposed, label_exposed
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
@@ -106,7 +106,7 @@ def fit(
     torch.set_num_threads(settings.threads)
     fabric = one_device(study, TensorBoardLogger(folder, name="tensorboard", version=""))
     plain = untrained(train, study, seed)
-    plain.taught += tuple(patient.subject for patient in (*train, *tune))
+    plain.label_exposed += tuple(patient.subject for patient in (*train, *tune))
     net, adamw = fabric.setup(plain, optimiser(plain, study))
     learner = Learner(fabric, net, adamw, torch.Generator().manual_seed(seed))
     average = AveragedModel(plain, multi_avg_fn=get_ema_multi_avg_fn(settings.ema), use_buffers=True) if settings.ema else None
@@ -175,7 +175,7 @@ def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:
         net.head[head.endpoint.name].bias.data.copy_(heads.bias(head, labels(train, head.endpoint)))  # type: ignore[union-attr]
     if model.weights:
         fill(net.encoder, model.weights, model, study.grid)
-        net.taught, net.seen = tuple(taught(model.weights)), tuple(seen(model.weights))
+        net.label_exposed, net.image_exposed = tuple(label_exposed(model.weights)), tuple(image_exposed(model.weights))
     return net
 
 

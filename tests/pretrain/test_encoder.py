@@ -19,7 +19,7 @@ from mri_vit.data import cohort, predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.model import network
-from mri_vit.model.weights import load_encoder, seen, taught
+from mri_vit.model.weights import image_exposed, label_exposed, load_encoder
 from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import folder as run_folder
@@ -80,8 +80,8 @@ def test_no_encoder_sees_a_test_patient_of_its_fold_and_each_sees_all_others_lab
         files = of_folds(study, home)
         assert len(files) == 4
         for file, test in files.items():
-            assert set(seen(file)) == everybody - test
-            assert set(seen(file)) & set(UNLABELLED)
+            assert set(image_exposed(file)) == everybody - test
+            assert set(image_exposed(file)) & set(UNLABELLED)
             history = pd.read_csv(file.with_suffix(".csv"))
             assert f"{called} {file.parent.name}: last loss {history.loss.iloc[-1]:.3f}, {file}" in said
     assert load_encoder(study.output / "rivals" / "deep" / "fold-1" / PRETRAINED)[1]["model"]["depth"] == 3
@@ -120,7 +120,7 @@ def test_one_encoder_of_all_patients_is_noted_as_transductive(tiny):
     assert mri_vit("pretrain", study) == 0
     file = study.output / PRETRAINED
     made = file.stat().st_mtime_ns
-    assert len(seen(file)) == 24
+    assert len(image_exposed(file)) == 24
     assert mri_vit("train", study) == 0
     assert file.stat().st_mtime_ns == made
     assert notes(study)["transductive"] == "vit (20 patients)"  # the four without a label are judged on nothing
@@ -132,7 +132,7 @@ def test_one_encoder_of_all_patients_is_noted_as_transductive(tiny):
 def test_one_encoder_of_the_unlabelled_sees_nobody_who_is_judged(tiny):
     study = prepared(tiny, Pretrain(method="mae", epochs=1, patients="unlabelled"))
     assert mri_vit("pretrain", study) == 0
-    assert seen(study.output / PRETRAINED) == UNLABELLED
+    assert image_exposed(study.output / PRETRAINED) == UNLABELLED
     assert mri_vit("train", study) == 0
     assert notes(study)["transductive"] == ""
     home = study.output / "fold-1"
@@ -177,16 +177,16 @@ def test_whom_weights_know_is_handed_on_from_network_to_encoder_and_back(tiny, t
     from_network = short.model_copy(update={"pretrain": learning, "model": short.model.model_copy(update={"weights": weights})})
     begun = pretrained(from_network, patients[9:12], tmp_path / "encoder.safetensors", 0)
     assert begun.model.weights is not None
-    assert taught(begun.model.weights) == sorted(p.subject for p in patients[:9])
-    assert seen(begun.model.weights) == sorted(p.subject for p in patients[9:12])
+    assert label_exposed(begun.model.weights) == sorted(p.subject for p in patients[:9])
+    assert image_exposed(begun.model.weights) == sorted(p.subject for p in patients[9:12])
     afresh = network.load(weights)
     afresh.encoder.norm_eps *= 2  # another file of the same name, of the same people
     network.save(afresh, weights)
     with pytest.raises(UsageError, match="holds an encoder of another start"):
         pretrained(from_network, patients[9:12], tmp_path / "encoder.safetensors", 0)
     last = fit(patients[12:18], patients[18:], begun, tmp_path / "last", seed=0)
-    assert set(last.seen) == {p.subject for p in patients[9:12]}
-    assert set(last.taught) == {p.subject for p in (*patients[:9], *patients[12:])}
+    assert set(last.image_exposed) == {p.subject for p in patients[9:12]}
+    assert set(last.label_exposed) == {p.subject for p in (*patients[:9], *patients[12:])}
 
 
 def test_a_collapse_is_told_at_once_and_noted_in_the_run(tiny, capsys, monkeypatch):
