@@ -20,7 +20,7 @@ from mri_vit.errors import UsageError
 from mri_vit.model.weights import image_exposed, label_exposed
 from mri_vit.predictors import tabular as controls
 from mri_vit.predictors.network import Neural
-from mri_vit.predictors.tabular import Tabular
+from mri_vit.predictors.tabular import Regressions
 from mri_vit.prepare.prepared import RECORD, voxels
 from mri_vit.report.numbers import everything
 from mri_vit.report.pages import html
@@ -176,11 +176,10 @@ def _control(
     predicted = []
     for repeat, split in enumerate(folds.load(run / "folds.json", inside)):
         for fold, ids in enumerate(split):
-            train, tune, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))
-            tabular = Tabular(inner, past.endpoints)
-            tabular.fit(train, tune)
-            tabular.covariates = outer
-            predicted.append(tabular.predict([without_labels(p) for p in patients]))
+            train, _, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))
+            regressions = Regressions(past.endpoints)
+            regressions.fit(inner, train)
+            predicted.append(regressions.predict(outer.loc[[p.id for p in patients]]))
     return _averaged(predicted)
 
 

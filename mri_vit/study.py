@@ -164,13 +164,13 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
 
     Raises UsageError when nobody pretrains.
     """
-    from mri_vit.crossval import comparison
+    from mri_vit.crossval import pretraining
 
-    if not comparison.pretrains(study):
+    if not pretraining.pretrains(study):
         raise UsageError('nobody is pretrained: give the study or one of its comparators pretrain.method "mae" or "dino"')
     patients, splits = divided(study, folder)
     with progress(console) as bar:
-        made = comparison.pretrain(study, patients, splits, folder, partial(_begin, bar, study))
+        made = pretraining.pretrain(study, patients, splits, folder, partial(_begin, bar, study))
     for one in made:
         say(console, f"{one.title}: last loss {one.loss:.3f}, {one.file}")
         if one.collapsed:
@@ -185,7 +185,7 @@ def train(study: Study, folder: Path, console: Console) -> None:
     intact.refuse_changed(folder, console, intact.OWN)  # whose weights are read again; of the others' folds their tables alone,
     intact.refuse_changed(folder, console, names=intact.TABLES)  # for a pipeline may have thrown their weights away
     with progress(console) as bar:
-        comparison.hold(study, patients, splits, folder, partial(_begin, bar, study))
+        comparison.run(study, patients, splits, folder, partial(_begin, bar, study))
 
 
 def divided(study: Study, folder: Path) -> tuple[list[Patient], list[folds.Split]]:
@@ -275,8 +275,8 @@ def inspect(
     console: Console,
 ) -> Path:
     """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
-    from mri_vit.crossval import comparison
     from mri_vit.crossval.loop import fold_folder, fold_seed, parts
+    from mri_vit.crossval.pretraining import starting_study
     from mri_vit.explain.inspection import page as inspection_page
     from mri_vit.predictors.network import Neural
     from mri_vit.train.supervised import untrained
@@ -299,7 +299,7 @@ def inspect(
     intact.refuse_changed(folder, console, [home.name])
     unchanged.refuse_changed_patients(study, test, folder)
     after = Neural.fitted(study, home).network.eval()
-    before = untrained(train_patients, comparison.began(study, folder, home), seed).to(after.encoder.cls.device).eval()
+    before = untrained(train_patients, starting_study(study, folder, home), seed).to(after.encoder.cls.device).eval()
     shown = sorted(test, key=lambda p: p.id != patient)  # the one asked for first, else the first of the fold
     subject = inspection_page.Subject(study, f"{study.name}, fold {fold}", before, after, shown)
     with run_folder.held(output, ["figures"]):

@@ -140,7 +140,7 @@ def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     of = begun(settings(seed, labelled), seed)
     with run_folder.claimed(of) as run:
         patients = study.included(of, run)
-        comparison.hold(of, patients, folds.load(run / "folds.json", patients), run, lambda title: lambda *_: None)
+        comparison.run(of, patients, folds.load(run / "folds.json", patients), run, lambda title: lambda *_: None)
         costs = [
             {"model": name} | json.loads(file.read_text())
             for name in NAMES

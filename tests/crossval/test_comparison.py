@@ -30,7 +30,7 @@ def held(study: Study, sites: str) -> Study:
     ]
     study.output.mkdir(exist_ok=True)
     splits = folds.make(patients, study.endpoints, study.train, study.seed)
-    comparison.hold(study, patients, splits, study.output, lambda title: lambda *_: None)
+    comparison.run(study, patients, splits, study.output, lambda title: lambda *_: None)
     return study
 
 
