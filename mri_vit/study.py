@@ -281,8 +281,8 @@ def inspect(
     from mri_vit.predictors.network import Neural
     from mri_vit.train.supervised import untrained
 
-    if study.model.architecture != "vit" or study.model.pool == "class_attention":
-        raise UsageError(f"{folder}: the inspection is of Vision Transformers whose CLS goes through every block")
+    if study.model.architecture != "vit":
+        raise UsageError(f"{folder}: the inspection is of Vision Transformers")
     output = output or folder / "inspect"
     inspection_page.refuse(output)
     patients = _trained(study, folder)

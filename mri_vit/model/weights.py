@@ -59,8 +59,8 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
     patch, positions are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision
     Transformer's and inflated, its patch kernels by `model.kernel` (see `inflate`).
 
-    Raises UsageError when the weights would not mean what they meant: of another shape, number of heads, scans or box, of class
-    attention or not, and for a convolutional network of other voxels; IntegrityError when the file is damaged.
+    Raises UsageError when the weights would not mean what they meant: of another shape, number of heads, sequences or box, and
+    for a convolutional network of other voxels; IntegrityError when the file is damaged.
     """
     schema = _header(path).get("schema")
     if schema == network.SCHEMA:
@@ -106,8 +106,6 @@ def _refuse_another_meaning(path: Path, its: Model, ours: Model) -> None:
     alike: dict[str, tuple[object, object]] = {"channels": (its.channels, ours.channels)}
     if ours.architecture.startswith(("vit", "monai_vit", "hybrid")):  # other networks have no heads of attention
         alike["heads"] = its.shape[2], ours.shape[2]
-        if "class_attention" in (its.pool, ours.pool):  # in which CLS has not gone through every block
-            alike["pool"] = its.pool, ours.pool
     for key, (theirs, wanted) in alike.items():
         if theirs != wanted:
             raise UsageError(f"{path}: its model.{key} is {theirs}, the study's {wanted}")

@@ -128,9 +128,6 @@ def test_weights_that_would_mean_something_else_in_the_same_shapes_are_refused(t
     more = MODEL.model_copy(update={"heads": 2 * MODEL.shape[2]})
     with pytest.raises(UsageError, match=r"n\.safetensors: its model\.heads is \d, the study's \d"):
         fill(Network(more, GRID, HEADS).encoder, tmp_path / "n.safetensors", more, GRID)
-    last = MODEL.model_copy(update={"pool": "class_attention"})
-    with pytest.raises(UsageError, match=r"n\.safetensors: its model\.pool is cls, the study's class_attention"):
-        fill(Network(last, GRID, HEADS).encoder, tmp_path / "n.safetensors", last, GRID)
     closer = GRID.model_copy(update={"spacing_mm": GRID.spacing_mm / 2})
     with pytest.raises(UsageError, match="its positions are of a box of 80 mm, the study's of 40 mm"):
         fill(made(1, closer).encoder, tmp_path / "n.safetensors", MODEL, closer)

@@ -42,7 +42,7 @@ OPTIONS: list[dict[str, Any]] = [  # of [train]
     {"token_budget": None, "mirror": False, "class_weights": False},
 ]  # fmt: skip
 NETWORKS: list[dict[str, Any]] = [  # of [model]
-    {"pool": "mean"}, {"pool": "max"}, {"pool": "class_attention"}, {"stem": 8}, {"conv_stem": 4}, {"zero_head": False},
+    {"pool": "mean"}, {"pool": "max"}, {"stem": 8}, {"conv_stem": 4}, {"zero_head": False},
     {"tokens": "all"},
 ]  # fmt: skip
 EVERYTHING: dict[str, Any] = {
