@@ -221,12 +221,8 @@ class Study(Section):
                 raise ValueError(f"pretrain.method {self.pretrain.method!r} is for architecture vit, found {model.architecture}")
             if train.batch < 2:
                 raise ValueError(f"{model.architecture} normalises over a batch: train.batch must be 2 or more")
-        if self.explained and (model.architecture != "vit" or model.pool == "class_attention"):
-            raise ValueError(
-                'maps need architecture "vit" and no class_attention; set explain.patients and explain.scored to 0, or change it'
-            )
-        if model.pool == "class_attention" and self.pretrain.method != "none":
-            raise ValueError("pretraining takes CLS through every block, class_attention through the last alone; give one")
+        if self.explained and model.architecture != "vit":
+            raise ValueError('maps need architecture "vit"; set explain.patients and explain.scored to 0, or change it')
         return self
 
     @property
