@@ -254,7 +254,7 @@ def test_a_network_on_all_places_is_not_praised_for_separating_brain_from_air(
         }
     )
     found = evaluated(someone, everywhere, [network(0)], None)
-    share, near = patient_scores._tumour(someone, prepared, everywhere, np.sort(prepared.place).astype(int)) or ([], [])
+    share, near = patient_scores._tumour(patient_maps.of_patient(someone, network(0), everywhere), everywhere) or ([], [])
     for row in found["rows"]:
         assert row["hit_chance"] == pytest.approx(np.mean(near), abs=1e-6)
         assert row["energy"] == pytest.approx(row["tumour_share"], rel=1e-2)
