@@ -54,7 +54,6 @@ class Model(Section):
         default=0.1, ge=0, lt=1, description="Chance to skip a residual branch; Touvron et al. 2021, Table 9."
     )
     zero_head: bool = Field(default=True, description="Whether heads start at zero (Dosovitskiy et al. 2021) or at random.")
-    kernel: Literal["spread", "centre"] = Field(default="spread", description="How a 2D ViT's patch kernel is laid in depth.")
     weights: Path | None = Field(default=None, description="Where the encoder starts: a 2D ViT's or this package's weights file.")
     survival: Literal["hazard", "cox"] = Field(
         default="hazard", description="Head of survival endpoints: discrete-time hazard, or Cox."

@@ -123,9 +123,6 @@ class Explain(Section):
     scored: int | None = Field(
         default=None, ge=0, description="Patients on whom maps are evaluated, in cohort order; unset is all."
     )
-    heads: Literal["mean", "max", "min"] = Field(default="mean", description="How rollout fuses a block's heads.")
-    discard: float = Field(default=0.0, ge=0, lt=1, description="Share of the weakest attention that rollout sets to 0.")
-    start: int = Field(default=0, ge=0, description="First block that rollout follows, counted from 0.")
 
     @model_validator(mode="after")
     def _methods_differ(self) -> Explain:
@@ -268,13 +265,6 @@ class Study(Section):
             plain["model"] |= {"weights": None, "tokens": "foreground"} | comparator.model
             plain["pretrain"] |= {"method": "none"} | comparator.pretrain
         return Study.model_validate(plain | {"explain": {"patients": 0, "scored": 0}})
-
-    @model_validator(mode="after")
-    def _rollout_starts_within_the_encoder(self) -> Study:
-        depth = self.model.shape[1]
-        if self.explain.start >= depth:
-            raise ValueError(f"explain.start {self.explain.start} leaves no block of the encoder's {depth}, counted from 0")
-        return self
 
     @model_validator(mode="after")
     def _one_way_to_leave_out(self) -> Study:

@@ -40,11 +40,10 @@ def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_p
         ("[model]\nheads = 7\n", "dim 768 is not a multiple of heads 7"),
         ('[[endpoints]]\nname = "os"\nkind = "survival"\n', '"time" and "event" name the columns'),
         ('[prepare]\nbrain = "command"\n', "brain_command goes with"),
-        ("[explain]\nstart = 12\n", "explain.start 12 leaves no block of the encoder's 12"),
         ('[explain]\nmethods = ["rollout", "rollout"]\n', "methods must be one or more that differ"),
         ("[explain]\nmethods = []\n", "patients = 0 makes no maps"),
         ("seed = \n", "not a TOML file"),
-        ("[explain]\nstrat = 1\n", r"unknown key 'explain\.strat'; the nearest known one is 'start'"),
+        ("[explain]\nscord = 1\n", r"unknown key 'explain\.scord'; the nearest known one is 'scored'"),
         (
             '[[comparators]]\nname = "a"\nmodle = {depth = 2}\n',
             "unknown key 'comparators.0.modle'; the nearest known one is 'model'",

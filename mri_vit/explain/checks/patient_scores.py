@@ -187,7 +187,7 @@ def _key(method: str, endpoint: str) -> Key:
 
 def _maps(net: Network, given: Given, study: Study, ways: Ways) -> Maps:
     """One patient's maps by one network, on the brain's places."""
-    found = relevances(net, *given.batch, study.explain, study.explain.methods, ways)
+    found = relevances(net, *given.batch, study.explain.methods, ways)
     return {key: relevance[0].detach().cpu().numpy()[given.brain] for key, relevance in found.items()}
 
 

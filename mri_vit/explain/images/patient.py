@@ -149,7 +149,7 @@ def brain_only(scan: Volume, inside: Bool[np.ndarray, "x y z"]) -> Volume:
 def _found(batch: Batch, at: Bool[np.ndarray, "p"], net: Network, study: Study) -> list[Found]:
     """The study's maps of one patient on the places `at` which there is brain, in the order of its methods."""
     patches, place = batch
-    raw = relevances(net, patches, place, study.explain, study.explain.methods)
+    raw = relevances(net, patches, place, study.explain.methods)
     by_scan = modality.maps_by_scan(raw, gradient_by_scan(net, patches, place))
     explains = _predictions(net, batch)
     return [
