@@ -58,7 +58,6 @@ class Model(Section):
     survival: Literal["hazard", "cox"] = Field(
         default="hazard", description="Head of survival endpoints: discrete-time hazard, or Cox."
     )
-    intervals: int = Field(default=10, ge=2, description="Intervals of the hazard; Gensheimer & Narasimhan 2019 use 10 to 40.")
 
     @model_validator(mode="after")
     def _whole_heads(self) -> Model:
@@ -104,12 +103,6 @@ class Pretrain(Section):
     epochs: int = Field(default=200, ge=1, description="Passes over the patients.")
     batch: int = Field(default=32, ge=1, description="Patients in a step.")
     rate: float = Field(default=1e-3, gt=0, description="Peak learning rate; He et al. 2022 use 1.5e-4 for larger networks.")
-    visible: float = Field(
-        default=0.25, gt=0, lt=1, description="Share of tokens that MAE's encoder sees; He et al. 2022, figure 5."
-    )
-    decoder_dim: int | None = Field(
-        default=None, ge=4, description="Width of MAE's decoder; unset is half the encoder's (He et al. 2022)."
-    )
     target: Literal["patch", "scan"] = Field(
         default="patch", description="MAE's target: normalised patches (He et al. 2022, 1d), or z-scored voxels."
     )
@@ -118,10 +111,7 @@ class Pretrain(Section):
     decoder_reads: Literal["tokens", "readout"] = Field(
         default="tokens", description="What MAE's decoder reads: encoded tokens, or the readout alone."
     )
-    decoder_depth: int = Field(default=1, ge=1, description="Blocks of MAE's decoder; He et al. 2022, Table 1a.")
-    prototypes: int = Field(default=1024, ge=2, description="Outputs of DINO's head; Caron et al. 2021 use 65536 for ImageNet.")
     local_crops: int = Field(default=4, ge=0, description="Boxes that only DINO's student sees, beside two global ones.")
-    momentum: float = Field(default=0.996, gt=0, lt=1, description="Momentum of DINO's teacher at the start; Caron et al. 2021.")
 
     @model_validator(mode="after")
     def _several(self) -> Pretrain:
