@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from mri_vit.settings.recipe import Section
 from mri_vit.settings.schema import Endpoint, Study
 
 WORDS = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", dict: "table"}
-BOUNDS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}
+BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}  # as pydantic keeps them
 UNSET = "unset"  # the default of a key that may be left out of the file, and has no value then
 
 
@@ -54,10 +53,8 @@ def sections(study: type[Study] = Study) -> dict[str, str]:
 
 
 def _kind(field: FieldInfo) -> str:
-    bounds = [
-        f"{sign} {getattr(bound, name)}" for bound in field.metadata for sign, name in [BOUNDS.get(type(bound), ("", ""))] if sign
-    ]
-    return " ".join([_type(field.annotation), " and ".join(bounds)]).strip()
+    bounds = [f"{sign} {getattr(one, name)}" for one in field.metadata for name, sign in BOUNDS.items() if hasattr(one, name)]
+    return f"{_type(field.annotation)} {' and '.join(bounds)}".rstrip()
 
 
 def _type(annotation: Any) -> str:

@@ -175,6 +175,20 @@ def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_
         assert other.train.model_dump(include=keys) == gbm.train.model_dump(include=keys)
 
 
+def test_odd_text_survives_being_written(tmp_path):
+    odd = 'a "quoted"\\ path\twith = # [brackets]\n\x7f µ'
+    loaded = study_file.load(study(tmp_path))
+    loaded = loaded.model_copy(
+        update={
+            "cohort": tmp_path / odd,
+            "prepare": loaded.prepare.model_copy(update={"brain": "command", "brain_command": (odd, "{input}")}),
+            "report": loaded.report.model_copy(update={"subgroups": ()}),
+        }
+    )
+    (tmp_path / "again.toml").write_text(study_file.dumps(loaded))
+    assert study_file.load(tmp_path / "again.toml") == loaded
+
+
 def test_braces_in_paths_are_filled_in(tmp_path):
     comparator = '[[comparators]]\nname = "b"\nmodel = { weights = "of-{seed}/w" }\n'
     loaded = study_file.load(study(tmp_path, comparator), {"cohort": "of-{seed}/cohort-{labelled}.csv", "output": "run-{seed}"})
