@@ -72,14 +72,24 @@ def _load(study: Path, overrides: dict[str, str]) -> Study:
 
 
 @app.command
-def demo(study: Path = Path("configs/demo.toml"), **overrides: Overrides) -> int:
-    """Make the built-in cohort where STUDY expects it, then run the study on it."""
+def demo(study: Path | None = None, **overrides: Overrides) -> int:
+    """Make the built-in cohort where STUDY expects it, then run the study on it; without STUDY, the demo's own.
+
+    Parameters
+    ----------
+    study
+        Study file; configs/demo.toml where none is named, or mri-vit-demo/configs/demo.toml, which is written if need be.
+    """
     from rich.console import Console
 
+    from mri_vit.run.screen import say
+    from mri_vit.settings.demo import study_file
     from mri_vit.study import run
     from mri_vit.synthetic import cohort
 
-    settings, console = _load(study, overrides), Console()
+    study, console = study or study_file(), Console()
+    settings = _load(study, overrides)
+    say(console, f"study file {study}, run {settings.output}")
     with console.status("making the built-in cohort"):
         cohort.make(settings.cohort.parent)
     return 3 if run(settings, console) else 0
