@@ -46,7 +46,6 @@ depth = 2
 heads = 2
 mlp = 32
 tokens = "foreground"
-intervals = 3
 [train]
 folds = 2
 epochs = 2

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from mri_vit.settings.schema import Endpoint
 
+INTERVALS = 10  # of the discrete-time hazard; Gensheimer & Narasimhan 2019 use 10 to 40
+
 
 @dataclass(frozen=True)
 class Head:

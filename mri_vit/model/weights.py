@@ -57,7 +57,7 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
 
     Ours are of a pretrained encoder or of a network; where their grid cut the same box into another number of places of the same
     patch, positions are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision
-    Transformer's and inflated, its patch kernels by `model.kernel` (see `inflate`).
+    Transformer's and inflated (see `inflate`).
 
     Raises UsageError when the weights would not mean what they meant: of another shape, number of heads, sequences or box, and
     for a convolutional network of other voxels; IntegrityError when the file is damaged.
@@ -73,7 +73,7 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
             was, its = Grid.model_validate(header["grid"]), Model.model_validate(header["model"])
             norm_eps = header.get("norm_eps") and float(header["norm_eps"])
     elif isinstance(encoder, Encoder):
-        inflate(read_2d(path), encoder, model.kernel)
+        inflate(read_2d(path), encoder)
         return
     else:
         raise UsageError(f"{path}: weights of a 2D Vision Transformer fit no other architecture than vit")

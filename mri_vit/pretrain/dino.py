@@ -33,6 +33,8 @@ GLOBALS = 2  # boxes that the teacher sees
 TEACHER_TEMPERATURE = 0.02
 STUDENT_TEMPERATURE = 0.1
 CENTRE_MOMENTUM = 0.9
+PROTOTYPES = 1024  # outputs of the head; fewer than the 65536 of Caron et al. 2021, for a cohort is no ImageNet
+MOMENTUM = 0.996  # of the teacher at the start; Caron et al. 2021
 FROZEN_EPOCHS = 1  # in which the head's last layer does not learn
 HIDDEN_RATIO = 4  # of the head's hidden layers to the encoder's width; theirs: 2048 for 384 and 768
 BOTTLENECK = 256  # width before the last layer; theirs
@@ -50,10 +52,10 @@ class Dino(nn.Module):
         self.study = study
         dim = encoder.cls.shape[-1]
         self.encoder = encoder  # the student's
-        self.head = Head(dim, study.pretrain.prototypes)
+        self.head = Head(dim, PROTOTYPES)
         self.teacher = copy.deepcopy(nn.ModuleList([encoder, self.head])).requires_grad_(False)
         self.centre: Tensor
-        self.register_buffer("centre", torch.zeros(study.pretrain.prototypes))
+        self.register_buffer("centre", torch.zeros(PROTOTYPES))
         self._said: list[Tensor] = []  # the teacher's probabilities, and its CLS vectors, since `watched` was asked
         self._cls: list[Tensor] = []
 
@@ -110,7 +112,7 @@ class Dino(nn.Module):
     @torch.no_grad()
     def stepped(self, progress: float) -> None:
         """The teacher moves a little towards the student."""
-        keep = momentum(self.study.pretrain.momentum, progress)
+        keep = momentum(MOMENTUM, progress)
         for mine, students in zip(self.teacher.parameters(), self._student(), strict=True):
             mine.lerp_(students, 1 - keep)
 

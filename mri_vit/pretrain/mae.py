@@ -28,6 +28,9 @@ from mri_vit.settings.schema import CHANNELS, Study
 # Added to a patch's variance before dividing by its root. Scans are z-scored in the brain, so a spread of 0.1 is a tenth of
 # the brain's: what varies less than this is mostly noise, which without a floor would count as much as any structure.
 VARIANCE_FLOOR = 0.01
+VISIBLE = 0.25  # share of a patient's tokens that the encoder sees; He et al. 2022, figure 5
+DECODER_DEPTH = 1  # blocks; one is enough to fine-tune (He et al. 2022, Table 1a)
+DECODER_WIDTH = 0.5  # of the encoder's; He et al. 2022: 512 of 1024
 HEAD_WIDTH = 32  # of the decoder's attention: 512 / 16 in He et al. 2022, appendix A.1
 MLP_RATIO = 4  # of the decoder's blocks; Dosovitskiy et al. 2021, Table 1
 TOLD = 1 / 3  # of the hidden tokens, drawn anew in each step, the decoder tells; half in Wang et al. 2023, arXiv:2303.16727
@@ -45,8 +48,8 @@ class MaskedAutoencoder(nn.Module):
         self.study = study
         self.encoder = encoder
         numbers = len(CHANNELS) * study.grid.patch**3
-        width = study.pretrain.decoder_dim or encoder.dim // 2
-        self.decoder = Decoder(encoder.dim, numbers, study.grid.places, width, study.pretrain.decoder_depth)
+        width = round(DECODER_WIDTH * encoder.dim)
+        self.decoder = Decoder(encoder.dim, numbers, study.grid.places, width, DECODER_DEPTH)
         self._sums = np.zeros(3)  # of losses, of the losses of knowing nothing, and how many, since `watched` was asked
 
     def learned(self) -> list[nn.Parameter]:
@@ -56,7 +59,7 @@ class MaskedAutoencoder(nn.Module):
     def views(self, patients: Sequence[Tokens], generator: torch.Generator) -> tuple[Tensor, ...]:
         """What `forward` reads: patches and places to be seen, patches and places to be told; none is in both."""
         smallest = min(len(patient.place) for patient in patients)  # no patient lacks a token, so nobody is filled up
-        v = visible(smallest, self.study.pretrain.visible)
+        v = visible(smallest, VISIBLE)
         count = v + math.ceil(TOLD * (smallest - v))
         patches, place = view(patients, [scattered(one, count, generator) for one in patients], self.study, generator)
         return patches[:, :v], place[:, :v], patches[:, v:], place[:, v:]

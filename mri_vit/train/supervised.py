@@ -166,7 +166,7 @@ def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:
     torch.manual_seed(seed)  # initial weights and, drawn after them, drop-path
     model = study.model
     fitted = [
-        heads.from_labels(e, labels(train, e), model.survival, model.intervals, study.train.class_weights)
+        heads.from_labels(e, labels(train, e), model.survival, heads.INTERVALS, study.train.class_weights)
         for e in study.endpoints
     ]
     if not any(fitted):

@@ -25,8 +25,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 
 
 @pytest.fixture
-def study(tiny: Study) -> Study:
-    settings = Pretrain(method="dino", epochs=3, batch=8, prototypes=16, local_crops=2, momentum=0.9)
+def study(tiny: Study, monkeypatch: pytest.MonkeyPatch) -> Study:
+    monkeypatch.setattr(dino, "PROTOTYPES", 16)
+    monkeypatch.setattr(dino, "MOMENTUM", 0.9)  # so that the teacher moves within a test
+    settings = Pretrain(method="dino", epochs=3, batch=8, local_crops=2)
     return tiny.model_copy(update={"pretrain": settings})
 
 

@@ -190,7 +190,7 @@ def test_whom_weights_know_is_handed_on_from_network_to_encoder_and_back(tiny, t
 
 
 def test_a_collapse_is_told_at_once_and_noted_in_the_run(tiny, capsys, monkeypatch):
-    study = prepared(tiny, Pretrain(method="dino", epochs=1, prototypes=8, local_crops=1))
+    study = prepared(tiny, Pretrain(method="dino", epochs=1, local_crops=1))
     monkeypatch.setattr("mri_vit.pretrain.dino.ALIKE_NATS", 100.0)  # no answer of eight tells as much as that
     assert mri_vit("pretrain", study) == 0
     assert "pretrain fold-1: DINO has collapsed" in capsys.readouterr().out

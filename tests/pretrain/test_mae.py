@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 
 @pytest.fixture
 def study(tiny: Study) -> Study:
-    settings = Pretrain(method="mae", epochs=3, batch=8, rate=1e-3, decoder_dim=8)
+    settings = Pretrain(method="mae", epochs=3, batch=8, rate=1e-3)
     return tiny.model_copy(update={"pretrain": settings})
 
 
@@ -223,9 +223,9 @@ def test_a_gradient_reaches_every_weight(study, reads: str):
     assert [name for name, p in net.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-def test_two_patients_are_learned_by_heart(study):
-    wide = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"decoder_dim": 32})})
-    net, patients, generator = objective(plain(wide)), loaded(study, 2), random(0)
+def test_two_patients_are_learned_by_heart(study, monkeypatch):
+    monkeypatch.setattr(mae, "DECODER_WIDTH", 2)
+    net, patients, generator = objective(plain(study)), loaded(study, 2), random(0)
     optimiser = torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=0.0)
     for _ in range(150):
         optimiser.zero_grad()

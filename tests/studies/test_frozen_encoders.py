@@ -30,12 +30,12 @@ from mri_vit.studies.features_numbers import Line, Versus, adjusted, mean_auc, m
 from mri_vit.studies.frozen_encoders import CLS, HEADS, MEAN, OWN, as_long, contenders, made, readings, scored
 
 COMPARATORS = (
-    Comparator(name="mae", pretrain={"method": "mae", "epochs": 1, "batch": 4, "decoder_dim": 8}),
-    Comparator(name="dino", pretrain={"method": "dino", "epochs": 1, "batch": 4, "prototypes": 8}),
+    Comparator(name="mae", pretrain={"method": "mae", "epochs": 1, "batch": 4}),
+    Comparator(name="dino", pretrain={"method": "dino", "epochs": 1, "batch": 4}),
     Comparator(name="wide", model={"dim": 32}),  # another network of random weights
 )
 
-COMPARATOR_THAT_STAYS = Pretrain(method="mae", epochs=1, batch=4, decoder_dim=8, rate=1e-12)  # its weights stay where they began
+COMPARATOR_THAT_STAYS = Pretrain(method="mae", epochs=1, batch=4, rate=1e-12)  # its weights stay where they began
 
 
 @pytest.fixture

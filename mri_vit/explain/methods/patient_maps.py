@@ -69,7 +69,7 @@ def given(prepared: Tokens, study: Study, device: torch.device) -> Given:
 
 def by(net: Network, given: Given, study: Study, signs: TargetSigns) -> dict[Key, Float[Tensor, "1 p"]]:
     """A network's maps of what is given."""
-    return relevances(net, *given.batch, study.explain, study.explain.methods, signs)
+    return relevances(net, *given.batch, study.explain.methods, signs)
 
 
 def on_brain(value: dict[Key, Float[Tensor, "1 p"]], given: Given) -> dict[Key, Float[np.ndarray, "f"]]:

@@ -48,7 +48,7 @@ def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
         output=folder,
         grid=Grid(edge=56, spacing_mm=4.0, patch=4),
         model=Model(dim=16, depth=2, heads=2, mlp=16, tokens="foreground"),
-        explain=Explain(methods=("rollout", "gradient_attention", "integrated_gradients"), heads="max"),
+        explain=Explain(methods=("rollout", "gradient_attention", "integrated_gradients")),
         endpoints=ENDPOINTS,
     )
     patient = cohort.read(scans, ENDPOINTS)[0]

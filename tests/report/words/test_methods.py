@@ -233,10 +233,10 @@ def test_the_brain_is_told_by_the_way_that_was_chosen(way, words):
 
 def test_the_survival_head_is_the_one_of_the_settings():
     cox = methods.text(made_up(settings=settings(model=Model(survival="cox"))), {})
-    hazard = methods.text(made_up(settings=settings(model=Model(survival="hazard", intervals=14))), {})
+    hazard = methods.text(made_up(settings=settings(model=Model(survival="hazard"))), {})
     assert "partial likelihood" in cox
     assert "hazards in up to" not in cox
-    assert "hazards in up to 14 intervals" in hazard
+    assert "hazards in up to 10 intervals" in hazard
     assert "partial likelihood" not in hazard
 
 
