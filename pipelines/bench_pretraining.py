@@ -3,8 +3,8 @@
 .venv/bin/python pipelines/bench.py --part pretraining --threads 1
 
 Steps are whole: patients are read as in the real loops (supervised from disk, MAE from memory), augmented, and the optimiser's
-step is made. MAE tells a third of the hidden places in a step (`mae.TOLD`). The encoders are those of the study files. On one
-thread a round takes about a minute, and 5 GB of memory.
+step is made. MAE reconstructs a third of the hidden places in a step (`mae.RECONSTRUCTED`). The encoders are those of the study
+files. On one thread a round takes about a minute, and 5 GB of memory.
 """
 
 from collections.abc import Callable, Sequence

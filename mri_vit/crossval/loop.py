@@ -1,7 +1,7 @@
 """Cross-validation: every patient is predicted by a model that has never seen it.
 
 Folds come in written and hashed; out come one table of predictions and one of survival, a fold at a time, so that a
-run that was stopped goes on with the fold it was in.
+run that was stopped resumes with the fold it was in.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _jobs(
 
 
 def _chosen(study: Study, patients: Sequence[Patient]) -> list[Patient]:
-    """On whom an encoder that serves all folds is learned; nobody who has a label at another visit is unlabelled."""
+    """The patients of an encoder that serves all folds; nobody who has a label at another visit is unlabelled."""
     known = tested(study, patients)
     return [p for p in patients if study.pretrain.patients == "all" or p.subject not in known]
 

@@ -31,7 +31,7 @@ def inflate(weights: Weights2D, encoder: Encoder) -> None:
 
     Parameters
     ----------
-    weights : of `read_2d`; width, depth, MLP, patch edge and, where the file tells it, heads must be the encoder's.
+    weights : of `read_2d`; width, depth, MLP, patch edge and, where the file says it, heads must be the encoder's.
     encoder : with one linear map as its patch embedding; changed in place.
 
     Raises

@@ -85,7 +85,7 @@ METHODS: dict[str, Callable[[Encoder, Study], Any]] = {"mae": MaskedAutoencoder,
 def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, report: Report | None = None) -> pd.DataFrame:
     """Learn an encoder from patients' scans by `study.pretrain`, without a look at any label.
 
-    The state is written beside the file while it runs, and taken away at the end; a killed run goes on from there and ends
+    The state is written beside the file while it runs, and taken away at the end; a killed run resumes from there and ends
     with the same weights. Optimisation is as in `study.train` (betas, weight decay, warm-up, clipping); augmentation too.
     The encoder starts from `study.model.weights` where there are any; the patients of these are then named in the header too.
 
@@ -150,7 +150,7 @@ def _state_file(file: Path, header: dict[str, Any]) -> Path:
 
 
 def schedule(patients: int, study: Study, file: Path) -> Schedule:
-    """How `pretrain` learns from so many patients."""
+    """The schedule of `pretrain` for that many patients."""
     settings, train = study.pretrain, study.train
     rates, batch = Rates(settings.rate, train.warmup), min(settings.batch, patients)
     return Schedule(patients, batch, settings.epochs, rates, train.clip, "pretrain", file)

@@ -18,8 +18,8 @@ def state_bytes(study: Study) -> int:
 def less_memory(study: Study) -> str:
     """Settings with which the same network learns in less memory."""
     settings, net = study.train, study.model
-    ways = [f"a train.batch below {settings.batch}"] if settings.batch > 1 else []
+    smaller = [f"a train.batch below {settings.batch}"] if settings.batch > 1 else []
     if net.architecture == "vit":
-        ways += [f"a train.token_budget below {settings.token_budget}" if settings.token_budget else "a train.token_budget"]
-        ways += ['model.tokens = "foreground"'] if net.tokens != "foreground" else []
-    return " or ".join(ways) or "a smaller network"
+        smaller += [f"a train.token_budget below {settings.token_budget}" if settings.token_budget else "a train.token_budget"]
+        smaller += ['model.tokens = "foreground"'] if net.tokens != "foreground" else []
+    return " or ".join(smaller) or "a smaller network"

@@ -54,10 +54,10 @@ def settle(net: Network, patients: Sequence[Patient], study: Study, device: torc
         norm.reset_running_stats()
         norm.momentum = None  # PyTorch's word for a plain mean over batches
     net.train()
-    batch, generator = study.train.batch, torch.Generator().manual_seed(0)  # whom, tokens, augmentation: the same every time
+    batch, generator = study.train.batch, torch.Generator().manual_seed(0)  # patients, tokens, augmentation: the same every time
     order = torch.randperm(len(patients), generator=generator).tolist()  # a table may be sorted by site
     some = [patients[i] for i in order[:SETTLED]]
-    with torch.random.fork_rng():  # drop-path draws from PyTorch's own numbers, and training goes on with these
+    with torch.random.fork_rng():  # drop-path draws from PyTorch's own generator, whose state training needs unchanged
         for start in range(0, len(some) - len(some) % batch or 1, batch):  # whole batches, or the only one
             patches, place = training_batch(some[start : start + batch], study, generator)
             net(patches.to(device), place.to(device))
@@ -101,7 +101,7 @@ def fit(
 ) -> Network:
     """Train until the epochs or the patience run out; the folder then holds `best.safetensors` and `history.csv`.
 
-    After every evaluation the whole state is written: a killed run goes on from there and ends with the same bytes.
+    After every evaluation the whole state is written: a killed run resumes from there and ends with the same bytes.
     """
     settings = study.train
     torch.set_num_threads(settings.threads)
@@ -111,7 +111,7 @@ def fit(
     net, adamw = fabric.setup(plain, optimiser(plain, study))
     learner = Learner(fabric, net, adamw, torch.Generator().manual_seed(seed))
     average = AveragedModel(plain, multi_avg_fn=get_ema_multi_avg_fn(settings.ema), use_buffers=True) if settings.ema else None
-    kept = nn.ModuleList([plain, average] if average else [plain])  # what a killed run goes on from
+    kept = nn.ModuleList([plain, average] if average else [plain])  # what a killed run resumes from
     judged: Network = average.module if average else plain  # type: ignore[assignment]
     start = losses(plain, outputs(net, tune, study, fabric.device), tune)
     state = checkpoint.State()
@@ -152,7 +152,7 @@ def objective(plain: Network, train: Sequence[Patient], study: Study, learner: L
 
 
 def schedule(patients: int, study: Study, folder: Path) -> Schedule:
-    """How `fit` trains so many patients."""
+    """The schedule of `fit` for that many patients."""
     settings = study.train
     rates = Rates(settings.rate, settings.warmup, settings.frozen)
     return Schedule(patients, settings.batch, settings.epochs, rates, settings.clip, "train", folder, float(settings.patience))

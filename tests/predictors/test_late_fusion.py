@@ -189,7 +189,7 @@ def few_labels(p: Patient) -> Patient:
         (few_labels, dict.fromkeys(("mgmt", "os"), "fewer than 10 tuning patients with a known label")),
     ],
 )
-def test_where_the_weights_cannot_be_told_both_count_the_same_and_it_is_said(both, tmp_path, change, why):
+def test_where_the_weights_are_undetermined_both_count_the_same_and_it_is_said(both, tmp_path, change, why):
     study, patients = both
     train, tune, test = split(patients)
     score, survival = fused(study, patients, tmp_path, tune=[change(p) for p in tune]).predict(blind(test))

@@ -1,4 +1,4 @@
-"""DINO: crops are boxes of the brain's places, the teacher follows without learning, and a collapse is told."""
+"""DINO: crops are boxes of the brain's places, the teacher follows without learning, and a collapse is reported."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_the_teachers_momentum_rises_from_its_start_to_one():
     assert momentum(0.9, 0.5) == pytest.approx(0.95)
 
 
-def test_the_head_tells_cosines_whatever_the_length_of_its_prototypes():
+def test_the_head_gives_cosines_whatever_the_length_of_its_prototypes():
     torch.manual_seed(0)
     head, cls = Head(24, 10), torch.randn(6, 24)
     said = head(cls)
@@ -220,7 +220,7 @@ def history(said: torch.Tensor, cls: torch.Tensor) -> pd.DataFrame:
     return pd.DataFrame([{"epoch": epoch, **signs(said, cls)} for epoch in range(1, 6)])
 
 
-def test_every_kind_of_collapse_is_told_and_health_is_not():
+def test_every_kind_of_collapse_is_reported_and_health_is_not():
     varied = torch.randn(64, 16, generator=random(0))
     one = torch.zeros(64, 32).index_fill(1, torch.tensor([3]), 1.0)
     even = torch.full((64, 32), 1 / 32)
@@ -231,7 +231,7 @@ def test_every_kind_of_collapse_is_told_and_health_is_not():
     assert "are alike (spread 0.0000" in (collapsed(history(various, torch.ones(64, 16))) or "")
 
 
-def test_a_collapse_at_the_start_that_passes_is_not_told():
+def test_a_collapse_at_the_start_that_passes_is_not_reported():
     good = signs(torch.eye(8), torch.eye(8))
     bad = signs(torch.full((8, 8), 1 / 8), torch.ones(8, 8))
     assert collapsed(pd.DataFrame([bad] * 5 + [good] * 15)) is None

@@ -1,4 +1,4 @@
-"""The verb `pretrain`: whose scans an encoder saw, that training takes what was made, and that a collapse is told."""
+"""The verb `pretrain`: whose scans an encoder saw, that training takes what was made, and that a collapse is reported."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_visit_without_a_label_of_a_patient_with_one_is_not_unlabelled(tiny):
     assert [p.id for p in pretraining._chosen(study, patients)] == ["b_1"]
 
 
-def test_an_encoder_of_another_pretraining_is_refused_and_one_that_was_stopped_is_not_gone_on_from(tiny, tmp_path):
+def test_an_encoder_of_another_pretraining_is_refused_and_one_that_was_stopped_is_not_resumed(tiny, tmp_path):
     study = tiny.model_copy(update={"pretrain": Pretrain(method="mae", epochs=2)})
     patients, file = cohort.read(study.cohort, study.endpoints), tmp_path / "encoder.safetensors"
     (tmp_path / "encoder.0123456789ab.state").write_bytes(b"of other settings")
@@ -189,7 +189,7 @@ def test_whom_weights_know_is_handed_on_from_network_to_encoder_and_back(tiny, t
     assert set(last.label_exposed) == {p.subject for p in (*patients[:9], *patients[12:])}
 
 
-def test_a_collapse_is_told_at_once_and_noted_in_the_run(tiny, capsys, monkeypatch):
+def test_a_collapse_is_reported_at_once_and_noted_in_the_run(tiny, capsys, monkeypatch):
     study = prepared(tiny, Pretrain(method="dino", epochs=1, local_crops=1))
     monkeypatch.setattr("mri_vit.pretrain.dino.ALIKE_NATS", 100.0)  # no answer of eight tells as much as that
     assert mri_vit("pretrain", study) == 0
