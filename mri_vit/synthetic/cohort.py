@@ -131,14 +131,7 @@ def draw_cases(n: int, rng: np.random.Generator) -> list[Case]:
     event = days <= follow_up
     days = np.maximum(np.minimum(days, follow_up).round(), 1)
 
-    def text(values: np.ndarray) -> list[str]:
-        return [f"{value:.0f}" for value in values]
-
-    columns = {"mgmt": text(solid), "tertp": text(tertp), "pten": text(pten), "os_days": text(days), "os_event": text(event)}
-    for group in (("mgmt",), ("tertp",), ("pten",), ("os_days", "os_event")):
-        for row in rng.choice(n, round(MISSING * n), replace=False):
-            for column in group:
-                columns[column][row] = ""
+    labels = _labels({"mgmt": solid, "tertp": tertp, "pten": pten, "os_days": days, "os_event": event}, rng)
     sex, site = rng.choice(["F", "M"], n, p=[0.4, 0.6]), rng.choice(["A", "B", "C"], n)
     return [
         Case(
@@ -152,10 +145,21 @@ def draw_cases(n: int, rng: np.random.Generator) -> list[Case]:
             bool(wide[i]),
             RIM_MM,
             TISSUE["t1ce"][ENHANCEMENT],
-            {name: values[i] for name, values in columns.items()},
+            {name: values[i] for name, values in labels.items()},
         )
         for i in range(n)
     ]
+
+
+def _labels(drawn: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, list[str]]:
+    """The label columns as the table has them, some cells of each endpoint empty."""
+    columns = {name: [f"{value:.0f}" for value in values] for name, values in drawn.items()}
+    n = len(columns["mgmt"])
+    for endpoint in (("mgmt",), ("tertp",), ("pten",), ("os_days", "os_event")):
+        for row in rng.choice(n, round(MISSING * n), replace=False):
+            for column in endpoint:
+                columns[column][row] = ""
+    return columns
 
 
 def draw_hard_cases(labelled: int, unlabelled: int, rng: np.random.Generator) -> list[Case]:
