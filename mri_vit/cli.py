@@ -68,10 +68,10 @@ def demo(study: Path = Path("configs/demo.toml"), *overrides: Overrides) -> int:
     """Make the built-in cohort where STUDY expects it, then run the study on it."""
     from rich.console import Console
 
+    settings, console = _load(study, overrides), Console()  # before what takes longer to import
     from mri_vit.study import run
     from mri_vit.synthetic import cohort
 
-    settings, console = _load(study, overrides), Console()
     with console.status("making the built-in cohort"):
         cohort.make(settings.cohort.parent)
     return 3 if run(settings, console) else 0
@@ -276,9 +276,10 @@ def run(study: Path, *overrides: Overrides) -> int:
     """All stages in order, going on where an earlier run stopped."""
     from rich.console import Console
 
+    settings = _load(study, overrides)  # before torch, which takes seconds to import
     from mri_vit.study import run as run_study
 
-    return 3 if run_study(_load(study, overrides), Console()) else 0
+    return 3 if run_study(settings, Console()) else 0
 
 
 @app.command
