@@ -42,7 +42,7 @@ def prepare(patient: Patient, study: Study) -> Path:
     Parameters
     ----------
     patient
-        With all scans that `prepare.needs` names; one of the others that is missing stays empty, and a warning tells so.
+        With all scans that `prepare.needs` names; one of the others that is missing stays empty, and a warning says so.
     study
         Its `grid` and `prepare` sections say how, `prepared` is the folder that the patient's folder goes into.
 
@@ -142,8 +142,8 @@ def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
         spacing = [round(mm, 4) for mm in scan.spacing_mm]
         figures[channel] = {"shape": scan.shape, "spacing_mm": spacing, "notes": scan.notes, "voxels_sha256": key}
     empty = "" if len(scans) == len(CHANNELS) else "; those that a patient lacks were left empty"
-    told = f"T1, contrast-enhanced T1 (T1ce), T2 and FLAIR scans were read with their axes laid as RAS+{empty}."
-    log.add("read", told, scans=figures)
+    methods = f"T1, contrast-enhanced T1 (T1ce), T2 and FLAIR scans were read with their axes laid as RAS+{empty}."
+    log.add("read", methods, scans=figures)
     return scans
 
 

@@ -1,4 +1,4 @@
-"""The built-in cohort: made-up patients on real anatomy, with known causes planted in their scans.
+"""The built-in cohort: synthetic patients on real anatomy, with known causes planted in their scans.
 
 The hard variant is what a Vision Transformer fails at: small tumours, and one marker that shows in a thin rim alone.
 """
@@ -69,8 +69,8 @@ def make(folder: Path, seed: int = SEED, patients: int = PATIENTS, unlabelled: i
         nobody=f", and the last {unlabelled} patients have none" if unlabelled else "",
     )  # fmt: skip
     cases = draw_cases(patients, np.random.default_rng(seed))
-    told = patients - unlabelled
-    cases[told:] = [replace(case, labels=dict.fromkeys(case.labels, "")) for case in cases[told:]]
+    labelled = patients - unlabelled
+    cases[labelled:] = [replace(case, labels=dict.fromkeys(case.labels, "")) for case in cases[labelled:]]
     return _made(folder, seed, cases, readme)
 
 
