@@ -86,11 +86,12 @@ def demo(study: Path | None = None, **overrides: Overrides) -> int:
 
     from mri_vit.run.screen import say
     from mri_vit.settings.demo import study_file
+
+    study, console = study or study_file(), Console()
+    settings = _load(study, overrides)  # before what takes longer to import
     from mri_vit.study import run
     from mri_vit.synthetic import cohort
 
-    study, console = study or study_file(), Console()
-    settings = _load(study, overrides)
     say(console, f"study file {study}, run {settings.output}")
     with console.status("making the built-in cohort"):
         cohort.make(settings.cohort.parent)
@@ -289,9 +290,10 @@ def run(study: StudyFile, **overrides: Overrides) -> int:
     """All stages in order, going on where an earlier run stopped."""
     from rich.console import Console
 
+    settings = _load(study, overrides)  # before torch, which takes seconds to import
     from mri_vit.study import run as run_study
 
-    return 3 if run_study(_load(study, overrides), Console()) else 0
+    return 3 if run_study(settings, Console()) else 0
 
 
 @app.command
