@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from mri_vit.data import tokens
 from mri_vit.data.batches import token_file, training_batch
 from mri_vit.data.cohort import Patient
+from mri_vit.pretrain.encoder import reader
+from mri_vit.pretrain.encoder import untrained as untrained_encoder
 from mri_vit.pretrain.mae import MaskedAutoencoder
-from mri_vit.pretrain.stage import reader
-from mri_vit.pretrain.stage import untrained as untrained_encoder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import CHANNELS, Grid, Study
-from mri_vit.train.loop import total_loss, untrained
 from mri_vit.train.optimiser import optimiser
+from mri_vit.train.supervised import total_loss, untrained
 
 Run = Callable[[], Any]  # what is timed
 

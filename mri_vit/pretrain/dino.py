@@ -45,7 +45,7 @@ LAST = 0.1  # share of the epochs, at the end, in which collapse is looked for; 
 
 
 class Dino(nn.Module):
-    """Student, teacher and centre, and their loss on a batch; an `Objective` of `pretrain.loop`."""
+    """Student, teacher and centre, and their loss on a batch; an `Method` of `pretrain.encoder`."""
 
     def __init__(self, encoder: Encoder, study: Study) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ def signs(said: Float[Tensor, "n m"], cls: Float[Tensor, "b d"]) -> dict[str, fl
 def collapsed(history: pd.DataFrame) -> str | None:
     """A sentence that says how the teacher had collapsed by the end, with its figures; None when it had not.
 
-    `history` is what `pretrain.loop.pretrain` returned for DINO; means over the last tenth of its epochs are judged.
+    `history` is what `pretrain.encoder.pretrain` returned for DINO; means over the last tenth of its epochs are judged.
     """
     last = history.iloc[-max(1, round(LAST * len(history))) :]
     entropy, mean_entropy, spread = (float(last[name].mean()) for name in ("entropy", "mean_entropy", "spread"))

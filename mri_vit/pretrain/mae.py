@@ -41,7 +41,7 @@ POSITION_GAIN = 50.0
 
 
 class MaskedAutoencoder(nn.Module):
-    """The encoder, its decoder, and their loss on a batch; an `Objective` of `pretrain.loop`."""
+    """The encoder, its decoder, and their loss on a batch; an `Method` of `pretrain.encoder`."""
 
     def __init__(self, encoder: Encoder, study: Study) -> None:
         super().__init__()

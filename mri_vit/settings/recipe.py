@@ -19,7 +19,7 @@ Architecture = Literal[  # "vit" is ours (model/encoder.py); the others are told
     "efficientnet_b0", "efficientnet_b1", "efficientnet_b3", "monai_vit", "swin_vit", "seresnext50",
 ]  # fmt: skip
 
-Pool = Literal["cls", "class_attention", "mean", "max"]  # what the heads read: see model/encoder.py
+Pool = Literal["cls", "mean", "max"]  # what the heads read: see model/encoder.py
 
 
 class Section(BaseModel):

@@ -9,7 +9,7 @@ import pydantic
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
-from mri_vit.settings.models import CONTROLS, Control
+from mri_vit.settings.models import CONTROLS, VIT, Control
 from mri_vit.settings.recipe import Channel, Comparator, Model, Pretrain, Section, Train
 
 CHANNELS = get_args(Channel)  # the order of every stored array; checked on reading
@@ -207,7 +207,7 @@ class Study(Section):
     @model_validator(mode="after")
     def _comparators_are_recipes(self) -> Study:
         names = [comparator.name for comparator in self.comparators]
-        if len({"vit", *CONTROLS, *names}) != 1 + len(CONTROLS) + len(names):
+        if len({VIT, *CONTROLS, *names}) != 1 + len(CONTROLS) + len(names):
             raise ValueError(f"comparators' names must differ, also from vit, {', '.join(CONTROLS)}; found {names}")
         for comparator in self.comparators:
             if apart := [key for key in SPLIT if key in comparator.train]:
@@ -239,12 +239,8 @@ class Study(Section):
                 raise ValueError(f"pretrain.method {self.pretrain.method!r} is for architecture vit, found {model.architecture}")
             if train.batch < 2:
                 raise ValueError(f"{model.architecture} normalises over a batch: train.batch must be 2 or more")
-        if self.explained and (model.architecture != "vit" or model.pool == "class_attention"):
-            raise ValueError(
-                'maps need architecture "vit" and no class_attention; set explain.patients and explain.scored to 0, or change it'
-            )
-        if model.pool == "class_attention" and self.pretrain.method != "none":
-            raise ValueError("pretraining takes CLS through every block, class_attention through the last alone; give one")
+        if self.explained and model.architecture != "vit":
+            raise ValueError('maps need architecture "vit"; set explain.patients and explain.scored to 0, or change it')
         return self
 
     @property

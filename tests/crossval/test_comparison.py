@@ -13,10 +13,10 @@ from mri_vit.crossval import comparators, comparison, folds
 from mri_vit.data import cohort, predictions
 from mri_vit.errors import UsageError
 from mri_vit.model import network
-from mri_vit.model.weights import taught
+from mri_vit.model.weights import label_exposed
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Controls, Study
-from mri_vit.train.loop import fit
+from mri_vit.train.supervised import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
@@ -30,7 +30,7 @@ def held(study: Study, sites: str) -> Study:
     ]
     study.output.mkdir(exist_ok=True)
     splits = folds.make(patients, study.endpoints, study.train, study.seed)
-    comparison.hold(study, patients, splits, study.output, lambda title: lambda *_: None)
+    comparison.run(study, patients, splits, study.output, lambda title: lambda *_: None)
     return study
 
 
@@ -69,13 +69,13 @@ def test_a_start_from_a_network_that_knows_labels_of_the_tested_is_refused(tiny,
     patients = cohort.read(short.cohort, short.endpoints)
     fit(patients[:8], patients[8:12], short, tmp_path / "before", seed=0)
     weights = tmp_path / "before" / "best.safetensors"
-    assert taught(weights) == sorted(p.subject for p in patients[:12])
+    assert label_exposed(weights) == sorted(p.subject for p in patients[:12])
     begun = short.model_copy(update={"model": short.model.model_copy(update={"weights": weights})})
     with pytest.raises(UsageError, match=r"this network was trained on labels of \d+ patients who have the ids of this study's"):
         held(begun, "AB")
     assert not list(short.output.glob("fold-*"))
     handed_on = fit(patients[12:18], patients[18:], begun, tmp_path / "after", seed=0)  # it knows those of its start too
-    assert set(handed_on.taught) == {p.subject for p in patients}
+    assert set(handed_on.label_exposed) == {p.subject for p in patients}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from mri_vit.model.weights import load_encoder
 from mri_vit.pretrain import dino
 from mri_vit.pretrain.crops import box
 from mri_vit.pretrain.dino import Dino, Head, collapsed, cross_entropy, momentum, moved, probabilities, signs
-from mri_vit.pretrain.stage import Objective, pretrain, reader, untrained
+from mri_vit.pretrain.encoder import Method, pretrain, reader, untrained
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Grid, Study
 
@@ -248,7 +248,7 @@ def test_signs_have_the_values_that_they_are_said_to_have():
 @pytest.mark.parametrize("local_crops", [0, 2])
 def test_pretraining_by_dino_leaves_the_students_encoder_and_its_signs(study, tmp_path, local_crops: int):
     study = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"local_crops": local_crops})})
-    assert isinstance(objective(study), Objective)
+    assert isinstance(objective(study), Method)
     table = pretrain(cohort.read(study.cohort, study.endpoints)[:8], study, tmp_path / "e.safetensors", 0)
     assert list(table.columns) == ["epoch", "loss", "entropy", "mean_entropy", "spread"]
     assert np.isfinite(table.to_numpy()).all()

@@ -15,11 +15,11 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import BadNumbers, IntegrityError, UsageError
 from mri_vit.model.weights import load_encoder
+from mri_vit.pretrain import encoder as pretraining
 from mri_vit.pretrain import mae
-from mri_vit.pretrain import stage as pretraining
 from mri_vit.pretrain.crops import scattered
+from mri_vit.pretrain.encoder import pretrain, reader, untrained
 from mri_vit.pretrain.mae import VARIANCE_FLOOR, MaskedAutoencoder, encoded, masked_error, target, visible
-from mri_vit.pretrain.stage import pretrain, reader, untrained
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Study
 from mri_vit.train.optimiser import rate

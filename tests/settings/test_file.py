@@ -76,7 +76,7 @@ def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_p
         ('[[comparators]]\nname = "a"\n[[comparators]]\nname = "a"\n', r"comparators' names must differ.*\['a', 'a'\]"),
         ('[[comparators]]\nname = "a/b"\n', r"comparators\.0\.name: .*pattern"),
         ('[model]\narchitecture = "resnet10"\n', "maps need architecture"),
-        ('[model]\npool = "class_attention"\n', "maps need .* no class_attention"),
+        ('[model]\npool = "class_attention"\n', r"model\.pool: .*'cls', 'mean' or 'max'"),
         ("[model]\nstem = 8\nconv_stem = 8\n", "two ways to embed a patch"),
         ('[model]\nchannels = ["t1ce"]\n', "reads all four channels"),
     ],

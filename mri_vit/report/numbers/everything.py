@@ -29,7 +29,7 @@ from mri_vit.report.numbers import (
 from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
 from mri_vit.report.reading.run import OWN, Run, subject
 from mri_vit.report.verdicts import models as verdict
-from mri_vit.settings.models import CONTROLS, is_candidate
+from mri_vit.settings.models import CLINICAL, CONTROLS, is_candidate
 from mri_vit.settings.schema import Endpoint, Study
 
 SCHEMA = 2  # since 0.3.0 a patient of "maps" has a list of maps
@@ -132,7 +132,7 @@ def _results(run: Run, endpoint: Endpoint, tables: Tables) -> Results:
             results[model]["recalibrated"] = binary.recalibrated(rows) if run.design == "external" else None
         else:
             results[model] = survival.measure(rows, chances_alive(run, endpoint, rows), run.study.seed, run.design)
-        for part, other in zip(compare.COMPARISONS, (compare.CLINICAL, OWN), strict=True):
+        for part, other in zip(compare.COMPARISONS, (CLINICAL, OWN), strict=True):
             held = is_candidate(model) and other in tables and model != other
             results[model][part] = compare.versus(endpoint, rows, tables[other], run.study.seed) if held else None
     return results

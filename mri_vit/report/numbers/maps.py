@@ -22,9 +22,10 @@ from mri_vit.report.numbers.means import mean, means, ratio
 from mri_vit.report.numbers.randomised import networks
 from mri_vit.report.reading.run import Map, Run
 from mri_vit.report.verdicts import maps as map_verdict
+from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Endpoint
 
-MODEL = "vit"  # whose maps a run holds
+MODEL = VIT  # whose maps a run holds
 RANDOM = "random"  # the random order of deletion, beside the methods
 NEXT_TO = 1e-7  # of a probability to 0 and 1, about single precision's step: a score of exactly 1 has no log odds
 SIMILAR = ("shuffled", "folds", "noise", "shift")  # rank correlations with another map of the same patient

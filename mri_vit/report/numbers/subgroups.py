@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.data.cohort import MISSING
-from mri_vit.metrics import concordance, delong, discrimination
+from mri_vit.metrics import concordance, concordance_interval, delong, discrimination
 from mri_vit.report.numbers.judged import averaged, flags, floats
 from mri_vit.report.numbers.survival import outcome
 from mri_vit.settings.models import is_candidate
@@ -81,7 +81,7 @@ def _estimate(endpoint: Endpoint, here: pd.DataFrame, seed: int) -> dict[str, An
     else:
         seen = outcome(here)
         marked, value = {"events": int(seen.event.sum())}, concordance.harrell_c(seen.time_days, seen.event, seen.risk)
-        low, high = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
+        low, high = concordance_interval.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
         rarer, name = int(seen.event.sum()), "deaths"
     small = rarer < FEWEST_EVENTS
     warning = f"too small to judge: {rarer} {name}, fewer than {FEWEST_EVENTS}" if small else None

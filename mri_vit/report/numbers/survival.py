@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics import concordance, ipcw
+from mri_vit.metrics import concordance, concordance_interval, ipcw
 from mri_vit.metrics import survival as curves
 from mri_vit.report.numbers import judged
 from mri_vit.report.numbers.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, risk_groups
@@ -65,7 +65,7 @@ def measure(rows: pd.DataFrame, alive: pd.DataFrame, seed: int, design: Design) 
     pooled = averaged(rows)
     seen = outcome(pooled)
     value = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
-    low, high = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
+    low, high = concordance_interval.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
     labels, group = (seen.time_days, seen.event), pooled.group.to_numpy()
     folds = [_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows)]
     return {
@@ -163,7 +163,7 @@ def risk_ticks(longest_days: float) -> list[int]:
 
 def _uno(seen: Outcome, seed: int) -> dict[str, float]:
     tau = min(TAU_DAYS, float(seen.time_days.max()))  # not beyond the follow-up
-    low, high = concordance.uno_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed), tau)
+    low, high = concordance_interval.uno_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed), tau)
     value = concordance.uno_c(seen.time_days, seen.event, seen.risk, tau)
     return {"value": value, "low": low, "high": high, "tau_days": tau}
 
@@ -198,7 +198,7 @@ def _written(day: float) -> float | int:
 
 
 def _calibration(seen: Outcome, chance: Float[np.ndarray, " n"], day: float | int) -> list[dict[str, Any]]:
-    found = ipcw.calibration_at(seen.time_days, seen.event, chance, float(day))
+    found = curves.calibration_at(seen.time_days, seen.event, chance, float(day))
     columns = (found.predicted, found.observed, found.low, found.high, found.n)
     keys = ("predicted", "observed", "low", "high", "n")
     return [dict(zip(keys, values, strict=True)) for values in zip(*(column.tolist() for column in columns), strict=True)]

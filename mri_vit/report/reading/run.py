@@ -19,12 +19,12 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.report.reading import costs as run_costs
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading.maps import Map
-from mri_vit.run import origin
+from mri_vit.run import files, origin
 from mri_vit.run.record import as_written, read_json
-from mri_vit.settings.models import SHUFFLED
+from mri_vit.settings.models import SHUFFLED, VIT
 from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Report, Study
 
-OWN = "vit"  # the study's own model, as every run's predictions call it; the other candidates are its comparators
+OWN = VIT  # the other candidates are its comparators
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 Design = Literal["cross-validation", "external", "table"]
@@ -62,50 +62,52 @@ def read(folder: Path) -> Run:
     the one written down before training, or when a JSON file is damaged.
     """
     folder = Path(folder)
-    external = (folder / "evaluation.json").is_file()
-    needed = ["study.toml", "environment.json", "cohort.csv", "predictions.csv", *([] if external else ["folds.json"])]
+    external = (folder / files.EVALUATION).is_file()
+    needed = [files.STUDY, files.ENVIRONMENT, files.COHORT, files.PREDICTIONS, *([] if external else [files.FOLDS])]
     for name in needed:
         if not (folder / name).is_file():
             raise UsageError(f"{folder}: no {name}; a report needs a run that has been cross-validated")
     study = origin.settings(folder)
-    table = predictions.load(folder / "predictions.csv")
+    table = predictions.load(folder / files.PREDICTIONS)
     folds_sha256 = None
     if not external:
-        folds = (folder / "folds.json").read_bytes()
+        folds = (folder / files.FOLDS).read_bytes()
         folds_sha256 = hashlib.sha256(folds).hexdigest()
-        _check_folds(folder, table, read_json(folder / "folds.json"))
-    people = _text_table(folder / "cohort.csv")
+        _check_folds(folder, table, read_json(folder / files.FOLDS))
+    people = _text_table(folder / files.COHORT)
     asked = set(people.patient)
-    prepared = [path for path in sorted(study.prepared.glob("[!.]*/patient.json")) if subject(path.parent.name, asked) in asked]
+    prepared = [
+        path for path in sorted(study.prepared.glob(f"[!.]*/{files.PATIENT}")) if subject(path.parent.name, asked) in asked
+    ]
     steps = [_steps(path) for path in prepared]
     settings = study.explain.of_maps
     sessions = people["session"] if "session" in people else [""] * len(people)
     visits = [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
-    homes = {OWN: folder, **{comparator.name: folder / "rivals" / comparator.name for comparator in study.comparators}}
+    homes = {OWN: folder, **{comparator.name: folder / files.COMPARATORS / comparator.name for comparator in study.comparators}}
     splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
-    maps, old_maps = run_maps.maps(folder / "maps", settings, visits)
-    scores, old_scores = run_maps.scores(folder / "scores", settings, visits)
-    groups, old_groups = run_maps.groups(folder / "mean_maps", settings)
+    maps, old_maps = run_maps.maps(folder / files.MAPS, settings, visits)
+    scores, old_scores = run_maps.scores(folder / files.SCORES, settings, visits)
+    groups, old_groups = run_maps.groups(folder / files.MEAN_MAPS, settings)
     return Run(
         design="external" if external else "cross-validation",
         study=study,
-        environment=_environment(folder / "environment.json"),
+        environment=_environment(folder / files.ENVIRONMENT),
         cohort=_by_patient(people),
-        excluded=_text_table(folder / "excluded.csv") if (folder / "excluded.csv").is_file() else _empty(EXCLUDED_COLUMNS),
+        excluded=_text_table(folder / files.EXCLUDED) if (folder / files.EXCLUDED).is_file() else _empty(EXCLUDED_COLUMNS),
         folds_sha256=folds_sha256,
         predictions=table,
-        survival=_survival(folder / "survival.csv"),
-        probe=_our_table(folder / "site_probe.csv", PROBE_COLUMNS, {"patient": str, "site": str, "predicted": str})
-        if (folder / "site_probe.csv").is_file()
+        survival=_survival(folder / files.SURVIVAL),
+        probe=_our_table(folder / files.SITE_PROBE, PROBE_COLUMNS, {"patient": str, "site": str, "predicted": str})
+        if (folder / files.SITE_PROBE).is_file()
         else _empty(PROBE_COLUMNS),
-        internal=read_json(folder / "evaluation.json") if external else {},
-        notes=read_json(folder / "notes.json") if (folder / "notes.json").is_file() else {},
+        internal=read_json(folder / files.EVALUATION) if external else {},
+        notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
         costs=run_costs.read(homes, splits),
         maps=maps,
         scores=scores,
         groups=groups,
         stale={"maps": old_maps, "scores": old_scores, "mean maps": old_groups},
-        qc=tuple((path.parent.name, path.parent / "qc.png") for path in prepared),
+        qc=tuple((path.parent.name, path.parent / files.QC) for path in prepared),
         preparation=tuple(steps[0]) if steps else (),
         brains=Counter(step["source"] for done in steps for step in done if step["step"] == "brain"),
     )
@@ -149,7 +151,7 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
         excluded=_empty(EXCLUDED_COLUMNS),
         folds_sha256=None,
         predictions=_with_truth(table, endpoints, known | {patient.id: patient for patient in patients}, scores),
-        survival=_survival(scores.with_name("survival.csv")),
+        survival=_survival(scores.with_name(files.SURVIVAL)),
         probe=_empty(PROBE_COLUMNS),
     )
 
@@ -246,7 +248,7 @@ def _our_table(path: Path, needed: list[str], kinds: Any) -> pd.DataFrame:
 
 
 def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) -> None:
-    with as_written(folder / "folds.json"):
+    with as_written(folder / files.FOLDS):
         home = {
             (patient, repeat): fold
             for repeat, split in enumerate(folds["repeats"])
@@ -260,5 +262,5 @@ def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) ->
             where = "no fold" if planned is None else f"fold {planned}"
             raise IntegrityError(
                 f"{folder}: patient {visit} was predicted in fold {fold} of repeat {repeat} (counted from 0), "
-                f"but folds.json puts it in {where}"
+                f"but {files.FOLDS} puts it in {where}"
             )

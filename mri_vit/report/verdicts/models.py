@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mri_vit.report.numbers.compare import CLINICAL
 from mri_vit.report.reading.run import OWN
-from mri_vit.settings.models import SHUFFLED, is_candidate
+from mri_vit.settings.models import CLINICAL, SHUFFLED, is_candidate
 
 ALPHA = 0.05  # Fisher 1925; with 95 % intervals throughout
 CHANCE = 0.5  # AUC and concordance of a model that knows nothing

@@ -18,7 +18,6 @@ POOLED = {  # what the heads read, by model.pool
     "cls": "the normalised CLS token",
     "mean": "the normalised CLS token, to which the mean of the other normalised tokens is added",
     "max": "the normalised CLS token, to which each feature's largest value over the other normalised tokens is added",
-    "class_attention": "the normalised CLS token, which takes part in the last block alone, as in class attention [@cait]",
 }
 METHODS = {
     "mae": "The masked autoencoder [@mae] saw {mae.VISIBLE:.0%} of a patient's tokens, and a decoder of depth "
