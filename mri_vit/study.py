@@ -21,6 +21,8 @@ from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort, frozen
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
+from mri_vit.explain import stage as explaining
+from mri_vit.explain.inspection import stage as inspecting
 from mri_vit.prepare import stage as preparing
 from mri_vit.prepare import unchanged
 from mri_vit.prepare.stage import Excluded
@@ -41,7 +43,7 @@ def run(study: Study, console: Console) -> Excluded:
         excluded = prepare(study, patients, folder, console)
         divided = divide(study, preparing.without(patients, excluded), folder)
         train(study, folder, console, divided)
-        explain(study, folder, console)
+        explain(study, folder, console, divided)
         report(folder, console)
     return excluded
 
@@ -114,21 +116,23 @@ def _begin(bar: Progress, study: Study, title: str) -> Callable[[int, int, float
     return epoch
 
 
-def explain(study: Study, folder: Path, console: Console) -> None:
-    """Maps of each patient from the model that had not seen them, how far they can be believed, and the cohort's mean maps."""
-    from mri_vit.explain import stage
+def explain(study: Study, folder: Path, console: Console, divided: Divided | None = None) -> None:
+    """Maps of each patient from the model that had not seen them, how far they can be believed, and the cohort's mean maps.
 
-    stage.run(study, _trained(study, folder), folder, console)
+    `divided` are the patients and folds where they have been read before.
+    """
+    patients, splits = divided or _trained(study, folder)
+    explaining.run(study, patients, splits[0], folder, console)
 
 
-def _trained(study: Study, folder: Path) -> list[Patient]:
-    """The patients of a run that has been cross-validated. Raises UsageError where it has not."""
+def _trained(study: Study, folder: Path) -> Divided:
+    """The patients and folds of a run that has been cross-validated. Raises UsageError where it has not."""
     if (folder / files.EVALUATION).exists():
         raise UsageError(f"{folder}: holds another run's evaluation, which has no network of its own; name that run")
     patients = frozen.included(study, folder)
     if not (folder / files.PREDICTIONS).exists():
         raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
-    return patients
+    return patients, folds.load(folder / files.FOLDS, patients)
 
 
 def inspect(
@@ -143,10 +147,9 @@ def inspect(
     console: Console,
 ) -> Path:
     """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
-    from mri_vit.explain.inspection import stage
-
-    wanted = stage.Wanted(fold, patient, place_mm, layer, head)
-    return stage.run(study, _trained(study, folder), folder, wanted, output or folder / files.INSPECT, console)
+    patients, splits = _trained(study, folder)
+    wanted = inspecting.Wanted(fold, patient, place_mm, layer, head)
+    return inspecting.run(study, patients, splits[0], folder, wanted, output or folder / files.INSPECT, console)
 
 
 def report(folder: Path, console: Console) -> Path:

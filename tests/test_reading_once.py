@@ -20,7 +20,9 @@ from mri_vit.prepare import stage as preparing
 from mri_vit.report.figures import gallery
 from mri_vit.report.pages import html
 from mri_vit.run import record
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.schema import Controls, Explain, Study
+
+NOBODY = Explain(patients=0, scored=0)  # their scans are not there
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
@@ -29,7 +31,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     """A tiny study whose patients are prepared already."""
     tiny = make_tiny(tmp_path)
-    study = tiny.model_copy(update={"train": tiny.train.model_copy(update={"epochs": 1}), "controls": Controls(models=())})
+    once = tiny.train.model_copy(update={"epochs": 1})
+    study = tiny.model_copy(update={"train": once, "controls": Controls(models=()), "explain": NOBODY})
+        update={"train": tiny.train.model_copy(update={"epochs": 1}), "controls": Controls(models=()), "explain": NOBODY}
+    )
     add_records(study, [f"p{index:02d}" for index in range(24)])
 
     def prepare(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> preparing.Excluded:
@@ -37,7 +42,6 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
         return []
 
     monkeypatch.setattr(preparing, "prepare", prepare)
-    monkeypatch.setattr(stages, "explain", lambda *_: None)
     monkeypatch.setattr(html, "page", lambda *_: "")
     monkeypatch.setattr(gallery, "of_report", lambda *_: [])  # pictures take seconds
     return study

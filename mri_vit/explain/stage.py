@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from mri_vit.crossval import folds
 from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
 from mri_vit.explain import records
@@ -50,7 +49,7 @@ class Job:
     scored: bool
 
 
-def run(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> None:
+def run(study: Study, patients: Sequence[Patient], split: Split, folder: Path, console: Console) -> None:
     """Do what is still to do of a run's maps and scores, patient after patient, then the cohort's mean maps.
 
     Raises
@@ -60,7 +59,7 @@ def run(study: Study, patients: Sequence[Patient], folder: Path, console: Consol
     UsageError
         A prepared patient, a scan or a tumour mask that is needed is not there.
     """
-    todo = jobs(study, patients, folds.load(folder / files.FOLDS, patients)[0], folder)
+    todo = jobs(study, patients, split, folder)
     intact.refuse_changed(folder, console, intact.MAP_EVALUATION)
     unchanged.refuse_changed_patients(study, [job.patient for job in todo.values()], folder)
     unchanged.refuse_missing_scans(files_read(todo, study))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit.crossval import folds
+from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain.inspection import page, subject
 from mri_vit.prepare import unchanged
-from mri_vit.run import files, intact
 from mri_vit.run import folder as run_folder
+from mri_vit.run import intact
 from mri_vit.run.screen import say
 from mri_vit.settings.schema import Study
 
@@ -30,7 +30,9 @@ class Wanted:
     head: int | None = None
 
 
-def run(study: Study, patients: Sequence[Patient], folder: Path, wanted: Wanted, output: Path, console: Console) -> Path:
+def run(
+    study: Study, patients: Sequence[Patient], split: Split, folder: Path, wanted: Wanted, output: Path, console: Console
+) -> Path:
     """Write the page of the run in `folder` into `output`, print where it is and return its path.
 
     Raises
@@ -40,10 +42,9 @@ def run(study: Study, patients: Sequence[Patient], folder: Path, wanted: Wanted,
     IntegrityError
         The fold's weights or its test patients are not those that were written.
     """
-    if study.model.architecture != "vit" or study.model.pool == "class_attention":
-        raise UsageError(f"{folder}: the inspection is of Vision Transformers whose CLS goes through every block")
+    if study.model.architecture != "vit":
+        raise UsageError(f"{folder}: the inspection is of Vision Transformers")
     page.refuse(output)
-    split = folds.load(folder / files.FOLDS, patients)[0]
     fold = subject.find_fold(study, patients, split, folder, wanted.fold, wanted.patient)
     intact.refuse_changed(folder, console, [fold.home.name])
     unchanged.refuse_changed_patients(study, fold.test, folder)
