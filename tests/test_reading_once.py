@@ -33,8 +33,6 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     tiny = make_tiny(tmp_path)
     once = tiny.train.model_copy(update={"epochs": 1})
     study = tiny.model_copy(update={"train": once, "controls": Controls(models=()), "explain": NOBODY})
-        update={"train": tiny.train.model_copy(update={"epochs": 1}), "controls": Controls(models=()), "explain": NOBODY}
-    )
     add_records(study, [f"p{index:02d}" for index in range(24)])
 
     def prepare(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> preparing.Excluded:
