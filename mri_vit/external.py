@@ -40,7 +40,7 @@ OWN = ("grid", "prepare", "model", "train", "controls")  # sections that belong 
 
 def predict(run: Path, table: Path, output: Path, workers: int, console: Console) -> Excluded:
     """Predict new patients: `predictions.csv` and `survival.csv` in `output`. No label is read."""
-    past = _finished(run)
+    past = finished(run)
     intact.refuse_changed(run, console, intact.OWN)
     study = _on(past, cohort=table.resolve(), output=output.resolve(), prepared=output.resolve() / "prepared", workers=workers)
     with run_folder.claimed(study) as folder:
@@ -65,7 +65,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excl
     Raises UsageError when the file sets a section that is the run's own, names an endpoint that the run does not have, or
     holds a patient of the run (known by the scans' hashes) or one whose labels the run's weights were exposed to (by the id).
     """
-    past = _finished(run)
+    past = finished(run)
     intact.refuse_changed(run, console, intact.OWN)
     study = _elsewhere(run, past, other, given)
     with run_folder.claimed(study) as folder:
@@ -126,7 +126,8 @@ def _write(run: Path, tables: list[Tables], notes: dict[str, str], folder: Path)
     hashes.write(folder, [], last | {files.PREDICTIONS: predictions.dumps(score)})
 
 
-def _finished(run: Path) -> Study:
+def finished(run: Path) -> Study:
+    """The settings of a run whose training has ended. Raises UsageError where it has not."""
     if not (run / files.PREDICTIONS).exists() or not (run / files.FOLDS).exists():
         raise UsageError(f"{run}: no {files.PREDICTIONS} and {files.FOLDS}; a run whose training has ended has both")
     return origin.settings(run)
@@ -138,14 +139,22 @@ def _on(past: Study, workers: int, **changed: Any) -> Study:
 
 
 def _mean_of_folds(run: Path, study: Study, patients: list[Patient], console: Console) -> Tables:
-    """(patient, endpoint, score, models) and (patient, endpoint, horizon_days, survival, models), averaged over the folds."""
-    predicted = []
-    weights = sorted(run.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}"))
+    """As `mean_of_folds`, with a bar."""
     with progress(console) as bar:
-        task = bar.add_task("predict", total=len(weights), note="")
-        for file in weights:
-            predicted.append(Neural.fitted(study, file.parent).predict([without_labels(p) for p in patients]))
-            bar.update(task, advance=1)
+        task = bar.add_task("predict", note="")
+        return mean_of_folds(run, study, patients, lambda done, of: bar.update(task, completed=done, total=of))
+
+
+def mean_of_folds(run: Path, study: Study, patients: list[Patient], report: Callable[[int, int], None]) -> Tables:
+    """(patient, endpoint, score, models) and (patient, endpoint, horizon_days, survival, models), averaged over the folds.
+
+    `report` is called with the number of networks that have predicted, and of all.
+    """
+    predicted = []
+    homes = sorted(file.parent for file in run.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}"))
+    for done, home in enumerate(homes, 1):
+        predicted.append(Neural.fitted(study, home).predict([without_labels(p) for p in patients]))
+        report(done, len(homes))
     return _averaged(predicted)
 
 

@@ -74,7 +74,35 @@ def save(tokens: Tokens, path: Path) -> None:
 
 
 def load(path: Path) -> Tokens:
-    """Read a prepared patient. Raises IntegrityError when the file is damaged or its channels are in another order."""
+    """Read a prepared patient's tokens.
+
+    Parameters
+    ----------
+    path
+        `tokens.safetensors` in the prepared patient's folder.
+
+    Returns
+    -------
+    Tokens: `patches` float16 [f, k], z-scored in the brain, 0 outside; `place` int16 [f]; the grid.
+
+    Raises
+    ------
+    IntegrityError
+        The file is damaged, or its channels are in another order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mri_vit import load_tokens
+    >>> from mri_vit.data import tokens
+    >>> from mri_vit.settings.schema import Grid
+    >>> grid, brain = Grid(edge=8, spacing_mm=10.0, patch=2), np.zeros((8, 8, 8), bool)
+    >>> brain[2:6, 2:6, 2:6] = True
+    >>> made = tokens.from_volume(np.ones((4, 8, 8, 8), np.float32), brain, grid, "-")
+    >>> tokens.save(made, folder / "tokens.safetensors")
+    >>> load_tokens(folder / "tokens.safetensors").patches.shape  # 2³ places with brain, four sequences of 2³ voxels
+    (8, 32)
+    """
     try:
         with safetensors.safe_open(str(path), "numpy") as file:
             metadata = file.metadata() or {}

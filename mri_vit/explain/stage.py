@@ -108,6 +108,15 @@ def files_read(todo: Mapping[str, Job], study: Study) -> Iterator[tuple[Patient,
         yield from ((job.patient, file) for file in (*scans, job.patient.tumour_mask) if file)
 
 
+def of_one(patient: Patient, study: Study, run: Path, split: Split, folder: Path) -> None:
+    """Write the maps of one prepared patient into `folder`, from the run's network that had not seen them.
+
+    Of a patient whom the run does not know that is every network; the first fold's is taken, and `map.json` says so.
+    """
+    fold = next((index for index, ids in enumerate(split) if patient.id in ids), 0)
+    patient_maps.explain(patient, _network(files.fold_folder(run, 0, fold)), study, folder, Fitted(VIT, 0, fold))
+
+
 def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
     """Do the jobs and yield each patient that is done."""
     _references.cache_clear()

@@ -113,6 +113,17 @@ class Encoder(nn.Module):
 
     The readout of no places is CLS alone. Places add to CLS what they show; none shows nothing, so it adds 0. That is finite
     for the mean and the maximum alike, and it is what the curves of a map's faithfulness start from and end at.
+
+    Examples
+    --------
+    ViT-B/16 over a quarter of the 2744 places; here with two of its twelve blocks:
+
+    >>> import torch
+    >>> from mri_vit import ViT
+    >>> vit = ViT(patch_size=4 * 16**3, places=2744, dim=768, depth=2, heads=12, mlp=3072)
+    >>> patches, place = torch.zeros(1, 686, 4 * 16**3), torch.arange(686)[None]
+    >>> vit(patches, place).shape
+    torch.Size([1, 768])
     """
 
     def __init__(

@@ -63,6 +63,15 @@ def rollout(
     References
     ----------
     Abnar & Zuidema 2020, "Quantifying attention flow in transformers", ACL, doi:10.18653/v1/2020.acl-main.385.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mri_vit import ViT, rollout
+    >>> vit = ViT(patch_size=8, places=27, dim=16, depth=2, heads=2, mlp=32).eval()
+    >>> row = rollout(vit, torch.randn(1, 10, 8), torch.arange(10)[None])  # ten of 27 places
+    >>> row.shape, round(row.sum().item(), 5)
+    (torch.Size([1, 11]), 1.0)
     """
     if not 0 <= discard < 1:
         raise ValueError(f"discard {discard} is no share from 0 to below 1")

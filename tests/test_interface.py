@@ -1,0 +1,79 @@
+"""The public interface: every example in its docstrings runs, importing it costs nothing, and nothing is printed."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from whole_road import SHRUNKEN, mri_vit, words
+
+import mri_vit as package
+
+STUDY = """
+name = "interface"
+cohort = "{cohort}"
+prepared = "prepared"
+output = "run"
+
+[controls]
+models = []
+
+[[endpoints]]
+name = "mgmt"
+kind = "binary"
+
+[[endpoints]]
+name = "os"
+kind = "survival"
+time = "os_days"
+event = "os_event"
+"""
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+
+
+@pytest.fixture(scope="module")
+def run(scans: Path, tmp_path_factory: pytest.TempPathFactory, in_this_process: None) -> Path:
+    """A run that was trained on the synthetic cohort."""
+    folder = tmp_path_factory.mktemp("interface")
+    (folder / "study.toml").write_text(STUDY.format(cohort=scans))
+    for verb in ("prepare", "train"):
+        assert mri_vit(verb, folder / "study.toml", *words({**SHRUNKEN, "train.epochs": 1})) == 0
+    return folder / "run"
+
+
+@pytest.mark.parametrize("name", package.__all__)
+def test_the_examples_of_the_interface_run(name: str, run: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    known = {"run": run, "cohort": scans, "folder": tmp_path}
+    documented = getattr(package, name)
+    around = vars(sys.modules[documented.__module__]) | known
+    found = [test for test in doctest.DocTestFinder().find(documented, name, globs=around) if test.examples]
+    assert found or name == "FinishedRun"  # whose methods are in the example of load_run
+    for test in found:
+        failed, _ = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=sys.stderr.write)
+        assert not failed, capsys.readouterr().err
+
+
+def test_importing_the_package_imports_nothing_that_is_slow():
+    code = (
+        "import sys, time; began = time.perf_counter(); import mri_vit; took = time.perf_counter() - began;"
+        "slow = {'torch', 'numpy', 'pandas', 'pydantic', 'matplotlib'} & set(sys.modules); print(took, *slow)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert len(done) == 1, done
+    assert package.__dir__() == sorted(package.__dir__())
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        package.nothing  # noqa: B018
+
+
+def test_a_report_of_a_table_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rows = [f"p{i},mgmt,{i / 20},{i % 2}" for i in range(20)]
+    (tmp_path / "scores.csv").write_text("\n".join(["patient,endpoint,score,truth", *rows]))
+    (tmp_path / "people.csv").write_text("\n".join(["patient,mgmt", *(f"p{i},{i % 2}" for i in range(20))]))
+    page = package.write_report(tmp_path / "scores.csv", tmp_path / "people.csv", tmp_path / "report")
+    assert page == tmp_path / "report" / "index.html"
+    assert capsys.readouterr() == ("", "")
