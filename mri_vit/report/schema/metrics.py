@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -69,3 +69,9 @@ class Metrics(Part):
 def dumps(metrics: Metrics) -> str:
     """The text of the file: keys in the order of the fields, null for what is undefined."""
     return json.dumps(metrics.model_dump(mode="json"), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the file."""
+    schema = Metrics.model_json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "metrics.json of mri-vit"}

@@ -6,12 +6,15 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 from made.maps import write_maps, write_scores
 from made.run import ODD_IDS, add_comparators, make_run
 from pydantic import ValidationError
 
+from mri_vit import cli
 from mri_vit.report.numbers import everything
 from mri_vit.report.pages.html import null
 from mri_vit.report.reading import run as reading
@@ -81,6 +84,31 @@ def texts(tmp_path_factory) -> dict[str, str]:
 @pytest.mark.parametrize("name", DESIGNS)
 def test_what_is_read_through_the_schema_is_written_again_to_the_letter(texts, name):
     assert dumps(Metrics.model_validate_json(texts[name])) == texts[name]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> dict[str, Any]:
+    """The JSON Schema as the verb writes it."""
+    file = tmp_path_factory.mktemp("schema") / "metrics.schema.json"
+    cli.schema(output=file)
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_a_report_follows_the_json_schema_that_the_verb_writes(texts, written, name):
+    jsonschema.Draft202012Validator.check_schema(written)
+    jsonschema.Draft202012Validator(written).validate(json.loads(texts[name]))
+
+
+@pytest.mark.parametrize(("key", "value"), [("seed", "seven"), ("cohort", {}), ("more", 1)])
+def test_the_json_schema_refuses_what_is_no_report(texts, written, key, value):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(written).validate(json.loads(texts["a table"]) | {key: value})
+
+
+def test_the_verb_prints_the_schema_where_no_file_is_given(written, capsys):
+    cli.schema()
+    assert json.loads(capsys.readouterr().out) == written
 
 
 def test_the_designs_fill_every_part_that_may_be_empty(texts):
