@@ -22,8 +22,7 @@ from mri_vit.predictors import tabular as controls
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.prepare.prepared import RECORD, voxels
-from mri_vit.report.numbers import everything
-from mri_vit.report.pages import html
+from mri_vit.report import assembly
 from mri_vit.report.reading import run as reports
 from mri_vit.run import folder as run_folder
 from mri_vit.run import hashes, intact, origin
@@ -99,7 +98,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
                 notes[name] = str(error)
         write_bytes(json.dumps(notes | {"clinical_columns": _clinical_columns(run)}, indent=1).encode(), folder / "notes.json")
         score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
-        internal = html.null(everything.measure(reports.read(run)))
+        internal = assembly.metrics(reports.read(run)).model_dump(mode="json", exclude={"files"})
         last = {"survival.csv": predictions.dumps(survival), "evaluation.json": json.dumps(internal, indent=1).encode()}
         hashes.write(folder, [], last | {"predictions.csv": predictions.dumps(score)})
         stages.report(folder, console)

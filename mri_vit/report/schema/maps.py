@@ -11,6 +11,7 @@ from mri_vit.report.schema.part import Estimate, Mean, Number, Part
 from mri_vit.settings.recipe import Channel
 from mri_vit.settings.schema import MapMethod
 
+Order = Literal["deletion", "insertion"]  # of places by their value in a map, highest first: left out, or put in
 MapKind = Literal["passes", "unsettled", "fails", "undefined", "none"]  # of the verdict on a method's maps of an endpoint
 
 
@@ -127,7 +128,7 @@ class EndpointMaps(Part):
     no_finding: str | None = Field(description="why no map of this endpoint is a finding, in words; null where one may be")
     with_tumour: int = Field(description="scored patients with a tumour mask")
     methods: dict[MapMethod, MapResult]
-    curves: dict[Literal["deletion", "insertion"], MapCurves]
+    curves: dict[Order, MapCurves]
     agreement: tuple[Agreement, ...]
 
 

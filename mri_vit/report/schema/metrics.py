@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from mri_vit.report.schema.binary import BinaryEndpoint
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.maps import GroupMaps, MapEvaluation, MapSettings, PatientMaps, SequenceShares
 from mri_vit.report.schema.part import Part
 from mri_vit.report.schema.run import (
@@ -24,10 +24,11 @@ from mri_vit.report.schema.run import (
     SiteProbe,
     Step,
 )
-from mri_vit.report.schema.survival import SurvivalEndpoint
+from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
 
-SCHEMA = 2  # since 0.3.0 a patient of "maps" has a list of maps
+SCHEMA: Final = 2  # since 0.3.0 a patient of "maps" has a list of maps
 
+Result = BinaryResult | SurvivalResult
 Endpoint = Annotated[BinaryEndpoint | SurvivalEndpoint, Field(discriminator="kind")]
 
 

@@ -104,3 +104,9 @@ class Step(Part):
 
     step: str
     methods: str = Field(description="the sentence for a paper's Methods")
+
+    @property
+    def source(self) -> str | None:
+        """Where the brain mask came from, of the step that finds it."""
+        source = (self.model_extra or {}).get("source")
+        return source if isinstance(source, str) else None

@@ -11,11 +11,11 @@ from typing import Any
 import jsonschema
 import pytest
 from made.maps import write_maps, write_scores
+from made.report import measure
 from made.run import ODD_IDS, add_comparators, make_run
 from pydantic import ValidationError
 
 from mri_vit import cli
-from mri_vit.report.numbers import everything
 from mri_vit.report.pages.html import null
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
@@ -23,6 +23,7 @@ from mri_vit.report.schema import binary, comparison, maps, metrics, survival
 from mri_vit.report.schema import run as run_parts
 from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.schema.part import Part, Value
+from mri_vit.report.schema.run import Nothing
 
 COMPARATORS = {"twin": "", "masked": 'pretrain.method = "mae"\npretrain.epochs = 1'}
 LEAVE_OUT = ("repeats = 1\n", 'repeats = 1\nleave_out = "site"\n')
@@ -32,7 +33,7 @@ def text(run: Run) -> str:
     """The content of metrics.json of one endpoint of each kind, written without the schema."""
     asked = tuple(endpoint for endpoint in run.study.endpoints if endpoint.name in ("mgmt", "os"))
     run = replace(run, study=run.study.model_copy(update={"endpoints": asked}))
-    found = null(everything.measure(run)) | {"files": ["figures/roc_mgmt.svg"]}
+    found = null(measure(run)) | {"files": ["figures/roc_mgmt.svg"]}
     return json.dumps(found, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -64,7 +65,8 @@ def external(folder: Path) -> Run:
 def table(folder: Path) -> Run:
     run = reading.read(make_run(folder, patients=30, models=("vit", "clinical")))
     scores = run.predictions.score.where(run.predictions.endpoint != "mgmt", run.predictions.score * 5)  # no probabilities
-    return replace(run, design="table", environment={}, folds_sha256=None, predictions=run.predictions.assign(score=scores))
+    table = run.predictions.assign(score=scores)
+    return replace(run, design="table", environment=Nothing(), folds_sha256=None, predictions=table)
 
 
 DESIGNS = {
