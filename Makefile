@@ -1,10 +1,11 @@
 # make demo: the built-in cohort from nothing to its report.  make test: the tests.  make check: style, types, layers.
 # make same BASE=<commit>: whether that commit and this tree give the same numbers.
+# make docs: the documentation, docs/_build/html/index.html.  make pictures: its pictures, after make demo.
 TORCH ?= torch==2.13.0 # a GPU user gives another build, e.g. make demo TORCH='torch==2.13.0 --index-url …'
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow same check clean
+.PHONY: demo test slow same check docs pictures clean
 
 demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
@@ -25,13 +26,21 @@ check: .venv/ready
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
+docs: .venv/ready
+	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet docs docs/_build/html
+	@echo docs/_build/html/index.html
+
+pictures: .venv/ready
+	$(BIN)/python pipelines/pictures.py
+	$(BIN)/python pipelines/notebooks.py
+
 # torch first and by pip, so that no other package pulls another build of it; the rest by uv, which is quick
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[brain,test]'
+	VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[brain,docs,test]'
 	touch $@
 
 clean:
-	rm -rf .venv runs
+	rm -rf .venv runs docs/_build docs/_made

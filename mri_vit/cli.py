@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from mri_vit.errors import MriVitError, UsageError
+from mri_vit.run import files
 from mri_vit.run.resource import lack
 from mri_vit.run.screen import printable
+from mri_vit.settings.models import CLINICAL
 from mri_vit.settings.source import unusable_name
 
 if TYPE_CHECKING:
@@ -53,8 +55,8 @@ def _load(study: Path, overrides: Sequence[str]) -> Study:
     if not os.path.isdir(study):  # unlike Path.is_dir, it takes any name
         return study_file.load(study, settings)
     here = study.resolve()
-    if not (here / "environment.json").exists():  # a folder with a study file in it is no run
-        return study_file.load(here / "study.toml", settings)
+    if not (here / files.ENVIRONMENT).exists():  # a folder with a study file in it is no run
+        return study_file.load(here / files.STUDY, settings)
     if "output" in settings:
         raise UsageError(f"{study} is a run, which is its own output; leave --output out, or name the study file")
     loaded = origin.settings(here, settings)
@@ -89,7 +91,7 @@ def check(study: Path, *overrides: Overrides) -> int:
     patients = cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs)
     folds.check(patients, settings.endpoints, settings.train)
     columns = []
-    if "clinical" in settings.controls.models:
+    if CLINICAL in settings.controls.models:
         from mri_vit.data.covariates import clinical_columns
 
         columns = clinical_columns(patients, settings)
@@ -97,7 +99,7 @@ def check(study: Path, *overrides: Overrides) -> int:
     known = ", ".join(f"{e.name} {sum(p.knows(e) for p in patients)}" for e in settings.endpoints)
     console = Console()
     say(console, f"{settings.name}: {len(patients)} patients; labels known: {known}")
-    if "clinical" in settings.controls.models:
+    if CLINICAL in settings.controls.models:
         say(console, f"the control clinical-only reads {', '.join(columns) or 'no column: there will be no such control'}")
     out = 0
     for patient in patients:
@@ -126,13 +128,13 @@ def prepare(study: Path, *overrides: Overrides) -> int:
 
     from rich.console import Console
 
-    from mri_vit import study as stages
-    from mri_vit.data import cohort
+    from mri_vit.data import cohort, frozen
+    from mri_vit.prepare import stage
     from mri_vit.run.folder import claimed
 
     with claimed(settings) as folder:
-        patients = stages.freeze(settings, cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs), folder)
-        return 3 if stages.prepare(settings, patients, folder, Console()) else 0
+        patients = frozen.freeze(settings, cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs), folder)
+        return 3 if stage.prepare(settings, patients, folder, Console()) else 0
 
 
 @app.command
@@ -275,8 +277,8 @@ def evaluate(run: Path, *overrides: Overrides, study: Path) -> int:
 
 def _trained(study: Study) -> Study:
     """The same study. Raises UsageError where its output holds no run to go on with, before a folder is made for it."""
-    if not (study.output / "predictions.csv").exists():
-        raise UsageError(f"{study.output}: no predictions.csv; run `mri-vit train` first")
+    if not (study.output / files.PREDICTIONS).exists():
+        raise UsageError(f"{study.output}: no {files.PREDICTIONS}; run `mri-vit train` first")
     return study
 
 

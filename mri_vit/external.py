@@ -12,8 +12,8 @@ from rich.console import Console
 
 from mri_vit import study as stages
 from mri_vit.crossval import folds
-from mri_vit.crossval.loop import by_patient, fold_seed, parts, with_truth
-from mri_vit.data import cohort, predictions
+from mri_vit.crossval.loop import Tables, by_patient, fold_seed, parts, with_truth
+from mri_vit.data import cohort, frozen, predictions
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_table
 from mri_vit.errors import UsageError
@@ -21,48 +21,71 @@ from mri_vit.model.weights import seen, taught
 from mri_vit.predictors import tabular as controls
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.tabular import Tabular
-from mri_vit.prepare.prepared import RECORD, voxels
+from mri_vit.prepare import stage as preparing
+from mri_vit.prepare.prepared import voxels
+from mri_vit.prepare.stage import Excluded
 from mri_vit.report import assembly
 from mri_vit.report.reading import run as reports
+from mri_vit.run import files, hashes, intact, origin
 from mri_vit.run import folder as run_folder
-from mri_vit.run import hashes, intact, origin
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import as_written, read_json
 from mri_vit.run.screen import progress, say
+from mri_vit.settings.models import CLINICAL, VIT, VOLUME
 from mri_vit.settings.schema import Study
 
 OWN = ("grid", "prepare", "model", "train", "controls")  # sections that belong to the run, not to the other cohort
 
 
-def predict(run: Path, table: Path, output: Path, workers: int, console: Console) -> stages.Excluded:
+def predict(run: Path, table: Path, output: Path, workers: int, console: Console) -> Excluded:
     """Predict new patients: `predictions.csv` and `survival.csv` in `output`. No label is read."""
     past = _finished(run)
     intact.refuse_changed(run, console, intact.OWN)
     study = _on(past, cohort=table.resolve(), output=output.resolve(), prepared=output.resolve() / "prepared", workers=workers)
     with run_folder.claimed(study) as folder:
         patients = cohort.read(study.cohort, endpoints=(), needed=study.prepare.needs)
-        excluded = stages.prepare(study, patients, folder, console)
-        patients = _without(patients, excluded)
+        excluded = preparing.prepare(study, patients, folder, console)
+        patients = preparing.without(patients, excluded)
         if patients:
             score, survival = _mean_of_folds(run, study, patients, console)
-            predictions.save(survival, folder / "survival.csv")
-            predictions.save(score, folder / "predictions.csv")
-            say(console, f"predictions: {folder / 'predictions.csv'}")
+            predictions.save(survival, folder / files.SURVIVAL)
+            predictions.save(score, folder / files.PREDICTIONS)
+            say(console, f"predictions: {folder / files.PREDICTIONS}")
     return excluded
 
 
-def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stages.Excluded:
-    """Judge a run on another cohort with known labels, and write a report into that study's output.
+def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excluded:
+    """Evaluate a run on another cohort with known labels, and write a report into that study's output.
 
     `other` names cohort, prepared, output and endpoints; `given` are the sections that its file sets. How scans are prepared
     and what is a model stays the run's own. Thresholds are the mean of the folds'. The clinical and volume controls are
     those of the run, fitted on the run's own patients.
 
     Raises UsageError when the file sets a section that is the run's own, names an endpoint that the run does not have, or
-    holds a patient of the run (told by the scans' hashes) or one whose labels the run's weights knew before (told by the id).
+    holds a patient of the run (known by the scans' hashes) or one whose labels the run's weights were exposed to (by the id).
     """
     past = _finished(run)
     intact.refuse_changed(run, console, intact.OWN)
+    study = _elsewhere(run, past, other, given)
+    with run_folder.claimed(study) as folder:
+        patients = frozen.freeze(study, cohort.read(study.cohort, study.endpoints, study.prepare.needs), folder)
+        if inside := _before(run, past, patients, taught):
+            raise UsageError(
+                f"{study.cohort}: {', '.join(inside)} would be no external test: weights that the run {run} started from knew"
+                " labels of patients with these ids; leave them out, or give other people other ids"
+            )
+        excluded = preparing.prepare(study, patients, folder, console)
+        patients = preparing.without(patients, excluded)
+        if patients:
+            _refuse_own_patients(run, study, patients)
+            tables, notes = _tables(run, past, study, patients, console)
+            _write(run, tables, notes, folder)
+            stages.report(folder, console)
+    return excluded
+
+
+def _elsewhere(run: Path, past: Study, other: Study, given: set[str]) -> Study:
+    """The run's settings on the other study's cohort. Raises UsageError when the two contradict each other."""
     differing = [name for name in OWN if name in given and getattr(other, name) != getattr(past, name)]
     if differing:
         raise UsageError(f"[{differing[0]}] belongs to the run {run} and cannot be changed for an evaluation; leave it out")
@@ -73,41 +96,38 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> stag
     study = _on(
         past, name=other.name, cohort=other.cohort, output=other.output, prepared=other.prepared, workers=other.prepare.workers
     )
-    study = study.model_copy(update={"endpoints": other.endpoints, "report": other.report})
-    with run_folder.claimed(study) as folder:
-        patients = stages.freeze(study, cohort.read(study.cohort, study.endpoints, study.prepare.needs), folder)
-        if inside := _before(run, past, patients, taught):
-            raise UsageError(
-                f"{study.cohort}: {', '.join(inside)} would be no external test: weights that the run {run} started from knew"
-                " labels of patients with these ids; leave them out, or give other people other ids"
-            )
-        excluded = stages.prepare(study, patients, folder, console)
-        patients = _without(patients, excluded)
-        if not patients:
-            return excluded
-        _refuse_own_patients(run, study, patients)
-        tables = [_judged("vit", _mean_of_folds(run, study, patients, console), patients, study, run)]
-        familiar = _before(run, past, patients, seen)
-        notes = {"transductive": f"vit ({len(familiar)} patients)" if familiar else ""}
-        for name, covariates in (("clinical", _clinical), ("volume", _volume)):
-            if name not in past.controls.models:
-                continue
-            try:
-                tables.append(_judged(name, _control(run, past, study, patients, covariates), patients, study, run))
-            except UsageError as error:
-                notes[name] = str(error)
-        write_bytes(json.dumps(notes | {"clinical_columns": _clinical_columns(run)}, indent=1).encode(), folder / "notes.json")
-        score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
-        internal = assembly.metrics(reports.read(run)).model_dump(mode="json", exclude={"files"})
-        last = {"survival.csv": predictions.dumps(survival), "evaluation.json": json.dumps(internal, indent=1).encode()}
-        hashes.write(folder, [], last | {"predictions.csv": predictions.dumps(score)})
-        stages.report(folder, console)
-    return excluded
+    return study.model_copy(update={"endpoints": other.endpoints, "report": other.report})
+
+
+def _tables(
+    run: Path, past: Study, study: Study, patients: list[Patient], console: Console
+) -> tuple[list[Tables], dict[str, str]]:
+    """Predictions and survival of the model and of each control that the run had, and what is to be noted of them."""
+    tables = [_judged(VIT, _mean_of_folds(run, study, patients, console), patients, study, run)]
+    familiar = _before(run, past, patients, seen)
+    notes = {"transductive": f"{VIT} ({len(familiar)} patients)" if familiar else ""}
+    for name, covariates in ((CLINICAL, _clinical), (VOLUME, _volume)):
+        if name not in past.controls.models:
+            continue
+        try:
+            tables.append(_judged(name, _control(run, past, study, patients, covariates), patients, study, run))
+        except UsageError as error:
+            notes[name] = str(error)
+    return tables, notes | {"clinical_columns": _clinical_columns(run)}
+
+
+def _write(run: Path, tables: list[Tables], notes: dict[str, str], folder: Path) -> None:
+    """The evaluation's records; `predictions.csv` last: where it is, the evaluation has ended."""
+    write_bytes(json.dumps(notes, indent=1).encode(), folder / files.NOTES)
+    score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
+    internal = assembly.metrics(reports.read(run)).model_dump(mode="json", exclude={"files"})
+    last = {files.SURVIVAL: predictions.dumps(survival), files.EVALUATION: json.dumps(internal, indent=1).encode()}
+    hashes.write(folder, [], last | {files.PREDICTIONS: predictions.dumps(score)})
 
 
 def _finished(run: Path) -> Study:
-    if not (run / "predictions.csv").exists() or not (run / "folds.json").exists():
-        raise UsageError(f"{run}: no predictions.csv and folds.json; a run whose training has ended has both")
+    if not (run / files.PREDICTIONS).exists() or not (run / files.FOLDS).exists():
+        raise UsageError(f"{run}: no {files.PREDICTIONS} and {files.FOLDS}; a run whose training has ended has both")
     return origin.settings(run)
 
 
@@ -116,24 +136,19 @@ def _on(past: Study, workers: int, **changed: Any) -> Study:
     return past.model_copy(update={**changed, "prepare": past.prepare.model_copy(update={"workers": workers})})
 
 
-def _without(patients: list[Patient], excluded: stages.Excluded) -> list[Patient]:
-    out = {row["patient"] for row in excluded}
-    return [p for p in patients if p.id not in out]
-
-
-def _mean_of_folds(run: Path, study: Study, patients: list[Patient], console: Console) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _mean_of_folds(run: Path, study: Study, patients: list[Patient], console: Console) -> Tables:
     """(patient, endpoint, score, models) and (patient, endpoint, horizon_days, survival, models), averaged over the folds."""
     predicted = []
-    files = sorted(run.glob("*fold-*/best.safetensors"))
+    weights = sorted(run.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}"))
     with progress(console) as bar:
-        task = bar.add_task("predict", total=len(files), note="")
-        for file in files:
+        task = bar.add_task("predict", total=len(weights), note="")
+        for file in weights:
             predicted.append(Neural.fitted(study, file.parent).predict([without_labels(p) for p in patients]))
             bar.update(task, advance=1)
     return _averaged(predicted)
 
 
-def _averaged(parts: list[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _averaged(parts: list[Tables]) -> Tables:
     means = []
     for tables, value, keys in (
         ([score for score, _ in parts], "score", ["patient", "endpoint"]),
@@ -145,13 +160,11 @@ def _averaged(parts: list[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFr
     return means[0], means[1]
 
 
-def _judged(
-    model: str, tables: tuple[pd.DataFrame, pd.DataFrame], patients: list[Patient], study: Study, run: Path
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _judged(model: str, tables: Tables, patients: list[Patient], study: Study, run: Path) -> Tables:
     """The ensemble's tables in the form of a run's, with the labels joined and the mean of the folds' thresholds."""
     asked = f"endpoint in {[endpoint.name for endpoint in study.endpoints]}"
     score, survival = (table.query(asked).reset_index(drop=True) for table in tables)
-    past = predictions.load(run / "predictions.csv").query("model == @model").groupby("endpoint").threshold.mean()
+    past = predictions.load(run / files.PREDICTIONS).query("model == @model").groupby("endpoint").threshold.mean()
     score = with_truth(score, patients, study.endpoints)
     score = score.assign(threshold=score.endpoint.map(past).astype(float))
     place = {"model": model, "repeat": 0, "fold": 0}
@@ -164,16 +177,14 @@ def _judged(
 Covariates = Callable[[list[Patient], Study, Path], pd.DataFrame]
 
 
-def _control(
-    run: Path, past: Study, study: Study, patients: list[Patient], covariates: Covariates
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _control(run: Path, past: Study, study: Study, patients: list[Patient], covariates: Covariates) -> Tables:
     """A control as it was in the run: one regression per fold on the run's own patients, averaged over the folds."""
-    inside = stages.included(past, run)
+    inside = frozen.included(past, run)
     inner, outer = covariates(inside, past, run), covariates(patients, study, run)
     if list(inner) != list(outer) or not (inner.dtypes == outer.dtypes).all():
         raise UsageError("its columns are of another kind (numbers or words) in this cohort")
     predicted = []
-    for repeat, split in enumerate(folds.load(run / "folds.json", inside)):
+    for repeat, split in enumerate(folds.load(run / files.FOLDS, inside)):
         for fold, ids in enumerate(split):
             train, tune, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))
             tabular = Tabular(inner, past.endpoints)
@@ -184,7 +195,7 @@ def _control(
 
 
 def _clinical_columns(run: Path) -> str:
-    return _json(run / "notes.json").get("clinical_columns", "")
+    return _json(run / files.NOTES).get("clinical_columns", "")
 
 
 def _json(file: Path) -> Any:
@@ -204,22 +215,22 @@ def _clinical(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
 def _volume(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
     for patient in patients:
         mask = patient.tumour_mask
-        if not (study.prepared / patient.id / RECORD).is_file() or (mask and not mask.is_file()):
+        if not (study.prepared / patient.id / files.PATIENT).is_file() or (mask and not mask.is_file()):
             raise UsageError(f"not made: the prepared patient {patient.id}, or their tumour mask, is not there")
     return controls.volume_table(patients, study)
 
 
 def _before(run: Path, past: Study, patients: list[Patient], known: Callable[[Path], list[str]]) -> list[str]:
     """Which of `patients` are, by id, of those whom the weights that the run started from had `known`."""
-    own = {patient.subject for patient in cohort.read(run / "cohort.csv", past.endpoints)}
-    found = {subject for file in run.glob("*fold-*/best.safetensors") for subject in known(file)} - own
+    own = {patient.subject for patient in cohort.read(run / files.COHORT, past.endpoints)}
+    found = {subject for file in run.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}") for subject in known(file)} - own
     return sorted(found & {patient.subject for patient in patients})
 
 
 def _refuse_own_patients(run: Path, study: Study, patients: list[Patient]) -> None:
     """A patient whom the run was trained on, under whatever id and in whatever file, is no external test."""
-    known = _json(run / "voxels.json")
-    with as_written(run / "voxels.json"):
+    known = _json(run / files.VOXELS)
+    with as_written(run / files.VOXELS):
         inside = {sha256: i for i, scans in known.items() for sha256 in scans}
     for patient in patients:
         for sha256 in voxels(study.prepared / patient.id):

@@ -19,16 +19,16 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.crossval import in_parallel
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.loop import fold_folder
 from mri_vit.data import predictions, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.model import heads, network
 from mri_vit.pretrain.stage import pretrained
+from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
-from mri_vit.run import screen
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
+from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import CHANNELS, Grid, Study
 from mri_vit.studies import learning_curve as curve
 from mri_vit.synthetic import cohort as synthetic
@@ -65,16 +65,16 @@ def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
     coarse_encoder(of, console)
     with run_folder.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
-        patients, splits = study.divided(of, run)
+        patients, splits = study.divided_before(of, run)
         with screen.progress(console) as bar:
             task = bar.add_task(f"comparators, cohort {seed}", total=len(of.comparators), note="")
             for name in in_parallel.fit(of, patients, splits, run, at_a_time):
                 bar.update(task, advance=1, note=name)
         study.train(of, run, console)
-        known = predictions.load(run / "predictions.csv").dropna(subset=["truth"])
+        known = predictions.load(run / files.PREDICTIONS).dropna(subset=["truth"])
         parts = [known]
         truth = known.drop_duplicates("patient").set_index("patient").truth
-        for name, home in (("vit", run), (BEARING, run / "rivals" / BEARING)):
+        for name, home in ((VIT, run), (BEARING, run / files.COMPARATORS / BEARING)):
             for channel in CHANNELS:
                 scores = lacking(of, [p for p in patients if p.subject in truth.index], splits[0], home, channel)
                 rows = {
@@ -92,7 +92,7 @@ def lacking(of: Study, patients: list[Patient], split: Split, home: Path, channe
     """Out-of-fold scores by subject when one scan of each patient is empty."""
     found = {}
     for fold, ids in enumerate(split):
-        net = network.load(fold_folder(home, 0, fold) / "best.safetensors").eval()
+        net = network.load(files.fold_folder(home, 0, fold) / files.WEIGHTS).eval()
         (head,) = net.heads
         for patient in (p for p in patients if p.id in set(ids)):
             patches, place = everything(tokens.load(token_file(of, patient)), of)
@@ -148,7 +148,7 @@ def document(predicted: pd.DataFrame, of: Study, seeds: list[int]) -> str:
         "| trained with | all four | " + " | ".join(f"without {channel}" for channel in CHANNELS) + " |",
         "|---|" + "---|" * 5,
     ]
-    for name, words in (("vit", "recommended"), (BEARING, changed(of, BEARING))):
+    for name, words in ((VIT, "recommended"), (BEARING, changed(of, BEARING))):
         cells = [_interval(points.loc[one], "auc") for one in (name, *(f"{name} without {channel}" for channel in CHANNELS))]
         lines.append(f"| {words} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

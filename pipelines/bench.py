@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from mri_vit.run import files
 from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model
 
 Run = Callable[[], Any]  # what is timed
@@ -249,7 +250,7 @@ def token_reads(folder: Path) -> Run:
     from mri_vit.data import tokens  # here, for the same reason as the network
 
     patches, place = (array[0].cpu().numpy() for array in patient(FOREGROUND))
-    path = folder / "tokens.safetensors"
+    path = folder / files.TOKENS
     tokens.save(tokens.Tokens(patches.astype(np.float16), place.astype(np.int16), GRID, "-"), path)
     return partial(one_after_another, lambda: tokens.load(path))
 

@@ -18,9 +18,11 @@ from mri_vit.metrics.concordance import harrell_c
 from mri_vit.metrics.delong import delong_interval
 from mri_vit.report.pages import html
 from mri_vit.report.reading.run import from_tables
+from mri_vit.run import files
+from mri_vit.settings.models import CLINICAL, VIT, VOLUME
 
 ROWS = 100_000  # a registry; far more patients than any cohort with scans
-PATIENTS, FOLDS, MODELS = 600, 5, ("vit", "clinical", "volume")
+PATIENTS, FOLDS, MODELS = 600, 5, (VIT, CLINICAL, VOLUME)
 BINARY, SURVIVAL = ("mgmt", "tertp", "pten"), "os"
 
 
@@ -63,7 +65,7 @@ def reported(folder: Path) -> Callable[[], Any]:
         people[name] = (generator.random(PATIENTS) < 0.45).astype(int)
     people["os_days"] = np.ceil(450 * generator.exponential(size=PATIENTS))
     people["os_event"] = (generator.random(PATIENTS) < 0.7).astype(int)
-    people.to_csv(folder / "cohort.csv", index=False)
+    people.to_csv(folder / files.COHORT, index=False)
     scores, survivals = [], []
     for strength, model in enumerate(reversed(MODELS)):
         place = {"patient": people.patient, "model": model, "repeat": 0, "fold": np.arange(PATIENTS) % FOLDS}
@@ -75,11 +77,12 @@ def reported(folder: Path) -> Callable[[], Any]:
         for days in predictions.HORIZONS_DAYS:
             alive = np.exp(-days / 450 * np.exp(risk / 2))
             survivals.append(pd.DataFrame({**place, "endpoint": SURVIVAL, "horizon_days": days, "survival": alive}))
-    predictions.save(pd.concat(scores), folder / "predictions.csv")
-    predictions.save(pd.concat(survivals), folder / "survival.csv")
+    predictions.save(pd.concat(scores), folder / files.PREDICTIONS)
+    predictions.save(pd.concat(survivals), folder / files.SURVIVAL)
 
     def run() -> None:
-        page = html.write(from_tables(folder / "predictions.csv", folder / "cohort.csv", folder / "report"), folder / "report")
+        home = folder / files.REPORT
+        page = html.write(from_tables(folder / files.PREDICTIONS, folder / files.COHORT, home), home).page
         print(f"page of {page.stat().st_size / 1e6:.1f} MB")
 
     return run

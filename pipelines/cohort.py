@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from mri_vit import study
+from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
-from mri_vit.run import screen
 from mri_vit.settings import file as study_file
 
 if __name__ == "__main__":  # patients are prepared in worker processes, which import this file
@@ -21,7 +21,7 @@ if __name__ == "__main__":  # patients are prepared in worker processes, which i
         excluded = study.prepare(settings, patients, run, console)
         screen.say(
             console,
-            f"{len(patients) - len(excluded)} of {len(patients)} patients go on; the others are in {run / 'excluded.csv'}",
+            f"{len(patients) - len(excluded)} of {len(patients)} patients go on; the others are in {run / files.EXCLUDED}",
         )
         study.train(settings, run, console)
         study.explain(settings, run, console)

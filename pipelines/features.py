@@ -16,6 +16,7 @@ from rich.console import Console
 
 from mri_vit import study
 from mri_vit.crossval import folds
+from mri_vit.data import frozen
 from mri_vit.run import executor, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
@@ -42,7 +43,7 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
 
     with run_folder.claimed(settings) as run:
         study.prepare(settings, study.check(settings, run), run, console)
-        patients = study.included(settings, run)
+        patients = frozen.included(settings, run)
         labelled = [p for p in patients if p.knows(endpoint)]
         unlabelled = [p for p in patients if not p.knows(endpoint)]
         split = folds.make(labelled, settings.endpoints, settings.train, settings.seed)[0]

@@ -20,14 +20,15 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.crossval import comparison, folds
 from mri_vit.crossval.loop import cross_validate
-from mri_vit.data import cohort, predictions
+from mri_vit.data import cohort, frozen, predictions
 from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.stage import pretrained
-from mri_vit.run import executor, screen
+from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
+from mri_vit.settings.models import CLINICAL, VIT
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 from mri_vit.studies import learning_curve
@@ -38,13 +39,13 @@ SEEDS = (1, 2, 3)  # of cohorts; settings were chosen on another
 SIZES = (48, 96, 192)  # labelled patients
 UNLABELLED = 100
 NAMES = {
-    "vit": "Recommended ViT",
+    VIT: "Recommended ViT",
     "vit-mae": "ViT after MAE",
     "vit-dino": "ViT after DINO",
     "vit-plain": "Plain ViT from scratch",
     "hybrid": "Hybrid of ResNet-10 and ViT",
     "resnet10": "3D ResNet-10",
-    "clinical": "Clinical columns only",
+    CLINICAL: "Clinical columns only",
 }
 
 
@@ -79,7 +80,7 @@ def make(seed: int, console: Console) -> None:
         writer.writerows(rows[:size])
         write_bytes(out.getvalue().encode(), settings(seed, size).cohort)
     with run_folder.claimed(everyone := whole.model_copy(update={"cohort": table, "output": table.parent / "run"})) as run:
-        study.prepare(everyone, study.freeze(everyone, cohort.read(table, everyone.endpoints), run), run, console)
+        study.prepare(everyone, frozen.freeze(everyone, cohort.read(table, everyone.endpoints), run), run, console)
 
 
 def pretrain(seed: int, name: str) -> None:
@@ -110,13 +111,13 @@ def begun(of: Study, seed: int) -> Study:
 def fit(seed: int, labelled: int, name: str) -> None:
     """In a worker: one contender's folds on one cohort and size."""
     of = begun(settings(seed, labelled), seed)
-    own = {comparator.name: of.of(comparator) for comparator in of.comparators} | {"vit": of}
+    own = {comparator.name: of.of(comparator) for comparator in of.comparators} | {VIT: of}
     run = of.output
-    patients = study.included(of, run)
+    patients = frozen.included(of, run)
     home = comparison.comparator_folder(run, name)
     cross_validate(
         patients,
-        folds.load(run / "folds.json", patients),
+        folds.load(run / files.FOLDS, patients),
         own[name],
         home,
         name,
@@ -128,25 +129,25 @@ def divide(seed: int, labelled: int, console: Console) -> None:
     """One size of one cohort: its table read, its folds written."""
     of = begun(settings(seed, labelled), seed)
     with run_folder.claimed(of) as run:
-        if (run / "folds.json").exists():  # written last
+        if (run / files.FOLDS).exists():  # written last
             return
         patients = study.check(of, run)
         study.prepare(of, patients, run, console)  # they are prepared: this writes who is in
-        folds.save(folds.make(patients, of.endpoints, of.train, of.seed), of.seed, run / "folds.json")
+        folds.save(folds.make(patients, of.endpoints, of.train, of.seed), of.seed, run / files.FOLDS)
 
 
 def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """One size of one cohort, when its folds are trained: predictions of all contenders, and what each fold cost."""
     of = begun(settings(seed, labelled), seed)
     with run_folder.claimed(of) as run:
-        patients = study.included(of, run)
-        comparison.hold(of, patients, folds.load(run / "folds.json", patients), run, lambda title: lambda *_: None)
+        patients = frozen.included(of, run)
+        comparison.hold(of, patients, folds.load(run / files.FOLDS, patients), run, lambda title: lambda *_: None)
         costs = [
             {"model": name} | json.loads(file.read_text())
             for name in NAMES
-            for file in sorted(comparison.comparator_folder(run, name).glob("fold-*/cost.json"))
+            for file in sorted(comparison.comparator_folder(run, name).glob(f"fold-*/{files.COST}"))
         ]
-        return predictions.load(run / "predictions.csv").assign(seed=seed, labelled=labelled), pd.DataFrame(costs)
+        return predictions.load(run / files.PREDICTIONS).assign(seed=seed, labelled=labelled), pd.DataFrame(costs)
 
 
 def facts(seeds: Sequence[int]) -> list[str]:
@@ -161,7 +162,7 @@ def facts(seeds: Sequence[int]) -> list[str]:
         + (" ".join(collapses(seeds)) or "No teacher of DINO collapsed."),
         *(
             recipe(NAMES[name], of.of(comparator))
-            for name, comparator in (("vit", Comparator(name="vit")), *((r.name, r) for r in of.comparators))
+            for name, comparator in ((VIT, Comparator(name=VIT)), *((r.name, r) for r in of.comparators))
         ),
         "Epochs are those at the largest size; a smaller one has more, so that each has as many steps.",
         "The best evaluation on the tuning patients is kept. It was the last one, so that more epochs might do better, in "
@@ -190,7 +191,7 @@ def endings(seeds: Sequence[int]) -> list[str]:
     for name, called in NAMES.items():
         runs = [settings(seed, size).output for seed in seeds for size in SIZES]
         tables = [
-            pd.read_csv(file) for run in runs for file in comparison.comparator_folder(run, name).glob("fold-*/history.csv")
+            pd.read_csv(file) for run in runs for file in comparison.comparator_folder(run, name).glob(f"fold-*/{files.HISTORY}")
         ]
         if tables:
             last = sum(int(table.tune.idxmin()) == len(table) - 1 for table in tables)
@@ -230,7 +231,7 @@ def main() -> None:
     for seed, size in sizes:
         divide(seed, size, console)
     slow = [name for name, comparator in comparators.items() if "architecture" in comparator.model]  # convolutional ones
-    cells = [(seed, size, name) for name in (*slow, *comparators, "vit") for seed, size in sizes]
+    cells = [(seed, size, name) for name in (*slow, *comparators, VIT) for seed, size in sizes]
     for done, _ in executor.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, given.workers):
         screen.say(console, f"trained {done}")
 

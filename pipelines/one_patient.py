@@ -16,10 +16,12 @@ from mri_vit.data import tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.explain.images.patient import explain
+from mri_vit.explain.records import Fitted
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import load_record
+from mri_vit.run import files
 from mri_vit.settings import schema
 from mri_vit.settings.schema import CHANNELS, Model, Study
 
@@ -40,9 +42,9 @@ def main(folder: Path, output: Path) -> None:
         cls = network.encoder(patches, place)
     print(f"ViT-B/16 over {place.shape[1]} places and CLS -> {tuple(cls.shape)} in {time.perf_counter() - began:.1f} s")
     began = time.perf_counter()
-    maps = output / "maps" / patient.id
+    maps = output / files.MAPS / patient.id
     brain_alone = study.model_copy(update={"model": Model(tokens="foreground")})  # its sixteen sets of scans are forward passes
-    explain(patient, network, brain_alone, maps, {"model": "vit-b16, random weights", "repeat": 0, "fold": 0})
+    explain(patient, network, brain_alone, maps, Fitted("vit-b16, random weights", 0, 0))
     print(f"maps on every scan and pictures in {time.perf_counter() - began:.1f} s:")
     for picture in sorted(maps.glob("*_overlay.png")):
         print(f"    {picture}")

@@ -14,8 +14,8 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.crossval import in_parallel
 from mri_vit.report.reading.run import read
+from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
-from mri_vit.run import screen
 from mri_vit.settings import file as study_file
 from mri_vit.studies import table4
 from mri_vit.studies.table4_numbers import measure, with_comparators
@@ -40,13 +40,13 @@ def main(file: Path) -> None:
         study.prepare(settings, patients, run, console)
 
         # the folds that all rows share, and the rows, several at a time
-        patients, splits = study.divided(settings, run)
+        patients, splits = study.divided_before(settings, run)
         with screen.progress(console) as bar:
             task = bar.add_task("rows", total=len(settings.comparators), note="")
             for name in in_parallel.fit(settings, patients, splits, run, AT_A_TIME):
                 bar.update(task, advance=1, note=name)
                 if settings.name == MADE_UP:
-                    for weights in (run / "rivals" / name).glob("*/best.safetensors"):
+                    for weights in (run / files.COMPARATORS / name).glob(f"*/{files.WEIGHTS}"):
                         weights.unlink()  # 13 GB for all rows, of networks that have learned nothing
 
         # then the study's own ViT and the controls; one table of predictions

@@ -17,6 +17,12 @@ SHARED = Path(__file__).parents[2] / "shared"  # reference data beside the check
 
 
 @pytest.fixture
+def oracles() -> Path:
+    """Numbers that others published or worked out, small enough and free to be copied; `statistics.json` says where from."""
+    return Path(__file__).parent / "oracles"
+
+
+@pytest.fixture
 def shared() -> Path:
     if not SHARED.exists():
         pytest.skip("the reference data (../shared) are not beside this checkout")

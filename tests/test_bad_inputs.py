@@ -15,6 +15,7 @@ from mri_vit import cli, study
 from mri_vit.data import cohort
 from mri_vit.data.volume import read as read_volume
 from mri_vit.errors import UnusablePatient
+from mri_vit.prepare import stage
 from mri_vit.run import folder as run_folder
 from mri_vit.run import screen
 from mri_vit.settings import file as study_file
@@ -91,7 +92,7 @@ def test_a_scan_that_is_no_file_excludes_one_patient_and_says_what_it_is(asked: 
     assert patient.scans["t1"]
     with pytest.raises(UnusablePatient):
         read_volume(patient.scans["t1"])
-    assert study._prepare_one(patient, study_file.load(asked))  # in a worker
+    assert stage.fault_of(patient, study_file.load(asked))  # in a worker
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "loop", "long cell", "quotation mark", "empty", "lines", "NUL"])
@@ -142,10 +143,9 @@ def test_text_from_outside_is_printed_as_it_is(capsys):
 def test_results_of_a_model_that_looks_like_markup_are_printed(monkeypatch, tmp_path, capsys):
     from mri_vit.report.pages import html
 
-    (tmp_path / "metrics.json").write_text("{}")
     monkeypatch.setattr(html, "summary", lambda metrics: [{"[/endpoint]": "mgmt", "model": "[/red]"}])
     monkeypatch.setattr(html, "verdicts", lambda metrics: ["[/x] is better"])
-    study.tell(tmp_path / "index[b].html", Console(width=80))
+    study.show({}, tmp_path / "index[b].html", Console(width=80))
     said = capsys.readouterr().out
     assert all(word in said for word in ("[/endpoint]", "[/red]", "[/x] is better", "index[b].html"))
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 import torch
 
-from mri_vit.crossval.loop import fold_folder
 from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.model import network
+from mri_vit.run.files import fold_folder
 from mri_vit.settings.schema import CHANNELS, Endpoint, Study
 from mri_vit.train.loop import untrained
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
+from mri_vit.run import files
 from mri_vit.settings import source
+from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 
 
@@ -37,13 +39,13 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
 
 def comparator_folder(run: Path, name: str) -> Path:
     """Where a contender's folds lie."""
-    return run if name == "vit" else run / "rivals" / name
+    return run if name == VIT else run / files.COMPARATORS / name
 
 
 def contenders(study: Study) -> dict[str, Study]:
     """The study of each network that takes part, by name."""
     return {
-        "vit": study.model_copy(update={"comparators": ()}),
+        VIT: study.model_copy(update={"comparators": ()}),
         **{comparator.name: study.of(comparator) for comparator in study.comparators},
     }
 

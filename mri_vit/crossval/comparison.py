@@ -12,7 +12,7 @@ import pandas as pd
 
 from mri_vit.crossval.comparators import comparator_folder, contenders, judged, refuse_taught
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_folder, fold_seed, parts, permuted
+from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_seed, parts, permuted
 from mri_vit.crossval.site_probe import COLUMNS, probe, sites
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
@@ -24,9 +24,9 @@ from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.pretrain import stage as pretraining
 from mri_vit.pretrain.dino import collapsed
-from mri_vit.run import hashes
+from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import FUSED, SHUFFLED
+from mri_vit.settings.models import CLINICAL, FUSED, SHUFFLED, VIT, VOLUME
 from mri_vit.settings.schema import Study
 from mri_vit.train.loop import Report as Epoch
 
@@ -50,30 +50,30 @@ def hold(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run
     learned = pretrain(study, patients, splits, run, begin)
     begun = {name: _begun(of, comparator_folder(run, name)) for name, of in taking_part.items()}
     tables = [
-        cross_validate(patients, splits, of, comparator_folder(run, name), name, network("" if name == "vit" else f"{name} ", of))
+        cross_validate(patients, splits, of, comparator_folder(run, name), name, network("" if name == VIT else f"{name} ", of))
         for name, of in begun.items()
     ]
     notes = {"transductive": _transductive(study, begun, patients)}
     if any(one.collapsed for one in learned):
         notes["collapsed"] = "; ".join(f"{one.title}: {one.collapsed}" for one in learned if one.collapsed)
     if study.fused:
-        made, note = _fused(begun["vit"], patients, splits, run)
+        made, note = _fused(begun[VIT], patients, splits, run)
         tables += made
         notes |= note
     for name, covariates, note in _regressions(study, patients):
         notes |= note
         if len(covariates.columns):
             build = partial(_tabular, covariates, study)
-            tables.append(cross_validate(patients, splits, study, run / "controls" / name, name, build))
+            tables.append(cross_validate(patients, splits, study, run / files.CONTROLS / name, name, build))
     if SHUFFLED in study.controls.models:  # in the first repeat only: it costs as much as the model itself
         dealt = permuted(patients, splits[0], study.seed)
-        build = network(f"{SHUFFLED} ", begun["vit"], run)  # pretraining saw no label, so there is nothing to do again
-        tables.append(cross_validate(dealt, splits[:1], study, run / "controls" / SHUFFLED, SHUFFLED, build))
+        build = network(f"{SHUFFLED} ", begun[VIT], run)  # pretraining saw no label, so there is nothing to do again
+        tables.append(cross_validate(dealt, splits[:1], study, run / files.CONTROLS / SHUFFLED, SHUFFLED, build))
     if study.train.leave_out == "site":
         notes["site_probe"] = "not asked: every test patient is of a site that no training patient is of"
     else:
         _probe_sites(study, patients, splits, run)
-    write_bytes(json.dumps(notes, indent=1).encode(), run / "notes.json")
+    write_bytes(json.dumps(notes, indent=1).encode(), run / files.NOTES)
     _save(tables, run)
 
 
@@ -101,7 +101,7 @@ def pretrain(study: Study, patients: Sequence[Patient], splits: Sequence[Split],
     for name, of in taking_part.items():
         if of.pretrain.method == "none":
             continue
-        home, called = comparator_folder(run, name), "pretrain" if name == "vit" else f"pretrain {name}"
+        home, called = comparator_folder(run, name), "pretrain" if name == VIT else f"pretrain {name}"
         jobs = [(called, home, _chosen(of, patients), of.seed)]
         if of.pretrain.patients == "others":
             jobs = [
@@ -130,7 +130,7 @@ def _folds(
         for fold, ids in enumerate(split):
             seed = fold_seed(study, repeat, fold)
             train, tune, _ = parts(patients, ids, study, seed)
-            yield fold_folder(home, repeat, fold), [*train, *tune], seed
+            yield files.fold_folder(home, repeat, fold), [*train, *tune], seed
 
 
 def _pretrained(title: str, study: Study, patients: Sequence[Patient], file: Path, seed: int, begin: Begin) -> Pretraining:
@@ -157,22 +157,22 @@ def _transductive(study: Study, begun: dict[str, Study], patients: Sequence[Pati
     """Which contenders were pretrained on scans of patients whom they are then judged on."""
     tested = judged(study, patients)
     found = {name: tested & set(seen(of.model.weights)) for name, of in begun.items() if of.model.weights}
-    if study.fused and "vit" in found:
-        found[FUSED] = found["vit"]
+    if study.fused and VIT in found:
+        found[FUSED] = found[VIT]
     return ", ".join(f"{name} ({len(subjects)} patients)" for name, subjects in found.items() if subjects)
 
 
 def _regressions(study: Study, patients: Sequence[Patient]) -> list[tuple[str, pd.DataFrame, dict[str, str]]]:
     """Name, covariates and note of each control that is a regression."""
     made = []
-    if "clinical" in study.controls.models:
+    if CLINICAL in study.controls.models:
         columns = clinical_columns(patients, study)
-        note = {} if columns else {"clinical": "the cohort table has no clinical column that varies"}
+        note = {} if columns else {CLINICAL: "the cohort table has no clinical column that varies"}
         covariates = clinical_table(patients, columns)
-        made.append(("clinical", covariates, {"clinical_columns": ", ".join(columns), **note}))
-    if "volume" in study.controls.models:
+        made.append((CLINICAL, covariates, {"clinical_columns": ", ".join(columns), **note}))
+    if VOLUME in study.controls.models:
         covariates = tabular.volume_table(patients, study)
-        made.append(("volume", covariates, {"volume_columns": ", ".join(covariates)}))
+        made.append((VOLUME, covariates, {"volume_columns": ", ".join(covariates)}))
     return made
 
 
@@ -187,7 +187,7 @@ def _fused(study: Study, patients: Sequence[Patient], splits: Sequence[Split], r
         return LateFusion(Neural.fitted(study, run / folder.name), covariates, folder)
 
     tables = cross_validate(patients, splits, study, home, FUSED, build)
-    unweighed = told([fold_folder(home, repeat, fold) for repeat, split in enumerate(splits) for fold in range(len(split))])
+    unweighed = told([files.fold_folder(home, repeat, fold) for repeat, split in enumerate(splits) for fold in range(len(split))])
     return [tables], {FUSED: unweighed} if unweighed else {}
 
 
@@ -197,19 +197,19 @@ def _tabular(covariates: pd.DataFrame, study: Study, folder: Path, seed: int) ->
 
 def _probe_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> None:
     """`site_probe.csv`: the site that each test patient's CLS vector is taken for, by a probe of the other patients'."""
-    if not sites(patients) or (run / "site_probe.csv").exists():
+    if not sites(patients) or (run / files.SITE_PROBE).exists():
         return
     rows = []
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
-            fitted = Neural.fitted(study, fold_folder(run, repeat, fold))
+            fitted = Neural.fitted(study, files.fold_folder(run, repeat, fold))
             train, tune, test = parts(patients, ids, study, fold_seed(study, repeat, fold))
             rows.append(probe(fitted.represent, [*train, *tune], test).assign(repeat=repeat, fold=fold))
-    write_bytes(pd.concat(rows)[COLUMNS].to_csv(index=False, lineterminator="\n").encode(), run / "site_probe.csv")
+    write_bytes(pd.concat(rows)[COLUMNS].to_csv(index=False, lineterminator="\n").encode(), run / files.SITE_PROBE)
 
 
 def _save(tables: Sequence[Tables], run: Path) -> None:
     """`predictions.csv` last: where it is, the contest has ended."""
     score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
-    last = {"survival.csv": predictions.dumps(survival), "predictions.csv": predictions.dumps(score)}
-    hashes.write(run, ["site_probe.csv"], last)
+    last = {files.SURVIVAL: predictions.dumps(survival), files.PREDICTIONS: predictions.dumps(score)}
+    hashes.write(run, [files.SITE_PROBE], last)

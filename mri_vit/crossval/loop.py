@@ -20,10 +20,10 @@ from mri_vit.data.cohort import Patient, first_visits, refuse_labels, without_la
 from mri_vit.data.predictions import Predictor
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
-from mri_vit.run import hashes
+from mri_vit.run import files, hashes
 from mri_vit.settings.schema import Endpoint, Study
 
-LEARNED = ("best.safetensors", "fusion.json", "pretrained.safetensors")  # what a predictor may leave in its fold's folder
+LEARNED = (files.WEIGHTS, files.FUSION, files.PRETRAINED)  # what a predictor may leave in its fold's folder
 Builder = Callable[[Path, int], Predictor]  # (folder of the fold, seed) -> an unfitted predictor
 Tables = tuple[pd.DataFrame, pd.DataFrame]  # predictions.COLUMNS and predictions.SURVIVAL_COLUMNS
 
@@ -54,11 +54,6 @@ class Guarded:
         return self._predictor.predict(patients)
 
 
-def fold_folder(run: Path, repeat: int, fold: int) -> Path:
-    """`fold-1` … of the first repeat, `repeat-2-fold-1` … of the others."""
-    return run / (f"fold-{fold + 1}" if repeat == 0 else f"repeat-{repeat + 1}-fold-{fold + 1}")
-
-
 def cross_validate(
     patients: Sequence[Patient], splits: Sequence[Split], study: Study, home: Path, model: str, build: Builder
 ) -> Tables:
@@ -66,8 +61,8 @@ def cross_validate(
     scores, survivals = [], []
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
-            folder = fold_folder(home, repeat, fold)
-            if not (folder / "predictions.csv").exists():  # written last: a fold that has it is done
+            folder = files.fold_folder(home, repeat, fold)
+            if not (folder / files.PREDICTIONS).exists():  # written last: a fold that has it is done
                 folder.mkdir(parents=True, exist_ok=True)
                 seed = fold_seed(study, repeat, fold)
                 train, tune, test = parts(patients, ids, study, seed)
@@ -75,10 +70,10 @@ def cross_validate(
                 place = {"model": model, "repeat": repeat, "fold": fold}
                 survival = survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS)
                 score = score.assign(**place).reindex(columns=predictions.COLUMNS)
-                tables = {"survival.csv": predictions.dumps(survival), "predictions.csv": predictions.dumps(score)}
+                tables = {files.SURVIVAL: predictions.dumps(survival), files.PREDICTIONS: predictions.dumps(score)}
                 hashes.write(folder, LEARNED, tables)
-            scores.append(predictions.load(folder / "predictions.csv"))
-            survivals.append(predictions.load_survival(folder / "survival.csv"))
+            scores.append(predictions.load(folder / files.PREDICTIONS))
+            survivals.append(predictions.load_survival(folder / files.SURVIVAL))
     return pd.concat(scores), pd.concat(survivals)
 
 

@@ -16,13 +16,14 @@ from torch import Tensor
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
+from mri_vit.run import files
 from mri_vit.settings.schema import CHANNELS, Endpoint, Study
 
 Batch = tuple[Float[Tensor, "b p k"], Int[Tensor, "b p"]]
 
 
 def token_file(study: Study, patient: Patient) -> Path:
-    return study.prepared / patient.id / "tokens.safetensors"
+    return study.prepared / patient.id / files.TOKENS
 
 
 def labels(patients: Sequence[Patient], endpoint: Endpoint) -> Float[Tensor, "b c"]:

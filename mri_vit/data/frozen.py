@@ -11,16 +11,48 @@ from pathlib import Path
 
 from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
-from mri_vit.run import origin
+from mri_vit.errors import UsageError
+from mri_vit.run import files, origin
+from mri_vit.run import folder as run_folder
+from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import record
-from mri_vit.settings.schema import Endpoint
+from mri_vit.run.record import as_written
+from mri_vit.settings.schema import Endpoint, Study
+
+EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
+
+
+def freeze(study: Study, patients: list[Patient], run: Path) -> list[Patient]:
+    """Write the table that the run is made from. Raises UsageError when folds were made from another."""
+    if (run / files.COHORT).exists() and is_frozen(patients, run):
+        return patients
+    if (run / files.FOLDS).exists():
+        raise UsageError(
+            f"{run}: the cohort table has changed since this run's folds were made; choose another output or delete it"
+        )
+    write_bytes(table(patients, run), run / files.COHORT)
+    run_folder.settle(study, run)
+    return patients
+
+
+def included(study: Study, run: Path) -> list[Patient]:
+    """The frozen cohort less the excluded. Raises UsageError when it was not prepared."""
+    for name in (files.COHORT, files.EXCLUDED):
+        if not (run / name).exists():
+            raise UsageError(f"{run}: no {name}; run `mri-vit prepare` first")
+    with as_written(run / files.EXCLUDED, EXCLUDE_AGAIN), (run / files.EXCLUDED).open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        if "patient" not in (rows.fieldnames or ()):
+            raise ValueError("no column patient")
+        out = {row["patient"] for row in rows}
+    return [patient for patient in patients(run, study.endpoints) if patient.id not in out]
 
 
 def patients(run: Path, endpoints: tuple[Endpoint, ...]) -> list[Patient]:
     """The patients of a run's frozen table, whose scans need not be there."""
-    read = cohort.read(run / "cohort.csv", endpoints)
+    read = cohort.read(run / files.COHORT, endpoints)
     home = os.path.realpath(run)
-    if record(run / origin.FILE).get("folder") in (None, home):
+    if record(run / files.ORIGIN).get("folder") in (None, home):
         return read
     return [_with_files(patient, lambda path: Path(origin.find(run, os.path.relpath(path, home)))) for patient in read]
 
@@ -32,12 +64,12 @@ def table(patients: Sequence[Patient], run: Path) -> bytes:
 
 def is_frozen(patients: Sequence[Patient], run: Path) -> bool:
     """Whether the run's table is of these patients, each path as seen from here, from the run's origin, or absolute."""
-    written = record(run / origin.FILE).get("folder")
+    written = record(run / files.ORIGIN).get("folder")
     bases = [os.path.realpath(run), None, *([written] if isinstance(written, str) else [])]
-    frozen, tables = _lines((run / "cohort.csv").read_bytes()), [_lines(_table(patients, base)) for base in bases]
+    frozen, tables = _lines((run / files.COHORT).read_bytes()), [_lines(_table(patients, base)) for base in bases]
     if [len(line) for line in frozen] != [len(line) for line in tables[0]]:
         return False
-    return all(cell in seen for line, *told in zip(frozen, *tables, strict=True) for cell, *seen in zip(line, *told, strict=True))
+    return all(cell in now for line, *rows in zip(frozen, *tables, strict=True) for cell, *now in zip(line, *rows, strict=True))
 
 
 def _lines(table: bytes) -> list[list[str]]:

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize, root_scalar
 from scipy.special import expit, logit
 
-from mri_vit.metrics.missing import refuse_missing
+from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted
 from mri_vit.metrics.proportion import wilson_interval
 
 SMALLEST = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
@@ -40,7 +40,7 @@ class Reliability:
     high: Float[np.ndarray, " c"]
 
 
-def brier(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> float:
+def brier(truth: Flags, probability: Numbers) -> float:
     """Brier score: the mean squared distance of probability and outcome.
 
     Formula: mean of (p_i - y_i)². Lower is better; always predicting the prevalence q gives q (1 - q).
@@ -53,20 +53,26 @@ def brier(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1].
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> round(brier(truth, probability), 3)
+    0.158
     """
-    refuse_nonsense(probability)
+    truth, probability = predicted(truth, probability)
     if not len(truth):
         return math.nan
     return float(((probability - truth) ** 2).mean())
 
 
-def brier_decomposition(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], bins: int = 10) -> Decomposition:
+def brier_decomposition(truth: Flags, probability: Numbers, bins: int = 10) -> Decomposition:
     """The Brier score as reliability - resolution + uncertainty + within, exactly.
 
     Definition: with bins of mean probability p_b and observed share y_b, and the prevalence q,
     reliability = mean (p_b - y_b)² (distance from calibration, lower is better), resolution = mean (y_b - q)² (how far the
-    bins tell patients apart, higher is better), uncertainty = q (1 - q) (the cohort's, nobody's merit), and within = mean
+    bins differ, higher is better), uncertainty = q (1 - q) (of the cohort alone), and within = mean
     (p_i - p_b)² - 2 mean (y_i - y_b)(p_i - p_b): the two terms that binning leaves over, zero when a bin holds one value.
     Means run over patients. Bins hold about equal numbers, and equal probabilities share a bin.
     Assumption: enough patients in a bin; with few, reliability and resolution both come out too large (Bröcker 2012,
@@ -80,13 +86,14 @@ def brier_decomposition(truth: Bool[np.ndarray, " n"], probability: Float[np.nda
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1], or bins is not positive.
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
+    that are not positive.
     """
-    refuse_nonsense(probability)
+    truth, probability = predicted(truth, probability)
     if not len(truth):
         return Decomposition(math.nan, math.nan, math.nan, math.nan)
-    bin_of, predicted, observed, _ = _binned(truth, probability, bins)
-    expected, seen, prevalence = predicted[bin_of], observed[bin_of], float(truth.mean())
+    bin_of, mean, observed, _ = _binned(truth, probability, bins)
+    expected, seen, prevalence = mean[bin_of], observed[bin_of], float(truth.mean())
     left_over = (probability - expected) ** 2 - 2 * (truth - seen) * (probability - expected)
     return Decomposition(
         reliability=float(((expected - seen) ** 2).mean()),
@@ -96,12 +103,12 @@ def brier_decomposition(truth: Bool[np.ndarray, " n"], probability: Float[np.nda
     )
 
 
-def calibration_line(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> tuple[float, float]:
+def calibration_line(truth: Flags, probability: Numbers) -> tuple[float, float]:
     """Calibration slope and intercept: the logistic regression of the outcome on the logit of the probability.
 
     Definition: logit P(y = 1) = intercept + slope logit p. Slope 1 and intercept 0 are ideal; a slope below 1 means that
     predictions are too extreme. The intercept belongs to the slope; whether predictions are too high or too low on the
-    whole is told by `calibration_in_the_large`.
+    whole is given by `calibration_in_the_large`.
     Formula: maximum likelihood without a penalty. Probabilities are moved into [2^-23, 1 - 2^-23] first.
     Assumption: miscalibration is a straight line on the logit scale.
     Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; Van Calster et al. 2016, doi:10.1016/j.jclinepi.2015.12.005.
@@ -113,9 +120,16 @@ def calibration_line(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarra
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1].
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> slope, intercept = calibration_line(truth, probability)
+    >>> print(f"{slope:.2f}, {intercept:.2f}")
+    1.89, 0.95
     """
-    refuse_nonsense(probability)
+    truth, probability = predicted(truth, probability)
     x = _logit(probability)
     if not truth.any() or truth.all():
         return math.nan, math.nan
@@ -140,7 +154,7 @@ def calibration_line(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarra
     return slope, float(found.x[0]) - slope * middle
 
 
-def calibration_in_the_large(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> float:
+def calibration_in_the_large(truth: Flags, probability: Numbers) -> float:
     """Whether predictions are too low (above 0) or too high (below 0) on the whole: the calibration intercept at slope 1.
 
     Formula: the a that solves sum expit(a + logit p_i) = sum y_i, the maximum likelihood with the slope held at 1.
@@ -153,9 +167,9 @@ def calibration_in_the_large(truth: Bool[np.ndarray, " n"], probability: Float[n
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1].
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
-    refuse_nonsense(probability)
+    truth, probability = predicted(truth, probability)
     if not truth.any() or truth.all():
         return math.nan
     x = _logit(probability)
@@ -165,7 +179,7 @@ def calibration_in_the_large(truth: Bool[np.ndarray, " n"], probability: Float[n
     return float(root_scalar(lambda a: float(expit(a + x).mean() - truth.mean()), bracket=(low, high), xtol=1e-12).root)
 
 
-def recalibrated(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def recalibrated(truth: Flags, probability: Numbers) -> Float[np.ndarray, " n"]:
     """Probabilities after logistic recalibration on these same patients: a description, not a test.
 
     Definition: expit(intercept + slope logit p) with the `calibration_line` of these patients, so they show how the model
@@ -179,13 +193,14 @@ def recalibrated(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, "
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1].
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
+    truth, probability = predicted(truth, probability)
     slope, intercept = calibration_line(truth, probability)
     return expit(intercept + slope * _logit(probability))
 
 
-def expected_calibration_error(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], bins: int = 10) -> float:
+def expected_calibration_error(truth: Flags, probability: Numbers, bins: int = 10) -> float:
     """Expected calibration error (ECE) of the probability of the positive class, over bins of equal width.
 
     Definition: the mean, over patients, of the distance between their bin's mean probability and its observed share.
@@ -200,9 +215,16 @@ def expected_calibration_error(truth: Bool[np.ndarray, " n"], probability: Float
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1], or bins is not positive.
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
+    that are not positive.
+
+    Examples
+    --------
+    >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> round(expected_calibration_error(truth, probability), 4)
+    0.1375
     """
-    refuse_nonsense(probability)
+    truth, probability = predicted(truth, probability)
     _refuse_no_bins(bins)
     if not len(truth):
         return math.nan
@@ -212,7 +234,7 @@ def expected_calibration_error(truth: Bool[np.ndarray, " n"], probability: Float
     return float(np.abs(excess).sum() / len(truth))
 
 
-def reliability_curve(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], bins: int = 10) -> Reliability:
+def reliability_curve(truth: Flags, probability: Numbers, bins: int = 10) -> Reliability:
     """Mean predicted probability against observed share, in bins of about equal numbers.
 
     Definition: patients are cut at the quantiles of their probability; equal probabilities share a bin, so there may be
@@ -226,34 +248,32 @@ def reliability_curve(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarr
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1], or bins is not positive.
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
+    that are not positive.
     """
-    refuse_nonsense(probability)
-    bin_of, predicted, observed, n = _binned(truth, probability, bins)
+    truth, probability = predicted(truth, probability)
+    bin_of, mean, observed, n = _binned(truth, probability, bins)
     positive = np.bincount(bin_of, weights=truth, minlength=len(n)).astype(int)
     low, high = wilson_interval(positive, n)
-    return Reliability(predicted, observed, n, low, high)
+    return Reliability(mean, observed, n, low, high)
 
 
-def quantile_groups(values: Float[np.ndarray, " n"], groups: int) -> Int[np.ndarray, " n"]:
+def quantile_groups(values: Numbers, groups: int) -> Int[np.ndarray, " n"]:
     """Group 0, 1, ... of each value, cut at the quantiles into about equal numbers; equal values share a group.
 
-    Groups that would be empty are not numbered, so every number up to the largest occurs. `values` holds no NaN.
+    Groups that would be empty are not numbered, so every number up to the largest occurs.
+
+    Raises
+    ------
+    ValueError when a value is NaN or infinite, or groups is not positive.
     """
+    values = numbers(values, "values")
     _refuse_no_bins(groups)
     if not len(values):
         return np.zeros(0, dtype=int)
     # method="inverted_cdf" cuts at values that occur; between them, rounding could part equal ones.
     edges = np.quantile(values, np.arange(1, groups) / groups, method="inverted_cdf")
     return np.unique(np.searchsorted(edges, values, side="left"), return_inverse=True)[1]
-
-
-def refuse_nonsense(probability: Float[np.ndarray, " n"]) -> None:
-    """Raise a ValueError when what should be a probability is NaN or lies outside [0, 1]."""
-    refuse_missing(probability, "probabilities")
-    outside = int(((probability < 0) | (probability > 1)).sum())
-    if outside:
-        raise ValueError(f"{outside} of {len(probability)} probabilities lie outside 0 to 1; found risks or logits instead?")
 
 
 def _binned(

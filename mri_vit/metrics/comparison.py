@@ -34,11 +34,17 @@ def nadeau_bengio(differences: Float[np.ndarray, " r"], n_train: int, n_test: in
     Raises
     ------
     ValueError when n_train or n_test is not positive.
+
+    Examples
+    --------
+    >>> t, p = nadeau_bengio(np.array([0.02, 0.05, 0.01, 0.04, 0.03]), n_train=80, n_test=20)
+    >>> print(f"{t:.2f}, p {p:.3f}")
+    2.83, p 0.024
     """
     if n_train < 1 or n_test < 1:
         raise ValueError(f"found {n_train} training and {n_test} test patients; expected at least one of each")
     defined = differences[~np.isnan(differences)]
-    # Equal numbers can have a variance of rounding alone, so it is their range that tells whether they vary.
+    # Equal numbers can have a variance of rounding alone, so their range decides whether they vary.
     if len(defined) < 2 or np.ptp(defined) == 0:
         return math.nan, math.nan
     error = math.sqrt((1 / len(defined) + n_test / n_train) * float(defined.var(ddof=1)))
@@ -124,6 +130,11 @@ def holm(p: Float[np.ndarray, " h"]) -> Float[np.ndarray, " h"]:
     Raises
     ------
     ValueError when a p lies outside [0, 1].
+
+    Examples
+    --------
+    >>> holm(np.array([0.01, 0.04, 0.03]))
+    array([0.03, 0.06, 0.06])
     """
     adjusted = np.full(len(p), math.nan)
     known = np.flatnonzero(~np.isnan(p))

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 
 from mri_vit.errors import IntegrityError
-from mri_vit.metrics.calibration import refuse_nonsense
-from mri_vit.metrics.missing import refuse_missing
+from mri_vit.metrics.checked import Flags, Numbers, flags, labelled, numbers, predicted, refuse_unequal
 from mri_vit.metrics.proportion import Rate, rate
 
 
@@ -35,7 +34,7 @@ class Threshold:
     value: float
     patients: frozenset[str]
 
-    def apply(self, patients: Iterable[str], score: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    def apply(self, patients: Iterable[str], score: Numbers) -> Bool[np.ndarray, " n"]:
         """True for patients whose score reaches the threshold.
 
         Raises
@@ -43,7 +42,8 @@ class Threshold:
         IntegrityError that names the first patient on whom the threshold was chosen; ValueError when a score is NaN or
         there is not one score for each patient.
         """
-        self.refuse(_names(patients, score))
+        names, score = _named(patients, score)
+        self.refuse(names)
         return score >= self.value
 
     def refuse(self, patients: Iterable[str]) -> None:
@@ -57,36 +57,38 @@ class Threshold:
             )
 
 
-def choose_threshold(patients: Iterable[str], truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> Threshold:
+def choose_threshold(patients: Iterable[str], truth: Flags, score: Numbers) -> Threshold:
     """The `youden_threshold` of these patients (tuning data), bound to them.
 
     Raises
     ------
-    ValueError when only one class is present, a score is NaN, or there is not one score for each patient.
+    ValueError when only one class is present, a label is neither 0 nor 1, a score is NaN or infinite, or there is not one
+    label and one score for each patient.
     """
-    names = _names(patients, score)
+    truth, score = labelled(truth, score)
+    names, score = _named(patients, score)
     value = youden_threshold(truth, score)
     if math.isnan(value):
         raise ValueError(f"found {int(truth.sum())} positives of {len(truth)}; a threshold needs patients of both classes")
     return Threshold(value, frozenset(names))
 
 
-def choose_cutoff(patients: Iterable[str], risk: Float[np.ndarray, " n"]) -> Threshold:
+def choose_cutoff(patients: Iterable[str], risk: Numbers) -> Threshold:
     """The median risk of these patients (training data), bound to them; it parts low from high risk.
 
     Assumption: the patients it is applied to have risks on the same scale, so they come from the same model.
 
     Raises
     ------
-    ValueError when there is no patient, a risk is NaN, or there is not one risk for each patient.
+    ValueError when there is no patient, a risk is NaN or infinite, or there is not one risk for each patient.
     """
-    names = _names(patients, risk)
+    names, risk = _named(patients, risk)
     if not names:
         raise ValueError("found no patient; a median risk needs at least one")
     return Threshold(float(np.median(risk)), frozenset(names))
 
 
-def youden_threshold(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
+def youden_threshold(truth: Flags, score: Numbers) -> float:
     """The threshold with the largest Youden index; positive means a score of at least the threshold.
 
     Definition: the observed score that maximises J = sensitivity + specificity - 1; among equals the lowest, which has the
@@ -101,9 +103,15 @@ def youden_threshold(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> youden_threshold(truth, score)
+    0.35
     """
-    refuse_missing(score, "scores")
+    truth, score = labelled(truth, score)
     positives, negatives = int(truth.sum()), int((~truth).sum())
     if not positives or not negatives:
         return math.nan
@@ -114,7 +122,7 @@ def youden_threshold(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n
     return float(values[np.argmax(hits * negatives - alarms * positives)])
 
 
-def operating_point(truth: Bool[np.ndarray, " n"], positive: Bool[np.ndarray, " n"]) -> OperatingPoint:
+def operating_point(truth: Flags, positive: Flags) -> OperatingPoint:
     """Sensitivity, specificity and predictive values of patients called `positive`.
 
     Definition: sensitivity = called among the positives; specificity = not called among the negatives; PPV = positives among
@@ -125,7 +133,19 @@ def operating_point(truth: Bool[np.ndarray, " n"], positive: Bool[np.ndarray, " 
     Returns
     -------
     OperatingPoint; a rate of nobody is NaN, and so are its bounds.
+
+    Raises
+    ------
+    ValueError for a label or a call other than 0 and 1, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> operating_point(truth, score >= 0.35).sensitivity.value
+    1.0
     """
+    truth, positive = flags(truth, "labels"), flags(positive, "calls")
+    refuse_unequal(labels=len(truth), calls=len(positive))
     hit, alarm = int((truth & positive).sum()), int((~truth & positive).sum())
     miss, rest = int((truth & ~positive).sum()), int((~truth & ~positive).sum())
     return OperatingPoint(
@@ -136,9 +156,7 @@ def operating_point(truth: Bool[np.ndarray, " n"], positive: Bool[np.ndarray, " 
     )
 
 
-def net_benefit(
-    truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], thresholds: Float[np.ndarray, " t"]
-) -> Float[np.ndarray, " t"]:
+def net_benefit(truth: Flags, probability: Numbers, thresholds: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
     """Net benefit of treating patients whose probability reaches the threshold: the model's decision curve.
 
     Definition: true positives less false positives, per patient, a false positive weighing what the threshold says it does.
@@ -153,9 +171,17 @@ def net_benefit(
 
     Raises
     ------
-    ValueError when a probability is NaN or outside [0, 1], or a threshold outside [0, 1).
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], a threshold outside [0, 1), or
+    arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> net_benefit(truth, probability, np.array([0.3])).round(3)
+    array([0.393])
     """
-    refuse_nonsense(probability)
+    truth, probability = predicted(truth, probability)
+    thresholds = numbers(thresholds, "thresholds")
     odds = _odds(thresholds)
     if not truth.any() or truth.all():
         return np.full(len(thresholds), math.nan)
@@ -164,7 +190,7 @@ def net_benefit(
     return (hits - alarms * odds) / len(truth)
 
 
-def net_benefit_of_all(truth: Bool[np.ndarray, " n"], thresholds: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
+def net_benefit_of_all(truth: Flags, thresholds: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
     """Net benefit of treating every patient, the reference of a decision curve.
 
     Formula: q - (1 - q) x t / (1 - t), q the prevalence; zero where t = q.
@@ -177,7 +203,7 @@ def net_benefit_of_all(truth: Bool[np.ndarray, " n"], thresholds: Float[np.ndarr
 
     Raises
     ------
-    ValueError when a threshold is outside [0, 1).
+    ValueError for a label other than 0 and 1, or a threshold outside [0, 1).
     """
     return net_benefit(truth, np.ones(len(truth)), thresholds)
 
@@ -188,9 +214,8 @@ def _odds(thresholds: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
     return thresholds / (1 - thresholds)
 
 
-def _names(patients: Iterable[str], score: Float[np.ndarray, " n"]) -> list[str]:
-    names = list(patients)
+def _named(patients: Iterable[str], score: Numbers) -> tuple[list[str], Float[np.ndarray, " n"]]:
+    names, score = list(patients), numbers(score, "scores")
     if len(names) != len(score):
         raise ValueError(f"found {len(score)} scores for {len(names)} patients; expected one each")
-    refuse_missing(score, "scores")
-    return names
+    return names, score

@@ -9,11 +9,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 from scipy.stats import norm, rankdata
 
+from mri_vit.metrics.checked import Flags, Numbers, flags, labelled, numbers, refuse_unequal
 from mri_vit.metrics.discrimination import auc
-from mri_vit.metrics.missing import refuse_missing
 
 Z_95 = float(norm.ppf(0.975))  # the two-sided 95 % of a normal distribution
 
@@ -33,9 +33,7 @@ class Comparison:
     p: float
 
 
-def delong_components(
-    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
+def delong_components(truth: Flags, score: Numbers) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
     """The structural components of the AUC: one for each positive, one for each negative.
 
     Definition: for a positive, the share of negatives that score below it; for a negative, the share of positives above
@@ -46,13 +44,13 @@ def delong_components(
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
-    beaten, beating = _wins(truth, score)
+    beaten, beating = _wins(*labelled(truth, score))
     return beaten / len(beating), beating / len(beaten)
 
 
-def delong_variance(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
+def delong_variance(truth: Flags, score: Numbers) -> float:
     """Variance of the AUC by DeLong's method.
 
     Formula: var(V10) / m + var(V01) / k, with sample variances of the structural components.
@@ -65,16 +63,16 @@ def delong_variance(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
-    refuse_missing(score, "scores")
+    truth, score = labelled(truth, score)
     if not _enough(truth):
         return math.nan
     v10, v01 = delong_components(truth, score)
     return float(v10.var(ddof=1) / len(v10) + v01.var(ddof=1) / len(v01))
 
 
-def delong_covariance(truth: Bool[np.ndarray, " n"], scores: Float[np.ndarray, "s n"]) -> Float[np.ndarray, "s s"]:
+def delong_covariance(truth: Flags, scores: Real[np.ndarray, "s n"]) -> Float[np.ndarray, "s s"]:
     """Covariance matrix of the AUCs of several scores of the same patients; its diagonal is `delong_variance`.
 
     Formula: cov(V10_a, V10_b) / m + cov(V01_a, V01_b) / k, with sample covariances of the structural components.
@@ -87,9 +85,10 @@ def delong_covariance(truth: Bool[np.ndarray, " n"], scores: Float[np.ndarray, "
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
-    refuse_missing(scores, "scores")
+    truth, scores = flags(truth, "labels"), numbers(scores, "scores", axes=2)
+    refuse_unequal(labels=len(truth), scores=scores.shape[1])
     if not _enough(truth):
         return np.full((len(scores), len(scores)), math.nan)
     parts = [delong_components(truth, score) for score in scores]
@@ -97,9 +96,7 @@ def delong_covariance(truth: Bool[np.ndarray, " n"], scores: Float[np.ndarray, "
     return np.atleast_2d(np.cov(v10)) / v10.shape[1] + np.atleast_2d(np.cov(v01)) / v01.shape[1]
 
 
-def delong_interval(
-    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], confidence: float = 0.95
-) -> tuple[float, float]:
+def delong_interval(truth: Flags, score: Numbers, confidence: float = 0.95) -> tuple[float, float]:
     """Confidence interval of the AUC, on the plain (not logit) scale and clipped to [0, 1], as pROC gives it.
 
     Formula: AUC ± z sqrt(DeLong variance), z the normal quantile.
@@ -108,14 +105,29 @@ def delong_interval(
     training is not in it.
     Source: DeLong et al. 1988, doi:10.2307/2531595; Robin et al. 2011 (pROC), doi:10.1186/1471-2105-12-77.
 
+    Parameters
+    ----------
+    truth : [n], True or 1 for a positive, of any type of number.
+    score : float [n], higher means more likely positive.
+    confidence : of the interval, between 0 and 1.
+
     Returns
     -------
     (low, high); both NaN where the variance is undefined.
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    >>> score = np.array([0.1, 0.2, 0.3, 0.6, 0.4, 0.5, 0.7, 0.9])
+    >>> low, high = delong_interval(truth, score)
+    >>> print(f"{low:.2f} to {high:.2f}")
+    0.59 to 1.00
     """
+    truth, score = labelled(truth, score)
     variance = delong_variance(truth, score)
     if math.isnan(variance):
         return math.nan, math.nan
@@ -124,9 +136,7 @@ def delong_interval(
     return max(0.0, value - reach), min(1.0, value + reach)
 
 
-def delong_paired(
-    truth: Bool[np.ndarray, " n"], score_a: Float[np.ndarray, " n"], score_b: Float[np.ndarray, " n"]
-) -> Comparison:
+def delong_paired(truth: Flags, score_a: Numbers, score_b: Numbers) -> Comparison:
     """Difference of the AUCs of two models on the same patients, and the test that it is zero.
 
     Definition: is the AUC of a different from that of b, given that both saw the same patients?
@@ -142,8 +152,18 @@ def delong_paired(
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    >>> score = np.array([0.1, 0.2, 0.3, 0.6, 0.4, 0.5, 0.7, 0.9])
+    >>> found = delong_paired(truth, score, score[::-1].copy())
+    >>> print(f"{found.difference:.2f}, p {found.p:.1g}")
+    0.75, p 0.003
     """
+    truth, score_a = labelled(truth, score_a)
+    truth, score_b = labelled(truth, score_b)
     difference = auc(truth, score_a) - auc(truth, score_b)
     if not _enough(truth):
         return _compare(difference, math.nan)
@@ -156,10 +176,10 @@ def delong_paired(
 
 
 def delong_unpaired(
-    truth_a: Bool[np.ndarray, " na"],
-    score_a: Float[np.ndarray, " na"],
-    truth_b: Bool[np.ndarray, " nb"],
-    score_b: Float[np.ndarray, " nb"],
+    truth_a: Bool[np.ndarray, " na"] | Real[np.ndarray, " na"],
+    score_a: Real[np.ndarray, " na"],
+    truth_b: Bool[np.ndarray, " nb"] | Real[np.ndarray, " nb"],
+    score_b: Real[np.ndarray, " nb"],
 ) -> Comparison:
     """Difference of two AUCs from different patients (two cohorts, two subgroups), and the test that it is zero.
 
@@ -174,7 +194,7 @@ def delong_unpaired(
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
     difference = auc(truth_a, score_a) - auc(truth_b, score_b)
     return _compare(difference, delong_variance(truth_a, score_a) + delong_variance(truth_b, score_b))
@@ -195,7 +215,6 @@ def _wins(
     truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
     """For each positive the negatives it beats, for each negative the positives that beat it; ties one half, exact."""
-    refuse_missing(score, "scores")
     overall = rankdata(score)
     beaten = overall[truth] - rankdata(score[truth])
     beating = truth.sum() - (overall[~truth] - rankdata(score[~truth]))

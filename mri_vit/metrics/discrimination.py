@@ -9,14 +9,15 @@ import math
 from itertools import combinations
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score
 
-from mri_vit.metrics.missing import refuse_missing
+from mri_vit.metrics.bootstrap import CONFIDENCE, interval, portions
+from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, numbers
 
 
-def auc(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
+def auc(truth: Flags, score: Numbers) -> float:
     """Area under the ROC curve.
 
     Definition: the probability that a random positive scores higher than a random negative, ties counting one half.
@@ -26,7 +27,7 @@ def auc(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
 
     Parameters
     ----------
-    truth : bool [n], True for a positive.
+    truth : [n], True or 1 for a positive, of any type of number.
     score : float [n], higher means more likely positive.
 
     Returns
@@ -35,9 +36,15 @@ def auc(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> auc(truth, score)
+    0.75
     """
-    refuse_missing(score, "scores")
+    truth, score = labelled(truth, score)
     positives, negatives = int(truth.sum()), int((~truth).sum())
     if not positives or not negatives:
         return math.nan
@@ -45,7 +52,7 @@ def auc(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
     return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
 
 
-def auc_within(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], group: Shaped[np.ndarray, " n"]) -> float:
+def auc_within(truth: Flags, score: Numbers, group: Groups) -> float:
     """AUC over the pairs whose two patients are in the same group (the same test fold, so scored by the same model).
 
     Definition: among the positive-negative pairs inside a group, the share in which the positive scores higher.
@@ -56,7 +63,19 @@ def auc_within(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], gr
     Returns
     -------
     float in [0, 1]; NaN when no group holds both classes.
+
+    Raises
+    ------
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> auc_within(truth, score, np.array(["a", "b", "a", "b"]))
+    1.0
     """
+    truth, score = labelled(truth, score)
+    group = grouped(group, len(truth))
     pairs = concordant = 0.0
     for name in np.unique(group):
         here = group == name
@@ -67,7 +86,7 @@ def auc_within(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], gr
     return concordant / pairs if pairs else math.nan
 
 
-def average_precision(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> float:
+def average_precision(truth: Flags, score: Numbers) -> float:
     """Area under the precision-recall curve, as average precision; the level of chance is the prevalence m / n, not ½.
 
     Definition: the mean, over positives, of the precision at the threshold that just calls that positive.
@@ -81,16 +100,22 @@ def average_precision(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " 
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> round(average_precision(truth, score), 3)
+    0.833
     """
-    refuse_missing(score, "scores")
+    truth, score = labelled(truth, score)
     if not _both(truth):
         return math.nan
     return float(average_precision_score(truth, score))
 
 
 def weighted_auc(
-    positive_weight: Float[np.ndarray, "b n"], negative_weight: Float[np.ndarray, "b n"], score: Float[np.ndarray, " n"]
+    positive_weight: Float[np.ndarray, "b n"], negative_weight: Float[np.ndarray, "b n"], score: Numbers
 ) -> Float[np.ndarray, " b"]:
     """AUC of b sets of weights over the same scores: a bootstrap draw, or inverse-probability weights.
 
@@ -105,9 +130,14 @@ def weighted_auc(
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a score that is NaN or infinite, a weight that is NaN or negative, or arrays of unequal length.
     """
-    refuse_missing(score, "scores")
+    score = numbers(score, "scores")
+    for weight in (positive_weight, negative_weight):
+        if weight.ndim != 2 or weight.shape[1] != len(score):
+            raise ValueError(f"found weights of shape {weight.shape} for {len(score)} scores; expected a column for each")
+        if not (weight >= 0).all():
+            raise ValueError(f"{int((~(weight >= 0)).sum())} of {weight.size} weights are negative or NaN")
     if not len(score):
         return np.full(len(positive_weight), math.nan)
     order = np.argsort(score, kind="stable")
@@ -120,11 +150,11 @@ def weighted_auc(
 
 
 def bootstrap_interval(
-    truth: Bool[np.ndarray, " n"],
-    score: Float[np.ndarray, " n"],
+    truth: Flags,
+    score: Numbers,
     generator: np.random.Generator,
     resamples: int = 2000,  # the default of pROC's ci.auc (Robin et al. 2011)
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
 ) -> tuple[float, float]:
     """Confidence interval of the AUC by a percentile bootstrap of patients, stratified by class.
 
@@ -141,23 +171,31 @@ def bootstrap_interval(
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    >>> score = np.array([0.1, 0.2, 0.3, 0.6, 0.4, 0.5, 0.7, 0.9])
+    >>> low, high = bootstrap_interval(truth, score, np.random.default_rng(0))
+    >>> print(f"{low:.2f} to {high:.2f}")
+    0.50 to 1.00
     """
-    refuse_missing(score, "scores")
+    truth, score = labelled(truth, score)
     if not _both(truth):
         return math.nan, math.nan
-    values = []
-    for count in _chunks(resamples, len(truth)):
-        values.append(weighted_auc(_drawn(truth, generator, count), _drawn(~truth, generator, count), score))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(values), [tail, 1 - tail])
+
+    def drawn_auc(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
+        return weighted_auc(drawn * truth, drawn * ~truth, score)
+
+    low, high = interval(drawn_auc, ~truth, generator, resamples, confidence)
     return float(low), float(high)
 
 
 def permutation_p(
-    truth: Bool[np.ndarray, " n"],
-    score: Float[np.ndarray, " n"],
-    group: Shaped[np.ndarray, " n"],
+    truth: Flags,
+    score: Numbers,
+    group: Groups,
     generator: np.random.Generator,
     permutations: int = 9999,  # (m + 1) a round number, so that p has four exact digits
 ) -> float:
@@ -177,9 +215,16 @@ def permutation_p(
 
     Raises
     ------
-    ValueError when a score is NaN.
+    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> round(permutation_p(truth, score, np.zeros(4, int), np.random.default_rng(0)), 3)  # 2 of 6 labelings
+    0.333
     """
-    refuse_missing(score, "scores")
+    truth, score = labelled(truth, score)
+    group = grouped(group, len(truth))
     if not _both(truth):
         return math.nan
     # The AUC rises with the sum of the positives' midranks; doubled, these are whole, so equal AUCs compare as equal.
@@ -194,7 +239,7 @@ def permutation_p(
             sums = np.add.outer(sums, np.array(here, dtype=np.int64)).ravel()
         return int((sums >= observed).sum()) / labelings
     reached = 0
-    for count in _chunks(permutations, len(truth)):
+    for count in portions(permutations, len(truth)):
         sums = np.zeros(count, dtype=np.int64)
         for ranks, positives in strata:
             shuffled = generator.permuted(np.tile(ranks, (count, 1)), axis=1)
@@ -238,17 +283,3 @@ def mean_and_sample_variance(values: Float[np.ndarray, " n"]) -> tuple[float, fl
 
 def _both(truth: Bool[np.ndarray, " n"]) -> bool:
     return bool(truth.any() and not truth.all())
-
-
-def _drawn(here: Bool[np.ndarray, " n"], generator: np.random.Generator, draws: int) -> Float[np.ndarray, "draws n"]:
-    """How often each patient of a class comes up when the class is drawn with replacement; 0 for the others."""
-    counts = np.zeros((draws, len(here)))
-    size = int(here.sum())
-    counts[:, here] = generator.multinomial(size, np.full(size, 1 / size), size=draws)
-    return counts
-
-
-def _chunks(draws: int, patients: int) -> list[int]:
-    """`draws` in portions of at most four million numbers (32 MB), so that memory does not grow with the cohort."""
-    most = max(1, 4_000_000 // patients)
-    return [min(most, draws - start) for start in range(0, draws, most)]

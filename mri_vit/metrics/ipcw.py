@@ -1,79 +1,30 @@
 """Survival predictions judged at given days, patients lost before being weighted for (inverse probability of censoring).
 
-n is the number of patients, t the number of days asked for, b the number of bootstrap draws, g the number of groups.
+n is the number of patients, t the number of days asked for, b the number of bootstrap draws.
 Times are in days; event is True for a death and False for a patient censored at that time.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Real
 
-from mri_vit.metrics.calibration import quantile_groups
+from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, interval
+from mri_vit.metrics.censoring import censoring_survival, drawn_censoring_survival
+from mri_vit.metrics.checked import Flags, Numbers, followed, numbers, outcome
 from mri_vit.metrics.discrimination import weighted_auc
-from mri_vit.metrics.missing import refuse_missing
 from mri_vit.metrics.survival import kaplan_meier
 
 
-@dataclass(frozen=True)
-class SurvivalCalibration:
-    """Predicted against observed survival at one day; every array has one entry for each group."""
-
-    predicted: Float[np.ndarray, " g"]
-    observed: Float[np.ndarray, " g"]
-    low: Float[np.ndarray, " g"]
-    high: Float[np.ndarray, " g"]
-    n: Int[np.ndarray, " g"]
-
-
-def censoring_survival(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_days: Float[np.ndarray, " t"]
-) -> Float[np.ndarray, " t"]:
-    """G(t): the probability not to have been censored up to and including day t.
-
-    Formula: product over censoring times s <= t of (1 - censored at s / (at risk at s - deaths at s)), the Kaplan-Meier
-    curve of censoring. A death and a censoring on the same day: the death comes first.
-    Assumption: one censoring distribution for all, unrelated to survival.
-    Source: Graf et al. 1999, doi:10.1002/(SICI)1097-0258(19990915/30)18:17/18<2529::AID-SIM274>3.0.CO;2-5.
-
-    Returns
-    -------
-    float [t] in [0, 1]; 1 before the first censoring, NaN without a patient.
-
-    Raises
-    ------
-    ValueError when a time is NaN.
-    """
-    days, steps = _censoring_steps(time_days, event)
-    return steps[np.searchsorted(days, at_days, side="right")]
-
-
-def censoring_survival_before(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_days: Float[np.ndarray, " t"]
-) -> Float[np.ndarray, " t"]:
-    """G(t-): the probability not to have been censored before day t; else as `censoring_survival`."""
-    days, steps = _censoring_steps(time_days, event)
-    return steps[np.searchsorted(days, at_days, side="left")]
-
-
-def drawn_censoring_survival(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], drawn: Float[np.ndarray, "b n"]
-) -> Float[np.ndarray, "b n"]:
-    """G at each patient's own time, for each of b bootstrap draws; `drawn` says how often each patient came up."""
-    days, curve = _censoring_curve(time_days, event, drawn)
-    return curve[:, np.searchsorted(days, time_days)]
-
-
 def cumulative_dynamic_auc(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    risk: Float[np.ndarray, " n"],
-    at_days: Float[np.ndarray, " t"],
+    time_days: Numbers,
+    event: Flags,
+    risk: Numbers,
+    at_days: Real[np.ndarray, " t"],
 ) -> Float[np.ndarray, " t"]:
-    """AUC(t): how well the risk tells those who have died by day t (cases) from those who live longer (controls).
+    """AUC(t): how well the risk separates those who have died by day t (cases) from those who live longer (controls).
 
     Definition: the probability that a random case has a higher risk than a random control, ties counting one half.
     Formula: sum_ij w_i c_i d_j (1[r_i > r_j] + ½ 1[r_i = r_j]) / (sum w_i c_i sum d_j), with c_i = 1[T_i <= t, death],
@@ -87,19 +38,28 @@ def cumulative_dynamic_auc(
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, or arrays of unequal length.
+
+    Examples
+    --------
+    >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
+    >>> event = np.array([1, 1, 0, 1, 0])
+    >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
+    >>> cumulative_dynamic_auc(time_days, event, risk, np.array([250.0])).round(3)
+    array([0.667])
     """
-    return _drawn_auc(time_days, event, risk, at_days, np.ones((1, len(risk))))[0]
+    time_days, event, risk = outcome(time_days, event, risk)
+    return _drawn_auc(time_days, event, risk, numbers(at_days, "days"), np.ones((1, len(risk))))[0]
 
 
 def auc_at_interval(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    risk: Float[np.ndarray, " n"],
-    at_days: Float[np.ndarray, " t"],
+    time_days: Numbers,
+    event: Flags,
+    risk: Numbers,
+    at_days: Real[np.ndarray, " t"],
     generator: np.random.Generator,
-    resamples: int = 1000,  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
-    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
 ) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
     """Confidence interval of each AUC(t) by a patient-level percentile bootstrap.
 
@@ -113,24 +73,28 @@ def auc_at_interval(
 
     Raises
     ------
-    ValueError when a time or a risk is NaN.
+    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, or arrays of unequal length.
     """
+    time_days, event, risk = outcome(time_days, event, risk)
+    at_days = numbers(at_days, "days")
     bounds = np.full((2, len(at_days)), math.nan)
     defined = ~np.isnan(cumulative_dynamic_auc(time_days, event, risk, at_days))
     if defined.any():
-        n = len(risk)
-        drawn = generator.multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
-        values = _drawn_auc(time_days, event, risk, at_days[defined], drawn)  # (b, defined days)
-        tail = (1 - confidence) / 2
-        bounds[:, defined] = np.nanquantile(values, [tail, 1 - tail], axis=0)
+        bounds[:, defined] = interval(
+            lambda drawn: _drawn_auc(time_days, event, risk, at_days[defined], drawn),
+            np.zeros(len(risk)),
+            generator,
+            resamples,
+            confidence,
+        )
     return bounds[0], bounds[1]
 
 
 def mean_cumulative_dynamic_auc(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    risk: Float[np.ndarray, " n"],
-    at_days: Float[np.ndarray, " t"],
+    time_days: Numbers,
+    event: Flags,
+    risk: Numbers,
+    at_days: Real[np.ndarray, " t"],
 ) -> float:
     """AUC(t) averaged over days, each weighted by the deaths since the one before.
 
@@ -145,8 +109,11 @@ def mean_cumulative_dynamic_auc(
 
     Raises
     ------
-    ValueError when a time or a risk is NaN, or days do not rise.
+    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, arrays of unequal length, or
+    days that do not rise.
     """
+    time_days, event, risk = outcome(time_days, event, risk)
+    at_days = numbers(at_days, "days")
     _refuse_disorder(at_days)
     values = cumulative_dynamic_auc(time_days, event, risk, at_days)
     defined = ~np.isnan(values)
@@ -158,10 +125,10 @@ def mean_cumulative_dynamic_auc(
 
 
 def brier_at(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    survival: Float[np.ndarray, "n t"],
-    at_days: Float[np.ndarray, " t"],
+    time_days: Numbers,
+    event: Flags,
+    survival: Real[np.ndarray, "n t"],
+    at_days: Real[np.ndarray, " t"],
 ) -> Float[np.ndarray, " t"]:
     """Brier(t): mean squared distance of the predicted survival at day t and whether the patient lived longer.
 
@@ -179,26 +146,41 @@ def brier_at(
 
     Raises
     ------
-    ValueError when a time or a prediction is NaN.
+    ValueError for an event other than 0 and 1, a time, a day or a prediction that is NaN or infinite, or arrays of unequal
+    length.
+
+    Examples
+    --------
+    >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
+    >>> event = np.array([1, 1, 0, 1, 0])
+    >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
+    >>> brier_at(time_days, event, np.full((5, 1), 0.5), np.array([250.0]))
+    array([0.25])
     """
-    refuse_missing(survival, "predictions of survival")
+    time_days, event = followed(time_days, event)
+    survival, at_days = numbers(survival, "predictions of survival", axes=2), numbers(at_days, "days")
+    if survival.shape != (len(time_days), len(at_days)):
+        raise ValueError(
+            f"found predictions of survival of shape {survival.shape} for {len(time_days)} patients and {len(at_days)} days; "
+            "expected a row for every patient and a column for every day"
+        )
     own = censoring_survival(time_days, event, time_days)
     then = censoring_survival(time_days, event, at_days)
     died = (time_days[:, None] <= at_days) & event[:, None]  # (n, t)
     alive = time_days[:, None] > at_days
-    followed = alive.any(axis=0)
+    watched = alive.any(axis=0)
     # Where somebody is followed beyond t, G(t) > 0 and so is G at every earlier death; elsewhere the weights are not used.
-    dead_weight = died / np.where(died & followed, own[:, None], 1.0)
-    alive_weight = alive / np.where(followed, then, 1.0)
+    dead_weight = died / np.where(died & watched, own[:, None], 1.0)
+    alive_weight = alive / np.where(watched, then, 1.0)
     total = (dead_weight * survival**2 + alive_weight * (1 - survival) ** 2).sum(axis=0)
-    return np.where(followed, total / max(len(time_days), 1), math.nan)
+    return np.where(watched, total / max(len(time_days), 1), math.nan)
 
 
 def integrated_brier(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    survival: Float[np.ndarray, "n t"],
-    at_days: Float[np.ndarray, " t"],
+    time_days: Numbers,
+    event: Flags,
+    survival: Real[np.ndarray, "n t"],
+    at_days: Real[np.ndarray, " t"],
 ) -> float:
     """Brier(t) averaged over time from the first to the last day asked for.
 
@@ -212,17 +194,18 @@ def integrated_brier(
 
     Raises
     ------
-    ValueError when a time or a prediction is NaN, or days do not rise.
+    ValueError for an event other than 0 and 1, a time, a day or a prediction that is NaN or infinite, arrays of unequal
+    length, or days that do not rise.
     """
+    at_days = numbers(at_days, "days")
     _refuse_disorder(at_days)
+    values = brier_at(time_days, event, survival, at_days)
     if len(at_days) < 2:
         return math.nan
-    return float(np.trapezoid(brier_at(time_days, event, survival, at_days), at_days) / (at_days[-1] - at_days[0]))
+    return float(np.trapezoid(values, at_days) / (at_days[-1] - at_days[0]))
 
 
-def brier_of_kaplan_meier(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_days: Float[np.ndarray, " t"]
-) -> Float[np.ndarray, " t"]:
+def brier_of_kaplan_meier(time_days: Numbers, event: Flags, at_days: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
     """Brier(t) of the prediction that knows nothing: everybody gets the Kaplan-Meier survival of these patients.
 
     Assumption: as for Brier(t). The curve is that of the patients it is judged on, so the reference is a little too good.
@@ -234,59 +217,14 @@ def brier_of_kaplan_meier(
 
     Raises
     ------
-    ValueError when a time is NaN.
+    ValueError for an event other than 0 and 1, a time or a day that is NaN or infinite, or arrays of unequal length.
     """
-    refuse_missing(time_days, "times")
+    time_days, event = followed(time_days, event)
+    at_days = numbers(at_days, "days")
     if not len(time_days):
         return np.full(len(at_days), math.nan)
     curve = kaplan_meier(time_days, event, "").survival_function_at_times(at_days).to_numpy(float)
     return brier_at(time_days, event, np.tile(curve, (len(time_days), 1)), at_days)
-
-
-def calibration_at(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    survival: Float[np.ndarray, " n"],
-    at_day: float,
-    groups: int = 3,
-) -> SurvivalCalibration:
-    """Predicted against observed survival at one day, in groups of about equal numbers by prediction.
-
-    Definition: in each group, the mean predicted survival and the Kaplan-Meier survival at that day, with its 95 % Greenwood
-    interval on the log-log scale. Equal predictions share a group, so there may be fewer groups than asked for.
-    Assumption: within a group, censoring is unrelated to survival.
-    Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4.
-
-    Returns
-    -------
-    SurvivalCalibration, groups in rising order of predicted survival. Observed survival and its bounds are NaN in a group
-    whose last patient was censored before that day; the bounds alone where nobody in the group has died by then.
-
-    Raises
-    ------
-    ValueError when a time or a prediction is NaN, or groups is not positive.
-    """
-    refuse_missing(time_days, "times")
-    refuse_missing(survival, "predictions of survival")
-    group_of = quantile_groups(survival, groups)
-    n = np.bincount(group_of)
-    rows = [_observed(time_days[group_of == g], event[group_of == g], at_day) for g in range(len(n))]
-    observed, low, high = np.array(rows).reshape(len(n), 3).T
-    return SurvivalCalibration(np.bincount(group_of, weights=survival) / n, observed, low, high, n)
-
-
-def _observed(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_day: float) -> tuple[float, float, float]:
-    """Kaplan-Meier survival at a day with its bounds."""
-    curve = kaplan_meier(time_days, event, "")
-    value = float(curve.survival_function_at_times(at_day).iloc[0])
-    last = time_days.max()
-    if at_day > last and not event[time_days == last].all():
-        return math.nan, math.nan, math.nan
-    if not (event & (time_days <= at_day)).any():
-        return value, math.nan, math.nan  # Greenwood's variance is 0 here, which is no certainty
-    row = np.searchsorted(curve.confidence_interval_.index.to_numpy(float), at_day, side="right") - 1
-    low, high = curve.confidence_interval_.to_numpy(float)[row]
-    return value, float(low), float(high)
 
 
 def _drawn_auc(
@@ -296,7 +234,6 @@ def _drawn_auc(
     at_days: Float[np.ndarray, " t"],
     drawn: Float[np.ndarray, "b n"],
 ) -> Float[np.ndarray, "b t"]:
-    refuse_missing(risk, "risks")
     own = drawn_censoring_survival(time_days, event, drawn)
     # G is 0 only where the last patient is censored; nobody lives longer then, so the AUC is undefined with any weight.
     weight = drawn / np.where(own > 0, own, 1.0)
@@ -305,31 +242,6 @@ def _drawn_auc(
         cases = weight * (event & (time_days <= day))
         values[:, column] = weighted_auc(cases, drawn * (time_days > day), risk)
     return values
-
-
-def _censoring_steps(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, " steps"]]:
-    """The u distinct times; the curve before the first of them and after each."""
-    days, curve = _censoring_curve(time_days, event, np.ones((1, len(time_days))))
-    return days, np.r_[1.0, curve[0]] if len(days) else np.array([math.nan])
-
-
-def _censoring_curve(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], weight: Float[np.ndarray, "b n"]
-) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, "b u"]]:
-    """The u distinct times, and the Kaplan-Meier curve of censoring after each, for b sets of weights."""
-    refuse_missing(time_days, "times")
-    if not len(time_days):
-        return time_days, np.ones(weight.shape)
-    order = np.argsort(time_days, kind="stable")
-    first = np.flatnonzero(np.r_[True, np.diff(time_days[order]) > 0])
-    leaving = np.add.reduceat(weight[:, order], first, axis=1)
-    censored = np.add.reduceat((weight * ~event)[:, order], first, axis=1)
-    at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1]
-    exposed = at_risk - (leaving - censored)  # those who died on the day were not there to be censored
-    kept = 1 - censored / np.where(exposed > 0, exposed, 1.0)
-    return time_days[order][first], np.cumprod(kept, axis=1)
 
 
 def _refuse_disorder(at_days: Float[np.ndarray, " t"]) -> None:

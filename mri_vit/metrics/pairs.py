@@ -2,6 +2,7 @@
 
 Times are in days; event is True for a death and False for a patient censored at that time. n is the number of patients,
 d of whom died.
+Arrays are those that `checked.at_risk` gives.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
-
-from mri_vit.metrics.missing import refuse_missing
 
 
 def death_counts(
@@ -25,13 +24,7 @@ def death_counts(
     the end of that row, in which lower risks are counted bit by bit of the rank (a wavelet matrix), O(n log n).
     Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4; the counting: "The
     wavelet matrix", Information Systems 47:15, 2015, doi:10.1016/j.is.2014.06.002.
-
-    Raises
-    ------
-    ValueError when a time or a risk is NaN.
     """
-    refuse_missing(time_days, "times")
-    refuse_missing(risk, "risks")
     rank = rankdata(risk, method="dense").astype(int)
     order, start = in_line(time_days, event)
     lower, equal = count_from(rank[order], start, rank[event])

@@ -28,12 +28,14 @@ from mri_vit.model import heads
 from mri_vit.model.heads import Head
 from mri_vit.predictors.network import Neural, tables
 from mri_vit.predictors.tabular import Tabular
+from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import read_json
+from mri_vit.settings.models import CLINICAL, VIT
 from mri_vit.settings.schema import Endpoint
 from mri_vit.train.loop import outputs
 
-WEIGHTS = "fusion.json"  # how each endpoint of a fold was weighed
+WEIGHTS = files.FUSION  # how each endpoint of a fold was weighed
 KEYS = ["patient", "endpoint"]  # of a predictor's tables
 # With fewer known labels two fitted weights are worse than equal ones. Measured on made-up evidence, mean test AUC over three
 # cases (both tell, either alone tells): 8 labels 0.741 against 0.751 for equal weights, 10: 0.752 and 0.750, 12: 0.764 and 0.752.
@@ -119,7 +121,7 @@ class LateFusion:
                 clinical = logit(clinical.clip(NEAREST, 1 - NEAREST))
             else:
                 survival[name] = _mean(networks.loc[networks.endpoint == name], clinicals.loc[clinicals.endpoint == name])
-            evidence[name] = pd.DataFrame({"vit": on_log_scale(head, outs[name]).double().numpy(), "clinical": clinical})
+            evidence[name] = pd.DataFrame({VIT: on_log_scale(head, outs[name]).double().numpy(), CLINICAL: clinical})
         return Said(evidence, survival)
 
 

@@ -22,13 +22,14 @@ from mri_vit.model import heads, network
 from mri_vit.model.cost import flops, parameters
 from mri_vit.model.network import Network
 from mri_vit.pretrain.stage import pretrained
+from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.resource import told
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
 from mri_vit.train.loop import Report, fit, less_memory, outputs, state_bytes
 
-PRETRAINED = "pretrained.safetensors"
+PRETRAINED = files.PRETRAINED
 
 
 class Neural:
@@ -49,7 +50,7 @@ class Neural:
         """The one that an earlier run left in `folder`."""
         predictor = cls(study, folder, seed=0)
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        predictor._network = network.load(folder / "best.safetensors").to(device)
+        predictor._network = network.load(folder / files.WEIGHTS).to(device)
         return predictor
 
     @property
@@ -66,7 +67,7 @@ class Neural:
         labelled = [p for p in train if any(p.knows(endpoint) for endpoint in study.endpoints)]  # others have no gradient
         with told(self.folder, lambda: state_bytes(study), less_memory(study)):
             self._network = fit(labelled or train, tune, study, self.folder, self.seed, self.report)
-        write_bytes(json.dumps(self._cost(tune[0]), indent=1).encode(), self.folder / "cost.json")
+        write_bytes(json.dumps(self._cost(tune[0]), indent=1).encode(), self.folder / files.COST)
 
     @torch.no_grad()
     def _cost(self, patient: Patient) -> dict[str, int | float]:

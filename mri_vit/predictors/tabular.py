@@ -21,6 +21,7 @@ from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.data.volume import read
 from mri_vit.errors import BadNumbers
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
+from mri_vit.run import files
 from mri_vit.run.record import as_written
 from mri_vit.settings.schema import Endpoint, Study
 
@@ -32,7 +33,7 @@ def volume_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
     rows = []
     for patient in patients:
         steps = load_record(study.prepared / patient.id)["steps"]
-        with as_written(study.prepared / patient.id / "patient.json", PREPARE_AGAIN):
+        with as_written(study.prepared / patient.id / files.PATIENT, PREPARE_AGAIN):
             row = {"brain_ml": float(next(step for step in steps if step["step"] == "brain")["brain_ml"])}
         if any(p.tumour_mask for p in patients):
             row["tumour_ml"] = math.nan

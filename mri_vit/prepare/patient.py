@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import SimpleITK as sitk
 from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
@@ -25,8 +24,8 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, read, resample
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import bias, brain, intensity, outliers, qc, register
-from mri_vit.prepare.prepared import CONTENT, RECORD, SCHEMA, config_sha256, holds, refuse_foreign, verify
-from mri_vit.run import hashes
+from mri_vit.prepare.prepared import CONTENT, SCHEMA, config_sha256, holds, refuse_foreign, verify
+from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
 from mri_vit.settings import source
@@ -116,9 +115,9 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     t1ce_from_grid = _to_mni(scans[REFERENCE], found.mask, log)
     from_grid = {channel: matrix @ t1ce_from_grid for channel, matrix in from_t1ce.items()}
     volume, on_grid = _on_grid(scans, mask, from_grid, study, log)
-    tokens.save(tokens.from_volume(volume, on_grid, study.grid, record["config_sha256"]), folder / "tokens.safetensors")
+    tokens.save(tokens.from_volume(volume, on_grid, study.grid, record["config_sha256"]), folder / files.TOKENS)
     caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
-    write_bytes(qc.draw(volume, on_grid, patient.id, caption, _told(log)), folder / "qc.png")
+    write_bytes(qc.draw(volume, on_grid, patient.id, caption, _told(log)), folder / files.QC)
     to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}
     record = {
         "schema": SCHEMA,
@@ -133,7 +132,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
         "versions": _versions(found.source),
     }
     text = json.dumps(record, indent=1, allow_nan=False)
-    write_bytes(text.encode(), folder / RECORD)
+    write_bytes(text.encode(), folder / files.PATIENT)
 
 
 def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
@@ -145,7 +144,8 @@ def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
         if path is None:
             log.warnings.append(f"{channel}: no scan; left empty, as prepare.needs = {list(study.prepare.needs)} allows")
             continue
-        scan = canonical(read(path))
+        stored = read(path)
+        scan = canonical(stored)
         key = hashlib.sha256(scan.array.tobytes()).hexdigest()
         if key in content:
             raise UnusablePatient(f"{channel} has the same voxels as {content[key]}; expected two different scans", str(path))
@@ -155,7 +155,9 @@ def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
             log.warnings.append(f"{channel}: negative intensities down to {scan.array.min():.4g}; background is {border:.4g}")
         scans[channel] = scan
         spacing = [round(mm, 4) for mm in scan.spacing_mm]
+        as_stored = {"shape": stored.shape, "affine": stored.affine.tolist()}  # before its axes are laid as RAS+: where maps lie
         figures[channel] = {"shape": scan.shape, "spacing_mm": spacing, "notes": scan.notes, "voxels_sha256": key}
+        figures[channel]["stored"] = as_stored
     empty = "" if len(scans) == len(CHANNELS) else "; those that a patient lacks were left empty"
     told = f"T1, contrast-enhanced T1 (T1ce), T2 and FLAIR scans were read with their axes laid as RAS+{empty}."
     log.add("read", told, scans=figures)
@@ -333,6 +335,8 @@ def _on_grid(
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """One thread for ITK and for linear algebra: the last bits must not depend on the machine, and workers share its cores."""
+    import SimpleITK as sitk  # its import takes 120 MB
+
     threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
     try:

@@ -14,20 +14,19 @@ from typing import Any
 import numpy as np
 
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.run import hashes, ownership
+from mri_vit.run import files, hashes, ownership
 from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.schema import Study
 
 SCHEMA = 2  # of patient.json and of the steps: a higher number prepares every patient anew
-RECORD = "patient.json"
-CONTENT = ("tokens.safetensors", "qc.png")  # what lies beside the record
+CONTENT = (files.TOKENS, files.QC)  # what lies beside the record
 OF_RECORD = ("config_sha256", "inputs", "steps", "t1ce_to_grid", "to_grid")  # what later stages read of every patient.json
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 
 
 def load_record(folder: Path) -> dict[str, Any]:
     """`patient.json` of a prepared patient. Raises IntegrityError when it is damaged."""
-    file = folder / RECORD
+    file = folder / files.PATIENT
     record = read_json(file, OF_RECORD, PREPARE_AGAIN)
     with as_written(file, PREPARE_AGAIN):
         matrices = [record["t1ce_to_grid"], *record["to_grid"].values()]
@@ -39,7 +38,7 @@ def load_record(folder: Path) -> dict[str, Any]:
 def voxels(folder: Path) -> list[str]:
     """SHA-256 of the voxels of each scan of a prepared patient, whatever file they came in."""
     record = load_record(folder)
-    with as_written(folder / RECORD, PREPARE_AGAIN):
+    with as_written(folder / files.PATIENT, PREPARE_AGAIN):
         read_step = next(step for step in record["steps"] if step["step"] == "read")
         return [scan["voxels_sha256"] for scan in read_step["scans"].values()]
 
@@ -67,7 +66,7 @@ def verify(folder: Path) -> None:
     record, remedy = load_record(folder), f"delete {folder} and run `mri-vit prepare` again"
     if record.get("patient") != folder.name or not isinstance(record.get("files"), dict):
         found = f"is of patient {record.get('patient')!r}, with files {record.get('files')}"
-        raise IntegrityError(f"{folder / RECORD}: {found}; expected {folder.name!r} and the hashes of its files; {remedy}")
+        raise IntegrityError(f"{folder / files.PATIENT}: {found}; expected {folder.name!r} and the hashes of its files; {remedy}")
     hashes.refuse_changed(folder, {name: str(record["files"].get(name)) for name in CONTENT}, remedy)
 
 
@@ -76,11 +75,11 @@ def refuse_foreign(folder: Path) -> None:
 
     Ours is what has a record with a schema and the hash of settings, and no files but those that are written beside it.
     """
-    ownership.refuse_strangers(folder, (RECORD, *CONTENT).__contains__, "a prepared patient")
-    found = ownership.record(folder / RECORD)
+    ownership.refuse_strangers(folder, (files.PATIENT, *CONTENT).__contains__, "a prepared patient")
+    found = ownership.record(folder / files.PATIENT)
     ours = isinstance(found.get("schema"), int) and re.fullmatch("[0-9a-f]{64}", str(found.get("config_sha256")))
     if ownership.entries(folder) and not ours:
         raise UsageError(
-            f"{folder} is no prepared patient: its {RECORD} is not there, damaged or another program's; it is left alone:"
+            f"{folder} is no prepared patient: its {files.PATIENT} is not there, damaged or another program's; it is left alone:"
             " choose another folder for prepared patients, or delete it"
         )

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import SimpleITK as sitk
 from jaxtyping import Float
 from scipy.ndimage import distance_transform_edt, gaussian_filter1d
 from scipy.spatial.transform import Rotation
@@ -21,6 +21,7 @@ from scipy.spatial.transform import Rotation
 from mri_vit.data.volume import LPS, Volume, read, resample, to_itk
 from mri_vit.errors import MriVitError
 
+Transform = Any  # SimpleITK's, whose import takes 120 MB: whoever prepares nobody can do without
 TEMPLATE = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 
 COARSE_MM = 8.0  # first level: finds the basin from tens of mm away in hundredths of a second per start
@@ -48,7 +49,7 @@ class Alignment:
     coarse_metrics: tuple[float, ...]  # of every start after the coarse level; -inf where nothing overlaps
 
 
-def to_ras(transform: sitk.Transform) -> Float[np.ndarray, "4 4"]:
+def to_ras(transform: Transform) -> Float[np.ndarray, "4 4"]:
     """Any of ITK's rigid or affine transforms (LPS+ mm) as a 4×4 between RAS+ mm spaces."""
     origin = np.array(transform.TransformPoint((0.0, 0.0, 0.0)))
     axes = [np.array(transform.TransformPoint(tuple(axis))) - origin for axis in np.eye(3)]
@@ -58,8 +59,10 @@ def to_ras(transform: sitk.Transform) -> Float[np.ndarray, "4 4"]:
     return LPS @ lps @ LPS
 
 
-def euler(ras: Float[np.ndarray, "4 4"], centre_mm: Float[np.ndarray, "3"]) -> sitk.Euler3DTransform:
+def euler(ras: Float[np.ndarray, "4 4"], centre_mm: Float[np.ndarray, "3"]) -> Transform:
     """A rigid 4×4 between RAS+ mm spaces as ITK's Euler transform, turning about `centre_mm` (RAS+ mm)."""
+    import SimpleITK as sitk
+
     lps = LPS @ ras @ LPS
     centre = LPS[:3, :3] @ centre_mm
     transform = sitk.Euler3DTransform()
@@ -220,7 +223,10 @@ class _Level:
         except RuntimeError:
             return -math.inf
 
-    def _method(self, transform: sitk.Euler3DTransform) -> sitk.ImageRegistrationMethod:
+    def _method(self, transform: Transform) -> Any:
+        """SimpleITK's registration method with every setting but the levels."""
+        import SimpleITK as sitk
+
         method = sitk.ImageRegistrationMethod()
         method.SetNumberOfThreads(1)  # the order of summation, and so the last bits, must not depend on the machine
         method.SetMetricAsMattesMutualInformation(self.bins)

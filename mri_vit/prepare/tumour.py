@@ -12,6 +12,7 @@ from mri_vit.data import tokens
 from mri_vit.data.volume import Volume, read
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare.prepared import load_record
+from mri_vit.run import files
 
 
 def check(mask: Path, prepared: Path) -> None:
@@ -25,7 +26,7 @@ def check(mask: Path, prepared: Path) -> None:
         The patient's folder.
     """
     tumour = read(mask)
-    stored = tokens.load(prepared / "tokens.safetensors")
+    stored = tokens.load(prepared / files.TOKENS)
     brain = Volume((tokens.to_volume(stored) != 0).any(axis=0), np.array(stored.grid.affine))
     away_mm = distance_mm(tumour, np.array(load_record(prepared)["t1ce_to_grid"]), brain)
     if away_mm > 0:

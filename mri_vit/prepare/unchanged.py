@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.prepare.prepared import RECORD, load_record, verify
+from mri_vit.prepare.prepared import PREPARE_AGAIN, config_sha256, load_record, verify, voxels
+from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import record
+from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.schema import Study
 
-PREPARED = "prepared.json"  # of a run: the SHA-256 of each patient's tokens, as training first found them
-BEGUN = "inputs.json"  # of a run: every version writes it when training begins
+
+def freeze_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:
+    """See that the prepared patients are of this study's settings and those that training began with; write down which they are.
+
+    Raises UsageError naming a patient who is not prepared, was prepared with other settings, or whose scans have changed.
+    """
+    found = {patient.id: _scans(study, patient) for patient in patients}
+    file = run / files.INPUTS
+    before = read_json(file) if file.exists() else found
+    changed = sorted(i for i in before | found if before.get(i) != found.get(i))
+    if changed:
+        raise UsageError(f"{run}: scans of {', '.join(changed)} changed since training began; choose another output or delete it")
+    refuse_changed_patients(study, patients, run)
+    remember_patients(study, patients, run)  # before inputs.json, which alone is an older version's
+    write_bytes(json.dumps(found, indent=1).encode(), file)
+    seen = {patient.id: voxels(study.prepared / patient.id) for patient in patients}
+    write_bytes(json.dumps(seen, indent=1).encode(), run / files.VOXELS)
+
+
+def _scans(study: Study, patient: Patient) -> dict[str, str]:
+    """SHA-256 of the files that a patient was prepared from, by what they are."""
+    folder = study.prepared / patient.id
+    if not (folder / files.PATIENT).exists():
+        raise UsageError(f"{study.prepared}: patient {patient.id} is not prepared; run `mri-vit prepare` first")
+    found = load_record(folder)
+    if found["config_sha256"] != config_sha256(study):
+        raise UsageError(f"{study.prepared}: patient {patient.id} was prepared with other settings; run `mri-vit prepare` again")
+    with as_written(folder / files.PATIENT, PREPARE_AGAIN):
+        return {name: scan["sha256"] for name, scan in found["inputs"].items()}
 
 
 def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:
@@ -24,15 +53,15 @@ def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path
     A run that a version before 0.5 trained knows no hash of its patients, nor do these, as long as they are the same: they are
     taken as they are.
     """
-    before = record(run / PREPARED)
+    before = record(run / files.PREPARED)
     for patient in patients:
         folder = study.prepared / patient.id
-        if not (folder / RECORD).is_file():
+        if not (folder / files.PATIENT).is_file():
             raise UsageError(
                 f"{study.prepared}: patient {patient.id} is not prepared here; run `mri-vit prepare` first, or, where the run was"
                 " copied, copy its prepared patients too or name their folder with --prepared"
             )
-        if not before and (run / BEGUN).is_file():
+        if not before and (run / files.INPUTS).is_file():
             if "files" not in load_record(folder):
                 continue
             raise UsageError(
@@ -48,19 +77,18 @@ def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path
 
 def remember_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:
     """Write down which prepared patients the run is trained on, unless that was done before."""
-    if not (run / PREPARED).is_file():
+    if not (run / files.PREPARED).is_file():
         found = {patient.id: _tokens(study.prepared / patient.id) for patient in patients}
-        write_bytes(json.dumps(found, indent=1).encode(), run / PREPARED)
+        write_bytes(json.dumps(found, indent=1).encode(), run / files.PREPARED)
 
 
-def refuse_missing_scans(drawn: Sequence[Patient], scored: Sequence[Patient]) -> None:
-    """Raise UsageError naming the first file that is not there: maps are drawn on the scans, and scored on tumour masks."""
-    needed = [(p, path) for p in drawn for path in p.scans.values()] + [(p, p.tumour_mask) for p in (*drawn, *scored)]
+def refuse_missing_scans(needed: Iterable[tuple[Patient, Path]]) -> None:
+    """Raise UsageError naming the first file that is not there: maps are drawn on scans, and scored on tumour masks."""
     for patient, path in needed:
-        if path and not path.is_file():
+        if not path.is_file():
             raise UsageError(f"patient {patient.id}: {path} is not there; maps need it: copy the scans together with the run")
 
 
 def _tokens(folder: Path) -> str:
     """Of a prepared patient that has been verified."""
-    return str(load_record(folder)["files"]["tokens.safetensors"])
+    return str(load_record(folder)["files"][files.TOKENS])

@@ -16,7 +16,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from mri_vit.errors import FolderHeld, OutOfResource, UsageError
-from mri_vit.run import origin
+from mri_vit.run import files, origin
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import refuse_links
 from mri_vit.run.parts import sweep_files
@@ -45,14 +45,26 @@ FREE = {
 
 
 # Files of a run, none of which is without environment.json.
-RECORDS = ("study.toml", "cohort.csv", "excluded.csv", "folds.json", "predictions.csv", "survival.csv")
+RECORDS = (files.STUDY, files.COHORT, files.EXCLUDED, files.FOLDS, files.PREDICTIONS, files.SURVIVAL)
 
 # The folders of a run, as globs. Nothing else in it is looked at: another run may lie inside.
-_FOLDS = ("*fold-*", "*fold-*/*")
-_MODELS = tuple(f"{kind}/*{deeper}" for kind in ("rivals", "controls") for deeper in ("", *(f"/{fold}" for fold in _FOLDS)))
-_PAGES = ("report", "report/*", "inspect", "inspect/*")
-FOLDERS = ("maps", "maps/*", "mean_maps", "scores", "rivals", "controls", *_FOLDS, *_MODELS, *_PAGES)
-BUILT_ELSEWHERE = "maps"  # its folders are built in one of their own, so that no part file of a killed process is in them
+_FOLDS = (files.FOLD_GLOB, f"{files.FOLD_GLOB}/*")
+_MODELS = tuple(
+    f"{kind}/*{deeper}" for kind in (files.COMPARATORS, files.CONTROLS) for deeper in ("", *(f"/{fold}" for fold in _FOLDS))
+)
+_PAGES = (files.REPORT, f"{files.REPORT}/*", files.INSPECT, f"{files.INSPECT}/*")
+FOLDERS = (
+    files.MAPS,
+    f"{files.MAPS}/*",
+    files.MEAN_MAPS,
+    files.SCORES,
+    files.COMPARATORS,
+    files.CONTROLS,
+    *_FOLDS,
+    *_MODELS,
+    *_PAGES,
+)
+BUILT_ELSEWHERE = files.MAPS  # its folders are built in one of their own, so that no part file of a killed process is in them
 
 
 @contextlib.contextmanager
@@ -73,7 +85,7 @@ def claimed(study: Study) -> Iterator[Path]:
             f"prepared {study.prepared} holds the cohort {study.cohort}, and its patients' folders may hold their scans; "
             'choose a folder of its own, such as prepared = "prepared"'
         )
-    if not (run / "environment.json").exists() and (found := [name for name in RECORDS if (run / name).exists()]):
+    if not (run / files.ENVIRONMENT).exists() and (found := [name for name in RECORDS if (run / name).exists()]):
         raise UsageError(f"output {run} holds {found[0]}, which no run of ours wrote; it is left as it is: choose another output")
     with held(run, FOLDERS):
         _describe(study, run)
@@ -113,8 +125,8 @@ def held(folder: Path, folders: Sequence[str]) -> Iterator[None]:
 
 
 def _describe(study: Study, run: Path) -> None:
-    file = run / "study.toml"
-    settled = any((run / name).exists() for name in ("folds.json", "evaluation.json"))
+    file = run / files.STUDY
+    settled = any((run / name).exists() for name in (files.FOLDS, files.EVALUATION))
     if file.exists() and settled:  # before, nothing depends on the settings
         before, now = _flat(origin.settings(run)), _flat(study)
         changed = [
@@ -126,8 +138,8 @@ def _describe(study: Study, run: Path) -> None:
             raise UsageError(
                 f"{run} holds a run with other settings; choose another output or delete it:\n  " + "\n  ".join(changed)
             )
-    if not (run / "predictions.csv").exists():  # afterwards no number changes any more
-        _remember(environment(study), run / "environment.json")  # first: by it a folder is known as a run of ours
+    if not (run / files.PREDICTIONS).exists():  # afterwards no number changes any more
+        _remember(environment(study), run / files.ENVIRONMENT)  # first: by it a folder is known as a run of ours
     if not origin.known(run):  # new, or of a version before 0.5 with absolute paths, which stay what they are
         origin.write(run)
     write_bytes(origin.written(study, run), file)
@@ -135,8 +147,8 @@ def _describe(study: Study, run: Path) -> None:
 
 def settle(study: Study, run: Path) -> None:
     """Tie the run to where it is now: paths in its settings are then relative to here, as those in a table written here are."""
-    (run / origin.FILE).unlink(missing_ok=True)
-    write_bytes(origin.written(study, run), run / "study.toml")
+    (run / files.ORIGIN).unlink(missing_ok=True)
+    write_bytes(origin.written(study, run), run / files.STUDY)
     origin.write(run)
 
 

@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from mri_vit.errors import IntegrityError
+from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 
-FILE = "hashes.json"
 SCHEMA = "mri-vit hashes 1"
 
 
@@ -39,7 +39,7 @@ def write(folder: Path, names: Collection[str], last: Mapping[str, bytes]) -> No
     """Write `last`, files by name, into `folder`, and before them the hashes of these and of the files `names` that are there."""
     found = {name: sha256(folder / name) for name in names if (folder / name).is_file()}
     found |= {name: hashlib.sha256(content).hexdigest() for name, content in last.items()}
-    write_bytes(json.dumps({"schema": SCHEMA, "files": found}, indent=1).encode(), folder / FILE)
+    write_bytes(json.dumps({"schema": SCHEMA, "files": found}, indent=1).encode(), folder / files.HASHES)
     for name, content in last.items():
         write_bytes(content, folder / name)
 
@@ -54,7 +54,7 @@ def verify(folder: Path, remedy: str, names: Collection[str] | None = None) -> b
     IntegrityError
         A file is gone or was changed, or the hashes cannot be read.
     """
-    file = folder / FILE
+    file = folder / files.HASHES
     if not file.is_file():
         return False
     try:

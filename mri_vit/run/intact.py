@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit.run import hashes
+from mri_vit.run import files, hashes
 from mri_vit.settings.models import SHUFFLED
 
-OWN = ("*fold-*",)  # globs of the folders of folds: of the run's own model,
-WITNESSES = (*OWN, f"controls/{SHUFFLED}/*fold-*")  # with the networks that its maps are held against,
-ALL = (*OWN, "controls/*/*fold-*", "rivals/*/*fold-*")  # and of everybody
-TABLES = ("predictions.csv", "survival.csv", "site_probe.csv", "evaluation.json")  # what a report reads: no weights
+OWN = (files.FOLD_GLOB,)  # globs of the folders of folds: of the run's own model,
+MAP_EVALUATION = (*OWN, f"{files.CONTROLS}/{SHUFFLED}/{files.FOLD_GLOB}")  # with the networks that its maps are compared with,
+ALL = (*OWN, f"{files.CONTROLS}/*/{files.FOLD_GLOB}", f"{files.COMPARATORS}/*/{files.FOLD_GLOB}")  # and of everybody
+TABLES = (files.PREDICTIONS, files.SURVIVAL, files.SITE_PROBE, files.EVALUATION)  # what a report reads: no weights
 
 
 def refuse_changed(run: Path, console: Console, folds: Iterable[str] = ALL, names: Collection[str] | None = None) -> None:
@@ -24,17 +24,17 @@ def refuse_changed(run: Path, console: Console, folds: Iterable[str] = ALL, name
     homes = [run, *sorted(home for pattern in folds for home in run.glob(pattern))]
     unknown = []
     for home in homes:
-        if not (home / "predictions.csv").is_file():  # not done yet
+        if not (home / files.PREDICTIONS).is_file():  # not done yet
             continue
         remedy = f"delete {home} and run `mri-vit train` again, which makes it anew"
         if home == run:
-            verb = "evaluate" if (run / "evaluation.json").exists() else "train"
-            remedy = f"delete {run / 'predictions.csv'} and run `mri-vit {verb}` again, which puts it together from what is there"
+            verb = "evaluate" if (run / files.EVALUATION).exists() else "train"
+            remedy = f"delete {run / files.PREDICTIONS} and run `mri-vit {verb}` again, which puts it together from what is there"
         if not hashes.verify(home, remedy, names):
             unknown.append(home.name)
     if unknown:
         console.print(
-            f"{run}: no {hashes.FILE} of {', '.join(unknown)}; written by an older version, taken as it is",
+            f"{run}: no {files.HASHES} of {', '.join(unknown)}; written by an older version, taken as it is",
             style="yellow",
             markup=False,
             highlight=False,

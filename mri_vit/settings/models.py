@@ -7,8 +7,10 @@ from typing import Literal, get_args
 VIT = "vit"  # the study's own network
 FUSED = "vit+clinical"  # what the fitted network and the clinical columns say, weighed (predictors/late_fusion.py)
 Control = Literal["clinical", "volume", "shuffled"]
+CLINICAL: Control = "clinical"  # regression on clinical columns
+VOLUME: Control = "volume"  # regression on the volume of brain and tumour
 CONTROLS: tuple[Control, ...] = get_args(Control)  # what the others are held against; every other model is a candidate
-SHUFFLED = "shuffled"  # the model whose labels were permuted: its truth, time_days and event are the permuted ones
+SHUFFLED: Control = "shuffled"  # the model whose labels were permuted: its truth, time_days and event are the permuted ones
 
 
 def is_candidate(model: str) -> bool:

@@ -9,7 +9,7 @@ import pydantic
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
-from mri_vit.settings.models import CONTROLS, Control
+from mri_vit.settings.models import CONTROLS, VIT, Control
 from mri_vit.settings.recipe import Channel, Comparator, Model, Pretrain, Section, Train
 
 CHANNELS = get_args(Channel)  # the order of every stored array; checked on reading
@@ -189,7 +189,7 @@ class Study(Section):
     @model_validator(mode="after")
     def _comparators_are_recipes(self) -> Study:
         names = [comparator.name for comparator in self.comparators]
-        if len({"vit", *CONTROLS, *names}) != 1 + len(CONTROLS) + len(names):
+        if len({VIT, *CONTROLS, *names}) != 1 + len(CONTROLS) + len(names):
             raise ValueError(f"comparators' names must differ, also from vit, {', '.join(CONTROLS)}; found {names}")
         for comparator in self.comparators:
             if apart := [key for key in SPLIT if key in comparator.train]:

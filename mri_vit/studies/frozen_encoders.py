@@ -30,10 +30,11 @@ from mri_vit.model.weights import fill
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.mae import encoded
 from mri_vit.pretrain.stage import pretrained, untrained
+from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.studies.probes import COLUMNS, SHARES, table
 
-OWN = "vit"  # the study's own network, which keeps its random weights
+OWN = VIT  # the study's own network, which keeps its random weights
 CLS, MEAN, HEADS = "CLS", "tokens' mean", "heads' input"  # the last is CLS and what `pool` adds; of another network, all
 FILE = "encoder.safetensors"  # its history lies beside it
 QUARTERS = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the scans, for the few-shot curve

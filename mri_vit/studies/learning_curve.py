@@ -21,10 +21,11 @@ from mri_vit.metrics.delong import delong_covariance
 from mri_vit.metrics.discrimination import auc
 from mri_vit.report.figures.panels import strokes
 from mri_vit.run.atomic import write_bytes
+from mri_vit.settings.models import VIT
 from mri_vit.style import GREY, RC, WIDTH, templates, to_bytes
 
 PREDICTED = ["seed", "labelled", "model", "patient", "truth", "score"]  # of the table that all is computed from
-OWN = "vit"  # whom every other model is compared with
+OWN = VIT  # whom every other model is compared with
 SINGLE = 9  # digits that tell single-precision numbers apart (IEEE 754); fewer make ties, and another AUC
 
 

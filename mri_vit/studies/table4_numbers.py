@@ -19,12 +19,12 @@ from mri_vit.errors import UsageError
 from mri_vit.metrics import comparison, delong, discrimination
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, known_rows
 from mri_vit.report.reading.run import Run
-from mri_vit.settings.models import CONTROLS
+from mri_vit.settings.models import CONTROLS, VIT
 from mri_vit.settings.recipe import Architecture, Channel
 from mri_vit.settings.schema import CHANNELS, Comparator, Endpoint, Study
 
 ENDPOINT = "mgmt"
-OWN, REFERENCE = "vit", "ViT"  # what the others are held against: of ours, and of the published rows
+OWN, REFERENCE = VIT, "ViT"  # what the others are held against: of ours, and of the published rows
 SCANS: Mapping[str, tuple[Channel, ...]] = {"t1ce": ("t1ce",), "flair": ("flair",), "t2": ("t2",), "all": get_args(Channel)}
 ARCHITECTURES: Mapping[str, Architecture] = {
     "ResNet-10": "resnet10",

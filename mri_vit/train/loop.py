@@ -23,6 +23,7 @@ from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
 from mri_vit.model.weights import fill, seen, taught
+from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
@@ -168,12 +169,12 @@ def fit(
         tuned = shares(_numbers(losses(judged, outputs(judged, tune, study, fabric.device), tune), folder, state, study), start)
         fabric.log_dict({f"tune/{name}": value for name, value in tuned.items()}, step=state.epoch * per_epoch)
         if state.better(total / per_epoch, tuned):
-            network.save(judged, folder / "best.safetensors")
-        write_bytes(pd.DataFrame(state.history).to_csv(index=False, float_format="%.6g").encode(), folder / "history.csv")
+            network.save(judged, folder / files.WEIGHTS)
+        write_bytes(pd.DataFrame(state.history).to_csv(index=False, float_format="%.6g").encode(), folder / files.HISTORY)
         checkpoint.save(state, kept, adamw, generator, folder / checkpoint.FILE)
     fabric.logger.finalize("success")
-    finished = _completed(network.load(folder / "best.safetensors"), train, study, fabric.device)
-    network.save(finished, folder / "best.safetensors")
+    finished = _completed(network.load(folder / files.WEIGHTS), train, study, fabric.device)
+    network.save(finished, folder / files.WEIGHTS)
     return finished
 
 

@@ -1,4 +1,4 @@
-"""Made-up records of prepared patients whose tokens a test has written: what `prepare` leaves beside them."""
+"""Synthetic records of prepared patients whose tokens a test has written: what `prepare` leaves beside them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mri_vit.prepare.patient import CONTENT, RECORD, SCHEMA, config_sha256
-from mri_vit.run import hashes
+from mri_vit.prepare.patient import CONTENT, SCHEMA, config_sha256
+from mri_vit.run import files, hashes
 from mri_vit.settings.schema import CHANNELS, Study
 
 
@@ -25,6 +25,12 @@ def add_records(study: Study, names: Iterable[str]) -> None:
             "t1ce_to_grid": np.eye(4).tolist(),
             "to_grid": {},
             "files": {file: hashes.sha256(folder / file) for file in CONTENT},
-            "steps": [{"step": "read", "scans": {scan: {"voxels_sha256": f"{name} {scan}"} for scan in CHANNELS}}],
+            "steps": [
+                {
+                    "step": "read",
+                    "methods": "Scans were read.",
+                    "scans": {scan: {"voxels_sha256": f"{name} {scan}"} for scan in CHANNELS},
+                }
+            ],
         }
-        (folder / RECORD).write_text(json.dumps(record))
+        (folder / files.PATIENT).write_text(json.dumps(record))

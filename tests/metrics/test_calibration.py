@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
-from scipy.stats import binomtest, ttest_1samp
+from scipy.stats import norm, ttest_1samp
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_curve
 
@@ -179,9 +179,27 @@ def test_without_a_patient_calibration_is_undefined():
 
 
 @pytest.mark.parametrize(("count", "total"), [(0, 1), (1, 1), (3, 7), (0, 50), (49, 50), (500, 1000)])
-def test_wilson_interval_is_that_of_scipy(count, total):
-    expected = binomtest(count, total).proportion_ci(method="wilson")
-    assert proportion.rate(count, total) == pytest.approx((count / total, expected.low, expected.high), abs=1e-12)
+def test_wilson_bounds_solve_the_equation_of_the_score_test(count, total):
+    share, low, high = proportion.rate(count, total)
+    for bound in (low, high):
+        assert (share - bound) ** 2 == pytest.approx(norm.ppf(0.975) ** 2 * bound * (1 - bound) / total, abs=1e-12)
+    assert share == count / total
+    assert (low == 0) == (count == 0)
+    assert (high == 1) == (count == total)
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_interval_is_that_printed_by_newcombe(count, total, low, high):
+    """Newcombe 1998, Table I, method 3, doi:10.1002/(SICI)1097-0258(19980430)17:8<857::AID-SIM777>3.0.CO;2-E."""
+    assert proportion.rate(count, total)[1:] == pytest.approx((low, high), abs=5e-5)
+
+
+def test_counts_above_their_total_are_refused():
+    with pytest.raises(ValueError, match=r"found counts \[3\] of totals \[2\]"):
+        proportion.rate(3, 2)
 
 
 def test_a_share_of_nobody_is_undefined():

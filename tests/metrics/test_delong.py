@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib import resources
 from itertools import combinations, product
 
 import numpy as np
@@ -226,8 +227,9 @@ def test_mean_and_sample_variance_leave_undefined_folds_out():
     assert all(math.isnan(value) for value in discrimination.mean_and_sample_variance(np.array([NAN])))
 
 
-def test_mean_and_sample_variance_are_those_printed_in_table_4(shared):
-    table = pd.read_csv(shared / "refs" / "saeed2023_table4.csv")
+def test_mean_and_sample_variance_are_those_printed_in_table_4():
+    with (resources.files("mri_vit.report.numbers") / "saeed2023_table4.csv").open(encoding="utf-8") as file:
+        table = pd.read_csv(file, comment="#")
     for row in table.loc[table.note.isna()].to_dict(orient="records"):
         folds = np.array([row[f"fold_{k}"] for k in range(1, 6)])
         mean, variance = discrimination.mean_and_sample_variance(folds)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 from lifelines.utils import concordance_index
 
-from mri_vit.metrics import concordance, discrimination, ipcw, survival
+from mri_vit.metrics import censoring, concordance, concordance_interval, discrimination, ipcw, survival
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -97,7 +97,7 @@ def test_concordance_within_folds_ignores_the_scale_of_each_fold(rows):
 @given(followed)
 def test_uno_c_is_that_of_its_definition_with_either_censoring_curve(rows):
     time_days, event, risk, _ = columns(rows, float, bool, float, int)
-    for curve, just in ((ipcw.censoring_survival, 0.0), (ipcw.censoring_survival_before, 0.5)):
+    for curve, just in ((censoring.censoring_survival, 0.0), (censoring.censoring_survival_before, 0.5)):
         for tau in (None, 4.0):
             above = below = 0.0
             for i, j in pairs_by_definition(time_days, event):
@@ -115,14 +115,14 @@ def test_uno_c_without_censoring_is_harrell_c():
     assert concordance.uno_c(time_days, event, risk) == pytest.approx(concordance.harrell_c(time_days, event, risk))
 
 
-@pytest.mark.parametrize("block", [concordance.BLOCK, 100])
+@pytest.mark.parametrize("block", [concordance_interval.BLOCK, 100])
 def test_bootstrap_intervals_are_those_of_drawing_patients_one_by_one(block, monkeypatch):
-    monkeypatch.setattr(concordance, "BLOCK", block)
+    monkeypatch.setattr(concordance_interval, "BLOCK", block)
     time_days, event, risk = cohort(40, seed=3, grid=50.0)
     drawn = np.random.default_rng(5).multinomial(40, np.full(40, 1 / 40), size=200)
     for measure, interval in (
-        (concordance.harrell_c, concordance.harrell_interval),
-        (concordance.uno_c, concordance.uno_interval),
+        (concordance.harrell_c, concordance_interval.harrell_interval),
+        (concordance.uno_c, concordance_interval.uno_interval),
     ):
         values = []
         for counts in drawn:
@@ -134,7 +134,7 @@ def test_bootstrap_intervals_are_those_of_drawing_patients_one_by_one(block, mon
 
 def test_bootstrap_interval_repeats_with_its_seed_and_covers_the_estimate():
     time_days, event, risk = cohort(60, seed=3)
-    first, again = (concordance.harrell_interval(time_days, event, risk, np.random.default_rng(0)) for _ in range(2))
+    first, again = (concordance_interval.harrell_interval(time_days, event, risk, np.random.default_rng(0)) for _ in range(2))
     assert first == again
     assert first[0] < concordance.harrell_c(time_days, event, risk) < first[1]
 
@@ -157,13 +157,13 @@ def test_permuted_risks_stay_in_their_fold():
 def test_paired_difference_of_concordance():
     time_days, event, risk = cohort(150, seed=6)
     noise = np.random.default_rng(2).normal(size=150)
-    found = concordance.concordance_difference(time_days, event, risk, noise, np.random.default_rng(0), 500)
-    back = concordance.concordance_difference(time_days, event, noise, risk, np.random.default_rng(0), 500)
+    found = concordance_interval.concordance_difference(time_days, event, risk, noise, np.random.default_rng(0), 500)
+    back = concordance_interval.concordance_difference(time_days, event, noise, risk, np.random.default_rng(0), 500)
     assert found.difference == concordance.harrell_c(time_days, event, risk) - concordance.harrell_c(time_days, event, noise)
     assert found.low < found.difference < found.high
     assert found.p < 0.05
     assert (back.difference, back.low, back.high, back.z) == pytest.approx((-found.difference, -found.high, -found.low, -found.z))
-    same = concordance.concordance_difference(time_days, event, risk, np.exp(risk), np.random.default_rng(0), 50)
+    same = concordance_interval.concordance_difference(time_days, event, risk, np.exp(risk), np.random.default_rng(0), 50)
     assert (same.difference, same.low, same.high, same.z, same.p) == (0.0, 0.0, 0.0, 0.0, 1.0)
 
 
@@ -178,10 +178,10 @@ def test_without_a_death_or_a_pair_everything_is_undefined_and_nothing_warns(n):
         concordance.harrell_c(time_days, nobody, risk),
         concordance.uno_c(time_days, nobody, risk),
         concordance.harrell_c_within(time_days, nobody, risk, group),
-        *concordance.harrell_interval(time_days, nobody, risk, generator),
-        *concordance.uno_interval(time_days, nobody, risk, generator),
+        *concordance_interval.harrell_interval(time_days, nobody, risk, generator),
+        *concordance_interval.uno_interval(time_days, nobody, risk, generator),
         concordance.concordance_p(time_days, nobody, risk, group, generator),
-        concordance.concordance_difference(time_days, nobody, risk, risk, generator).p,
+        concordance_interval.concordance_difference(time_days, nobody, risk, risk, generator).p,
         *survival.logrank(time_days, nobody, risk > 0),
         *ipcw.cumulative_dynamic_auc(time_days, nobody, risk, at_days),
         *np.ravel(ipcw.auc_at_interval(time_days, nobody, risk, at_days, generator)),
@@ -217,7 +217,7 @@ def test_missing_times_and_risks_are_refused():
             call()
     for call in (
         lambda: concordance.harrell_c(time_days, event, np.arange(3.0)),
-        lambda: ipcw.censoring_survival(time_days, event, at),
+        lambda: censoring.censoring_survival(time_days, event, at),
         lambda: ipcw.brier_of_kaplan_meier(time_days, event, at),
     ):
         with pytest.raises(ValueError, match="1 of 3 times are NaN"):
@@ -273,21 +273,21 @@ def test_censoring_curve_is_that_of_its_definition_up_to_a_day_and_before_it(row
     at_days = np.arange(0.0, 8)
     expected = [censoring_by_definition(time_days, event, day) for day in at_days]
     before = [censoring_by_definition(time_days, event, day - 0.5) for day in at_days]
-    assert ipcw.censoring_survival(time_days, event, at_days) == pytest.approx(expected, abs=1e-12)
-    assert ipcw.censoring_survival_before(time_days, event, at_days) == pytest.approx(before, abs=1e-12)
+    assert censoring.censoring_survival(time_days, event, at_days) == pytest.approx(expected, abs=1e-12)
+    assert censoring.censoring_survival_before(time_days, event, at_days) == pytest.approx(before, abs=1e-12)
 
 
 def test_censoring_curve_without_ties_is_lifelines_curve_of_the_turned_events():
     time_days, event, _ = cohort(60, seed=8, grid=1e-6)
     curve = KaplanMeierFitter().fit(time_days, ~event).survival_function_at_times(time_days).to_numpy()
-    assert ipcw.censoring_survival(time_days, event, time_days) == pytest.approx(curve, abs=1e-12)
+    assert censoring.censoring_survival(time_days, event, time_days) == pytest.approx(curve, abs=1e-12)
 
 
 def test_lifelines_curve_of_the_turned_events_differs_where_a_death_and_a_censoring_share_a_day():
     time_days, event, day = np.array([1.0, 2, 2, 3, 4]), np.array([True, True, False, True, False]), np.array([2.0])
     turned = KaplanMeierFitter().fit(time_days, ~event).survival_function_at_times(day).to_numpy()
     # On day 2 four are at risk, one dies and one is censored. The death comes first, so one of three is censored.
-    assert ipcw.censoring_survival(time_days, event, day) == pytest.approx([2 / 3])
+    assert censoring.censoring_survival(time_days, event, day) == pytest.approx([2 / 3])
     assert turned == pytest.approx([3 / 4])
 
 
@@ -367,7 +367,7 @@ def test_kaplan_meier_is_the_best_prediction_that_is_one_for_all():
 def test_calibration_at_a_day_without_censoring_is_the_share_alive_in_each_group():
     time_days = np.arange(1.0, 31)
     predicted = np.linspace(0.1, 0.9, 30)
-    found = ipcw.calibration_at(time_days, np.ones(30, bool), predicted, 15.5, groups=3)
+    found = survival.calibration_at(time_days, np.ones(30, bool), predicted, 15.5, groups=3)
     assert found.n.tolist() == [10, 10, 10]
     assert found.predicted == pytest.approx(predicted.reshape(3, 10).mean(axis=1))
     assert found.observed == pytest.approx([0.0, 0.5, 1.0])
@@ -377,7 +377,7 @@ def test_calibration_at_a_day_without_censoring_is_the_share_alive_in_each_group
 
 def test_calibration_keeps_equal_predictions_together_and_does_not_look_beyond_the_follow_up():
     time_days, event = np.array([1.0, 2, 3, 4, 5, 6]), np.array([1, 0, 1, 1, 0, 0], dtype=bool)
-    assert ipcw.calibration_at(time_days, event, np.full(6, 0.5), 2.5).n.tolist() == [6]
-    beyond = ipcw.calibration_at(time_days, event, np.full(6, 0.5), 7.0)
+    assert survival.calibration_at(time_days, event, np.full(6, 0.5), 2.5).n.tolist() == [6]
+    beyond = survival.calibration_at(time_days, event, np.full(6, 0.5), 7.0)
     assert np.isnan([beyond.observed, beyond.low, beyond.high]).all()
-    assert len(ipcw.calibration_at(time_days[:0], event[:0], time_days[:0], 2.5).n) == 0
+    assert len(survival.calibration_at(time_days[:0], event[:0], time_days[:0], 2.5).n) == 0

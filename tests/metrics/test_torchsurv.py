@@ -49,13 +49,12 @@ def test_torchsurv_agrees_in_single_precision_when_it_is_handed_the_weights(grid
     assert float(uno) == pytest.approx(concordance.uno_c(time_days, event, risk), abs=1e-5)
 
 
-def test_torchsurv_meets_the_reference_of_auc_at_a_day_with_weights_and_misses_it_by_default(shared):
-    entries = json.loads((shared / "refs" / "statistics.json").read_text())["references"]
+def test_torchsurv_meets_the_reference_of_auc_at_a_day_with_weights_and_misses_it_by_default(oracles):
+    entries = json.loads((oracles / "statistics.json").read_text())["references"]
     entry = next(entry for entry in entries if entry["id"] == "tdauc_15")
-    line = (shared / "refs" / "README.md").read_text().split("`tdauc_15`: ", 1)[1].split("\n", 1)[0]
     columns = {
         name: np.array([float(number) for number in numbers.split(",")])
-        for name, numbers in re.findall(r"(time|event|risk|t) (?:= )?(-?[\d.]+(?:, ?-?[\d.]*\d)+)", line)
+        for name, numbers in re.findall(r"(time|event|risk|t) (?:= )?(-?[\d.]+(?:, ?-?[\d.]*\d)+)", entry["inputs"])
     }
     with warnings.catch_warnings(action="ignore"):
         weighted, plain = auc_by_torchsurv(columns["time"], columns["event"] == 1, columns["risk"], columns["t"])

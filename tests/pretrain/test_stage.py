@@ -13,15 +13,15 @@ from made.prepared import add_records
 from safetensors.torch import load_file
 
 from mri_vit import cli
-from mri_vit import study as stages
 from mri_vit.crossval import comparison, folds, loop
-from mri_vit.data import cohort, predictions
+from mri_vit.data import cohort, frozen, predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.model import network
 from mri_vit.model.weights import load_encoder, seen, taught
 from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.pretrain.stage import pretrained
+from mri_vit.run import files
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator, Pretrain
@@ -43,7 +43,7 @@ def prepared(tiny: Study, pretrain: Pretrain, repeats: int = 1, comparators: tup
     table.to_csv(study.cohort, index=False)
     add_records(study, table.patient)
     with run_folder.claimed(study):
-        stages.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
+        frozen.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
     (study.output / "excluded.csv").write_text("patient,file,reason\n")
     (study.cohort.parent / "study.toml").write_text(study_file.dumps(study))
     return study
@@ -60,7 +60,7 @@ def of_folds(study: Study, home: Path) -> dict[Path, set[str]]:
     patients = cohort.read(study.cohort, study.endpoints)
     splits = folds.load(study.output / "folds.json", patients)
     return {
-        loop.fold_folder(home, repeat, fold) / PRETRAINED: set(ids)
+        files.fold_folder(home, repeat, fold) / PRETRAINED: set(ids)
         for repeat, split in enumerate(splits)
         for fold, ids in enumerate(split)
     }

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from made.jobs import refuse, square
 
-from mri_vit import study
 from mri_vit.errors import MriVitError, UsageError
+from mri_vit.prepare import stage
 from mri_vit.run import executor
 
 
@@ -33,7 +33,7 @@ def test_a_patient_on_whom_a_process_was_killed_is_excluded_with_the_signal(monk
         raise executor.Killed({"p2": "its process was killed (SIGKILL)"})
 
     monkeypatch.setattr(executor, "each", each)
-    found = dict(study._survivors({}, 2))
+    found = dict(stage.faults_of({}, 2))
     assert found == {"p1": None, "p2": {"file": "", "reason": "its process was killed (SIGKILL)"}}
 
 

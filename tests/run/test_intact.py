@@ -15,8 +15,9 @@ from whole_road import mri_vit
 
 from mri_vit import study as stages
 from mri_vit.data import cohort, frozen
+from mri_vit.report.pages import html
+from mri_vit.run import files, origin
 from mri_vit.run import folder as run_folder
-from mri_vit.run import origin
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Controls, Explain, Study
 
@@ -36,7 +37,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_records(study, NAMES)
     (folder / "study.toml").write_text(study_file.dumps(study).replace(f"{folder}/", ""))
     with run_folder.claimed(study) as run:
-        stages.freeze(study, cohort.read(study.cohort, study.endpoints), run)
+        frozen.freeze(study, cohort.read(study.cohort, study.endpoints), run)
     (study.output / "excluded.csv").write_text("patient,file,reason\n")
     assert mri_vit("train", folder / "study.toml") == 0
     return folder
@@ -141,8 +142,8 @@ def test_no_record_of_a_run_tells_where_the_tree_lies(tree: Path):
 def undrawn(monkeypatch) -> None:
     """Pages are read for and not drawn, which takes seconds."""
     monkeypatch.setattr("mri_vit.explain.inspection.page.write", lambda _, output, *__: output)
-    monkeypatch.setattr("mri_vit.report.pages.html.write", lambda _, home: home)
-    monkeypatch.setattr(stages, "tell", lambda *_: None)
+    monkeypatch.setattr("mri_vit.report.pages.html.write", lambda _, home: html.Written(home, {}))
+    monkeypatch.setattr(stages, "show", lambda *_: None)
 
 
 def test_a_tree_that_was_copied_works_by_itself(copy: Path, tree: Path, undrawn):
@@ -186,7 +187,7 @@ def test_a_run_that_was_moved_alone_finds_what_it_was_made_from_also_a_second_ti
 
 def test_a_run_alone_is_reported_and_says_what_else_is_missing(copy: Path, tmp_path: Path, capsys, undrawn):
     run = Path(shutil.move(copy / "run", tmp_path / "elsewhere"))
-    (run / origin.FILE).write_text(json.dumps({"folder": "/nowhere/run"}))  # made on another machine
+    (run / files.ORIGIN).write_text(json.dumps({"folder": "/nowhere/run"}))  # made on another machine
     shutil.move(copy / "in", tmp_path / "data")
     assert mri_vit("report", run) == 0
     for verb in ("explain", "inspect"):
@@ -208,9 +209,9 @@ def test_a_run_of_an_older_version_with_absolute_paths_goes_on(copy: Path):
     run, study = copy / "run", study_file.load(copy / "study.toml")
     (run / "study.toml").write_text(study_file.dumps(study))
     (run / "cohort.csv").write_bytes(cohort.dumps(cohort.read(study.cohort, study.endpoints)))
-    for name in (origin.FILE, "predictions.csv"):
+    for name in (files.ORIGIN, "predictions.csv"):
         (run / name).unlink()
     assert verbs(copy, "train") == {"train": 0}
     with run_folder.claimed(study):
-        stages.freeze(study, cohort.read(study.cohort, study.endpoints), run)
+        frozen.freeze(study, cohort.read(study.cohort, study.endpoints), run)
     assert os.path.isabs(cohort.read(run / "cohort.csv", study.endpoints)[0].scans["t1"] or "")

@@ -19,7 +19,7 @@ from torch import Tensor
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, resample
-from mri_vit.explain.methods.target import cls, directions, evidences
+from mri_vit.explain.methods.target import cls, evidences, target_signs
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import Grid
 
@@ -52,24 +52,24 @@ def reader(
     `brain` are the indices of the places that may be left out, all where not given: a network on all places always keeps
     its air, which no map is judged on.
 
-    Tokens are left out, not greyed: each keeps its position, so the network reads what is left without anything made up.
+    Tokens are left out, not replaced by grey: each keeps its position, and nothing is invented in their place.
     The evidence is times its direction on all places, so that less of it always means a weaker prediction.
     """
     with torch.no_grad():
         x = net.encoder.tokens(patches, place)[0]
-        sign = directions(net, cls(net.encoder, x[None]))
+        sign = target_signs(net, cls(net.encoder, x[None]))
     free = torch.arange(place.shape[1]) if brain is None else torch.from_numpy(brain)
     fixed = torch.ones(len(x), dtype=torch.bool).index_fill_(0, free + 1, False).nonzero()[:, 0]  # row 0 is CLS
     free, fixed = free.to(place.device), fixed.to(place.device)
 
     @torch.no_grad()
-    def said(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
+    def evidence(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
         rows = torch.cat([fixed.expand(len(kept), -1), free[kept] + 1], dim=1)
         parts = rows.split(max(1, TOKENS_AT_ONCE // rows.shape[1]))
         values = evidences(net, torch.cat([cls(net.encoder, x[some]) for some in parts]))
         return {endpoint: sign[endpoint] * value for endpoint, value in values.items()}
 
-    return said
+    return evidence
 
 
 def order(relevance: Float[np.ndarray, "p"], generator: np.random.Generator) -> Integer[np.ndarray, "p"]:
@@ -78,7 +78,7 @@ def order(relevance: Float[np.ndarray, "p"], generator: np.random.Generator) -> 
     return mixed[np.argsort(-relevance[mixed], kind="stable")]
 
 
-def curves(said: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, str], Float[np.ndarray, "o f"]]:
+def curves(evidence: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, str], Float[np.ndarray, "o f"]]:
     """Deletion and insertion curves of each order of places (most relevant first), by endpoint and "deletion" or "insertion".
 
     Definition: at a fraction x of `FRACTIONS`, deletion has left out the first x·p places of the order, insertion has given
@@ -92,14 +92,14 @@ def curves(said: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, str], 
     Arrays in the evidence's unit (log odds, or the risk's), a row per order, a column per fraction.
     """
     places = orders.shape[1]
-    full, empty = said(orders[:1]), said(orders[:1, :0])
+    full, empty = evidence(orders[:1]), evidence(orders[:1, :0])
     values: dict[tuple[str, str], list[Tensor]] = {}
     for fraction in FRACTIONS:
         cut = round(fraction * places)
-        for way, kept in (("deletion", orders[:, cut:]), ("insertion", orders[:, :cut])):
-            some = full if kept.shape[1] == places else empty if kept.shape[1] == 0 else said(kept)
+        for change, kept in (("deletion", orders[:, cut:]), ("insertion", orders[:, :cut])):
+            some = full if kept.shape[1] == places else empty if kept.shape[1] == 0 else evidence(kept)
             for endpoint, value in some.items():
-                values.setdefault((endpoint, way), []).append((value - full[endpoint]).expand(len(orders)))
+                values.setdefault((endpoint, change), []).append((value - full[endpoint]).expand(len(orders)))
     return {key: torch.stack(columns, dim=1).cpu().numpy() for key, columns in values.items()}
 
 
@@ -113,11 +113,11 @@ def tumour_shares(mask: Volume, t1ce_to_grid: Float[np.ndarray, "4 4"], prepared
     """
     grid = prepared.grid
     drawn = Volume((mask.array != 0).astype(np.float32), mask.affine)
-    seen = resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.linalg.inv(t1ce_to_grid)).array
+    on_grid = resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.linalg.inv(t1ce_to_grid)).array
     brain = (tokens.to_volume(prepared) != 0).any(axis=0)
     voxels, tumour = (
         tokens.patchify(part[None].astype(np.float32), grid.patch).sum(axis=1)
-        for part in (brain, brain & (seen > 0.5))  # 0.5: a voxel is tumour where most of what is around its centre is
+        for part in (brain, brain & (on_grid > 0.5))  # 0.5: a voxel is tumour where most of what is around its centre is
     )
     return tumour / np.maximum(voxels, 1)
 
@@ -158,16 +158,16 @@ def by_simulation(
     generator: np.random.Generator,
     draws: int = DRAWS,
 ) -> Chance:
-    """Hit and energy of the same values dealt to the places at random, many times; its means stand beside the exact ones.
+    """Hit and energy of the same values in random order over the places, many times; its means stand beside the exact ones.
 
     Definition: the map's values are permuted over the given places; hit and energy are computed on each permutation.
     Assumption: places are exchangeable. A map that is smooth in space varies more than this, around the same mean.
     """
     if relevance.min() == relevance.max():  # as `hit` and `energy`: no peak, but a sum if it is not 0
         return Chance(math.nan, energy(relevance, share), 0.0)
-    dealt = generator.permuted(np.tile(relevance, (draws, 1)), axis=1)
-    energies = dealt @ share / relevance.sum()
-    return Chance(float(near[dealt.argmax(axis=1)].mean()), float(energies.mean()), float(energies.std()))
+    permuted = generator.permuted(np.tile(relevance, (draws, 1)), axis=1)
+    energies = permuted @ share / relevance.sum()
+    return Chance(float(near[permuted.argmax(axis=1)].mean()), float(energies.mean()), float(energies.std()))
 
 
 # --- whether two maps are alike --------------------------------------------------------------------------------------------

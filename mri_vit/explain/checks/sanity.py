@@ -1,4 +1,4 @@
-"""What a map is compared with: networks whose weights were mixed up, and inputs that were hardly changed.
+"""What a map is compared with: networks whose weights are permuted, and inputs that are hardly changed.
 
 A map that stays when the network is destroyed shows the scan and not the network (Adebayo et al. 2018, arXiv:1810.03292); a map
 that goes when the scan is hardly changed shows chance.
@@ -19,7 +19,7 @@ from mri_vit.data.tokens import Tokens
 from mri_vit.model.network import Network
 
 NOISE = 0.05  # standard deviations of the brain's values: a reader of the scan would not see it
-AXES = (0, 1, 2)  # to the right, to the front, to the top: the other three ways are the same test mirrored
+AXES = (0, 1, 2)  # to the right, to the front, to the top: the three opposite directions are the same test mirrored
 
 
 def stages(net: Network) -> dict[str, list[str]]:

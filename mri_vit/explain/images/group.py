@@ -21,17 +21,22 @@ from mri_vit.data.volume import Volume, read
 from mri_vit.data.volume import write as write_volume
 from mri_vit.errors import UsageError
 from mri_vit.explain.images import group_picture
-from mri_vit.explain.images.patient import RESEARCH
-from mri_vit.explain.images.patient import SCHEMA as MAP_SCHEMA
 from mri_vit.explain.methods.names import METHODS, UNIT, file_name
-from mri_vit.run import ownership
+from mri_vit.explain.records import (
+    GROUP_SCHEMA,
+    MAP_SCHEMA,
+    RESEARCH,
+    GroupEntry,
+    GroupMean,
+    GroupRecord,
+    plain,
+)
+from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
 from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.schema import Endpoint, Grid
 
-SCHEMA = 1  # of group.json
-RECORD = "group.json"
 LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients' maps are theirs, not a group's
 LEAST_SHARE = 0.5  # of the group likewise, so that a rim is not the mean of the few with the largest heads
 PERMUTATIONS = 999  # of the labels; the smallest p is 0.001
@@ -77,7 +82,7 @@ def write(
     grid: Grid,
     folder: Path,
     settings: Mapping[str, Any],
-) -> list[dict[str, Any]]:
+) -> list[GroupEntry]:
     """Write every method's mean maps by every endpoint's groups into `folder`, and list them in its `group.json`.
 
     Per method and endpoint: each group's mean and the number of brains at each voxel, the difference (first group less
@@ -101,35 +106,33 @@ def write(
     Returns
     -------
     list
-        `group.json`'s entries: method, endpoint, "groups" (label, title, n, "file" and "count_file"), "difference" (file),
-        "picture", "largest" and "p". What fewer than `LEAST_PATIENTS` would make is None.
+        `group.json`'s entries. What fewer than `LEAST_PATIENTS` would make is None.
     """
     listed = {patient.id: found for patient in first_visits(patients) if (found := _listed(maps / patient.id, settings))}
     split = {endpoint.name: groups(first_visits(patients), endpoint) for endpoint in endpoints}
     entries = []
     refuse_foreign(folder)
     with complete(folder, refuse_foreign) as beside:
-        for method, own in dict.fromkeys((one["method"], one["endpoint"]) for found in listed.values() for one in found["maps"]):
+        for method, own in dict.fromkeys(key for found in listed.values() for key in found.maps):
             sums = {
                 (name, group): _nothing(grid) for name, pair in split.items() if own in ("", name) for group in pair
             }  # all endpoints of a map that is the same for them, so that it is read once
             for patient, found in listed.items():
-                one = next((m for m in found["maps"] if (m["method"], m["endpoint"]) == (method, own)), None)
                 part_of = [total for (_, group), total in sums.items() if patient in group.ids]
-                if one and part_of:
-                    _add(maps / patient, one, found["mask"], part_of, grid)
+                if (method, own) in found.maps and part_of:
+                    _add(maps / patient / found.mask, found.maps[method, own], part_of, grid)
             for name in dict.fromkeys(name for name, _ in sums):
                 pair = {group: total for (endpoint, group), total in sums.items() if endpoint == name}
                 entries.append(_written(_named(patients[0], method, name), method, name, pair, grid, beside))
-        _write_json({"schema": SCHEMA, "unit": UNIT, "settings": settings, "entries": entries}, beside / RECORD)
+        _write_json(plain(GroupRecord(GROUP_SCHEMA, UNIT, settings, entries)), beside / files.GROUP)
     return entries
 
 
 def refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is nothing, or mean maps of ours and nothing else."""
-    ownership.refuse_strangers(folder, lambda name: name == RECORD or name.startswith("group_"), "mean maps")
-    if ownership.entries(folder) and not {"unit", "entries"} <= set(ownership.record(folder / RECORD)):
-        raise UsageError(f"{folder}: its {RECORD} is not there, damaged or another program's; the folder is left alone")
+    ownership.refuse_strangers(folder, lambda name: name == files.GROUP or name.startswith("group_"), "mean maps")
+    if ownership.entries(folder) and not {"unit", "entries"} <= set(ownership.record(folder / files.GROUP)):
+        raise UsageError(f"{folder}: its {files.GROUP} is not there, damaged or another program's; the folder is left alone")
 
 
 def groups(patients: Sequence[Patient], endpoint: Endpoint) -> tuple[Group, Group]:
@@ -170,15 +173,23 @@ def largest_difference(
     return float(largest[0]), float((1 + as_large.sum()) / (1 + PERMUTATIONS))
 
 
-def _listed(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A patient's `map.json`; None where there is none, or one of another layout or other settings."""
-    file = folder / "map.json"
+@dataclass(frozen=True)
+class Listed:
+    """What a patient's `map.json` says of the grid: the brain's mask, and by method and endpoint the map, None where it is 0."""
+
+    mask: str
+    maps: dict[tuple[str, str], Path | None]
+
+
+def _listed(folder: Path, settings: Mapping[str, Any]) -> Listed | None:
+    """None where there is no record, or one of another layout or other settings."""
+    file = folder / files.MAP
     found = read_json(file) if file.is_file() else {}
     if (found.get("schema"), found.get("settings")) != (MAP_SCHEMA, settings):
         return None
     with as_written(file):
-        _ = found["mask"], [(one["method"], one["endpoint"], one["files"]) for one in found["maps"]]
-    return found
+        maps = {(one["method"], one["endpoint"]): one["files"]["grid"] if one["peak"] else None for one in found["maps"]}
+        return Listed(found["mask"], {key: name and folder / name for key, name in maps.items()})
 
 
 def _nothing(grid: Grid) -> Sums:
@@ -186,10 +197,10 @@ def _nothing(grid: Grid) -> Sums:
     return Sums(np.zeros(shape, np.float32), np.zeros(shape, np.int32))
 
 
-def _add(folder: Path, one: dict[str, Any], mask: str, sums: Sequence[Sums], grid: Grid) -> None:
+def _add(mask: Path, file: Path | None, sums: Sequence[Sums], grid: Grid) -> None:
     """One patient's map into the sums that it is part of."""
-    brain = read(folder / mask).array > 0
-    heat = read(folder / one["files"]["grid"]).array if one["peak"] else np.zeros(brain.shape, np.float32)  # empty: no scan
+    brain = read(mask).array > 0
+    heat = read(file).array if file else np.zeros(brain.shape, np.float32)  # one value throughout is refused as no scan
     by_place = tokens.patchify(heat[None], grid.patch).mean(axis=1)
     for total in sums:
         total.total += heat
@@ -202,47 +213,49 @@ def _named(patient: Patient, method: str, endpoint: str) -> str:
     return file_name(patient, method, endpoint, "grid", "map.nii.gz").partition("_space-grid_")[2]
 
 
-def _written(named: str, method: str, endpoint: str, pair: dict[Group, Sums], grid: Grid, folder: Path) -> dict[str, Any]:
+def _written(named: str, method: str, endpoint: str, pair: dict[Group, Sums], grid: Grid, folder: Path) -> GroupEntry:
     """One method's and endpoint's files, and their entry in `group.json`."""
-    affine, told = np.array(grid.affine), f"{METHODS[method].title}, {endpoint}"
-    entry: dict[str, Any] = {"method": method, "endpoint": endpoint, "title": METHODS[method].title, "groups": []}
-    entry |= {"difference": None, "picture": None, "largest": None, "p": None}
-    sizes = ", ".join(f"{total.patients} with {group.title}" for group, total in pair.items())
-    for group, total in pair.items():
-        file = f"group_space-grid_label-{group.label}_{named}"
-        count = file.replace("_map.nii.gz", "Patients_map.nii.gz")
-        enough = bool(total.known.any())
-        entry["groups"].append(
-            {
-                "label": group.label,
-                "title": group.title,
-                "n": total.patients,
-                "file": file if enough else None,
-                "count_file": count if enough else None,
-            }
-        )
-        if enough:
-            rule = f"Mean over patients with brain at the voxel; 0 where fewer than {LEAST_PATIENTS} or half of the group have."
-            _save(total.mean, affine, folder / file, f"mean of {told}: {group.title}", UNIT, total.patients, rule)
-            _save(total.brains, affine, folder / count, f"brains at each voxel: {group.title}", "patients", total.patients, rule)
+    affine, title = np.array(grid.affine), f"{METHODS[method].title}, {endpoint}"
+    means = [_write_mean(named, title, group, total, affine, folder) for group, total in pair.items()]
     first, second = pair.values()
     both = first.known & second.known
-    if both.any():
-        difference = np.where(both, first.mean - second.mean, 0).astype(np.float32)
-        generator = np.random.default_rng(0)  # of the permutations alone: a report made anew says the same
-        entry["largest"], entry["p"] = largest_difference(np.stack(first.by_place), np.stack(second.by_place), generator)
-        entry["difference"] = f"group_space-grid_{named.replace('_map.nii.gz', 'Difference_map.nii.gz')}"
-        entry["picture"] = f"group_{named.replace('_map.nii.gz', '_overlay.png')}"
-        chance = _chance(entry["largest"], entry["p"])
-        _save(difference, affine, folder / entry["difference"], f"difference of {told}", UNIT, sizes, chance)
-        picture = group_picture.draw(
-            f"{told} · mean maps over the MNI152 brain",
-            [(f"{group.title}, mean of {total.patients} patients", Volume(total.mean, affine)) for group, total in pair.items()],
-            ("difference, first less second. " + chance, Volume(difference, affine)),
-            f"Brains keep their size, so places agree within about a centimetre. {RESEARCH}",
-        )
-        write_bytes(picture, folder / entry["picture"])
-    return entry
+    if not both.any():
+        return GroupEntry(method, endpoint, METHODS[method].title, means, None, None, None, None)
+    generator = np.random.default_rng(0)  # of the permutations alone: a report made anew says the same
+    largest, p = largest_difference(np.stack(first.by_place), np.stack(second.by_place), generator)
+    difference = np.where(both, first.mean - second.mean, 0).astype(np.float32)
+    file = f"group_space-grid_{named.replace('_map.nii.gz', 'Difference_map.nii.gz')}"
+    sizes = ", ".join(f"{total.patients} with {group.title}" for group, total in pair.items())
+    _save(difference, affine, folder / file, f"difference of {title}", UNIT, sizes, _chance(largest, p))
+    picture = f"group_{named.replace('_map.nii.gz', '_overlay.png')}"
+    write_bytes(_drawn(title, pair, Volume(difference, affine), _chance(largest, p)), folder / picture)
+    return GroupEntry(method, endpoint, METHODS[method].title, means, file, picture, largest, p)
+
+
+def _write_mean(named: str, title: str, group: Group, total: Sums, affine: Float[np.ndarray, "4 4"], folder: Path) -> GroupMean:
+    """A group's mean and its number of brains, where there are patients enough."""
+    if not total.known.any():
+        return GroupMean(group.label, group.title, total.patients, None, None)
+    file = f"group_space-grid_label-{group.label}_{named}"
+    count = file.replace("_map.nii.gz", "Patients_map.nii.gz")
+    rule = f"Mean over patients with brain at the voxel; 0 where fewer than {LEAST_PATIENTS} or half of the group have."
+    _save(total.mean, affine, folder / file, f"mean of {title}: {group.title}", UNIT, total.patients, rule)
+    _save(total.brains, affine, folder / count, f"brains at each voxel: {group.title}", "patients", total.patients, rule)
+    return GroupMean(group.label, group.title, total.patients, file, count)
+
+
+def _drawn(title: str, pair: dict[Group, Sums], difference: Volume, chance: str) -> bytes:
+    """The picture of two means and their difference."""
+    means = [
+        (f"{group.title}, mean of {total.patients} patients", Volume(total.mean, difference.affine))
+        for group, total in pair.items()
+    ]
+    return group_picture.draw(
+        f"{title} · mean maps over the MNI152 brain",
+        means,
+        ("difference, first less second. " + chance, difference),
+        f"Brains keep their size, so places agree within about a centimetre. {RESEARCH}",
+    )
 
 
 def _chance(largest: float, p: float) -> str:
@@ -255,7 +268,7 @@ def _save(
 ) -> None:
     """A NIfTI with its sidecar."""
     write_volume(Volume(array, affine), path)
-    told = {
+    sidecar = {
         "Description": description,
         "Units": unit,
         "Range": [round(float(array.min()), DECIMALS), round(float(array.max()), DECIMALS)],
@@ -263,7 +276,7 @@ def _save(
         "SpatialReference": "the prepared grid, rigidly aligned to the MNI152 brain",
         "Note": f"{note} {RESEARCH}",
     }
-    _write_json(told, path.with_name(path.name.removesuffix(".nii.gz") + ".json"))
+    _write_json(sidecar, path.with_name(path.name.removesuffix(".nii.gz") + ".json"))
 
 
 def _write_json(content: Mapping[str, Any], path: Path) -> None:

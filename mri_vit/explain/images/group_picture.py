@@ -19,7 +19,7 @@ from mri_vit.prepare.register import template
 
 END = 8  # times the uniform map, where the difference's colours end; the same in every picture
 BRIGHTEST = 0.8  # of white: the template's white matter, so that faint colours can be seen on it
-COLOURS = "RdBu_r"  # red where the first group has more, blue where the second has; told apart by the colour-blind
+COLOURS = "RdBu_r"  # red where the first group has more, blue where the second has; the colour-blind can separate them
 
 
 def draw(title: str, means: Sequence[tuple[str, Volume]], difference: tuple[str, Volume], note: str) -> bytes:

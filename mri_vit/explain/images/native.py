@@ -36,7 +36,7 @@ def space(
     place: Integer[np.ndarray, "f"],
     grid: Grid,
 ) -> Space:
-    """The voxels of a scan seen from the places: trilinear between the places' centres.
+    """How the voxels of a scan are made of places: trilinear between the places' centres.
 
     Near the brain's border only places that have a value count, so a map does not fade there for lack of neighbours.
 
@@ -56,7 +56,7 @@ def space(
     Returns
     -------
     Space
-        For `seen`; it serves every map of the same places.
+        For `on_scan`; it serves every map of the same places.
     """
     on_grid = Volume(brain.astype(np.uint8), np.array(grid.affine))
     inside = resample(on_grid, shape, affine, to_source=to_grid, interpolation=sitk.sitkNearestNeighbor).array > 0
@@ -80,7 +80,7 @@ def space(
     return Space(affine, inside, csr_array((share.ravel(), column.ravel(), rows), shape=(at.shape[1], len(place))))
 
 
-def seen(value: Float[np.ndarray, "f"], space: Space) -> Volume:
+def on_scan(value: Float[np.ndarray, "f"], space: Space) -> Volume:
     """The map on the voxels of a space; zero outside the brain."""
     array = np.zeros(space.inside.shape, np.float32)
     array[space.inside] = space.share @ value.astype(np.float32)
@@ -91,7 +91,7 @@ def on_grid(
     value: Float[np.ndarray, "f"], place: Integer[np.ndarray, "f"], brain: Bool[np.ndarray, "e e e"], grid: Grid
 ) -> Volume:
     """The map on the prepared grid; zero outside the brain."""
-    return seen(value, space((grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.eye(4), brain, place, grid))
+    return on_scan(value, space((grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.eye(4), brain, place, grid))
 
 
 def _of_places(grid: Grid) -> Float[np.ndarray, "4 4"]:

@@ -1,4 +1,4 @@
-"""One patient's maps: from prepared tokens and a fitted network to NIfTI files in every space, pictures, and what they say.
+"""One patient's maps: from prepared tokens and a fitted network to NIfTI files in every space, pictures, and their record.
 
 Letters: x, y, z the T1ce scan's own voxels, f places that have a value.
 """
@@ -9,47 +9,45 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import SimpleITK as sitk
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float
 from nibabel.affines import apply_affine
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import Batch, everything, token_file
+from mri_vit.data.batches import Batch
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, resample, write
 from mri_vit.errors import UsageError
-from mri_vit.explain.images import overlay
-from mri_vit.explain.images.native import Space, seen, space
-from mri_vit.explain.methods import modality
+from mri_vit.explain.images import frames, overlay
+from mri_vit.explain.images.native import Space, on_scan, space
+from mri_vit.explain.methods import modality, patient_maps
 from mri_vit.explain.methods.gradient import gradient_by_scan
 from mri_vit.explain.methods.names import METHODS, SPACES, UNIT, brain_file, file_name
-from mri_vit.explain.methods.relevance import relative, relevances
+from mri_vit.explain.methods.patient_maps import PatientMaps
+from mri_vit.explain.methods.relevance import relative
+from mri_vit.explain.records import MAP_SCHEMA, RESEARCH, Fitted, MapEntry, MapRecord, plain
 from mri_vit.model.heads import Head, direction
 from mri_vit.model.network import Network
 from mri_vit.prepare.brain import STRIPPED_ML, volume_ml
-from mri_vit.prepare.prepared import load_record
-from mri_vit.run import ownership
+from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
 from mri_vit.settings.schema import REFERENCE, Study
 
-SCHEMA = 3  # of map.json
-RECORD = "map.json"
 DECIMALS = 2  # of stored values: nobody reads a thousandth of the uniform map, and the files halve
-SHARES = ("rollout", "cls_attention")  # their row over CLS and the places sums to 1, so CLS's own share can be told
-RESEARCH = "For research; not a medical device."
+SHARES = ("rollout", "cls_attention")  # their row over CLS and the places sums to 1, so CLS's own share is known
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """One map: times the uniform map at each place, CLS's own share where it has one, how much is each scan's."""
+    """One map: times the uniform map at each place, CLS's own share where it has one, how much of it is each sequence's."""
 
     method: str
     endpoint: str
@@ -64,75 +62,101 @@ class Found:
         return f"{METHODS[self.method].title}{' for ' if self.explains else ''}{self.explains}"
 
 
-def explain(patient: Patient, net: Network, study: Study, folder: Path, model: dict[str, Any]) -> None:
+@dataclass(eq=False)
+class Placed:
+    """What was written of the maps, map by map: files by space, and the range and the peak on the T1ce; the brain's file."""
+
+    files: list[dict[str, str]]
+    summits: list[Summit] = field(default_factory=list)
+    brain: str | None = None
+
+
+class Summit(NamedTuple):
+    """Range inside the brain, and where the highest voxel lies in scanner space (the first of them where several are)."""
+
+    minimum: float
+    peak: float
+    peak_mm: list[float]
+
+
+def explain(patient: Patient, net: Network, study: Study, folder: Path, fitted: Fitted) -> None:
+    """Make a prepared patient's maps by a network in evaluation mode, on any device, and write them as `write_maps` does."""
+    refuse_foreign(folder)
+    write_maps(patient_maps.of_patient(patient, net, study), study, folder, fitted)
+
+
+def write_maps(made: PatientMaps, study: Study, folder: Path, fitted: Fitted) -> None:
     """Write a patient's maps into `folder`, which appears whole or not at all.
 
     Parameters
     ----------
-    patient
-        Prepared. Where there is a tumour mask, the pictures show its outline.
-    net
-        In eval mode, on any device.
+    made
+        Where the patient has a tumour mask, the pictures show its outline.
     study
         Its `explain` section names the methods.
     folder
         `maps/<patient.id>`. For each map (a method and, where it has them, an endpoint): a NIfTI with a sidecar on the voxels
         of each scan and of the prepared grid, and an overlay picture. Beside them the T1ce's brain (not where what was
         taken for the brain is larger than one: it may hold a face), the brain's mask on the grid, and `map.json`.
-    model
-        Name, repeat and fold, which go into `map.json` and the sidecars.
+    fitted
+        Whose maps they are, which goes into `map.json` and the sidecars.
 
     Raises
     ------
     UnusablePatient
-        A scan or the tumour mask can no longer be read.
+        The T1ce scan or the tumour mask can no longer be read.
     """
     refuse_foreign(folder)
-    prepared = tokens.load(token_file(study, patient))
-    patches, place = (part.to(net.encoder.cls.device) for part in everything(prepared, study))
-    at = np.isin(place[0].cpu().numpy(), prepared.place)  # a network on all places reads air too; a map is of the brain
-    found = _found((patches, place), at, net, study)
-    entries = [_entry(patient, one) for one in found]
-    brain = (tokens.to_volume(prepared) != 0).any(axis=0)
+    patient, found = made.patient, _found(made)
+    brain = (tokens.to_volume(made.prepared) != 0).any(axis=0)
     mask = file_name(patient, "brain", "", "grid", "mask.nii.gz")
-    listed = {
-        "schema": SCHEMA,
-        "patient": patient.id,
-        "subject": patient.subject,
-        **model,
-        "tokens": place.shape[1],
-        "settings": study.explain.of_maps,
-        "brain": None,
-        "mask": mask,
-        "tumour": patient.tumour_mask is not None,
-        "maps": entries,
-        "score_by_scan": {name: _numbers(one) for name, one in modality.scores_by_scan(net, patches, place).items()},
-    }
     with complete(folder, refuse_foreign) as beside:
         write(Volume(brain.astype(np.uint8), np.array(study.grid.affine)), beside / mask)
-        for name, scan, where in _spaces(patient, study, brain, place[0].cpu().numpy()[at]):
-            heats = [_rounded(seen(one.value, where)) for one in found]
-            for one, entry, heat in zip(found, entries, heats, strict=True):
-                entry["files"][name] = file_name(patient, one.method, one.endpoint, name, "map.nii.gz")
-                write(heat, beside / entry["files"][name])
-                told = _sidecar(one, heat, where, _words(name, study)) | {"Model": model}
-                _write_json(told, beside / file_name(patient, one.method, one.endpoint, name, "map.json"))
-            if name == REFERENCE:
-                for entry, heat in zip(entries, heats, strict=True):
-                    entry |= _summit(heat, where)
-                _draw(patient, found, scan, heats, where, beside)
-                if volume_ml(where.inside, scan) <= STRIPPED_ML:
-                    listed["brain"] = brain_file(patient)
-                    write(brain_only(scan, where.inside), beside / listed["brain"])
-        _write_json(listed, beside / RECORD)
+        placed = _write_in_every_space(found, made, brain, study, beside, fitted)
+        content = MapRecord(
+            schema=MAP_SCHEMA,
+            patient=patient.id,
+            subject=patient.subject,
+            **asdict(fitted),
+            tokens=made.given.batch[1].shape[1],
+            settings=study.explain.of_maps,
+            brain=placed.brain,
+            mask=mask,
+            tumour=patient.tumour_mask is not None,
+            maps=[_entry(patient, one, placed.files[index], placed.summits[index]) for index, one in enumerate(found)],
+            score_by_scan=_shapley(made),
+        )
+        _write_json(plain(content), beside / files.MAP)
+
+
+def _write_in_every_space(
+    found: Sequence[Found], made: PatientMaps, brain: Bool[np.ndarray, "e e e"], study: Study, folder: Path, fitted: Fitted
+) -> Placed:
+    """The maps on every scan's voxels and on the grid, with sidecars; on the T1ce's also the pictures and the brain."""
+    patient, scan = made.patient, read(_reference(made.patient))
+    placed = Placed(files=[{} for _ in found])
+    for name, where in _spaces(made, scan, study, brain):
+        heats = [_rounded(on_scan(one.value, where)) for one in found]
+        for one, listed, heat in zip(found, placed.files, heats, strict=True):
+            listed[name] = file_name(patient, one.method, one.endpoint, name, "map.nii.gz")
+            write(heat, folder / listed[name])
+            sidecar = _sidecar(one, heat, where, _words(name, study)) | {"Model": asdict(fitted)}
+            _write_json(sidecar, folder / file_name(patient, one.method, one.endpoint, name, "map.json"))
+        if name == REFERENCE:
+            placed.summits = [_summit(heat, where) for heat in heats]
+            _draw(patient, found, scan, heats, where, folder)
+            if volume_ml(where.inside, scan) <= STRIPPED_ML:
+                placed.brain = brain_file(patient)
+                write(brain_only(scan, where.inside), folder / placed.brain)
+    return placed
 
 
 def refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is nothing, or a patient's maps of ours and nothing else."""
     named = re.compile(r"sub-[A-Za-z0-9]+_.+\.(nii\.gz|json|png)")
-    ownership.refuse_strangers(folder, lambda name: name == RECORD or bool(named.fullmatch(name)), "a patient's maps")
-    if (folder / RECORD).exists() and not {"schema", "patient", "maps"} <= set(ownership.record(folder / RECORD)):
-        raise UsageError(f"{folder}: its {RECORD} is damaged or another program's; the folder is left alone: delete it first")
+    ownership.refuse_strangers(folder, lambda name: name == files.MAP or bool(named.fullmatch(name)), "a patient's maps")
+    if (folder / files.MAP).exists() and not {"schema", "patient", "maps"} <= set(ownership.record(folder / files.MAP)):
+        raise UsageError(f"{folder}: its {files.MAP} is damaged or another program's; the folder is left alone: delete it first")
 
 
 def brain_only(scan: Volume, inside: Bool[np.ndarray, "x y z"]) -> Volume:
@@ -146,22 +170,20 @@ def brain_only(scan: Volume, inside: Bool[np.ndarray, "x y z"]) -> Volume:
     return Volume(np.where(inside, level, 0).round().astype(np.uint8), scan.affine)
 
 
-def _found(batch: Batch, at: Bool[np.ndarray, "p"], net: Network, study: Study) -> list[Found]:
-    """The study's maps of one patient on the places `at` which there is brain, in the order of its methods."""
-    patches, place = batch
-    raw = relevances(net, patches, place, study.explain, study.explain.methods)
-    by_scan = modality.maps_by_scan(raw, gradient_by_scan(net, patches, place))
-    explains = _predictions(net, batch)
+def _found(made: PatientMaps) -> list[Found]:
+    """The patient's maps on the places where there is brain, in the order of the study's methods."""
+    by_scan = modality.maps_by_scan(made.value, gradient_by_scan(made.net, *made.given.batch))
+    explains = _predictions(made.net, made.given.batch)
     return [
         Found(
             method,
             endpoint,
             explains.get(endpoint, ""),
-            relative(value[:, torch.from_numpy(at).to(value.device)])[0].cpu().numpy(),
+            relative(value[:, torch.from_numpy(made.given.brain).to(value.device)])[0].cpu().numpy(),
             round(1 - float(value.sum()), 4) if method in SHARES else None,
             None if math.isnan(shares["t1"]) else shares,
         )
-        for (method, endpoint), value in raw.items()
+        for (method, endpoint), value in made.value.items()
         for shares in (_numbers(by_scan[method, endpoint]),)
     ]
 
@@ -174,57 +196,60 @@ def _numbers(tensors: Mapping[str, Float[Tensor, "1"]]) -> dict[str, float]:
 def _predictions(net: Network, batch: Batch) -> dict[str, str]:
     """By endpoint what its maps explain: the class that is predicted, or for survival the risk."""
 
-    def said(head: Head, sign: float) -> str:
+    def predicted(head: Head, sign: float) -> str:
         name = head.endpoint.name
         return f"{name} = {int(sign > 0)}" if head.kind == "binary" else f"higher risk ({name})"
 
     outputs = net(*batch)
     signs = {head.endpoint.name: float(direction(head, outputs[head.endpoint.name])[0]) for head in net.heads}
-    return {head.endpoint.name: said(head, signs[head.endpoint.name]) for head in net.heads}
+    return {head.endpoint.name: predicted(head, signs[head.endpoint.name]) for head in net.heads}
 
 
-def _spaces(
-    patient: Patient, study: Study, brain: Bool[np.ndarray, "e e e"], place: Integer[np.ndarray, "f"]
-) -> Iterator[tuple[str, Volume, Space]]:
-    """One after the other, because at full size each takes hundreds of megabytes: name, scan (the brain for the grid), voxels."""
-    to_grid = load_record(study.prepared / patient.id)["to_grid"]
-    for name in SPACES:
-        if name == "grid":
-            scan, carried = Volume(brain.astype(np.uint8), np.array(study.grid.affine)), np.eye(4)
-        elif (file := patient.scans[name]) is None:  # which prepare.needs allows
-            continue
-        else:
-            scan, carried = read(file), np.array(to_grid[name])
-        yield name, scan, space(scan.shape, scan.affine, carried, brain, place, study.grid)
+def _reference(patient: Patient) -> Path:
+    """The T1ce's file, without which nobody is prepared."""
+    file = patient.scans[REFERENCE]
+    assert file is not None
+    return file
+
+
+def _spaces(made: PatientMaps, scan: Volume, study: Study, brain: Bool[np.ndarray, "e e e"]) -> Iterator[tuple[str, Space]]:
+    """Name and voxels, one after the other, because at full size each takes hundreds of megabytes."""
+    own = frames.of_patient(made.patient, scan, study)
+    for name, frame in (own | {"grid": frames.of_grid(study.grid)}).items():
+        yield name, space(frame.shape, frame.affine, frame.to_grid, brain, made.given.at, study.grid)
 
 
 def _rounded(heat: Volume) -> Volume:
     return Volume(heat.array.round(DECIMALS), heat.affine)
 
 
-def _entry(patient: Patient, one: Found) -> dict[str, Any]:
-    """A map's part of `map.json`, but for what is seen only on the T1ce's voxels."""
+def _entry(patient: Patient, one: Found, files: dict[str, str], summit: Summit) -> MapEntry:
     method = METHODS[one.method]
-    return {
-        "method": one.method,
-        "endpoint": one.endpoint,
-        "title": method.title,
-        "source": method.source,
-        "explains": one.explains,
-        "unit": UNIT,
-        "cls_share": one.cls_share,
-        "files": {},
-        "overlay": file_name(patient, one.method, one.endpoint, None, "overlay.png"),
-        "note": method.tells,
-        "by_scan": one.by_scan,
-    }
+    return MapEntry(
+        method=one.method,
+        endpoint=one.endpoint,
+        title=method.title,
+        source=method.source,
+        explains=one.explains,
+        unit=UNIT,
+        cls_share=one.cls_share,
+        files=files,
+        overlay=file_name(patient, one.method, one.endpoint, None, "overlay.png"),
+        note=method.meaning,
+        by_scan=one.by_scan,
+        **summit._asdict(),
+    )
 
 
-def _summit(heat: Volume, where: Space) -> dict[str, Any]:
-    """Range inside the brain, and where the highest voxel lies in scanner space (the first of them where several are)."""
+def _shapley(made: PatientMaps) -> dict[str, dict[str, float]]:
+    """By endpoint each sequence's part of the evidence."""
+    return {name: _numbers(one) for name, one in modality.scores_by_scan(made.net, *made.given.batch).items()}
+
+
+def _summit(heat: Volume, where: Space) -> Summit:
     peak = np.unravel_index(int(heat.array.argmax()), heat.shape)
     low, high = _range(heat, where)
-    return {"minimum": low, "peak": high, "peak_mm": [round(float(x), 1) for x in apply_affine(heat.affine, np.array(peak))]}
+    return Summit(low, high, [round(float(x), 1) for x in apply_affine(heat.affine, np.array(peak))])
 
 
 def _range(heat: Volume, where: Space) -> list[float]:
@@ -244,7 +269,7 @@ def _sidecar(one: Found, heat: Volume, where: Space, lies_on: str) -> dict[str, 
         "Range": _range(heat, where),
         "SpatialReference": lies_on,
         "Source": method.source,
-        "Note": f"{method.tells} 1 is an even share of the map's sum; 0 outside the brain. {RESEARCH}",
+        "Note": f"{method.meaning} 1 is an even share of the map's sum; 0 outside the brain. {RESEARCH}",
     }
 
 
@@ -265,7 +290,7 @@ def _draw(patient: Patient, found: Sequence[Found], scan: Volume, heats: Sequenc
         tumour = resample(drawn, scan.shape, scan.affine, interpolation=sitk.sitkNearestNeighbor).array > 0
     for one, heat in zip(found, heats, strict=True):
         picture = folder / file_name(patient, one.method, one.endpoint, None, "overlay.png")
-        title, note = f"{patient.id} · {one.words} · on the patient's own T1ce", f"{METHODS[one.method].tells} {RESEARCH}"
+        title, note = f"{patient.id} · {one.words} · on the patient's own T1ce", f"{METHODS[one.method].meaning} {RESEARCH}"
         overlay.draw(scan, heat, title, picture, where.inside, tumour, note)
 
 

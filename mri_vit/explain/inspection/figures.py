@@ -28,7 +28,7 @@ from mri_vit.explain.methods.names import UNIT
 from mri_vit.settings.schema import Grid
 from mri_vit.style import BLUE, GREY, INK, RC, WIDTH
 
-SIGNED = "RdBu_r"  # white at 0; red and blue are told apart with any colour vision
+SIGNED = "RdBu_r"  # white at 0; red and blue differ in any colour vision
 SLICES = 4  # axial slices shown of a patch's cube, two by two; a cube of 16³ has more than a page can show
 ACROSS = 7  # components in a row: 28 are four rows, as in Dosovitskiy et al. 2021, Figure 7
 BLOCKS: Any = {"origin": "lower", "interpolation": "nearest", "aspect": "auto"}  # a place is a block: nothing is smoothed
@@ -55,7 +55,7 @@ def filter_components(found: Components) -> Figure:
             top, left = (index // ACROSS) * step + gap, (index % ACROSS) * step
             for number, z in enumerate(shown):
                 y, x = top + (number // 2) * edge, left + (number % 2) * edge
-                sheet[y : y + edge, x : x + edge] = _seen(cube[:, :, z]) / np.abs(cube).max()
+                sheet[y : y + edge, x : x + edge] = _as_viewed(cube[:, :, z]) / np.abs(cube).max()
             axes.text(left - 0.5, top - 0.5 - 0.1 * gap, str(index + 1), fontsize=6.5, va="bottom", ha="left")
             axes.plot([left - 0.5, left + 2 * edge - 0.5], [top + edge - 0.5] * 2, color="white", lw=1.5)  # parts the slices
             axes.plot([left + edge - 0.5] * 2, [top - 0.5, top + 2 * edge - 0.5], color="white", lw=1.5)
@@ -72,7 +72,7 @@ def shown_slices(edge: int) -> Integer[np.ndarray, "z"]:
     return ((np.arange(SLICES) + 0.5) * edge / SLICES).astype(int)
 
 
-def _seen(plane: Float[np.ndarray, "u v"]) -> Float[np.ndarray, "v u"]:
+def _as_viewed(plane: Float[np.ndarray, "u v"]) -> Float[np.ndarray, "v u"]:
     """A plane as the reader sees it: its second axis upwards, its first (the patient's right, or the front) to the left."""
     return plane[::-1, ::-1].T
 
@@ -137,7 +137,7 @@ def heads_atlas(rows: Float[np.ndarray, "l h p"], tokens: Integer[np.ndarray, "p
             share = np.full(grid.places, np.nan)
             share[tokens] = rows[layer, head]
             top, left = layer * down, head * across
-            tile = _seen(_plane(share, place, 2, grid)[x0 : x1 + 1, y0 : y1 + 1])
+            tile = _as_viewed(_plane(share, place, 2, grid)[x0 : x1 + 1, y0 : y1 + 1])
             sheet[top : top + down - 1, left : left + across - 1] = tile
             _frame(axes, (left + x1 - i - 0.5, top + y1 - j - 0.5), 1.0)
         colours = mpl.colormaps[COLOURS].with_extremes(bad="white", under=mpl.colormaps[COLOURS](0.0))

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import reduce
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mri_vit.explain.methods.target import Ways, attended, directions, evidences, predicted, rows_read
+from mri_vit.explain.methods.target import TargetSigns, attended, evidences, predicted, rows_read, target_signs
 from mri_vit.explain.methods.target import cls as encoded
 from mri_vit.model.encoder import ROWS, attention_weights
 from mri_vit.model.network import Network
@@ -32,14 +33,14 @@ Weigh = Callable[[Float[Tensor, "b r"], Float[Tensor, "b r n"]], Float[Tensor, "
 
 
 def gradient_attention(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Gradient-weighted attention of every endpoint.
 
     Definition: the CLS row of R, which starts as the identity and takes in each block, first to last.
     Formula: R ← R + Ā·R, with Ā = mean over heads of (∇A ⊙ A)⁺; for one row, last block to first, row ← row + row·Ā.
     Assumption: attention that the target would gain from more of is what it drew on; MLPs and norms move nothing between
-    tokens, so attention alone tells where information came from.
+    tokens, so attention alone shows where information came from.
     Source: Chefer, Gur & Wolf 2021, arXiv:2103.15679, equations 5 and 6, doi:10.1109/ICCV48922.2021.00045.
 
     Parameters
@@ -47,17 +48,17 @@ def gradient_attention(
     net : the network, in training or evaluation mode; not under `torch.inference_mode`, which allows no gradient.
     patches : float [b p k], the given places' patches.
     place : int [b p], where they sit.
-    ways : by endpoint 1 or -1 for each patient, what the maps are to explain; the predicted classes where not given.
+    signs : by endpoint 1 or -1 for each patient, what the maps are to explain; the predicted classes where not given.
 
     Returns
     -------
     dict from endpoint to float [b p] ≥ 0, in units of the target; all zero where no attention spoke for the prediction.
     """
-    return _carried(net, patches, place, ways, lambda row, spoke: row)
+    return _carried(net, patches, place, signs, lambda row, spoke: row)
 
 
 def gradient_rollout(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Attention rollout along attention that spoke for the prediction.
 
@@ -68,17 +69,17 @@ def gradient_rollout(
 
     Parameters
     ----------
-    net, patches, place, ways : as for `gradient_attention`.
+    net, patches, place, signs : as for `gradient_attention`.
 
     Returns
     -------
     dict from endpoint to float [b p], shares between 0 and 1.
     """
-    return _carried(net, patches, place, ways, lambda row, spoke: row / (1 + spoke.sum(dim=2)))
+    return _carried(net, patches, place, signs, lambda row, spoke: row / (1 + spoke.sum(dim=2)))
 
 
 def integrated_gradients(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Integrated gradients of every endpoint, by place.
 
@@ -86,13 +87,13 @@ def integrated_gradients(
 
     Parameters
     ----------
-    net, patches, place, ways : as for `gradient_attention`.
+    net, patches, place, signs : as for `gradient_attention`.
 
     Returns
     -------
     dict from endpoint to float [b p] ≥ 0, in units of the target.
     """
-    return {name: by_place(scans) for name, scans in integrated_gradients_by_scan(net, patches, place, ways).items()}
+    return {name: by_place(scans) for name, scans in integrated_gradients_by_scan(net, patches, place, signs).items()}
 
 
 def by_place(scans: Float[Tensor, "b p c"]) -> Float[Tensor, "b p"]:
@@ -101,37 +102,39 @@ def by_place(scans: Float[Tensor, "b p c"]) -> Float[Tensor, "b p"]:
 
 
 def integrated_gradients_by_scan(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p c"]]:
     """Integrated gradients of every endpoint, summed over the voxels of each place's patch in each scan, with their sign.
 
-    Definition: how much each voxel moves the target on the way from empty patches (0, the brain's mean brightness) at the
+    Definition: how much each voxel moves the target on the path from empty patches (0, the brain's mean brightness) at the
     same places to the patient's.
-    Formula: x · ∫₀¹ ∇f(αx) dα by Gauss-Legendre with `STEPS` nodes (captum).
-    Assumption: the straight way between the two is a fair one; the brain's outline, told by the places, is never taken away.
+    Formula: x · ∫₀¹ ∇f(αx) dα by Gauss-Legendre with `STEPS` nodes.
+    Assumption: the straight path between the two is a fair one; the brain's outline, given by the places, is never taken away.
     Places, scans and voxels together add up to f(x) − f(0), but for the rule's error.
     Source: Sundararajan, Taly & Yan 2017, arXiv:1703.01365, section 3; the sum is their completeness.
 
     Parameters
     ----------
-    net, patches, place, ways : as for `gradient_attention`.
+    net, patches, place, signs : as for `gradient_attention`.
 
     Returns
     -------
     dict from endpoint to float [b p c], scans in the order of `CHANNELS`, in units of the target.
     """
-    from captum.attr import IntegratedGradients  # here, because its import takes a second
-
-    found = {}
-    for name, direction in predicted(net, patches, place, ways).items():
-        attributed = IntegratedGradients(_target(net, name)).attribute(
-            patches,
-            additional_forward_args=(place, direction),
-            n_steps=STEPS,
-            internal_batch_size=max(len(patches), PASS_NUMBERS // patches[0].numel()),
-        )
-        found[name] = reduce(attributed, "b p (c voxels) -> b p c", "sum", c=len(CHANNELS)).detach()
-    return found
+    signs = predicted(net, patches, place, signs)
+    nodes, weights = np.polynomial.legendre.leggauss(STEPS)  # on −1 to 1
+    at_once = max(1, PASS_NUMBERS // patches[0].numel() // len(patches))
+    found = dict.fromkeys(signs, torch.zeros_like(patches))
+    for start in range(0, STEPS, at_once):
+        alphas = 0.5 * (1 + nodes[start : start + at_once])
+        weight = torch.from_numpy(0.5 * weights[start : start + at_once]).to(patches)
+        count = len(alphas)
+        path = torch.cat([alpha * patches for alpha in alphas.tolist()])  # [count·b p k]
+        slopes = _slopes(net, path, place.repeat(count, 1), {name: sign.repeat(count) for name, sign in signs.items()})
+        for name, slope in slopes.items():
+            mean = (slope.reshape(count, -1) * weight[:, None]).reshape(count, *patches.shape).sum(dim=0)
+            found[name] = found[name] + mean * patches
+    return {name: _by_scan(attributed) for name, attributed in found.items()}
 
 
 def gradient_by_scan(
@@ -142,7 +145,7 @@ def gradient_by_scan(
     Definition: how fast the target moves with each voxel at the patient's own scan, times the voxel.
     Formula: x · ∇f(x): one node of the path of `integrated_gradients_by_scan`, at the cost of one backward pass.
     Assumption: the target is near enough to linear between an empty patch and the patient's that its slope there stands for
-    the way; equal to integrated gradients where it is linear, and without their sum elsewhere.
+    the path; equal to integrated gradients where it is linear, and without their sum elsewhere.
     Source: Shrikumar et al. 2016, arXiv:1605.01713.
 
     Parameters
@@ -153,28 +156,30 @@ def gradient_by_scan(
     -------
     dict from endpoint to float [b p c], scans in the order of `CHANNELS`, in units of the target.
     """
+    return {name: _by_scan(patches * slope) for name, slope in _slopes(net, patches, place).items()}
+
+
+def _slopes(
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+) -> dict[str, Float[Tensor, "b p k"]]:
+    """Every endpoint's target's gradient by the voxels."""
     with torch.enable_grad():
         x = patches.detach().requires_grad_()
         summary = encoded(net.encoder, net.encoder.tokens(x, place))
-        way = directions(net, summary)
-        slopes = {
-            name: torch.autograd.grad((way[name] * value).sum(), x, retain_graph=True)[0]
+        signs = target_signs(net, summary, signs)
+        return {
+            name: torch.autograd.grad((signs[name] * value).sum(), x, retain_graph=True)[0]
             for name, value in evidences(net, summary).items()
         }
-    return {name: reduce(patches * slope, "b p (c voxels) -> b p c", "sum", c=len(CHANNELS)) for name, slope in slopes.items()}
 
 
-def _target(net: Network, name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """One endpoint's target of patches, places and directions, as captum calls it with the path's steps in the batch."""
-
-    def target(patches: Tensor, place: Tensor, direction: Tensor) -> Tensor:
-        return direction * evidences(net, encoded(net.encoder, net.encoder.tokens(patches, place)))[name]
-
-    return target
+def _by_scan(attributed: Float[Tensor, "b p k"]) -> Float[Tensor, "b p c"]:
+    """Summed over the voxels of each place's patch in each scan."""
+    return reduce(attributed, "b p (c voxels) -> b p c", "sum", c=len(CHANNELS))
 
 
 def _carried(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None, weigh: Weigh
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None, weigh: Weigh
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Every endpoint's CLS row without CLS itself; `weigh` says with what weight each row of Ā + I counts."""
     *earlier, _ = layers = net.encoder.layers
@@ -187,7 +192,7 @@ def _carried(
         with torch.enable_grad():
             output, mixed, (q, k, v) = attended(block, x.requires_grad_(), rows)
             if not pull:
-                pull, row = _read(net, output, x.shape[1], ways, weigh)
+                pull, row = _read(net, output, x.shape[1], signs, weigh)
         sources = (mixed,) if x is inputs[0] else (mixed, x)
         slopes = {name: torch.autograd.grad(output, sources, by, retain_graph=True) for name, by in pull.items()}
         toward = {name: slope[0] for name, slope in slopes.items()}
@@ -197,7 +202,7 @@ def _carried(
 
 
 def _read(
-    net: Network, output: Float[Tensor, "b r d"], n: int, ways: Ways | None, weigh: Weigh
+    net: Network, output: Float[Tensor, "b r d"], n: int, signs: TargetSigns | None, weigh: Weigh
 ) -> tuple[dict[str, Float[Tensor, "b r d"]], dict[str, Float[Tensor, "b n"]]]:
     """Each target's gradient by the last block's output, and the row of n that is carried from there: CLS's unit vector.
 
@@ -205,12 +210,12 @@ def _read(
     is CLS's of Ā + I.
     """
     summary = net.encoder.readout(output)
-    way = directions(net, summary, ways)
+    signs = target_signs(net, summary, signs)
     pull, row = {}, {}
     unit = output.new_zeros(len(output), n)
     unit[:, 0] = 1
     for name, value in evidences(net, summary).items():
-        by, pull[name] = torch.autograd.grad((way[name] * value).sum(), (summary, output), retain_graph=True)
+        by, pull[name] = torch.autograd.grad((signs[name] * value).sum(), (summary, output), retain_graph=True)
         row[name] = unit
         if net.encoder.pool != "cls":
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""How much of a score, and of a map, comes from each of the four scans.
+"""How much of a score, and of a map, comes from each of the four sequences.
 
 Letters: b patients, p tokens that are given, k numbers in a patch, c scans in the order of `CHANNELS`.
 """

@@ -17,12 +17,12 @@ SPACES = {"t1": "T1", "t1ce": "T1ce", "t2": "T2", "flair": "FLAIR", "grid": "gri
 
 @dataclass(frozen=True)
 class Method:
-    """A way to make a map. `per_endpoint` is False where the map belongs to the encoder and is the same for every endpoint."""
+    """How a map is made. `per_endpoint` is False where the map belongs to the encoder and is the same for every endpoint."""
 
     title: str
     source: str
     per_endpoint: bool
-    tells: str  # what a reader may take from it, in one sentence
+    meaning: str  # what a reader may take from it, in one sentence
 
 
 METHODS = {

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mri_vit.explain.methods.target import Ways, evidences, predicted
+from mri_vit.explain.methods.target import TargetSigns, evidences, predicted
 from mri_vit.explain.methods.target import cls as encoded
 from mri_vit.model.network import Network
 
@@ -19,33 +19,33 @@ PASS_TOKENS = 8192  # tokens in one pass; more are no faster
 
 @torch.no_grad()
 def occlusion(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """How far each endpoint's target falls without the block of places around a place.
 
     Definition: blocks of `EDGE`³ places tile the grid; each in turn is left out of the tokens, positions and all.
     Formula: (f(all) − f(all but the block))⁺ for every place of the block, f the target of target.py.
     Assumption: the encoder reads sets of places, as one trained on drawn tokens does, so that a smaller set is no foreign input.
-    Source: Zeiler & Fergus 2014, arXiv:1311.2901, section 4.2, with tokens left out instead of greyed.
+    Source: Zeiler & Fergus 2014, arXiv:1311.2901, section 4.2, with tokens left out instead of replaced by grey.
 
     Parameters
     ----------
     net : the network, in any mode.
     patches : float [b p k], the given places' patches.
     place : int [b p], where they sit.
-    ways : by endpoint 1 or -1 for each patient, what the maps are to explain; the predicted classes where not given.
+    signs : by endpoint 1 or -1 for each patient, what the maps are to explain; the predicted classes where not given.
 
     Returns
     -------
     dict from endpoint to float [b p] ≥ 0, in units of the target.
     """
-    way = predicted(net, patches, place, ways)
+    signs = predicted(net, patches, place, signs)
     alone = [
         _one(
             net,
             net.encoder.tokens(patches[i : i + 1], place[i : i + 1])[0],
             place[i],
-            {name: signs[i : i + 1] for name, signs in way.items()},
+            {name: sign[i : i + 1] for name, sign in signs.items()},
         )
         for i in range(len(place))
     ]
@@ -60,7 +60,7 @@ def blocks(place: Int[Tensor, "p"], side: int) -> Bool[Tensor, "o p"]:
     return block.unique()[:, None] == block
 
 
-def _one(net: Network, x: Float[Tensor, "n d"], place: Int[Tensor, "p"], way: Ways) -> dict[str, Float[Tensor, "p"]]:
+def _one(net: Network, x: Float[Tensor, "n d"], place: Int[Tensor, "p"], signs: TargetSigns) -> dict[str, Float[Tensor, "p"]]:
     """One patient's maps from its embedded tokens."""
     whole = encoded(net.encoder, x[None])
     full = evidences(net, whole)
@@ -72,6 +72,6 @@ def _one(net: Network, x: Float[Tensor, "n d"], place: Int[Tensor, "p"], way: Wa
             rest = x.expand(len(some), *x.shape)[kept].view(len(some), -1, x.shape[1])
             without = evidences(net, encoded(net.encoder, rest))
             for name in full:
-                fall = way[name] * (full[name] - without[name])
+                fall = signs[name] * (full[name] - without[name])
                 value[name] += fall.clamp_min(0) @ some.to(fall.dtype)
     return value

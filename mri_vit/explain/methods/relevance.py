@@ -14,7 +14,7 @@ from torch import Tensor
 from mri_vit.explain.methods.gradient import gradient_attention, gradient_rollout, integrated_gradients
 from mri_vit.explain.methods.occlusion import occlusion
 from mri_vit.explain.methods.rollout import cls_attention, rollout
-from mri_vit.explain.methods.target import Ways
+from mri_vit.explain.methods.target import TargetSigns
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import Explain
 
@@ -32,11 +32,11 @@ def relevances(
     place: Int[Tensor, "b p"],
     settings: Explain,
     methods: Sequence[str],
-    ways: Ways | None = None,
+    signs: TargetSigns | None = None,
 ) -> dict[tuple[str, str], Float[Tensor, "b p"]]:
     """The maps of `methods` (of names.METHODS) by method and endpoint, "" where the map is the same for every endpoint.
 
-    `ways` are what the maps per endpoint are to explain (see gradient.py); the predicted classes where not given.
+    `signs` are what the maps per endpoint are to explain (see gradient.py); the predicted classes where not given.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def relevances(
         elif method == "cls_attention":
             found[method, ""] = cls_attention(net.encoder, patches, place)[:, 1:]
         else:
-            found |= {(method, name): value for name, value in PER_ENDPOINT[method](net, patches, place, ways).items()}
+            found |= {(method, name): value for name, value in PER_ENDPOINT[method](net, patches, place, signs).items()}
     return found
 
 

@@ -130,7 +130,7 @@ def cls_attention(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[
 def raw_attention(
     encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], layer: int, head: int
 ) -> Float[Tensor, "b n n"]:
-    """One head's attention matrix in one block, both counted from 0: row i tells what token i attended to, and sums to 1.
+    """One head's attention matrix in one block, both counted from 0: row i is what token i attended to, and sums to 1.
 
     Raises ValueError when there is no such block or head.
     """

@@ -21,7 +21,7 @@ from mri_vit.model import heads
 from mri_vit.model.encoder import Block, Encoder
 from mri_vit.model.network import Network
 
-Ways = dict[str, Float[Tensor, "b"]]  # directions by endpoint
+TargetSigns = dict[str, Float[Tensor, "b"]]  # by endpoint, 1 or -1 for each patient: see `target_signs`
 
 
 def attended(
@@ -53,21 +53,21 @@ def evidences(net: Network, cls: Float[Tensor, "b d"]) -> dict[str, Float[Tensor
     return {head.endpoint.name: heads.evidence(head, _linear(net, head)(cls)) for head in net.heads}
 
 
-def directions(net: Network, cls: Float[Tensor, "b d"], ways: Ways | None = None) -> dict[str, Float[Tensor, "b"]]:
+def target_signs(net: Network, cls: Float[Tensor, "b d"], signs: TargetSigns | None = None) -> TargetSigns:
     """1 where a map explains what speaks for a one or a higher risk, -1 where it explains what speaks for a zero.
 
-    `ways` are another network's, by endpoint: two networks' maps are compared on the same question.
+    `signs` are another network's: two networks' maps are compared on the same question.
     """
     own = {head.endpoint.name: heads.direction(head, _linear(net, head)(cls)) for head in net.heads}
-    return {name: (ways or {}).get(name, way) for name, way in own.items()}
+    return {name: (signs or {}).get(name, sign) for name, sign in own.items()}
 
 
 @torch.no_grad()
 def predicted(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], ways: Ways | None = None
-) -> dict[str, Float[Tensor, "b"]]:
-    """`directions` of whole patients."""
-    return directions(net, cls(net.encoder, net.encoder.tokens(patches, place)), ways)
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+) -> TargetSigns:
+    """`target_signs` of whole patients: of the classes that the network predicts for them."""
+    return target_signs(net, cls(net.encoder, net.encoder.tokens(patches, place)), signs)
 
 
 def _linear(net: Network, head: heads.Head) -> nn.Linear:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
-from mri_vit.settings.models import is_candidate
+from mri_vit.settings.models import CLINICAL, SHUFFLED, VOLUME, is_candidate
 from mri_vit.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMILLION, WIDTH
 
 SQUARE = 4.4  # inches high: near the width, for axes that both run from 0 to 1
@@ -50,9 +50,9 @@ CANDIDATES = (
 )
 PLAIN = Stroke(GREY, "-", 1.6, "o")  # of a candidate that the other figures do not show
 OF_CONTROLS = {  # thinner than the candidates: what they are held against
-    "clinical": Stroke(ORANGE, (0, (4, 2)), 1.5, "^"),
-    "volume": Stroke(SKY, (0, (1, 1.2)), 1.7, "v"),
-    "shuffled": Stroke(GREY, (0, (6, 2, 1, 2)), 1.2, "X"),
+    CLINICAL: Stroke(ORANGE, (0, (4, 2)), 1.5, "^"),
+    VOLUME: Stroke(SKY, (0, (1, 1.2)), 1.7, "v"),
+    SHUFFLED: Stroke(GREY, (0, (6, 2, 1, 2)), 1.2, "X"),
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 
-from mri_vit.metrics import comparison, concordance, delong, discrimination
+from mri_vit.metrics import comparison, concordance, concordance_interval, delong, discrimination
 from mri_vit.metrics.delong import Comparison
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
 from mri_vit.report.numbers.survival import outcome
@@ -18,7 +18,6 @@ from mri_vit.report.schema.metrics import Result
 from mri_vit.settings.models import SHUFFLED
 from mri_vit.settings.schema import Endpoint
 
-CLINICAL = "clinical"
 COMPARISONS = ("versus_clinical", "versus_own")  # parts of a result; each is a family of tests
 Results = Mapping[str, Mapping[str, Result]]  # by endpoint and model
 
@@ -87,7 +86,7 @@ def _paired_auc(ours: pd.DataFrame, theirs: pd.DataFrame, seed: int) -> Comparis
 
 def _paired_c(ours: pd.DataFrame, theirs: pd.DataFrame, seed: int) -> Comparison:
     a, b = outcome(ours), outcome(theirs)
-    return concordance.concordance_difference(a.time_days, a.event, a.risk, b.risk, np.random.default_rng(seed))
+    return concordance_interval.concordance_difference(a.time_days, a.event, a.risk, b.risk, np.random.default_rng(seed))
 
 
 def _auc(people: pd.DataFrame) -> float:

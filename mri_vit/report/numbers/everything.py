@@ -22,8 +22,10 @@ from mri_vit.report.schema.maps import GroupMaps, MapSettings
 from mri_vit.report.schema.metrics import SCHEMA, Metrics, Result
 from mri_vit.report.schema.run import Cohort, Nothing, Settings
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
-from mri_vit.settings.models import CONTROLS, is_candidate
+from mri_vit.settings.models import CLINICAL, CONTROLS, is_candidate
 from mri_vit.settings.schema import Endpoint, Study
+
+TRANSDUCTIVE = "transductive"  # the note that names models whose pretraining saw scans of patients judged here
 
 Tables = Mapping[str, pd.DataFrame]  # by model, the rows that are judged
 Results = Mapping[str, Result]  # by model
@@ -49,22 +51,21 @@ def measure(run: Run) -> Measured:
     shown = comparators.shown(order)
     models = [*order, *(name for name in CONTROLS if name in run.predictions.model.values)]
     results = {name: {model: found[model] for model in models if model in found} for name, found in results.items()}
-    external = run.design == "external"
+    folds, repeats = _split(run)
     metrics = Metrics(
         schema=SCHEMA,
         study=run.study.name,
         seed=run.study.seed,
         design=run.design,
         cohort=_cohort(run),
-        # A run that leaves sites out has as many folds as sites; the folds of an evaluated run are not in its predictions.
-        folds=run.study.train.folds if external else int(run.predictions.fold.nunique()),
-        repeats=run.study.train.repeats if external else int(run.predictions.repeat.nunique()),
+        folds=folds,
+        repeats=repeats,
         leave_out=None if run.design == "table" else run.study.train.leave_out,
         folds_sha256=run.folds_sha256,
         models=tuple(models),
         contenders=comparators.measure(run, results, order),
         shown=tuple(shown),
-        transductive=run.notes.get("transductive") or None,
+        transductive=run.notes.get(TRANSDUCTIVE) or None,
         rules=(),
         endpoints={e.name: _endpoint(run, e, tables[e.name], results[e.name], shown) for e in asked},
         site_probe=site_probe.measure(run.probe, run.study.seed),
@@ -77,11 +78,18 @@ def measure(run: Run) -> Measured:
         map_groups=tuple(_group_maps(entry) for entry, _ in run.groups),
         settings=Nothing() if run.design == "table" else _settings(run.study),
         environment=run.environment,
-        notes={key: note for key, note in run.notes.items() if key != "transductive"},
+        notes={key: note for key, note in run.notes.items() if key != TRANSDUCTIVE},
         preparation=run.preparation,
         files=(),
     )
     return Measured(metrics, {endpoint.name: _caveats(endpoint, tables[endpoint.name]) for endpoint in asked})
+
+
+def _split(run: Run) -> tuple[int, int]:
+    """Folds, of which a run that leaves sites out has as many as sites, and repeats; an evaluation has those of its run."""
+    if run.design == "external":
+        return run.study.train.folds, run.study.train.repeats
+    return int(run.predictions.fold.nunique()), int(run.predictions.repeat.nunique())
 
 
 def _cohort(run: Run) -> Cohort:
@@ -119,7 +127,7 @@ def _results(run: Run, endpoint: Endpoint, tables: Tables) -> dict[str, Result]:
         alone = _of_binary(run, rows) if endpoint.kind == "binary" else _of_survival(run, endpoint, rows)
         tests = {
             part: compare.versus(endpoint, rows, tables[other], run.study.seed)
-            for part, other in zip(compare.COMPARISONS, (compare.CLINICAL, OWN), strict=True)
+            for part, other in zip(compare.COMPARISONS, (CLINICAL, OWN), strict=True)
             if is_candidate(model) and other in tables and model != other
         }
         results[model] = alone.model_copy(update=tests)

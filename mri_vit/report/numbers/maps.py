@@ -22,9 +22,10 @@ from mri_vit.report.numbers.randomised import networks
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.maps import Agreement, EndpointMaps, MapCurves, MapEvaluation, MapResult, Order, Stage
 from mri_vit.report.schema.part import Mean
+from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Endpoint, MapMethod
 
-MODEL = "vit"  # whose maps a run holds
+MODEL = VIT  # whose maps a run holds
 ALL_WEIGHTS = "embedding"  # the last stage of the cascade, when every weight has been randomised
 RANDOM = "random"  # the random order of deletion, beside the methods
 NEXT_TO = 1e-7  # of a probability to 0 and 1, about single precision's step: a score of exactly 1 has no log odds

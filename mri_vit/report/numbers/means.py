@@ -11,11 +11,9 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float
 
+from mri_vit.metrics import bootstrap
 from mri_vit.report.schema.maps import MeanCurve
 from mri_vit.report.schema.part import Mean
-
-RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
-ENDS = (2.5, 97.5)  # percentiles of a 95 % interval
 
 
 def mean(values: Float[np.ndarray, " n"], seed: int) -> Mean:
@@ -30,7 +28,7 @@ def means(values: Float[np.ndarray, "n m"], seed: int) -> MeanCurve:
     if not len(known):
         nothing = (math.nan,) * values.shape[1]
         return MeanCurve(value=nothing, low=nothing, high=nothing, n=0)
-    low, high = _ends(_draws(len(known), seed) @ known)
+    low, high = bootstrap.percentile_interval(_weights(len(known), seed) @ known)
     return MeanCurve(value=known.mean(axis=0).tolist(), low=low.tolist(), high=high.tolist(), n=len(known))
 
 
@@ -43,18 +41,14 @@ def ratio(above: Float[np.ndarray, " n"], below: Float[np.ndarray, " n"], seed: 
     above, below = above[known], below[known]
     if not below.sum() > 0:
         return Mean(value=math.nan, low=math.nan, high=math.nan, n=int(known.sum()))
-    draws = _draws(len(below), seed)
-    lower = draws @ below
-    drawn = np.where(lower > 0, draws @ above, np.nan) / np.where(lower > 0, lower, 1)
-    low, high = _ends(drawn[:, None])
-    return Mean(value=float(above.sum() / below.sum()), low=float(low[0]), high=float(high[0]), n=len(below))
-
-
-def _ends(drawn: Float[np.ndarray, "draws m"]) -> Float[np.ndarray, "2 m"]:
-    return np.percentile(drawn, ENDS, axis=0)
+    weights = _weights(len(below), seed)
+    lower = weights @ below
+    drawn = np.where(lower > 0, weights @ above, np.nan) / np.where(lower > 0, lower, 1)
+    low, high = bootstrap.percentile_interval(drawn)
+    return Mean(value=float(above.sum() / below.sum()), low=float(low), high=float(high), n=len(below))
 
 
 @cache
-def _draws(n: int, seed: int) -> Float[np.ndarray, "draws n"]:
-    """Each draw's weight of each patient; equal for equal n, so that methods are compared on the same draws."""
-    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES) / n
+def _weights(n: int, seed: int) -> Float[np.ndarray, "draws n"]:
+    """Each resample's weight of each patient; equal for equal n, so that methods are compared on the same resamples."""
+    return bootstrap.counts(np.zeros(n), np.random.default_rng(seed)) / n

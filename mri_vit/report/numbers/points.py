@@ -6,17 +6,19 @@ n is the number of patients, b the number of bootstrap draws, u the number of di
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 from sklearn.metrics import precision_recall_curve, roc_curve
 
+from mri_vit.metrics import bootstrap
 from mri_vit.report.numbers.judged import by_fold, flags, floats
 from mri_vit.report.schema.binary import PrecisionRecall, Roc
 
 GRID = np.arange(101) / 100  # false positive rates, whole per cents: finer than a fold of a hundred negatives can tell
-RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
+Rates = Float[np.ndarray, "b u"]
 
 
 def roc(rows: pd.DataFrame, pooled: pd.DataFrame, generator: np.random.Generator) -> Roc:
@@ -54,10 +56,11 @@ def band(
     """Pointwise 95 % band of the ROC curve by a bootstrap of patients, stratified by class; NaN with one class only."""
     if not truth.any() or truth.all():
         return np.full(len(GRID), math.nan), np.full(len(GRID), math.nan)
-    true_positives, false_positives = _drawn_rates(truth, score, generator)
-    curves = np.stack([_on_grid(x, y) for x, y in zip(false_positives, true_positives, strict=True)])
-    low, high = np.quantile(curves, [0.025, 0.975], axis=0)
-    return low, high
+
+    def curves(true_positives: Rates, false_positives: Rates) -> Float[np.ndarray, "b g"]:
+        return np.stack([_on_grid(x, y) for x, y in zip(false_positives, true_positives, strict=True)])
+
+    return _interval(curves, truth, score, generator)
 
 
 def precision_recall(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> PrecisionRecall:
@@ -77,11 +80,14 @@ def average_precision_interval(
     """
     if not truth.any() or truth.all():
         return math.nan, math.nan
-    recall, false_positives = _drawn_rates(truth, score, generator)
-    hits, alarms = recall[:, 1:] * truth.sum(), false_positives[:, 1:] * (~truth).sum()
-    called = hits + alarms
-    precision = hits / np.where(called > 0, called, 1.0)  # where nobody is called, recall does not step either
-    low, high = np.quantile((np.diff(recall, axis=1) * precision).sum(axis=1), [0.025, 0.975])
+
+    def average_precision(recall: Rates, false_positives: Rates) -> Float[np.ndarray, " b"]:
+        hits, alarms = recall[:, 1:] * truth.sum(), false_positives[:, 1:] * (~truth).sum()
+        called = hits + alarms
+        precision = hits / np.where(called > 0, called, 1.0)  # where nobody is called, recall does not step either
+        return (np.diff(recall, axis=1) * precision).sum(axis=1)
+
+    low, high = _interval(average_precision, truth, score, generator)
     return float(low), float(high)
 
 
@@ -89,19 +95,22 @@ def _on_grid(false_positives: Float[np.ndarray, " u"], true_positives: Float[np.
     return np.interp(GRID, false_positives, true_positives)  # at a vertical step: its upper end
 
 
-def _drawn_rates(
-    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], generator: np.random.Generator
-) -> tuple[Float[np.ndarray, "b u"], Float[np.ndarray, "b u"]]:
-    """True and false positive rates of each draw, from nobody called positive to everybody."""
+def _interval(
+    measure: Callable[[Rates, Rates], Float[np.ndarray, "b *measures"]],
+    truth: Bool[np.ndarray, " n"],
+    score: Float[np.ndarray, " n"],
+    generator: np.random.Generator,
+) -> tuple[Float[np.ndarray, "*measures"], Float[np.ndarray, "*measures"]]:
+    """95 % interval of what is measured of the true and the false positive rates of patients drawn within their class."""
     order = np.argsort(-score, kind="stable")
     last = np.flatnonzero(np.r_[np.diff(score[order]) != 0, True])  # equal scores are called positive together
-    return _rates(truth[order], last, generator), _rates(~truth[order], last, generator)
+    positive, negative = truth[order], ~truth[order]
+    return bootstrap.interval(
+        lambda drawn: measure(_rates(drawn, positive, last), _rates(drawn, negative, last)), negative, generator
+    )
 
 
-def _rates(here: Bool[np.ndarray, " n"], last: np.ndarray, generator: np.random.Generator) -> Float[np.ndarray, "b u"]:
-    """Share of a class, drawn with replacement, among the first patients up to each of `last`; starts at 0."""
-    counts = np.zeros((RESAMPLES, len(here)))
-    size = int(here.sum())
-    counts[:, here] = generator.multinomial(size, np.full(size, 1 / size), size=RESAMPLES)
-    shares = np.cumsum(counts, axis=1)[:, last] / size
-    return np.concatenate([np.zeros((RESAMPLES, 1)), shares], axis=1)
+def _rates(drawn: Float[np.ndarray, "b n"], here: Bool[np.ndarray, " n"], last: np.ndarray) -> Rates:
+    """Share of a class among the first patients up to each of `last`, from nobody called positive to everybody."""
+    shares = np.cumsum(drawn * here, axis=1)[:, last] / here.sum()
+    return np.concatenate([np.zeros((len(drawn), 1)), shares], axis=1)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from mri_vit.metrics.calibration import Reliability
-from mri_vit.metrics.ipcw import SurvivalCalibration
+from mri_vit.metrics.survival import SurvivalCalibration
 from mri_vit.report.schema.comparison import Permutation
 from mri_vit.report.schema.part import CalibrationGroup
 

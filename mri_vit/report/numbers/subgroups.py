@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.data.cohort import MISSING
-from mri_vit.metrics import concordance, delong, discrimination
+from mri_vit.metrics import concordance, concordance_interval, delong, discrimination
 from mri_vit.report.numbers.judged import averaged, flags, floats
 from mri_vit.report.numbers.survival import outcome
 from mri_vit.report.schema.binary import BinarySubgroup
@@ -111,7 +111,7 @@ def _of_binary(group: Named, here: pd.DataFrame) -> BinarySubgroup:
 def _of_survival(group: Named, here: pd.DataFrame, seed: int) -> SurvivalSubgroup:
     seen = outcome(here)
     value = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
-    interval = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
+    interval = concordance_interval.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
     low, high = _defined(value, interval)
     events = int(seen.event.sum())
     return SurvivalSubgroup(

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics import concordance, ipcw
+from mri_vit.metrics import concordance, concordance_interval, ipcw
 from mri_vit.metrics import survival as curves
 from mri_vit.report.numbers import judged
 from mri_vit.report.numbers.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, risk_groups
@@ -64,7 +64,7 @@ def measure(rows: pd.DataFrame, alive: pd.DataFrame, seed: int) -> SurvivalResul
     pooled = averaged(rows)
     seen = outcome(pooled)
     value = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
-    low, high = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
+    low, high = concordance_interval.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
     labels, group = (seen.time_days, seen.event), pooled.group.to_numpy()
     folds = tuple(_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows))
     summary = fold_summary(folds, [fold.harrell_c for fold in folds])
@@ -194,7 +194,7 @@ def risk_ticks(longest_days: float) -> list[int]:
 
 def _uno(seen: Outcome, seed: int) -> UnoC:
     tau = min(TAU_DAYS, float(seen.time_days.max()))  # not beyond the follow-up
-    low, high = concordance.uno_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed), tau)
+    low, high = concordance_interval.uno_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed), tau)
     value = concordance.uno_c(seen.time_days, seen.event, seen.risk, tau)
     return UnoC(value=value, low=low, high=high, tau_days=tau)
 
@@ -237,7 +237,7 @@ def _written(day: float) -> float | int:
 
 
 def _calibration(seen: Outcome, chance: Float[np.ndarray, " n"], day: float | int) -> tuple[CalibrationGroup, ...]:
-    return calibration_groups(ipcw.calibration_at(seen.time_days, seen.event, chance, float(day)))
+    return calibration_groups(curves.calibration_at(seen.time_days, seen.event, chance, float(day)))
 
 
 def _group(rows: pd.DataFrame, ticks: list[int]) -> Group:

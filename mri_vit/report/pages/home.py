@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from mri_vit.run import files
 from mri_vit.run.ownership import record, refuse_foreign, refuse_links
 
-RECORD = "metrics.json"
+RECORD = files.METRICS
 MARKS = {"schema", "study", "design", "endpoints"}  # keys that every version's record has
 FOLDERS = ("figures", "tables", "patients", "viewer")
 # A file of an earlier report, as it names them: in one of these folders, in no other, and not hidden.

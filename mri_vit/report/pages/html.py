@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -37,8 +38,16 @@ QC_BUDGET, QC_WIDTH, QC_QUALITY = 8_000_000, 224, 60  # a quarter of the sheet's
 TEXTS = ("methods.md", "tripod_ai.md", "claim.md")
 
 
-def write(run: Run, home: Path) -> Path:
-    """Write a report into the folder `home`, from the run as read alone, and return the page's path.
+@dataclass(frozen=True)
+class Written:
+    """A report on disk: its page, and the content of its `metrics.json`."""
+
+    page: Path
+    metrics: dict[str, Any]
+
+
+def write(run: Run, home: Path) -> Written:
+    """Write a report into the folder `home`, from the run as read alone.
 
     `home` then holds index.html, metrics.json (every number on the page), methods.md, tripod_ai.md, claim.md, tables/*.csv,
     figures/*.svg and *.png, and patients/*.html for those whose map can be turned. Figures, tables and patients' pages that
@@ -81,7 +90,7 @@ def write(run: Run, home: Path) -> Path:
     viewer.write(run.maps, metrics["maps"], home, run.study.name)
     # Last, so that a page is never newer than what it rests on.
     _write(home / "index.html", page(run, metrics, drawn, links))
-    return home / "index.html"
+    return Written(home / "index.html", metrics)
 
 
 def summary(metrics: Mapping[str, Any]) -> list[dict[str, str]]:

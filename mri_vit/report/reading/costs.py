@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from mri_vit.crossval.loop import fold_folder
+from mri_vit.run import files
 from mri_vit.run.record import as_written, read_json
 
 FIGURES = ["parameters", "flops", "patient_seconds", "training_seconds"]  # of a fold's cost.json
@@ -23,7 +23,7 @@ def read(homes: dict[str, Path], folds: Sequence[tuple[int, int]]) -> pd.DataFra
     rows = []
     for model, home in homes.items():
         for repeat, fold in folds:
-            file = fold_folder(home, repeat, fold) / "cost.json"
+            file = files.fold_folder(home, repeat, fold) / files.COST
             if file.is_file():
                 found = read_json(file)
                 with as_written(file):

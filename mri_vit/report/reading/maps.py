@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mri_vit.errors import IntegrityError
+from mri_vit.run import files
 from mri_vit.run.record import as_written, read_json
 
 MAP_SCHEMA, SCORE_SCHEMA = 3, 2  # of maps/<visit>/map.json and scores/<visit>.json, as this version writes them
@@ -57,28 +58,28 @@ def maps(folder: Path, settings: Facts, visits: Sequence[str]) -> tuple[tuple[Ma
     IntegrityError
         A file is damaged.
     """
-    files = sorted(folder.glob("[!.]*/map.json"))  # a hidden folder is a map still being written
+    paths = sorted(folder.glob(f"[!.]*/{files.MAP}"))  # a hidden folder is a map still being written
     found = {
-        visit: Map(visit, path.parent, facts) for visit, (path, facts) in _present(files, settings, MAP_SCHEMA, OF_MAP).items()
+        visit: Map(visit, path.parent, facts) for visit, (path, facts) in _present(paths, settings, MAP_SCHEMA, OF_MAP).items()
     }
     whole = {}
     for visit, shown in found.items():
-        with as_written(shown.folder / "map.json", AGAIN):
+        with as_written(shown.folder / files.MAP, AGAIN):
             if all(path.is_file() for path in shown.overlays):
                 whole[visit] = shown
-    return tuple(whole[visit] for visit in _in_order(whole, visits)), len(files) - len(whole)
+    return tuple(whole[visit] for visit in _in_order(whole, visits)), len(paths) - len(whole)
 
 
 def scores(folder: Path, settings: Facts, visits: Sequence[str]) -> tuple[tuple[Facts, ...], int]:
     """Likewise the scores, each file's content, and how many are to be made again."""
-    files = sorted(folder.glob("[!.]*.json"))
-    found = {visit: facts for visit, (_, facts) in _present(files, settings, SCORE_SCHEMA, OF_SCORE).items()}
-    return tuple(found[visit] for visit in _in_order(found, visits)), len(files) - len(found)
+    paths = sorted(folder.glob("[!.]*.json"))
+    found = {visit: facts for visit, (_, facts) in _present(paths, settings, SCORE_SCHEMA, OF_SCORE).items()}
+    return tuple(found[visit] for visit in _in_order(found, visits)), len(paths) - len(found)
 
 
 def groups(folder: Path, settings: Facts) -> tuple[tuple[tuple[Facts, Path], ...], int]:
     """The cohort's mean maps that have a picture (no place may have patients enough), and how many are of other settings."""
-    path = folder / "group.json"
+    path = folder / files.GROUP
     if not path.is_file():
         return (), 0
     facts = read_json(path)
@@ -93,11 +94,11 @@ def groups(folder: Path, settings: Facts) -> tuple[tuple[tuple[Facts, Path], ...
 
 
 def _present(
-    files: Sequence[Path], settings: Facts, schema: int, needed: Sequence[str]
+    paths: Sequence[Path], settings: Facts, schema: int, needed: Sequence[str]
 ) -> dict[str, tuple[Path, dict[str, Any]]]:
     """By visit, those of the present layout that the present settings made."""
     found = {}
-    for path in files:
+    for path in paths:
         facts = read_json(path)
         if facts.get("schema") == schema and facts.get("settings") == settings:
             lacking = [key for key in needed if key not in facts]

@@ -20,12 +20,12 @@ from mri_vit.report.reading import costs as run_costs
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.schema.run import Design, Environment, InternalEstimate, Nothing, Step
-from mri_vit.run import origin
+from mri_vit.run import files, origin
 from mri_vit.run.record import as_written, read_json
-from mri_vit.settings.models import SHUFFLED
+from mri_vit.settings.models import SHUFFLED, VIT
 from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Report, Study
 
-OWN = "vit"  # the study's own model, as every run's predictions call it; the other candidates are its comparators
+OWN = VIT  # the other candidates are its comparators
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 Internal = dict[str, dict[str, InternalEstimate]]  # by endpoint and model
@@ -71,50 +71,42 @@ def read(folder: Path) -> Run:
     the one written down before training, or when a JSON file is damaged.
     """
     folder = Path(folder)
-    external = (folder / "evaluation.json").is_file()
-    needed = ["study.toml", "environment.json", "cohort.csv", "predictions.csv", *([] if external else ["folds.json"])]
+    external = (folder / files.EVALUATION).is_file()
+    needed = [files.STUDY, files.ENVIRONMENT, files.COHORT, files.PREDICTIONS, *([] if external else [files.FOLDS])]
     for name in needed:
         if not (folder / name).is_file():
             raise UsageError(f"{folder}: no {name}; a report needs a run that has been cross-validated")
     study = origin.settings(folder)
-    table = predictions.load(folder / "predictions.csv")
-    folds_sha256 = None
+    table = predictions.load(folder / files.PREDICTIONS)
     if not external:
-        folds = (folder / "folds.json").read_bytes()
-        folds_sha256 = hashlib.sha256(folds).hexdigest()
-        _check_folds(folder, table, read_json(folder / "folds.json"))
-    people = _text_table(folder / "cohort.csv")
-    asked = set(people.patient)
-    prepared = [path for path in sorted(study.prepared.glob("[!.]*/patient.json")) if subject(path.parent.name, asked) in asked]
+        _check_folds(folder, table, read_json(folder / files.FOLDS))
+    people = _text_table(folder / files.COHORT)
+    prepared = _prepared(study, set(people.patient))
     steps = [_steps(path) for path in prepared]
-    settings = study.explain.of_maps
-    sessions = people["session"] if "session" in people else [""] * len(people)
-    visits = [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
-    homes = {OWN: folder, **{comparator.name: folder / "rivals" / comparator.name for comparator in study.comparators}}
+    settings, visits = study.explain.of_maps, _visits(people)
+    homes = {OWN: folder, **{comparator.name: folder / files.COMPARATORS / comparator.name for comparator in study.comparators}}
     splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
-    maps, old_maps = run_maps.maps(folder / "maps", settings, visits)
-    scores, old_scores = run_maps.scores(folder / "scores", settings, visits)
-    groups, old_groups = run_maps.groups(folder / "mean_maps", settings)
+    maps, old_maps = run_maps.maps(folder / files.MAPS, settings, visits)
+    scores, old_scores = run_maps.scores(folder / files.SCORES, settings, visits)
+    groups, old_groups = run_maps.groups(folder / files.MEAN_MAPS, settings)
     return Run(
         design="external" if external else "cross-validation",
         study=study,
-        environment=_environment(folder / "environment.json"),
+        environment=_environment(folder / files.ENVIRONMENT),
         cohort=_by_patient(people),
-        excluded=_text_table(folder / "excluded.csv") if (folder / "excluded.csv").is_file() else _empty(EXCLUDED_COLUMNS),
-        folds_sha256=folds_sha256,
+        excluded=_text_table(folder / files.EXCLUDED) if (folder / files.EXCLUDED).is_file() else _empty(EXCLUDED_COLUMNS),
+        folds_sha256=None if external else hashlib.sha256((folder / files.FOLDS).read_bytes()).hexdigest(),
         predictions=table,
-        survival=_survival(folder / "survival.csv"),
-        probe=_our_table(folder / "site_probe.csv", PROBE_COLUMNS, {"patient": str, "site": str, "predicted": str})
-        if (folder / "site_probe.csv").is_file()
-        else _empty(PROBE_COLUMNS),
-        internal=_internal(folder / "evaluation.json") if external else None,
-        notes=read_json(folder / "notes.json") if (folder / "notes.json").is_file() else {},
+        survival=_survival(folder / files.SURVIVAL),
+        probe=_probe(folder / files.SITE_PROBE),
+        internal=_internal(folder / files.EVALUATION) if external else None,
+        notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
         costs=run_costs.read(homes, splits),
         maps=maps,
         scores=scores,
         groups=groups,
         stale={"maps": old_maps, "scores": old_scores, "mean maps": old_groups},
-        qc=tuple((path.parent.name, path.parent / "qc.png") for path in prepared),
+        qc=tuple((path.parent.name, path.parent / files.QC) for path in prepared),
         preparation=tuple(steps[0]) if steps else (),
         brains=Counter(step.source for done in steps for step in done if step.step == "brain" and step.source),
     )
@@ -158,9 +150,26 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
         excluded=_empty(EXCLUDED_COLUMNS),
         folds_sha256=None,
         predictions=_with_truth(table, endpoints, known | {patient.id: patient for patient in patients}, scores),
-        survival=_survival(scores.with_name("survival.csv")),
+        survival=_survival(scores.with_name(files.SURVIVAL)),
         probe=_empty(PROBE_COLUMNS),
     )
+
+
+def _prepared(study: Study, people: set[str]) -> list[Path]:
+    """The records of these people's prepared visits."""
+    records = sorted(study.prepared.glob(f"[!.]*/{files.PATIENT}"))
+    return [path for path in records if subject(path.parent.name, people) in people]
+
+
+def _visits(people: pd.DataFrame) -> list[str]:
+    """Ids of the visits in the order of the cohort table."""
+    sessions = people["session"] if "session" in people else [""] * len(people)
+    return [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
+
+
+def _probe(path: Path) -> pd.DataFrame:
+    kinds = {"patient": str, "site": str, "predicted": str}
+    return _our_table(path, PROBE_COLUMNS, kinds) if path.is_file() else _empty(PROBE_COLUMNS)
 
 
 def _environment(path: Path) -> Environment:
@@ -187,7 +196,10 @@ def _steps(path: Path) -> list[Step]:
     """What was done to a prepared patient."""
     steps = read_json(path, ("steps",), PREPARE_AGAIN)["steps"]
     with as_written(path, PREPARE_AGAIN):
-        return [Step.model_validate(step) for step in steps]
+        found = [Step.model_validate(step) for step in steps]
+        if any(step.step == "brain" and not step.source for step in found):
+            raise ValueError("a brain mask without its source")
+    return found
 
 
 def _by_patient(visits: pd.DataFrame) -> pd.DataFrame:
@@ -266,7 +278,7 @@ def _our_table(path: Path, needed: list[str], kinds: Any) -> pd.DataFrame:
 
 
 def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) -> None:
-    with as_written(folder / "folds.json"):
+    with as_written(folder / files.FOLDS):
         home = {
             (patient, repeat): fold
             for repeat, split in enumerate(folds["repeats"])
@@ -280,5 +292,5 @@ def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) ->
             where = "no fold" if planned is None else f"fold {planned}"
             raise IntegrityError(
                 f"{folder}: patient {visit} was predicted in fold {fold} of repeat {repeat} (counted from 0), "
-                f"but folds.json puts it in {where}"
+                f"but {files.FOLDS} puts it in {where}"
             )

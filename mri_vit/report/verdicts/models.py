@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mri_vit.report.numbers.compare import CLINICAL
 from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.comparison import Comparison, Kind
 from mri_vit.report.schema.metrics import Result
-from mri_vit.settings.models import SHUFFLED, is_candidate
+from mri_vit.settings.models import CLINICAL, SHUFFLED, is_candidate
 
 ALPHA = 0.05  # Fisher 1925; with 95 % intervals throughout
 CHANCE = 0.5  # AUC and concordance of a model that knows nothing

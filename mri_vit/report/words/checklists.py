@@ -14,6 +14,7 @@ from importlib.resources import files
 from mri_vit.report.words import findings, maps, methods, network, recipes, wording
 from mri_vit.report.words.references import uncited
 from mri_vit.report.words.wording import Metrics, counted, design, escape, listed, settings, trained
+from mri_vit.settings.models import CLINICAL
 
 AUTHOR = "**for the author**"
 UNCERTAINTY = (  # of `findings.MEASURES`, those with an interval or a test
@@ -55,7 +56,7 @@ def claim(metrics: Metrics) -> str:
 
 def load(name: str) -> Checklist:
     """Read a checklist. Raises ValueError when it does not hold as many items as it says."""
-    found = tomllib.loads((files("mri_vit.report.texts") / "items" / f"{name}.toml").read_text(encoding="utf-8"))
+    found = tomllib.loads((files("mri_vit.report.words") / "items" / f"{name}.toml").read_text(encoding="utf-8"))
     items = tuple(Item(**item) for item in found["item"])
     if len(items) != found["items"]:
         raise ValueError(f"{name}.toml: {len(items)} items; expected {found['items']}")
@@ -141,7 +142,7 @@ def _missing(metrics: Metrics) -> str:
         return ""
     return (
         "A missing label is left out and never imputed; a patient who lacks one of the four scans is excluded. "
-        + " ".join([*methods.labels(metrics), *([methods.COVARIATES] if "clinical" in wording.controls(metrics) else [])])
+        + " ".join([*methods.labels(metrics), *([methods.COVARIATES] if CLINICAL in wording.controls(metrics) else [])])
     ).strip()
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mri_vit.report.numbers.compare import CLINICAL
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.words import wording
 from mri_vit.report.words.wording import Metrics, escape, estimate, is_known, number, p_value
+from mri_vit.settings.models import CLINICAL
 
 MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of results of that kind alone
     "auc": "The area under the ROC curve (AUC) has DeLong's 95 % interval [@delong,sunxu].",

@@ -15,14 +15,14 @@ from mri_vit.prepare import bias, brain, intensity, outliers, patient, register
 from mri_vit.report.words import findings, maps, network, wording
 from mri_vit.report.words.references import numbered
 from mri_vit.report.words.wording import Metrics, counted, design, escape, gap, places, settings, trained
-from mri_vit.settings.models import CONTROLS
+from mri_vit.settings.models import CLINICAL, CONTROLS, SHUFFLED, VOLUME
 
 Facts = Mapping[str, Any]
 
 AS_MADE = {
-    "clinical": "clinical (penalised logistic and Cox regression on clinical columns)",
-    "volume": "volume (the same regressions on the volume of the brain and, where a mask was given, of the tumour)",
-    "shuffled": "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
+    CLINICAL: "clinical (penalised logistic and Cox regression on clinical columns)",
+    VOLUME: "volume (the same regressions on the volume of the brain and, where a mask was given, of the tumour)",
+    SHUFFLED: "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
 }
 THRESHOLDS = "Thresholds were chosen on the tuning patients of each fold; of several repeats the first is shown."
 FITTED = (
@@ -255,10 +255,10 @@ def controls(metrics: Metrics, facts: Facts) -> list[str]:
     run, notes = wording.controls(metrics), metrics.get("notes") or {}
     where = "On the same folds" if design(metrics) == "cross-validation" else "Fitted on the earlier run's patients"
     said = [f"{where}, these controls were made: {'; '.join(AS_MADE[name] for name in run)}."] if run else []
-    for name in ("clinical", "volume"):
+    for name in (CLINICAL, VOLUME):
         if name in run and notes.get(f"{name}_columns"):
             said.append(f"The {name} model read {escape(notes[f'{name}_columns'])}.")
-    if {"clinical", "volume"} & set(run):
+    if {CLINICAL, VOLUME} & set(run):
         said += [FITTED, COVARIATES]
     return said + [f"No {name} control: {escape(notes[name])}." for name in CONTROLS if notes.get(name)]
 

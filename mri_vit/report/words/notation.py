@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from mri_vit.settings.models import CLINICAL, SHUFFLED, VOLUME
+
 TITLES = {  # the defaults' full names; any other endpoint goes by its own
     "mgmt": "MGMT promoter methylation",
     "tertp": "TERT promoter mutation",
@@ -15,9 +17,9 @@ TITLES = {  # the defaults' full names; any other endpoint goes by its own
     "os": "Overall survival",
 }
 EXPLAINED = {  # what each control is, for the reader who meets the name first
-    "clinical": "clinical columns only",
-    "volume": "brain and tumour volume only",
-    "shuffled": "the study on permuted labels",
+    CLINICAL: "clinical columns only",
+    VOLUME: "brain and tumour volume only",
+    SHUFFLED: "the study on permuted labels",
 }
 KINDS = {"better": "better", "chance": "chance", "worse": "worse", "undefined": "not judged"}
 MARKS = {"better": "▲", "chance": "○", "worse": "▼", "undefined": "–"}  # the kind once more, for those who see no colour

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mri_vit.report.numbers.compare import CLINICAL
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.comparison import Comparison
 from mri_vit.report.schema.metrics import Result
 from mri_vit.report.verdicts.models import ALPHA, CHANCE, FEWEST, BesideClinical, Verdict
+from mri_vit.settings.models import CLINICAL
 
 # Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
 BELOW = "without a signal, cross-validation often falls below 0.5; where a signal is sure, look for flipped labels"

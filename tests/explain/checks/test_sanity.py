@@ -1,4 +1,4 @@
-"""Mixed-up networks keep what they should and lose the rest; hardly changed inputs are hardly changed; the trial adds them up."""
+"""Permuted networks keep what they should and lose the rest; hardly changed inputs hardly change; the evaluation adds them up."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, write
-from mri_vit.explain.checks import patient_scores, sanity
+from mri_vit.explain import records
+from mri_vit.explain.checks import patient_scores, reference_networks, sanity
 from mri_vit.explain.checks.faithfulness import energy, hit
-from mri_vit.explain.methods import target
+from mri_vit.explain.methods import patient_maps, target
 from mri_vit.explain.methods.gradient import gradient_attention
 from mri_vit.explain.methods.relevance import relevances
 from mri_vit.model.heads import Head
@@ -142,7 +143,7 @@ def test_a_voxel_at_its_patchs_end_moves_to_the_next_place():
     assert [sanity.shifted(before, axis).place.tolist() for axis in sanity.AXES] == [[16], [0], [0]]
 
 
-# --- the trial -----------------------------------------------------------------------------------------------------------
+# --- the map evaluation --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -166,33 +167,36 @@ def someone(study: Study, tmp_path: Path) -> Patient:
     return dataclasses.replace(patient, tumour_mask=mask)
 
 
-def tried(patient: Patient, study: Study, nets: list[Network], shuffled: Network | None) -> dict:
-    return patient_scores.scores(patient, patient_scores.call(nets, 0, shuffled, study.seed), study)
+def evaluated(patient: Patient, study: Study, nets: list[Network], shuffled: Network | None) -> dict:
+    references = reference_networks.of_fold(nets, 0, shuffled, study.seed)
+    return records.plain(patient_scores.scores(patient_maps.of_patient(patient, nets[0], study), references, study))
 
 
-def test_the_trial_has_a_row_for_every_method_and_endpoint_and_is_strict_json(study: Study, someone: Patient):
-    found = tried(someone, study, [network(0), network(1)], network(2))
-    charges = [(endpoint, method) for endpoint in ("mgmt", "os") for method in study.explain.methods]
-    assert [(row["endpoint"], row["method"]) for row in found["rows"]] == charges
+def test_the_evaluation_has_a_row_for_every_method_and_endpoint_and_is_strict_json(study: Study, someone: Patient):
+    found = evaluated(someone, study, [network(0), network(1)], network(2))
+    pairs = [(endpoint, method) for endpoint in ("mgmt", "os") for method in study.explain.methods]
+    assert [(row["endpoint"], row["method"]) for row in found["rows"]] == pairs
     assert all(value is not None for row in found["rows"] for value in row.values())
-    assert [(row["endpoint"], row["method"]) for row in found["cascade"][::5]] == charges
+    assert [(row["endpoint"], row["method"]) for row in found["cascade"][::5]] == pairs
     assert [row["stage"] for row in found["cascade"][:5]] == ["heads", "block 3", "block 2", "block 1", "embedding"]
     assert len(found["agreement"]) == 2 * 3
     assert {(c["endpoint"], c["method"], c["order"]) for c in found["curves"]} == {
-        (endpoint, method, way)
+        (endpoint, method, order)
         for endpoint in ("mgmt", "os")
         for method in (*study.explain.methods, "random")
-        for way in ("deletion", "insertion")
+        for order in ("deletion", "insertion")
     }
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_the_same_patient_has_the_same_trial_whoever_was_tried_before(study: Study, someone: Patient):
+def test_the_same_patient_has_the_same_evaluation_whoever_came_before(study: Study, someone: Patient):
     nets = [network(0), network(1)]
-    witnesses = patient_scores.call(nets, 0, None, study.seed)
-    first = patient_scores.scores(someone, witnesses, study)
-    assert patient_scores.scores(someone, witnesses, study) == first
-    assert tried(someone, study, nets, None) == first
+    references = reference_networks.of_fold(nets, 0, None, study.seed)
+    made = patient_maps.of_patient(someone, nets[0], study)
+    first = patient_scores.scores(made, references, study)
+    assert patient_scores.scores(made, references, study) == first
+    assert evaluated(someone, study, nets, None) == records.plain(first)
+    assert records.parse(records.ScoreRecord, json.loads(json.dumps(records.plain(first)))) == first
 
 
 def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, someone: Patient):
@@ -201,7 +205,7 @@ def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, s
     at = np.array(np.unravel_index(place[0].numpy(), (4, 4, 4)))
     share, near = (at == 1).all(axis=0).astype(float), np.abs(at - 1).max(axis=0) <= 1
     maps = relevances(net, patches, place, study.explain, study.explain.methods)
-    for row in tried(someone, study, [net], None)["rows"]:
+    for row in evaluated(someone, study, [net], None)["rows"]:
         endpoint = row["endpoint"] if row["method"] == "gradient_attention" else ""
         relevance = maps[row["method"], endpoint][0].numpy()
         assert row["hit"] == hit(relevance, near)
@@ -213,7 +217,7 @@ def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, s
 def test_an_equal_network_or_input_gives_an_equal_map(study: Study, someone: Patient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sanity, "NOISE", 0.0)
     monkeypatch.setattr(sanity, "shifted", lambda prepared, axis: prepared)
-    for row in tried(someone, study, [network(0), network(0)], network(0))["rows"]:
+    for row in evaluated(someone, study, [network(0), network(0)], network(0))["rows"]:
         assert [row[name] for name in ("shuffled", "folds", "noise", "shift")] == pytest.approx([1, 1, 1, 1])
 
 
@@ -224,32 +228,32 @@ def test_maps_of_a_moved_brain_are_compared_place_by_place(study: Study, someone
         chosen = np.random.default_rng(axis).permutation(len(prepared.place))[: len(prepared.place) // 2]
         return dataclasses.replace(prepared, patches=prepared.patches[chosen], place=prepared.place[chosen])
 
-    def by_place(net, patches, place, settings, methods, ways):
+    def by_place(net, patches, place, settings, methods, signs):
         return {(method, ""): torch.sin(place.float()) + 2 for method in methods}
 
     monkeypatch.setattr(sanity, "shifted", half)
-    monkeypatch.setattr(patient_scores, "relevances", by_place)
+    monkeypatch.setattr(patient_maps, "relevances", by_place)
     only = study.model_copy(update={"explain": study.explain.model_copy(update={"methods": ("rollout", "cls_attention")})})
-    assert all(row["shift"] == pytest.approx(1) for row in tried(someone, only, [network(0)], None)["rows"])
+    assert all(row["shift"] == pytest.approx(1) for row in evaluated(someone, only, [network(0)], None)["rows"])
 
 
-def test_a_network_on_all_places_is_not_praised_for_telling_brain_from_air(
+def test_a_network_on_all_places_is_not_praised_for_separating_brain_from_air(
     study: Study, someone: Patient, monkeypatch: pytest.MonkeyPatch
 ):
     prepared = tokens.load(token_file(study, someone))
 
-    def brain(net, patches, place, settings, methods, ways):
+    def brain(net, patches, place, settings, methods, signs):
         inside = torch.from_numpy(np.isin(place.numpy(), prepared.place)).float()
         return {(method, ""): inside + 1e-6 * place for method in methods}
 
-    monkeypatch.setattr(patient_scores, "relevances", brain)
+    monkeypatch.setattr(patient_maps, "relevances", brain)
     everywhere = study.model_copy(
         update={
             "model": study.model.model_copy(update={"tokens": "all"}),
             "explain": study.explain.model_copy(update={"methods": ("rollout", "cls_attention")}),
         }
     )
-    found = tried(someone, everywhere, [network(0)], None)
+    found = evaluated(someone, everywhere, [network(0)], None)
     share, near = patient_scores._tumour(someone, prepared, everywhere, np.sort(prepared.place).astype(int)) or ([], [])
     for row in found["rows"]:
         assert row["hit_chance"] == pytest.approx(np.mean(near), abs=1e-6)
@@ -263,16 +267,17 @@ def test_maps_of_other_networks_answer_the_question_that_the_tested_network_was_
     for weights in turned.head["mgmt"].parameters():
         weights.data.neg_()
     batch = everything(tokens.load(token_file(study, someone)), study)
-    ways = target.predicted(net, *batch)
-    same = gradient_attention(net, *batch, ways)["mgmt"]
+    signs = target.predicted(net, *batch)
+    same = gradient_attention(net, *batch, signs)["mgmt"]
     torch.testing.assert_close(gradient_attention(turned, *batch)["mgmt"], same)  # its own class: the same places
-    against = gradient_attention(net, *batch, {"mgmt": -ways["mgmt"]})["mgmt"]
-    torch.testing.assert_close(gradient_attention(turned, *batch, ways)["mgmt"], against)
+    against = gradient_attention(net, *batch, {"mgmt": -signs["mgmt"]})["mgmt"]
+    torch.testing.assert_close(gradient_attention(turned, *batch, signs)["mgmt"], against)
 
 
 def test_the_heads_matter_to_maps_of_an_endpoint_alone(study: Study, someone: Patient):
     steps = {
-        (c["method"], c["endpoint"], c["stage"]): c["similarity"] for c in tried(someone, study, [network(0)], None)["cascade"]
+        (c["method"], c["endpoint"], c["stage"]): c["similarity"]
+        for c in evaluated(someone, study, [network(0)], None)["cascade"]
     }
     for endpoint in ("mgmt", "os"):
         assert steps["rollout", endpoint, "heads"] == pytest.approx(1)
@@ -282,10 +287,10 @@ def test_the_heads_matter_to_maps_of_an_endpoint_alone(study: Study, someone: Pa
 
 
 def test_curves_start_or_end_at_nothing_changed_and_meet_where_nothing_is_left(study: Study, someone: Patient):
-    found = tried(someone, study, [network(0)], None)["curves"]
+    found = evaluated(someone, study, [network(0)], None)["curves"]
     value = {(c["endpoint"], c["method"], c["order"]): c["value"] for c in found}
-    for endpoint, method, way in value:
-        assert value[endpoint, method, way][0 if way == "deletion" else -1] == 0
+    for endpoint, method, order in value:
+        assert value[endpoint, method, order][0 if order == "deletion" else -1] == 0
         assert value[endpoint, method, "deletion"][-1] == value[endpoint, method, "insertion"][0]
         assert value[endpoint, method, "deletion"][-1] == value[endpoint, "random", "deletion"][-1]
 
@@ -295,14 +300,14 @@ def test_every_map_is_judged_by_its_own_order_and_random_by_the_mean_of_random_o
 ):
     net, orders = network(0), []
 
-    def numbered(said, given):
+    def numbered(evidence, given):
         """Each order's number in place of its curve."""
         orders.extend(given.numpy())
         numbers = np.repeat(np.arange(float(len(given)))[:, None], 9, axis=1)
-        return {(endpoint, way): numbers for endpoint in ("mgmt", "os") for way in ("deletion", "insertion")}
+        return {(endpoint, order): numbers for endpoint in ("mgmt", "os") for order in ("deletion", "insertion")}
 
     monkeypatch.setattr(patient_scores, "curves", numbered)
-    found = tried(someone, study, [net], None)["curves"]
+    found = evaluated(someone, study, [net], None)["curves"]
     maps = relevances(net, *everything(tokens.load(token_file(study, someone)), study), study.explain, study.explain.methods)
     for curve in found:
         if curve["method"] == "random":
@@ -315,7 +320,7 @@ def test_every_map_is_judged_by_its_own_order_and_random_by_the_mean_of_random_o
 
 def test_what_cannot_be_known_is_null(study: Study, someone: Patient):
     unmarked = dataclasses.replace(someone, tumour_mask=None)
-    for row in tried(unmarked, study, [network(0)], None)["rows"]:
+    for row in evaluated(unmarked, study, [network(0)], None)["rows"]:
         assert {name for name, value in row.items() if value is None} == {*patient_scores.ON_TUMOUR, "shuffled", "folds"}
 
 
@@ -324,11 +329,11 @@ def test_a_tumour_outside_the_prepared_brain_judges_nothing(study: Study, someon
     far = np.array(study.grid.affine)
     far[:3, 3] += 500
     write(Volume(np.indices((8, 8, 8))[0].astype(np.float32), far), someone.tumour_mask)
-    assert all(row["hit"] is None for row in tried(someone, study, [network(0)], None)["rows"])
+    assert all(row["hit"] is None for row in evaluated(someone, study, [network(0)], None)["rows"])
 
 
-def test_a_head_that_another_fold_could_not_learn_is_no_witness(study: Study, someone: Patient):
-    rows = tried(someone, study, [network(0), network(1, endpoints=(OS,))], None)["rows"]
+def test_a_head_that_another_fold_could_not_learn_is_not_compared(study: Study, someone: Patient):
+    rows = evaluated(someone, study, [network(0), network(1, endpoints=(OS,))], None)["rows"]
     folds = {(row["method"], row["endpoint"]): row["folds"] for row in rows}
     assert folds["gradient_attention", "mgmt"] is None
     assert folds["gradient_attention", "os"] is not None

@@ -13,8 +13,8 @@ from PIL import Image
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.explain.images import group, group_picture
-from mri_vit.explain.images.patient import SCHEMA as MAP_SCHEMA
 from mri_vit.explain.methods.names import METHODS, file_name
+from mri_vit.explain.records import MAP_SCHEMA, plain
 from mri_vit.settings.schema import Endpoint, Grid
 
 GRID = Grid(edge=16, spacing_mm=10.0, patch=4)
@@ -62,7 +62,8 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Patient
         explained(maps, patient, dict.fromkeys(MAPS, 2.0))
     patients = [*ones, *zeros, person("unexplained", 1), person("unlabelled")]
     explained(maps, patients[-1], dict.fromkeys(MAPS, 1000.0))
-    return maps, patients, group.write(maps, patients, ENDPOINTS, GRID, maps / "group", SETTINGS)
+    entries = group.write(maps, patients, ENDPOINTS, GRID, maps / "group", SETTINGS)
+    return maps, patients, [plain(entry) for entry in entries]
 
 
 def entry(entries: list[dict], method: str, endpoint: str) -> dict:
@@ -96,7 +97,7 @@ def test_where_nobody_died_there_are_no_groups_of_survival():
     assert [len(found.ids) for found in group.groups([person("a", days=100, event=0)], OS)] == [0, 0]
 
 
-def test_every_method_is_divided_by_every_endpoint_it_tells_of(cohort: tuple):
+def test_every_method_is_divided_by_every_endpoint_that_it_explains(cohort: tuple):
     _, _, entries = cohort
     listed = [(one["method"], one["endpoint"]) for one in entries]
     assert sorted(listed) == sorted(
@@ -157,7 +158,7 @@ def test_a_group_of_two_has_no_mean_and_no_difference(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)] + [person(f"b{i}", 0) for i in range(2)]
     for patient in patients:
         explained(tmp_path, patient, {("rollout", ""): 1.0})
-    (found,) = group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS)
+    (found,) = map(plain, group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
     assert [(one["n"], one["file"] is None) for one in found["groups"]] == [(3, False), (2, True)]
     assert found["difference"] is found["picture"] is found["p"] is None
 
@@ -166,7 +167,7 @@ def test_a_patient_with_two_visits_counts_once(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)] + [person("c_one", 1, session="one"), person("c_two", 1, session="two")]
     for patient, value in zip(patients, (1.0, 1.0, 1.0, 5.0, 1000.0), strict=True):
         explained(tmp_path, patient, {("rollout", ""): value})
-    (found,) = group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS)
+    (found,) = map(plain, group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
     assert found["groups"][0]["n"] == 4
     assert read(tmp_path / "group" / found["groups"][0]["file"]).array.max() == pytest.approx(2)
 
@@ -175,7 +176,7 @@ def test_a_map_of_zeros_counts_as_zeros(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)]
     for patient, value in zip(patients, (0.0, 3.0, 6.0), strict=True):
         explained(tmp_path, patient, {("rollout", ""): value})
-    (found,) = group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS)
+    (found,) = map(plain, group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
     assert found["groups"][0]["n"] == 3
     assert read(tmp_path / "group" / found["groups"][0]["file"]).array.max() == pytest.approx(3)
 

@@ -13,7 +13,7 @@ from nibabel.affines import apply_affine
 from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume, resample
-from mri_vit.explain.images.native import on_grid, seen, space
+from mri_vit.explain.images.native import on_grid, on_scan, space
 from mri_vit.settings.schema import CHANNELS, Grid
 
 GRID = Grid(edge=56, spacing_mm=4.0, patch=4)
@@ -82,7 +82,7 @@ def test_a_hot_place_lands_at_its_world_position_in_every_scan_of_a_patient(code
     for channel in CHANNELS:
         shape, affine = scanned(codes, spacings[channel], oblique)
         assert oblique or nib.orientations.aff2axcodes(affine) == codes
-        heat = seen(hot(place), space(shape, affine, moved[channel], EVERYWHERE, np.arange(GRID.places), GRID))
+        heat = on_scan(hot(place), space(shape, affine, moved[channel], EVERYWHERE, np.arange(GRID.places), GRID))
         expected = apply_affine(np.linalg.inv(moved[channel]), centre)
         peak = apply_affine(affine, np.array(np.unravel_index(heat.array.argmax(), heat.shape)))
         assert np.linalg.norm(peak - expected) < PLACE_MM  # one patch
@@ -116,7 +116,7 @@ def test_between_places_a_map_is_what_itk_interpolates():
     shape, affine = (20, 18, 22), rigid((10, 20, 30), (4, -19, 9)) @ np.diag([4.0, 5.0, 3.0, 1.0])
     affine[:3, 3] -= affine[:3, :3] @ (np.array(shape) / 2)  # wholly between the outermost centres
     to_grid = rigid((3, -2, 5), (1, 2, 3))
-    heat = seen(value, space(shape, affine, to_grid, EVERYWHERE, np.arange(GRID.places), GRID))
+    heat = on_scan(value, space(shape, affine, to_grid, EVERYWHERE, np.arange(GRID.places), GRID))
     np.testing.assert_allclose(heat.array, resample(laid, shape, affine, to_source=to_grid).array, atol=1e-4)
 
 
@@ -135,7 +135,7 @@ def test_outside_the_brain_and_outside_the_grid_a_map_is_zero():
     affine = affine.copy()
     affine[0, 3] += 200  # most of this scan lies beside the head
     where = space(shape, affine, np.eye(4), brain, np.arange(GRID.places), GRID)
-    heat = seen(np.ones(GRID.places, np.float32), where)
+    heat = on_scan(np.ones(GRID.places, np.float32), where)
     index = np.rint(apply_affine(np.linalg.inv(FRAME) @ affine, np.argwhere(np.ones(shape, bool)))).astype(int)
     held = ((index >= 0) & (index < GRID.edge)).all(axis=1)
     expected = np.zeros(len(index), bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import nibabel as nib
@@ -16,9 +17,13 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import read
+from mri_vit.errors import IntegrityError
+from mri_vit.explain.images import frames
+from mri_vit.explain.images import patient as images_of_patient
 from mri_vit.explain.images.patient import explain
 from mri_vit.explain.methods.names import METHODS, SPACES
 from mri_vit.explain.methods.rollout import rollout
+from mri_vit.explain.records import Fitted
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
@@ -28,7 +33,7 @@ ENDPOINTS = (
     Endpoint(name="mgmt", kind="binary"),
     Endpoint(name="os", kind="survival", time="os_days", event="os_event"),
 )
-TOLD = {"model": "vit", "repeat": 0, "fold": 1}
+FITTED = Fitted("vit", 0, 1)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +58,17 @@ def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
     ).eval()
     torch.nn.init.normal_(network.get_parameter("head.mgmt.weight"))
     torch.nn.init.constant_(network.get_parameter("head.mgmt.bias"), -50.0)  # the head of os stays at zero: its maps are empty
-    explain(patient, network, study, folder / "maps" / patient.id, TOLD)
+    explain(patient, network, study, folder / "maps" / patient.id, FITTED)
     return study, patient, network, folder / "maps" / patient.id
+
+
+@pytest.fixture
+def files_read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that explaining reads, as it reads them."""
+    found = []
+    for module in (frames, images_of_patient):
+        monkeypatch.setattr(module, "read", lambda path: found.append(path) or read(path))
+    return found
 
 
 def test_each_method_and_endpoint_has_a_map_on_every_scan_and_on_the_grid(made: tuple):
@@ -85,7 +99,7 @@ def test_the_list_tells_what_a_map_explains_and_how_strong_it_is(made: tuple):
     assert maps["gradient_attention", "mgmt"]["explains"] == "mgmt = 0"  # as predicted
     assert maps["gradient_attention", "os"]["explains"] == "higher risk (os)"
     for (method, _), one in maps.items():
-        assert (one["title"], one["note"]) == (METHODS[method].title, METHODS[method].tells)
+        assert (one["title"], one["note"]) == (METHODS[method].title, METHODS[method].meaning)
         assert one["unit"] == "times the uniform map"
     found = maps["rollout", ""]
     heat = read(folder / found["files"]["t1ce"])
@@ -130,17 +144,52 @@ def test_a_sidecar_tells_unit_range_model_and_space(made: tuple):
     words = {"t2": "own T2 scan", "grid": "56³ voxels of 4 mm"}
     for space, expected in words.items():
         file = one["files"][space]
-        told = json.loads((folder / (file.removesuffix(".nii.gz") + ".json")).read_text())
-        assert told["Units"] == "times the uniform map"
-        assert expected in told["SpatialReference"]
-        assert told["Model"] == TOLD
-        assert told["Explains"] == "mgmt = 0"
-        assert told["Range"][1] == pytest.approx(read(folder / file).array.max(), abs=1e-2)
-        assert "not a medical device" in told["Note"]
+        sidecar = json.loads((folder / (file.removesuffix(".nii.gz") + ".json")).read_text())
+        assert sidecar["Units"] == "times the uniform map"
+        assert expected in sidecar["SpatialReference"]
+        assert sidecar["Model"] == asdict(FITTED)
+        assert sidecar["Explains"] == "mgmt = 0"
+        assert sidecar["Range"][1] == pytest.approx(read(folder / file).array.max(), abs=1e-2)
+        assert "not a medical device" in sidecar["Note"]
 
 
-def test_the_same_maps_are_made_again_to_the_byte(made: tuple, tmp_path: Path):
+def test_the_same_maps_are_made_again_to_the_byte_and_only_what_is_drawn_is_read(made: tuple, tmp_path: Path, files_read: list):
     study, patient, network, folder = made
-    explain(patient, network, study, tmp_path / "again", TOLD)
+    explain(patient, network, study, tmp_path / "again", FITTED)
+    assert files_read == [patient.scans["t1ce"], patient.tumour_mask]
     for path in folder.iterdir():
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_scans_that_an_older_record_does_not_describe_are_read_and_lie_where_it_would_say(
+    made: tuple, tmp_path: Path, files_read: list
+):
+    study, patient, *_ = made
+    older = study.model_copy(update={"prepared": tmp_path})
+    (tmp_path / patient.id).mkdir()
+    record = json.loads((study.prepared / patient.id / "patient.json").read_text())
+    for scan in next(step["scans"] for step in record["steps"] if step["step"] == "read").values():
+        del scan["stored"]
+    (tmp_path / patient.id / "patient.json").write_text(json.dumps(record))
+    scan = read(patient.scans["t1ce"])
+    found = frames.of_patient(patient, scan, older)
+    assert files_read == [patient.scans[name] for name in ("t1", "t2", "flair")]
+    assert set(frames.files_read(patient, older)) == {patient.scans[name] for name in CHANNELS}
+    assert frames.files_read(patient, study) == [patient.scans["t1ce"]]
+    recorded = frames.of_patient(patient, scan, study)
+    assert list(found) == list(recorded) == list(CHANNELS)
+    for name in CHANNELS:
+        assert found[name].shape == recorded[name].shape
+        assert np.array_equal(found[name].affine, recorded[name].affine)
+        assert np.array_equal(found[name].to_grid, recorded[name].to_grid)
+
+
+@pytest.mark.parametrize("stored", [{"shape": [1, 2]}, {"shape": [3, 3, 3], "affine": [[1.0]]}, 7])
+def test_a_damaged_frame_is_named(made: tuple, tmp_path: Path, stored: object):
+    study, patient, *_ = made
+    (tmp_path / patient.id).mkdir()
+    record = json.loads((study.prepared / patient.id / "patient.json").read_text())
+    next(step for step in record["steps"] if step["step"] == "read")["scans"]["t2"]["stored"] = stored
+    (tmp_path / patient.id / "patient.json").write_text(json.dumps(record))
+    with pytest.raises(IntegrityError, match=r"patient\.json: damaged"):
+        frames.files_read(patient, study.model_copy(update={"prepared": tmp_path}))

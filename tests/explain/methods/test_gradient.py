@@ -181,6 +181,27 @@ def test_no_attention_matrix_is_ever_held(method):
     assert largest.numbers < 901**2
 
 
+@pytest.mark.parametrize("at_once", [1, 5, 100])
+def test_integrated_gradients_are_captums_to_the_last_bit(at_once: int, monkeypatch: pytest.MonkeyPatch):
+    from captum.attr import IntegratedGradients
+
+    net = made(depth=3, drop_path=0.2)
+    patches, place = inputs(net, batch=2, n=9)
+    monkeypatch.setattr(gradient, "PASS_NUMBERS", at_once * 2 * patches[0].numel())
+    signs = target.predicted(net, patches, place)
+    found = integrated_gradients_by_scan(net, patches, place)
+
+    for name, sign in signs.items():
+
+        def evidence(patches: torch.Tensor, place: torch.Tensor, sign: torch.Tensor, name: str = name) -> torch.Tensor:
+            return sign * target.evidences(net, target.cls(net.encoder, net.encoder.tokens(patches, place)))[name]
+
+        theirs = IntegratedGradients(evidence).attribute(
+            patches, additional_forward_args=(place, sign), n_steps=gradient.STEPS, internal_batch_size=2 * at_once
+        )
+        assert torch.equal(found[name], theirs.detach().unflatten(2, (4, -1)).sum(dim=3))
+
+
 # --- What holds for all of them ----------------------------------------------------------------------------------------------
 
 
@@ -191,7 +212,7 @@ def test_each_item_of_a_batch_has_its_own_map(method):
     together = method(net, patches, place)
     for i in range(3):
         for name, alone in method(net, patches[i : i + 1], place[i : i + 1]).items():
-            torch.testing.assert_close(together[name][i], alone[0], atol=1e-7, rtol=1e-6)  # captum's weights are float32
+            torch.testing.assert_close(together[name][i], alone[0], atol=1e-12, rtol=1e-9)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -244,7 +265,7 @@ def test_pooled_heads_have_another_map_of_which_each_patient_has_its_own(method,
     pooled = method(net, patches, place)["pfs"]
     assert (plain - pooled).abs().max() > 1e-3
     alone = method(net, patches[1:], place[1:])["pfs"]
-    torch.testing.assert_close(pooled[1], alone[0], atol=1e-7, rtol=1e-5)  # captum's weights are float32
+    torch.testing.assert_close(pooled[1], alone[0], atol=1e-12, rtol=1e-9)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -268,8 +289,8 @@ def test_integrated_gradients_add_up_to_the_evidence_above_empty_patches(seed: i
     found = integrated_gradients_by_scan(net, patches, place)
     with torch.no_grad():
         full, empty = (forward(net, x, place, lambda attention, _: attention) for x in (patches, torch.zeros_like(patches)))
-    for name, way in target.predicted(net, patches, place).items():
-        missed = found[name].sum(dim=(1, 2)) - way * (full[name] - empty[name])
+    for name, sign in target.predicted(net, patches, place).items():
+        missed = found[name].sum(dim=(1, 2)) - sign * (full[name] - empty[name])
         assert (missed.abs() < 0.01 * found[name].abs().sum(dim=(1, 2))).all()
 
 
@@ -277,8 +298,8 @@ def test_integrated_gradients_of_a_linear_network_are_weight_times_voxel():
     net = linear()
     patches, place = inputs(net, n=9)
     slope = torch.autograd.functional.jacobian(lambda x: net(x, place)["mgmt"].sum(), patches)
-    way = target.predicted(net, patches, place)["mgmt"]
-    expected = way[:, None, None] * (slope * patches).unflatten(2, (4, 8)).sum(dim=3)  # four scans of 2³ voxels each
+    sign = target.predicted(net, patches, place)["mgmt"]
+    expected = sign[:, None, None] * (slope * patches).unflatten(2, (4, 8)).sum(dim=3)  # four scans of 2³ voxels each
     torch.testing.assert_close(integrated_gradients_by_scan(net, patches, place)["mgmt"], expected, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(
         integrated_gradients(net, patches, place)["mgmt"], expected.sum(dim=2).clamp(min=0), atol=1e-5, rtol=1e-4
@@ -298,9 +319,9 @@ def test_gradient_times_input_is_the_slope_of_the_way_from_a_little_less_than_th
     step = 1e-2
     with torch.no_grad():
         more, less = (forward(net, patches * (1 + by), place, lambda attention, _: attention) for by in (step, -step))
-    for name, way in target.predicted(net, patches, place).items():
+    for name, sign in target.predicted(net, patches, place).items():
         found = gradient_by_scan(net, patches, place)[name].sum()
-        torch.testing.assert_close(found, (way * (more[name] - less[name]) / (2 * step))[0], atol=2e-3, rtol=2e-2)
+        torch.testing.assert_close(found, (sign * (more[name] - less[name]) / (2 * step))[0], atol=2e-3, rtol=2e-2)
 
 
 def test_passes_of_a_few_steps_give_what_one_pass_gives(monkeypatch: pytest.MonkeyPatch):

@@ -232,8 +232,8 @@ def test_layers_heads_and_shares_that_are_not_there_are_refused():
 
 
 @pytest.fixture
-def toy(shared: Path) -> dict:
-    return json.loads((shared / "refs" / "rollout_toy.json").read_text())
+def toy(oracles: Path) -> dict:
+    return json.loads((oracles / "rollout_toy.json").read_text())
 
 
 def carried(layers: list[torch.Tensor], heads: str = "mean", discard: float = 0.0) -> list[float]:

@@ -92,7 +92,7 @@ def run(tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="module")
 def home(run, tmp_path_factory) -> Path:
-    return report.write(run, tmp_path_factory.mktemp("report")).parent
+    return report.write(run, tmp_path_factory.mktemp("report")).page.parent
 
 
 @pytest.fixture(scope="module")
@@ -322,7 +322,7 @@ def many(run, tmp_path_factory) -> Path:
         parts.append(own.assign(model=f"comparator-{index:02d}", score=worse))
     study = run.study.model_copy(update={"comparators": ()})
     crowd = replace(run, study=study, predictions=pd.concat(parts, ignore_index=True))
-    return report.write(crowd, tmp_path_factory.mktemp("many")).parent
+    return report.write(crowd, tmp_path_factory.mktemp("many")).page.parent
 
 
 def test_of_many_contenders_the_curves_show_the_study_s_own_and_the_best(many):

@@ -34,7 +34,7 @@ def asked(run: Run, *endpoints: str) -> Run:
 
 
 def page_of(run: Run, home: Path) -> str:
-    return seen(report.write(run, home).parent)
+    return seen(report.write(run, home).page.parent)
 
 
 def test_of_a_table_with_one_fold_and_repeats_the_page_says_what_can_be_said(tmp_path):

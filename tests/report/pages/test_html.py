@@ -31,7 +31,7 @@ def written(folder: Path, *endpoints: str) -> Path:
     """The report of a run folder, on these of its endpoints if any are named: a whole report takes seconds."""
     run = run_folder.read(folder)
     asked = tuple(e for e in run.study.endpoints if e.name in endpoints) or run.study.endpoints
-    return report.write(replace(run, study=run.study.model_copy(update={"endpoints": asked})), folder / "report").parent
+    return report.write(replace(run, study=run.study.model_copy(update={"endpoints": asked})), folder / "report").page.parent
 
 
 def results(metrics: dict[str, Any]):
@@ -349,7 +349,7 @@ def test_the_demo_says_that_its_patients_are_made_up(tmp_path, words):
         name: getattr(made, name).assign(patient="demo-" + getattr(made, name).patient) for name in ("cohort", "predictions")
     }
     study = made.study.model_copy(update={"endpoints": made.study.endpoints[:1]})
-    home = report.write(replace(made, study=study, survival=made.survival.iloc[:0], **named), folder / "report").parent
+    home = report.write(replace(made, study=study, survival=made.survival.iloc[:0], **named), folder / "report").page.parent
     assert "These patients are made up" in seen(home)
     assert "These patients are made up" not in words
 
@@ -379,7 +379,7 @@ def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
     people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False).drop_duplicates("patient")
     people.to_csv(tmp_path / "people.csv", index=False)
     found = run_folder.from_tables(tmp_path / "theirs.csv", tmp_path / "people.csv", tmp_path / "out")
-    home = report.write(found, tmp_path / "out").parent
+    home = report.write(found, tmp_path / "out").page.parent
     words = seen(home)
     for claim in (
         "never seen",

@@ -440,7 +440,7 @@ def seen(folder: Path) -> str:
     """The page of a run's report on MGMT alone, as text."""
     run = run_folder.read(folder)
     run = replace(run, study=run.study.model_copy(update={"endpoints": run.study.endpoints[:1]}))
-    return report.write(run, folder / "report").read_text(encoding="utf-8")
+    return report.write(run, folder / "report").page.read_text(encoding="utf-8")
 
 
 def test_a_map_links_to_its_viewer_where_there_is_one_and_maps_without_scores_are_not_vouched_for(tmp_path, monkeypatch):

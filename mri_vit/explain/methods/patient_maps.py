@@ -1,0 +1,70 @@
+"""A patient's maps by one network, before they become images: computed once, for pictures and for scores alike.
+
+Letters: p tokens that are given, f those of them with brain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Integer
+from torch import Tensor
+
+from mri_vit.data import tokens
+from mri_vit.data.batches import Batch, everything, token_file
+from mri_vit.data.cohort import Patient
+from mri_vit.data.tokens import Tokens
+from mri_vit.explain.methods.relevance import relevances
+from mri_vit.explain.methods.target import TargetSigns, predicted
+from mri_vit.model.network import Network
+from mri_vit.settings.schema import Study
+
+Key = tuple[str, str]  # method and endpoint, "" where the map is the same for every endpoint
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a network reads of a patient, the indices of the brain's places in it, and these places on the grid."""
+
+    batch: Batch
+    brain: Integer[np.ndarray, "f"]
+    at: Int[np.ndarray, "f"]
+
+
+@dataclass(frozen=True, eq=False)
+class PatientMaps:
+    """One patient's maps by the network that is explained, which answer for the classes that it predicts."""
+
+    patient: Patient
+    net: Network
+    prepared: Tokens
+    given: Given
+    signs: TargetSigns
+    value: dict[Key, Float[Tensor, "1 p"]]  # on all places that the network reads
+
+
+def of_patient(patient: Patient, net: Network, study: Study) -> PatientMaps:
+    """The maps of the study's methods; the patient is prepared and the network in evaluation mode, on any device."""
+    prepared = tokens.load(token_file(study, patient))
+    read = given(prepared, study, net.encoder.cls.device)
+    signs = predicted(net, *read.batch)
+    return PatientMaps(patient, net, prepared, read, signs, by(net, read, study, signs))
+
+
+def given(prepared: Tokens, study: Study, device: torch.device) -> Given:
+    """What the network reads of a patient; a network on all places reads air as well, on which no map is judged."""
+    patches, place = everything(prepared, study)
+    brain = np.flatnonzero(np.isin(place[0].numpy(), prepared.place))
+    return Given((patches.to(device), place.to(device)), brain, place[0].numpy()[brain])
+
+
+def by(net: Network, given: Given, study: Study, signs: TargetSigns) -> dict[Key, Float[Tensor, "1 p"]]:
+    """A network's maps of what is given."""
+    return relevances(net, *given.batch, study.explain, study.explain.methods, signs)
+
+
+def on_brain(value: dict[Key, Float[Tensor, "1 p"]], given: Given) -> dict[Key, Float[np.ndarray, "f"]]:
+    """Maps on the brain's places alone."""
+    return {key: relevance[0].detach().cpu().numpy()[given.brain] for key, relevance in value.items()}

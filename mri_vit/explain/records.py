@@ -1,0 +1,179 @@
+"""Records: what `map.json`, `scores/<patient>.json` and `group.json` hold, key by key in the order of the files.
+
+`plain` turns a record into the dictionary that is written, `parse` a dictionary that was read into the record. Quick to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+
+MAP_SCHEMA, SCORE_SCHEMA, GROUP_SCHEMA = 3, 2, 1  # of the three files; a higher number makes them anew
+RESEARCH = "For research; not a medical device."  # beside everything that shows a map
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Which of a run's networks made a map: the model's name in the tables, and the repeat and fold, counted from 0."""
+
+    model: str
+    repeat: int
+    fold: int
+
+
+@dataclass(frozen=True)
+class MapEntry:
+    """One map of a patient. Values are in `unit`; files and pictures are names in the patient's folder."""
+
+    method: str
+    endpoint: str  # "" where the map is the same for every endpoint
+    title: str
+    source: str
+    explains: str  # the prediction that it answers for, such as "mgmt = 1"
+    unit: str
+    cls_share: float | None  # what CLS kept for itself, where the method knows
+    files: dict[str, str]  # by space
+    overlay: str
+    note: str
+    by_scan: dict[str, float] | None  # how much of the map is each sequence's; None where the map is 0 throughout
+    minimum: float  # inside the brain, on the T1ce's voxels, as the two that follow
+    peak: float
+    peak_mm: list[float]  # where the highest voxel lies, RAS+ mm of the scanner
+
+
+@dataclass(frozen=True)
+class MapRecord:
+    """`map.json`: a patient's maps."""
+
+    schema: int
+    patient: str
+    subject: str
+    model: str
+    repeat: int
+    fold: int
+    tokens: int  # that the network read
+    settings: dict[str, Any]  # `Explain.of_maps` of the study
+    brain: str | None  # the T1ce's brain; None where it may hold a face
+    mask: str  # of the brain, on the prepared grid
+    tumour: bool  # whether there is a tumour mask
+    maps: list[MapEntry]
+    score_by_scan: dict[str, dict[str, float]]  # by endpoint: "evidence", "empty", and each sequence's Shapley value
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """How one map fares for one endpoint; shares and rank correlations without a unit. None: undefined.
+
+    From `hit` to `energy_randomised` all are None without a tumour mask in the brain.
+    """
+
+    method: str
+    endpoint: str
+    hit: float | None
+    hit_chance: float | None  # exact
+    hit_simulated: float | None
+    hit_randomised: list[float | None] | None  # of each randomised network, which are the same for a fold's patients
+    energy: float | None
+    tumour_share: float | None  # what energy is by chance, exactly
+    energy_simulated: float | None
+    energy_spread: float | None  # standard deviation of one permutation
+    energy_randomised: list[float | None] | None
+    shuffled: float | None
+    folds: float | None
+    noise: float | None
+    shift: float | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A deletion or insertion curve: the evidence less that of all places, at fractions of the places."""
+
+    method: str  # "random" for the mean of random orders
+    endpoint: str
+    order: str  # "deletion" or "insertion"
+    fraction: list[float]
+    value: list[float | None]
+
+
+@dataclass(frozen=True)
+class CascadeStep:
+    """A map's rank correlation with that of the network whose weights are randomised from the heads down to a stage."""
+
+    method: str
+    endpoint: str
+    stage: str
+    similarity: float | None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The rank correlation of two methods' maps."""
+
+    endpoint: str
+    method: str
+    other: str
+    similarity: float | None
+
+
+@dataclass(frozen=True)
+class ScoreRecord:
+    """`scores/<patient>.json`: the evaluation of a patient's maps."""
+
+    schema: int
+    patient: str
+    subject: str
+    fold: int
+    settings: dict[str, Any]  # `Explain.of_maps` of the study
+    rows: list[ScoreRow]
+    curves: list[Curve]
+    cascade: list[CascadeStep]
+    agreement: list[Agreement]
+
+
+@dataclass(frozen=True)
+class GroupMean:
+    """One group's mean map, and the number of brains at each voxel; no files where no voxel has patients enough."""
+
+    label: str
+    title: str
+    n: int
+    file: str | None
+    count_file: str | None
+
+
+@dataclass(frozen=True)
+class GroupEntry:
+    """One method's mean maps by one endpoint's two groups. What too few patients would make is None."""
+
+    method: str
+    endpoint: str
+    title: str
+    groups: list[GroupMean]
+    difference: str | None  # the file of the first group's mean less the second's
+    picture: str | None
+    largest: float | None  # absolute difference at any place
+    p: float | None  # how often chance makes one as large
+
+
+@dataclass(frozen=True)
+class GroupRecord:
+    """`group.json`: the cohort's mean maps."""
+
+    schema: int
+    unit: str
+    settings: Mapping[str, Any]  # `Explain.of_maps` of the study
+    entries: list[GroupEntry]
+
+
+def plain(record: Any) -> dict[str, Any]:
+    """A record as it stands in its file."""
+    return asdict(record)
+
+
+def parse(kind: type[R], content: Mapping[str, Any]) -> R:
+    """What a file holds as a record. Raises ValueError, pydantic's, where a key lacks or a value is of another kind."""
+    return TypeAdapter(kind).validate_python(content)

@@ -1,0 +1,119 @@
+"""The stage that prepares a cohort: patients in, a folder of each in the study's `prepared` out, and who is excluded and why."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from mri_vit.data.cohort import Patient
+from mri_vit.data.volume import read
+from mri_vit.errors import UnusablePatient, UsageError
+from mri_vit.prepare import tumour
+from mri_vit.prepare.patient import prepare as prepare_patient
+from mri_vit.prepare.prepared import voxels
+from mri_vit.run import executor, files, parts
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.ownership import refuse_link
+from mri_vit.run.screen import WARNING, printable, progress, say
+from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.source import shown
+
+Fault = dict[str, str]  # file and reason
+Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
+
+
+def prepare(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> Excluded:
+    """Prepare every patient; those who cannot be are written to the run's `excluded.csv` with file and reason.
+
+    Raises UsageError where `prepared` is no folder, or two patients share a scan.
+    """
+    _make_prepared(study)
+    for patient in patients:
+        refuse_link(study.prepared / patient.id)
+    parts.sweep_older(study.prepared, {patient.id for patient in patients})
+    faults = _prepare_all(study, patients, console)
+    excluded = [{"patient": patient.id, **faults[patient.id]} for patient in patients if patient.id in faults]
+    _refuse_twins(study, without(patients, excluded))
+    write_bytes(_table(excluded), folder / files.EXCLUDED)
+    return excluded
+
+
+def without(patients: Sequence[Patient], excluded: Excluded) -> list[Patient]:
+    """The patients who were not excluded."""
+    out = {row["patient"] for row in excluded}
+    return [patient for patient in patients if patient.id not in out]
+
+
+def _make_prepared(study: Study) -> None:
+    """The folder for prepared patients. Raises UsageError where something else has its name."""
+    try:
+        study.prepared.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"prepared {study.prepared}: not a folder; choose another place for prepared patients") from None
+
+
+def _prepare_all(study: Study, patients: Sequence[Patient], console: Console) -> dict[str, Fault]:
+    """Prepare the patients, several at a time, under a progress bar; the faults by patient."""
+    faults: dict[str, Fault] = {}
+    with progress(console) as bar:
+        task = bar.add_task("prepare", total=len(patients), note="")
+        for name, fault in faults_of({patient.id: (patient, study) for patient in patients}, study.prepare.workers):
+            if fault:
+                faults[name] = fault
+                say(bar.console, f"excluded {name}: {fault['file']} {fault['reason']}", WARNING)
+            bar.update(task, advance=1, note=f"{len(faults)} excluded" if faults else "")
+    return faults
+
+
+def faults_of(jobs: Mapping[str, tuple[Patient, Study]], at_a_time: int) -> Iterator[tuple[str, Fault | None]]:
+    """Prepare patients in processes of their own; each one's fault, or None.
+
+    A patient whose process is killed even when it works on nothing else is excluded like others.
+    """
+    try:
+        yield from executor.each(fault_of, jobs, at_a_time)
+    except executor.Killed as end:
+        for patient, how in end.how.items():
+            yield patient, {"file": "", "reason": how}
+
+
+def fault_of(patient: Patient, study: Study) -> Fault | None:
+    """Prepare one patient, in a process of the executor: None when prepared, else file and reason."""
+    found = [channel for channel in CHANNELS if patient.scans[channel]]
+    if lacking := [channel for channel in CHANNELS if channel in study.prepare.needs and channel not in found]:
+        return {"file": "", "reason": f"found {', '.join(found) or 'no scan'}; need {', '.join(lacking)} as well"}
+    try:
+        if patient.tumour_mask:
+            read(patient.tumour_mask)  # a damaged one is reported before the minutes that preparing takes
+        folder = prepare_patient(patient, study)
+        if patient.tumour_mask:
+            tumour.check(patient.tumour_mask, folder)  # the volume control and the evaluation of maps come hours later
+    except UnusablePatient as fault:  # the table's own name for the file: a report must not say where it lay
+        file = os.path.relpath(fault.file, study.cohort.parent) if fault.file else ""
+        return {"file": shown(printable(file)), "reason": printable(fault.reason)}
+    return None
+
+
+def _refuse_twins(study: Study, patients: Sequence[Patient]) -> None:
+    """Raise UsageError when two patients share a scan, which would sit on both sides of a fold."""
+    seen: dict[str, list[str]] = defaultdict(list)
+    for patient in patients:
+        for sha256 in voxels(study.prepared / patient.id):
+            seen[sha256].append(patient.id)
+    twins = next((ids for ids in seen.values() if len(ids) > 1), None)
+    if twins:
+        raise UsageError(f"{study.cohort}: patients {' and '.join(twins)} share a scan's voxels; keep one of them")
+
+
+def _table(excluded: Excluded) -> bytes:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, ["patient", "file", "reason"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(excluded)
+    return out.getvalue().encode()

@@ -1,0 +1,60 @@
+"""Files: the name of every file and folder in a run, in a fold of it and in a prepared patient, each at home here alone.
+
+These names are a promise: scripts of others look for them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# What a run was made with and from.
+STUDY = "study.toml"  # the settings; paths in it are relative to the run
+ENVIRONMENT = "environment.json"  # versions, commit, device; by it a folder is known as a run
+ORIGIN = "origin.json"  # where the run was when its records were written
+COHORT = "cohort.csv"  # the frozen cohort table
+EXCLUDED = "excluded.csv"  # patients who could not be prepared, with file and reason
+FOLDS = "folds.json"
+INPUTS = "inputs.json"  # SHA-256 of each patient's scan files; every version writes it when training begins
+PREPARED = "prepared.json"  # SHA-256 of each patient's tokens, as training first found them
+VOXELS = "voxels.json"  # SHA-256 of each patient's voxels, by which an external cohort is known to hold none of them
+
+# What it found. A folder with `PREDICTIONS` is done: it is written last.
+PREDICTIONS = "predictions.csv"
+SURVIVAL = "survival.csv"
+SITE_PROBE = "site_probe.csv"
+NOTES = "notes.json"  # what was not done, and why
+EVALUATION = "evaluation.json"  # of an evaluation on another cohort: the figures of the run itself
+HASHES = "hashes.json"
+
+# Its folders.
+MAPS = "maps"  # a folder per patient
+SCORES = "scores"  # a file per patient
+MEAN_MAPS = "mean_maps"
+COMPARATORS = "rivals"  # a folder per comparator, with its folds
+CONTROLS = "controls"  # a folder per control, with its folds
+REPORT = "report"
+INSPECT = "inspect"
+FOLD_GLOB = "*fold-*"  # see `fold_folder`
+
+# In the folder of a fold.
+WEIGHTS = "best.safetensors"
+PRETRAINED = "pretrained.safetensors"  # the encoder that the fold's training started from
+FUSION = "fusion.json"  # how image and clinical columns were weighed
+HISTORY = "history.csv"
+COST = "cost.json"
+
+# In the folders of maps and of the report.
+MAP = "map.json"
+GROUP = "group.json"
+METRICS = "metrics.json"
+PAGE = "index.html"
+
+# In the folder of a prepared patient.
+PATIENT = "patient.json"
+TOKENS = "tokens.safetensors"
+QC = "qc.png"
+
+
+def fold_folder(home: Path, repeat: int, fold: int) -> Path:
+    """Where a fold of a model lies, repeat and fold counted from 0: `fold-1` … of the first repeat, `repeat-2-fold-1` …"""
+    return home / (f"fold-{fold + 1}" if repeat == 0 else f"repeat-{repeat + 1}-fold-{fold + 1}")

@@ -1,0 +1,83 @@
+"""The pictures of README and documentation, from the report and maps of `make demo`.
+
+.venv/bin/python pipelines/pictures.py     (as `make pictures` does, after `make demo`; a few seconds; needs Chromium or Chrome)
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from PIL import Image
+
+ROOT = Path(__file__).parents[1]
+RUN = ROOT / "runs" / "demo"
+PREPARED = ROOT / "runs" / "demo-cohort" / "prepared"
+PICTURES = ROOT / "docs" / "pictures"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+PATIENT = "demo-001"  # the first of the cohort, who was not chosen for the picture
+WIDTH = 1100  # pixels; the report's own column is 960 wide
+FIRST_SCREEN = 890  # pixels from the top of the report: title, verdicts and the results with their intervals
+MAPS_SCREEN = 860  # pixels from the heading of the maps: how far each method can be believed
+ALONE = "<style>.device, header, section:not(#maps) { display: none }</style></head>"  # the report's maps without the rest
+TWO_ROWS = 0.66  # of an overlay's height: the scan, and the map over it
+COLOURS = 256  # of a picture's palette, which keeps a file small and its text sharp
+LARGEST = 200_000  # bytes of a committed picture
+
+
+def main() -> None:
+    """Write docs/pictures; the report and the overlays of the demo must be there."""
+    page = RUN / "report" / "index.html"
+    if not page.exists():
+        sys.exit(f"{page}: no such file; run `make demo` first")
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if not browser:
+        sys.exit(
+            f"no browser to picture the report with: looked for {', '.join(BROWSERS)}; install Chromium (apt install chromium)"
+        )
+    text = page.read_text(encoding="utf-8")
+    overlays = RUN / "maps" / PATIENT
+    name = f"sub-{PATIENT.replace('-', '')}"  # as BIDS has it
+    figures = RUN / "report" / "figures"
+    made = {
+        "report": screenshot(browser, text, FIRST_SCREEN),
+        "report_maps": screenshot(browser, text.replace("</head>", ALONE, 1), MAPS_SCREEN),
+        "map": upper(Image.open(overlays / f"{name}_desc-rollout_overlay.png")),
+        "map_mgmt": upper(Image.open(overlays / f"{name}_desc-gradientAttentionMgmt_overlay.png")),
+        "prepared": Image.open(PREPARED / PATIENT / "qc.png"),
+        "roc": Image.open(figures / "roc_mgmt_vit.png"),
+        "survival": Image.open(figures / "km_os_vit.png"),
+    }
+    PICTURES.mkdir(exist_ok=True)
+    for picture, image in made.items():
+        file = PICTURES / f"{picture}.png"
+        small = image.convert("RGB")
+        small.thumbnail((WIDTH, WIDTH))
+        small.quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
+        size = file.stat().st_size
+        print(f"{file.relative_to(ROOT)}: {small.width} × {small.height}, {size / 1000:.0f} kB")
+        if size > LARGEST:
+            sys.exit(f"{file}: {size} bytes; at most {LARGEST} are committed")
+
+
+def screenshot(browser: str, text: str, height: int) -> Image.Image:
+    """What the browser shows of the top of an HTML page, as an image of WIDTH × `height`."""
+    with TemporaryDirectory() as folder:
+        page, file = Path(folder) / "page.html", Path(folder) / "page.png"
+        page.write_text(text, encoding="utf-8")
+        window = f"--window-size={WIDTH},{height}"
+        command = [browser, "--headless", "--no-sandbox", "--hide-scrollbars", f"--screenshot={file}", window, page.as_uri()]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if not file.exists():
+            sys.exit(f"{browser} made no picture of the report:\n{ended.stderr}")
+        return Image.open(file).convert("RGB")
+
+
+def upper(overlay: Image.Image) -> Image.Image:
+    """The upper two of an overlay's three rows."""
+    return overlay.crop((0, 0, overlay.width, round(TWO_ROWS * overlay.height)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""The stage: what is done of a patient, and that no map is made twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from mri_vit.data import cohort
+from mri_vit.explain import stage
+from mri_vit.explain.checks import patient_scores
+from mri_vit.explain.images import patient as images
+from mri_vit.explain.methods import patient_maps
+from mri_vit.explain.records import Fitted
+from mri_vit.model.heads import Head
+from mri_vit.model.network import Network
+from mri_vit.settings.schema import Study
+
+
+def test_a_patient_who_is_drawn_and_scored_has_the_maps_computed_once(tiny: Study, tmp_path: Path, monkeypatch):
+    patient = cohort.read(tiny.cohort, tiny.endpoints)[0]
+    net = Network(tiny.model, tiny.grid, [Head(tiny.endpoints[0], "binary")]).eval()
+    handed, made = [], []
+    monkeypatch.setattr(stage, "_network", lambda folder: net)
+    monkeypatch.setattr(stage, "_references", lambda *_: None)
+    monkeypatch.setattr(images, "write_maps", lambda one, *_: handed.append(one))
+    monkeypatch.setattr(patient_scores, "scores", lambda one, *_: handed.append(one) or Fitted("vit", 0, 0))
+    relevances = patient_maps.relevances
+    monkeypatch.setattr(patient_maps, "relevances", lambda *given: made.append(given) or relevances(*given))
+    stage._one(stage.Job(patient, 0, 2, drawn=True, scored=True), tiny, tmp_path)
+    assert len(made) == 1
+    assert handed[0] is handed[1]
+
+
+def test_maps_of_the_predicted_classes_are_the_maps_that_answer_for_them(tiny: Study):
+    """What was made for pictures, each map by the sign that it found itself, is what is scored, to the last bit."""
+    patient = cohort.read(tiny.cohort, tiny.endpoints)[0]
+    torch.manual_seed(1)
+    net = Network(tiny.model, tiny.grid, [Head(tiny.endpoints[0], "binary")]).eval()
+    for weights in net.parameters():
+        torch.nn.init.normal_(weights, std=0.3)
+    everything = ("rollout", "cls_attention", "gradient_attention", "gradient_rollout", "integrated_gradients", "occlusion")
+    study = tiny.model_copy(update={"explain": tiny.explain.model_copy(update={"methods": everything})})
+    made = patient_maps.of_patient(patient, net, study)
+    alone = patient_maps.relevances(net, *made.given.batch, study.explain, everything)
+    assert list(made.value) == list(alone)
+    assert all(torch.equal(made.value[key], alone[key]) for key in alone)

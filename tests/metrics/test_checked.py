@@ -1,0 +1,273 @@
+"""Every public metric takes flags of any type alike, and refuses what is neither 0 nor 1, not finite or of unequal length."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jaxtyping
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lifelines.utils import concordance_index
+from sklearn.metrics import roc_auc_score
+
+import mri_vit.metrics
+from mri_vit.metrics import (
+    calibration,
+    censoring,
+    concordance,
+    concordance_interval,
+    decision,
+    delong,
+    discrimination,
+    ipcw,
+    survival,
+)
+
+untimed = settings(deadline=None, max_examples=5)  # each example calls thirty functions with six types
+TYPES = (np.int64, np.int8, np.uint8, np.float64, np.float32, np.float16)
+DAYS = np.array([2.0, 4.0])
+THRESHOLDS = np.array([0.2, 0.5])
+
+
+def generator() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def names(values: np.ndarray) -> list[str]:
+    return [f"p{i}" for i in range(len(values))]
+
+
+# Each takes flags first and then numbers of the same patients, and is called with copies of other types and lengths.
+OF_LABELS: dict[str, Callable] = {
+    "auc": discrimination.auc,
+    "auc_within": lambda y, x: discrimination.auc_within(y, x, np.zeros(len(x), int)),
+    "average_precision": discrimination.average_precision,
+    "bootstrap_interval": lambda y, x: discrimination.bootstrap_interval(y, x, generator(), 20),
+    "permutation_p": lambda y, x: discrimination.permutation_p(y, x, np.zeros(len(x), int), generator(), 20),
+    "delong_components": delong.delong_components,
+    "delong_variance": delong.delong_variance,
+    "delong_covariance": lambda y, x: delong.delong_covariance(y, np.stack([x, x[::-1]])),
+    "delong_interval": delong.delong_interval,
+    "delong_paired": lambda y, x: delong.delong_paired(y, x, x[::-1].copy()),
+    "delong_unpaired": lambda y, x: delong.delong_unpaired(y, x, np.arange(5) > 2, np.arange(5.0)),
+    "brier": calibration.brier,
+    "brier_decomposition": calibration.brier_decomposition,
+    "calibration_line": calibration.calibration_line,
+    "calibration_in_the_large": calibration.calibration_in_the_large,
+    "recalibrated": calibration.recalibrated,
+    "expected_calibration_error": calibration.expected_calibration_error,
+    "reliability_curve": calibration.reliability_curve,
+    "choose_threshold": lambda y, x: decision.choose_threshold(names(x), y, x),
+    "youden_threshold": decision.youden_threshold,
+    "net_benefit": lambda y, x: decision.net_benefit(y, x, THRESHOLDS),
+}
+OF_EVENTS: dict[str, Callable] = {
+    "concordance_counts": lambda y, x: concordance.concordance_counts(x, y, x[::-1].copy()),
+    "harrell_c": lambda y, x: concordance.harrell_c(x, y, x[::-1].copy()),
+    "harrell_c_within": lambda y, x: concordance.harrell_c_within(x, y, x[::-1].copy(), np.zeros(len(x), int)),
+    "uno_c": lambda y, x: concordance.uno_c(x, y, x[::-1].copy()),
+    "harrell_interval": lambda y, x: concordance_interval.harrell_interval(x, y, x[::-1].copy(), generator(), 20),
+    "uno_interval": lambda y, x: concordance_interval.uno_interval(x, y, x[::-1].copy(), generator(), None, 20),
+    "concordance_p": lambda y, x: concordance.concordance_p(x, y, x[::-1].copy(), np.zeros(len(x), int), generator(), 20),
+    "concordance_difference": lambda y, x: concordance_interval.concordance_difference(x, y, x, x[::-1].copy(), generator(), 20),
+    "censoring_survival": lambda y, x: censoring.censoring_survival(x, y, DAYS),
+    "censoring_survival_before": lambda y, x: censoring.censoring_survival_before(x, y, DAYS),
+    "drawn_censoring_survival": lambda y, x: censoring.drawn_censoring_survival(x, y, np.ones((1, len(x)))),
+    "cumulative_dynamic_auc": lambda y, x: ipcw.cumulative_dynamic_auc(x, y, -x, DAYS),
+    "auc_at_interval": lambda y, x: ipcw.auc_at_interval(x, y, -x, DAYS, generator(), 20),
+    "mean_cumulative_dynamic_auc": lambda y, x: ipcw.mean_cumulative_dynamic_auc(x, y, -x, DAYS),
+    "brier_at": lambda y, x: ipcw.brier_at(x, y, np.full((len(x), 2), 0.5), DAYS),
+    "integrated_brier": lambda y, x: ipcw.integrated_brier(x, y, np.full((len(x), 2), 0.5), DAYS),
+    "brier_of_kaplan_meier": lambda y, x: ipcw.brier_of_kaplan_meier(x, y, DAYS),
+    "kaplan_meier": lambda y, x: survival.kaplan_meier(x, y, "").survival_function_.to_numpy(),
+    "logrank": lambda y, x: survival.logrank(x, y, x > np.median(x)),
+    "calibration_at": lambda y, x: survival.calibration_at(x, y, np.linspace(0, 1, len(x)), 2.0),
+}
+WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
+    "at_risk", "choose_cutoff", "high_risk", "operating_point", "net_benefit_of_all", "weighted_auc", "quantile_groups",
+    "chance_error", "uno_weight", "mean_and_sample_variance",
+}  # fmt: skip
+ALL = {**OF_LABELS, **OF_EVENTS}
+
+
+@pytest.fixture
+def untyped() -> Iterator[None]:
+    """Calls as a user makes them, with nobody checking shapes and types before the function does."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def numbers_of(result: object) -> list[float]:
+    """Every number of a result, whatever holds it."""
+    if isinstance(result, decision.Threshold):
+        return [result.value]
+    if isinstance(result, tuple | list):
+        return [number for part in result for number in numbers_of(part)]
+    if hasattr(result, "__dataclass_fields__"):
+        return numbers_of(list(vars(result).values()))
+    return np.ravel(np.asarray(result, dtype=float)).tolist()
+
+
+def patients(seed: int, n: int = 14) -> tuple[np.ndarray, np.ndarray]:
+    """Flags with both values, and numbers within 0 and 1 (as scores) that differ."""
+    random = np.random.default_rng(seed)
+    return random.permutation(np.arange(n) % 3 == 0), random.permutation(n) / n
+
+
+def numbers_for(name: str, x: np.ndarray) -> np.ndarray:
+    return x if name in OF_LABELS else 6 * x  # times on both sides of DAYS
+
+
+def test_every_public_function_is_held_to_these_rules():
+    rooms = (calibration, censoring, concordance, concordance_interval, decision, delong, discrimination, ipcw, survival)
+    public = {
+        name
+        for room in rooms
+        for name, function in inspect.getmembers(room, inspect.isfunction)
+        if function.__module__ == room.__name__ and not name.startswith("_")
+    }
+    assert public == {*ALL, *WITHOUT_FLAGS}
+    here = {file.stem for file in Path(mri_vit.metrics.__path__[0]).glob("*.py")} - {"__init__"}
+    assert here - {room.__name__.rsplit(".", 1)[1] for room in rooms} == {
+        "bootstrap",
+        "checked",
+        "comparison",
+        "pairs",
+        "proportion",
+    }
+
+
+@untimed
+@given(st.integers(0, 10**6))
+def test_flags_of_every_type_give_equal_results(seed: int):
+    flags, x = patients(seed)
+    for name, function in ALL.items():
+        expected = numbers_of(function(flags, numbers_for(name, x)))
+        for kind in TYPES:
+            np.testing.assert_array_equal(numbers_of(function(flags.astype(kind), numbers_for(name, x))), expected, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.float32])
+def test_scores_and_times_of_every_type_give_equal_results(kind: type):
+    flags, x = patients(0)
+    x = np.argsort(x) + 1
+    for name in ("auc", "average_precision", "bootstrap_interval", "permutation_p", "delong_interval", "delong_paired"):
+        assert numbers_of(ALL[name](flags, x.astype(kind))) == numbers_of(ALL[name](flags, x.astype(float))), name
+    for name in ("harrell_c", "uno_c", "harrell_interval", "kaplan_meier", "logrank", "brier_at"):
+        assert numbers_of(ALL[name](flags, x.astype(kind))) == numbers_of(ALL[name](flags, x.astype(float))), name
+
+
+@pytest.mark.parametrize("kind", [bool, *TYPES])
+def test_auc_and_harrell_c_are_those_of_scikit_learn_and_lifelines_for_flags_of_every_type(kind: type):
+    flags, x = patients(4, 40)
+    risk = np.random.default_rng(1).normal(size=40).round(1)
+    assert discrimination.auc(flags.astype(kind), risk) == pytest.approx(roc_auc_score(flags, risk), abs=1e-12)
+    assert concordance.harrell_c(x, flags.astype(kind), risk) == pytest.approx(concordance_index(x, -risk, flags), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("wrong", [2.0, 0.5, math.nan])
+def test_flags_other_than_0_and_1_are_refused_with_what_was_found(name: str, wrong: float):
+    flags, x = patients(0)
+    flags = flags.astype(float)
+    flags[3] = wrong
+    with pytest.raises(ValueError, match=rf"1 of 14 (labels|events) are neither 0 nor 1; found {wrong:g}"):
+        ALL[name](flags, numbers_for(name, x))
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(("wrong", "said"), [(math.nan, "are NaN"), (math.inf, "are infinite")])
+def test_scores_and_times_that_are_not_finite_are_refused_with_how_many(name: str, wrong: float, said: str):
+    flags, x = patients(0)
+    x[3] = wrong
+    with pytest.raises(ValueError, match=rf"\d of \d+ [a-z]+ {said}"):
+        ALL[name](flags, numbers_for(name, x))
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("name", ALL)
+def test_unequal_lengths_are_refused_with_both(name: str):
+    flags, x = patients(0)
+    with pytest.raises(ValueError, match=r"13 .*14|14 .*13"):
+        ALL[name](flags[:-1], numbers_for(name, x))
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("kind", [object, str])
+def test_flags_that_are_no_numbers_and_flags_in_a_column_are_refused(name: str, kind: type):
+    flags, x = patients(0)
+    with pytest.raises(ValueError, match="expected an array of numbers"):
+        ALL[name](flags.astype(kind), numbers_for(name, x))
+    with pytest.raises(ValueError, match="expected an array of 1 axis"):
+        ALL[name](flags[:, None], numbers_for(name, x))
+
+
+@pytest.mark.usefixtures("untyped")
+def test_a_second_score_or_risk_is_checked_as_the_first():
+    flags, x = patients(0)
+    lost = np.where(np.arange(14) == 3, math.nan, x)
+    for second in (lost, x[:-1]):
+        with pytest.raises(ValueError, match=r"1 of 14 scores are NaN|14 labels and 13 scores"):
+            delong.delong_paired(flags, x, second)
+        with pytest.raises(ValueError, match=r"1 of 14 scores are NaN|14 labels and 13 scores"):
+            delong.delong_covariance(flags, second[None])
+        with pytest.raises(ValueError, match=r"1 of 14 risks are NaN|14 times and 13 risks"):
+            concordance_interval.concordance_difference(x, flags, x, second, generator())
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("group", [np.zeros(13, int), np.zeros((14, 1), int), np.where(np.arange(14) == 3, math.nan, 0)])
+def test_groups_that_are_missing_or_of_another_length_are_refused(group: np.ndarray):
+    flags, x = patients(0)
+    for call in (
+        lambda: discrimination.auc_within(flags, x, group),
+        lambda: discrimination.permutation_p(flags, x, group, generator()),
+        lambda: concordance.harrell_c_within(x, flags, x, group),
+        lambda: concordance.concordance_p(x, flags, x, group, generator()),
+        lambda: survival.high_risk(x, group),
+    ):
+        with pytest.raises(ValueError, match=r"groups of shape \(1|1 of 14 groups are NaN"):
+            call()
+
+
+@pytest.mark.usefixtures("untyped")
+def test_calls_groups_of_risk_weights_and_predictions_are_checked_too():
+    flags, x = patients(0)
+    point = decision.operating_point(flags, x > 0.5)
+    assert decision.operating_point(flags.astype(np.uint8), (x > 0.5).astype(float)) == point
+    expected = decision.net_benefit_of_all(flags, THRESHOLDS)
+    assert decision.net_benefit_of_all(flags.astype(int), THRESHOLDS).tolist() == expected.tolist()
+    assert survival.logrank(x, flags, (x > 0.5).astype(int)) == survival.logrank(x, flags, x > 0.5)
+    for call, said in (
+        (lambda: decision.operating_point(flags, x), "calls are neither 0 nor 1"),
+        (lambda: decision.operating_point(flags, flags[:-1]), "14 labels and 13 calls"),
+        (lambda: decision.net_benefit_of_all(flags + 1, THRESHOLDS), "labels are neither 0 nor 1"),
+        (lambda: decision.net_benefit(flags, x, np.array([math.nan])), "1 of 1 thresholds are NaN"),
+        (lambda: survival.logrank(x, flags, x), "flags of high risk are neither 0 nor 1"),
+        (lambda: survival.logrank(x, flags, flags[:-1]), "14 times and 13 flags"),
+        (lambda: survival.at_risk(x, np.array([math.nan])), "1 of 1 days are NaN"),
+        (lambda: decision.choose_cutoff(names(x), x * math.inf), "are NaN|are infinite"),
+        (lambda: calibration.quantile_groups(x * math.nan, 3), "14 of 14 values are NaN"),
+        (lambda: survival.calibration_at(x, flags, x[:-1], 0.5), "14 times and 13 predictions"),
+        (lambda: ipcw.brier_at(x, flags, np.ones((14, 3)), DAYS), r"shape \(14, 3\) for 14 patients and 2 days"),
+        (lambda: discrimination.weighted_auc(-np.ones((1, 14)), np.ones((1, 14)), x), "14 of 14 weights are negative"),
+        (lambda: discrimination.weighted_auc(np.ones((1, 13)), np.ones((1, 14)), x), r"shape \(1, 13\) for 14 scores"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            call()
+
+
+@pytest.mark.parametrize("kind", [bool, *TYPES])
+def test_one_class_alone_stays_undefined_for_flags_of_every_type(kind: type):
+    _, x = patients(0)
+    for flags in (np.zeros(14, kind), np.ones(14, kind)):
+        assert math.isnan(discrimination.auc(flags, x))
+        assert np.isnan(delong.delong_interval(flags, x)).all()
+    assert math.isnan(concordance.harrell_c(x, np.zeros(14, kind), x))

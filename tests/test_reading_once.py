@@ -1,0 +1,75 @@
+"""What a command reads and makes once: the cohort's table, the folds, the report's numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made.prepared import add_records
+from made.study import make_tiny
+from rich.console import Console
+
+from mri_vit import study as stages
+from mri_vit.crossval import folds
+from mri_vit.data import cohort, frozen
+from mri_vit.data.cohort import Patient
+from mri_vit.prepare import stage as preparing
+from mri_vit.report.figures import gallery
+from mri_vit.report.pages import html
+from mri_vit.run import record
+from mri_vit.settings.schema import Controls, Study
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    """A tiny study whose patients are prepared already."""
+    tiny = make_tiny(tmp_path)
+    study = tiny.model_copy(update={"train": tiny.train.model_copy(update={"epochs": 1}), "controls": Controls(models=())})
+    add_records(study, [f"p{index:02d}" for index in range(24)])
+
+    def prepare(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> preparing.Excluded:
+        (folder / "excluded.csv").write_text("patient,file,reason\n")
+        return []
+
+    monkeypatch.setattr(preparing, "prepare", prepare)
+    monkeypatch.setattr(stages, "explain", lambda *_: None)
+    monkeypatch.setattr(html, "page", lambda *_: "")
+    monkeypatch.setattr(gallery, "of_report", lambda *_: [])  # pictures take seconds
+    return study
+
+
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[Any]]:
+    """Arguments of every call of a module's function, which is called all the same."""
+
+    def counted(module: Any, name: str) -> list[Any]:
+        calls, original = [], getattr(module, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            calls.append(arguments)
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(module, name, call)
+        return calls
+
+    return counted
+
+
+def test_a_run_reads_the_cohort_once_makes_folds_once_and_parses_no_numbers_that_it_wrote(prepared: Study, count):
+    read, made, loaded, parsed = count(cohort, "read"), count(folds, "make"), count(folds, "load"), count(record, "read_json")
+    shown = count(stages, "show")
+    stages.run(prepared, Console(quiet=True))
+    assert (len(read), len(made), len(loaded)) == (1, 1, 0)
+    assert not [file for file, *_ in parsed if file.name == "metrics.json"]
+
+    # and what was kept in memory is what a later command reads
+    patients = cohort.read(prepared.cohort, prepared.endpoints)
+    assert repr(frozen.included(prepared, prepared.output)) == repr(patients)
+    splits = folds.make(patients, prepared.endpoints, prepared.train, prepared.seed)
+    assert folds.load(prepared.output / "folds.json", patients) == splits
+    assert shown[0][0] == json.loads((prepared.output / "report" / "metrics.json").read_text())
