@@ -17,7 +17,7 @@ from mri_vit.settings.models import is_candidate
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Study
 
-MOST_SHOWN = 6  # lines that can be told apart in one figure; more hide each other (see `panels.CANDIDATES`)
+MOST_SHOWN = 6  # lines that can be distinguished in one figure; more hide each other (see `panels.CANDIDATES`)
 
 Results = Mapping[str, Mapping[str, Result]]  # by endpoint and model
 

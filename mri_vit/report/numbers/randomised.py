@@ -1,6 +1,6 @@
 """What networks of randomised weights put on the tumour: each patient's figures by network in, means over the networks out.
 
-One such network draws all patients' maps much alike, so that patients tell little of how networks differ: the network is the
+One such network draws all patients' maps much alike, so that patients say little about how networks differ: the network is the
 unit, and the interval is one over networks. Networks of different folds are different ones.
 """
 

@@ -76,17 +76,17 @@ def _permutation_p(rows: pd.DataFrame, generator: np.random.Generator) -> float:
     weight = 1 / np.bincount(of)[of]  # a patient counts once, however many guesses
     folds = [np.flatnonzero(first.fold == fold) for fold in first.fold.unique()]
     observed, reached = _right_by_site(site, of, guess, weight), 0
-    dealt = site.copy()
+    permuted = site.copy()
     for _ in range(PERMUTATIONS):
         for members in folds:
-            dealt[members] = site[generator.permutation(members)]
+            permuted[members] = site[generator.permutation(members)]
         # A hair of tolerance: sums of the same shares in another order differ in the last digit.
-        reached += _right_by_site(dealt, of, guess, weight) >= observed - 1e-12
+        reached += _right_by_site(permuted, of, guess, weight) >= observed - 1e-12
     return (reached + 1) / (PERMUTATIONS + 1)
 
 
 def _right_by_site(
     site: Int[np.ndarray, " m"], of: Int[np.ndarray, " n"], guess: Int[np.ndarray, " n"], weight: Shaped[np.ndarray, " n"]
 ) -> float:
-    told = np.bincount(of, weights=(site[of] == guess) * weight, minlength=len(site))
-    return float((np.bincount(site, weights=told) / np.bincount(site)).mean())
+    right = np.bincount(of, weights=(site[of] == guess) * weight, minlength=len(site))
+    return float((np.bincount(site, weights=right) / np.bincount(site)).mean())

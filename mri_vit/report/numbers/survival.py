@@ -35,7 +35,7 @@ from mri_vit.report.schema.survival import (
 
 # n is the number of patients
 
-TOLD_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, doi:10.1056/NEJMoa043330, Table 2
+TABLE_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, doi:10.1056/NEJMoa043330, Table 2
 NEAR_DAYS = 15.0  # half a month: a horizon of 180 or 366 days is still that of 6 or 12 months
 TAU_DAYS = 730.0  # Uno's C counts deaths up to the last horizon, where the weights of censoring are still small
 PERMUTATIONS = 999  # the least p is then 0.001, which survives Holm over a few dozen results
@@ -77,7 +77,7 @@ def measure(rows: pd.DataFrame, alive: pd.DataFrame, seed: int) -> SurvivalResul
         remark=None,
         uno_c=_uno(seen, seed),
         permutation=permutation(concordance.concordance_p, labels, seen.risk, group, seed, PERMUTATIONS),
-        **vars(_auc_over_time(seen, told_days(alive.columns), seed)),
+        **vars(_auc_over_time(seen, table_days(alive.columns), seed)),
         **vars(of_probabilities(pooled, alive)),
         **vars(of_risk_groups(rows)),
         cutoffs="",
@@ -112,10 +112,10 @@ def outcome(people: pd.DataFrame) -> Outcome:
     return Outcome(floats(people.time_days), flags(people.event), floats(people.score))
 
 
-def told_days(horizons: Iterable[float]) -> tuple[float, ...]:
+def table_days(horizons: Iterable[float]) -> tuple[float, ...]:
     """The days of the tables at 6, 12 and 24 months: of each the nearest horizon, if it is near enough, else the day itself."""
     own = [float(day) for day in horizons]
-    nearest = ((wanted, min(own, key=lambda day, wanted=wanted: abs(day - wanted), default=wanted)) for wanted in TOLD_DAYS)
+    nearest = ((wanted, min(own, key=lambda day, wanted=wanted: abs(day - wanted), default=wanted)) for wanted in TABLE_DAYS)
     return tuple(float(day if abs(day - wanted) <= NEAR_DAYS else wanted) for wanted, day in nearest)
 
 
@@ -143,8 +143,8 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame) -> OfProbabiliti
     brier = ipcw.brier_at(seen.time_days, seen.event, chances, days)
     reference = ipcw.brier_of_kaplan_meier(seen.time_days, seen.event, days)
     everybody = _kaplan_meier_at(seen, days)
-    told = told_days(days)
-    shown = [(column, _written(day)) for column, day in enumerate(days) if day in told]
+    listed = table_days(days)
+    shown = [(column, _written(day)) for column, day in enumerate(days) if day in listed]
     return OfProbabilities(
         brier_at=tuple(BrierAt(days=day, value=float(brier[c]), reference=float(reference[c])) for c, day in shown),
         integrated_brier=BrierScore(
@@ -207,8 +207,8 @@ class OverDays:
     mean_auc: float
 
 
-def _auc_over_time(seen: Outcome, told: tuple[float, ...], seed: int) -> OverDays:
-    days = np.array(told)
+def _auc_over_time(seen: Outcome, listed: tuple[float, ...], seed: int) -> OverDays:
+    days = np.array(listed)
     values = ipcw.cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days)
     low, high = ipcw.auc_at_interval(seen.time_days, seen.event, seen.risk, days, np.random.default_rng(seed))
     at = tuple(
@@ -220,7 +220,7 @@ def _auc_over_time(seen: Outcome, told: tuple[float, ...], seed: int) -> OverDay
             cases=int((seen.event & (seen.time_days <= day)).sum()),
             controls=int((seen.time_days > day).sum()),
         )
-        for column, day in enumerate(told)
+        for column, day in enumerate(listed)
     )
     return OverDays(at, ipcw.mean_cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days))
 
