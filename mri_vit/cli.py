@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
 from mri_vit.errors import MriVitError, UsageError
 from mri_vit.run import files
 from mri_vit.run.resource import lack
 from mri_vit.run.screen import printable
+from mri_vit.settings import options
 from mri_vit.settings.models import CLINICAL
 from mri_vit.settings.source import unusable_name
 
 if TYPE_CHECKING:
     from mri_vit.settings.schema import Study
 
-Overrides = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
-EPILOGUE = "Any setting of the study file can be given behind it, e.g. --train.epochs 5. Not a medical device."
+StudyFile = Annotated[Path, Parameter(help="Study file, or the folder of a run.")]
+if TYPE_CHECKING:
+    Overrides = str  # of any key
+else:
+    Overrides = Unpack[options.overrides()]
+EPILOGUE = (
+    "Any key of the study file can be overridden, e.g. --train.epochs 5; `mri-vit run --help` lists them. Not a medical device."
+)
 
 
 def _version() -> str:
@@ -39,46 +47,59 @@ app = App(
     help=f"Brain-tumour MRI to cross-validated reports and attention maps. {EPILOGUE}",
     version=_version,
     version_format="plaintext",
+    help_format="plaintext",
+    help_formatter=options.Layout(),
+    default_parameter=Parameter(negative=()),  # cyclopts adds options such as --no-x and --empty-x
     suppress_keyboard_interrupt=False,
+    exit_on_error=False,
+    print_error=False,
+    verbose=False,
 )
 
 
-def _load(study: Path, overrides: Sequence[str]) -> Study:
-    """The settings of a study file, or of the run in a folder."""
+def _load(study: Path, overrides: dict[str, str]) -> Study:
+    """The settings of a study file, or of the run in a folder, with the keys that were given."""
     from mri_vit.run import origin
     from mri_vit.settings import file as study_file
 
-    words = [part for word in overrides for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
-        raise UsageError(f"expected pairs such as --train.epochs 5, found {' '.join(overrides)}")
-    settings = {key.removeprefix("--"): value for key, value in zip(words[::2], words[1::2], strict=True)}
     if not os.path.isdir(study):  # unlike Path.is_dir, it takes any name
-        return study_file.load(study, settings)
+        return study_file.load(study, overrides)
     here = study.resolve()
     if not (here / files.ENVIRONMENT).exists():  # a folder with a study file in it is no run
-        return study_file.load(here / files.STUDY, settings)
-    if "output" in settings:
+        return study_file.load(here / files.STUDY, overrides)
+    if "output" in overrides:
         raise UsageError(f"{study} is a run, which is its own output; leave --output out, or name the study file")
-    loaded = origin.settings(here, settings)
+    loaded = origin.settings(here, overrides)
     return loaded.model_copy(update={"output": here})  # it may have been moved since its settings were written
 
 
 @app.command
-def demo(study: Path = Path("configs/demo.toml"), *overrides: Overrides) -> int:
-    """Make the built-in cohort where STUDY expects it, then run the study on it."""
+def demo(study: Path | None = None, **overrides: Overrides) -> int:
+    """Make the built-in cohort where STUDY expects it, then run the study on it; without STUDY, the demo's own.
+
+    Parameters
+    ----------
+    study
+        Study file; configs/demo.toml where none is named, or mri-vit-demo/configs/demo.toml, which is written if need be.
+    """
     from rich.console import Console
 
+    from mri_vit.run.screen import say
+    from mri_vit.settings.demo import study_file
+
+    study, console = study or study_file(), Console()
+    settings = _load(study, overrides)  # before what takes longer to import
     from mri_vit.study import run
     from mri_vit.synthetic import cohort
 
-    settings, console = _load(study, overrides), Console()
+    say(console, f"study file {study}, run {settings.output}")
     with console.status("making the built-in cohort"):
         cohort.make(settings.cohort.parent)
     return 3 if run(settings, console) else 0
 
 
 @app.command
-def check(study: Path, *overrides: Overrides) -> int:
+def check(study: StudyFile, **overrides: Overrides) -> int:
     """Check the study file, the cohort table and weights to start from; prepares and trains nothing."""
     from rich.console import Console
 
@@ -122,7 +143,7 @@ def check(study: Path, *overrides: Overrides) -> int:
 
 
 @app.command
-def prepare(study: Path, *overrides: Overrides) -> int:
+def prepare(study: StudyFile, **overrides: Overrides) -> int:
     """Prepare every patient's scans onto the grid; works for a few patients too, of whom no folds can be made."""
     settings = _load(study, overrides)  # before what takes longer to import
 
@@ -138,19 +159,19 @@ def prepare(study: Path, *overrides: Overrides) -> int:
 
 
 @app.command
-def pretrain(study: Path, *overrides: Overrides) -> None:
+def pretrain(study: StudyFile, **overrides: Overrides) -> None:
     """Learn the encoders that training starts from, without labels, on the prepared patients; `train` does it if need be."""
     _stage("pretrain", _load(study, overrides))
 
 
 @app.command
-def train(study: Path, *overrides: Overrides) -> None:
+def train(study: StudyFile, **overrides: Overrides) -> None:
     """Cross-validate on the prepared patients."""
     _stage("train", _load(study, overrides))
 
 
 @app.command
-def explain(study: Path, *overrides: Overrides) -> None:
+def explain(study: StudyFile, **overrides: Overrides) -> None:
     """Write maps of what drove each prediction, in the patient's own space, and judge them; STUDY may be a run's folder."""
     _stage("explain", _trained(_load(study, overrides)))
 
@@ -189,32 +210,26 @@ def inspect(
 
     from mri_vit import study as stages
 
-    stages.inspect(_load(run, []), run, fold, patient, place, layer, head, output, Console())
+    stages.inspect(_load(run, {}), run, fold, patient, place, layer, head, output, Console())
 
 
 @app.command
 def report(
-    study: Path | None = None,
-    *overrides: Overrides,
+    study: StudyFile | None = None,
+    *,
     predictions: Path | None = None,
-    cohort: Path | None = None,
-    output: Annotated[Path | None, Parameter(alias="-o")] = None,
-    subgroups: tuple[str, ...] = (),
+    subgroups: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    **overrides: Overrides,
 ) -> None:
     """Write the report and print the results: of a STUDY, or of a table of predictions made elsewhere.
 
     Parameters
     ----------
-    study
-        Study file.
     predictions
-        CSV with patient, endpoint and score, and what else is known of model, repeat, fold, truth, time_days, event, threshold.
-    cohort
-        The table of the patients that it is about: patient, labels, clinical columns; with a STUDY, its `cohort`.
-    output
-        Folder for index.html and metrics.json; with a STUDY, its `output`: the folder of the run that is reported, in report/.
+        A table instead of a study: patient, endpoint, score; where known model, repeat, fold, truth, time_days, event, threshold.
+        It goes with --cohort, the table of its patients, and --output, the folder for index.html and metrics.json.
     subgroups
-        Columns of the cohort table to look into beside sex, age and site (of a STUDY: --report.subgroups).
+        With --predictions: columns of the cohort table to look into beside sex, age and site.
     """
     from rich.console import Console
 
@@ -222,12 +237,11 @@ def report(
     from mri_vit.run.folder import claimed
 
     if study and not predictions and not subgroups:
-        given = {"--cohort": cohort, "--output": output}  # keys of the study, given as with every other verb
-        keys = [word for key, path in given.items() if path for word in (key, os.path.abspath(path))]
-        with claimed(_trained(_load(study, [*overrides, *keys]))) as folder:
+        paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
+        with claimed(_trained(_load(study, overrides | paths))) as folder:
             stages.report(folder, Console())
-    elif predictions and cohort and output and not study:
-        stages.report_table(predictions, cohort, output, subgroups, Console())
+    elif predictions and not study and set(overrides) == {"cohort", "output"}:
+        stages.report_table(predictions, Path(overrides["cohort"]), Path(overrides["output"]), subgroups, Console())
     else:
         raise UsageError(
             "expected a study file alone (its run is reported; --output X means the run in X, as with every verb, and subgroups"
@@ -257,7 +271,7 @@ def schema(*, output: Annotated[Path | None, Parameter(alias="-o")] = None) -> N
 
 
 @app.command
-def evaluate(run: Path, *overrides: Overrides, study: Path) -> int:
+def evaluate(run: Path, *, study: Path, **overrides: Overrides) -> int:
     """Judge a finished RUN folder on another cohort with known labels; nothing is fitted anew.
 
     Parameters
@@ -293,13 +307,14 @@ def _stage(name: str, study: Study) -> None:
 
 
 @app.command
-def run(study: Path, *overrides: Overrides) -> int:
+def run(study: StudyFile, **overrides: Overrides) -> int:
     """All stages in order, going on where an earlier run stopped."""
     from rich.console import Console
 
+    settings = _load(study, overrides)  # before torch, which takes seconds to import
     from mri_vit.study import run as run_study
 
-    return 3 if run_study(_load(study, overrides), Console()) else 0
+    return 3 if run_study(settings, Console()) else 0
 
 
 @app.command
@@ -339,20 +354,31 @@ def _exit_code(verb: Callable[[], object]) -> int:
         code = verb()
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
-        _tell("interrupted; the same command goes on from the last checkpoint")
+        _say("interrupted; the same command goes on from the last checkpoint")
         return 130
     except BrokenPipeError:  # whoever was reading what is printed has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it once more on its way out
         return MriVitError.exit_code
     except Exception as error:
-        found = error if isinstance(error, MriVitError) else unusable_name(error) or lack(error, Path.cwd())
+        found = _misused(error) if isinstance(error, CycloptsError) else error
+        found = found if isinstance(found, MriVitError) else unusable_name(error) or lack(error, Path.cwd())
         if found:
-            _tell(str(found))
+            _say(str(found))
             return found.exit_code
         traceback.print_exc()
-        _tell("this is a fault of ours, not of your data; please report it with the lines above")
+        _say("this is a fault of ours, not of your data; please report it with the lines above")
         return MriVitError.exit_code
 
 
-def _tell(message: str) -> None:
+def _misused(error: CycloptsError) -> UsageError:
+    """A wrong command line as every other usage error; an unknown option gets the nearest known one."""
+    if not isinstance(error, UnknownOptionError):
+        return UsageError(str(error))
+    unknown = error.token.keyword or error.token.value
+    known = [name for argument in error.argument_collection for name in argument.names]
+    nearest = difflib.get_close_matches(unknown, known, n=1, cutoff=0.0)
+    return UsageError(f"unknown option {unknown}; the nearest known one is {nearest[0]}")
+
+
+def _say(message: str) -> None:
     print(f"mri-vit: {printable(message)}", file=sys.stderr)

@@ -17,10 +17,10 @@ from mri_vit.data import cohort, frozen, predictions
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_table
 from mri_vit.errors import UsageError
-from mri_vit.model.weights import seen, taught
+from mri_vit.model.weights import image_exposed, label_exposed
 from mri_vit.predictors import tabular as controls
 from mri_vit.predictors.network import Neural
-from mri_vit.predictors.tabular import Tabular
+from mri_vit.predictors.tabular import Regressions
 from mri_vit.prepare import stage as preparing
 from mri_vit.prepare.prepared import voxels
 from mri_vit.prepare.stage import Excluded
@@ -69,7 +69,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excl
     study = _elsewhere(run, past, other, given)
     with run_folder.claimed(study) as folder:
         patients = frozen.freeze(study, cohort.read(study.cohort, study.endpoints, study.prepare.needs), folder)
-        if inside := _before(run, past, patients, taught):
+        if inside := _before(run, past, patients, label_exposed):
             raise UsageError(
                 f"{study.cohort}: {', '.join(inside)} would be no external test: weights that the run {run} started from knew"
                 " labels of patients with these ids; leave them out, or give other people other ids"
@@ -104,7 +104,7 @@ def _tables(
 ) -> tuple[list[Tables], dict[str, str]]:
     """Predictions and survival of the model and of each control that the run had, and what is to be noted of them."""
     tables = [_judged(VIT, _mean_of_folds(run, study, patients, console), patients, study, run)]
-    familiar = _before(run, past, patients, seen)
+    familiar = _before(run, past, patients, image_exposed)
     notes = {"transductive": f"{VIT} ({len(familiar)} patients)" if familiar else ""}
     for name, covariates in ((CLINICAL, _clinical), (VOLUME, _volume)):
         if name not in past.controls.models:
@@ -186,11 +186,10 @@ def _control(run: Path, past: Study, study: Study, patients: list[Patient], cova
     predicted = []
     for repeat, split in enumerate(folds.load(run / files.FOLDS, inside)):
         for fold, ids in enumerate(split):
-            train, tune, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))
-            tabular = Tabular(inner, past.endpoints)
-            tabular.fit(train, tune)
-            tabular.covariates = outer
-            predicted.append(tabular.predict([without_labels(p) for p in patients]))
+            train, _, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))
+            regressions = Regressions(past.endpoints)
+            regressions.fit(inner, train)
+            predicted.append(regressions.predict(outer.loc[[p.id for p in patients]]))
     return _averaged(predicted)
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from mri_vit.crossval import comparators, comparison, folds
+from mri_vit.crossval import comparators, comparison, folds, pretraining
 from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort, frozen
 from mri_vit.data.cohort import Patient
@@ -64,11 +64,11 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
 
     Raises UsageError when no network of the study is pretrained.
     """
-    if not comparison.pretrains(study):
+    if not pretraining.pretrains(study):
         raise UsageError('nobody is pretrained: give the study or one of its comparators pretrain.method "mae" or "dino"')
     patients, splits = divided_before(study, folder)
     with progress(console) as bar:
-        made = comparison.pretrain(study, patients, splits, folder, partial(_begin, bar, study))
+        made = pretraining.pretrain(study, patients, splits, folder, partial(_begin, bar, study))
     for one in made:
         say(console, f"{one.title}: last loss {one.loss:.3f}, {one.file}")
         if one.collapsed:
@@ -84,7 +84,7 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
     intact.refuse_changed(folder, console, intact.OWN)  # whose weights are read again; of the others' folds their tables alone,
     intact.refuse_changed(folder, console, names=intact.TABLES)  # for a pipeline may have thrown their weights away
     with progress(console) as bar:
-        comparison.hold(study, patients, splits, folder, partial(_begin, bar, study))
+        comparison.run(study, patients, splits, folder, partial(_begin, bar, study))
 
 
 def divided_before(study: Study, folder: Path) -> Divided:
@@ -146,7 +146,7 @@ def inspect(
     from mri_vit.explain.inspection import stage
 
     wanted = stage.Wanted(fold, patient, place_mm, layer, head)
-    return stage.run(study, _trained(study, folder), folder, wanted, output or folder / "inspect", console)
+    return stage.run(study, _trained(study, folder), folder, wanted, output or folder / files.INSPECT, console)
 
 
 def report(folder: Path, console: Console) -> Path:

@@ -12,7 +12,7 @@ import jinja2
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-# Okabe & Ito 2008, "Color Universal Design": told apart with any colour vision, and by lightness in print.
+# Okabe & Ito 2008, "Color Universal Design": distinguishable with any colour vision, and by lightness in print.
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 INK, GREY = "#222222", "#767676"  # grey of contrast 4.5 on white, WCAG 2.1 AA
 PNG_DPI = 200  # 920 pixels for a figure of one column, enough for a slide; a paper takes the SVG

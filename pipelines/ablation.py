@@ -23,7 +23,7 @@ from mri_vit.data import predictions, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.model import heads, network
-from mri_vit.pretrain.stage import pretrained
+from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes

@@ -3,8 +3,8 @@
 .venv/bin/python pipelines/bench.py --part pretraining --threads 1
 
 Steps are whole: patients are read as in the real loops (supervised from disk, MAE from memory), augmented, and the optimiser's
-step is made. MAE tells a third of the hidden places in a step (`mae.TOLD`). The encoders are those of the study files. On one
-thread a round takes about a minute, and 5 GB of memory.
+step is made. MAE reconstructs a third of the hidden places in a step (`mae.RECONSTRUCTED`). The encoders are those of the study
+files. On one thread a round takes about a minute, and 5 GB of memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from mri_vit.data import tokens
 from mri_vit.data.batches import token_file, training_batch
 from mri_vit.data.cohort import Patient
+from mri_vit.pretrain.encoder import reader
+from mri_vit.pretrain.encoder import untrained as untrained_encoder
 from mri_vit.pretrain.mae import MaskedAutoencoder
-from mri_vit.pretrain.stage import reader
-from mri_vit.pretrain.stage import untrained as untrained_encoder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import CHANNELS, Grid, Study
-from mri_vit.train.loop import total_loss, untrained
 from mri_vit.train.optimiser import optimiser
+from mri_vit.train.supervised import total_loss, untrained
 
 Run = Callable[[], Any]  # what is timed
 

@@ -22,7 +22,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
 from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study, Train
-from mri_vit.train.loop import fit
+from mri_vit.train.supervised import fit
 
 LIMIT_GB = 6.0  # what an ordinary machine has free
 IMAGE = 224  # pixels along an edge of what published ViTs were trained on

@@ -23,7 +23,7 @@ from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import cohort, frozen, predictions
 from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.pretrain.dino import collapsed
-from mri_vit.pretrain.stage import pretrained
+from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
@@ -141,7 +141,7 @@ def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     of = begun(settings(seed, labelled), seed)
     with run_folder.claimed(of) as run:
         patients = frozen.included(of, run)
-        comparison.hold(of, patients, folds.load(run / files.FOLDS, patients), run, lambda title: lambda *_: None)
+        comparison.run(of, patients, folds.load(run / files.FOLDS, patients), run, lambda title: lambda *_: None)
         costs = [
             {"model": name} | json.loads(file.read_text())
             for name in NAMES

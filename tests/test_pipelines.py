@@ -14,7 +14,7 @@ from mri_vit.data.batches import everything, token_file
 from mri_vit.model import network
 from mri_vit.run.files import fold_folder
 from mri_vit.settings.schema import CHANNELS, Endpoint, Study
-from mri_vit.train.loop import untrained
+from mri_vit.train.supervised import untrained
 
 
 def test_at_every_size_each_contender_makes_as_many_steps_and_is_evaluated_as_often():

@@ -21,7 +21,7 @@ from mri_vit import external as ensemble
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.model import network
-from mri_vit.model.weights import seen
+from mri_vit.model.weights import image_exposed
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.synthetic import cohort as synthetic
@@ -46,7 +46,6 @@ depth = 2
 heads = 2
 mlp = 32
 tokens = "foreground"
-intervals = 3
 [train]
 folds = 2
 epochs = 2
@@ -333,8 +332,8 @@ def test_patients_whose_labels_the_runs_weights_knew_before_are_no_external_coho
     shutil.copytree(road / "run", tmp_path / "run")
     weights = tmp_path / "run" / "fold-1" / "best.safetensors"
     begun = network.load(weights)
-    begun.taught += ("known-before",)  # as of a network that another hospital's labels had taught
-    begun.seen += ("seen-before", "demo-009")  # and of which some had been seen without labels; the run's own are another matter
+    begun.label_exposed += ("known-before",)  # as of a network trained on another hospital's labels
+    begun.image_exposed += ("seen-before", "demo-009")  # whose scans it was pretrained on; the run's own do not count
     network.save(begun, weights)
     (weights.parent / "hashes.json").unlink()  # as of an older version, whose files are taken as they are
     row = ",".join(["known-before", *(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in schema.CHANNELS), "1", "5", "1"])
@@ -344,7 +343,7 @@ def test_patients_whose_labels_the_runs_weights_knew_before_are_no_external_coho
     assert "known-before would be no external test" in capsys.readouterr().err
     past = study_file.load(tmp_path / "run" / "study.toml")
     people = [Patient(name, {}, {}, {}) for name in ("seen-before", "demo-009", "stranger")]
-    assert ensemble._before(tmp_path / "run", past, people, seen) == ["seen-before"]  # whom the report then tells of
+    assert ensemble._before(tmp_path / "run", past, people, image_exposed) == ["seen-before"]  # as the report then says
 
 
 @pytest.mark.parametrize(

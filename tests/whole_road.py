@@ -22,7 +22,6 @@ SHRUNKEN: dict[str, object] = {  # what makes any study small: the one set of ov
     "model.depth": 2,
     "model.heads": 2,
     "model.mlp": 32,
-    "model.intervals": 3,
     "pretrain.epochs": 1,
     "pretrain.batch": 4,
     "train.folds": 2,

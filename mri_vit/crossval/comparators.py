@@ -1,4 +1,4 @@
-"""Comparators: the networks that a study trains on the same folds beside its own, and what must hold before training."""
+"""Comparators: the networks that a study trains on the same folds as its own, and what must hold before training."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from mri_vit.settings.schema import Study
 
 
 def check(study: Study, patients: Sequence[Patient]) -> None:
-    """See that every contender's network can be made, and filled with the weights that it is to start from.
+    """See that every network can be made, and filled with the weights that it is to start from.
 
-    Raises UsageError that names the contender, before hours have gone into others; IntegrityError for damaged weights.
+    Raises UsageError that names the network, before hours have gone into others; IntegrityError for damaged weights.
     """
-    for name, of in contenders(study).items():
+    for name, of in networks(study).items():
         if of.model.weights and (wrong := source.fault(of.model.weights)):
             raise UsageError(f"{name}: {source.shown(of.model.weights)}: {wrong} (model.weights)")
-    import torch  # here, because its import takes seconds, which a wrong path need not wait for
+    import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
 
-    from mri_vit.model.network import Network
+    from mri_vit.model.network import Network  # imports torch
     from mri_vit.model.weights import fill
 
-    for name, of in contenders(study).items():
+    for name, of in networks(study).items():
         try:
-            refuse_taught(of, patients)
+            refuse_label_exposed(of, patients)
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
                 net = Network(of.model, of.grid, [])
             if of.model.weights:
@@ -38,30 +38,30 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
 
 
 def comparator_folder(run: Path, name: str) -> Path:
-    """Where a contender's folds lie."""
+    """Where a network's folds lie."""
     return run if name == VIT else run / files.COMPARATORS / name
 
 
-def contenders(study: Study) -> dict[str, Study]:
-    """The study of each network that takes part, by name."""
+def networks(study: Study) -> dict[str, Study]:
+    """The study of each network that takes part, by name: the study's own and its comparators."""
     return {
         VIT: study.model_copy(update={"comparators": ()}),
         **{comparator.name: study.of(comparator) for comparator in study.comparators},
     }
 
 
-def judged(study: Study, patients: Sequence[Patient]) -> set[str]:
-    """Subjects with a label, who are a test in some fold."""
+def tested(study: Study, patients: Sequence[Patient]) -> set[str]:
+    """Subjects with a label, who are tested in some fold."""
     return {p.subject for p in patients if any(p.knows(e) for e in study.endpoints)}
 
 
-def refuse_taught(study: Study, patients: Sequence[Patient]) -> None:
-    """Weights that know the labels of those whom they are to be tested on, told by their ids, make no valid design."""
+def refuse_label_exposed(study: Study, patients: Sequence[Patient]) -> None:
+    """Raise UsageError when the study starts from weights that are label-exposed to its test patients, by their ids."""
     if not study.model.weights:
         return
-    from mri_vit.model.weights import taught
+    from mri_vit.model.weights import label_exposed  # imports torch
 
-    known = sorted(judged(study, patients) & set(taught(study.model.weights)))
+    known = sorted(tested(study, patients) & set(label_exposed(study.model.weights)))
     if known:
         raise UsageError(
             f"{study.model.weights}: this network was trained on labels of {len(known)} patients who have the ids of this"

@@ -1,4 +1,4 @@
-"""Comparators, several at a time, each in a process of its own; the contest then finds their folds done.
+"""Comparators, several at a time, each in a process of its own; the comparison then finds their folds done.
 
 A network gains less from a second thread on a CPU than two networks do from a core each.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mri_vit.crossval.comparators import comparator_folder, refuse_taught
+from mri_vit.crossval.comparators import comparator_folder, refuse_label_exposed
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data.cohort import Patient
@@ -21,22 +21,23 @@ from mri_vit.train import checkpoint
 def fit(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, at_a_time: int) -> Iterator[str]:
     """Cross-validate the study's comparators, the last first, and give each one's name when it has ended.
 
-    Seeds and folders are the contest's, so its numbers do not depend on whether this ran before. A fold that is done is left as
-    it is, but for its checkpoint, which is deleted. One that is pretrained once for all its folds is left to `comparison`.
+    Seeds and folders are those of `comparison.run`, so its numbers do not depend on whether this ran before. A fold that is
+    done is left as it is, but for its checkpoint, which is deleted. A comparator that is pretrained once for all its folds is
+    left to `comparison`.
 
     Parameters
     ----------
-    patients, splits, run : as `contest.hold` takes them.
+    patients, splits, run : as `comparison.run` takes them.
     at_a_time : processes, each with `train.threads` threads.
 
     Raises
     ------
-    What a fit raises, UsageError as `contest.pretrain` does, and `workers.Killed` when a process was; folds that are done
-    stay done.
+    What a fit raises, UsageError as `pretraining.pretrain` does, and `executor.Killed` when a process was; folds that are
+    done stay done.
     """
     studies = {comparator.name: study.of(comparator) for comparator in reversed(study.comparators)}
     for of in studies.values():
-        refuse_taught(of, patients)
+        refuse_label_exposed(of, patients)
     jobs = {
         name: (of, name, list(patients), list(splits), comparator_folder(run, name))
         for name, of in studies.items()
@@ -50,4 +51,4 @@ def _cross_validate(study: Study, name: str, patients: list[Patient], splits: li
     """In a worker."""
     cross_validate(patients, splits, study, home, name, lambda folder, seed: Neural(study, folder, seed))
     for state in home.glob(f"*/{checkpoint.FILE}"):
-        state.unlink()  # three times as large as the weights, and nothing will go on from it
+        state.unlink()  # three times as large as the weights, and nothing resumes from it

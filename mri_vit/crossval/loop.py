@@ -1,7 +1,7 @@
 """Cross-validation: every patient is predicted by a model that has never seen it.
 
 Folds come in written and hashed; out come one table of predictions and one of survival, a fold at a time, so that a
-run that was stopped goes on with the fold it was in.
+run that was stopped resumes with the fold it was in.
 """
 
 from __future__ import annotations
@@ -133,19 +133,19 @@ def thresholds(
 
 
 def permuted(patients: Sequence[Patient], split: Split, seed: int) -> list[Patient]:
-    """The same patients with labels dealt anew: each gets all labels of another of the same test fold.
+    """The same patients with permuted labels: each gets all labels of another of the same test fold.
 
-    Dealt within a fold, so that every fold keeps its classes; a patient's visits get the same patient's labels.
+    Permuted within a fold, so that every fold keeps its classes; a patient's visits get the same patient's labels.
     """
     generator = np.random.default_rng(seed)
     first = {p.subject: p for p in reversed(patients)}
     home = {p.id: p.subject for p in patients}
-    dealt: dict[str, dict[str, float]] = {}
+    labels: dict[str, dict[str, float]] = {}
     for ids in split:
         subjects = sorted({home[i] for i in ids})
         givers = generator.permutation(len(subjects))
-        dealt |= {name: first[subjects[giver]].labels for name, giver in zip(subjects, givers, strict=True)}
-    return [replace(p, labels=dealt[p.subject]) for p in patients]
+        labels |= {name: first[subjects[giver]].labels for name, giver in zip(subjects, givers, strict=True)}
+    return [replace(p, labels=labels[p.subject]) for p in patients]
 
 
 def with_truth(scores: pd.DataFrame, patients: Sequence[Patient], endpoints: Sequence[Endpoint]) -> pd.DataFrame:

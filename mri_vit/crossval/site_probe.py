@@ -1,4 +1,4 @@
-"""A probe for shortcuts: can the site be told from what the heads read?
+"""A probe for shortcuts: can the site be predicted from what the heads read?
 
 Where sites differ in scanner and in how often a label occurs, a model may learn the site instead of the tumour.
 """
@@ -37,7 +37,7 @@ def probe(
     The probe is a logistic regression from what the heads read of the training patients, standardised, with scikit-learn's
     default penalty; `represent` gives the vectors of one fold's network, which had not seen the test patients.
     Source: Alain & Bengio 2017, arXiv:1610.01644, for linear probes; Zech et al. 2018, doi:10.1371/journal.pmed.1002683, for
-    networks that tell the hospital.
+    networks that recognise the hospital.
     """
     of = sites((*train, *test))
     train, test = [p for p in train if p.id in of], [p for p in test if p.id in of]

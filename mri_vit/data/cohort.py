@@ -41,7 +41,7 @@ FILES = (*CHANNELS, "brain_mask", "tumour_mask")
 class Patient:
     """One patient's visit: scans (None where the table's cell is empty), labels (NaN where missing), other columns as text.
 
-    Patients with several visits have a row for each, told apart by `session`; all visits of a `subject` stay together.
+    Patients with several visits have a row for each, distinguished by `session`; all visits of a `subject` stay together.
     """
 
     id: str  # of the visit, and its folder's name: see `visit_id`
@@ -179,7 +179,7 @@ def _cells(reader: Any, path: Path) -> Iterator[list[str]]:
 
 
 def _located(path: Path) -> Path:
-    """The file that a cell names, behind all links; as it stands where these lead nowhere, which its reader then tells."""
+    """The file that a cell names, behind all links; as it stands where these lead nowhere, which its reader then reports."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):  # a link that leads back to itself, a name too long, a NUL character

@@ -25,7 +25,7 @@ def clinical_columns(patients: Sequence[Patient], study: Study) -> list[str]:
     """The columns that "clinical" may use: those named in `controls.columns`, else all that hold numbers or categories.
 
     Labels, columns that by their name are outcomes, the site and the column whose values are left out are not among these.
-    What a column holds is told from all patients' cells, test patients' too; no label is looked at.
+    What a column holds is inferred from the cells of all patients, test patients included; no label is looked at.
 
     Raises UsageError when a named column is not in the table.
     """

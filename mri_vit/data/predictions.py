@@ -36,7 +36,7 @@ SENSE: dict[str, tuple[Check, str]] = {  # which numbers a column may hold, and 
 NUMBERS = list(SENSE)
 MISSING = ["", "NA", "NaN", "nan"]  # as a missing number is written; a patient may well be called NA
 TEXT = ["patient", "model", "endpoint", "session"]
-# Quarter years up to two years; glioblastoma studies tell survival at 6, 12 and 24 months, the others make it a curve.
+# Quarter years up to two years; glioblastoma studies report survival at 6, 12 and 24 months, the others make it a curve.
 HORIZONS_DAYS = (91.0, 182.0, 274.0, 365.0, 456.0, 548.0, 639.0, 730.0)
 
 

@@ -6,7 +6,6 @@ World coordinates are RAS+ millimetres throughout: x grows to the patient's righ
 from __future__ import annotations
 
 import gzip
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,11 @@ import nibabel as nib
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from mri_vit.data import nifti
 from mri_vit.errors import UnusablePatient
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import source
 
-MAX_BYTES = 2 << 30  # a 1024³ int16 scan; more is a damaged header or a bomb, refused before allocation
-SPACING_MM = (0.1, 10.0)  # from histology to the thickest clinical slice; outside is a unit error
-AFFINE_TOLERANCE = 1e-3  # relative; float32 headers of real scanners agree to 1e-6, a quaternion near half a turn to 7e-4
-ORIGIN_TOLERANCE_MM = 1e-3  # sform and qform store it as the same three numbers
-FRAMES_TOLERANCE_MM = (
-    0.5  # sform against qform at the corners: near half a turn, a float32 quaternion alone is off by up to 0.35 mm
-)
-FRAMES_NOTED_MM = 5e-3  # from here on it is noted how far apart they are; of 56 public files none is
-SLOPE = (1e-6, 1e6)  # SPM stores a mask by 0.0039 and 16 bits of a probability by 1.5e-5
 Image = Any  # SimpleITK's image: its import takes 120 MB, which whoever only checks a study can do without
 LINEAR = 2  # sitk.sitkLinear
 LPS = np.diag([-1.0, -1.0, 1.0, 1.0])  # RAS+ (NIfTI) to LPS+ (ITK) and back
@@ -65,175 +56,9 @@ def read(path: Path) -> Volume:
     except OSError as error:
         raise UnusablePatient(f"cannot be read: {error.strerror}", str(path)) from None
     try:
-        return _parse(raw, gzipped=path.name.endswith(".gz"))
+        return Volume(*nifti.parse(raw, gzipped=path.name.endswith(".gz")))
     except UnusablePatient as fault:
         raise UnusablePatient(fault.reason, str(path)) from None
-
-
-def _parse(raw: bytes, gzipped: bool) -> Volume:
-    if raw[:40].startswith((b"version https://git-lfs", b"/annex/objects", b"../.git/annex")):
-        raise UnusablePatient("a Git LFS or annex pointer, not the scan itself; fetch the file's content")
-    if source.is_dicom(raw):
-        raise UnusablePatient("a DICOM file; expected NIfTI: convert the whole series first, for example with dcm2niix")
-    if gzipped and raw[:2] != b"\x1f\x8b":
-        raise UnusablePatient(f"named .gz, but not gzip (starts with {raw[:4]!r})")
-    start = _inflate(raw, 544, whole=False) if gzipped else raw[:544]  # a NIfTI-2 header is 540 bytes
-    header = _header(start)
-    shape = header.get_data_shape()
-    expected = int(header["vox_offset"]) + int(np.prod(shape, dtype=object)) * header.get_data_dtype().itemsize
-    if expected > MAX_BYTES:
-        raise UnusablePatient(f"announces {expected:,} bytes of voxels {shape}; more than {MAX_BYTES:,} is refused")
-    content = _inflate(raw, expected, whole=True) if gzipped else raw
-    if len(content) != expected:
-        raise UnusablePatient(f"holds {len(content):,} bytes where its header announces {expected:,}")
-    notes: list[str] = []
-    array = np.frombuffer(content, header.get_data_dtype(), offset=int(header["vox_offset"])).reshape(shape, order="F")
-    if array.ndim > 3:
-        array = array.reshape(shape[:3])
-        notes.append(f"squeezed from {shape}")
-    slope, intercept = _scaling(header, array, notes)
-    array = array.astype(np.float32)
-    if (slope, intercept) != (1.0, 0.0):
-        array = array * np.float32(slope) + np.float32(intercept)
-    bad = int(array.size - np.isfinite(array).sum())
-    if bad:
-        raise UnusablePatient(f"{bad:,} of {array.size:,} voxels are NaN or infinite")
-    if array.min() == array.max():
-        raise UnusablePatient(f"every voxel is {array.flat[0]:g}: an empty image")
-    return Volume(array, _affine(header, shape[:3], notes), tuple(notes))
-
-
-def _scaling(header: nib.Nifti1Header, array: Shaped[np.ndarray, "x y z"], notes: list[str]) -> tuple[float, float]:
-    """Slope and intercept by which stored numbers become intensities; other ones than 1 and 0, and what was assumed, are noted.
-
-    NaN and 0 mean "as stored" (the standard says so of 0, nibabel writes NaN). An intercept only puts the stored range in its
-    place, so that it is at most as large as that range.
-    """
-    slope, intercept = float(header["scl_slope"]), float(header["scl_inter"])
-    if np.isnan(slope) or slope == 0:
-        notes.append(f"scl_slope {'NaN' if np.isnan(slope) else 0} read as 1")
-        return 1.0, 0.0
-    if not SLOPE[0] <= slope <= SLOPE[1]:
-        raise UnusablePatient(f"scl_slope {slope:g} is absurd; expected {SLOPE[0]:g} to {SLOPE[1]:g}")
-    if np.isnan(intercept):
-        notes.append("scl_inter NaN read as 0")
-        intercept = 0.0
-    kind = array.dtype
-    stored = float(2 ** (8 * kind.itemsize)) if kind.kind in "iu" else float(np.nanmax(np.abs(array), initial=0.0))
-    if not abs(intercept) <= slope * stored:
-        span = f"with scl_slope {slope:g}, {kind} voxels span {slope * stored:g}"
-        raise UnusablePatient(f"scl_inter {intercept:g} is absurd; {span}")
-    if (slope, intercept) != (1.0, 0.0):
-        notes.append(f"scaled by scl_slope {slope:.9g} and scl_inter {intercept:.9g}")
-    return slope, intercept
-
-
-def _inflate(raw: bytes, size: int, whole: bool) -> bytes:
-    """The first `size` bytes of a gzip file; with `whole`, all of it, which must end there with its CRC right."""
-    content = b""
-    try:
-        while raw:  # a gzip file may consist of several members
-            member = zlib.decompressobj(wbits=31)  # 31: gzip's header and CRC
-            content += member.decompress(raw, size + 1 - len(content))  # one more than expected, never all of a bomb
-            if not whole:
-                return content[:size]
-            if len(content) > size:
-                raise UnusablePatient(f"unpacks to more than the {size:,} bytes that its header announces")
-            if not member.eof:
-                raise UnusablePatient(f"damaged gzip stream (ends early, after {len(content):,} of {size:,} bytes)")
-            raw = member.unused_data
-    except zlib.error as error:
-        raise UnusablePatient(f"damaged gzip stream ({error}); expected {size:,} bytes of content") from None
-    return content
-
-
-def _header(start: bytes) -> nib.Nifti1Header:
-    kind = next((k for k in (nib.Nifti1Header, nib.Nifti2Header) if k.may_contain_header(start)), None)
-    if kind is None:
-        raise UnusablePatient(f"not NIfTI (starts with {start[:4]!r})")
-    if start[344:347] == b"ni1":
-        raise UnusablePatient("a .hdr of a two-file NIfTI; expected a single .nii or .nii.gz")
-    try:
-        header = kind(start[: kind.sizeof_hdr], check=False)
-        shape, dtype = header.get_data_shape(), header.get_data_dtype()
-    except Exception as error:  # nibabel raises many kinds for a header of nonsense
-        raise UnusablePatient(f"unreadable NIfTI header: {error}") from None
-    if dtype.fields or dtype.kind == "c" or dtype.kind not in "iuf":
-        raise UnusablePatient(f"voxels are {dtype}; expected one real number each")
-    if int(header["bitpix"]) != dtype.itemsize * 8:
-        raise UnusablePatient(f"bitpix {int(header['bitpix'])} contradicts the datatype {dtype}")
-    if any(n < 1 for n in shape):
-        raise UnusablePatient(f"dimensions {shape} are not positive")
-    if len(shape) < 3 or min(shape[:3]) < 2 or any(n != 1 for n in shape[3:]):
-        raise UnusablePatient(f"dimensions {shape}; expected one 3D volume")
-    if not kind.sizeof_hdr <= float(header["vox_offset"]) <= 1 << 20:  # headers with extensions stay below 1 MiB
-        raise UnusablePatient(f"vox_offset {header['vox_offset']:g} is absurd")
-    return header
-
-
-def _affine(header: nib.Nifti1Header, shape: tuple[int, ...], notes: list[str]) -> Float[np.ndarray, "4 4"]:
-    """The header's one affine; sform and qform must agree where both are set. What one rests on alone is noted."""
-    codes = {"sform": int(header["sform_code"]), "qform": int(header["qform_code"])}
-    if not any(codes.values()):
-        raise UnusablePatient("sform and qform are both unset: the scan's place and left/right are unknown")
-    chosen, other = ("sform", "qform") if codes["sform"] else ("qform", "sform")
-    frames = {name: _frame(header, name, needed=codes[name] != 0) for name in (chosen, other)}
-    affine = frames[chosen]
-    assert affine is not None  # one that is needed is there, or unusable
-    if not np.isfinite(affine).all():
-        raise UnusablePatient(f"affine holds NaN or infinity:\n{affine}")
-    spacing = np.linalg.norm(affine[:3, :3], axis=0)
-    if spacing.min() < SPACING_MM[0] or spacing.max() > SPACING_MM[1]:
-        raise UnusablePatient(f"voxel spacing {spacing.round(4).tolist()} mm; expected {SPACING_MM[0]} to {SPACING_MM[1]} mm")
-    axes = affine[:3, :3] / spacing
-    if abs(np.linalg.det(axes)) < AFFINE_TOLERANCE:  # unit axes: 1 when they stand upright on each other, 0 in one plane
-        raise UnusablePatient(f"affine is singular:\n{affine}")
-    skew = np.abs(axes.T @ axes - np.eye(3)).max()
-    if skew > AFFINE_TOLERANCE:
-        raise UnusablePatient(f"axes are skewed by {skew:.2g} (cosine); tolerance {AFFINE_TOLERANCE}")
-    zooms = np.asarray(header.get_zooms()[:3], np.float64)
-    if np.abs(zooms / spacing - 1).max() > AFFINE_TOLERANCE:
-        raise UnusablePatient(f"pixdim {zooms.round(4).tolist()} contradicts the affine's spacing {spacing.round(4).tolist()}")
-    apart_mm, alike = _apart(affine, frames[other], shape)
-    if codes[other]:
-        if not alike:
-            both = f"sform\n{frames['sform']}\nqform\n{frames['qform']}"
-            raise UnusablePatient(f"sform and qform disagree by {apart_mm:.2f} mm: {both}")
-        if apart_mm > FRAMES_NOTED_MM:
-            notes.append(f"sform and qform are {apart_mm:.3f} mm apart; the sform was taken")
-    elif alike and apart_mm <= FRAMES_NOTED_MM:
-        notes.append(f"placed by the {chosen} (code {codes[chosen]}); the {other} has code 0 and says the same")
-    else:
-        rows = "; ".join(" ".join(f"{number:.7g}" for number in row) for row in affine[:3])
-        notes.append(f"placed by the {chosen} (code {codes[chosen]}) alone, which nothing in the header confirms: {rows}")
-    return affine
-
-
-def _frame(header: nib.Nifti1Header, name: str, needed: bool) -> Float[np.ndarray, "4 4"] | None:
-    """One of a header's two affines; of one that is not needed, None where it makes no sense."""
-    try:
-        with np.errstate(all="ignore"):  # numbers of nonsense; whoever needs them finds out
-            found = header.get_sform() if name == "sform" else header.get_qform()
-    except Exception as error:  # a quaternion of nonsense
-        if not needed:
-            return None
-        raise UnusablePatient(f"orientation cannot be read: {error}") from None
-    return np.asarray(found, np.float64)
-
-
-def _apart(one: Float[np.ndarray, "4 4"], other: Float[np.ndarray, "4 4"] | None, shape: tuple[int, ...]) -> tuple[float, bool]:
-    """How far apart two affines put a corner of the scan, mm, and whether they say the same."""
-    if other is None or not np.isfinite(other).all():
-        return np.inf, False
-    corners = np.array(np.meshgrid(*[(0, n - 1) for n in shape], [1], indexing="ij"), float).reshape(4, -1)
-    apart_mm = float(np.linalg.norm(((one - other) @ corners)[:3], axis=0).max())
-    lengths = [np.linalg.norm(affine[:3, :3], axis=0) for affine in (one, other)]
-    if not lengths[1].all():
-        return apart_mm, False
-    turned = np.abs(one[:3, :3] / lengths[0] - other[:3, :3] / lengths[1]).max()
-    moved_mm = np.abs(one[:3, 3] - other[:3, 3]).max()
-    alike = turned <= AFFINE_TOLERANCE and moved_mm <= ORIGIN_TOLERANCE_MM and apart_mm <= FRAMES_TOLERANCE_MM
-    return apart_mm, bool(alike)
 
 
 def write(volume: Volume, path: Path) -> None:

@@ -96,7 +96,7 @@ def _made(file: Path, schema: int, settings: dict[str, Any]) -> bool:
 
 
 def _has_pictures(file: Path) -> bool:
-    """Whether nobody has deleted one, which the report would miss."""
+    """Whether every picture is there; the report would miss one that was deleted."""
     entries = read_json(file, ("maps",), ANEW)["maps"]
     with as_written(file, ANEW):
         return all((file.parent / one["overlay"]).exists() for one in entries)

@@ -46,7 +46,7 @@ class Baseline:
 class Hybrid:
     """A convolutional trunk whose map's voxels are a Vision Transformer's tokens (Dosovitskiy et al. 2021, section 3.1).
 
-    `trunk` gives, for so many channels of the volume, a module from float [b c x y z] to a map of `width` channels;
+    `trunk` gives, for a number of channels of the volume, a module from float [b c x y z] to a map of `width` channels;
     `stride` is how many voxels of the volume lie between two of the map's; `layer` names the module that puts the map out.
     """
 

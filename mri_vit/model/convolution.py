@@ -22,7 +22,7 @@ from mri_vit.model.encoder import Encoder
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import CHANNELS, GRID_CENTRE_MM, Grid
 
-BRAIN_MM = ((-72.0, 72.0), (-107.0, 73.0), (-72.0, 82.0))  # the MNI152 brain's box, as told beside config.GRID_CENTRE_MM
+BRAIN_MM = ((-72.0, 72.0), (-107.0, 73.0), (-72.0, 82.0))  # the MNI152 brain's box, see GRID_CENTRE_MM in settings/schema.py
 MARGIN_MM = 16.0  # alignment is rigid, so a head keeps its size: room for one a fifth longer than the template's
 
 

@@ -24,7 +24,7 @@ def flops(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b
     Definition: the operations of convolutions, linear maps and attention's two products, a multiply-add being 2; papers that
     count multiply-adds (He et al. 2016, Tan & Le 2019) print half of it. Norms, activations, softmax and pooling are left out,
     as is usual: they are a few per cent.
-    Assumption: as many as the published formulas of each operation tell; a convolution's zeros at the border are counted, and
+    Assumption: as many as the published formulas of each operation say; a convolution's zeros at the border are counted, and
     nothing is saved by patches that are empty.
     Source: torch.utils.flop_counter, which counts the shapes that pass by. It knows the attention that a GPU fuses and not
     the one that a CPU does (PyTorch 2.13), so attention is held to its two plain products here, whatever is chosen for it.

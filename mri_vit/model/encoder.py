@@ -108,9 +108,8 @@ class Encoder(nn.Module):
     """Patches at given places to the normalised CLS token.
 
     `patch_size` is k (numbers in a patch), `places` how many places the grid has; `stem` and `conv_stem` choose the patch
-    embedding, `pool` what the output is: the normalised CLS token; to which the other tokens' mean or each feature's largest
-    value is added, so that one place of hundreds can be heard before any attention has learned where to look; or CLS that
-    takes part in the last block alone ("class_attention": Touvron et al. 2021, arXiv:2103.17239, with one such block).
+    embedding, `pool` what the output is: the normalised CLS token; or to it the other tokens' mean or each feature's largest
+    value is added, so that one place of hundreds can be heard before any attention has learned where to look.
 
     The readout of no places is CLS alone. Places add to CLS what they show; none shows nothing, so it adds 0. That is finite
     for the mean and the maximum alike, and it is what the curves of a map's faithfulness start from and end at.
@@ -163,10 +162,9 @@ class Encoder(nn.Module):
 
     def forward(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b d"]:
         x = self.tokens(patches, place)
-        *earlier, last = self.layers
-        for block in earlier:
-            x = torch.cat([x[:, :1], block(x[:, 1:])], dim=1) if self.pool == "class_attention" else block(x)
-        return self.readout(last(x))
+        for block in self.layers:
+            x = block(x)
+        return self.readout(x)
 
     def readout(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
         """What the heads read of the last block's output; CLS alone where no place was given (n = 1)."""

@@ -16,13 +16,15 @@ from torch import Tensor
 
 from mri_vit.settings.schema import Endpoint
 
+INTERVALS = 10  # of the discrete-time hazard; Gensheimer & Narasimhan 2019 use 10 to 40
+
 
 @dataclass(frozen=True)
 class Head:
     """One endpoint with what it has learned from its training fold's labels.
 
     `kind` is "binary", "hazard" or "cox"; `cuts_days` are the ends of the hazard's intervals (or, for Cox, the horizons
-    at which survival is told), `baseline_hazard` Cox's cumulative hazard there; `positive_weight` balances the classes.
+    at which survival is predicted), `baseline_hazard` Cox's cumulative hazard there; `positive_weight` balances the classes.
     """
 
     endpoint: Endpoint
@@ -88,7 +90,7 @@ def loss(head: Head, output: Float[Tensor, "b m"], labels: Float[Tensor, "b c"])
         return output.sum() * 0.0
     from torchsurv.loss.cox import neg_partial_log_likelihood  # here, because its import takes seconds
 
-    with warnings.catch_warnings(action="ignore"):  # it tells of tied times at every step; Efron's method is meant for them
+    with warnings.catch_warnings(action="ignore"):  # it warns of tied times at every step; Efron's method is meant for them
         return neg_partial_log_likelihood(output[:, 0], labels[:, 1].bool(), labels[:, 0], ties_method="efron")
 
 
@@ -146,7 +148,7 @@ def survival(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b horiz
 
 
 def with_baseline(head: Head, output: Float[Tensor, "b m"], labels: Float[Tensor, "b c"]) -> Head:
-    """A Cox head completed with Breslow's cumulative baseline hazard of the training fold, so that it can tell survival."""
+    """A Cox head completed with Breslow's cumulative baseline hazard of the training fold, so that it can predict survival."""
     known = ~labels.isnan().any(dim=1)
     days, event, risk = labels[known, 0], labels[known, 1], output[known, 0].double().exp()
     deaths = days[event == 1]

@@ -10,8 +10,6 @@ x y z axes of a patch or of the grid.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from einops import einsum, rearrange, repeat
@@ -25,7 +23,7 @@ from mri_vit.settings.schema import CHANNELS
 
 
 @torch.no_grad()
-def inflate(weights: Weights2D, encoder: Encoder, kernel: Literal["spread", "centre"] = "spread") -> None:
+def inflate(weights: Weights2D, encoder: Encoder) -> None:
     """Fill the encoder with a 2D ViT's weights: blocks, norm and CLS as they are, patch kernels and positions inflated.
 
     The encoder's LayerNorms add to the variance what the checkpoint's do, without which small tokens would come out
@@ -33,9 +31,8 @@ def inflate(weights: Weights2D, encoder: Encoder, kernel: Literal["spread", "cen
 
     Parameters
     ----------
-    weights : of `read_2d`; width, depth, MLP, patch edge and, where the file tells it, heads must be the encoder's.
+    weights : of `read_2d`; width, depth, MLP, patch edge and, where the file says it, heads must be the encoder's.
     encoder : with one linear map as its patch embedding; changed in place.
-    kernel : "spread" divides each patch kernel evenly over depth, "centre" puts it into the middle slice.
 
     Raises
     ------
@@ -46,7 +43,7 @@ def inflate(weights: Weights2D, encoder: Encoder, kernel: Literal["spread", "cen
     _refuse_other_shape(weights, encoder)
     side = round((encoder.position.shape[1] - 1) ** (1 / 3))
     inflated = {
-        "embed.weight": inflated_kernel(weights.tensors["embed.weight"], kernel),
+        "embed.weight": inflated_kernel(weights.tensors["embed.weight"]),
         "position": inflated_positions(weights.tensors["position"], side),
     }
     encoder.load_state_dict(encoder.state_dict() | weights.tensors | inflated)
@@ -55,15 +52,15 @@ def inflate(weights: Weights2D, encoder: Encoder, kernel: Literal["spread", "cen
             module.eps = weights.norm_eps
 
 
-def inflated_kernel(kernel: Float[Tensor, "d 3 e e"], how: Literal["spread", "centre"]) -> Float[Tensor, "d k"]:
+def inflated_kernel(kernel: Float[Tensor, "d 3 e e"]) -> Float[Tensor, "d k"]:
     """The linear map on a 3D patch that sees, in four equal scans that do not change in depth, what the kernel saw in grey.
 
     A grey image has three equal colours and gives the sum of three kernels, 3 × their mean; each of the four scans gets
-    ¾ of the mean, so that an embedding keeps its size.
+    ¾ of the mean, so that an embedding keeps its size. It is spread evenly over depth (Carreira & Zisserman 2017, 3.1).
     """
     edge = kernel.shape[-1]
     axial = rearrange(kernel.mean(dim=1).flip(1, 2), "d row column -> d column row") * (3 / len(CHANNELS))
-    depth = kernel.new_full((edge,), 1 / edge) if how == "spread" else F.one_hot(torch.tensor(edge // 2), edge).to(kernel)
+    depth = kernel.new_full((edge,), 1 / edge)
     return repeat(einsum(axial, depth, "d x y, z -> d x y z"), "d x y z -> d (c x y z)", c=len(CHANNELS))
 
 

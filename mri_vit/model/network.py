@@ -31,15 +31,15 @@ SCHEMA = "mri-vit network 1"
 class Network(nn.Module):
     """The ViT, or another network, with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name.
 
-    `taught` are the subjects whose labels its weights have learned from, or were chosen by; `seen` those whose scans it was
-    pretrained on.
+    `label_exposed` are the subjects whose labels its weights were trained on or selected by, `image_exposed` those whose scans
+    they were pretrained on.
     """
 
     def __init__(self, model: Model, grid: Grid, heads: list[Head]) -> None:
         super().__init__()
         self.model, self.grid, self.heads = model, grid, heads
-        self.taught: tuple[str, ...] = ()
-        self.seen: tuple[str, ...] = ()
+        self.label_exposed: tuple[str, ...] = ()
+        self.image_exposed: tuple[str, ...] = ()
         self.encoder = encoder(model, grid)
         self.head = nn.ModuleDict({head.endpoint.name: nn.Linear(self.encoder.dim, head.width) for head in heads})
         for linear in self.head.values() if model.zero_head else ():
@@ -67,13 +67,11 @@ def save(network: Network, path: Path) -> None:
     metadata = {
         "schema": SCHEMA,
         "channels": json.dumps(CHANNELS),
-        "model": network.model.model_copy(
-            update={"weights": None}
-        ).model_dump_json(),  # where it once began may tell of a machine
+        "model": network.model.model_copy(update={"weights": None}).model_dump_json(),  # a path may give a machine away
         "grid": network.grid.model_dump_json(),
         "norm_eps": json.dumps(getattr(network.encoder, "norm_eps", None)),
-        "taught": json.dumps(sorted(set(network.taught))),
-        "seen": json.dumps(sorted(set(network.seen))),
+        "taught": json.dumps(sorted(set(network.label_exposed))),
+        "seen": json.dumps(sorted(set(network.image_exposed))),
         "heads": json.dumps([asdict(head) | {"endpoint": head.endpoint.model_dump()} for head in network.heads]),
     }
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
@@ -122,5 +120,5 @@ def load(path: Path) -> Network:
         raise IntegrityError(f"{path}: weights do not fit the network that the file describes: {error}") from None
     if norm_eps:
         network.encoder.norm_eps = float(norm_eps)
-    network.taught, network.seen = known["taught"], known["seen"]
+    network.label_exposed, network.image_exposed = known["taught"], known["seen"]
     return network

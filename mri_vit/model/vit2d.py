@@ -112,7 +112,7 @@ class Weights2D:
     """A 2D Vision Transformer's weights under our encoder's names.
 
     `tensors["embed.weight"]` is the kernel [d 3 e e] over rows and columns, `tensors["position"]` [1 n d]. `heads` is None
-    where the file does not tell it, as those of timm and transformers. `norm_eps` is what the library that the names are of
+    where the file does not say it, as those of timm and transformers. `norm_eps` is what the library that the names are of
     adds to the variance in LayerNorm.
     """
 
@@ -195,12 +195,12 @@ def _torch_layout(key: str, array: Tensor) -> Tensor:
 
 
 def _refuse_other_keys(path: Path, found: dict[str, Tensor], taken: list[str], prefix: str) -> None:
-    """Raise UsageError when a key of a plain ViT is missing, or one tells of something that a plain ViT does not have."""
+    """Raise UsageError when a key of a plain ViT is missing, or one belongs to something that a plain ViT does not have."""
     others = [key for key in found if key not in taken and not key.removeprefix(prefix).startswith(LEFT_OUT)]
     known = {meaning: key for part, meaning in REFUSED.items() for key in reversed(others) if part in key}
     if known:
-        told = " and ".join(f"{meaning} ({key})" for meaning, key in known.items())
-        raise UsageError(f"{path}: it has {told}, for which our blocks have no place; take the weights of a plain ViT")
+        extras = " and ".join(f"{meaning} ({key})" for meaning, key in known.items())
+        raise UsageError(f"{path}: it has {extras}, for which our blocks have no place; take the weights of a plain ViT")
     missing = [key for key in taken if key not in found]
     if missing:
         raise UsageError(f"{path}: {missing[0]} is missing" + (f", and {len(missing) - 1} more" if len(missing) > 1 else ""))

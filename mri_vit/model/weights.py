@@ -27,7 +27,7 @@ SCHEMA = "mri-vit encoder 1"
 
 
 def save_encoder(encoder: Encoder, made: Mapping[str, Any], path: Path) -> None:
-    """Write an encoder's weights atomically, and in the header what they are: what `load_encoder` tells, but for `norm_eps`."""
+    """Write an encoder's weights atomically; `made` is the header that `load_encoder` returns, without `norm_eps`."""
     header = {"channels": CHANNELS, **made, "norm_eps": encoder.norm_eps}
     metadata = {"schema": SCHEMA, **{key: json.dumps(value) for key, value in header.items()}}
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
@@ -40,8 +40,8 @@ def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """An encoder's weights, and its header: `model`, `grid`, `pretrain` and `train` as dictionaries, `channels`, `seen` and
     `taught` as lists, `seed` and `norm_eps` as numbers, `start` as the SHA-256 of the file that it started from, or None.
 
-    `seen` are the subjects whose scans the weights were learned from, `taught` those whose labels were known to the weights that
-    they began from.
+    `seen` are the image-exposed subjects, whose scans the weights were pretrained on; `taught` the label-exposed ones, whose
+    labels the weights that they started from were trained on.
 
     Raises IntegrityError when the file is damaged or is something else.
     """
@@ -57,10 +57,10 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
 
     Ours are of a pretrained encoder or of a network; where their grid cut the same box into another number of places of the same
     patch, positions are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision
-    Transformer's and inflated, its patch kernels by `model.kernel` (see `inflate`).
+    Transformer's and inflated (see `inflate`).
 
-    Raises UsageError when the weights would not mean what they meant: of another shape, number of heads, scans or box, of class
-    attention or not, and for a convolutional network of other voxels; IntegrityError when the file is damaged.
+    Raises UsageError when the weights would not mean what they meant: of another shape, number of heads, sequences or box, and
+    for a convolutional network of other voxels; IntegrityError when the file is damaged.
     """
     schema = _header(path).get("schema")
     if schema == network.SCHEMA:
@@ -73,7 +73,7 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
             was, its = Grid.model_validate(header["grid"]), Model.model_validate(header["model"])
             norm_eps = header.get("norm_eps") and float(header["norm_eps"])
     elif isinstance(encoder, Encoder):
-        inflate(read_2d(path), encoder, model.kernel)
+        inflate(read_2d(path), encoder)
         return
     else:
         raise UsageError(f"{path}: weights of a 2D Vision Transformer fit no other architecture than vit")
@@ -106,19 +106,17 @@ def _refuse_another_meaning(path: Path, its: Model, ours: Model) -> None:
     alike: dict[str, tuple[object, object]] = {"channels": (its.channels, ours.channels)}
     if ours.architecture.startswith(("vit", "monai_vit", "hybrid")):  # other networks have no heads of attention
         alike["heads"] = its.shape[2], ours.shape[2]
-        if "class_attention" in (its.pool, ours.pool):  # in which CLS has not gone through every block
-            alike["pool"] = its.pool, ours.pool
     for key, (theirs, wanted) in alike.items():
         if theirs != wanted:
             raise UsageError(f"{path}: its model.{key} is {theirs}, the study's {wanted}")
 
 
-def seen(path: Path) -> list[str]:
-    """The subjects from whose scans a file's weights were pretrained; none is known of a file that is not ours."""
+def image_exposed(path: Path) -> list[str]:
+    """The subjects on whose scans a file's weights were pretrained; none is known of a file that is not ours."""
     return _subjects(path, "seen")
 
 
-def taught(path: Path) -> list[str]:
+def label_exposed(path: Path) -> list[str]:
     """The subjects whose labels a file's weights were trained on; none is known of a file that is not ours."""
     return _subjects(path, "taught")
 
@@ -136,4 +134,4 @@ def _header(path: Path) -> dict[str, str]:
         with safetensors.safe_open(str(path), "pt") as file:
             return file.metadata() or {}
     except safetensors.SafetensorError:
-        return {}  # of another format, or damaged: whoever reads it next tells which
+        return {}  # of another format, or damaged: whoever reads it next says which

@@ -27,21 +27,22 @@ from mri_vit.data.cohort import Patient, refuse_labels, without_labels
 from mri_vit.model import heads
 from mri_vit.model.heads import Head
 from mri_vit.predictors.network import Neural, tables
-from mri_vit.predictors.tabular import Tabular
+from mri_vit.predictors.tabular import Regressions, Tabular
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import read_json
 from mri_vit.settings.models import CLINICAL, VIT
 from mri_vit.settings.schema import Endpoint
-from mri_vit.train.loop import outputs
+from mri_vit.train.supervised import outputs
 
 WEIGHTS = files.FUSION  # how each endpoint of a fold was weighed
 KEYS = ["patient", "endpoint"]  # of a predictor's tables
-# With fewer known labels two fitted weights are worse than equal ones. Measured on made-up evidence, mean test AUC over three
-# cases (both tell, either alone tells): 8 labels 0.741 against 0.751 for equal weights, 10: 0.752 and 0.750, 12: 0.764 and 0.752.
+# With fewer known labels two fitted weights are worse than equal ones. Measured on synthetic evidence, mean test AUC over three
+# cases (both are informative, either alone is): 8 labels 0.741 against 0.751 for equal weights, 10: 0.752 and 0.750, 12: 0.764
+# and 0.752.
 FEWEST = 10
 NEAREST = float(np.finfo(float).eps)  # to 0 and to 1 that a regression's probability is taken: its log odds stay finite
-LEAST_RISK = float(np.finfo(np.float32).eps)  # of a hazard head: the nearest to no risk that its single precision tells
+LEAST_RISK = float(np.finfo(np.float32).eps)  # of a hazard head: the nearest to no risk that its single precision holds
 
 
 @dataclass(frozen=True)
@@ -61,19 +62,20 @@ class LateFusion:
 
     Per endpoint, with n what the network says and c what the regression on the clinical columns says, both in log odds or log
     hazards: log odds of 1 = a + w·n + v·c (logistic), log hazard ratio = w·n + v·c (Cox), each w and v with the normal prior of
-    `Tabular`. Where the tuning patients cannot tell the weights, both count the same: the mean of n and c, each in its standard
-    deviations over the tuning patients, put back on the mean of their scales; survival is then the mean of both models'.
+    `Regressions`. Where the tuning patients do not determine the weights, both count the same: the mean of n and c, each in its
+    standard deviations over the tuning patients, put back on the mean of their scales; survival is then the mean of both
+    models'.
 
     The network is fitted already and stays as it is; the clinical regression is fitted on the training patients, the weights on
     the tuning patients. An endpoint of which one of the two says nothing has no prediction.
     """
 
     def __init__(self, network: Neural, covariates: pd.DataFrame, folder: Path) -> None:
-        """`covariates` has a row per visit id, see `clinical_table`; `folder` is told how each endpoint was weighed."""
+        """`covariates` has a row per visit id, see `clinical_table`; how each endpoint was weighed goes into `folder`."""
         self.network, self.folder = network, folder
         self.endpoints = {endpoint.name: endpoint for endpoint in network.study.endpoints}
         self._clinical = Tabular(covariates, network.study.endpoints)
-        self._fitted: dict[str, Tabular] = {}
+        self._fitted: dict[str, Regressions] = {}
         self._equal: dict[str, StandardScaler] = {}
 
     def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
@@ -85,8 +87,8 @@ class LateFusion:
             if why[name]:
                 self._equal[name] = StandardScaler().fit(evidence)
             else:
-                self._fitted[name] = Tabular(evidence, (self.endpoints[name],))
-                self._fitted[name].fit(tune, [])
+                self._fitted[name] = Regressions((self.endpoints[name],))
+                self._fitted[name].fit(evidence, tune)
         write_bytes(json.dumps(why, indent=1).encode(), self.folder / WEIGHTS)
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -95,8 +97,7 @@ class LateFusion:
         scores, survivals = [], []
         for name, evidence in said.evidence.items():
             if name in self._fitted:
-                self._fitted[name].covariates = evidence
-                score, survival = self._fitted[name].predict(patients)
+                score, survival = self._fitted[name].predict(evidence.loc[[p.id for p in patients]])
             else:
                 one = equal(self._equal[name], evidence)
                 one = expit(one) if self.endpoints[name].kind == "binary" else one
@@ -137,7 +138,7 @@ def on_log_scale(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]
 
 
 def lacking(endpoint: Endpoint, tune: Sequence[Patient], evidence: pd.DataFrame) -> str:
-    """Why these patients cannot tell the weights of an endpoint; "" where they can."""
+    """Why these patients do not determine the weights of an endpoint; "" where they do."""
     flags = {p.id: p.labels[endpoint.columns[-1]] for p in tune if p.knows(endpoint)}
     if len(flags) < FEWEST:
         return f"fewer than {FEWEST} tuning patients with a known label"
@@ -156,7 +157,7 @@ def equal(scaling: StandardScaler, evidence: pd.DataFrame) -> Float[np.ndarray, 
     return mean + deviation * np.asarray(scaling.transform(evidence)).mean(axis=1)
 
 
-def told(folders: Sequence[Path]) -> str:
+def equally_weighted(folders: Sequence[Path]) -> str:
     """Which endpoints of which folds were fused with equal weights, and why; "" where all weights were fitted."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for folder in folders:
@@ -167,7 +168,7 @@ def told(folders: Sequence[Path]) -> str:
 
 
 def _mean(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """The mean of two tables of survival, which tell it of the same patients at the same horizons."""
+    """The mean of two tables of survival, of the same patients at the same horizons."""
     keys = [*KEYS, "horizon_days"]
     both = one.merge(other, on=keys, suffixes=("_one", "_other"), validate="one_to_one")
     return both[keys].assign(survival=(both.survival_one + both.survival_other) / 2)

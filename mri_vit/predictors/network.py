@@ -21,13 +21,15 @@ from mri_vit.errors import BadNumbers
 from mri_vit.model import heads, network
 from mri_vit.model.cost import flops, parameters
 from mri_vit.model.network import Network
-from mri_vit.pretrain.stage import pretrained
+from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.resource import told
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
-from mri_vit.train.loop import Report, fit, less_memory, outputs, state_bytes
+from mri_vit.train.loop import Report
+from mri_vit.train.memory import less_memory, state_bytes
+from mri_vit.train.supervised import fit, outputs
 
 PRETRAINED = files.PRETRAINED
 
@@ -35,14 +37,11 @@ PRETRAINED = files.PRETRAINED
 class Neural:
     """A Predictor (see `predictions.py`) whose weights, checkpoints and history live in `folder`.
 
-    Where the study pretrains, its encoder is learned from the patients that `fit` is given, and kept in `pretrained`.
+    Where the study pretrains, its encoder is learned from the patients that `fit` is given, and kept there too.
     """
 
-    def __init__(
-        self, study: Study, folder: Path, seed: int, report: Report | None = None, pretrained: Path | None = None
-    ) -> None:
+    def __init__(self, study: Study, folder: Path, seed: int, report: Report | None = None) -> None:
         self.study, self.folder, self.seed, self.report = study, folder, seed, report
-        self.pretrained = pretrained or folder / PRETRAINED
         self._network: Network | None = None
 
     @classmethod
@@ -63,7 +62,7 @@ class Neural:
     def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
         study = self.study
         if study.pretrain.method != "none":
-            study = pretrained(study, [*train, *tune], self.pretrained, self.seed, self.report)
+            study = pretrained(study, [*train, *tune], self.folder / PRETRAINED, self.seed, self.report)
         labelled = [p for p in train if any(p.knows(endpoint) for endpoint in study.endpoints)]  # others have no gradient
         with told(self.folder, lambda: state_bytes(study), less_memory(study)):
             self._network = fit(labelled or train, tune, study, self.folder, self.seed, self.report)

@@ -46,55 +46,75 @@ def volume_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
 
 
 class Tabular:
-    """A Predictor (see `predictions.py`) from a table of covariates: penalised logistic and Cox regression.
+    """A Predictor (see `predictions.py`) from a table of covariates with a row per visit id: `Regressions` on its rows."""
+
+    def __init__(self, covariates: pd.DataFrame, endpoints: Sequence[Endpoint]) -> None:
+        self.covariates = covariates
+        self._regressions = Regressions(endpoints)
+
+    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+        self._regressions.fit(self.covariates, train)  # not `tune`: thresholds are chosen on patients not fitted on
+
+    def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        refuse_labels(patients)
+        return self._regressions.predict(self.covariates.loc[[p.id for p in patients]])
+
+
+class Regressions:
+    """Penalised logistic and Cox regression of each endpoint on covariates, in tables with a row per visit id.
 
     Imputation, scaling and categories are learned inside `fit`. A coefficient per standard deviation has a normal prior of
     variance 1 in both regressions (an L2 penalty of 1/2 on its square beside the log-likelihood).
     """
 
-    def __init__(self, covariates: pd.DataFrame, endpoints: Sequence[Endpoint]) -> None:
-        self.covariates, self.endpoints = covariates, endpoints
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self.endpoints = endpoints
         self._binary: dict[str, Pipeline] = {}
         self._survival: dict[str, tuple[Pipeline, CoxPHFitter]] = {}
 
-    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+    def fit(self, covariates: pd.DataFrame, patients: Sequence[Patient]) -> None:
+        """Fit on those of the patients whose label is known; an endpoint with nothing to learn gets no regression."""
         for endpoint in self.endpoints:
-            known = [p for p in train if p.knows(endpoint)]  # not `tune`: thresholds are chosen on patients not fitted on
+            known = [p for p in patients if p.knows(endpoint)]
             flags = np.array([p.labels[endpoint.columns[-1]] == 1 for p in known])
-            rows = self.covariates.loc[[p.id for p in known]]
+            rows = covariates.loc[[p.id for p in known]]
             if (rows.nunique(dropna=False) < 2).all():
                 continue  # nothing varies among these patients, so there is nothing to predict from
             if endpoint.kind == "binary" and 0 < flags.sum() < len(flags):
                 regression = LogisticRegression(C=PRIOR_VARIANCE, max_iter=1000)
                 self._binary[endpoint.name] = make_pipeline(*_scaled(), regression).fit(rows, flags)
             elif endpoint.kind == "survival" and flags.any():
-                scaling = make_pipeline(*_scaled())
-                table = pd.DataFrame(scaling.fit_transform(rows)).add_prefix("x")
                 days = np.array([p.labels[endpoint.columns[0]] for p in known])
-                cox = CoxPHFitter(penalizer=1 / (PRIOR_VARIANCE * len(known)))  # lifelines divides the likelihood by n
-                try:
-                    cox.fit(table.assign(days=days, event=flags), "days", "event")
-                except (ConvergenceError, np.linalg.LinAlgError) as error:
-                    raise BadNumbers(f"the Cox regression on {', '.join(rows)} did not converge: {error}") from None
-                self._survival[endpoint.name] = scaling, cox
+                self._survival[endpoint.name] = _cox(rows, days, flags)
 
-    def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
-        refuse_labels(patients)
-        ids = [p.id for p in patients]
-        rows = self.covariates.loc[ids]
+    def predict(self, covariates: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Scores and survival of every row, as a Predictor gives them."""
+        ids = covariates.index.tolist()
         scores = [pd.DataFrame(columns=pd.Index(["patient", "endpoint", "score"]))]
         survivals = [pd.DataFrame(columns=pd.Index(["patient", "endpoint", "horizon_days", "survival"]))]
         for name, model in self._binary.items():
-            probability = model.predict_proba(rows)[:, 1]
+            probability = model.predict_proba(covariates)[:, 1]
             scores.append(pd.DataFrame({"patient": ids, "endpoint": name, "score": probability}))
         for name, (scaling, cox) in self._survival.items():
-            table = pd.DataFrame(scaling.transform(rows)).add_prefix("x")
+            table = pd.DataFrame(scaling.transform(covariates)).add_prefix("x")
             risk = cox.predict_log_partial_hazard(table).to_numpy()
             scores.append(pd.DataFrame({"patient": ids, "endpoint": name, "score": risk}))
             alive = cox.predict_survival_function(table, times=list(HORIZONS_DAYS)).to_numpy()  # (horizons, patients)
             for days, chance in zip(HORIZONS_DAYS, alive, strict=True):
                 survivals.append(pd.DataFrame({"patient": ids, "endpoint": name, "horizon_days": days, "survival": chance}))
         return _stacked(scores), _stacked(survivals)
+
+
+def _cox(rows: pd.DataFrame, days: np.ndarray, event: np.ndarray) -> tuple[Pipeline, CoxPHFitter]:
+    """Scaling of covariates, and a Cox regression on what it gives."""
+    scaling = make_pipeline(*_scaled())
+    table = pd.DataFrame(scaling.fit_transform(rows)).add_prefix("x")
+    cox = CoxPHFitter(penalizer=1 / (PRIOR_VARIANCE * len(rows)))  # lifelines divides the likelihood by n
+    try:
+        cox.fit(table.assign(days=days, event=event), "days", "event")
+    except (ConvergenceError, np.linalg.LinAlgError) as error:
+        raise BadNumbers(f"the Cox regression on {', '.join(rows)} did not converge: {error}") from None
+    return scaling, cox
 
 
 def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:

@@ -47,7 +47,7 @@ class Field:
 
 @dataclass(frozen=True, eq=False)
 class Corrected:
-    """A scan divided by its field, and what is to be told of that."""
+    """A scan divided by its field, and the figures to report of it."""
 
     volume: Volume
     field: Field

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 from scipy import ndimage
 
-from mri_vit.data.volume import FRAMES_TOLERANCE_MM, Volume, canonical, read, write
+from mri_vit.data.nifti import FRAMES_TOLERANCE_MM
+from mri_vit.data.volume import Volume, canonical, read, write
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.settings.schema import Prepare
 

@@ -1,7 +1,7 @@
 """Outliers: what in a brain looks unlike most of it. A scan and its brain go in, the voxels that stand out come out.
 
-They serve twice: the bias field is estimated without them, because a smooth field cannot be told from a large bright lesion, and
-how far they stand out before and after correction tells whether a lesion survived it. No tumour mask is asked: preparation must
+They serve twice: the bias field is estimated without them, because a smooth field looks like a large bright lesion, and
+how far they stand out before and after correction shows whether a lesion survived it. No tumour mask is asked: preparation must
 be the same whether or not someone drew one, and the figure must exist for every patient.
 """
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from threadpoolctl import threadpool_limits
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, read, resample
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import bias, brain, intensity, outliers, qc, register
+from mri_vit.prepare import alignment, bias, brain, outliers, qc
+from mri_vit.prepare.log import Log
+from mri_vit.prepare.on_grid import on_grid
 from mri_vit.prepare.prepared import CONTENT, SCHEMA, config_sha256, holds, refuse_foreign, verify
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
@@ -31,23 +31,9 @@ from mri_vit.run.complete_folder import complete
 from mri_vit.settings import source
 from mri_vit.settings.schema import CHANNELS, REFERENCE, Study
 
-OVERLAP = 0.90  # least share of the T1ce's brain inside every scan's field of view; a tumour must not be in the missing part
-MISSED = 0.005  # of the brain outside a scan's field of view or the grid: a rim that nobody need be told of
 NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 BRAIN_ML = (700.0, 2100.0)  # adults from atrophy to the largest; outside, someone should look
-LEAST_SHARE = 0.05  # of a grid voxel's sources that must be brain for it to have a value; less is rounding
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
-
-
-@dataclass
-class Log:
-    """What was done, in order, and what someone should look at."""
-
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    def add(self, step: str, methods: str, **figures: Any) -> None:
-        self.steps.append({"step": step, "methods": methods, **figures})
 
 
 def prepare(patient: Patient, study: Study) -> Path:
@@ -56,7 +42,7 @@ def prepare(patient: Patient, study: Study) -> Path:
     Parameters
     ----------
     patient
-        With all scans that `prepare.needs` names; one of the others that is missing stays empty, and a warning tells so.
+        With all scans that `prepare.needs` names; one of the others that is missing stays empty, and a warning says so.
     study
         Its `grid` and `prepare` sections say how, `prepared` is the folder that the patient's folder goes into.
 
@@ -99,7 +85,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     log = Log()
     scans = _read(patient, study, log)
     t1ce = scans[REFERENCE]
-    from_t1ce = _to_t1ce(scans, log)
+    from_t1ce = alignment.to_t1ce(scans, log)
     t1 = resample(scans["t1"], t1ce.shape, t1ce.affine, from_t1ce["t1"]) if "t1" in scans else None
     found = brain.extract(t1ce, t1, str(patient.scans[REFERENCE]), patient.brain_mask, study.prepare, folder)
     brain_ml = brain.volume_ml(found.mask, t1ce)
@@ -108,16 +94,16 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
         log.warnings.append(f"brain volume {brain_ml:.0f} ml; {BRAIN_ML[0]:.0f} to {BRAIN_ML[1]:.0f} is usual")
     mask = Volume(found.mask.astype(np.float32), t1ce.affine)
     if found.source != "none":  # the head was in view and had its say: scalp, eyes and neck move against the brain
-        from_t1ce = _within_brain(scans, from_t1ce, mask, log)
-    _check_overlap(patient, scans, from_t1ce, mask, log)
+        from_t1ce = alignment.within_brain(scans, from_t1ce, mask, log)
+    alignment.check_overlap(patient, scans, from_t1ce, mask, log)
     if study.prepare.bias:
         scans = _unbiased(scans, from_t1ce, mask, log)
-    t1ce_from_grid = _to_mni(scans[REFERENCE], found.mask, log)
+    t1ce_from_grid = alignment.to_mni(scans[REFERENCE], found.mask, log)
     from_grid = {channel: matrix @ t1ce_from_grid for channel, matrix in from_t1ce.items()}
-    volume, on_grid = _on_grid(scans, mask, from_grid, study, log)
-    tokens.save(tokens.from_volume(volume, on_grid, study.grid, record["config_sha256"]), folder / files.TOKENS)
+    volume, inside = on_grid(scans, mask, from_grid, study.grid, log)
+    tokens.save(tokens.from_volume(volume, inside, study.grid, record["config_sha256"]), folder / files.TOKENS)
     caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
-    write_bytes(qc.draw(volume, on_grid, patient.id, caption, _told(log)), folder / files.QC)
+    write_bytes(qc.draw(volume, inside, patient.id, caption, _told(log)), folder / files.QC)
     to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}
     record = {
         "schema": SCHEMA,
@@ -159,71 +145,9 @@ def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
         figures[channel] = {"shape": scan.shape, "spacing_mm": spacing, "notes": scan.notes, "voxels_sha256": key}
         figures[channel]["stored"] = as_stored
     empty = "" if len(scans) == len(CHANNELS) else "; those that a patient lacks were left empty"
-    told = f"T1, contrast-enhanced T1 (T1ce), T2 and FLAIR scans were read with their axes laid as RAS+{empty}."
-    log.add("read", told, scans=figures)
+    methods = f"T1, contrast-enhanced T1 (T1ce), T2 and FLAIR scans were read with their axes laid as RAS+{empty}."
+    log.add("read", methods, scans=figures)
     return scans
-
-
-def _to_t1ce(scans: dict[str, Volume], log: Log) -> dict[str, np.ndarray]:
-    """For each scan the 4×4 that carries a point of the T1ce to it."""
-    matrices: dict[str, np.ndarray] = {}
-    figures: dict[str, Any] = {}
-    for channel, scan in scans.items():
-        matrices[channel] = np.eye(4)
-        if channel == REFERENCE:
-            continue
-        found = register.to_reference(scans[REFERENCE], scan)
-        if not math.isfinite(found.metric):
-            raise UnusablePatient(f"{channel} and {REFERENCE} cannot be aligned: they share no space")
-        matrices[channel] = found.matrix
-        by_header = bool(np.array_equal(found.matrix, np.eye(4)))
-        figures[channel] = {
-            "metric": found.metric,
-            "metric_by_header": _finite(found.first_metric),
-            "kept": "header" if by_header else "registration",
-        }
-    log.add(
-        "to_t1ce",
-        "T1, T2 and FLAIR were rigidly aligned to T1ce by maximising Mattes mutual information (SimpleITK).",
-        copies_mm=register.FINE_MM,
-        bins=register.BINS,
-        scans=figures,
-    )
-    return matrices
-
-
-def _within_brain(scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: Volume, log: Log) -> dict[str, np.ndarray]:
-    """The same 4×4s, settled on the brain and the fluid around it."""
-    near = register.around(mask, register.INNER_MARGIN_MM)
-    matrices = dict(from_t1ce)
-    figures: dict[str, Any] = {}
-    for channel in (channel for channel in scans if channel != REFERENCE):
-        found = register.refine(scans[REFERENCE], scans[channel], from_t1ce[channel], near)
-        matrices[channel] = found.matrix
-        figures[channel] = {"metric": _finite(found.metric), "metric_before": _finite(found.first_metric)}
-    log.add(
-        "within_brain",
-        f"These alignments were then refined on the brain and the {register.INNER_MARGIN_MM:g} mm around it.",
-        bins=register.BINS,
-        scans=figures,
-    )
-    return matrices
-
-
-def _check_overlap(patient: Patient, scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: Volume, log: Log) -> None:
-    """Share of the T1ce brain's voxels whose centres lie within each scan's outer voxel faces; under `OVERLAP` is unusable."""
-    points = mask.affine @ np.vstack([np.argwhere(mask.array > 0).T, np.ones(int((mask.array > 0).sum()))])
-    shares = {}
-    for channel, scan in scans.items():
-        index = (np.linalg.inv(scan.affine) @ from_t1ce[channel] @ points)[:3]
-        inside = ((index >= -0.5) & (index <= np.array(scan.shape)[:, None] - 0.5)).all(axis=0)
-        shares[channel] = round(float(inside.mean()), 4)
-        if shares[channel] < OVERLAP:
-            reason = f"field of view of {channel} holds {shares[channel]:.1%} of the T1ce's brain; expected {OVERLAP:.0%} or more"
-            raise UnusablePatient(reason, str(patient.scans[channel]))
-        if shares[channel] < 1 - MISSED:
-            log.warnings.append(f"{channel}: {1 - shares[channel]:.1%} of the brain lies outside its field of view and is 0")
-    log.add("overlap", f"Every scan covers at least {OVERLAP:.0%} of the brain.", shares=shares)
 
 
 def _unbiased(scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: Volume, log: Log) -> dict[str, Volume]:
@@ -272,66 +196,6 @@ def _told(log: Log) -> str:
     return f"lesion-like contrast in SD, before to after bias correction:   {'   '.join(cells)}"
 
 
-def _to_mni(t1ce: Volume, mask: Bool[np.ndarray, "x y z"], log: Log) -> Float[np.ndarray, "4 4"]:
-    """The 4×4 that carries a point of the MNI152 frame to the T1ce."""
-    low, high = np.percentile(t1ce.array[mask], (intensity.TAIL_PERCENT, 100 - intensity.TAIL_PERCENT))
-    shown = (t1ce.array.clip(low, high) - low) / max(high - low, 1e-6) + 0.1  # darkest brain stays apart from background 0
-    found = register.to_template(Volume(np.where(mask, shown, 0).astype(np.float32), t1ce.affine))
-    log.add(
-        "to_mni",
-        "The skull-stripped T1ce was rigidly aligned to the MNI152 brain, so that sizes are kept.",
-        metric=_finite(found.metric),
-        coarse_metrics=[_finite(metric) for metric in found.coarse_metrics],
-        bins=register.TEMPLATE_BINS,
-    )
-    return found.matrix
-
-
-def _on_grid(
-    scans: dict[str, Volume], mask: Volume, from_grid: dict[str, np.ndarray], study: Study, log: Log
-) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
-    """Every scan resampled once and scaled, and the brain, on the prepared grid."""
-    edge, spacing_mm, affine = study.grid.edge, study.grid.spacing_mm, np.array(study.grid.affine)
-
-    def seen(scan: Volume, matrix: np.ndarray, outside: float) -> np.ndarray:
-        soft = register.smoothed(scan, [max(spacing_mm, mm) for mm in scan.spacing_mm])
-        return resample(soft, (edge, edge, edge), affine, matrix, outside=outside).array
-
-    def brain_only(scan: Volume, matrix: np.ndarray) -> np.ndarray:
-        """Means over brain voxels alone: neither skull nor an emptied background reaches into the brain's border."""
-        inside = resample(mask, scan.shape, scan.affine, from_grid[REFERENCE] @ np.linalg.inv(matrix)).array > 0.5
-        total = seen(Volume(np.where(inside, scan.array, 0), scan.affine), matrix, math.nan)
-        share = seen(Volume(inside.astype(np.float32), scan.affine), matrix, math.nan)
-        return np.divide(total, share, out=np.full_like(total, math.nan), where=share > LEAST_SHARE)
-
-    on_grid = seen(mask, from_grid[REFERENCE], 0.0) > 0.5
-    held = float(on_grid.sum() * spacing_mm**3 / 1000 / brain.volume_ml(mask.array > 0, mask))
-    log.add(
-        "resample",
-        f"All scans were resampled once, from brain voxels alone, to {edge}³ voxels of {spacing_mm:g} mm in the MNI152 frame.",
-        brain_on_grid=round(held, 4),
-    )
-    if not on_grid.any():
-        raise UnusablePatient("empty brain: none of it lies on the prepared grid")
-    if held < 1 - MISSED:
-        log.warnings.append(f"{1 - held:.1%} of the brain lies outside the prepared grid")
-    volume = np.zeros((len(CHANNELS), edge, edge, edge), np.float32)
-    figures: dict[str, Any] = {}
-    for channel, scan in scans.items():
-        scaled = intensity.zscore(brain_only(scan, from_grid[channel]), on_grid)
-        if scaled.deviation == 0:
-            raise UnusablePatient(f"{channel} is constant inside the brain ({scaled.mean:g})")
-        volume[CHANNELS.index(channel)] = scaled.array
-        figures[channel] = {"mean": scaled.mean, "deviation": scaled.deviation}
-    log.add(
-        "intensity",
-        f"Intensities were z-scored inside the brain over all but the outer {intensity.TAIL_PERCENT} % at each end.",
-        limit=intensity.LIMIT,
-        scans=figures,
-    )
-    return volume, on_grid
-
-
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """One thread for ITK and for linear algebra: the last bits must not depend on the machine, and workers share its cores."""
@@ -353,10 +217,6 @@ def _file_sha256(path: Path) -> str:
         return hashes.sha256(path)
     except OSError as error:
         raise UnusablePatient(f"cannot be read: {error.strerror}", str(path)) from None
-
-
-def _finite(metric: float) -> float | None:
-    return metric if math.isfinite(metric) else None  # JSON has no infinity
 
 
 def _versions(source: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ PANEL = 224  # pixels per plane: one per millimetre of the default grid
 HEADER = 50  # pixels for the title and the line below it
 WINDOW = (-2.5, 4.0)  # standard deviations shown from black to white
 BACKGROUND = (16, 16, 20)
-OUTLINE = (255, 176, 0)  # amber: told from grey by everyone, colour-blind or not
+OUTLINE = (255, 176, 0)  # amber: distinguished from grey by everyone, colour-blind or not
 TEXT = (225, 225, 225)
 PLANES = {  # name: (axis through the plane, letter on its left, letter on its right)
     "axial": (2, "R", "L"),  # as radiologists look: from the feet, the patient's right on the left

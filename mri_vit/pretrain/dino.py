@@ -1,7 +1,7 @@
-"""DINO: a student learns to say of a part of a patient what a teacher says of another part, without a label.
+"""DINO: a student learns to give for one part of a patient the output that a teacher gives for another, without a label.
 
-The teacher is the moving average of the student, sees large crops only, and gets no gradient; centring keeps it from saying
-one thing of everybody, sharpening from saying everything of each (Caron et al. 2021, arXiv:2104.14294).
+The teacher is the moving average of the student, sees large crops only, and gets no gradient; centring keeps it from giving
+everybody the same prototype, sharpening from giving each all prototypes (Caron et al. 2021, arXiv:2104.14294).
 
 Letters: b patients, p tokens of each crop, k numbers in a patch, d the encoder's width, m prototypes, t views of the teacher,
 s views of the student (the first t are the teacher's).
@@ -28,32 +28,34 @@ from mri_vit.settings.schema import Study
 GLOBAL = (0.4, 1.0)  # share of the brain's places in the boxes that the teacher sees; Caron et al. 2021, section 3.1 and code
 LOCAL = (0.1, 0.4)  # of those that the student alone sees: from a tenth, for below it a box holds few places (theirs: 0.05)
 GLOBALS = 2  # boxes that the teacher sees
-# Half of the 0.04 of Caron et al. 2021, section 3.2: brains differ less than photographs. Measured on 40 made-up patients, 150
+# Half of the 0.04 of Caron et al. 2021, section 3.2: brains differ less than photographs. Measured on 40 synthetic patients, 150
 # epochs: CLS of one crop finds another crop of its patient among 60 new ones in 37 % (0.04: 15 %; random weights: 3 %).
 TEACHER_TEMPERATURE = 0.02
 STUDENT_TEMPERATURE = 0.1
 CENTRE_MOMENTUM = 0.9
+PROTOTYPES = 1024  # outputs of the head; fewer than the 65536 of Caron et al. 2021, for a cohort is no ImageNet
+MOMENTUM = 0.996  # of the teacher at the start; Caron et al. 2021
 FROZEN_EPOCHS = 1  # in which the head's last layer does not learn
 HIDDEN_RATIO = 4  # of the head's hidden layers to the encoder's width; theirs: 2048 for 384 and 768
 BOTTLENECK = 256  # width before the last layer; theirs
 STANDARDISED_FLOOR = 1e-6  # added to a variance over the batch; CLS vectors have variance 1 over their dimensions
-ALIKE_NATS = 0.05  # of what an answer tells about who was shown; measured: 0.0002 in a collapsed run, 0.2 to 1.2 in others
+ALIKE_NATS = 0.05  # of information in an output on who was shown; measured: 0.0002 in a collapsed run, 0.2 to 1.2 in others
 ALIKE_SPREAD = 0.01  # of CLS vectors, where 1 is even; measured: 0.03 to 0.04 in a collapsed run, 0.10 to 0.20 in others
 LAST = 0.1  # share of the epochs, at the end, in which collapse is looked for; single epochs of few patients are unsteady
 
 
 class Dino(nn.Module):
-    """Student, teacher and centre, and their loss on a batch; an `Objective` of `pretrain.loop`."""
+    """Student, teacher and centre, and their loss on a batch; an `Method` of `pretrain.encoder`."""
 
     def __init__(self, encoder: Encoder, study: Study) -> None:
         super().__init__()
         self.study = study
         dim = encoder.cls.shape[-1]
         self.encoder = encoder  # the student's
-        self.head = Head(dim, study.pretrain.prototypes)
+        self.head = Head(dim, PROTOTYPES)
         self.teacher = copy.deepcopy(nn.ModuleList([encoder, self.head])).requires_grad_(False)
         self.centre: Tensor
-        self.register_buffer("centre", torch.zeros(study.pretrain.prototypes))
+        self.register_buffer("centre", torch.zeros(PROTOTYPES))
         self._said: list[Tensor] = []  # the teacher's probabilities, and its CLS vectors, since `watched` was asked
         self._cls: list[Tensor] = []
 
@@ -110,7 +112,7 @@ class Dino(nn.Module):
     @torch.no_grad()
     def stepped(self, progress: float) -> None:
         """The teacher moves a little towards the student."""
-        keep = momentum(self.study.pretrain.momentum, progress)
+        keep = momentum(MOMENTUM, progress)
         for mine, students in zip(self.teacher.parameters(), self._student(), strict=True):
             mine.lerp_(students, 1 - keep)
 
@@ -128,8 +130,8 @@ class Head(nn.Module):
     """From CLS to prototypes: three layers to a bottleneck of length 1, then its cosine to each prototype.
 
     CLS vectors are standardised over the batch first. Brains that are aligned give vectors that are nearly alike; without
-    this the answers differ by less than the temperature, and the teacher goes to the even answer and stays there (measured
-    on 40 made-up patients: after 60 epochs an answer told 0.0002 nats of who was shown).
+    this the outputs differ by less than the temperature, and the teacher goes to the even output and stays there (measured
+    on 40 synthetic patients: after 60 epochs an output held 0.0002 nats of information on who was shown).
     Caron et al. keep the weight-normed last layer's lengths at 1, so it is written here as what it then is: cosines.
     """
 
@@ -177,11 +179,11 @@ def cross_entropy(teacher: Float[Tensor, "t b m"], student: Float[Tensor, "s b m
 
 
 def signs(said: Float[Tensor, "n m"], cls: Float[Tensor, "b d"]) -> dict[str, float]:
-    """What tells whether the teacher has collapsed, from its n probabilities and b CLS vectors.
+    """What indicates whether the teacher has collapsed, from its n probabilities and b CLS vectors.
 
-    `entropy`: of one answer, on average, in nats; log(m) when it says everything at once, 0 when it names one prototype.
-    `mean_entropy`: of the mean answer; at least `entropy`. The difference is what an answer tells about who was shown (its
-    mutual information with the view), and is 0 in either kind of collapse.
+    `entropy`: of one output, on average, in nats; log(m) when it is even over all prototypes, 0 when it names one.
+    `mean_entropy`: of the mean output; at least `entropy`. The difference is the output's mutual information with the view,
+    and is 0 in either kind of collapse.
     `spread`: standard deviation over patients of CLS vectors of length 1, mean over dimensions, times √d: 0 when all are
     alike, 1 when they point evenly everywhere (Chen & He 2021, arXiv:2011.10566, section 4.1).
     """
@@ -196,7 +198,7 @@ def signs(said: Float[Tensor, "n m"], cls: Float[Tensor, "b d"]) -> dict[str, fl
 def collapsed(history: pd.DataFrame) -> str | None:
     """A sentence that says how the teacher had collapsed by the end, with its figures; None when it had not.
 
-    `history` is what `pretrain.loop.pretrain` returned for DINO; means over the last tenth of its epochs are judged.
+    `history` is what `pretrain.encoder.pretrain` returned for DINO; means over the last tenth of its epochs are judged.
     """
     last = history.iloc[-max(1, round(LAST * len(history))) :]
     entropy, mean_entropy, spread = (float(last[name].mean()) for name in ("entropy", "mean_entropy", "spread"))
@@ -208,7 +210,7 @@ def collapsed(history: pd.DataFrame) -> str | None:
         )
         return (
             f"DINO has collapsed: the teacher {what} (entropy {entropy:.2f} nats, of its mean answer {mean_entropy:.2f}; "
-            f"a difference below {ALIKE_NATS} tells nothing about the patient)"
+            f"a difference below {ALIKE_NATS} says nothing about the patient)"
         )
     if spread < ALIKE_SPREAD:
         return (

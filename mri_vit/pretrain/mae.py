@@ -1,7 +1,7 @@
 """A masked autoencoder on foreground tokens: a quarter of a patient's patches go in, the hidden ones' contents come out.
 
 The encoder that is to be trained later sees the visible tokens only; a small decoder, thrown away afterwards, gets what it
-made of them and tells the voxels of the hidden places (He et al. 2022, arXiv:2111.06377).
+made of them and reconstructs the voxels of the hidden places (He et al. 2022, arXiv:2111.06377).
 
 Letters: b patients, p tokens of each, v of them visible and h hidden, n = v + 1 with CLS, c channels, x voxels of a patch,
 k = c·x numbers in a patch, d the encoder's width, w the decoder's.
@@ -28,25 +28,28 @@ from mri_vit.settings.schema import CHANNELS, Study
 # Added to a patch's variance before dividing by its root. Scans are z-scored in the brain, so a spread of 0.1 is a tenth of
 # the brain's: what varies less than this is mostly noise, which without a floor would count as much as any structure.
 VARIANCE_FLOOR = 0.01
+VISIBLE = 0.25  # share of a patient's tokens that the encoder sees; He et al. 2022, figure 5
+DECODER_DEPTH = 1  # blocks; one is enough to fine-tune (He et al. 2022, Table 1a)
+DECODER_WIDTH = 0.5  # of the encoder's; He et al. 2022: 512 of 1024
 HEAD_WIDTH = 32  # of the decoder's attention: 512 / 16 in He et al. 2022, appendix A.1
 MLP_RATIO = 4  # of the decoder's blocks; Dosovitskiy et al. 2021, Table 1
-TOLD = 1 / 3  # of the hidden tokens, drawn anew in each step, the decoder tells; half in Wang et al. 2023, arXiv:2303.16727
+RECONSTRUCTED = 1 / 3  # of the hidden tokens, drawn anew in each step; half in Wang et al. 2023, arXiv:2303.16727
 # The decoder's positions are stored as 1/50 of what they are, so that a step of the optimiser moves them 50 times as far. They
 # then know within tens of steps what a place looks like in everybody, and what is left to learn is what differs between
-# patients. Measured on 40 made-up patients after 100 steps: 69 % of the variance unexplained instead of 98 % (mean image: 60 %).
+# patients. Measured on 40 synthetic patients after 100 steps: 69 % of the variance unexplained, not 98 % (mean image: 60 %).
 POSITION_GAIN = 50.0
 
 
 class MaskedAutoencoder(nn.Module):
-    """The encoder, its decoder, and their loss on a batch; an `Objective` of `pretrain.loop`."""
+    """The encoder, its decoder, and their loss on a batch; an `Method` of `pretrain.encoder`."""
 
     def __init__(self, encoder: Encoder, study: Study) -> None:
         super().__init__()
         self.study = study
         self.encoder = encoder
         numbers = len(CHANNELS) * study.grid.patch**3
-        width = study.pretrain.decoder_dim or encoder.dim // 2
-        self.decoder = Decoder(encoder.dim, numbers, study.grid.places, width, study.pretrain.decoder_depth)
+        width = round(DECODER_WIDTH * encoder.dim)
+        self.decoder = Decoder(encoder.dim, numbers, study.grid.places, width, DECODER_DEPTH)
         self._sums = np.zeros(3)  # of losses, of the losses of knowing nothing, and how many, since `watched` was asked
 
     def learned(self) -> list[nn.Parameter]:
@@ -54,17 +57,17 @@ class MaskedAutoencoder(nn.Module):
         return list(self.parameters())
 
     def views(self, patients: Sequence[Tokens], generator: torch.Generator) -> tuple[Tensor, ...]:
-        """What `forward` reads: patches and places to be seen, patches and places to be told; none is in both."""
+        """What `forward` reads: visible patches and their places, hidden ones to be reconstructed and theirs; none is in both."""
         smallest = min(len(patient.place) for patient in patients)  # no patient lacks a token, so nobody is filled up
-        v = visible(smallest, self.study.pretrain.visible)
-        count = v + math.ceil(TOLD * (smallest - v))
+        v = visible(smallest, VISIBLE)
+        count = v + math.ceil(RECONSTRUCTED * (smallest - v))
         patches, place = view(patients, [scattered(one, count, generator) for one in patients], self.study, generator)
         return patches[:, :v], place[:, :v], patches[:, v:], place[:, v:]
 
     def forward(
         self, seen: Float[Tensor, "b v k"], at: Int[Tensor, "b v"], hidden: Float[Tensor, "b h k"], place: Int[Tensor, "b h"]
     ) -> Float[Tensor, ""]:
-        """The loss of telling the `hidden` patches from those that are `seen`."""
+        """The loss of reconstructing the `hidden` patches from those that are `seen`."""
         predicted = self.decoder(*self.known(seen, at), place)
         wanted, brain = target(hidden, self.study.pretrain.target)
         loss = masked_error(predicted, wanted, brain)
@@ -85,7 +88,7 @@ class MaskedAutoencoder(nn.Module):
         """Nothing follows the weights."""
 
     def watched(self) -> dict[str, float]:
-        """`unexplained`: the mean loss as a share of that of telling every hidden voxel as 0, the mean of its patch or scan."""
+        """`unexplained`: the mean loss as a share of that of 0 for every hidden voxel, the mean of its patch or scan."""
         loss, nothing, count = self._sums
         self._sums = np.zeros(3)
         return {"unexplained": float(loss / nothing) if count and nothing else math.nan}
@@ -105,7 +108,7 @@ class Decoder(nn.Module):
         self.predict = nn.Linear(width, numbers)
 
     def forward(self, known: Float[Tensor, "b n d"], at: Int[Tensor, "b v"], place: Int[Tensor, "b h"]) -> Float[Tensor, "b h k"]:
-        """`known` are CLS and the tokens seen, `at` the places of these; `place` are those to be told."""
+        """`known` are CLS and the tokens seen, `at` the places of these; `place` are those to be reconstructed."""
         x = self.embed(known)
         x = torch.cat([x[:, :1], x[:, 1:] + self._positions(at), self.mask + self._positions(place)], dim=1)
         for block in self.blocks:
@@ -137,23 +140,23 @@ def encoded(encoder: Encoder, patches: Float[Tensor, "b v k"], place: Int[Tensor
 def target(
     patches: Float[Tensor, "b h k"], kind: Literal["patch", "scan"]
 ) -> tuple[Float[Tensor, "b h k"], Bool[Tensor, "b h k"]]:
-    """What is to be told of the hidden patches, and which of their numbers are of the brain.
+    """What is to be reconstructed of the hidden patches, and which of their numbers are of the brain.
 
     For "patch" each channel of each patch has its mean taken away and is divided by √(variance + VARIANCE_FLOOR), both over the
     patch's brain voxels; for "scan" they stay as they are. Outside the brain every channel is exactly zero; these voxels are 0
-    here too, and do not count; nor does a scan that the patient lacks.
+    here too, and do not count; nor does a sequence that the patient lacks.
     """
     x = rearrange(patches, "b h (c x) -> b h c x", c=len(CHANNELS))
     brain = (x != 0).any(dim=2, keepdim=True)  # (b, h, 1, x)
     there = (x != 0).any(dim=3, keepdim=True).any(dim=1, keepdim=True)  # (b, 1, c, 1): a scan that is missing is empty everywhere
-    told = rearrange(brain & there, "b h c x -> b h (c x)")
+    counted = rearrange(brain & there, "b h c x -> b h (c x)")
     if kind == "scan":
-        return patches, told
+        return patches, counted
     count = brain.sum(dim=3, keepdim=True).clamp(min=1)
     centred = torch.where(brain, x - x.sum(dim=3, keepdim=True) / count, 0.0)
     variance = centred.square().sum(dim=3, keepdim=True) / count
     normalised = centred / (variance + VARIANCE_FLOOR).sqrt()
-    return rearrange(normalised, "b h c x -> b h (c x)"), told
+    return rearrange(normalised, "b h c x -> b h (c x)"), counted
 
 
 def masked_error(

@@ -113,8 +113,8 @@ def held(folder: Path, folders: Sequence[str]) -> Iterator[None]:
     except OSError as error:
         raise OutOfResource(f"{folder} cannot be written: {error.strerror}") from None
     try:  # the kernel frees the lock of a process that died, so a stale one cannot be
-        told = f"process {os.getpid()} on {platform.node()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        write_bytes(told.encode(), folder / ".holder")
+        holder = f"process {os.getpid()} on {platform.node()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        write_bytes(holder.encode(), folder / ".holder")
         for path in (folder, *(path for pattern in folders for path in folder.glob(pattern))):
             if path.is_dir() and path.parent.name != BUILT_ELSEWHERE:
                 sweep_files(path)

@@ -19,7 +19,7 @@ TABLES = (files.PREDICTIONS, files.SURVIVAL, files.SITE_PROBE, files.EVALUATION)
 def refuse_changed(run: Path, console: Console, folds: Iterable[str] = ALL, names: Collection[str] | None = None) -> None:
     """Raise IntegrityError when a file of a run, or of its finished folds (globs), is gone or is not the one that was written.
 
-    `names` are the files that the stage reads; None: all. A note tells where a version before 0.5 left no hashes.
+    `names` are the files that the stage reads; None: all. A note says where a version before 0.5 left no hashes.
     """
     homes = [run, *sorted(home for pattern in folds for home in run.glob(pattern))]
     unknown = []

@@ -1,5 +1,5 @@
 """Origin: paths in a run's records are relative to the run, so that a tree of studies can be copied; a run alone finds what
-it was made from where it was then, which `origin.json` tells.
+it was made from where it was then, which `origin.json` says.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def settings(run: Path, overrides: dict[str, str] | None = None) -> Study:
 
 
 def written(study: Study, run: Path) -> bytes:
-    """The study file of a run: its paths relative to it. Those that the present file tells already keep their words."""
+    """The study file of a run: its paths relative to it. Those that the present file has already are kept as they are spelled."""
     words: dict[str, str] = {}
 
     def remembered(text: str) -> str:

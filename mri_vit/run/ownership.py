@@ -43,7 +43,7 @@ def entries(folder: Path) -> list[str]:
 
 
 def refuse_foreign(output: Path, ours: bool, what: str) -> None:
-    """Raise UsageError unless the folder that `what` goes into is not there, is empty, or is told to be `ours`."""
+    """Raise UsageError unless the folder that `what` goes into is not there, is empty, or is `ours`."""
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file; expected a folder for {what}, or nothing")
     found = [name for name in entries(output) if name not in LOCK_FILES]

@@ -1,6 +1,6 @@
 """Parts: files and folders that are still being written. What they are called, and how a killed process's are known.
 
-A part's name tells host, process and a random number, because process ids alone repeat between hosts and containers. A part
+A part's name gives host, process and a random number, because process ids alone repeat between hosts and containers. A part
 folder has a lease beside it, a locked file: the kernel frees the lock when the process dies, whatever the clock says.
 """
 
@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 FILE_ENDING, LEASE_ENDING, OLD_ENDING = ".part", ".lease", ".old"
 NAME = re.compile(r".+\.([A-Za-z0-9-]{1,16})-\d+-[0-9a-f]{8}")  # see `name_for`; the group is the host
 STEM_LIMIT = 120  # characters of a file's name that stay in its part's: with host, process and number under the usual 255
-NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # how a disk tells that it knows no locks
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # how a disk says that it has no locks
 ATTEMPTS = 1000  # at a lease while others tidy up the folder that it goes into: each is a few system calls
 # A lock may not reach other hosts (NFS with "nolock", Lustre with "localflock"): what one of these builds is left alone for a
 # day, by the clock of the disk. Nobody prepares one patient for so long.
@@ -111,7 +111,7 @@ def sweep_folders(home: Path) -> None:
 
 
 def sweep_older(home: Path, names: set[str]) -> None:
-    """Remove what versions before 0.5 left of the folders `names`: `.P001.part-123`, told by the process id alone.
+    """Remove what versions before 0.5 left of the folders `names`: `.P001.part-123`, named by the process id alone.
 
     Their process may live on another host, so they must also have rested for a day. `home` is listed, which takes a while where
     it has thousands of entries: once per stage.

@@ -1,4 +1,4 @@
-"""A file of tensors (safetensors) whose bytes depend on nothing but the tensors and what its header tells."""
+"""A file of tensors (safetensors) whose bytes depend on nothing but the tensors and what its header says."""
 
 from __future__ import annotations
 

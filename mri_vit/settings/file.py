@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
 import tomllib
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pydantic
+import tomli_w
 from pydantic import BaseModel
 
 from mri_vit.errors import UsageError
@@ -71,18 +71,17 @@ def dumps(study: Study) -> str:
     """The study as TOML, every setting written out; `load` reads it back to the same study."""
     settings = study.model_dump(mode="json", exclude_none=True)
     lists = {name: settings.pop(name) for name in ("endpoints", "comparators")}
-    plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
-    sections = {key: value for key, value in settings.items() if isinstance(value, dict)}
-    blocks = [("", plain)] + [(f"\n[{name}]\n", section) for name, section in sections.items()]
-    blocks += [(f"\n[[{name}]]\n", entry) for name, entries in lists.items() for entry in entries]
-    return "".join(head + "".join(f"{key} = {_toml(value)}\n" for key, value in block.items()) for head, block in blocks)
+    return _table("", "", settings) + "".join(
+        _table(f"\n[[{name}]]\n", f"{name}.", entry) for name, entries in lists.items() for entry in entries
+    )
 
 
-def _toml(value: Any) -> str:
-    """JSON's numbers, truth values, lists and escaped strings are TOML's too; tables have = for a colon."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _table(head: str, prefix: str, table: dict[str, Any]) -> str:
+    """A table in the order of the schema; its own tables follow it, as TOML wants them."""
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    tables = {f"{prefix}{key}": value for key, value in table.items() if isinstance(value, dict)}
+    own = "".join(_table(f"\n[{name}]\n", f"{name}.", entry) for name, entry in tables.items() if entry)
+    return head + tomli_w.dumps(plain) + own
 
 
 def _override(settings: dict[str, Any], key: str, value: str) -> None:

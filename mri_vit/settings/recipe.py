@@ -19,7 +19,7 @@ Architecture = Literal[  # "vit" is ours (model/encoder.py); the others are told
     "efficientnet_b0", "efficientnet_b1", "efficientnet_b3", "monai_vit", "swin_vit", "seresnext50",
 ]  # fmt: skip
 
-Pool = Literal["cls", "class_attention", "mean", "max"]  # what the heads read: see model/encoder.py
+Pool = Literal["cls", "mean", "max"]  # what the heads read: see model/encoder.py
 
 
 class Section(BaseModel):
@@ -27,29 +27,37 @@ class Section(BaseModel):
 
 
 class Model(Section):
-    """The network. `size` names a published Vision Transformer; dim, depth, heads and mlp override it."""
+    """The network."""
 
-    architecture: Architecture = "vit"
-    channels: tuple[Channel, ...] = ("t1", "t1ce", "t2", "flair")  # fewer only for networks that are no "vit"
-    size: Literal["S", "B", "L", "H"] = "B"
-    dim: int | None = Field(default=None, ge=1)
-    depth: int | None = Field(default=None, ge=1)
-    heads: int | None = Field(default=None, ge=1)
-    mlp: int | None = Field(default=None, ge=1)
-    stem: int | None = Field(
-        default=None, ge=0
-    )  # hidden width of a two-layer patch embedding; none or 0: one linear map, as published
+    architecture: Architecture = Field(
+        default="vit", description="Network; vit is this package's own encoder, the others are baselines."
+    )
+    channels: tuple[Channel, ...] = Field(
+        default=("t1", "t1ce", "t2", "flair"), description="Sequences that the network reads; vit reads all four."
+    )
+    size: Literal["S", "B", "L", "H"] = Field(
+        default="B", description="Published width, depth, heads and MLP; the next four keys override it."
+    )
+    dim: int | None = Field(default=None, ge=1, description="Width of a token.")
+    depth: int | None = Field(default=None, ge=1, description="Blocks of the encoder.")
+    heads: int | None = Field(default=None, ge=1, description="Attention heads; they divide dim.")
+    mlp: int | None = Field(default=None, ge=1, description="Width of each block's MLP.")
+    stem: int | None = Field(default=None, ge=0, description="Hidden width of a two-layer patch embedding; 0 is one linear map.")
     conv_stem: int | None = Field(
-        default=None, ge=0
-    )  # channels of the first of a few strided 3D convolutions within each patch (Xiao et al. 2021); none or 0: none
-    pool: Pool = "cls"
-    tokens: Literal["all", "foreground"] = "all"
-    drop_path: float = Field(default=0.1, ge=0, lt=1)  # Touvron et al. 2021, Table 9
-    zero_head: bool = True  # heads start from "no difference" (Dosovitskiy et al. 2021, section 3.2); else at random
-    kernel: Literal["spread", "centre"] = "spread"  # how a 2D ViT's patch kernel is laid in depth: evenly, or in the middle slice
-    weights: Path | None = None  # where the encoder starts: a 2D ViT's checkpoint, a network's or an encoder's file
-    survival: Literal["hazard", "cox"] = "hazard"
-    intervals: int = Field(default=10, ge=2)  # of the discrete-time hazard; Gensheimer & Narasimhan 2019 use 10 to 40
+        default=None, ge=0, description="Channels of the first 3D convolution within each patch; 0 is none."
+    )
+    pool: Pool = Field(default="cls", description="What the heads read of the encoded tokens.")
+    tokens: Literal["all", "foreground"] = Field(
+        default="all", description="Places that become tokens: all, or those that hold brain."
+    )
+    drop_path: float = Field(
+        default=0.1, ge=0, lt=1, description="Chance to skip a residual branch; Touvron et al. 2021, Table 9."
+    )
+    zero_head: bool = Field(default=True, description="Whether heads start at zero (Dosovitskiy et al. 2021) or at random.")
+    weights: Path | None = Field(default=None, description="Where the encoder starts: a 2D ViT's or this package's weights file.")
+    survival: Literal["hazard", "cox"] = Field(
+        default="hazard", description="Head of survival endpoints: discrete-time hazard, or Cox."
+    )
 
     @model_validator(mode="after")
     def _whole_heads(self) -> Model:
@@ -69,7 +77,9 @@ class Model(Section):
         if not self.channels or len(set(self.channels)) != len(self.channels):
             raise ValueError(f"channels must be one or more that differ, found {list(self.channels)}")
         if self.architecture == "vit" and len(self.channels) < 4:
-            raise ValueError('architecture "vit" reads all four channels; train.modality_dropout makes it bear a missing one')
+            raise ValueError(
+                'architecture "vit" reads all four channels; train.modality_dropout makes it robust to a missing one'
+            )
         return self
 
     @property
@@ -82,25 +92,26 @@ class Model(Section):
 class Pretrain(Section):
     """Learning without labels, before training (Vision Transformer only)."""
 
-    method: Literal["none", "mae", "dino"] = "none"  # He et al. 2022, Caron et al. 2021
-    # "others": all but the fold's test patients, so each fold has its own; "unlabelled": those without any label, once for all
-    # folds; "all": test patients too, which the report calls transductive
-    patients: Literal["others", "unlabelled", "all"] = "others"
-    epochs: int = Field(default=200, ge=1)
-    batch: int = Field(default=32, ge=1)
-    rate: float = Field(default=1e-3, gt=0)  # peak learning rate; small networks bear more than the 1.5e-4 of He et al.
-    visible: float = Field(default=0.25, gt=0, lt=1)  # share of tokens that MAE's encoder sees; He et al. 2022, figure 5
-    decoder_dim: int | None = Field(default=None, ge=4)  # of MAE; none: half the encoder's width (He et al. 2022: 512 of 1024)
-    # What MAE's decoder tells of hidden patches: each "patch" normalised (He et al. 2022, Table 1d), or its voxels as they are in
-    # the z-scored "scan", brightness and all
-    target: Literal["patch", "scan"] = "patch"
-    # What MAE's decoder knows of the visible patches: their encoded "tokens" (He et al. 2022); or the "readout" alone, which
-    # heads will read, so that what tells patients apart must pass through it (CLS in BEiT v2: Peng et al. 2022, arXiv:2208.06366)
-    decoder_reads: Literal["tokens", "readout"] = "tokens"
-    decoder_depth: int = Field(default=1, ge=1)  # of MAE; one block is enough to fine-tune (Table 1a)
-    prototypes: int = Field(default=1024, ge=2)  # outputs of DINO's head; fewer than 65536, for a cohort is no ImageNet
-    local_crops: int = Field(default=4, ge=0)  # boxes of DINO that only the student sees, beside two global ones
-    momentum: float = Field(default=0.996, gt=0, lt=1)  # of DINO's teacher at the start; Caron et al. 2021
+    method: Literal["none", "mae", "dino"] = Field(
+        default="none", description="Objective without labels: He et al. 2022 (mae), Caron et al. 2021 (dino)."
+    )
+    # each fold pretrains anew on "others"; "unlabelled" have no label at all and are learned once for all folds; "all" is
+    # transductive, and the report says so
+    patients: Literal["others", "unlabelled", "all"] = Field(
+        default="others", description="Whose scans: all but the test fold's, those without any label, or all."
+    )
+    epochs: int = Field(default=200, ge=1, description="Passes over the patients.")
+    batch: int = Field(default=32, ge=1, description="Patients in a step.")
+    rate: float = Field(default=1e-3, gt=0, description="Peak learning rate; He et al. 2022 use 1.5e-4 for larger networks.")
+    target: Literal["patch", "scan"] = Field(
+        default="patch", description="MAE's target: normalised patches (He et al. 2022, 1d), or z-scored voxels."
+    )
+    # the readout is what heads will read: what distinguishes patients must pass through it (CLS in BEiT v2: Peng et al. 2022,
+    # arXiv:2208.06366)
+    decoder_reads: Literal["tokens", "readout"] = Field(
+        default="tokens", description="What MAE's decoder reads: encoded tokens, or the readout alone."
+    )
+    local_crops: int = Field(default=4, ge=0, description="Boxes that only DINO's student sees, beside two global ones.")
 
     @model_validator(mode="after")
     def _several(self) -> Pretrain:
@@ -112,41 +123,55 @@ class Pretrain(Section):
 class Train(Section):
     """Cross-validation and optimisation."""
 
-    folds: int = Field(default=5, ge=2)  # Saeed et al. 2023 use five
-    repeats: int = Field(default=1, ge=1)
-    leave_out: str | None = None  # a column of the cohort table, e.g. "site": each of its values is a test fold
-    tune_fraction: float = Field(default=0.2, gt=0, lt=1)  # of the training fold, for early stopping
-    epochs: int = Field(default=100, ge=1)
-    batch: int = Field(default=8, ge=1)
+    folds: int = Field(default=5, ge=2, description="Folds of cross-validation; Saeed et al. 2023 use five.")
+    repeats: int = Field(default=1, ge=1, description="Times that the patients are divided anew.")
+    leave_out: str | None = Field(default=None, description="Column of the cohort table whose values are the test folds.")
+    tune_fraction: float = Field(
+        default=0.2, gt=0, lt=1, description="Share of a training fold that is held out for early stopping."
+    )
+    epochs: int = Field(default=100, ge=1, description="Passes over a training fold.")
+    batch: int = Field(default=8, ge=1, description="Patients in a step.")
     token_budget: int | None = Field(
-        default=None, ge=0
-    )  # tokens drawn per patient and step, the others dropped (PatchDropout, Liu et al. 2022); none or 0: every token
-    rate: float = Field(default=3e-4, gt=0)  # peak learning rate
-    layer_decay: float = Field(default=1.0, gt=0, le=1)  # of the rate from a block to the one before it; Bao et al. 2022 use 0.65
-    embedding_rate: float = Field(default=1.0, ge=0)  # share of the rate for the patch embedding; DINOv2's code: 0.2
-    betas: tuple[float, float] = (0.9, 0.95)  # Chen et al. 2020 (iGPT), as in He et al. 2021
-    weight_decay: float = Field(default=0.05, ge=0)  # He et al. 2021, Table 9
-    warmup: float = Field(default=0.1, ge=0, lt=1)  # share of all steps
-    frozen: float = Field(default=0.0, ge=0, le=1)  # share of all steps in which the heads alone learn
-    ema: float = Field(default=0.0, ge=0, lt=1)  # decay of the weights' moving average, which is then evaluated; 0: off
-    clip: float = Field(default=1.0, gt=0)  # gradient norm; Dosovitskiy et al. 2021, B.1
-    mirror: bool = True  # left-right flips; the labels have no side
-    intensity: float = Field(default=0.1, ge=0)  # spread of the random gain and shift per channel; nnU-Net's order of size
-    mixup: float = Field(default=0.0, ge=0)  # alpha of the Beta that mixes two patients' tokens (Zhang et al. 2018); 0: off
+        default=None, ge=0, description="Tokens drawn per patient and step (Liu et al. 2022); 0 is every token."
+    )
+    rate: float = Field(default=3e-4, gt=0, description="Peak learning rate.")
+    layer_decay: float = Field(
+        default=1.0, gt=0, le=1, description="Ratio of a block's rate to the next one's; Bao et al. 2022 use 0.65."
+    )
+    embedding_rate: float = Field(
+        default=1.0, ge=0, description="Share of the rate for the patch embedding; DINOv2's code has 0.2."
+    )
+    betas: tuple[float, float] = Field(
+        default=(0.9, 0.95), description="Betas of AdamW; Chen et al. 2020 (iGPT), as in He et al. 2021."
+    )
+    weight_decay: float = Field(default=0.05, ge=0, description="Weight decay of AdamW; He et al. 2021, Table 9.")
+    warmup: float = Field(default=0.1, ge=0, lt=1, description="Share of all steps in which the rate rises.")
+    frozen: float = Field(default=0.0, ge=0, le=1, description="Share of all steps in which the heads alone learn.")
+    ema: float = Field(
+        default=0.0, ge=0, lt=1, description="Decay of the weights' moving average, which is then evaluated; 0 is off."
+    )
+    clip: float = Field(default=1.0, gt=0, description="Largest gradient norm; Dosovitskiy et al. 2021, B.1.")
+    mirror: bool = Field(default=True, description="Whether patients are flipped left to right; the labels have no side.")
+    intensity: float = Field(default=0.1, ge=0, description="Spread of a random gain and shift per channel.")
+    mixup: float = Field(
+        default=0.0, ge=0, description="Alpha of the Beta that mixes two patients (Zhang et al. 2018); 0 is off."
+    )
     modality_dropout: float = Field(
-        default=0.0, ge=0, lt=1
-    )  # chance of each scan to be emptied, never all (Neverova et al. 2016)
-    class_weights: bool = True  # positives weighted by negatives/positives of the training fold
-    patience: int = Field(default=20, ge=1)  # evaluations without a better tuning loss before stopping
-    tune_every: int = Field(default=1, ge=1)  # epochs between evaluations on the tuning split
-    precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
-    threads: int = Field(default=2, ge=1)  # CPU threads; fixed, because the last digits depend on it
+        default=0.0, ge=0, lt=1, description="Chance to empty a sequence, never all (Neverova et al. 2016)."
+    )
+    class_weights: bool = Field(default=True, description="Whether positives are weighted by negatives/positives.")
+    patience: int = Field(default=20, ge=1, description="Evaluations without a lower tuning loss before training stops.")
+    tune_every: int = Field(default=1, ge=1, description="Epochs between evaluations on the tuning patients.")
+    precision: Literal["auto", "32-true", "bf16-mixed"] = Field(
+        default="auto", description="Floating-point precision; auto is bf16-mixed where the GPU has it."
+    )
+    threads: int = Field(default=2, ge=1, description="CPU threads; fixed, because the last digits depend on them.")
 
 
 class Comparator(Section):
     """A model that is put on the same folds: the study's own, with some keys of its recipe changed."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")  # a folder's name, and the model's in tables
-    model: dict[str, Any] = {}
-    pretrain: dict[str, Any] = {}
-    train: dict[str, Any] = {}
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="Folder of the model, and its name in tables.")
+    model: dict[str, Any] = Field(default={}, description="Keys of [model] that differ from the study's.")
+    pretrain: dict[str, Any] = Field(default={}, description="Keys of [pretrain] that differ from the study's.")
+    train: dict[str, Any] = Field(default={}, description="Keys of [train] that differ from the study's.")

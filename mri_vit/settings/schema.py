@@ -31,11 +31,11 @@ ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section 
 
 
 class Grid(Section):
-    """The prepared grid: a cube of `edge`³ voxels of `spacing_mm`, cut into patches of `patch`³."""
+    """The prepared grid: a cube of voxels, cut into cubic patches."""
 
-    edge: int = Field(default=224, ge=2, le=512)
-    spacing_mm: float = Field(default=1.0, ge=0.1, le=10)
-    patch: int = Field(default=16, ge=1)
+    edge: int = Field(default=224, ge=2, le=512, description="Voxels along an edge of the cube.")
+    spacing_mm: float = Field(default=1.0, ge=0.1, le=10, description="Edge of a voxel in mm.")
+    patch: int = Field(default=16, ge=1, description="Voxels along an edge of a patch; it divides edge.")
 
     @model_validator(mode="after")
     def _whole_patches(self) -> Grid:
@@ -69,11 +69,17 @@ class Grid(Section):
 class Prepare(Section):
     """From a patient's scans to the prepared patient."""
 
-    brain: Literal["auto", "none", "deepbet", "mask", "command"] = "auto"
-    brain_command: tuple[str, ...] = ()  # e.g. ["hd-bet", "-i", "{input}", "-o", "{output}"]; run without a shell
-    bias: bool = True  # N4 bias-field correction
-    needs: tuple[Channel, ...] = CHANNELS  # scans without which a patient is excluded; another that is missing stays empty
-    workers: int = Field(default=1, ge=1)  # patients at a time, each on one thread
+    brain: Literal["auto", "none", "deepbet", "mask", "command"] = Field(
+        default="auto", description="How the brain is found; auto: mask if given, none if stripped, or deepbet."
+    )
+    brain_command: tuple[str, ...] = Field(
+        default=(), description='For brain = "command": ["hd-bet", "-i", "{input}", "-o", "{output}"], say.'
+    )
+    bias: bool = Field(default=True, description="Whether the bias field is corrected (N4).")
+    needs: tuple[Channel, ...] = Field(
+        default=CHANNELS, description="Sequences without which a patient is excluded; others may be missing."
+    )
+    workers: int = Field(default=1, ge=1, description="Patients prepared at a time, each on one thread.")
 
     @model_validator(mode="after")
     def _command_given(self) -> Prepare:
@@ -89,10 +95,14 @@ class Prepare(Section):
 
 
 class Controls(Section):
-    """What a model must beat: simpler models, and itself on permuted labels, on the same folds."""
+    """What a model must beat on the same folds."""
 
-    models: tuple[Control, ...] = CONTROLS
-    columns: tuple[str, ...] | None = None  # of the cohort table, for "clinical"; none: all that are neither label nor site
+    models: tuple[Control, ...] = Field(
+        default=CONTROLS, description="Models that a candidate is compared with, on the same folds."
+    )
+    columns: tuple[str, ...] | None = Field(
+        default=None, description="Columns of the control clinical; unset is all but labels and site."
+    )
 
 
 MapMethod = Literal[
@@ -101,14 +111,18 @@ MapMethod = Literal[
 
 
 class Explain(Section):
-    """Maps of what the model drew on, and how they are judged."""
+    """Maps of what the model drew on, and how they are evaluated."""
 
-    methods: tuple[MapMethod, ...] = ("rollout", "cls_attention", "gradient_attention")  # the cheap ones
-    patients: int | None = Field(default=None, ge=0)  # whose maps are written, in cohort order; none: every patient
-    scored: int | None = Field(default=None, ge=0)  # on whom the methods are judged, in cohort order; none: every patient
-    heads: Literal["mean", "max", "min"] = "mean"  # of rollout: how a block's heads are fused; the mean as published
-    discard: float = Field(default=0.0, ge=0, lt=1)  # of rollout: the share of weakest attention set to 0; off, as published
-    start: int = Field(default=0, ge=0)  # of rollout: the first block that is followed, counted from 0
+    methods: tuple[MapMethod, ...] = Field(
+        default=("rollout", "cls_attention", "gradient_attention"),
+        description="How maps are made; those of the default are the cheap ones.",
+    )
+    patients: int | None = Field(
+        default=None, ge=0, description="Patients whose maps are written, in cohort order; unset is all."
+    )
+    scored: int | None = Field(
+        default=None, ge=0, description="Patients on whom maps are evaluated, in cohort order; unset is all."
+    )
 
     @model_validator(mode="after")
     def _methods_differ(self) -> Explain:
@@ -125,16 +139,18 @@ class Explain(Section):
 class Report(Section):
     """The report; no number of a model depends on it."""
 
-    subgroups: tuple[str, ...] = ("sex", "age", "site")  # columns of the cohort table, left out where they are not there
+    subgroups: tuple[str, ...] = Field(
+        default=("sex", "age", "site"), description="Columns of the cohort table whose groups are reported, where present."
+    )
 
 
 class Endpoint(Section):
     """What is predicted: a binary marker in the column `name`, or a survival time and its event flag."""
 
-    name: str = Field(pattern=f"^{ENDPOINT_NAME}$")
-    kind: Literal["binary", "survival"]
-    time: str | None = None  # column: days from imaging
-    event: str | None = None  # column: 1 = death, 0 = censored
+    name: str = Field(pattern=f"^{ENDPOINT_NAME}$", description="Name, and for a binary marker its column of the cohort table.")
+    kind: Literal["binary", "survival"] = Field(description="Binary marker, or survival time.")
+    time: str | None = Field(default=None, description="Column of the days from imaging to death or the last follow-up.")
+    event: str | None = Field(default=None, description="Column of the event flag: 1 is death, 0 is censored.")
 
     @model_validator(mode="after")
     def _columns_fit_the_kind(self) -> Endpoint:
@@ -159,11 +175,11 @@ DEFAULT_ENDPOINTS = (
 class Study(Section):
     """One study: which cohort, how prepared, which model, how trained, which endpoints."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-    cohort: Path
-    prepared: Path
-    output: Path
-    seed: int = Field(default=0, ge=0)
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of the study.")
+    cohort: Path = Field(description="Cohort table.")
+    prepared: Path = Field(description="Folder of the prepared patients.")
+    output: Path = Field(description="Folder of the run.")
+    seed: int = Field(default=0, ge=0, description="Seed of folds, initial weights and all else that is random.")
     grid: Grid = Grid()
     prepare: Prepare = Prepare()
     model: Model = Model()
@@ -172,9 +188,11 @@ class Study(Section):
     controls: Controls = Controls()
     explain: Explain = Explain()
     report: Report = Report()
-    endpoints: tuple[Endpoint, ...] = Field(default=DEFAULT_ENDPOINTS, min_length=1)
-    comparators: tuple[Comparator, ...] = ()
-    fused: bool = False  # also the model vit+clinical: what the fitted network and the clinical columns say, weighed (fusion.py)
+    endpoints: tuple[Endpoint, ...] = Field(default=DEFAULT_ENDPOINTS, min_length=1, description="What is predicted.")
+    comparators: tuple[Comparator, ...] = Field(
+        default=(), description="Models on the same folds, each with some keys of its own."
+    )
+    fused: bool = Field(default=False, description="Whether to add the model vit+clinical: network and clinical columns.")
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Study:
@@ -221,12 +239,8 @@ class Study(Section):
                 raise ValueError(f"pretrain.method {self.pretrain.method!r} is for architecture vit, found {model.architecture}")
             if train.batch < 2:
                 raise ValueError(f"{model.architecture} normalises over a batch: train.batch must be 2 or more")
-        if self.explained and (model.architecture != "vit" or model.pool == "class_attention"):
-            raise ValueError(
-                'maps need architecture "vit" and no class_attention; set explain.patients and explain.scored to 0, or change it'
-            )
-        if model.pool == "class_attention" and self.pretrain.method != "none":
-            raise ValueError("pretraining takes CLS through every block, class_attention through the last alone; give one")
+        if self.explained and model.architecture != "vit":
+            raise ValueError('maps need architecture "vit"; set explain.patients and explain.scored to 0, or change it')
         return self
 
     @property
@@ -247,13 +261,6 @@ class Study(Section):
             plain["model"] |= {"weights": None, "tokens": "foreground"} | comparator.model
             plain["pretrain"] |= {"method": "none"} | comparator.pretrain
         return Study.model_validate(plain | {"explain": {"patients": 0, "scored": 0}})
-
-    @model_validator(mode="after")
-    def _rollout_starts_within_the_encoder(self) -> Study:
-        depth = self.model.shape[1]
-        if self.explain.start >= depth:
-            raise ValueError(f"explain.start {self.explain.start} leaves no block of the encoder's {depth}, counted from 0")
-        return self
 
     @model_validator(mode="after")
     def _one_way_to_leave_out(self) -> Study:

@@ -28,8 +28,8 @@ from mri_vit.errors import UsageError
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.weights import fill
 from mri_vit.pretrain.dino import collapsed
+from mri_vit.pretrain.encoder import pretrained, untrained
 from mri_vit.pretrain.mae import encoded
-from mri_vit.pretrain.stage import pretrained, untrained
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.studies.probes import COLUMNS, SHARES, table
@@ -146,15 +146,15 @@ def made(frozen: Frozen, folder: Path, seed: int) -> nn.Module:
 def readings(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> dict[str, Float[np.ndarray, "n d"]]:
     """What an encoder says of each patient, by the way it is read; every token of a patient is shown.
 
-    `CLS` and the mean over the other tokens, both after the last norm, are read of Vision Transformers whose CLS goes through
-    every block; what heads read, of networks in which it is something else.
+    `CLS` and the mean over the other tokens, both after the last norm, are read of Vision Transformers; what heads read, of
+    networks in which it is something else.
     """
     encoder.eval()
     rows: dict[str, list[Tensor]] = defaultdict(list)
     for patient in patients:
         patches, place = everything(tokens.load(token_file(study, patient)), study)
         pool = encoder.pool if isinstance(encoder, Encoder) else None
-        if isinstance(encoder, Encoder) and pool != "class_attention":
+        if isinstance(encoder, Encoder):
             x = encoded(encoder, patches, place)  # (1, n, d)
             rows[CLS].append(x[:, 0])
             rows[MEAN].append(x[:, 1:].mean(dim=1))

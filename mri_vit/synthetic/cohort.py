@@ -1,4 +1,4 @@
-"""The built-in cohort: made-up patients on real anatomy, with known causes planted in their scans.
+"""The built-in cohort: synthetic patients on real anatomy, with known causes planted in their scans.
 
 The hard variant is what a Vision Transformer fails at: small tumours, and one marker that shows in a thin rim alone.
 """
@@ -69,8 +69,8 @@ def make(folder: Path, seed: int = SEED, patients: int = PATIENTS, unlabelled: i
         nobody=f", and the last {unlabelled} patients have none" if unlabelled else "",
     )  # fmt: skip
     cases = draw_cases(patients, np.random.default_rng(seed))
-    told = patients - unlabelled
-    cases[told:] = [replace(case, labels=dict.fromkeys(case.labels, "")) for case in cases[told:]]
+    labelled = patients - unlabelled
+    cases[labelled:] = [replace(case, labels=dict.fromkeys(case.labels, "")) for case in cases[labelled:]]
     return _made(folder, seed, cases, readme)
 
 
@@ -131,14 +131,7 @@ def draw_cases(n: int, rng: np.random.Generator) -> list[Case]:
     event = days <= follow_up
     days = np.maximum(np.minimum(days, follow_up).round(), 1)
 
-    def text(values: np.ndarray) -> list[str]:
-        return [f"{value:.0f}" for value in values]
-
-    columns = {"mgmt": text(solid), "tertp": text(tertp), "pten": text(pten), "os_days": text(days), "os_event": text(event)}
-    for group in (("mgmt",), ("tertp",), ("pten",), ("os_days", "os_event")):
-        for row in rng.choice(n, round(MISSING * n), replace=False):
-            for column in group:
-                columns[column][row] = ""
+    labels = _labels({"mgmt": solid, "tertp": tertp, "pten": pten, "os_days": days, "os_event": event}, rng)
     sex, site = rng.choice(["F", "M"], n, p=[0.4, 0.6]), rng.choice(["A", "B", "C"], n)
     return [
         Case(
@@ -152,10 +145,21 @@ def draw_cases(n: int, rng: np.random.Generator) -> list[Case]:
             bool(wide[i]),
             RIM_MM,
             TISSUE["t1ce"][ENHANCEMENT],
-            {name: values[i] for name, values in columns.items()},
+            {name: values[i] for name, values in labels.items()},
         )
         for i in range(n)
     ]
+
+
+def _labels(drawn: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, list[str]]:
+    """The label columns as the table has them, some cells of each endpoint empty."""
+    columns = {name: [f"{value:.0f}" for value in values] for name, values in drawn.items()}
+    n = len(columns["mgmt"])
+    for endpoint in (("mgmt",), ("tertp",), ("pten",), ("os_days", "os_event")):
+        for row in rng.choice(n, round(MISSING * n), replace=False):
+            for column in endpoint:
+                columns[column][row] = ""
+    return columns
 
 
 def draw_hard_cases(labelled: int, unlabelled: int, rng: np.random.Generator) -> list[Case]:

@@ -1,4 +1,4 @@
-"""A digital phantom: a made-up head, its tissue and its tumour at any point, and the four scans that are taken of it.
+"""A digital phantom: a synthetic head, its tissue and its tumour at any point, and the four scans that are taken of it.
 
 Everything about a head is a function of a point in its T1ce's world (RAS+ mm): tissue from the MNI152 maps behind a smooth
 deformation, tumour from the distance to its centre. A scan asks that function at its own voxels, so scans may lie on
@@ -31,7 +31,7 @@ ENHANCEMENT = 4  # its column in TISSUE
 
 @dataclass(frozen=True)
 class Case:
-    """One made-up patient: where and how large the tumour is, what it looks like, and the labels that follow."""
+    """One synthetic patient: where and how large the tumour is, what it looks like, and the labels that follow."""
 
     id: str
     age: int

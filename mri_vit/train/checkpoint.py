@@ -1,4 +1,4 @@
-"""The state of training in one file, so that a killed run goes on as if it had not been: no pickle, written atomically."""
+"""The state of training in one file, from which a killed run resumes as if nothing had been: no pickle, written atomically."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -12,6 +14,16 @@ from mri_vit.settings.schema import Study
 
 EMBEDDING = ("encoder.embed.", "encoder.cls", "encoder.position")
 BLOCKS = "encoder.blocks."
+DECAYED = (2, 5)  # axes of a weight of a linear map and of a 3D convolution
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The schedule of a training: warm-up for that share of the steps to the `peak`; for the share `frozen` heads learn alone."""
+
+    peak: float
+    warmup: float
+    frozen: float = 0.0
 
 
 def rate(step: int, steps: int, peak: float, warmup: float) -> float:
@@ -27,18 +39,28 @@ def rate(step: int, steps: int, peak: float, warmup: float) -> float:
 def optimiser(net: nn.Module, study: Study) -> torch.optim.AdamW:
     """AdamW; biases, norms and positions are not decayed (as in nanoGPT and He et al. 2021).
 
-    Each group of parameters has a `share` of the learning rate, see `share`, and tells whether it is of the `head`.
+    Each group of parameters has a `share` of the learning rate, see `share`, and says whether it is of the `head`.
     """
     depth = 1 + max((int(name.split(".")[2]) for name, _ in net.named_parameters() if name.startswith(BLOCKS)), default=-1)
     groups: dict[tuple[float, bool, float], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in net.named_parameters():
-        decay = study.train.weight_decay if parameter.ndim in (2, 5) else 0.0  # of linear maps and of 3D convolutions
+        decay = study.train.weight_decay if parameter.ndim in DECAYED else 0.0
         groups[share(name, depth, study), name.startswith("head."), decay].append(parameter)
     listed = [
         {"params": parameters, "weight_decay": decay, "share": of, "head": head}
         for (of, head, decay), parameters in groups.items()
     ]
     return torch.optim.AdamW(listed, lr=study.train.rate, betas=study.train.betas)
+
+
+def even_optimiser(parameters: Sequence[nn.Parameter], study: Study) -> torch.optim.AdamW:
+    """AdamW with the same rate for all parameters, as pretraining has it; the same are not decayed (He et al. 2022)."""
+    listed = [
+        {"params": [p for p in parameters if p.ndim in DECAYED], "weight_decay": study.train.weight_decay},
+        {"params": [p for p in parameters if p.ndim not in DECAYED], "weight_decay": 0.0},
+    ]
+    groups = [group | {"share": 1.0, "head": False} for group in listed]
+    return torch.optim.AdamW(groups, lr=study.pretrain.rate, betas=study.train.betas)
 
 
 def share(name: str, depth: int, study: Study) -> float:
@@ -55,8 +77,9 @@ def share(name: str, depth: int, study: Study) -> float:
     return 1.0
 
 
-def set_rates(optimiser: torch.optim.Optimizer, step: int, steps: int, study: Study) -> None:
-    """Before a step: the schedule's rate by each group's share; for the first `frozen` share of steps the heads' alone."""
-    now, frozen = rate(step, steps, study.train.rate, study.train.warmup), step < study.train.frozen * steps
+def set_rates(optimiser: torch.optim.Optimizer, step: int, steps: int, rates: Rates) -> float:
+    """Before a step: the schedule's rate, which is returned, by each group's share; for the frozen steps the heads' alone."""
+    now, frozen = rate(step, steps, rates.peak, rates.warmup), step < rates.frozen * steps
     for group in optimiser.param_groups:
         group["lr"] = 0.0 if frozen and not group["head"] else now * group["share"]
+    return now

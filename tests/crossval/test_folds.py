@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -120,3 +122,9 @@ def test_folds_of_other_patients_are_refused(tmp_path):
     folds.save([[["p0"], ["p1"]]], 0, tmp_path / "folds.json")
     with pytest.raises(UsageError, match="made without or with p2"):
         folds.load(tmp_path / "folds.json", [patient(0, 1, 1), patient(1, 1, 1), patient(2, 1, 1)])
+
+
+def test_folds_tables_and_checkpoints_are_imported_without_an_imaging_library():
+    modules = "import mri_vit.crossval.folds, mri_vit.data.predictions, mri_vit.train.checkpoint"
+    imaging = "{'SimpleITK', 'nibabel', 'monai', 'nilearn', 'lightning_fabric', 'lifelines', 'matplotlib'}"
+    subprocess.run([sys.executable, "-c", f"import sys\n{modules}\nassert not {imaging} & set(sys.modules)"], check=True)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from mri_vit.data import volume
+from mri_vit.data import nifti, volume
 from mri_vit.data.volume import Volume, canonical, read, resample, write
 from mri_vit.errors import UnusablePatient
 
@@ -112,12 +112,12 @@ def test_of_a_headers_bits_hardly_one_in_a_hundred_changes_a_scan_unseen(turned:
     made = image(array, affine)
     content = bytearray(made.to_bytes())
     struct.pack_into("<ff", content, 112, 1.0, 0.0)  # as scanners write it
-    sound, unseen = volume._parse(bytes(content), gzipped=False), 0
+    sound, unseen = Volume(*nifti.parse(bytes(content), gzipped=False)), 0
     corners = np.array(np.meshgrid(*[(0, n - 1) for n in array.shape], [1], indexing="ij"), float).reshape(4, -1)
     for bit in range(348 * 8):
         content[bit // 8] ^= 1 << bit % 8
         try:
-            found = volume._parse(bytes(content), gzipped=False)
+            found = Volume(*nifti.parse(bytes(content), gzipped=False))
         except UnusablePatient:
             continue
         finally:

@@ -182,7 +182,6 @@ def test_the_pools_read_what_their_names_say():
     normed = F.layer_norm(x, (24,))
     cls, others = normed[:, 0], normed[:, 1:]
     assert torch.allclose(small(pool="cls").readout(x), cls, atol=1e-6)
-    assert torch.allclose(small(pool="class_attention").readout(x), cls, atol=1e-6)
     assert torch.allclose(small(pool="mean").readout(x), cls + others.sum(dim=1) / 5, atol=1e-6)
     assert torch.allclose(small(pool="max").readout(x), cls + others.max(dim=1).values, atol=1e-6)
 
@@ -196,20 +195,6 @@ def test_each_places_parts_sum_to_one_and_make_up_what_is_added_to_cls(pool: Poo
     torch.testing.assert_close(parts.sum(dim=1), torch.ones(3, 24))
     put_together = encoder.norm(x[:, 0]) + (parts * encoder.norm(x[:, 1:])).sum(dim=1)
     torch.testing.assert_close(encoder.readout(x), put_together, atol=1e-6, rtol=0)
-
-
-def test_with_class_attention_patches_never_see_cls_and_cls_sees_them_once():
-    encoder, (patches, place) = small(pool="class_attention"), inputs(2, n=9)
-    *earlier, last = encoder.layers
-    x = encoder.tokens(patches, place)
-    others = x[:, 1:]
-    for block in earlier:
-        others = block(others)
-    expected = encoder.norm(last(torch.cat([x[:, :1], others], dim=1))[:, 0])
-    torch.testing.assert_close(encoder(patches, place), expected, atol=1e-6, rtol=0)
-    one_block = small(pool="class_attention", depth=1)
-    torch.testing.assert_close(one_block(patches, place), small(depth=1)(patches, place), atol=1e-6, rtol=0)
-    assert not torch.allclose(encoder(patches, place), small()(patches, place), atol=1e-3)
 
 
 def test_what_norms_add_to_a_variance_is_set_for_all_of_them_and_kept():

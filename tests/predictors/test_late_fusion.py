@@ -189,12 +189,12 @@ def few_labels(p: Patient) -> Patient:
         (few_labels, dict.fromkeys(("mgmt", "os"), "fewer than 10 tuning patients with a known label")),
     ],
 )
-def test_where_the_weights_cannot_be_told_both_count_the_same_and_it_is_said(both, tmp_path, change, why):
+def test_where_the_weights_are_undetermined_both_count_the_same_and_it_is_said(both, tmp_path, change, why):
     study, patients = both
     train, tune, test = split(patients)
     score, survival = fused(study, patients, tmp_path, tune=[change(p) for p in tune]).predict(blind(test))
     assert json.loads((tmp_path / late_fusion.WEIGHTS).read_text()) == why
-    assert late_fusion.told([tmp_path]).startswith(f"equal weights for mgmt in {tmp_path.name}: {why['mgmt']}")
+    assert late_fusion.equally_weighted([tmp_path]).startswith(f"equal weights for mgmt in {tmp_path.name}: {why['mgmt']}")
     clinical = Tabular(column(patients), study.endpoints)
     clinical.fit(train, [])
     (said, alive), (column_says, alive_too) = (m.predict(blind([*tune, *test])) for m in (Saying(study, tmp_path), clinical))
@@ -241,7 +241,7 @@ def held(study: Study, ages: list[str]) -> tuple[Study, list[Patient]]:
     ]
     study.output.mkdir(exist_ok=True)
     splits = folds.make(patients, study.endpoints, study.train, study.seed)
-    comparison.hold(study, patients, splits, study.output, lambda title: lambda *_: None)
+    comparison.run(study, patients, splits, study.output, lambda title: lambda *_: None)
     return study, patients
 
 

@@ -1,4 +1,4 @@
-"""DINO: crops are boxes of the brain's places, the teacher follows without learning, and a collapse is told."""
+"""DINO: crops are boxes of the brain's places, the teacher follows without learning, and a collapse is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mri_vit.model.weights import load_encoder
 from mri_vit.pretrain import dino
 from mri_vit.pretrain.crops import box
 from mri_vit.pretrain.dino import Dino, Head, collapsed, cross_entropy, momentum, moved, probabilities, signs
-from mri_vit.pretrain.stage import Objective, pretrain, reader, untrained
+from mri_vit.pretrain.encoder import Method, pretrain, reader, untrained
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Grid, Study
 
@@ -25,8 +25,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 
 
 @pytest.fixture
-def study(tiny: Study) -> Study:
-    settings = Pretrain(method="dino", epochs=3, batch=8, prototypes=16, local_crops=2, momentum=0.9)
+def study(tiny: Study, monkeypatch: pytest.MonkeyPatch) -> Study:
+    monkeypatch.setattr(dino, "PROTOTYPES", 16)
+    monkeypatch.setattr(dino, "MOMENTUM", 0.9)  # so that the teacher moves within a test
+    settings = Pretrain(method="dino", epochs=3, batch=8, local_crops=2)
     return tiny.model_copy(update={"pretrain": settings})
 
 
@@ -204,7 +206,7 @@ def test_the_teachers_momentum_rises_from_its_start_to_one():
     assert momentum(0.9, 0.5) == pytest.approx(0.95)
 
 
-def test_the_head_tells_cosines_whatever_the_length_of_its_prototypes():
+def test_the_head_gives_cosines_whatever_the_length_of_its_prototypes():
     torch.manual_seed(0)
     head, cls = Head(24, 10), torch.randn(6, 24)
     said = head(cls)
@@ -218,7 +220,7 @@ def history(said: torch.Tensor, cls: torch.Tensor) -> pd.DataFrame:
     return pd.DataFrame([{"epoch": epoch, **signs(said, cls)} for epoch in range(1, 6)])
 
 
-def test_every_kind_of_collapse_is_told_and_health_is_not():
+def test_every_kind_of_collapse_is_reported_and_health_is_not():
     varied = torch.randn(64, 16, generator=random(0))
     one = torch.zeros(64, 32).index_fill(1, torch.tensor([3]), 1.0)
     even = torch.full((64, 32), 1 / 32)
@@ -229,7 +231,7 @@ def test_every_kind_of_collapse_is_told_and_health_is_not():
     assert "are alike (spread 0.0000" in (collapsed(history(various, torch.ones(64, 16))) or "")
 
 
-def test_a_collapse_at_the_start_that_passes_is_not_told():
+def test_a_collapse_at_the_start_that_passes_is_not_reported():
     good = signs(torch.eye(8), torch.eye(8))
     bad = signs(torch.full((8, 8), 1 / 8), torch.ones(8, 8))
     assert collapsed(pd.DataFrame([bad] * 5 + [good] * 15)) is None
@@ -246,7 +248,7 @@ def test_signs_have_the_values_that_they_are_said_to_have():
 @pytest.mark.parametrize("local_crops", [0, 2])
 def test_pretraining_by_dino_leaves_the_students_encoder_and_its_signs(study, tmp_path, local_crops: int):
     study = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"local_crops": local_crops})})
-    assert isinstance(objective(study), Objective)
+    assert isinstance(objective(study), Method)
     table = pretrain(cohort.read(study.cohort, study.endpoints)[:8], study, tmp_path / "e.safetensors", 0)
     assert list(table.columns) == ["epoch", "loss", "entropy", "mean_entropy", "spread"]
     assert np.isfinite(table.to_numpy()).all()

@@ -1,4 +1,4 @@
-"""The masked autoencoder and the loop that trains it: what is seen, what is told, what the loss counts, what the file says."""
+"""The masked autoencoder and its training: what is visible, what is reconstructed, what the loss counts, what the file says."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import BadNumbers, IntegrityError, UsageError
 from mri_vit.model.weights import load_encoder
+from mri_vit.pretrain import encoder as pretraining
 from mri_vit.pretrain import mae
-from mri_vit.pretrain import stage as pretraining
 from mri_vit.pretrain.crops import scattered
+from mri_vit.pretrain.encoder import pretrain, reader, untrained
 from mri_vit.pretrain.mae import VARIANCE_FLOOR, MaskedAutoencoder, encoded, masked_error, target, visible
-from mri_vit.pretrain.stage import pretrain, reader, untrained
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Study
 from mri_vit.train.optimiser import rate
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 
 @pytest.fixture
 def study(tiny: Study) -> Study:
-    settings = Pretrain(method="mae", epochs=3, batch=8, rate=1e-3, decoder_dim=8)
+    settings = Pretrain(method="mae", epochs=3, batch=8, rate=1e-3)
     return tiny.model_copy(update={"pretrain": settings})
 
 
@@ -149,7 +149,7 @@ def test_views_are_tokens_of_the_patient_seen_or_hidden_and_none_is_both(study):
     smallest = min(len(one.place) for one in patients)
     seen, at, hidden, place = objective(study).views(patients, random(0))
     assert at.shape[1] == seen.shape[1] == round(0.25 * smallest)
-    assert place.shape[1] == hidden.shape[1] == math.ceil(mae.TOLD * (smallest - at.shape[1]))
+    assert place.shape[1] == hidden.shape[1] == math.ceil(mae.RECONSTRUCTED * (smallest - at.shape[1]))
     for b, one in enumerate(patients):
         everywhere = torch.cat([at[b], place[b]])
         assert len(everywhere.unique()) == len(everywhere)
@@ -158,7 +158,7 @@ def test_views_are_tokens_of_the_patient_seen_or_hidden_and_none_is_both(study):
         np.testing.assert_array_equal(torch.cat([seen[b], hidden[b]]).numpy(), stored.astype(np.float32))
 
 
-def test_in_time_every_token_is_seen_and_every_token_is_told(study):
+def test_in_time_every_token_is_visible_and_every_token_is_reconstructed(study):
     patient = loaded(study, 1)[0]
     net, generator = objective(plain(study)), random(0)
     views = [net.views([patient], generator) for _ in range(40)]
@@ -177,7 +177,7 @@ def test_nothing_of_a_hidden_patch_reaches_the_encoder(study):
     assert (hidden != hidden_then).all()
 
 
-def test_the_decoder_tells_by_place_and_not_by_order(study):
+def test_the_decoder_reconstructs_by_place_and_not_by_order(study):
     net = objective(study).eval()
     seen, at, _hidden, place = net.views(loaded(study), random(0))
     known = encoded(net.encoder, seen, at)
@@ -199,7 +199,7 @@ def test_a_scan_that_a_patient_lacks_does_not_count(kind: Literal["patch", "scan
     assert torch.equal(counted, expected)
 
 
-def test_of_a_scan_what_is_told_is_what_stands_there():
+def test_of_a_scan_what_is_reconstructed_is_what_stands_there():
     patches = some_patches()
     wanted, brain = target(patches, "scan")
     assert torch.equal(wanted, patches)
@@ -223,9 +223,9 @@ def test_a_gradient_reaches_every_weight(study, reads: str):
     assert [name for name, p in net.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-def test_two_patients_are_learned_by_heart(study):
-    wide = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"decoder_dim": 32})})
-    net, patients, generator = objective(plain(wide)), loaded(study, 2), random(0)
+def test_two_patients_are_learned_by_heart(study, monkeypatch):
+    monkeypatch.setattr(mae, "DECODER_WIDTH", 2)
+    net, patients, generator = objective(plain(study)), loaded(study, 2), random(0)
     optimiser = torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=0.0)
     for _ in range(150):
         optimiser.zero_grad()
@@ -236,7 +236,7 @@ def test_two_patients_are_learned_by_heart(study):
     assert net.watched()["unexplained"] < 0.45  # their noise is white, and the mean of the two explains half
 
 
-def test_the_share_unexplained_of_telling_nothing_is_one(study, monkeypatch):
+def test_the_share_unexplained_of_predicting_nothing_is_one(study, monkeypatch):
     net = objective(study)
     monkeypatch.setattr(net.decoder, "forward", lambda known, at, place: torch.zeros(*place.shape, 32))
     net(*net.views(loaded(study), random(0)))

@@ -17,7 +17,7 @@ from mri_vit.data import tokens
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain import stage as explaining
 from mri_vit.model import network
-from mri_vit.model.weights import load_encoder, seen
+from mri_vit.model.weights import image_exposed, load_encoder
 from mri_vit.prepare.prepared import load_record, voxels
 from mri_vit.report.figures import pictures
 from mri_vit.report.reading import run as reports
@@ -104,7 +104,7 @@ def test_a_wrong_key_in_a_weights_header_is_named(tiny, tmp_path: Path, key: str
         network.load(path)
     if key == "seen":
         with pytest.raises(IntegrityError):
-            seen(path)
+            image_exposed(path)
 
 
 def test_an_encoder_tokens_and_a_checkpoint_of_other_things_are_named(tiny, tmp_path: Path):

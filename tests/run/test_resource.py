@@ -20,7 +20,8 @@ from mri_vit.predictors.network import Neural
 from mri_vit.run import resource
 from mri_vit.run.resource import lack
 from mri_vit.train import checkpoint
-from mri_vit.train.loop import fit, state_bytes
+from mri_vit.train.memory import state_bytes
+from mri_vit.train.supervised import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
@@ -78,9 +79,9 @@ def test_a_disk_that_is_full_ends_training_with_4_and_it_goes_on_later(tiny, tmp
 
 @pytest.mark.parametrize("which", ["loss", "tuning loss"])
 def test_a_loss_that_is_no_number_ends_with_7_and_the_remedy(tiny, tmp_path, monkeypatch, which: str):
-    from mri_vit.train import loop
+    from mri_vit.train import supervised
 
-    losses = loop.losses
+    losses = supervised.losses
 
     def broken(net, outs, patients):
         good = losses(net, outs, patients)
@@ -89,7 +90,7 @@ def test_a_loss_that_is_no_number_ends_with_7_and_the_remedy(tiny, tmp_path, mon
         (tmp_path / "began").touch()
         return {name: loss * (math.nan if spoiled else 1.0) for name, loss in good.items()}
 
-    monkeypatch.setattr(loop, "losses", broken)
+    monkeypatch.setattr(supervised, "losses", broken)
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     with pytest.raises(BadNumbers, match=rf"{which}.* became nan in epoch 1; try a train\.rate below") as end:
         fit(patients[4:], patients[:4], tiny, tmp_path, 0)

@@ -295,7 +295,7 @@ def test_comparators_fitted_ahead_are_what_the_contest_would_have_made(tiny, mon
     assert len(written) == study.train.folds
     assert not list(ahead.glob("**/state.safetensors"))
     for run in (ahead, plain):
-        contest.hold(study, patients, splits, run, lambda title: lambda *_: None)
+        contest.run(study, patients, splits, run, lambda title: lambda *_: None)
     assert [file.stat().st_mtime_ns for file in written] == times
     made, expected = (predictions.load(run / "predictions.csv") for run in (ahead, plain))
     assert set(made.model) == {"vit", "mean"}

@@ -1,416 +1,68 @@
-"""Training and cross-validation: deterministic, resumable at any moment, and blind to the labels it is tested on."""
+"""The optimisation loop: which batches an objective is asked for, what a step says, and where a started training goes on."""
 
 from __future__ import annotations
 
-import csv
 import math
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
-import safetensors.torch
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from lightning_fabric import Fabric
 
-from mri_vit.crossval import folds
-from mri_vit.crossval.loop import cross_validate
-from mri_vit.data import cohort, predictions, tokens
-from mri_vit.data.batches import drawn, everything, labels, mixed, token_file, training_batch, without_scans
-from mri_vit.errors import IntegrityError
-from mri_vit.model import network
-from mri_vit.predictors.network import Neural
-from mri_vit.run.atomic import replacing
-from mri_vit.settings import file as study_file
-from mri_vit.settings.schema import Study
-from mri_vit.train import checkpoint
-from mri_vit.train.loop import fit, outputs, settle, shares, untrained
+from mri_vit.errors import BadNumbers
+from mri_vit.train.checkpoint import State
+from mri_vit.train.loop import Learner, Schedule, Step, steps
+from mri_vit.train.optimiser import Rates, set_rates
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
 
-OPTIONS: list[dict[str, Any]] = [  # of [train]
-    {"ema": 0.9}, {"mixup": 0.8}, {"modality_dropout": 0.5}, {"frozen": 0.5}, {"layer_decay": 0.5, "embedding_rate": 0.2},
-    {"token_budget": None, "mirror": False, "class_weights": False},
-]  # fmt: skip
-NETWORKS: list[dict[str, Any]] = [  # of [model]
-    {"pool": "mean"}, {"pool": "max"}, {"pool": "class_attention"}, {"stem": 8}, {"conv_stem": 4}, {"zero_head": False},
-    {"tokens": "all"},
-]  # fmt: skip
-EVERYTHING: dict[str, Any] = {
-    "ema": 0.9,
-    "mixup": 0.8,
-    "modality_dropout": 0.3,
-    "frozen": 0.3,
-    "layer_decay": 0.7,
-    "embedding_rate": 0.5,
-}
-
-
-def changed(study: Study, model: dict[str, Any] | None = None, **train: Any) -> Study:
-    return study.model_copy(
-        update={"train": study.train.model_copy(update=train), "model": study.model.model_copy(update=model or {})}
-    )
-
-
-def trained(study: Study) -> Path:
-    patients = cohort.read(study.cohort, study.endpoints)
-    study.output.mkdir(exist_ok=True)
-    splits = folds.make(patients, study.endpoints, study.train, study.seed)
-    score, survival = cross_validate(
-        patients, splits, study, study.output, "vit", lambda folder, seed: Neural(study, folder, seed)
-    )
-    predictions.save(survival, study.output / "survival.csv")
-    predictions.save(score, study.output / "predictions.csv")
-    return study.output
-
-
-def test_every_patient_is_predicted_once_by_a_model_that_did_not_train_on_it(tiny):
-    table = predictions.load(trained(tiny) / "predictions.csv")
-    assert list(table.columns) == predictions.COLUMNS
-    assert sorted(table[table.endpoint == "mgmt"].patient) == [f"p{i:02d}" for i in range(24)]
-    binary = table[table.endpoint == "mgmt"]
-    assert binary.score.between(0, 1).all()
-    assert binary.truth.isna().sum() == 3
-    survival = pd.read_csv(tiny.output / "survival.csv")
-    assert survival.survival.between(0, 1).all()
-    assert set(survival.horizon_days) == set(predictions.HORIZONS_DAYS)
-    history = pd.read_csv(tiny.output / "fold-1" / "history.csv")
-    assert list(history.columns) == ["epoch", "loss", "tune", "tune_mgmt", "tune_os"]
-    assert list((tiny.output / "fold-1" / "tensorboard").glob("events*"))
-
-
-def test_a_batch_without_any_known_label_trains_without_nan(tiny):
-    patients = cohort.read(tiny.cohort, tiny.endpoints)
-    unknown = [replace(p, labels=dict.fromkeys(p.labels, math.nan)) for p in patients[4:16]]  # some batches are all unknown
-    net = fit(patients[:4] + unknown, patients[16:], tiny, tiny.output, seed=0)
-    assert all(torch.isfinite(p).all() for p in net.parameters())
-
-
-def test_tokens_are_drawn_to_the_budget_without_repeats(tiny):
-    patient = cohort.read(tiny.cohort, tiny.endpoints)[0]
-    prepared = tokens.load(tiny.prepared / patient.id / "tokens.safetensors")
-    generator = torch.Generator().manual_seed(0)
-    patches, place = drawn(prepared, tiny, 16, generator)
-    assert patches.shape == (1, 16, 32)
-    assert len(place.unique()) == 16
-    assert set(place[0].tolist()) <= set(prepared.place.tolist())
-    patches, place = drawn(prepared, tiny, 60, generator)
-    assert len(place.unique()) == 60
-    background = ~torch.isin(place[0], torch.from_numpy(prepared.place.astype("int64")))
-    assert int(background.sum()) == 60 - len(prepared.place)
-    assert not patches[0, background].any()
-
-
-def test_all_tokens_are_the_foreground_ones_on_an_empty_grid(tiny):
-    patient = cohort.read(tiny.cohort, tiny.endpoints)[0]
-    prepared = tokens.load(tiny.prepared / patient.id / "tokens.safetensors")
-    whole = tiny.model_copy(update={"model": tiny.model.model_copy(update={"tokens": "all"})})
-    patches, place = everything(prepared, whole)
-    assert place[0].tolist() == list(range(64))
-    torch.testing.assert_close(patches[0, prepared.place.astype("int64")], torch.from_numpy(prepared.patches).float())
-
-
-def test_augmentation_leaves_the_background_at_zero_and_follows_the_generator(tiny):
-    patients = cohort.read(tiny.cohort, tiny.endpoints)[:4]
-    first = training_batch(patients, tiny, torch.Generator().manual_seed(3))
-    again = training_batch(patients, tiny, torch.Generator().manual_seed(3))
-    other = training_batch(patients, tiny, torch.Generator().manual_seed(4))
-    assert torch.equal(first[0], again[0])
-    assert not torch.equal(first[0], other[0])
-    assert (first[0] == 0).any()
-
-
-def test_an_endpoint_that_only_gets_worse_counts_as_no_better_than_knowing_nothing():
-    now, start = {"a": torch.tensor(3.0), "b": torch.tensor(0.2), "c": torch.tensor(0.0)}, {"a": 0.7, "b": 0.8, "c": 0.0}
-    assert shares(now, {k: torch.tensor(v) for k, v in start.items()}) == pytest.approx({"a": 1.0, "b": 0.25, "c": 1.0})
-
-
-def test_an_endpoint_alone_may_be_worse_than_knowing_nothing_so_that_its_best_evaluation_is_known():
-    start = {"a": torch.tensor(0.5)}
-    assert shares({"a": torch.tensor(1.0)}, start) == {"a": 2.0}
-    assert shares({"a": torch.tensor(0.75)}, start) == {"a": 1.5}
-
-
-def test_patience_ends_training_early(tiny):
-    impatient = tiny.model_copy(update={"train": tiny.train.model_copy(update={"patience": 1, "epochs": 50, "rate": 1.0})})
-    patients = cohort.read(tiny.cohort, tiny.endpoints)
-    fit(patients[:16], patients[16:], impatient, tiny.output, seed=0)
-    with (tiny.output / "history.csv").open() as file:
-        assert len(list(csv.DictReader(file))) < 50
-
-
-def test_a_cox_endpoint_trains_and_tells_survival(tiny):
-    cox = tiny.model_copy(update={"model": tiny.model.model_copy(update={"survival": "cox"})})
-    trained(cox)
-    survival = pd.read_csv(tiny.output / "survival.csv").pivot(index="patient", columns="horizon_days", values="survival")
-    assert (survival.diff(axis=1).iloc[:, 1:] <= 0).all(axis=None)
-
-
-RUN = """
-import sys
-from pathlib import Path
-from mri_vit.settings import file as study_file
-sys.path[:0] = {folders!r}
-from test_loop import trained
-trained(study_file.load(Path(sys.argv[1])))
-"""
-
-
-MOMENTS = ("fold-1/last/state.safetensors", "fold-1/predictions.csv", "fold-2/last/state.safetensors")
-
-
-@pytest.mark.parametrize("moments", [MOMENTS[2:], pytest.param(MOMENTS, marks=pytest.mark.slow)], ids=["once", "thrice"])
-def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(tiny, tmp_path, moments):
-    longer = changed(tiny, epochs=12, **EVERYTHING)
-    whole = trained(longer).joinpath("predictions.csv").read_bytes()
-    again = longer.model_copy(update={"output": tmp_path / "killed"})
-    (tmp_path / "study.toml").write_text(study_file.dumps(again))
-    (tmp_path / "run.py").write_text(RUN.format(folders=[str(Path(__file__).parent), str(Path(__file__).parents[1])]))
-    command = [sys.executable, str(tmp_path / "run.py"), str(tmp_path / "study.toml")]
-    for moment in moments:
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        while process.poll() is None and not (again.output / moment).exists():
-            time.sleep(0.002)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    assert not (again.output / "predictions.csv").exists()
-    assert trained(again).joinpath("predictions.csv").read_bytes() == whole
-
-
-class PowerCut(BaseException):
-    """Nothing in the library catches it, as nothing catches SIGKILL."""
-
-
-@pytest.mark.parametrize(("survival", "options"), [("hazard", EVERYTHING), ("cox", {})], ids=["every_option", "plain"])
-def test_a_power_cut_before_any_write_changes_no_prediction(tiny, tmp_path, monkeypatch, survival: str, options: dict):
-    study = changed(tiny, {"survival": survival}, epochs=2, **options)
-    writes = []
-    rename = Path.replace  # how every write ends: before it, the file is not there
-
-    def counted(beside: Path, path: Path) -> Path:
-        if cut is not None and len(writes) >= cut:
-            raise PowerCut
-        writes.append(path.name)
-        return rename(beside, path)
-
-    monkeypatch.setattr(Path, "replace", counted)
-    cut = None
-    whole = trained(study).joinpath("predictions.csv").read_bytes()
-    total = len(writes)
-    assert set(writes) == {
-        "best.safetensors", "state.safetensors", "history.csv", "cost.json", "predictions.csv", "survival.csv", "hashes.json",
-    }  # fmt: skip
-    again = study.model_copy(update={"output": tmp_path / "cut"})
-    for cut in range(total):
-        writes.clear()
-        with pytest.raises(PowerCut):
-            trained(again)
-        cut = None
-        assert trained(again).joinpath("predictions.csv").read_bytes() == whole
-        shutil.rmtree(again.output)
-
-
-def test_a_damaged_checkpoint_is_refused_and_named(tiny):
-    patients = cohort.read(tiny.cohort, tiny.endpoints)
-    fit(patients[:16], patients[16:], tiny, tiny.output, seed=0)
-    file = tiny.output / checkpoint.FILE
-    file.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(IntegrityError, match=r"state\.safetensors"):
-        fit(patients[:16], patients[16:], tiny, tiny.output, seed=0)
-
-
-def test_labels_are_columns_of_the_endpoint(tiny):
-    patients = cohort.read(tiny.cohort, tiny.endpoints)[:2]
-    assert labels(patients, tiny.endpoints[1]).tolist() == [[100.0, 0.0], [137.0, 1.0]]
-
-
-# --- The options of [model] and [train] --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("options", [*[(o, {}) for o in OPTIONS], *[({}, m) for m in NETWORKS]], ids=str)
-def test_with_each_option_training_changes_the_network_and_its_predictions_are_finite(tiny, options):
-    loop, model = options
-    study = changed(tiny, model, epochs=2, **loop)
-    patients = cohort.read(study.cohort, study.endpoints)
-    predictor = Neural(study, study.output, seed=0)
-    predictor.fit(patients[:8], patients[8:12])
-    score, survival = predictor.predict([cohort.without_labels(p) for p in patients[12:]])
-    assert len(score) == 2 * 12
-    assert score.score.map(math.isfinite).all()
-    assert survival.survival.between(0, 1).all()
-    assert predictor.represent(patients[12:13]).shape == (1, 16)
-    start = untrained(patients[:8], study, seed=0)
-    assert all(not torch.equal(a, b) for a, b in zip(start.head.parameters(), predictor.network.head.parameters(), strict=True))
-    differs = [not torch.equal(a, b) for a, b in zip(start.parameters(), predictor.network.parameters(), strict=True)]
-    assert sum(differs) >= 0.9 * len(differs)  # what no patient's loss depends on stays, such as a key's bias
-
-
-def test_training_begins_from_the_weights_that_are_named(tiny, tmp_path):
-    patients = cohort.read(tiny.cohort, tiny.endpoints)
-    other = untrained(patients, tiny, seed=7)
-    network.save(other, tmp_path / "start.safetensors")
-    begun = untrained(patients, changed(tiny, {"weights": tmp_path / "start.safetensors"}), seed=0)
-    torch.testing.assert_close(begun.encoder.state_dict(), other.encoder.state_dict(), atol=0, rtol=0)
-
-
-def test_the_average_is_that_of_the_weights_after_every_step(tiny, monkeypatch):
-    from mri_vit.train import loop
-
-    kept: list[dict[str, torch.Tensor]] = []
-    update = loop.AveragedModel.update_parameters
-
-    def noted(self, model) -> None:
-        kept.append({name: parameter.detach().clone() for name, parameter in model.named_parameters()})
-        update(self, model)
-
-    monkeypatch.setattr(loop.AveragedModel, "update_parameters", noted)
-    patients = cohort.read(tiny.cohort, tiny.endpoints)
-    found = fit(patients[:16], patients[16:], changed(tiny, epochs=1, ema=0.6), tiny.output, seed=0)
-    assert len(kept) == 4  # sixteen patients in batches of four
-    for name, parameter in found.named_parameters():
-        average = kept[0][name]
-        for step in kept[1:]:
-            average = 0.6 * average + 0.4 * step[name]
-        torch.testing.assert_close(parameter.detach(), average, atol=1e-6, rtol=1e-5)
-    assert any(not torch.equal(parameter, kept[-1][name]) for name, parameter in found.named_parameters())
-
-
-def encoder_in(file: Path) -> dict[str, torch.Tensor]:
-    """The encoder's weights in a checkpoint."""
-    held = safetensors.torch.load_file(file)
-    return {name.removeprefix("net/0.encoder."): value for name, value in held.items() if name.startswith("net/0.encoder.")}
-
-
-def test_while_it_is_frozen_the_encoder_stays_and_then_it_learns(tiny):
-    half = changed(tiny, epochs=4, frozen=0.5, patience=9)
-    patients = cohort.read(half.cohort, half.endpoints)
-    start = dict(untrained(patients[:16], half, seed=0).encoder.state_dict())
-
-    def stop(epoch: int, *_: object) -> None:
-        if epoch == 3:
-            raise PowerCut
-
-    with pytest.raises(PowerCut):  # what was written last is the state after epoch 2
-        fit(patients[:16], patients[16:], half, half.output, seed=0, report=stop)
-    torch.testing.assert_close(encoder_in(half.output / checkpoint.FILE), start, atol=0, rtol=0)
-    heads = dict(network.load(half.output / "best.safetensors").head.state_dict())
-    assert heads["mgmt.weight"].any()  # they start from zero
-    fit(patients[:16], patients[16:], half, half.output, seed=0)
-    after = encoder_in(half.output / checkpoint.FILE)
-    assert not any(torch.equal(after[name], start[name]) for name in ("cls", "embed.weight", "blocks.0.mlp.0.weight"))
-
-
-def test_the_time_of_training_is_added_up_over_a_runs_starts(tiny):
-    patients = cohort.read(tiny.cohort, tiny.endpoints)
-    for epochs in (1, 3):
-        fit(patients[:16], patients[16:], changed(tiny, epochs=epochs), tiny.output, seed=0)
-        if epochs == 1:
-            state, first = tiny.output / checkpoint.FILE, checkpoint.seconds(tiny.output / checkpoint.FILE)
-    assert 0 < first < checkpoint.seconds(state) < 60
-
-
-# --- What changes a batch ----------------------------------------------------------------------------------------------------
-
-
-@given(seed=st.integers(0, 1000), alpha=st.floats(0.05, 8), batch=st.integers(1, 5))
-@settings(deadline=None, max_examples=40)
-def test_mixed_tokens_keep_their_places_and_are_a_patients_own_by_the_share(seed: int, alpha: float, batch: int):
-    generator = torch.Generator().manual_seed(seed)
-    place = torch.stack([torch.randperm(4096, generator=generator)[:2000] for _ in range(batch)])
-    whose = torch.arange(batch)[:, None].expand_as(place)
-    patches = torch.stack([whose, place], dim=2).float()  # each tells whose it is, and its place
-    mixture, places, partner, share = mixed(patches, place, alpha, generator)
-    assert torch.equal(mixture[:, :, 1].long(), places)
-    assert sorted(partner) == list(range(batch))
-    assert 0 <= share <= 1
-    for i in range(batch):
-        own = mixture[i, :, 0] == i
-        assert ((mixture[i, :, 0] == partner[i]) | own).all()
-        assert torch.equal(places[i], torch.where(own, place[i], place[partner[i]]))
-        if partner[i] != i:
-            error = math.sqrt(share * (1 - share) / 2000)
-            assert abs(float(own.float().mean()) - share) <= 5 * error + 1e-9
-
-
-def test_without_mixup_and_modality_dropout_a_batch_and_the_random_state_stay_as_they_are():
-    generator = torch.Generator().manual_seed(0)
-    state = generator.get_state()
-    patches, place = torch.randn(2, 5, 32), torch.arange(5).expand(2, -1)
-    found, places, partner, share = mixed(patches, place, 0.0, generator)
-    assert found is patches
-    assert places is place
-    assert (partner, share) == ([], 1.0)
-    assert without_scans(patches, 0.0, generator) is patches
-    assert torch.equal(generator.get_state(), state)
-
-
-@pytest.mark.parametrize("chance", [0.1, 0.5, 0.99])
-def test_scans_are_emptied_whole_by_chance_and_never_all_of_a_patient(chance: float):
-    patches = torch.randn(1500, 3, 32, generator=torch.Generator().manual_seed(0))
-    found = without_scans(patches, chance, torch.Generator().manual_seed(1))
-    scans, before = found.unflatten(2, (4, 8)), patches.unflatten(2, (4, 8))
-    left = (scans != 0).any(dim=3).any(dim=1)  # [patient, scan]
-    assert left.any(dim=1).all()
-    assert torch.equal(scans, torch.where(left[:, None, :, None], before, 0.0))
-    error = math.sqrt(chance * (1 - chance) / 6000)
-    assert float((~left).float().mean()) == pytest.approx(0.75 * chance, abs=5 * error)  # one of four is spared
-    assert (left.float().mean(dim=0) - left.float().mean()).abs().max() < 0.06  # whichever it is
-
-
-def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
-    with replacing(tmp_path / "a.txt") as beside:
-        beside.write_text("whole")
-    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
-
-    def cut() -> None:
-        with replacing(tmp_path / "a.txt") as beside:
-            beside.write_text("ha")
-            raise PowerCut
-
-    with pytest.raises(PowerCut):
-        cut()
-    assert (tmp_path / "a.txt").read_text() == "whole"
-
-
-def test_settled_means_are_those_of_the_networks_inputs_now_and_outputs_then_differ_between_patients(tiny):
-    study = changed(tiny, {"architecture": "resnet10"}, batch=4, mirror=False, intensity=0.0, token_budget=None)
-    patients = cohort.read(study.cohort, study.endpoints)
-    net = untrained(patients, changed(study, {"zero_head": False}), 0)
-    for norm in (norms := [module for module in net.modules() if isinstance(module, torch.nn.BatchNorm3d)]):
-        norm.running_mean.fill_(1e6)  # type: ignore[union-attr]
-    settle(net, patients[:8], study, torch.device("cpu"))
-    first = net.encoder.net.conv1
-    volumes = [net.encoder.volume(*everything(tokens.load(token_file(study, patient)), study)) for patient in patients[:8]]
-    expected = first(torch.cat(volumes)).mean(dim=(0, 2, 3, 4))
-    assert torch.allclose(norms[0].running_mean, expected, rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]
-    assert outputs(net, patients, study, torch.device("cpu"))["mgmt"].std() > 1e-3
-
-
-@pytest.mark.parametrize("architecture", ["seresnext50", "hybrid"])
-def test_a_convolutional_network_learns_survival_and_a_stopped_training_ends_with_the_same_bytes(
-    tiny, tmp_path, architecture: str
-):
-    study = changed(tiny, {"architecture": architecture, "survival": "cox"}, epochs=2, batch=4, ema=0.5, token_budget=None)
-    patients = cohort.read(study.cohort, study.endpoints)
-
-    def stop(epoch: int, *_: float) -> None:
-        if epoch == 2:
-            raise KeyboardInterrupt
-
-    whole = fit(patients[:12], patients[12:], study, tmp_path / "whole", seed=0)
-    with pytest.raises(KeyboardInterrupt):
-        fit(patients[:12], patients[12:], study, tmp_path / "stopped", seed=0, report=stop)
-    resumed = fit(patients[:12], patients[12:], study, tmp_path / "stopped", seed=0)
-    torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
-    found = outputs(whole, patients, study, torch.device("cpu"))
-    assert found["os"].shape == (24, 1)
-    assert all(value.isfinite().all() and value.std() > 0 for value in found.values())
+def a_schedule(place: Path, patients: int = 5, epochs: int = 3, patience: float = math.inf) -> Schedule:
+    return Schedule(patients, 2, epochs, Rates(0.1, 0.2), 1.0, "train", place, patience)
+
+
+def made(schedule: Schedule, state: State, batches: list[list[int]], scale: float = 1.0) -> list[Step]:
+    """All steps of a linear map that learns to put out 0."""
+    torch.manual_seed(0)
+    fabric, linear = Fabric(accelerator="cpu", devices=1), torch.nn.Linear(1, 1)
+    groups = [{"params": list(linear.parameters()), "share": 1.0, "head": False}]
+    net, sgd = fabric.setup(linear, torch.optim.SGD(groups, lr=0.1))
+
+    def objective(batch: list[int]) -> torch.Tensor:
+        batches.append(batch)
+        return scale * net(torch.tensor(batch)[:, None].float()).square().mean()
+
+    return list(steps(objective, Learner(fabric, net, sgd, torch.Generator().manual_seed(0)), schedule, state))
+
+
+def test_every_patient_is_in_each_epoch_and_the_last_batch_is_filled_up_from_the_first(tmp_path):
+    batches: list[list[int]] = []
+    found = made(a_schedule(tmp_path), State(), batches)
+    assert [step.number for step in found] == list(range(9))
+    assert [step.ends_epoch for step in found] == [False, False, True] * 3
+    for epoch in (batches[:3], batches[3:6], batches[6:]):
+        order = [index for batch in epoch for index in batch]
+        assert sorted(order[:5]) == list(range(5))
+        assert order[5] == order[0]
+    assert found[2].mean_loss == pytest.approx(sum(step.loss for step in found[:3]) / 3)
+
+
+def test_a_started_training_goes_on_with_the_epochs_that_are_left_at_their_rates(tmp_path):
+    schedule, state = a_schedule(tmp_path), State(epoch=2)
+    found = made(schedule, state, [])
+    assert [step.number for step in found] == [6, 7, 8]
+    optimiser = torch.optim.SGD([{"params": [torch.zeros(1)], "share": 1.0, "head": False}], lr=0.1)
+    assert [step.rate for step in found] == [set_rates(optimiser, number, 9, schedule.rates) for number in (6, 7, 8)]
+    assert state.epoch == 3
+    assert state.seconds > 0
+
+
+def test_without_patience_or_epochs_left_no_step_is_made(tmp_path):
+    assert made(a_schedule(tmp_path, patience=2.0), State(epoch=1, stale=2), []) == []
+    assert made(a_schedule(tmp_path), State(epoch=3), []) == []
+
+
+@pytest.mark.parametrize(("scale", "what"), [(math.inf, "the loss became inf"), (math.nan, "the loss became nan")])
+def test_a_loss_that_is_not_finite_names_the_place_the_epoch_and_the_remedy(tmp_path, scale: float, what: str):
+    with pytest.raises(BadNumbers, match=rf"{tmp_path}: {what} in epoch 1; try a train\.rate below 0\.1"):
+        made(a_schedule(tmp_path), State(), [], scale)

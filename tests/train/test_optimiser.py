@@ -12,7 +12,7 @@ from torch import nn
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import Endpoint, Grid, Model, Study
-from mri_vit.train.optimiser import optimiser, rate, set_rates
+from mri_vit.train.optimiser import Rates, optimiser, rate, set_rates
 
 MODEL = Model(dim=16, depth=3, heads=2, mlp=24, conv_stem=4)
 GRID = Grid(edge=8, spacing_mm=10.0, patch=4)
@@ -32,7 +32,7 @@ def groups(net: nn.Module, study: Study, step: int | None = None, steps: int = 1
     """Each parameter's group, by the parameter's name."""
     adamw = optimiser(net, study)
     if step is not None:
-        set_rates(adamw, step, steps, study)
+        set_rates(adamw, step, steps, Rates(study.train.rate, study.train.warmup, study.train.frozen))
     names = {id(parameter): name for name, parameter in net.named_parameters()}
     listed = [(names[id(parameter)], group) for group in adamw.param_groups for parameter in group["params"]]
     assert sorted(name for name, _ in listed) == sorted(names.values())  # each once
@@ -75,7 +75,7 @@ def test_a_first_step_moves_each_weight_by_its_share_of_the_rate(tiny, net):
     before = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
     for parameter in net.parameters():
         parameter.grad = torch.ones_like(parameter)
-    set_rates(adamw, 40, 100, study)
+    set_rates(adamw, 40, 100, Rates(study.train.rate, study.train.warmup))
     adamw.step()  # Adam's first step is the rate itself, whatever the size of the gradient
     for name, parameter in net.named_parameters():
         moved = torch.full_like(parameter, rate(40, 100, study.train.rate, study.train.warmup) * shares[id(parameter)])

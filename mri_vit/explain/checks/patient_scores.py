@@ -16,9 +16,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from mri_vit.data import tokens
-from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import read
 from mri_vit.explain.checks import sanity
 from mri_vit.explain.checks.faithfulness import (
     FRACTIONS,
@@ -97,7 +94,7 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
     maps = patient_maps.on_brain(made.value, made.given)
     curved = _curves(made, maps, study, generator)
     compared = _compared(made, maps, references, study, generator)
-    tumour = _tumour(patient, made.prepared, study, made.given.at)
+    tumour = _tumour(made, study)
     about = {key: _row(key, relevance, tumour, compared, generator) for key, relevance in maps.items()}
     pairs = [(endpoint, method) for endpoint in made.net.head for method in methods]
     return ScoreRecord(
@@ -167,12 +164,12 @@ def _key(method: str, endpoint: str) -> Key:
     return method, endpoint if METHODS[method].per_endpoint else ""
 
 
-def _tumour(patient: Patient, prepared: tokens.Tokens, study: Study, at: Int[np.ndarray, "p"]) -> Tumour | None:
+def _tumour(made: PatientMaps, study: Study) -> Tumour | None:
     """On the brain's places; None without a mask, or when none of it lies in the prepared brain."""
-    if patient.tumour_mask is None:
+    if made.tumour is None:
         return None
-    to_grid = np.array(load_record(study.prepared / patient.id)["t1ce_to_grid"])
-    share = tumour_shares(read(patient.tumour_mask), to_grid, prepared)
+    at, to_grid = made.given.at, np.array(load_record(study.prepared / made.patient.id)["t1ce_to_grid"])
+    share = tumour_shares(made.tumour, to_grid, made.prepared)
     return (share[at], near_tumour(share, study.grid)[at]) if share[at].any() else None
 
 

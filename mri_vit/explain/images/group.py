@@ -139,7 +139,7 @@ def groups(patients: Sequence[Patient], endpoint: Endpoint) -> tuple[Group, Grou
     """The two groups whose maps are set against each other.
 
     A binary endpoint's 1 and 0. For survival, those who died by the median of the patients' known times of death, and those
-    who lived beyond it; who was censored before it belongs to neither.
+    who lived beyond it; a patient censored before it belongs to neither.
     """
     known = [patient for patient in patients if patient.knows(endpoint)]
     if endpoint.kind == "binary":
@@ -150,7 +150,7 @@ def groups(patients: Sequence[Patient], endpoint: Endpoint) -> tuple[Group, Grou
     median = float(np.median(deaths)) if deaths else np.inf
     early = frozenset(i for i, days, event in rows if event and days <= median)
     late = frozenset(i for i, days, _ in rows if days > median)
-    when = f"{median:.0f} days" if deaths else "the median, which nobody's death tells"
+    when = f"{median:.0f} days" if deaths else "the median, unknown where nobody died"
     return Group("early", f"died within {when}", early), Group("late", f"lived beyond {when}", late)
 
 

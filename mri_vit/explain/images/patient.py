@@ -144,7 +144,7 @@ def _write_in_every_space(
             _write_json(sidecar, folder / file_name(patient, one.method, one.endpoint, name, "map.json"))
         if name == REFERENCE:
             placed.summits = [_summit(heat, where) for heat in heats]
-            _draw(patient, found, scan, heats, where, folder)
+            _draw(made, found, scan, heats, where, folder)
             if volume_ml(where.inside, scan) <= STRIPPED_ML:
                 placed.brain = brain_file(patient)
                 write(brain_only(scan, where.inside), folder / placed.brain)
@@ -281,16 +281,15 @@ def _words(name: str, study: Study) -> str:
     return f"the voxels of the patient's own {SPACES[name]} scan"
 
 
-def _draw(patient: Patient, found: Sequence[Found], scan: Volume, heats: Sequence[Volume], where: Space, folder: Path) -> None:
+def _draw(made: PatientMaps, found: Sequence[Found], scan: Volume, heats: Sequence[Volume], where: Space, folder: Path) -> None:
     """The overlay pictures, on the T1ce's voxels."""
     tumour = None
-    if patient.tumour_mask:  # it lies in the T1ce's world, on whatever voxels
-        drawn = read(patient.tumour_mask)
-        drawn = Volume((drawn.array != 0).astype(np.uint8), drawn.affine)
+    if made.tumour:  # it lies in the T1ce's world, on whatever voxels
+        drawn = Volume((made.tumour.array != 0).astype(np.uint8), made.tumour.affine)
         tumour = resample(drawn, scan.shape, scan.affine, interpolation=sitk.sitkNearestNeighbor).array > 0
     for one, heat in zip(found, heats, strict=True):
-        picture = folder / file_name(patient, one.method, one.endpoint, None, "overlay.png")
-        title, note = f"{patient.id} · {one.words} · on the patient's own T1ce", f"{METHODS[one.method].meaning} {RESEARCH}"
+        picture = folder / file_name(made.patient, one.method, one.endpoint, None, "overlay.png")
+        title, note = f"{made.patient.id} · {one.words} · on the patient's own T1ce", f"{METHODS[one.method].meaning} {RESEARCH}"
         overlay.draw(scan, heat, title, picture, where.inside, tumour, note)
 
 

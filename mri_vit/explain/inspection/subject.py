@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mri_vit.crossval import comparison
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_seed, parts
+from mri_vit.crossval.pretraining import starting_study
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.model.network import Network
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
 from mri_vit.settings.schema import Study
-from mri_vit.train.loop import untrained
+from mri_vit.train.supervised import untrained
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +64,6 @@ def find_fold(
 def of_fold(fold: Fold, study: Study, run: Path, patient: str | None) -> Subject:
     """The fold's networks and its test patients, the one asked for first."""
     after = Neural.fitted(study, fold.home).network.eval()
-    before = untrained(fold.train, comparison.began(study, run, fold.home), fold.seed).to(after.encoder.cls.device).eval()
+    before = untrained(fold.train, starting_study(study, run, fold.home), fold.seed).to(after.encoder.cls.device).eval()
     shown = sorted(fold.test, key=lambda p: p.id != patient)
     return Subject(study, f"{study.name}, fold {fold.number + 1}", before, after, shown)

@@ -97,7 +97,7 @@ def integrated_gradients(
 
 
 def by_place(scans: Float[Tensor, "b p c"]) -> Float[Tensor, "b p"]:
-    """Integrated gradients by place from those by scan: what spoke for the prediction, less what spoke against it there."""
+    """Integrated gradients by place from those by scan: what supports the prediction, less what contradicts it there."""
     return scans.sum(dim=2).clamp_min(0)
 
 

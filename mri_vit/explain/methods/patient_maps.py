@@ -6,6 +6,7 @@ Letters: p tokens that are given, f those of them with brain.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from mri_vit.data import tokens
 from mri_vit.data.batches import Batch, everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
+from mri_vit.data.volume import Volume, read
 from mri_vit.explain.methods.relevance import relevances
 from mri_vit.explain.methods.target import TargetSigns, predicted
 from mri_vit.model.network import Network
@@ -44,13 +46,18 @@ class PatientMaps:
     signs: TargetSigns
     value: dict[Key, Float[Tensor, "1 p"]]  # on all places that the network reads
 
+    @cached_property
+    def tumour(self) -> Volume | None:
+        """The tumour mask, read once for pictures and scores; None where there is none."""
+        return read(self.patient.tumour_mask) if self.patient.tumour_mask else None
+
 
 def of_patient(patient: Patient, net: Network, study: Study) -> PatientMaps:
     """The maps of the study's methods; the patient is prepared and the network in evaluation mode, on any device."""
     prepared = tokens.load(token_file(study, patient))
-    read = given(prepared, study, net.encoder.cls.device)
-    signs = predicted(net, *read.batch)
-    return PatientMaps(patient, net, prepared, read, signs, by(net, read, study, signs))
+    whole = given(prepared, study, net.encoder.cls.device)
+    signs = predicted(net, *whole.batch)
+    return PatientMaps(patient, net, prepared, whole, signs, by(net, whole, study, signs))
 
 
 def given(prepared: Tokens, study: Study, device: torch.device) -> Given:
@@ -62,7 +69,7 @@ def given(prepared: Tokens, study: Study, device: torch.device) -> Given:
 
 def by(net: Network, given: Given, study: Study, signs: TargetSigns) -> dict[Key, Float[Tensor, "1 p"]]:
     """A network's maps of what is given."""
-    return relevances(net, *given.batch, study.explain, study.explain.methods, signs)
+    return relevances(net, *given.batch, study.explain.methods, signs)
 
 
 def on_brain(value: dict[Key, Float[Tensor, "1 p"]], given: Given) -> dict[Key, Float[np.ndarray, "f"]]:

@@ -16,7 +16,6 @@ from mri_vit.explain.methods.occlusion import occlusion
 from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.explain.methods.target import TargetSigns
 from mri_vit.model.network import Network
-from mri_vit.settings.schema import Explain
 
 PER_ENDPOINT = {
     "gradient_attention": gradient_attention,
@@ -30,7 +29,6 @@ def relevances(
     net: Network,
     patches: Float[Tensor, "b p k"],
     place: Int[Tensor, "b p"],
-    settings: Explain,
     methods: Sequence[str],
     signs: TargetSigns | None = None,
 ) -> dict[tuple[str, str], Float[Tensor, "b p"]]:
@@ -49,7 +47,7 @@ def relevances(
     found = {}
     for method in methods:
         if method == "rollout":
-            row = rollout(net.encoder, patches, place, settings.heads, settings.discard, settings.start)
+            row = rollout(net.encoder, patches, place)
             found[method, ""] = row[:, 1:]  # CLS's own share is no place's
         elif method == "cls_attention":
             found[method, ""] = cls_attention(net.encoder, patches, place)[:, 1:]

@@ -19,9 +19,6 @@ class MapSettings(Part):
     """The settings that a map depends on."""
 
     methods: tuple[MapMethod, ...]
-    heads: Literal["mean", "max", "min"] = Field(description="of rollout: how a block's heads are fused")
-    discard: float = Field(description="of rollout: share of the weakest attention that is set to 0")
-    start: int = Field(description="of rollout: first block that is followed, counted from 0")
 
 
 class MapVerdict(Part):

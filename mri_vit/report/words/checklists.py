@@ -324,8 +324,8 @@ def _refusals(metrics: Metrics) -> str:
     if not settings(metrics, "prepare"):
         return ""
     return (
-        f"The software gives no prediction without all four scans, or when a scan shows less than {methods.patient.OVERLAP:.0%} "
-        "of the brain; it names patient, file and reason."
+        "The software gives no prediction without all four scans, or when a scan shows less than"
+        f" {methods.alignment.OVERLAP:.0%} of the brain; it names patient, file and reason."
     )
 
 

@@ -10,7 +10,7 @@ from mri_vit.report.words import wording
 from mri_vit.report.words.wording import Metrics, counted, escape, gap, listed
 
 HOW = {
-    "rollout": "attention rollout [@rollout] (attention of each block fused over heads by their {heads}, half of each block's "
+    "rollout": "attention rollout [@rollout] (attention of each block fused over heads by their mean, half of each block's "
     "weight on the residual path, and the CLS row followed through all blocks)",
     "cls_attention": "the last block's attention from CLS [@dino] (mean over heads)",
     "gradient_attention": "gradient-weighted attention [@chefer] (positive part of gradient times attention, averaged over heads "
@@ -93,13 +93,8 @@ def to_make_again(metrics: Metrics) -> str | None:
 def _made(metrics: Metrics) -> str:
     maps = metrics["maps"]
     used = {entry["method"] for found in maps for entry in found.get("maps", ())}
-    explain = metrics.get("map_settings") or {}  # as it stands beside the maps themselves
-    ways = [HOW[name].format(heads=explain.get("heads", "mean")) for name in METHODS if name in used]
+    ways = [HOW[name] for name in METHODS if name in used]
     by = f" by {listed(ways)}" if ways else ""
     unseen = f"had not seen the patient{wording.labels_alone(metrics)}"
     made = f"Maps of {counted(len(maps), 'patient')} were made{by} from a model that {unseen}."
-    if "rollout" in used and explain.get("discard"):
-        made += f" Rollout left out the weakest {explain['discard']:.0%} of each block's attention."
-    if "rollout" in used and explain.get("start"):
-        made += f" Rollout began at block {explain['start'] + 1}."
     return f"{made} {PER_ENDPOINT}" if any(METHODS[name].per_endpoint for name in used) else made

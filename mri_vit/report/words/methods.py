@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mri_vit.prepare import bias, brain, intensity, outliers, patient, register
+from mri_vit.prepare import alignment, bias, brain, intensity, outliers, patient, register
 from mri_vit.report.words import findings, maps, network, wording
 from mri_vit.report.words.references import numbered
 from mri_vit.report.words.wording import Metrics, counted, design, escape, gap, places, settings, trained
@@ -127,7 +127,7 @@ def preparation(metrics: Metrics, facts: Facts) -> list[str]:
     if prepare["brain"] != "none":
         who = "Unless the scans came skull-stripped without a mask, these" if prepare["brain"] == "auto" else "These"
         said.append(f"{who} alignments were refined on the brain and the {register.INNER_MARGIN_MM:g} mm around it.")
-    said.append(f"A scan whose field of view held less than {patient.OVERLAP:.0%} of the brain made its patient unusable.")
+    said.append(f"A scan whose field of view held less than {alignment.OVERLAP:.0%} of the brain made its patient unusable.")
     if prepare["bias"]:
         said.append(
             f"Intensity inhomogeneity was corrected inside the brain with N4 [@n4] ({bias.LEVELS} levels of up to "

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mri_vit.model import heads
+from mri_vit.pretrain import dino, mae
 from mri_vit.report.words import recipes, wording
 from mri_vit.report.words.wording import Metrics, counted, escape, gap, places, trained
 
@@ -16,15 +18,14 @@ POOLED = {  # what the heads read, by model.pool
     "cls": "the normalised CLS token",
     "mean": "the normalised CLS token, to which the mean of the other normalised tokens is added",
     "max": "the normalised CLS token, to which each feature's largest value over the other normalised tokens is added",
-    "class_attention": "the normalised CLS token, which takes part in the last block alone, as in class attention [@cait]",
 }
 METHODS = {
-    "mae": "The masked autoencoder [@mae] saw {visible:.0%} of a patient's tokens, and a decoder of depth {decoder_depth} "
-    "and {width}, given {known}, predicted the patches of a random third of the others, {target}; the loss is the mean squared "
-    "error over their brain voxels.",
+    "mae": "The masked autoencoder [@mae] saw {mae.VISIBLE:.0%} of a patient's tokens, and a decoder of depth "
+    "{mae.DECODER_DEPTH} and half the encoder's width, given {known}, predicted the patches of a random third of the others, "
+    "{target}; the loss is the mean squared error over their brain voxels.",
     "dino": "DINO [@dino] taught a student to give the outputs of a teacher, a moving average of its weights (momentum from "
-    "{momentum:g} to 1), over {prototypes} prototypes; views are boxes of places, two global ones and {local_crops} local ones, "
-    "each with its own intensities and mirroring, and the teacher's outputs are centred and sharpened.",
+    "{dino.MOMENTUM:g} to 1), over {dino.PROTOTYPES} prototypes; views are boxes of places, two global ones and {local_crops} "
+    "local ones, each with its own intensities and mirroring, and the teacher's outputs are centred and sharpened.",
 }
 
 
@@ -39,7 +40,7 @@ def model(metrics: Metrics, facts: Facts) -> list[str]:
         said.append("A binary head puts out a logit and is trained with cross-entropy.")
     if "survival" in kinds and shape["survival"] == "hazard":
         said.append(
-            f"The survival head puts out discrete-time hazards in up to {shape['intervals']} intervals that end at quantiles of "
+            f"The survival head puts out discrete-time hazards in up to {heads.INTERVALS} intervals that end at quantiles of "
             "the training patients' event times, trained by their likelihood [@gensheimer]; the score is the summed cumulative "
             "hazard."
         )
@@ -116,10 +117,9 @@ def pretraining(metrics: Metrics, facts: Facts) -> list[str]:
 
 def _method(settings: Mapping[str, Any]) -> str:
     used = f"It used batches of {settings['batch']} patients and a learning rate of at most {settings['rate']:g}."
-    width = f"width {dim}" if (dim := settings.get("decoder_dim")) else "half the encoder's width"
     known = "nothing but what the heads read" if settings.get("decoder_reads") == "readout" else "what the encoder made of them"
     target = "as they are in the scans" if settings.get("target") == "scan" else "each normalised"
-    words = {**settings, "width": width, "known": known, "target": target}
+    words = {**settings, "mae": mae, "dino": dino, "known": known, "target": target}
     return f"{METHODS[settings['method']].format(**words)} {used}"
 
 

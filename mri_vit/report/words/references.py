@@ -19,7 +19,6 @@ REFERENCES = {
     "bootstrap": "Efron B, Tibshirani RJ. An Introduction to the Bootstrap. Chapman & Hall, 1993",
     "calibration": "Cox DR. Two further applications of a model for binary regression. Biometrika 1958;45:562-565. "
     "doi:10.1093/biomet/45.3-4.562",
-    "cait": "Touvron H et al. Going deeper with image transformers. ICCV 2021. arXiv:2103.17239",
     "cardoso": "Cardoso MJ et al. Scale factor point spread function matching: beyond aliasing in image resampling. MICCAI 2015. "
     "doi:10.1007/978-3-319-24571-3_81",
     "chefer": "Chefer H, Gur S, Wolf L. Generic attention-model explainability for interpreting bi-modal and encoder-decoder "

@@ -204,7 +204,7 @@ def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, s
     patches, place = everything(tokens.load(token_file(study, someone)), study)
     at = np.array(np.unravel_index(place[0].numpy(), (4, 4, 4)))
     share, near = (at == 1).all(axis=0).astype(float), np.abs(at - 1).max(axis=0) <= 1
-    maps = relevances(net, patches, place, study.explain, study.explain.methods)
+    maps = relevances(net, patches, place, study.explain.methods)
     for row in evaluated(someone, study, [net], None)["rows"]:
         endpoint = row["endpoint"] if row["method"] == "gradient_attention" else ""
         relevance = maps[row["method"], endpoint][0].numpy()
@@ -254,7 +254,7 @@ def test_a_network_on_all_places_is_not_praised_for_separating_brain_from_air(
         }
     )
     found = evaluated(someone, everywhere, [network(0)], None)
-    share, near = patient_scores._tumour(someone, prepared, everywhere, np.sort(prepared.place).astype(int)) or ([], [])
+    share, near = patient_scores._tumour(patient_maps.of_patient(someone, network(0), everywhere), everywhere) or ([], [])
     for row in found["rows"]:
         assert row["hit_chance"] == pytest.approx(np.mean(near), abs=1e-6)
         assert row["energy"] == pytest.approx(row["tumour_share"], rel=1e-2)
@@ -308,7 +308,7 @@ def test_every_map_is_judged_by_its_own_order_and_random_by_the_mean_of_random_o
 
     monkeypatch.setattr(patient_scores, "curves", numbered)
     found = evaluated(someone, study, [net], None)["curves"]
-    maps = relevances(net, *everything(tokens.load(token_file(study, someone)), study), study.explain, study.explain.methods)
+    maps = relevances(net, *everything(tokens.load(token_file(study, someone)), study), study.explain.methods)
     for curve in found:
         if curve["method"] == "random":
             assert curve["value"] == [(patient_scores.RANDOM_ORDERS - 1) / 2] * 9

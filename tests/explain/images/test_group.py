@@ -14,7 +14,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.explain.images import group, group_picture
 from mri_vit.explain.methods.names import METHODS, file_name
-from mri_vit.explain.records import MAP_SCHEMA, plain
+from mri_vit.explain.records import MAP_SCHEMA, GroupRecord, parse, plain
 from mri_vit.settings.schema import Endpoint, Grid
 
 GRID = Grid(edge=16, spacing_mm=10.0, patch=4)
@@ -63,6 +63,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Patient
     patients = [*ones, *zeros, person("unexplained", 1), person("unlabelled")]
     explained(maps, patients[-1], dict.fromkeys(MAPS, 1000.0))
     entries = group.write(maps, patients, ENDPOINTS, GRID, maps / "group", SETTINGS)
+    assert parse(GroupRecord, json.loads((maps / "group" / "group.json").read_text())).entries == entries
     return maps, patients, [plain(entry) for entry in entries]
 
 

@@ -21,9 +21,10 @@ from mri_vit.errors import IntegrityError
 from mri_vit.explain.images import frames
 from mri_vit.explain.images import patient as images_of_patient
 from mri_vit.explain.images.patient import explain
+from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.methods.names import METHODS, SPACES
 from mri_vit.explain.methods.rollout import rollout
-from mri_vit.explain.records import Fitted
+from mri_vit.explain.records import Fitted, MapRecord, parse, plain
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
@@ -47,7 +48,7 @@ def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
         output=folder,
         grid=Grid(edge=56, spacing_mm=4.0, patch=4),
         model=Model(dim=16, depth=2, heads=2, mlp=16, tokens="foreground"),
-        explain=Explain(methods=("rollout", "gradient_attention", "integrated_gradients"), heads="max"),
+        explain=Explain(methods=("rollout", "gradient_attention", "integrated_gradients")),
         endpoints=ENDPOINTS,
     )
     patient = cohort.read(scans, ENDPOINTS)[0]
@@ -66,7 +67,7 @@ def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
 def files_read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that explaining reads, as it reads them."""
     found = []
-    for module in (frames, images_of_patient):
+    for module in (frames, images_of_patient, patient_maps):
         monkeypatch.setattr(module, "read", lambda path: found.append(path) or read(path))
     return found
 
@@ -74,6 +75,7 @@ def files_read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_each_method_and_endpoint_has_a_map_on_every_scan_and_on_the_grid(made: tuple):
     study, patient, _, folder = made
     listed = json.loads((folder / "map.json").read_text())
+    assert plain(parse(MapRecord, listed)) == listed
     assert (listed["schema"], listed["patient"], listed["fold"], listed["tumour"]) == (3, patient.id, 1, True)
     assert listed["settings"] == study.explain.of_maps  # by which a run tells whether maps must be made anew
     assert listed["settings"]["heads"] == "max"

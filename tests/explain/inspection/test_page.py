@@ -24,7 +24,7 @@ from mri_vit.model import encoder as encoder_module
 from mri_vit.model import network
 from mri_vit.model.encoder import Encoder
 from mri_vit.settings.schema import CHANNELS, Grid, Study
-from mri_vit.train.loop import fit, untrained
+from mri_vit.train.supervised import fit, untrained
 
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places of 20 mm
 PLACE_MM = 20.0

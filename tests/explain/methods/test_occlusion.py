@@ -13,7 +13,6 @@ from mri_vit.explain.methods.relevance import relative, relevances
 from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.model import heads
 from mri_vit.model.network import Network
-from mri_vit.settings.schema import Explain
 
 
 def block_of(place: int, side: int) -> tuple[int, int, int]:
@@ -90,13 +89,11 @@ def test_only_what_the_network_reads_is_missed():
 
 # --- All methods together ----------------------------------------------------------------------------------------------------
 
-EVERY = Explain(methods=tuple(METHODS), heads="max", discard=0.2, start=1)  # type: ignore[arg-type]
-
 
 def test_every_named_method_has_a_map_for_each_endpoint_or_one_for_all():
     net = made()
     patches, place = inputs(net, batch=2, n=9)
-    found = relevances(net, patches, place, EVERY, EVERY.methods)
+    found = relevances(net, patches, place, tuple(METHODS))
     names = {head.endpoint.name for head in net.heads}
     assert set(found) == {(m, name) for m, method in METHODS.items() for name in (names if method.per_endpoint else {""})}
     for value in found.values():
@@ -105,19 +102,18 @@ def test_every_named_method_has_a_map_for_each_endpoint_or_one_for_all():
         assert not value.requires_grad
 
 
-def test_rollout_follows_the_studys_settings_and_leaves_clss_own_share_out():
+def test_rollout_is_as_published_and_leaves_clss_own_share_out():
     net = made()
     patches, place = inputs(net, n=9)
-    found = relevances(net, patches, place, EVERY, ["rollout", "cls_attention"])
-    assert found["rollout", ""].equal(rollout(net.encoder, patches, place, heads="max", discard=0.2, start=1)[:, 1:])
-    assert not torch.allclose(found["rollout", ""], rollout(net.encoder, patches, place)[:, 1:])
+    found = relevances(net, patches, place, ["rollout", "cls_attention"])
+    assert found["rollout", ""].equal(rollout(net.encoder, patches, place)[:, 1:])
     assert found["cls_attention", ""].equal(cls_attention(net.encoder, patches, place)[:, 1:])
 
 
 def test_an_unknown_method_is_refused():
     net = made()
     with pytest.raises(KeyError, match="smoothgrad"):
-        relevances(net, *inputs(net, n=3), EVERY, ["smoothgrad"])
+        relevances(net, *inputs(net, n=3), ["smoothgrad"])
 
 
 def test_relative_maps_have_a_mean_of_one_and_an_empty_one_stays_empty():

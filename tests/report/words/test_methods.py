@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from mri_vit.model.encoder import Encoder
-from mri_vit.prepare import bias, intensity, outliers, patient, register
+from mri_vit.prepare import alignment, bias, intensity, outliers, register
 from mri_vit.report.words import findings, maps, methods, network, references, wording
 from mri_vit.settings.schema import Controls, Explain, Grid, Model, Prepare, Train
 
@@ -214,7 +214,7 @@ def test_the_preparation_tells_the_constants_of_its_steps(text):
         f"±{intensity.LIMIT:g} standard",
         f"{bias.LEVELS} levels of up to {bias.ITERATIONS} iterations",
         f"more than {outliers.CORE:g} robust standard deviations",
-        f"less than {patient.OVERLAP:.0%} of the brain",
+        f"less than {alignment.OVERLAP:.0%} of the brain",
     ]
     assert [words for words in shown if words not in told] == []
 
@@ -233,10 +233,10 @@ def test_the_brain_is_told_by_the_way_that_was_chosen(way, words):
 
 def test_the_survival_head_is_the_one_of_the_settings():
     cox = methods.text(made_up(settings=settings(model=Model(survival="cox"))), {})
-    hazard = methods.text(made_up(settings=settings(model=Model(survival="hazard", intervals=14))), {})
+    hazard = methods.text(made_up(settings=settings(model=Model(survival="hazard"))), {})
     assert "partial likelihood" in cox
     assert "hazards in up to" not in cox
-    assert "hazards in up to 14 intervals" in hazard
+    assert "hazards in up to 10 intervals" in hazard
     assert "partial likelihood" not in hazard
 
 

@@ -1,4 +1,4 @@
-"""The verb `pretrain`: whose scans an encoder saw, that training takes what was made, and that a collapse is told."""
+"""The verb `pretrain`: whose scans an encoder saw, that training takes what was made, and that a collapse is reported."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from made.prepared import add_records
 from safetensors.torch import load_file
 
 from mri_vit import cli
-from mri_vit.crossval import comparison, folds, loop
+from mri_vit.crossval import folds, loop, pretraining
 from mri_vit.data import cohort, frozen, predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.model import network
-from mri_vit.model.weights import load_encoder, seen, taught
+from mri_vit.model.weights import image_exposed, label_exposed, load_encoder
 from mri_vit.predictors.network import PRETRAINED, Neural
-from mri_vit.pretrain.stage import pretrained
+from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import files
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator, Pretrain
 from mri_vit.settings.schema import Controls, Study
-from mri_vit.train.loop import fit
+from mri_vit.train.supervised import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
@@ -80,8 +80,8 @@ def test_no_encoder_sees_a_test_patient_of_its_fold_and_each_sees_all_others_lab
         files = of_folds(study, home)
         assert len(files) == 4
         for file, test in files.items():
-            assert set(seen(file)) == everybody - test
-            assert set(seen(file)) & set(UNLABELLED)
+            assert set(image_exposed(file)) == everybody - test
+            assert set(image_exposed(file)) & set(UNLABELLED)
             history = pd.read_csv(file.with_suffix(".csv"))
             assert f"{called} {file.parent.name}: last loss {history.loss.iloc[-1]:.3f}, {file}" in said
     assert load_encoder(study.output / "rivals" / "deep" / "fold-1" / PRETRAINED)[1]["model"]["depth"] == 3
@@ -120,7 +120,7 @@ def test_one_encoder_of_all_patients_is_noted_as_transductive(tiny):
     assert mri_vit("pretrain", study) == 0
     file = study.output / PRETRAINED
     made = file.stat().st_mtime_ns
-    assert len(seen(file)) == 24
+    assert len(image_exposed(file)) == 24
     assert mri_vit("train", study) == 0
     assert file.stat().st_mtime_ns == made
     assert notes(study)["transductive"] == "vit (20 patients)"  # the four without a label are judged on nothing
@@ -132,13 +132,13 @@ def test_one_encoder_of_all_patients_is_noted_as_transductive(tiny):
 def test_one_encoder_of_the_unlabelled_sees_nobody_who_is_judged(tiny):
     study = prepared(tiny, Pretrain(method="mae", epochs=1, patients="unlabelled"))
     assert mri_vit("pretrain", study) == 0
-    assert seen(study.output / PRETRAINED) == UNLABELLED
+    assert image_exposed(study.output / PRETRAINED) == UNLABELLED
     assert mri_vit("train", study) == 0
     assert notes(study)["transductive"] == ""
     home = study.output / "fold-1"
-    assert comparison.began(study, study.output, home).model.weights == study.output / PRETRAINED
+    assert pretraining.starting_study(study, study.output, home).model.weights == study.output / PRETRAINED
     others = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"patients": "others"})})
-    assert comparison.began(others, study.output, home).model.weights == home / PRETRAINED
+    assert pretraining.starting_study(others, study.output, home).model.weights == home / PRETRAINED
 
 
 def test_a_visit_without_a_label_of_a_patient_with_one_is_not_unlabelled(tiny):
@@ -146,10 +146,10 @@ def test_a_visit_without_a_label_of_a_patient_with_one_is_not_unlabelled(tiny):
     known, unknown = {"mgmt": 1.0, "os_days": 5.0, "os_event": 1.0}, dict.fromkeys(("mgmt", "os_days", "os_event"), math.nan)
     visits = [("a", "1", known), ("a", "2", unknown), ("b", "1", unknown)]
     patients = [Patient(f"{who}_{when}", {}, labels, {}, session=when) for who, when, labels in visits]
-    assert [p.id for p in comparison._chosen(study, patients)] == ["b_1"]
+    assert [p.id for p in pretraining._chosen(study, patients)] == ["b_1"]
 
 
-def test_an_encoder_of_another_pretraining_is_refused_and_one_that_was_stopped_is_not_gone_on_from(tiny, tmp_path):
+def test_an_encoder_of_another_pretraining_is_refused_and_one_that_was_stopped_is_not_resumed(tiny, tmp_path):
     study = tiny.model_copy(update={"pretrain": Pretrain(method="mae", epochs=2)})
     patients, file = cohort.read(study.cohort, study.endpoints), tmp_path / "encoder.safetensors"
     (tmp_path / "encoder.0123456789ab.state").write_bytes(b"of other settings")
@@ -177,20 +177,20 @@ def test_whom_weights_know_is_handed_on_from_network_to_encoder_and_back(tiny, t
     from_network = short.model_copy(update={"pretrain": learning, "model": short.model.model_copy(update={"weights": weights})})
     begun = pretrained(from_network, patients[9:12], tmp_path / "encoder.safetensors", 0)
     assert begun.model.weights is not None
-    assert taught(begun.model.weights) == sorted(p.subject for p in patients[:9])
-    assert seen(begun.model.weights) == sorted(p.subject for p in patients[9:12])
+    assert label_exposed(begun.model.weights) == sorted(p.subject for p in patients[:9])
+    assert image_exposed(begun.model.weights) == sorted(p.subject for p in patients[9:12])
     afresh = network.load(weights)
     afresh.encoder.norm_eps *= 2  # another file of the same name, of the same people
     network.save(afresh, weights)
     with pytest.raises(UsageError, match="holds an encoder of another start"):
         pretrained(from_network, patients[9:12], tmp_path / "encoder.safetensors", 0)
     last = fit(patients[12:18], patients[18:], begun, tmp_path / "last", seed=0)
-    assert set(last.seen) == {p.subject for p in patients[9:12]}
-    assert set(last.taught) == {p.subject for p in (*patients[:9], *patients[12:])}
+    assert set(last.image_exposed) == {p.subject for p in patients[9:12]}
+    assert set(last.label_exposed) == {p.subject for p in (*patients[:9], *patients[12:])}
 
 
-def test_a_collapse_is_told_at_once_and_noted_in_the_run(tiny, capsys, monkeypatch):
-    study = prepared(tiny, Pretrain(method="dino", epochs=1, prototypes=8, local_crops=1))
+def test_a_collapse_is_reported_at_once_and_noted_in_the_run(tiny, capsys, monkeypatch):
+    study = prepared(tiny, Pretrain(method="dino", epochs=1, local_crops=1))
     monkeypatch.setattr("mri_vit.pretrain.dino.ALIKE_NATS", 100.0)  # no answer of eight tells as much as that
     assert mri_vit("pretrain", study) == 0
     assert "pretrain fold-1: DINO has collapsed" in capsys.readouterr().out
