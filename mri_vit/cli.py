@@ -250,6 +250,27 @@ def report(
 
 
 @app.command
+def schema(*, output: Annotated[Path | None, Parameter(alias="-o")] = None) -> None:
+    """Write the JSON Schema of a report's metrics.json.
+
+    Parameters
+    ----------
+    output
+        The file; if none is given, the schema is printed.
+    """
+    import json
+
+    from mri_vit.report.schema.metrics import json_schema
+    from mri_vit.run.atomic import write_bytes
+
+    text = json.dumps(json_schema(), indent=1, ensure_ascii=False)
+    if output:
+        write_bytes(f"{text}\n".encode(), output)
+    else:
+        print(text)
+
+
+@app.command
 def evaluate(run: Path, *, study: Path, **overrides: Overrides) -> int:
     """Judge a finished RUN folder on another cohort with known labels; nothing is fitted anew.
 

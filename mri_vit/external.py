@@ -24,8 +24,7 @@ from mri_vit.predictors.tabular import Regressions
 from mri_vit.prepare import stage as preparing
 from mri_vit.prepare.prepared import voxels
 from mri_vit.prepare.stage import Excluded
-from mri_vit.report.numbers import everything
-from mri_vit.report.pages import html
+from mri_vit.report import assembly
 from mri_vit.report.reading import run as reports
 from mri_vit.run import files, hashes, intact, origin
 from mri_vit.run import folder as run_folder
@@ -121,7 +120,7 @@ def _write(run: Path, tables: list[Tables], notes: dict[str, str], folder: Path)
     """The evaluation's records; `predictions.csv` last: where it is, the evaluation has ended."""
     write_bytes(json.dumps(notes, indent=1).encode(), folder / files.NOTES)
     score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
-    internal = html.null(everything.measure(reports.read(run)))
+    internal = assembly.metrics(reports.read(run)).model_dump(mode="json", exclude={"files"})
     last = {files.SURVIVAL: predictions.dumps(survival), files.EVALUATION: json.dumps(internal, indent=1).encode()}
     hashes.write(folder, [], last | {files.PREDICTIONS: predictions.dumps(score)})
 

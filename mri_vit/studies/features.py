@@ -13,8 +13,9 @@ from rich.table import Table
 from mri_vit import style
 from mri_vit.report.figures import pictures
 from mri_vit.report.pages import tables
-from mri_vit.report.verdicts.models import ALPHA, CHANCE, share, signed, written
+from mri_vit.report.verdicts.models import ALPHA, CHANCE
 from mri_vit.report.words import notation, recipes
+from mri_vit.report.words.verdicts import share, signed, written
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
 from mri_vit.settings.schema import Study

@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from mri_vit import style
-from mri_vit.report.numbers.published import SAEED
 from mri_vit.report.pages import tables
 from mri_vit.report.reading.run import Run
-from mri_vit.report.verdicts.models import ALPHA, share, signed, written
+from mri_vit.report.verdicts.models import ALPHA
 from mri_vit.report.words import notation
+from mri_vit.report.words.published import SAEED
+from mri_vit.report.words.verdicts import share, signed, written
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
 from mri_vit.studies import table4_numbers

@@ -127,7 +127,7 @@ def write_maps(folder: Path, patients: Sequence[str], endpoints: Sequence[str]) 
     group = folder / "mean_maps"
     group.mkdir()
     _picture(group / "mean.png", generator)
-    groups = [{"label": label, "title": f"mgmt = {label}", "n": 20, "file": "f.nii.gz"} for label in ("1", "0")]
+    groups = [{"label": v, "title": f"mgmt = {v}", "n": 20, "file": "f.nii.gz", "count_file": None} for v in ("1", "0")]
     shown = {
         "method": "gradient_attention",
         "endpoint": "mgmt",

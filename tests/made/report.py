@@ -8,9 +8,26 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mri_vit.report import assembly
+from mri_vit.report.reading.run import Run
+
 
 def read_metrics(home: Path) -> dict[str, Any]:
     return json.loads((home / "metrics.json").read_text(encoding="utf-8"))
+
+
+def measure(run: Run) -> dict[str, Any]:
+    """What metrics.json would hold of a run, NaN where it is undefined."""
+    return plain(assembly.metrics(run).model_dump())
+
+
+def plain(value: Any) -> Any:
+    """The same structure with lists for tuples and text for paths, as in a file."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, Path):
+        return str(value)
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def seen(home: Path) -> str:

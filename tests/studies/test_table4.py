@@ -153,7 +153,7 @@ def test_a_row_is_measured_as_the_report_measures_it_and_controls_are_no_line(ru
     assert [found.contender for found in lines[35:]] == ["vit", "hybrid"]
     assert {found.contender for found in lines if found.measured} == {"resnet10-t1ce", "swin_vit-all", "vit", "hybrid"}
     for name in ("resnet10-t1ce", "vit"):
-        expected = binary.measure(known_rows(run, MGMT, name), seed=0)
+        expected = binary.measure(known_rows(run, MGMT, name), seed=0).model_dump()
         found = measured(lines, name)
         assert found.n == expected["n"]
         assert {"value": found.auc, "low": found.low, "high": found.high} == expected["auc"]

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from mri_vit.report.numbers.judged import in_order
 from mri_vit.report.reading.run import OWN, Run
-from mri_vit.report.words import recipes
-from mri_vit.settings.models import FUSED, is_candidate
+from mri_vit.report.schema.metrics import Result
+from mri_vit.report.schema.run import Contender, Nothing
+from mri_vit.settings.models import is_candidate
+from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Study
 
-MOST_SHOWN = 6  # lines that can be told apart in one figure; more hide each other (see `panels.CANDIDATES`)
+MOST_SHOWN = 6  # lines that can be distinguished in one figure; more hide each other (see `panels.CANDIDATES`)
 
-Results = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by endpoint and model
+Results = Mapping[str, Mapping[str, Result]]  # by endpoint and model
 
 
 def ranked(run: Run, results: Results) -> list[str]:
@@ -33,56 +35,58 @@ def shown(order: list[str]) -> list[str]:
 
 def mean_score(results: Results, model: str) -> float:
     """The mean of a model's AUC and C over the endpoints where it has one; both have 0.5 for chance and 1 at best."""
-    found = [
-        models[model]["auc" if "auc" in models[model] else "harrell_c"]["value"] for models in results.values() if model in models
-    ]
+    found = [models[model].estimate.value for models in results.values() if model in models]
     known = [value for value in found if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan
 
 
-def measure(run: Run, results: Results, order: list[str]) -> list[dict[str, Any]]:
-    """For each candidate: model; architecture, source, beginning and differs in words ("" if unknown); pretrain; costs; score.
+def measure(run: Run, results: Results, order: list[str]) -> tuple[Contender, ...]:
+    """What each candidate costs and reaches; what it is, is left for words.
 
     Of a fold's costs the median over folds: parameters, billions of floating-point operations and seconds for a patient's
-    prediction. Training seconds are the sum over all folds and repeats. None where any fold has not written it down.
+    prediction. Training seconds are the sum over all folds and repeats. Undefined where any fold has not written it down.
     """
-    recipe = (
-        {OWN: run.study, **{comparator.name: run.study.of(comparator) for comparator in run.study.comparators}}
-        if run.design != "table"
-        else {}
-    )
-    fused = {FUSED: recipes.FUSION} if run.study.fused else {}
-    differs = {comparator.name: recipes.differing(run.study, comparator) for comparator in run.study.comparators}
-    return [
-        {
-            "model": model,
-            "architecture": recipes.architecture(recipe[model]) if model in recipe else fused.get(model, ""),
-            "source": recipes.source(recipe[model].model.architecture) if model in recipe else "",
-            "beginning": recipes.beginning(recipe[model]) if model in recipe else "",
-            "pretrain": _pretrain(recipe[model]) if model in recipe else {},
-            "differs": differs.get(model, ""),
-            **_costs(run, model),
-            "mean_score": mean_score(results, model),
-        }
+    recipes = run.recipes
+    return tuple(
+        Contender(
+            model=model,
+            architecture="",
+            source="",
+            beginning="",
+            pretrain=_pretrain(recipes.get(model)),
+            differs="",
+            **vars(_costs(run, model)),
+            mean_score=mean_score(results, model),
+        )
         for model in order
-    ]
+    )
 
 
-def _pretrain(study: Study) -> dict[str, Any]:
+def _pretrain(recipe: Study | None) -> Pretrain | Nothing:
     """The settings of pretraining; nothing where there was none."""
-    return {} if study.pretrain.method == "none" else study.pretrain.model_dump(mode="json")
+    return recipe.pretrain if recipe and recipe.pretrain.method != "none" else Nothing()
 
 
-def _costs(run: Run, model: str) -> dict[str, float | int | None]:
+@dataclass(frozen=True)
+class Costs:
+    """Fields of a contender about its costs."""
+
+    parameters: int | None
+    gflops: float
+    patient_seconds: float
+    training_seconds: float
+
+
+def _costs(run: Run, model: str) -> Costs:
     folds = run.predictions.loc[run.predictions.model == model, ["repeat", "fold"]].drop_duplicates()
     table: pd.DataFrame = run.costs.loc[run.costs.model == model]
     whole = {
         name: len(table) == len(folds) and bool(table[name].notna().all())
         for name in ("parameters", "flops", "patient_seconds", "training_seconds")
     }
-    return {
-        "parameters": round(float(table.parameters.median())) if whole["parameters"] else None,
-        "gflops": float(table.flops.median()) / 1e9 if whole["flops"] else None,
-        "patient_seconds": float(table.patient_seconds.median()) if whole["patient_seconds"] else None,
-        "training_seconds": float(table.training_seconds.sum()) if whole["training_seconds"] else None,
-    }
+    return Costs(
+        parameters=round(float(table.parameters.median())) if whole["parameters"] else None,
+        gflops=float(table.flops.median()) / 1e9 if whole["flops"] else math.nan,
+        patient_seconds=float(table.patient_seconds.median()) if whole["patient_seconds"] else math.nan,
+        training_seconds=float(table.training_seconds.sum()) if whole["training_seconds"] else math.nan,
+    )

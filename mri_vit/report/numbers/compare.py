@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,14 +12,17 @@ from mri_vit.metrics import comparison, concordance, concordance_interval, delon
 from mri_vit.metrics.delong import Comparison
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
 from mri_vit.report.numbers.survival import outcome
+from mri_vit.report.schema.comparison import Comparison as PairedTest
+from mri_vit.report.schema.comparison import ResampledTest
+from mri_vit.report.schema.metrics import Result
 from mri_vit.settings.models import SHUFFLED
 from mri_vit.settings.schema import Endpoint
 
 COMPARISONS = ("versus_clinical", "versus_own")  # parts of a result; each is a family of tests
-Results = Mapping[str, Mapping[str, dict[str, Any]]]  # by endpoint and model
+Results = Mapping[str, Mapping[str, Result]]  # by endpoint and model
 
 
-def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, seed: int) -> dict[str, Any] | None:
+def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, seed: int) -> PairedTest | None:
     """The difference between a model and another on the patients that both predicted, and the test that it is zero.
 
     AUC: DeLong's paired test of the patients' mean scores. C: a paired bootstrap of patients. Over several repeats also the
@@ -33,7 +35,7 @@ def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, seed: in
 
     Returns
     -------
-    dict, as in `metrics.json`, its `p_adjusted` still NaN (see `adjusted`); None without a shared patient.
+    The comparison, its `p_adjusted` still NaN (see `adjusted`); None without a shared patient.
     """
     keys = ["repeat", "patient"]
     labels = ["truth"] if endpoint.kind == "binary" else ["time_days", "event"]
@@ -42,19 +44,19 @@ def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, seed: in
         return None
     ours, theirs = averaged(pairs), averaged(pairs.assign(score=pairs.score_other))
     found = PAIRED[endpoint.kind](ours, theirs, seed)
-    return {
-        "difference": found.difference,
-        "low": found.low,
-        "high": found.high,
-        "z": found.z,
-        "p": found.p,
-        "p_adjusted": math.nan,
-        "n": len(ours),
-        "nadeau_bengio": _over_repeats(pairs, ESTIMATE[endpoint.kind]),
-    }
+    return PairedTest(
+        difference=found.difference,
+        low=found.low,
+        high=found.high,
+        z=found.z,
+        p=found.p,
+        p_adjusted=math.nan,
+        n=len(ours),
+        nadeau_bengio=_over_repeats(pairs, ESTIMATE[endpoint.kind]),
+    )
 
 
-def adjusted(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
+def adjusted(results: Results) -> dict[str, dict[str, Result]]:
     """The same results with Holm's correction filled in.
 
     Four families: the permutation p of every endpoint and model but the shuffled control; those of the shuffled control;
@@ -66,14 +68,15 @@ def adjusted(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
     shuffled = [key for key in every if key[1] == SHUFFLED]
     families = (
         *(("permutation", p, family) for p in ("p", "p_below") for family in (honest, shuffled)),
-        *((part, "p", [(name, model) for name, model in every if results[name][model].get(part)]) for part in COMPARISONS),
+        *((part, "p", [(name, model) for name, model in every if getattr(results[name][model], part)]) for part in COMPARISONS),
     )
     filled = {name: dict(models) for name, models in results.items()}
     for part, key, family in families:
-        p = comparison.holm(np.array([results[name][model][part][key] for name, model in family], dtype=float))
+        tests = [getattr(results[name][model], part) for name, model in family]
+        p = comparison.holm(np.array([getattr(test, key) for test in tests], dtype=float))
         for (name, model), value in zip(family, p, strict=True):
-            test = {**filled[name][model][part], f"{key}_adjusted": float(value)}
-            filled[name][model] = {**filled[name][model], part: test}
+            test = getattr(filled[name][model], part).model_copy(update={f"{key}_adjusted": float(value)})
+            filled[name][model] = filled[name][model].model_copy(update={part: test})
     return filled
 
 
@@ -95,7 +98,7 @@ def _c(people: pd.DataFrame) -> float:
     return concordance.harrell_c(seen.time_days, seen.event, seen.risk)
 
 
-def _over_repeats(pairs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]) -> dict[str, Any] | None:
+def _over_repeats(pairs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]) -> ResampledTest | None:
     """Nadeau and Bengio's test over the folds of all repeats; None with one repeat, or with fewer than two defined folds."""
     if pairs.repeat.nunique() < 2:
         return None
@@ -105,7 +108,7 @@ def _over_repeats(pairs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]
     if n <= n_test:  # repeats without folds leave nobody to train on
         return None
     t, p = comparison.nadeau_bengio(differences, n - n_test, n_test)
-    return {"t": t, "p": p, "splits": int((~np.isnan(differences)).sum())}
+    return ResampledTest(t=t, p=p, splits=int((~np.isnan(differences)).sum()))
 
 
 PAIRED: Mapping[str, Callable[[pd.DataFrame, pd.DataFrame, int], Comparison]] = {"binary": _paired_auc, "survival": _paired_c}

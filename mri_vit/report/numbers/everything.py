@@ -1,114 +1,111 @@
-"""Every number of the report: a run in, the content of `metrics.json` out. Undefined is NaN here and null in the file.
+"""Every number of the report: a run in, `metrics.json` without its verdicts and words out.
 
 Repeats and folds are counted from 0, as in `predictions.csv`; the page counts them from 1.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mri_vit.metrics import decision
-from mri_vit.report.numbers import (
-    against_vit,
-    binary,
-    comparators,
-    compare,
-    map_scans,
-    maps,
-    published,
-    site_probe,
-    subgroups,
-    survival,
-)
+from mri_vit.report.numbers import binary, comparators, compare, map_scans, maps, site_probe, subgroups, survival
 from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
+from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.reading.run import OWN, Run, subject
-from mri_vit.report.verdicts import models as verdict
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
+from mri_vit.report.schema.maps import GroupMaps, MapSettings
+from mri_vit.report.schema.metrics import SCHEMA, Metrics, Result
+from mri_vit.report.schema.run import Cohort, Nothing, Settings
+from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
 from mri_vit.settings.models import CLINICAL, CONTROLS, is_candidate
 from mri_vit.settings.schema import Endpoint, Study
 
-SCHEMA = 2  # since 0.3.0 a patient of "maps" has a list of maps
+TRANSDUCTIVE = "transductive"  # the note that names models whose pretraining saw scans of patients judged here
 
 Tables = Mapping[str, pd.DataFrame]  # by model, the rows that are judged
-Results = Mapping[str, dict[str, Any]]  # by model
+Results = Mapping[str, Result]  # by model
 
 
-def measure(run: Run) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Measured:
+    """All that is measured, before it is judged: verdicts are "undefined", and sentences are empty."""
+
+    metrics: Metrics
+    caveats: Mapping[str, Mapping[str, Caveats]]  # of each result, by endpoint and model
+
+
+def measure(run: Run) -> Measured:
     """Compute all that the report shows, from the run's tables alone.
 
-    Returns
-    -------
-    dict, the content of `metrics.json` with NaN where a figure is undefined and None where it does not apply. The same run
-    gives the same numbers: every resampling starts from the study's seed.
+    The same run gives the same numbers: every resampling starts from the study's seed.
     """
-    tables = {endpoint.name: _tables(run, endpoint) for endpoint in run.study.endpoints}
-    measured = {endpoint.name: _results(run, endpoint, tables[endpoint.name]) for endpoint in run.study.endpoints}
-    results = compare.adjusted(measured)
+    asked = run.study.endpoints
+    tables = {endpoint.name: _tables(run, endpoint) for endpoint in asked}
+    results = compare.adjusted({endpoint.name: _results(run, endpoint, tables[endpoint.name]) for endpoint in asked})
     order = comparators.ranked(run, results)
     shown = comparators.shown(order)
     models = [*order, *(name for name in CONTROLS if name in run.predictions.model.values)]
     results = {name: {model: found[model] for model in models if model in found} for name, found in results.items()}
-    endpoints = {e.name: _endpoint(run, e, tables[e.name], results[e.name], shown) for e in run.study.endpoints}
-    scored = maps.measure(run, {name: _told(endpoint) for name, endpoint in endpoints.items()})
-    external = run.design == "external"
-    return {
-        "schema": SCHEMA,
-        "study": run.study.name,
-        "seed": run.study.seed,
-        "design": run.design,
-        "cohort": _cohort(run),
-        # A run that leaves sites out has as many folds as sites; the folds of an evaluated run are not in its predictions.
-        "folds": run.study.train.folds if external else int(run.predictions.fold.nunique()),
-        "repeats": run.study.train.repeats if external else int(run.predictions.repeat.nunique()),
-        "leave_out": None if run.design == "table" else run.study.train.leave_out,
-        "folds_sha256": run.folds_sha256,
-        "models": models,
-        "contenders": comparators.measure(run, results, order),
-        "shown": shown,  # of the candidates, those whose curves are drawn
-        "transductive": run.notes.get("transductive") or None,
-        "rules": verdict.rules(),
-        "endpoints": endpoints,
-        "site_probe": site_probe.measure(run.probe, run.study.seed),
-        "internal": _internal(run.internal) if external else None,
-        "maps": maps.told(run.maps, scored),
-        "map_settings": dict(run.maps[0].facts["settings"]) if run.maps else None,
-        "stale": dict(run.stale),
-        "map_scores": scored,
-        "map_scans": map_scans.measure(run.maps, run.study.seed),
-        "map_groups": [
-            {key: entry.get(key) for key in ("method", "endpoint", "groups", "largest", "p")} for entry, _ in run.groups
-        ],
-        "settings": {} if run.design == "table" else _settings(run.study),
-        "environment": dict(run.environment),
-        "notes": {key: note for key, note in run.notes.items() if key != "transductive"},
-        "preparation": [dict(step) for step in run.preparation],
-    }
+    folds, repeats = _split(run)
+    metrics = Metrics(
+        schema=SCHEMA,
+        study=run.study.name,
+        seed=run.study.seed,
+        design=run.design,
+        cohort=_cohort(run),
+        folds=folds,
+        repeats=repeats,
+        leave_out=None if run.design == "table" else run.study.train.leave_out,
+        folds_sha256=run.folds_sha256,
+        models=tuple(models),
+        contenders=comparators.measure(run, results, order),
+        shown=tuple(shown),
+        transductive=run.notes.get(TRANSDUCTIVE) or None,
+        rules=(),
+        endpoints={e.name: _endpoint(run, e, tables[e.name], results[e.name], shown) for e in asked},
+        site_probe=site_probe.measure(run.probe, run.study.seed),
+        internal=run.internal,
+        maps=(),
+        map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
+        stale=run.stale,
+        map_scores=maps.measure(run),
+        map_scans=map_scans.measure(run.maps, run.study.seed),
+        map_groups=tuple(_group_maps(entry) for entry, _ in run.groups),
+        settings=Nothing() if run.design == "table" else _settings(run.study),
+        environment=run.environment,
+        notes={key: note for key, note in run.notes.items() if key != TRANSDUCTIVE},
+        preparation=run.preparation,
+        files=(),
+    )
+    return Measured(metrics, {endpoint.name: _caveats(endpoint, tables[endpoint.name]) for endpoint in asked})
 
 
-def _told(endpoint: Mapping[str, Any]) -> str:
-    """The kind of the verdict on the model whose maps the run holds."""
-    return endpoint["models"].get(maps.MODEL, {"verdict_kind": "undefined"})["verdict_kind"]
+def _split(run: Run) -> tuple[int, int]:
+    """Folds, of which a run that leaves sites out has as many as sites, and repeats; an evaluation has those of its run."""
+    if run.design == "external":
+        return run.study.train.folds, run.study.train.repeats
+    return int(run.predictions.fold.nunique()), int(run.predictions.repeat.nunique())
 
 
-def _cohort(run: Run) -> dict[str, Any]:
+def _cohort(run: Run) -> Cohort:
     """The flow of patients. A patient is excluded when every visit was; then each of the reasons is counted."""
     people, predicted = set(run.cohort.patient), set(run.predictions.patient)
     faults = run.excluded.assign(patient=[subject(name, people) for name in run.excluded.patient])
     faults = faults.loc[~faults.patient.isin(predicted)].drop_duplicates(["patient", "reason"])
     excluded = set(faults.patient)
-    return {
-        "patients": len(people | excluded),
-        "excluded": len(excluded),
-        "excluded_reasons": {str(reason): int(count) for reason, count in faults.reason.value_counts(sort=False).items()},
-        "predicted": len(predicted),
-        "unpredicted": len(people - excluded - predicted),
-        "known": {endpoint.name: _known(run.cohort, endpoint) for endpoint in run.study.endpoints},
-    }
+    return Cohort(
+        patients=len(people | excluded),
+        excluded=len(excluded),
+        excluded_reasons={str(reason): int(count) for reason, count in faults.reason.value_counts(sort=False).items()},
+        predicted=len(predicted),
+        unpredicted=len(people - excluded - predicted),
+        known={endpoint.name: _known(run.cohort, endpoint) for endpoint in run.study.endpoints},
+    )
 
 
 def _known(cohort: pd.DataFrame, endpoint: Endpoint) -> int:
@@ -123,66 +120,81 @@ def _tables(run: Run, endpoint: Endpoint) -> Tables:
     return {model: rows for model, rows in tables.items() if len(rows)}
 
 
-def _results(run: Run, endpoint: Endpoint, tables: Tables) -> Results:
+def _results(run: Run, endpoint: Endpoint, tables: Tables) -> dict[str, Result]:
     """Each model by itself; candidates against clinical-only, and comparators against the study's own model."""
-    results = {}
+    results: dict[str, Result] = {}
     for model, rows in tables.items():
-        if endpoint.kind == "binary":
-            results[model] = binary.measure(rows, run.study.seed)
-            results[model]["recalibrated"] = binary.recalibrated(rows) if run.design == "external" else None
-        else:
-            results[model] = survival.measure(rows, chances_alive(run, endpoint, rows), run.study.seed, run.design)
-        for part, other in zip(compare.COMPARISONS, (CLINICAL, OWN), strict=True):
-            held = is_candidate(model) and other in tables and model != other
-            results[model][part] = compare.versus(endpoint, rows, tables[other], run.study.seed) if held else None
+        alone = _of_binary(run, rows) if endpoint.kind == "binary" else _of_survival(run, endpoint, rows)
+        tests = {
+            part: compare.versus(endpoint, rows, tables[other], run.study.seed)
+            for part, other in zip(compare.COMPARISONS, (CLINICAL, OWN), strict=True)
+            if is_candidate(model) and other in tables and model != other
+        }
+        results[model] = alone.model_copy(update=tests)
     return results
 
 
-def _endpoint(run: Run, endpoint: Endpoint, tables: Tables, results: Results, shown: list[str]) -> dict[str, Any]:
-    """What belongs to the endpoint as a whole, and its models with their verdicts; subgroups of the candidates shown."""
+def _of_binary(run: Run, rows: pd.DataFrame) -> BinaryResult:
+    result = binary.measure(rows, run.study.seed)
+    return result.model_copy(update={"recalibrated": binary.recalibrated(rows)}) if run.design == "external" else result
+
+
+def _of_survival(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> SurvivalResult:
+    return survival.measure(rows, chances_alive(run, endpoint, rows), run.study.seed)
+
+
+def _caveats(endpoint: Endpoint, tables: Tables) -> dict[str, Caveats]:
+    of_kind = binary.caveats if endpoint.kind == "binary" else survival.caveats
+    return {model: of_kind(rows) for model, rows in tables.items()}
+
+
+def _endpoint(
+    run: Run, endpoint: Endpoint, tables: Tables, results: Results, shown: list[str]
+) -> BinaryEndpoint | SurvivalEndpoint:
+    """What belongs to the endpoint as a whole, and its models; subgroups of the candidates shown."""
+    columns, drawn = run.study.report.subgroups, {model: rows for model, rows in tables.items() if model in shown}
     flag = "truth" if endpoint.kind == "binary" else "event"
     honest = [rows for model, rows in tables.items() if model != compare.SHUFFLED]
     labels = pd.concat(honest).drop_duplicates("patient") if honest else pd.DataFrame({flag: np.zeros(0, dtype=bool)})
-    verdicts = verdict.of_endpoint(endpoint.kind, results, run.notes)
-    models = {
-        model: {**result, "verdict": verdicts[model].sentence, "verdict_kind": verdicts[model].kind}
-        for model, result in results.items()
-    }
-    found = {
-        "kind": endpoint.kind,
-        "known": len(labels),
-        "positive" if endpoint.kind == "binary" else "events": int(labels[flag].sum()),
-        "published": published.figures(endpoint.name),
-        "models": models,
-        "rivals": against_vit.told(models),
-        "subgroups": subgroups.measure(
-            run.cohort, run.study.report.subgroups, endpoint, {m: t for m, t in tables.items() if m in shown}, run.study.seed
-        ),
-    }
-    if endpoint.kind == "binary":
-        benefit = decision.net_benefit_of_all(labels[flag].to_numpy(dtype=bool), binary.THRESHOLDS)
-        found |= {"thresholds": binary.THRESHOLDS.tolist(), "net_benefit_of_all": benefit.tolist()}
-    return found
+    marked = labels[flag].to_numpy(dtype=bool)
+    if endpoint.kind == "survival":
+        return SurvivalEndpoint(
+            kind="survival",
+            known=len(marked),
+            events=int(marked.sum()),
+            published=(),
+            models={model: result for model, result in results.items() if isinstance(result, SurvivalResult)},
+            rivals=None,
+            subgroups=subgroups.of_survival(run.cohort, columns, drawn, run.study.seed),
+        )
+    return BinaryEndpoint(
+        kind="binary",
+        known=len(marked),
+        positive=int(marked.sum()),
+        published=(),
+        models={model: result for model, result in results.items() if isinstance(result, BinaryResult)},
+        rivals=None,
+        subgroups=subgroups.of_binary(run.cohort, columns, drawn),
+        thresholds=tuple(binary.THRESHOLDS.tolist()),
+        net_benefit_of_all=tuple(decision.net_benefit_of_all(marked, binary.THRESHOLDS).tolist()),
+    )
 
 
-def _internal(metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The run's own out-of-fold estimates, by endpoint and model, from its metrics as they were read from a file."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, endpoint in metrics.get("endpoints", {}).items():
-        measure = "auc" if endpoint["kind"] == "binary" else "harrell_c"
-        found[name] = {}
-        for model, result in endpoint["models"].items():
-            estimate = {key: math.nan if value is None else value for key, value in result[measure].items()}
-            found[name][model] = {"measure": measure, **estimate, "n": result["n"]}
-    return found
+def _group_maps(entry: Mapping[str, object]) -> GroupMaps:
+    return GroupMaps.model_validate({key: entry.get(key) for key in GroupMaps.model_fields})
 
 
-def _settings(study: Study) -> dict[str, Any]:
-    """What decides the result; the paths are left out, since they tell of a machine and not of the study."""
-    settings = study.model_dump(mode="json", include={"grid", "prepare", "model", "pretrain", "train", "controls", "explain"})
-    settings["prepare"]["brain_command"] = [Path(word).name for word in study.prepare.brain_command]  # no folder of anyone's
-    settings["model"] |= dict(zip(("dim", "depth", "heads", "mlp"), study.model.shape, strict=True))
-    settings["model"]["weights"] = study.model.weights and study.model.weights.name
-    if study.pretrain.method == "none":
-        settings["pretrain"] = {}  # what did not happen has no settings
-    return settings
+def _settings(study: Study) -> Settings:
+    """What decides the result; the paths are left out, since they are of a machine and not of the study."""
+    shape = dict(zip(("dim", "depth", "heads", "mlp"), study.model.shape, strict=True))
+    weights = study.model.weights and Path(study.model.weights.name)
+    command = tuple(Path(word).name for word in study.prepare.brain_command)  # no folder of anyone's
+    return Settings(
+        grid=study.grid,
+        prepare=study.prepare.model_copy(update={"brain_command": command}),
+        model=study.model.model_copy(update={**shape, "weights": weights}),
+        pretrain=Nothing() if study.pretrain.method == "none" else study.pretrain,  # what did not happen has no settings
+        train=study.train,
+        controls=study.controls,
+        explain=study.explain,
+    )

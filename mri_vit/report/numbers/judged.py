@@ -5,7 +5,9 @@ Repeats and folds are counted from 0, as in `predictions.csv`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,9 @@ from jaxtyping import Bool, Float, Int
 
 from mri_vit.metrics import discrimination, survival
 from mri_vit.report.reading.run import OWN, Run
+from mri_vit.report.schema.binary import BinaryFold
+from mri_vit.report.schema.comparison import Repeat
+from mri_vit.report.schema.survival import SurvivalFold
 from mri_vit.settings.models import CONTROLS
 from mri_vit.settings.schema import Endpoint
 
@@ -107,26 +112,34 @@ def fold_of(rows: pd.DataFrame) -> Int[np.ndarray, " n"]:
     return rows.groupby(["repeat", "fold"]).ngroup().to_numpy()
 
 
-def fold_summary(folds: list[dict], key: str) -> dict:
-    """Mean and sample variance over all folds and over those of each repeat, and how many folds are undefined, or all tied.
+@dataclass(frozen=True)
+class FoldSummary:
+    """Mean and sample variance over all folds, NaN where no repeat has more than one fold, and each repeat's own."""
 
-    None stands for the mean and the variance where no repeat has more than one fold.
-    """
-    values = np.array([fold[key] for fold in folds], dtype=float)
-    repeats = np.array([fold["repeat"] for fold in folds])
+    mean: float
+    variance: float
+    undefined: int  # folds
+    tied: int  # folds in which all scores are equal
+    repeats: tuple[Repeat, ...]
+
+
+def fold_summary(folds: Sequence[BinaryFold | SurvivalFold], figures: Sequence[float]) -> FoldSummary:
+    """Folds put together, by the figure of each."""
+    values = np.array(figures, dtype=float)
+    repeats = np.array([fold.repeat for fold in folds])
     mean, variance = discrimination.mean_and_sample_variance(values)
     by_repeat = []
     for repeat in np.unique(repeats):
         repeat_mean, repeat_variance = discrimination.mean_and_sample_variance(values[repeats == repeat])
-        by_repeat.append({"repeat": int(repeat), "fold_mean": repeat_mean, "fold_variance": repeat_variance})
+        by_repeat.append(Repeat(repeat=int(repeat), fold_mean=repeat_mean, fold_variance=repeat_variance))
     several = len(folds) > len(by_repeat)
-    return {
-        "fold_mean": mean if several else None,
-        "fold_variance": variance if several else None,
-        "undefined_folds": int(np.isnan(values).sum()),
-        "tied_folds": sum(fold["tied"] for fold in folds),
-        "repeats": by_repeat,
-    }
+    return FoldSummary(
+        mean=mean if several else math.nan,
+        variance=variance if several else math.nan,
+        undefined=int(np.isnan(values).sum()),
+        tied=sum(fold.tied for fold in folds),
+        repeats=tuple(by_repeat),
+    )
 
 
 def tied(score: Float[np.ndarray, " n"]) -> bool:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from mri_vit.report.numbers.means import means
 from mri_vit.report.reading.run import Map
-from mri_vit.settings.schema import CHANNELS
+from mri_vit.report.schema.maps import MapShares, ScoreShares, SequenceShares
+from mri_vit.report.schema.part import Estimate
+from mri_vit.settings.schema import CHANNELS, MapMethod
 
 
-def measure(maps: Sequence[Map], seed: int) -> dict[str, Any] | None:
+def measure(maps: Sequence[Map], seed: int) -> SequenceShares | None:
     """Mean share of each scan in every endpoint's score and in every map; None where no patient has either.
 
     Of a patient's visits the first counts. A score's share is the size of the scan's Shapley value, up or down, among those of
     the four scans.
     """
     scores: dict[str, list[list[float]]] = {}
-    shares: dict[tuple[str, str], list[list[float]]] = {}
+    shares: dict[tuple[MapMethod, str], list[list[float]]] = {}
     for shown in {shown.subject: shown for shown in reversed(maps)}.values():
         for endpoint, parts in (shown.facts.get("score_by_scan") or {}).items():
             sizes = [abs(float(parts[scan])) for scan in CHANNELS]
@@ -31,13 +32,16 @@ def measure(maps: Sequence[Map], seed: int) -> dict[str, Any] | None:
                 shares.setdefault((entry["method"], entry["endpoint"]), []).append(own)
     if not scores and not shares:
         return None
-    return {
-        "scores": {endpoint: _by_scan(rows, seed) for endpoint, rows in scores.items()},
-        "maps": [{"method": method, "endpoint": endpoint, **_by_scan(rows, seed)} for (method, endpoint), rows in shares.items()],
-    }
+    return SequenceShares(
+        scores={endpoint: _by_scan(rows, seed) for endpoint, rows in scores.items()},
+        maps=tuple(
+            MapShares(method=method, endpoint=endpoint, **dict(_by_scan(rows, seed)))
+            for (method, endpoint), rows in shares.items()
+        ),
+    )
 
 
-def _by_scan(rows: list[list[float]], seed: int) -> dict[str, Any]:
+def _by_scan(rows: list[list[float]], seed: int) -> ScoreShares:
     found = means(np.array(rows, float), seed)
-    ends = zip(CHANNELS, found["value"], found["low"], found["high"], strict=True)
-    return {"n": found["n"], "scans": {scan: {"value": value, "low": low, "high": high} for scan, value, low, high in ends}}
+    ends = zip(CHANNELS, found.value, found.low, found.high, strict=True)
+    return ScoreShares(n=found.n, scans={scan: Estimate(value=value, low=low, high=high) for scan, value, low, high in ends})

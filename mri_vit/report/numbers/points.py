@@ -1,4 +1,4 @@
-"""The points of ROC and precision-recall curves: one model's rows in, lists for `metrics.json` and bootstrap bands out.
+"""The points of ROC and precision-recall curves: one model's rows in, points and bootstrap bands out.
 
 n is the number of patients, b the number of bootstrap draws, u the number of distinct scores and one more, g that of the grid.
 """
@@ -15,12 +15,13 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from mri_vit.metrics import bootstrap
 from mri_vit.report.numbers.judged import by_fold, flags, floats
+from mri_vit.report.schema.binary import PrecisionRecall, Roc
 
 GRID = np.arange(101) / 100  # false positive rates, whole per cents: finer than a fold of a hundred negatives can tell
 Rates = Float[np.ndarray, "b u"]
 
 
-def roc(rows: pd.DataFrame, pooled: pd.DataFrame, generator: np.random.Generator) -> dict[str, list[float]]:
+def roc(rows: pd.DataFrame, pooled: pd.DataFrame, generator: np.random.Generator) -> Roc:
     """True positive rates over a grid of false positive rates: mean and sample deviation over folds, pooled, and its band.
 
     The mean of folds is vertical averaging (Fawcett 2006, doi:10.1016/j.patrec.2005.10.010). The band holds, at each false
@@ -31,14 +32,14 @@ def roc(rows: pd.DataFrame, pooled: pd.DataFrame, generator: np.random.Generator
     defined = np.array([values for values in folds if not math.isnan(values[0])]).reshape(-1, len(GRID))
     unknown = np.full(len(GRID), math.nan)
     low, high = band(truth, score, generator)
-    return {
-        "false_positives": GRID.tolist(),
-        "mean": (defined.mean(axis=0) if len(defined) else unknown).tolist(),
-        "deviation": (defined.std(axis=0, ddof=1) if len(defined) > 1 else unknown).tolist(),
-        "pooled": curve(truth, score).tolist(),
-        "low": low.tolist(),
-        "high": high.tolist(),
-    }
+    return Roc(
+        false_positives=tuple(GRID.tolist()),
+        mean=tuple((defined.mean(axis=0) if len(defined) else unknown).tolist()),
+        deviation=tuple((defined.std(axis=0, ddof=1) if len(defined) > 1 else unknown).tolist()),
+        pooled=tuple(curve(truth, score).tolist()),
+        low=tuple(low.tolist()),
+        high=tuple(high.tolist()),
+    )
 
 
 def curve(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> Float[np.ndarray, " g"]:
@@ -62,12 +63,12 @@ def band(
     return _interval(curves, truth, score, generator)
 
 
-def precision_recall(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> dict[str, list[float]]:
+def precision_recall(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> PrecisionRecall:
     """Every point of the precision-recall curve, by scikit-learn; no points where only one class is present."""
     if not truth.any() or truth.all():
-        return {"recall": [], "precision": []}
+        return PrecisionRecall(recall=(), precision=())
     precision, recall, _ = precision_recall_curve(truth, score)
-    return {"recall": recall.tolist(), "precision": precision.tolist()}
+    return PrecisionRecall(recall=tuple(recall.tolist()), precision=tuple(precision.tolist()))
 
 
 def average_precision_interval(

@@ -1,30 +1,29 @@
-"""Whether the model's CLS vector tells the site: the probe's guesses in, balanced accuracy with a warning out.
+"""Whether the model's CLS vector tells the site: the probe's guesses in, balanced accuracy out.
 
 n is the number of guesses (one for each patient, repeat and visit), m the number of patients.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from jaxtyping import Int, Shaped
 
 from mri_vit.metrics import bootstrap
-from mri_vit.report.verdicts.models import ALPHA, written
+from mri_vit.report.schema.part import Estimate
+from mri_vit.report.schema.run import Probe, SiteProbe
 from mri_vit.settings.models import VIT
 
 PERMUTATIONS = 999  # (m + 1) a round number, so that p has three exact digits
 MODEL = VIT  # whose vector is probed where the table does not say
 
 
-def measure(probe: pd.DataFrame, seed: int) -> dict[str, Any] | None:
-    """Balanced accuracy of the probe of each model; None without guesses of two sites."""
+def measure(probe: pd.DataFrame, seed: int) -> SiteProbe | None:
+    """Balanced accuracy of the probe of each model, not yet judged; None without guesses of two sites."""
     if not len(probe) or probe.site.nunique() < 2:
         return None
     probe = probe if "model" in probe else probe.assign(model=MODEL)
-    return {"site_column": "site", "models": {model: _of_model(rows, seed) for model, rows in probe.groupby("model")}}
+    return SiteProbe(site_column="site", models={str(model): _of_model(rows, seed) for model, rows in probe.groupby("model")})
 
 
 def balanced_accuracy(site: Shaped[np.ndarray, " m"], right: Shaped[np.ndarray, " m"]) -> float:
@@ -35,28 +34,22 @@ def balanced_accuracy(site: Shaped[np.ndarray, " m"], right: Shaped[np.ndarray, 
     return float(np.mean([right[site == name].mean() for name in np.unique(site)]))
 
 
-def _of_model(rows: pd.DataFrame, seed: int) -> dict[str, Any]:
+def _of_model(rows: pd.DataFrame, seed: int) -> Probe:
     rows = rows.assign(right=(rows.site == rows.predicted).astype(float))
     people = rows.groupby("patient").agg({"site": "first", "right": "mean"})
     site, right = people.site.to_numpy(str), people.right.to_numpy(float)
     value, sites = balanced_accuracy(site, right), int(people.site.nunique())
     low, high = _interval(site, right, np.random.default_rng(seed))
     p = _permutation_p(rows, np.random.default_rng(seed))
-    figures = f"balanced accuracy {value:.2f}, 95 % CI {low:.2f}–{high:.2f}, chance {1 / sites:.2f}, permutation p {written(p)}"
-    told = p <= ALPHA and low > 1 / sites  # both, as for a verdict
-    if told:
-        sentence = f"the model's CLS vector tells the site ({figures}): a shortcut is possible where site and label go together"
-    else:
-        sentence = f"the model's CLS vector was not found to tell the site ({figures})"
-    return {
-        "n": len(people),
-        "sites": sites,
-        "balanced_accuracy": {"value": value, "low": low, "high": high},
-        "chance": 1 / sites,
-        "p": p,
-        "warning": told,
-        "sentence": sentence,
-    }
+    return Probe(
+        n=len(people),
+        sites=sites,
+        balanced_accuracy=Estimate(value=value, low=low, high=high),
+        chance=1 / sites,
+        p=p,
+        warning=False,
+        sentence="",
+    )
 
 
 def _interval(
@@ -83,17 +76,17 @@ def _permutation_p(rows: pd.DataFrame, generator: np.random.Generator) -> float:
     weight = 1 / np.bincount(of)[of]  # a patient counts once, however many guesses
     folds = [np.flatnonzero(first.fold == fold) for fold in first.fold.unique()]
     observed, reached = _right_by_site(site, of, guess, weight), 0
-    dealt = site.copy()
+    permuted = site.copy()
     for _ in range(PERMUTATIONS):
         for members in folds:
-            dealt[members] = site[generator.permutation(members)]
+            permuted[members] = site[generator.permutation(members)]
         # A hair of tolerance: sums of the same shares in another order differ in the last digit.
-        reached += _right_by_site(dealt, of, guess, weight) >= observed - 1e-12
+        reached += _right_by_site(permuted, of, guess, weight) >= observed - 1e-12
     return (reached + 1) / (PERMUTATIONS + 1)
 
 
 def _right_by_site(
     site: Int[np.ndarray, " m"], of: Int[np.ndarray, " n"], guess: Int[np.ndarray, " n"], weight: Shaped[np.ndarray, " n"]
 ) -> float:
-    told = np.bincount(of, weights=(site[of] == guess) * weight, minlength=len(site))
-    return float((np.bincount(site, weights=told) / np.bincount(site)).mean())
+    right = np.bincount(of, weights=(site[of] == guess) * weight, minlength=len(site))
+    return float((np.bincount(site, weights=right) / np.bincount(site)).mean())

@@ -6,8 +6,8 @@ Nothing is tested between levels: they were not chosen beforehand, and a differe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,8 +16,9 @@ from mri_vit.data.cohort import MISSING
 from mri_vit.metrics import concordance, concordance_interval, delong, discrimination
 from mri_vit.report.numbers.judged import averaged, flags, floats
 from mri_vit.report.numbers.survival import outcome
+from mri_vit.report.schema.binary import BinarySubgroup
+from mri_vit.report.schema.survival import SurvivalSubgroup
 from mri_vit.settings.models import is_candidate
-from mri_vit.settings.schema import Endpoint
 
 MOST_LEVELS = 8  # a forest plot of more lines per column is not read
 FEWEST_DISTINCT = 6  # a column of fewer different numbers is a code or a grade, and its values are its levels
@@ -28,12 +29,31 @@ AGE, OLD_YEARS = "age", 65.0  # the age from which trials count patients with gl
 FEWEST_EVENTS = 10
 
 
-def measure(
-    cohort: pd.DataFrame, columns: tuple[str, ...], endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], seed: int
-) -> list:
-    """A row for each column of the cohort table, level and candidate; a column that is not there, or has one level, has none."""
+class Named(NamedTuple):
+    """Whose estimate it is."""
+
+    column: str
+    level: str
+    model: str
+
+
+def of_binary(cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame]) -> tuple[BinarySubgroup, ...]:
+    """An AUC for each column of the cohort table, level and candidate; a column that is missing, or has one level, has none."""
+    return tuple(_of_binary(group, here) for group, here in _groups(cohort, columns, tables))
+
+
+def of_survival(
+    cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame], seed: int
+) -> tuple[SurvivalSubgroup, ...]:
+    """Likewise Harrell's C."""
+    return tuple(_of_survival(group, here, seed) for group, here in _groups(cohort, columns, tables))
+
+
+def _groups(
+    cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame]
+) -> Iterator[tuple[Named, pd.DataFrame]]:
+    """Each subgroup with its patients, of whom there is at least one."""
     people = {model: averaged(rows) for model, rows in tables.items() if is_candidate(model)}
-    found = []
     for column in columns:
         if column not in cohort:
             continue
@@ -44,8 +64,7 @@ def measure(
             for model, table in people.items():
                 here = table.loc[table.patient.map(level_of) == level]
                 if len(here):
-                    found.append({"column": column, "level": level, "model": model, **_estimate(endpoint, here, seed)})
-    return found
+                    yield Named(column, level, model), here
 
 
 def levels(cells: pd.Series) -> pd.Series:
@@ -72,19 +91,41 @@ def in_order(level_of: pd.Series) -> list[str]:
     )
 
 
-def _estimate(endpoint: Endpoint, here: pd.DataFrame, seed: int) -> dict[str, Any]:
-    if endpoint.kind == "binary":
-        truth, score = flags(here.truth), floats(here.score)
-        marked, value = {"positive": int(truth.sum())}, discrimination.auc(truth, score)
-        low, high = delong.delong_interval(truth, score)
-        rarer, name = min(int(truth.sum()), int((~truth).sum())), "of the rarer class"
-    else:
-        seen = outcome(here)
-        marked, value = {"events": int(seen.event.sum())}, concordance.harrell_c(seen.time_days, seen.event, seen.risk)
-        low, high = concordance_interval.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
-        rarer, name = int(seen.event.sum()), "deaths"
-    small = rarer < FEWEST_EVENTS
-    warning = f"too small to judge: {rarer} {name}, fewer than {FEWEST_EVENTS}" if small else None
-    if math.isnan(value):
-        low = high = math.nan
-    return {"n": len(here), **marked, "value": value, "low": low, "high": high, "small": small, "warning": warning}
+def _of_binary(group: Named, here: pd.DataFrame) -> BinarySubgroup:
+    truth, score = flags(here.truth), floats(here.score)
+    value = discrimination.auc(truth, score)
+    low, high = _defined(value, delong.delong_interval(truth, score))
+    positive = int(truth.sum())
+    return BinarySubgroup(
+        **group._asdict(),
+        n=len(here),
+        positive=positive,
+        value=value,
+        low=low,
+        high=high,
+        small=min(positive, len(here) - positive) < FEWEST_EVENTS,
+        warning=None,
+    )
+
+
+def _of_survival(group: Named, here: pd.DataFrame, seed: int) -> SurvivalSubgroup:
+    seen = outcome(here)
+    value = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
+    interval = concordance_interval.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
+    low, high = _defined(value, interval)
+    events = int(seen.event.sum())
+    return SurvivalSubgroup(
+        **group._asdict(),
+        n=len(here),
+        events=events,
+        value=value,
+        low=low,
+        high=high,
+        small=events < FEWEST_EVENTS,
+        warning=None,
+    )
+
+
+def _defined(value: float, interval: tuple[float, float]) -> tuple[float, float]:
+    """An undefined value has no interval."""
+    return (math.nan, math.nan) if math.isnan(value) else interval

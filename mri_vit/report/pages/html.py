@@ -13,14 +13,14 @@ from urllib.parse import unquote
 
 from mri_vit import style
 from mri_vit.explain.methods.names import METHODS, SPACES
+from mri_vit.report import assembly
 from mri_vit.report.figures import gallery, pictures
-from mri_vit.report.numbers import everything
-from mri_vit.report.numbers import maps as map_numbers
 from mri_vit.report.pages import home as report_home
 from mri_vit.report.pages import measures, tables, viewer
 from mri_vit.report.reading.run import OWN, Run
+from mri_vit.report.schema.maps import EndpointMaps
 from mri_vit.report.verdicts import maps as map_verdict
-from mri_vit.report.words import checklists, methods, notation
+from mri_vit.report.words import checklists, map_verdicts, methods, notation
 from mri_vit.report.words import maps as map_texts
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.models import CONTROLS
@@ -61,7 +61,7 @@ def write(run: Run, home: Path) -> Written:
         `home`, or one of its folders, is a link.
     """
     report_home.refuse(home)
-    metrics = null(everything.measure(run))
+    metrics = assembly.metrics(run).model_dump(mode="json")
     survivors = gallery.survivors(run, metrics)
     drawn, files = {}, {}
     for name, figure in gallery.of_report(run, metrics, survivors):
@@ -139,7 +139,7 @@ def _map_verdicts(scored: Mapping[str, Any] | None) -> list[str]:
     """A line per endpoint on the map that is its best witness, or why there is none."""
     sentences = []
     for name, endpoint in (scored or {"endpoints": {}})["endpoints"].items():
-        head, method = f"Maps of {notation.title(name)}", map_numbers.best(scored or {}, name)
+        head, method = f"Maps of {notation.title(name)}", map_verdict.best(EndpointMaps.model_validate(endpoint))
         if endpoint["no_finding"]:
             sentences.append(f"{head}: {endpoint['no_finding']}")
         elif method is None:
@@ -211,7 +211,7 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         models=metrics["models"],
         judged=[name for name, endpoint in metrics["endpoints"].items() if endpoint["models"]],
         to_make_again=map_texts.to_make_again(metrics),
-        beside_random_weights=map_verdict.BESIDE_RANDOM_WEIGHTS,
+        beside_random_weights=map_verdicts.BESIDE_RANDOM_WEIGHTS,
         explained_class=map_texts.EXPLAINED_CLASS,
         texts=TEXTS,
     )

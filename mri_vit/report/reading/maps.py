@@ -1,4 +1,4 @@
-"""A run's maps and their scores as their files have them: folders in, what the study's present settings made out.
+"""A run's maps and their scores as their files have them: folders in, what was made by the study's present settings out.
 
 What other settings or an earlier version made is counted and left out: put together, it would pass for one study's. Maps and
 scores come in the order of the cohort table, so that of a patient's visits the first is the first.

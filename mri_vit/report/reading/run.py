@@ -19,6 +19,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.report.reading import costs as run_costs
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading.maps import Map
+from mri_vit.report.schema.run import Design, Environment, InternalEstimate, Nothing, Step
 from mri_vit.run import files, origin
 from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.models import SHUFFLED, VIT
@@ -27,7 +28,8 @@ from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Report, Study
 OWN = VIT  # the other candidates are its comparators
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
-Design = Literal["cross-validation", "external", "table"]
+Internal = dict[str, dict[str, InternalEstimate]]  # by endpoint and model
+Old = Literal["maps", "scores", "mean maps"]
 
 
 @dataclass(frozen=True)
@@ -36,23 +38,30 @@ class Run:
 
     design: Design  # out-of-fold predictions; a run's ensemble on another cohort; or a table whose making is not known
     study: Study
-    environment: Mapping[str, Any]
+    environment: Nothing | Environment
     cohort: pd.DataFrame  # text, one row per patient, "" where missing
     excluded: pd.DataFrame  # patient, file, reason; one row per fault
     folds_sha256: str | None
     predictions: pd.DataFrame  # predictions.COLUMNS
     survival: pd.DataFrame  # predictions.SURVIVAL_COLUMNS
     probe: pd.DataFrame  # PROBE_COLUMNS: which site the model's CLS vector was taken for
-    internal: Mapping[str, Any] = field(default_factory=dict)  # of an external evaluation: the run's own metrics.json
+    internal: Internal | None = None  # of an external evaluation: the run's own out-of-fold estimates
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
     costs: pd.DataFrame = field(default_factory=lambda: _empty(run_costs.COLUMNS))  # of each contender's folds
     maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
     scores: tuple[Mapping[str, Any], ...] = ()  # how far each scored patient's maps can be believed
     groups: tuple[tuple[Mapping[str, Any], Path], ...] = ()  # the cohort's mean maps: what is known of each, and its picture
-    stale: Mapping[str, int] = field(default_factory=dict)  # how many "maps", "scores", "mean maps" are to be made again
+    stale: dict[Old, int] = field(default_factory=dict)  # how many "maps", "scores", "mean maps" are to be made again
     qc: tuple[tuple[str, Path], ...] = ()  # patient and picture
-    preparation: tuple[Mapping[str, Any], ...] = ()  # the steps of one prepared patient, each with its Methods sentence
+    preparation: tuple[Step, ...] = ()  # the steps of one prepared patient, each with its Methods sentence
     brains: Mapping[str, int] = field(default_factory=dict)  # how many prepared patients by where their brain mask came from
+
+    @property
+    def recipes(self) -> Mapping[str, Study]:
+        """The study by which each network was trained, by model; none for a table, whose making is not known."""
+        if self.design == "table":
+            return {}
+        return {OWN: self.study, **{comparator.name: self.study.of(comparator) for comparator in self.study.comparators}}
 
 
 def read(folder: Path) -> Run:
@@ -69,20 +78,12 @@ def read(folder: Path) -> Run:
             raise UsageError(f"{folder}: no {name}; a report needs a run that has been cross-validated")
     study = origin.settings(folder)
     table = predictions.load(folder / files.PREDICTIONS)
-    folds_sha256 = None
     if not external:
-        folds = (folder / files.FOLDS).read_bytes()
-        folds_sha256 = hashlib.sha256(folds).hexdigest()
         _check_folds(folder, table, read_json(folder / files.FOLDS))
     people = _text_table(folder / files.COHORT)
-    asked = set(people.patient)
-    prepared = [
-        path for path in sorted(study.prepared.glob(f"[!.]*/{files.PATIENT}")) if subject(path.parent.name, asked) in asked
-    ]
+    prepared = _prepared(study, set(people.patient))
     steps = [_steps(path) for path in prepared]
-    settings = study.explain.of_maps
-    sessions = people["session"] if "session" in people else [""] * len(people)
-    visits = [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
+    settings, visits = study.explain.of_maps, _visits(people)
     homes = {OWN: folder, **{comparator.name: folder / files.COMPARATORS / comparator.name for comparator in study.comparators}}
     splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
     maps, old_maps = run_maps.maps(folder / files.MAPS, settings, visits)
@@ -94,13 +95,11 @@ def read(folder: Path) -> Run:
         environment=_environment(folder / files.ENVIRONMENT),
         cohort=_by_patient(people),
         excluded=_text_table(folder / files.EXCLUDED) if (folder / files.EXCLUDED).is_file() else _empty(EXCLUDED_COLUMNS),
-        folds_sha256=folds_sha256,
+        folds_sha256=None if external else hashlib.sha256((folder / files.FOLDS).read_bytes()).hexdigest(),
         predictions=table,
         survival=_survival(folder / files.SURVIVAL),
-        probe=_our_table(folder / files.SITE_PROBE, PROBE_COLUMNS, {"patient": str, "site": str, "predicted": str})
-        if (folder / files.SITE_PROBE).is_file()
-        else _empty(PROBE_COLUMNS),
-        internal=read_json(folder / files.EVALUATION) if external else {},
+        probe=_probe(folder / files.SITE_PROBE),
+        internal=_internal(folder / files.EVALUATION) if external else None,
         notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
         costs=run_costs.read(homes, splits),
         maps=maps,
@@ -109,7 +108,7 @@ def read(folder: Path) -> Run:
         stale={"maps": old_maps, "scores": old_scores, "mean maps": old_groups},
         qc=tuple((path.parent.name, path.parent / files.QC) for path in prepared),
         preparation=tuple(steps[0]) if steps else (),
-        brains=Counter(step["source"] for done in steps for step in done if step["step"] == "brain"),
+        brains=Counter(step.source for done in steps for step in done if step.step == "brain" and step.source),
     )
 
 
@@ -146,7 +145,7 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
             endpoints=endpoints,
             report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *subgroups)))),
         ),
-        environment={},
+        environment=Nothing(),
         cohort=_by_patient(visits),
         excluded=_empty(EXCLUDED_COLUMNS),
         folds_sha256=None,
@@ -156,20 +155,51 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
     )
 
 
-def _environment(path: Path) -> dict[str, Any]:
+def _prepared(study: Study, people: set[str]) -> list[Path]:
+    """The records of these people's prepared visits."""
+    records = sorted(study.prepared.glob(f"[!.]*/{files.PATIENT}"))
+    return [path for path in records if subject(path.parent.name, people) in people]
+
+
+def _visits(people: pd.DataFrame) -> list[str]:
+    """Ids of the visits in the order of the cohort table."""
+    sessions = people["session"] if "session" in people else [""] * len(people)
+    return [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
+
+
+def _probe(path: Path) -> pd.DataFrame:
+    kinds = {"patient": str, "site": str, "predicted": str}
+    return _our_table(path, PROBE_COLUMNS, kinds) if path.is_file() else _empty(PROBE_COLUMNS)
+
+
+def _environment(path: Path) -> Environment:
     """What the run was made with."""
-    found = read_json(path)
-    if not isinstance(found.get("versions", {}), dict):
-        raise IntegrityError(f"{path}: damaged (versions are no object)")
+    found = read_json(path, tuple(Environment.model_fields))
+    with as_written(path):
+        return Environment.model_validate({key: found[key] for key in Environment.model_fields})
+
+
+def _internal(path: Path) -> Internal:
+    """The run's own out-of-fold estimates, by endpoint and model, from its metrics as an evaluation wrote them down."""
+    found: Internal = {}
+    with as_written(path):
+        for name, endpoint in read_json(path).get("endpoints", {}).items():
+            measure = "auc" if endpoint["kind"] == "binary" else "harrell_c"
+            found[name] = {
+                model: InternalEstimate(measure=measure, **result[measure], n=result["n"])
+                for model, result in endpoint["models"].items()
+            }
     return found
 
 
-def _steps(path: Path) -> list[Mapping[str, Any]]:
+def _steps(path: Path) -> list[Step]:
     """What was done to a prepared patient."""
     steps = read_json(path, ("steps",), PREPARE_AGAIN)["steps"]
     with as_written(path, PREPARE_AGAIN):
-        _ = [(step["step"], step["methods"], step["step"] != "brain" or step["source"]) for step in steps]
-    return steps
+        found = [Step.model_validate(step) for step in steps]
+        if any(step.step == "brain" and not step.source for step in found):
+            raise ValueError("a brain mask without its source")
+    return found
 
 
 def _by_patient(visits: pd.DataFrame) -> pd.DataFrame:

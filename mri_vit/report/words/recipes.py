@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mri_vit.explain.methods.names import SPACES
+from mri_vit.report.schema.run import Contender
 from mri_vit.report.words.notation import setting
+from mri_vit.settings.models import FUSED
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 
@@ -81,3 +84,19 @@ def differing(study: Study, comparator: Comparator) -> str:
     """The same in words: train.rate 0.001 (not 0.0003)."""
     told = differences(study, comparator).items()
     return ", ".join(f"{key} {setting(pair['value'])} (not {setting(pair['own'])})" for key, pair in told)
+
+
+def described(contender: Contender, study: Study, recipes: Mapping[str, Study]) -> Contender:
+    """The contender with what it is in words; what is not known stays empty. `recipes` are `Run.recipes`."""
+    model = contender.model
+    differs = {comparator.name: differing(study, comparator) for comparator in study.comparators if comparator.name == model}
+    fused = FUSION if study.fused and model == FUSED else ""
+    recipe = recipes.get(model)
+    return contender.model_copy(
+        update={
+            "architecture": architecture(recipe) if recipe else fused,
+            "source": source(recipe.model.architecture) if recipe else "",
+            "beginning": beginning(recipe) if recipe else "",
+            "differs": differs.get(model, ""),
+        }
+    )

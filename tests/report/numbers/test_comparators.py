@@ -12,18 +12,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from made.report import leaves, read_metrics, seen
+from made.report import leaves, measure, read_metrics, seen
 from made.run import add_comparators, make_run, write_cost
 
 from mri_vit.data import predictions
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics import comparison, delong
-from mri_vit.report.numbers import against_vit, comparators, everything
+from mri_vit.report.numbers import comparators
 from mri_vit.report.pages import html as report
 from mri_vit.report.reading import costs
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.binary import BinaryResult
+from mri_vit.report.schema.comparison import Comparators, Comparison, ResampledTest
+from mri_vit.report.schema.metrics import Result
+from mri_vit.report.verdicts import comparators as beside_own
+from mri_vit.report.verdicts.models import Verdict
 from mri_vit.report.words import checklists, network, notation, recipes
+from mri_vit.report.words import comparators as comparator_words
 from mri_vit.settings import models
 from mri_vit.settings.schema import Study
 
@@ -113,7 +119,7 @@ def test_a_contender_costs_the_median_of_its_folds_and_the_sum_of_their_training
 def test_costs_of_every_repeat_count(tmp_path):
     found = run_folder.read(contest(tmp_path / "twice", repeats=2))
     told = comparators.measure(found, {}, ["vit", "slow"])
-    assert told[0]["training_seconds"] == pytest.approx(6 * 1300.4)
+    assert told[0].training_seconds == pytest.approx(6 * 1300.4)
 
 
 def test_a_cost_that_not_every_fold_wrote_down_is_an_empty_cell(metrics):
@@ -172,10 +178,10 @@ def test_the_network_beside_the_clinical_columns_is_told_by_its_own_name(run):
     fused = run.predictions[run.predictions.model == "vit"].assign(model=models.FUSED)
     study = run.study.model_copy(update={"fused": True, "comparators": ()})
     both = replace(run, study=study, predictions=pd.concat([run.predictions, fused], ignore_index=True))
-    told = comparators.measure(both, {}, ["vit", models.FUSED])
-    assert (told[1]["architecture"], told[1]["parameters"]) == (recipes.FUSION, None)
+    told = [recipes.described(one, study, both.recipes) for one in comparators.measure(both, {}, ["vit", models.FUSED])]
+    assert (told[1].architecture, told[1].parameters) == (recipes.FUSION, None)
     assert f"{models.FUSED}: {recipes.FUSION}." in " ".join(
-        network.comparators({"contenders": told, "settings": {"train": {"x": 1}}}, {})
+        network.comparators({"contenders": [one.model_dump(mode="json") for one in told], "settings": {"train": {"x": 1}}}, {})
     )
 
 
@@ -184,7 +190,7 @@ def test_no_folder_of_a_machine_is_told_with_the_weights(run):
     plain["model"] |= {"weights": "/home/somebody/b16.npz"}
     study = Study.model_validate(plain)
     assert recipes.beginning(study) == "started from the weights of b16.npz"
-    told = everything.measure(replace(run, study=study, predictions=run.predictions[run.predictions.model == "vit"]))
+    told = measure(replace(run, study=study, predictions=run.predictions[run.predictions.model == "vit"]))
     assert told["settings"]["model"]["weights"] == "b16.npz"
     assert "somebody" not in json.dumps(told)
     said = " ".join(network.pretraining(told, {}))
@@ -234,15 +240,17 @@ def test_a_comparator_that_wins_is_said_at_the_top_and_in_the_terminal(home, met
     assert "resnet10 less vit (" in (home / "methods.md").read_text()
 
 
-def versus(difference: float, p: float, resampled: float | None = None) -> dict[str, Any]:
-    repeated = None if resampled is None else {"p": resampled}
-    return {
-        "difference": difference,
-        "low": difference - 0.1,
-        "high": difference + 0.1,
-        "p_adjusted": p,
-        "nadeau_bengio": repeated,
-    }
+def versus(difference: float, p: float, resampled: float | None = None) -> Comparison:
+    return Comparison(
+        difference=difference,
+        low=difference - 0.1,
+        high=difference + 0.1,
+        z=0.0,
+        p=p,
+        p_adjusted=p,
+        n=50,
+        nadeau_bengio=None if resampled is None else ResampledTest(t=0.0, p=resampled, splits=6),
+    )
 
 
 @pytest.mark.parametrize(
@@ -261,38 +269,42 @@ def versus(difference: float, p: float, resampled: float | None = None) -> dict[
     ],
 )
 def test_a_comparator_s_standing_follows_its_rules(test, standing):
-    assert against_vit.standing(test) == standing
+    assert beside_own.standing(test) == standing
 
 
-def models_of(tests: dict[str, dict[str, Any]], verdict: str = "better than chance (…)") -> dict[str, Any]:
-    own = {"auc": {}, "verdict": verdict, "verdict_kind": "better", "versus_own": None}
-    return {"vit": own, **{name: {**own, "verdict_kind": "chance", "versus_own": test} for name, test in tests.items()}}
+def told_of(tests: dict[str, Comparison], leaks: bool = False) -> Comparators:
+    """What is said of comparators with these tests against a study's own model that is better than chance."""
+    models: dict[str, Result] = {name: BinaryResult.model_construct(versus_own=test) for name, test in tests.items()}
+    models["vit"] = BinaryResult.model_construct(versus_own=None)
+    verdicts = {name: Verdict("chance", "chance", is_tied=False, leaks=leaks) for name in tests}
+    verdicts["vit"] = Verdict("better", "better", is_tied=False, leaks=leaks)
+    sides = beside_own.sides(models, verdicts)
+    assert sides is not None
+    return comparator_words.comparators(sides, models, verdicts)
 
 
 def test_a_difference_is_told_from_the_side_of_who_is_better():
-    told = against_vit.told(models_of({"a": versus(-0.3, 0.001), "b": versus(0.2, 0.01)}))
-    assert told is not None
-    assert told["sentence"] == (
+    told = told_of({"a": versus(-0.3, 0.001), "b": versus(0.2, 0.01)})
+    assert told.sentence == (
         "b (difference of AUC +0.20, 95 % CI +0.10 to +0.30, p after Holm 0.010; itself not better than chance) is better than "
         "vit; vit is better than a (difference of AUC +0.30, 95 % CI +0.20 to +0.40, p after Holm 0.001)"
     )
 
 
 def test_of_many_who_win_three_have_figures_eight_a_name_and_the_rest_a_number():
-    told = against_vit.told(models_of({f"m{index}": versus(0.4 - index / 100, 0.001) for index in range(12)}))
-    assert told is not None
-    assert told["better"] == [f"m{index}" for index in range(12)]
-    assert told["sentence"].count("difference") == 3
-    assert "m3, m4, m5, m6, m7 and 4 more are better than vit" in told["sentence"]
+    told = told_of({f"m{index}": versus(0.4 - index / 100, 0.001) for index in range(12)})
+    assert told.better == tuple(f"m{index}" for index in range(12))
+    assert told.sentence.count("difference") == 3
+    assert "m3, m4, m5, m6, m7 and 4 more are better than vit" in told.sentence
 
 
 def test_nobody_wins_where_the_design_leaks():
-    told = against_vit.told(models_of({"a": versus(0.3, 0.001)}, f"{against_vit.LEAK} (…)"))
-    assert told == {"better": [], "worse": [], "sentence": "no comparator is held against vit: the design leaks"}
+    told = told_of({"a": versus(0.3, 0.001)}, leaks=True)
+    assert told == Comparators(better=(), worse=(), sentence="no comparator is held against vit: the design leaks")
 
 
 def test_a_table_without_the_study_s_own_model_compares_nobody(run, tmp_path):
-    found = everything.measure(replace(run, predictions=run.predictions[run.predictions.model.isin(["slow", "blind"])]))
+    found = measure(replace(run, predictions=run.predictions[run.predictions.model.isin(["slow", "blind"])]))
     assert found["endpoints"]["mgmt"]["rivals"] is None
     assert [contender["model"] for contender in found["contenders"]] == ["slow", "blind"]
 
@@ -364,7 +376,7 @@ def test_nobody_is_warned_of_where_nobody_is_named(run):
     for notes in ({}, {"transductive": ""}):
         study = run.study.model_copy(update={"comparators": ()})
         few = run.predictions[run.predictions.model == "vit"]
-        found = everything.measure(replace(run, notes=notes, study=study, predictions=few))
+        found = measure(replace(run, notes=notes, study=study, predictions=few))
         assert found["transductive"] is None
         assert "transductive" not in found["notes"]
 
@@ -384,7 +396,7 @@ def test_pretraining_and_comparators_are_told_in_the_methods(home):
 
 
 def test_of_a_run_that_does_not_pretrain_nothing_is_said_of_it(tmp_path):
-    found = everything.measure(one(run_folder.read(make_run(tmp_path / "plain", patients=30, models=("vit",))), "mgmt"))
+    found = measure(one(run_folder.read(make_run(tmp_path / "plain", patients=30, models=("vit",))), "mgmt"))
     assert network.pretraining(found, {}) == network.comparators(found, {}) == []
     assert "random numbers" in network.initialised(found)
     assert found["settings"]["pretrain"] == {}

@@ -10,11 +10,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from made.report import read_metrics, seen
+from made.report import measure, read_metrics, seen
 from made.run import TWO_VISITS, make_run
 
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.report.numbers import everything
 from mri_vit.report.pages import home as report_home
 from mri_vit.report.pages import html as report
 from mri_vit.report.reading import run as run_folder
@@ -212,7 +211,7 @@ def test_a_label_of_a_later_visit_counts_alike_in_the_flow_and_in_the_result(tmp
     table.loc[table.endpoint != "os", ["time_days", "event"]] = ""
     people.to_csv(folder / "cohort.csv", index=False)
     table.to_csv(folder / "predictions.csv", index=False)
-    metrics = everything.measure(asked(run_folder.read(folder), "idh1", "os"))
+    metrics = measure(asked(run_folder.read(folder), "idh1", "os"))
     for name in ("idh1", "os"):
         # Everybody was predicted, so that who is known in the table is known in the result.
         known = people[(people[name if name == "idh1" else "os_days"] != "")].patient.nunique()

@@ -38,10 +38,11 @@ from mri_vit.explain.images.patient import brain_only, explain
 from mri_vit.explain.records import Fitted
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.report.numbers import maps as numbers
+from mri_vit.report import assembly
 from mri_vit.report.pages import viewer
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading.maps import Map
+from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult
 from mri_vit.settings import schema
 from mri_vit.settings.schema import Study
 
@@ -102,14 +103,16 @@ def maps(run: Path) -> list[Map]:
 def told(found: list[Map]) -> list[dict[str, Any]]:
     """What the report says of them: rollout passes for one endpoint, gradient attention is no finding."""
     kinds = {"rollout": {"os": "passes"}, "gradient_attention": {"mgmt": "none"}}
-    scored = {
-        "endpoints": {
-            endpoint: {"methods": {method: {"verdict_kind": kind, "verdict": f"said of {method} {HOSTILE}"}}}
+    scored = MapEvaluation.model_construct(
+        endpoints={
+            endpoint: EndpointMaps.model_construct(
+                methods={method: MapResult.model_construct(verdict_kind=kind, verdict=f"said of {method} {HOSTILE}")}
+            )
             for method, of in kinds.items()
             for endpoint, kind in of.items()
         }
-    }
-    return numbers.told(found, scored)
+    )
+    return [assembly.patient(shown, scored).model_dump(mode="json") for shown in found]
 
 
 @dataclass(frozen=True)

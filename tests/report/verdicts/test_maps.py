@@ -16,6 +16,7 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 from made import maps as made_maps
 from made.maps import METHODS_MADE, entry, facts, score, write_maps, write_scores
+from made.report import plain
 from made.run import make_run
 from scipy.special import expit
 
@@ -24,6 +25,7 @@ from mri_vit.data import predictions
 from mri_vit.data.cohort import visit_id
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.names import METHODS
+from mri_vit.report import assembly
 from mri_vit.report.figures import maps as figures
 from mri_vit.report.numbers import map_scans, maps, means, randomised
 from mri_vit.report.pages import html as report
@@ -31,13 +33,18 @@ from mri_vit.report.pages import viewer
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading.run import Map, Run
+from mri_vit.report.schema.comparison import Kind
+from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult
+from mri_vit.report.schema.part import Mean
+from mri_vit.report.schema.run import Nothing
 from mri_vit.report.verdicts import maps as map_verdict
+from mri_vit.report.words import map_verdicts
 from mri_vit.report.words import maps as texts
 from mri_vit.report.words.wording import escape
 from mri_vit.settings.schema import Endpoint, Explain, Study
 
 ENDPOINTS = ("mgmt", "pten")
-KINDS = {"mgmt": "better", "pten": "chance"}
+KINDS: dict[str, Kind] = {"mgmt": "better", "pten": "chance"}
 SPREAD = 2.0  # standard deviation of the evidence in every fold, planted
 
 
@@ -62,7 +69,7 @@ def made(patients: int = 40, spread: float = SPREAD, **changes: Any) -> Run:
             output=Path("out"),
             endpoints=tuple(Endpoint(name=name, kind="binary") for name in ENDPOINTS),
         ),
-        environment={},
+        environment=Nothing(),
         cohort=pd.DataFrame({"patient": names}),
         excluded=pd.DataFrame(),
         folds_sha256=None,
@@ -74,9 +81,14 @@ def made(patients: int = 40, spread: float = SPREAD, **changes: Any) -> Run:
 
 
 def measured(run: Run) -> dict[str, Any]:
-    found = maps.measure(run, KINDS)
+    """The evaluation as metrics.json would have it, NaN where it is undefined."""
+    return plain(evaluated(run).model_dump())
+
+
+def evaluated(run: Run) -> MapEvaluation:
+    found = maps.measure(run)
     assert found is not None
-    return found
+    return assembly.evaluation(found, KINDS)
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +96,11 @@ def scored() -> dict[str, Any]:
     return measured(made())
 
 
-def estimate(value: float, half: float = 0.1, n: int = 40) -> dict[str, Any]:
-    return {"value": value, "low": value - half, "high": value + half, "n": n}
+def estimate(value: float, half: float = 0.1, n: int = 40) -> Mean:
+    return Mean(value=value, low=value - half, high=value + half, n=n)
 
 
-def result(**changes: Any) -> dict[str, Any]:
+def result(**changes: Mean) -> MapResult:
     """A method's figures that pass everything, and these changes."""
     good = {
         "randomised": estimate(0.0),
@@ -105,38 +117,38 @@ def result(**changes: Any) -> dict[str, Any]:
         "shift": estimate(0.43),
         "noise": estimate(0.98, 0.01),
     }
-    return good | changes
+    return MapResult.model_construct(None, **(good | changes))
 
 
-NOBODY = {"value": math.nan, "low": math.nan, "high": math.nan, "n": 0}
+NOBODY = Mean(value=math.nan, low=math.nan, high=math.nan, n=0)
 
 
 @given(arrays(float, some.integers(2, 30), elements=some.floats(-100, 100)))
 def test_an_interval_of_a_mean_lies_within_the_values_and_holds_the_mean_of_equal_ones(values):
     found = means.mean(values, seed=3)
-    assert values.min() - 1e-9 <= found["low"] <= found["high"] <= values.max() + 1e-9
+    assert values.min() - 1e-9 <= found.low <= found.high <= values.max() + 1e-9
     same = means.mean(np.full(len(values), values[0]), seed=3)
-    assert (same["low"], same["high"]) == pytest.approx((values[0], values[0]))
+    assert (same.low, same.high) == pytest.approx((values[0], values[0]))
 
 
 def test_an_interval_of_a_mean_is_about_as_wide_as_its_standard_error_says():
     values = np.random.default_rng(0).normal(size=200)
     found = means.mean(values, seed=1)
-    assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * values.std() / math.sqrt(200), rel=0.1)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / math.sqrt(200), rel=0.1)
 
 
 def test_who_is_not_known_is_left_out_and_nobody_is_undefined():
-    assert means.mean(np.array([1.0, math.nan, 3.0]), 0)["n"] == 2
-    assert means.mean(np.array([1.0, math.nan, 3.0]), 0)["value"] == 2
-    assert math.isnan(means.mean(np.array([math.nan]), 0)["value"])
-    assert math.isnan(means.ratio(np.array([1.0]), np.array([0.0]), 0)["value"])
+    assert means.mean(np.array([1.0, math.nan, 3.0]), 0).n == 2
+    assert means.mean(np.array([1.0, math.nan, 3.0]), 0).value == 2
+    assert math.isnan(means.mean(np.array([math.nan]), 0).value)
+    assert math.isnan(means.ratio(np.array([1.0]), np.array([0.0]), 0).value)
 
 
 def test_a_ratio_of_means_is_one_when_both_are_the_same_and_is_not_the_mean_of_ratios():
     below = np.array([0.01, 0.2, 0.3])
-    assert means.ratio(below, below, 0)["value"] == pytest.approx(1)
-    assert means.ratio(below, below, 0)["low"] == pytest.approx(1)
-    assert means.ratio(np.array([0.1, 0.2, 0.3]), below, 0)["value"] == pytest.approx(0.6 / 0.51)
+    assert means.ratio(below, below, 0).value == pytest.approx(1)
+    assert means.ratio(below, below, 0).low == pytest.approx(1)
+    assert means.ratio(np.array([0.1, 0.2, 0.3]), below, 0).value == pytest.approx(0.6 / 0.51)
 
 
 def test_a_fall_is_the_area_of_the_curve_in_standard_deviations_of_the_folds_evidence(scored):
@@ -194,7 +206,8 @@ def test_a_map_that_stays_when_all_weights_are_randomised_fails_and_says_so(scor
     found = scored["endpoints"]["mgmt"]["methods"]
     assert found["rollout"]["verdict_kind"] == "fails"
     assert found["rollout"]["randomised"]["value"] == pytest.approx(made_maps.AFTER_RANDOMISING["rollout"], abs=0.02)
-    proof = map_verdict.interval(found["rollout"]["randomised"])
+    randomised = {key: value for key, value in found["rollout"]["randomised"].items() if key != "stage"}
+    proof = map_verdicts.interval(Mean(**randomised))
     assert f"moves with the model: no (rank correlation {proof})" in found["rollout"]["verdict"]
     assert "which need not come from what the model learned" in found["rollout"]["verdict"]
     assert found["gradient_attention"]["verdict_kind"] == "passes"
@@ -209,8 +222,8 @@ def test_no_finding_without_a_prediction_even_where_the_map_lies_on_the_tumour(s
         assert "no finding: the prediction itself is not told from chance" in found["verdict"]
         assert "not where PTEN alteration shows" in found["verdict"]
         assert "tumour" not in found["verdict"]
-    assert maps.best(scored, "pten") is None
-    assert maps.best(scored, "mgmt") == "gradient_attention"
+    assert map_verdict.best(EndpointMaps.model_validate(pten)) is None
+    assert map_verdict.best(EndpointMaps.model_validate(scored["endpoints"]["mgmt"])) == "gradient_attention"
 
 
 @pytest.mark.parametrize(
@@ -242,9 +255,9 @@ def test_no_finding_without_a_prediction_even_where_the_map_lies_on_the_tumour(s
     ],
 )
 def test_the_verdict_follows_its_rules(changes, kind, words):
-    verdict = map_verdict.of_method(result(**changes), "mgmt", "better")
-    assert verdict.kind == kind
-    assert words in verdict.sentence
+    found = map_verdict.of_method(result(**changes), "better")
+    assert found.kind == kind
+    assert words in map_verdicts.sentence(result(**changes), found, "mgmt", "better")
 
 
 @pytest.mark.parametrize(
@@ -252,15 +265,16 @@ def test_the_verdict_follows_its_rules(changes, kind, words):
     [("chance", "is not told from chance"), ("worse", "is worse than chance"), ("undefined", "cannot be judged")],
 )
 def test_why_there_is_no_finding_is_said(predicted, words):
-    verdict = map_verdict.of_method(result(), "os", predicted)
-    assert verdict.kind == "none"
-    assert words in verdict.sentence
-    assert "not where overall survival shows" in verdict.sentence
-    assert "share" not in verdict.sentence
+    found = map_verdict.of_method(result(), predicted)
+    sentence = map_verdicts.sentence(result(), found, "os", predicted)
+    assert found.kind == "none"
+    assert words in sentence
+    assert "not where overall survival shows" in sentence
+    assert "share" not in sentence
 
 
 def test_every_threshold_of_a_verdict_stands_in_the_rules():
-    told = " ".join(map_verdict.rules())
+    told = " ".join(map_verdicts.rules())
     for number in (map_verdict.ALIKE, map_verdict.FEWEST):
         assert str(number) in told
 
@@ -304,11 +318,11 @@ def test_a_networks_energy_is_a_ratio_of_sums_over_the_patients_of_its_fold_whos
         }
     )
     found = randomised.networks(table, 0)
-    assert found["energy_randomised"]["n"] == found["hit_randomised"]["n"] == 4
-    assert found["energy_randomised"]["value"] == pytest.approx(np.mean([0.4 / 0.4, 0.1 / 0.1, 1, 2]))
-    assert found["hit_randomised"]["value"] == pytest.approx(np.mean([0.5, 0, 1, 1]))
+    assert found.energy_randomised.n == found.hit_randomised.n == 4
+    assert found.energy_randomised.value == pytest.approx(np.mean([0.4 / 0.4, 0.1 / 0.1, 1, 2]))
+    assert found.hit_randomised.value == pytest.approx(np.mean([0.5, 0, 1, 1]))
     empty = randomised.networks(table.assign(energy_randomised=None, hit_randomised=None), 0)
-    assert (empty["hit_randomised"]["n"], empty["energy_randomised"]["n"]) == (0, 0)
+    assert (empty.hit_randomised.n, empty.energy_randomised.n) == (0, 0)
 
 
 def test_scores_at_other_fractions_are_refused_by_name():
@@ -319,13 +333,13 @@ def test_scores_at_other_fractions_are_refused_by_name():
 
 
 def test_without_scores_nothing_is_measured():
-    assert maps.measure(replace(made(4), scores=()), KINDS) is None
+    assert maps.measure(replace(made(4), scores=())) is None
 
 
 def test_of_a_patients_maps_what_carries_a_finding_comes_first(scored):
     listed = [entry("rollout", "", "P00"), *(entry("gradient_attention", name, "P00") for name in ("pten", "mgmt"))]
     shown = Map("P00", Path("maps/P00"), facts("P00", listed))
-    told = maps.told([shown], scored)[0]["maps"]
+    told = assembly.patient(shown, MapEvaluation.model_validate(scored)).model_dump()["maps"]
     assert [(one["method"], one["endpoint"], one["kind"]) for one in told] == [
         ("gradient_attention", "mgmt", "passes"),
         ("rollout", "", "fails"),
@@ -333,16 +347,16 @@ def test_of_a_patients_maps_what_carries_a_finding_comes_first(scored):
     ]
     assert [listed[one["index"]]["endpoint"] for one in told] == [one["endpoint"] for one in told]
     assert [verdict["endpoint"] for verdict in told[1]["verdicts"]] == ["mgmt", "pten"]
-    assert {one["kind"] for one in maps.told([shown], None)[0]["maps"]} == {"undefined"}
+    assert {one.kind for one in assembly.patient(shown, None).maps} == {"undefined"}
 
 
 def test_a_scans_share_is_that_of_its_size_whether_it_speaks_for_or_against():
     shown = [Map(name, Path(name), facts(name, [entry("rollout", "", name)])) for name in ("a", "b")]
     found = map_scans.measure(shown, 0)
     assert found is not None
-    shares = {scan: part["value"] for scan, part in found["scores"]["mgmt"]["scans"].items()}
+    shares = {scan: part.value for scan, part in found.scores["mgmt"].scans.items()}
     assert shares == pytest.approx({"t1": 0.5 / 3, "t1ce": 2 / 3, "t2": 0.5 / 3, "flair": 0})
-    assert found["maps"][0]["scans"]["t1ce"]["value"] == pytest.approx(0.6)
+    assert found.maps[0].scans["t1ce"].value == pytest.approx(0.6)
     assert map_scans.measure([], 0) is None
 
 

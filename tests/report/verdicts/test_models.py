@@ -10,14 +10,21 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from made.report import measure
 from made.run import MODELS, REASON, make_run
 from scipy.stats import t as student
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
-from mri_vit.report.numbers import everything, published, site_probe, subgroups
+from mri_vit.report import assembly
+from mri_vit.report.numbers import site_probe, subgroups
+from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.binary import BinaryResult
+from mri_vit.report.schema.comparison import Comparison, Permutation, ResampledTest
+from mri_vit.report.schema.part import Estimate
 from mri_vit.report.verdicts import models as verdict
+from mri_vit.report.words import published, verdicts
 from mri_vit.settings import models
 
 
@@ -28,7 +35,7 @@ def run(tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="module")
 def metrics(run) -> dict:
-    return everything.measure(run)
+    return measure(run)
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +77,10 @@ def test_holm_runs_over_endpoints_and_models_but_keeps_the_shuffled_control_apar
 
 
 def test_the_difference_from_clinical_only_is_that_of_the_two_figures(metrics):
-    for name, measure in (("mgmt", "auc"), ("idh1", "auc"), ("os", "harrell_c")):
+    for name, figure in (("mgmt", "auc"), ("idh1", "auc"), ("os", "harrell_c")):
         models = metrics["endpoints"][name]["models"]
         test = models["vit"]["versus_clinical"]
-        assert test["difference"] == pytest.approx(models["vit"][measure]["value"] - models["clinical"][measure]["value"])
+        assert test["difference"] == pytest.approx(models["vit"][figure]["value"] - models["clinical"][figure]["value"])
         assert test["low"] <= test["difference"] <= test["high"]
         assert test["n"] == models["vit"]["n"]
         assert test["p_adjusted"] >= test["p"]
@@ -84,7 +91,7 @@ def test_the_difference_from_clinical_only_is_that_of_the_two_figures(metrics):
 def test_a_model_that_is_the_clinical_one_is_not_better_than_it(small, endpoint):
     copied = small.predictions[small.predictions.model == "vit"].assign(model="clinical")
     others = small.predictions[small.predictions.model != "clinical"]
-    found = everything.measure(alone(replace(small, predictions=pd.concat([others, copied])), endpoint))
+    found = measure(alone(replace(small, predictions=pd.concat([others, copied])), endpoint))
     result = found["endpoints"][endpoint]["models"]["vit"]
     assert result["versus_clinical"] | {"nadeau_bengio": None} == {
         **dict.fromkeys(("difference", "low", "high", "z"), 0),
@@ -96,7 +103,7 @@ def test_a_model_that_is_the_clinical_one_is_not_better_than_it(small, endpoint)
 def test_over_repeats_the_t_test_is_corrected_for_shared_training_patients(tmp_path):
     folder = make_run(tmp_path / "thrice", repeats=3, patients=60, models=("vit", "clinical"))
     run = alone(reports.read(folder), "mgmt")
-    models = everything.measure(run)["endpoints"]["mgmt"]["models"]
+    models = measure(run)["endpoints"]["mgmt"]["models"]
     values = {m: np.array([fold["auc"] for fold in models[m]["folds"]]) for m in models}
     d, n = values["vit"] - values["clinical"], models["vit"]["n"]
     n_test = round(n / 3)
@@ -108,13 +115,25 @@ def test_over_repeats_the_t_test_is_corrected_for_shared_training_patients(tmp_p
 # --- verdicts --------------------------------------------------------------------------------------------------------------
 
 
-def result(value=0.7, low=0.6, high=0.8, p=0.01, below=0.99, n=100, positive=40, versus=None) -> dict:
-    permutation = {"p_adjusted": p, "p_below_adjusted": below}
-    estimate = {"value": value, "low": low, "high": high}
-    return {"n": n, "positive": positive, "auc": estimate, "permutation": permutation, "versus_clinical": versus}
+def result(value=0.7, low=0.6, high=0.8, p=0.01, below=0.99, n=100, positive=40, versus=None) -> BinaryResult:
+    """A result of the fields that a verdict rests on."""
+    return BinaryResult.model_construct(
+        n=n,
+        positive=positive,
+        auc=Estimate(value=value, low=low, high=high),
+        permutation=Permutation.model_construct(p_adjusted=p, p_below_adjusted=below),
+        versus_clinical=versus,
+    )
 
 
-VERSUS = {"difference": 0.12, "low": 0.03, "high": 0.21, "p_adjusted": 0.009}
+def judged(models: dict[str, BinaryResult], notes: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """The kind and the sentence of each model's verdict."""
+    caveats = Caveats(tied=False, apart=None, outside=0, has_cutoffs=False)
+    found = verdict.of_endpoint(models, dict.fromkeys(models, caveats))
+    return {model: (found[model].kind, verdicts.sentence(models[model], found[model], notes)) for model in models}
+
+
+VERSUS = Comparison(difference=0.12, low=0.03, high=0.21, z=2.6, p=0.009, p_adjusted=0.009, n=100, nadeau_bengio=None)
 COLUMNS = {"clinical_columns": "age, sex"}
 
 
@@ -143,9 +162,9 @@ COLUMNS = {"clinical_columns": "age, sex"}
     ],
 )
 def test_the_verdict_follows_its_rules(case, kind, sentence):
-    found = verdict.against_chance("binary", case)
-    assert found.kind == kind
-    assert sentence in found.sentence
+    found = judged({"clinical": case}, {})["clinical"]
+    assert found[0] == kind
+    assert sentence in found[1]
 
 
 @pytest.mark.parametrize(
@@ -153,19 +172,19 @@ def test_the_verdict_follows_its_rules(case, kind, sentence):
     [
         (VERSUS, COLUMNS, 1, ", and better than clinical-only (age, sex; difference +0.12, 95 % CI +0.03 to +0.21, p 0.009)"),
         (
-            VERSUS | {"p_adjusted": 0.06},
+            VERSUS.model_copy(update={"p_adjusted": 0.06}),
             {},
             1,
             ", not better than clinical-only (difference +0.12, 95 % CI +0.03 to +0.21, p 0.060)",
         ),
         (
-            VERSUS | {"difference": -0.12},
+            VERSUS.model_copy(update={"difference": -0.12}),
             {},
             1,
             ", not better than clinical-only (difference −0.12, 95 % CI +0.03 to +0.21, p 0.009)",
         ),
         (
-            VERSUS | {"nadeau_bengio": {"t": 1.36, "p": 0.098, "splits": 9}},
+            VERSUS.model_copy(update={"nadeau_bengio": ResampledTest(t=1.36, p=0.098, splits=9)}),
             {},
             1,
             ", not better than clinical-only (difference +0.12, 95 % CI +0.03 to +0.21, p 0.009; "
@@ -177,30 +196,30 @@ def test_the_verdict_follows_its_rules(case, kind, sentence):
 )
 def test_a_candidate_better_than_chance_is_held_against_clinical_only(versus, notes, models, ending):
     beside = {"clinical": result()} if models else {}
-    found = verdict.of_endpoint("binary", {"vit": result(versus=versus), **beside}, notes)
-    assert found["vit"].sentence == verdict.against_chance("binary", result()).sentence + ending
-    assert all("clinical-only" not in found[name].sentence for name in beside)
+    found = judged({"vit": result(versus=versus), **beside}, notes)
+    assert found["vit"][1] == judged({"clinical": result()}, {})["clinical"][1] + ending
+    assert all("clinical-only" not in found[name][1] for name in beside)
 
 
 def test_beating_a_clinical_control_that_knows_nothing_is_said_to_be_no_more_than_beating_chance():
     beside = {"clinical": result(0.31, 0.2, 0.43, 1.0, 0.02)}
-    found = verdict.of_endpoint("binary", {"vit": result(versus=VERSUS), **beside}, COLUMNS)
-    assert "better than clinical-only (age, sex; itself no better than chance; difference +0.12" in found["vit"].sentence
+    found = judged({"vit": result(versus=VERSUS), **beside}, COLUMNS)
+    assert "better than clinical-only (age, sex; itself no better than chance; difference +0.12" in found["vit"][1]
 
 
 def test_a_model_that_scores_all_alike_has_an_auc_of_a_half_and_a_warning(small):
     alike = changed(small, "vit", lambda t: t.score[t.model == "vit"] * 0 + 0.3)
-    found = everything.measure(alone(alike, "pten"))["endpoints"]["pten"]["models"]["vit"]
+    found = measure(alone(alike, "pten"))["endpoints"]["pten"]["models"]["vit"]
     assert (found["auc"]["value"], found["verdict_kind"]) == (0.5, "chance")
     assert found["remark"].startswith("Warning: all ")
-    assert found["verdict"].endswith(verdict.ALIKE)
+    assert found["verdict"].endswith(verdicts.ALIKE)
 
 
 def test_a_shuffled_control_that_is_better_than_chance_condemns_its_endpoint(small):
     leaking = changed(small, "shuffled", lambda t: (t.truth.fillna(0) + np.arange(len(t)) / len(t))[t.model == "shuffled"])
-    models = everything.measure(alone(leaking, "pten"))["endpoints"]["pten"]["models"]
+    models = measure(alone(leaking, "pten"))["endpoints"]["pten"]["models"]
     assert models["shuffled"]["verdict_kind"] == "better"
-    assert all(result["verdict"].startswith(verdict.LEAK) for result in models.values())
+    assert all(result["verdict"].startswith(verdicts.LEAK) for result in models.values())
     assert models["vit"]["verdict_kind"] == models["clinical"]["verdict_kind"] == "undefined"
 
 
@@ -211,7 +230,7 @@ def test_what_is_planted_is_found_and_what_is_not_is_not(metrics):
 
 
 def test_the_rules_that_the_report_prints_name_the_limits_that_it_uses():
-    rules = " ".join(verdict.rules())
+    rules = " ".join(verdicts.rules())
     assert all(str(number) in rules for number in (verdict.ALPHA, verdict.FEWEST, verdict.CHANCE))
 
 
@@ -219,14 +238,14 @@ def test_the_rules_that_the_report_prints_name_the_limits_that_it_uses():
 def test_nothing_known_is_said_of_a_cohort_without_deaths_or_positives(tmp_path, seed):
     run = reports.read(make_run(tmp_path / "tiny", patients=9, seed=seed))
     table = run.predictions.assign(score=0.5, truth=run.predictions.truth * 0, event=run.predictions.event * 0)
-    found = everything.measure(replace(run, predictions=table))
+    found = measure(replace(run, predictions=table))
     for name, endpoint in found["endpoints"].items():
         for told in endpoint["models"].values():
             assert told["verdict_kind"] == "undefined"
-            measure = "auc" if endpoint["kind"] == "binary" else "harrell_c"
-            assert all(math.isnan(value) for value in told[measure].values()), name
-            said = f"cannot be judged (n = {told['n']}, 0 {'positive' if measure == 'auc' else 'died'})"
-            assert told["verdict"] == (said if told["n"] < 2 else f"{said}; {verdict.ALIKE}")
+            figure = "auc" if endpoint["kind"] == "binary" else "harrell_c"
+            assert all(math.isnan(value) for value in told[figure].values()), name
+            said = f"cannot be judged (n = {told['n']}, 0 {'positive' if figure == 'auc' else 'died'})"
+            assert told["verdict"] == (said if told["n"] < 2 else f"{said}; {verdicts.ALIKE}")
     assert "Infinity" not in json.dumps(found)
 
 
@@ -234,14 +253,14 @@ def test_nothing_known_is_said_of_a_cohort_without_deaths_or_positives(tmp_path,
 
 
 def test_every_patient_stands_in_one_level_of_each_column(metrics):
-    for name, measure in (("mgmt", "positive"), ("os", "events")):
+    for name, marked in (("mgmt", "positive"), ("os", "events")):
         endpoint = metrics["endpoints"][name]
         rows = pd.DataFrame(endpoint["subgroups"])
         assert set(rows.model) == {"vit"}
-        sums = rows.groupby("column")[["n", measure]].sum()
+        sums = rows.groupby("column")[["n", marked]].sum()
         assert set(sums.index) == {"sex", "age", "site"}
         assert (sums.n == endpoint["models"]["vit"]["n"]).all()
-        assert (sums[measure] == endpoint["models"]["vit"][measure]).all()
+        assert (sums[marked] == endpoint["models"]["vit"][marked]).all()
 
 
 def test_a_subgroup_is_the_estimate_of_its_patients_alone(run, metrics):
@@ -293,7 +312,8 @@ def probe_table(predicted) -> pd.DataFrame:
 def probed(table: pd.DataFrame) -> dict:
     found = site_probe.measure(table, seed=0)
     assert found is not None
-    return found["models"]["vit"]
+    judged = assembly.site_probes(found)
+    return judged.model_dump()["models"]["vit"]
 
 
 def test_a_probe_that_tells_the_site_is_a_warning():
@@ -327,9 +347,9 @@ def test_one_site_has_nothing_to_tell():
 
 
 def test_an_external_evaluation_stands_beside_the_runs_own_figures(small, tmp_path):
-    internal = json.loads(json.dumps(everything.measure(alone(small, "mgmt"))), parse_constant=lambda undefined: None)
+    internal = json.loads(json.dumps(measure(alone(small, "mgmt"))), parse_constant=lambda undefined: None)
     outside = reports.read(make_run(tmp_path / "outside", seed=3, models=("vit", "clinical"), internal=internal))
-    found = everything.measure(alone(outside, "mgmt"))
+    found = measure(alone(outside, "mgmt"))
     own = internal["endpoints"]["mgmt"]["models"]["vit"]
     assert found["internal"]["mgmt"]["vit"] == {"measure": "auc", **own["auc"], "n": own["n"]}
     assert (found["design"], found["folds_sha256"]) == ("external", None)
@@ -338,7 +358,7 @@ def test_an_external_evaluation_stands_beside_the_runs_own_figures(small, tmp_pa
     assert again["label"].startswith("fitted on this cohort's own labels")
     assert (again["slope"], again["intercept"]) == pytest.approx((1, 0), abs=1e-4)
     assert again["brier"] <= told["brier"]["value"]
-    assert everything.measure(alone(small, "mgmt"))["endpoints"]["mgmt"]["models"]["vit"]["recalibrated"] is None
+    assert measure(alone(small, "mgmt"))["endpoints"]["mgmt"]["models"]["vit"]["recalibrated"] is None
 
 
 def test_a_table_from_elsewhere_claims_no_settings_and_no_folds(tmp_path):
@@ -348,7 +368,7 @@ def test_a_table_from_elsewhere_claims_no_settings_and_no_folds(tmp_path):
     people.to_csv(tmp_path / "cohort.csv", index=False)
     scores = people[["patient"]].assign(endpoint="mgmt", score=truth + np.random.default_rng(0).normal(size=n))
     scores.to_csv(tmp_path / "scores.csv", index=False)
-    found = everything.measure(reports.from_tables(tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path))
+    found = measure(reports.from_tables(tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path))
     assert (found["design"], found["settings"], found["folds_sha256"], found["environment"]) == ("table", {}, None, {})
     told = found["endpoints"]["mgmt"]["models"]["model"]
     assert told["auc"]["value"] == pytest.approx(roc_auc_score(truth, scores.score))
@@ -362,29 +382,29 @@ def test_the_flow_of_patients_adds_up_and_a_lost_visit_loses_no_patient(run, met
     assert flow["excluded_reasons"][REASON] == 1
     assert flow["known"]["mgmt"] == metrics["endpoints"]["mgmt"]["known"]
     lost = pd.concat([run.excluded, pd.DataFrame([{"patient": "A_b.c-D_c", "file": "", "reason": "dark"}])])
-    assert everything.measure(alone(replace(run, excluded=lost), "tertp"))["cohort"]["excluded"] == 2
+    assert measure(alone(replace(run, excluded=lost), "tertp"))["cohort"]["excluded"] == 2
 
 
 def test_the_same_run_gives_the_same_numbers_and_plain_json(small):
-    first, second = (json.dumps(everything.measure(alone(small, "os"))) for _ in range(2))
+    first, second = (json.dumps(measure(alone(small, "os"))) for _ in range(2))
     assert first == second
 
 
 def test_published_figures_name_their_source(metrics):
     assert [f["figure"] for f in metrics["endpoints"]["mgmt"]["published"]][:3] == ["AUC 0.6309", "AUC 0.5698", "AUC 0.5491"]
     for figure in (figure for endpoint in published.FIGURES for figure in published.figures(endpoint)):
-        assert re.search(r"doi:10\.\d{4,}/\S+$|PMID \d{8}$|arXiv:\d{4}\.\d{4,5}$", figure["source"]), figure
-        assert re.search(r"\d", figure["n"]), figure
-        assert figure["validation"] in ("internal", "external", "pooled"), figure
+        assert re.search(r"doi:10\.\d{4,}/\S+$|PMID \d{8}$|arXiv:\d{4}\.\d{4,5}$", figure.source), figure
+        assert re.search(r"\d", figure.n), figure
+        assert figure.validation in ("internal", "external", "pooled"), figure
     assert metrics["endpoints"]["idh1"]["published"] == []
 
 
 def test_figures_of_others_say_on_whom_they_were_validated():
-    found = {(f["figure"], f["validation"], f["n"]) for f in published.figures("os")}
+    found = {(f.figure, f.validation, f.n) for f in published.figures("os")}
     assert {("C 0.709", "external", "708"), ("C 0.677", "external", "132")} <= found  # SNUH and Severance, Lee et al. 2023
     assert {(figure, validation) for figure, validation, _ in found} >= {("C 0.73", "internal"), ("C 0.65 and 0.60", "external")}
-    assert published.figures("pten")[0]["n"] == "40"
-    assert "13 studies" in published.figures("tertp")[0]["n"]
+    assert published.figures("pten")[0].n == "40"
+    assert "13 studies" in published.figures("tertp")[0].n
 
 
 def test_every_model_that_is_no_control_is_a_candidate():

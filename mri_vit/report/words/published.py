@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Literal
+
+from mri_vit.report.schema.comparison import Published
 
 SAEED = "Saeed et al. 2023, Medical Image Analysis, Table 4"
 SAEED_DOI = "doi:10.1016/j.media.2023.102989"
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A published figure: what it is of, on how many patients it was measured and which, and where that can be looked up."""
-
-    figure: str
-    what: str
-    n: str  # of the patients that the figure is measured on
-    validation: Literal["internal", "external", "pooled"]  # on the own cohort's folds or test part; elsewhere; of several studies
-    source: str
+def _figure(figure: str, what: str, n: str, validation: Literal["internal", "external", "pooled"], source: str) -> Published:
+    return Published(figure=figure, what=what, n=n, validation=validation, source=source)
 
 
-FIGURES: Mapping[str, tuple[Figure, ...]] = {
+FIGURES: Mapping[str, tuple[Published, ...]] = {
     "mgmt": (
-        Figure(
+        _figure(
             "AUC 0.6309",
             "best of 35 models (EfficientNet-b1), BraTS 2021, mean of 5 folds",
             "577",
             "internal",
             f"{SAEED}, {SAEED_DOI}",
         ),
-        Figure("AUC 0.5698", "SwinViT, same patients and folds", "577", "internal", f"{SAEED}, {SAEED_DOI}"),
-        Figure("AUC 0.5491", "ViT, same patients and folds", "577", "internal", f"{SAEED}, {SAEED_DOI}"),
-        Figure(
+        _figure("AUC 0.5698", "SwinViT, same patients and folds", "577", "internal", f"{SAEED}, {SAEED_DOI}"),
+        _figure("AUC 0.5491", "ViT, same patients and folds", "577", "internal", f"{SAEED}, {SAEED_DOI}"),
+        _figure(
             "AUC 0.562",
             "the BraTS 2021 challenge's winner on another hospital's patients; of the paper's own 420 models,"
             " 252 were no better than chance",
@@ -42,7 +36,7 @@ FIGURES: Mapping[str, tuple[Figure, ...]] = {
         ),
     ),
     "tertp": (
-        Figure(
+        _figure(
             "AUC 0.79",
             "radiomics from MRI alone, gliomas, a meta-analysis of 13 studies (95 % CI 0.75–0.82)",
             "13 studies; 2863 in the 14 that were reviewed",
@@ -51,7 +45,7 @@ FIGURES: Mapping[str, tuple[Figure, ...]] = {
         ),
     ),
     "pten": (
-        Figure(
+        _figure(
             "AUC 0.787",
             "radiomics, glioblastomas, trained on TCGA and tested on CGGA",
             "40",
@@ -60,28 +54,28 @@ FIGURES: Mapping[str, tuple[Figure, ...]] = {
         ),
     ),
     "os": (
-        Figure(
+        _figure(
             "C 0.709",
             "SE-ResNeXt, from images alone, diffuse gliomas of SNUH",
             "708",
             "external",
             "Lee et al. 2023, Neuro-Oncology, doi:10.1093/neuonc/noad202",
         ),
-        Figure(
+        _figure(
             "C 0.677",
             "the same model, Severance",
             "132",
             "external",
             "Lee et al. 2023, Neuro-Oncology, doi:10.1093/neuonc/noad202",
         ),
-        Figure(
+        _figure(
             "C 0.73",
             "ViT, from images alone, glioblastomas",
             "1883 in all of its cohorts",
             "internal",
             "Lee et al. 2026, Radiology: Artificial Intelligence, doi:10.1148/ryai.250675",
         ),
-        Figure(
+        _figure(
             "C 0.65 and 0.60",
             "the same model, two public cohorts",
             "1883 in all of its cohorts",
@@ -92,6 +86,6 @@ FIGURES: Mapping[str, tuple[Figure, ...]] = {
 }
 
 
-def figures(endpoint: str) -> list[dict[str, str]]:
-    """The published figures of an endpoint, as `metrics.json` has them; none for one that is not known here."""
-    return [asdict(figure) for figure in FIGURES.get(endpoint, ())]
+def figures(endpoint: str) -> tuple[Published, ...]:
+    """The published figures of an endpoint; none for one that is not known here."""
+    return FIGURES.get(endpoint, ())

@@ -1,0 +1,131 @@
+"""The whole of `metrics.json`: a run is measured, its results are judged, and the verdicts are put in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mri_vit.report.numbers import everything
+from mri_vit.report.numbers.maps import MODEL
+from mri_vit.report.numbers.pooled import Caveats
+from mri_vit.report.reading.run import Map, Run
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
+from mri_vit.report.schema.comparison import Kind
+from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, PatientMaps, ShownMap
+from mri_vit.report.schema.metrics import Metrics, Result
+from mri_vit.report.schema.run import Design, SiteProbe
+from mri_vit.report.schema.survival import SurvivalEndpoint
+from mri_vit.report.verdicts import comparators as beside_own
+from mri_vit.report.verdicts import maps as map_verdict
+from mri_vit.report.verdicts import models as model_verdict
+from mri_vit.report.verdicts import site_probe as probe_verdict
+from mri_vit.report.verdicts.models import Verdict
+from mri_vit.report.words import caveats as caveat_words
+from mri_vit.report.words import comparators as comparator_words
+from mri_vit.report.words import map_verdicts, published, recipes, verdicts
+
+
+def metrics(run: Run) -> Metrics:
+    """Every number of a run, and every sentence that judges one; `files` are not known yet."""
+    measured = everything.measure(run)
+    found = measured.metrics
+    endpoints = {name: _endpoint(run, name, endpoint, measured.caveats[name]) for name, endpoint in found.endpoints.items()}
+    scored = found.map_scores and evaluation(found.map_scores, {name: _predicted(own) for name, own in endpoints.items()})
+    return found.model_copy(
+        update={
+            "contenders": tuple(recipes.described(one, run.study, run.recipes) for one in found.contenders),
+            "rules": tuple(verdicts.rules()),
+            "endpoints": endpoints,
+            "site_probe": found.site_probe and site_probes(found.site_probe),
+            "maps": tuple(patient(shown, scored) for shown in run.maps),
+            "map_scores": scored,
+        }
+    )
+
+
+def _endpoint(
+    run: Run, name: str, endpoint: BinaryEndpoint | SurvivalEndpoint, caveats: Mapping[str, Caveats]
+) -> BinaryEndpoint | SurvivalEndpoint:
+    judged = model_verdict.of_endpoint(endpoint.models, caveats)
+    sides = beside_own.sides(endpoint.models, judged)
+    return endpoint.model_copy(
+        update={
+            "published": published.figures(name),
+            "models": {
+                model: _result(result, judged[model], caveats[model], run.notes, run.design)
+                for model, result in endpoint.models.items()
+            },
+            "rivals": sides and comparator_words.comparators(sides, endpoint.models, judged),
+            "subgroups": tuple(
+                group.model_copy(update={"warning": caveat_words.too_small(group)}) for group in endpoint.subgroups
+            ),
+        }
+    )
+
+
+def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[str, str], design: Design) -> Result:
+    said = {"verdict": verdicts.sentence(result, verdict, notes), "verdict_kind": verdict.kind}
+    if isinstance(result, BinaryResult):
+        label = {"label": caveat_words.RECALIBRATED}
+        return result.model_copy(
+            update={
+                "remark": caveat_words.remark("AUC", caveats, result.n),
+                "not_probability": caveat_words.not_probability(caveats, result.n),
+                "recalibrated": result.recalibrated and result.recalibrated.model_copy(update=label),
+                **said,
+            }
+        )
+    return result.model_copy(
+        update={
+            "remark": caveat_words.remark("C", caveats, result.n),
+            "cutoffs": caveat_words.cutoffs(caveats.has_cutoffs, design, len(result.repeats)),
+            **said,
+        }
+    )
+
+
+def site_probes(found: SiteProbe) -> SiteProbe:
+    """The site probe of each model with its verdict."""
+    judged = {
+        model: probe.model_copy(update={"warning": probe_verdict.tells_site(probe)}) for model, probe in found.models.items()
+    }
+    said = {model: probe.model_copy(update={"sentence": caveat_words.site_probe(probe)}) for model, probe in judged.items()}
+    return found.model_copy(update={"models": said})
+
+
+def _predicted(endpoint: BinaryEndpoint | SurvivalEndpoint) -> Kind:
+    """The kind of the verdict on the model whose maps the run holds."""
+    return endpoint.models[MODEL].verdict_kind if MODEL in endpoint.models else "undefined"
+
+
+def evaluation(found: MapEvaluation, predicted: Mapping[str, Kind]) -> MapEvaluation:
+    """The maps' evaluation with its verdicts; `predicted` are, by endpoint, the kinds of verdict on the model of the maps."""
+    endpoints = {name: _endpoint_maps(name, endpoint, predicted[name]) for name, endpoint in found.endpoints.items()}
+    return found.model_copy(update={"rules": tuple(map_verdicts.rules()), "endpoints": endpoints})
+
+
+def _endpoint_maps(name: str, found: EndpointMaps, predicted: Kind) -> EndpointMaps:
+    methods = {}
+    for method, result in found.methods.items():
+        answers = map_verdict.of_method(result, predicted)
+        said = {
+            "verdict": map_verdicts.sentence(result, answers, name, predicted),
+            "checks": map_verdicts.checks(result, answers),
+            "verdict_kind": answers.kind,
+        }
+        methods[method] = result.model_copy(update=said)
+    no_finding = None if predicted == "better" else map_verdicts.no_finding(name, predicted)
+    return found.model_copy(update={"predicted": predicted, "no_finding": no_finding, "methods": methods})
+
+
+def patient(shown: Map, scored: MapEvaluation | None) -> PatientMaps:
+    """A visit's maps with the verdicts on them, those that carry a finding first."""
+    entries = []
+    for index, entry in enumerate(shown.facts["maps"]):
+        found = map_verdict.of_map(entry["method"], entry["endpoint"], scored)
+        keys = ("method", "endpoint", "title", "explains", "unit", "peak", "peak_mm", "by_scan")
+        facts = {key: entry.get(key) for key in keys}
+        kind = found[0].kind if found else "undefined"
+        entries.append(ShownMap.model_validate({**facts, "index": index, "kind": kind, "verdicts": found}))
+    entries.sort(key=lambda entry: (map_verdict.ORDER.index(entry.kind), not entry.endpoint))  # ties: the file's order
+    head = {key: shown.facts.get(key) for key in ("model", "repeat", "fold", "tokens")}
+    return PatientMaps.model_validate({"patient": shown.patient, **head, "maps": entries})

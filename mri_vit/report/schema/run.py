@@ -1,0 +1,112 @@
+"""What `metrics.json` says of the run itself: its patients, its models and their costs, its settings and environment."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field, JsonValue
+
+from mri_vit.report.schema.part import Estimate, Number, Part
+from mri_vit.settings.recipe import Model, Pretrain, Train
+from mri_vit.settings.schema import Controls, Explain, Grid, Prepare
+
+Design = Literal["cross-validation", "external", "table"]
+
+
+class Nothing(Part):
+    """An empty object, where a part does not apply."""
+
+
+class Cohort(Part):
+    """The flow of patients."""
+
+    patients: int = Field(description="patients in the cohort table or the list of the excluded")
+    excluded: int = Field(description="patients of whom every visit was excluded")
+    excluded_reasons: dict[str, int] = Field(description="patients by reason; one may have several")
+    predicted: int = Field(description="patients with a prediction")
+    unpredicted: int = Field(description="patients neither excluded nor predicted")
+    known: dict[str, int] = Field(description="patients of the cohort table with a known label, by endpoint")
+
+
+class Contender(Part):
+    """A candidate: the study's own model or a comparator, what it is and what it costs."""
+
+    model: str
+    architecture: str = Field(description="in words; empty where it is not known")
+    source: str = Field(description="where the architecture was published; empty where it is not known")
+    beginning: str = Field(description="how the weights began, in words; empty where at random")
+    pretrain: Nothing | Pretrain = Field(description="settings of pretraining without labels; empty without any")
+    differs: str = Field(description="settings that differ from the study's own, in words; empty for the study's own model")
+    parameters: int | None = Field(description="weights of a fold's network, median over folds; null where it is not known")
+    gflops: Number = Field(description="operations for one patient's prediction, in billions, median over folds")
+    patient_seconds: Number = Field(description="seconds for one patient's prediction, median over folds")
+    training_seconds: Number = Field(description="seconds of training, sum over folds and repeats")
+    mean_score: Number = Field(description="mean of the AUC and C over the endpoints")
+
+
+class Probe(Part):
+    """Whether one model's CLS vector tells the patient's site."""
+
+    n: int = Field(description="patients")
+    sites: int = Field(description="sites that the probe tells apart")
+    balanced_accuracy: Estimate = Field(description="mean over sites of the share that the probe got right")
+    chance: Number = Field(description="balanced accuracy of guesses: 1 / sites")
+    p: Number = Field(description="one-sided permutation p, not adjusted")
+    warning: bool = Field(description="whether the vector tells the site")
+    sentence: str = Field(description="the same in words")
+
+
+class SiteProbe(Part):
+    """Whether a model's CLS vector tells the patient's site."""
+
+    site_column: str
+    models: dict[str, Probe]
+
+
+class InternalEstimate(Part):
+    """The evaluated run's own out-of-fold estimate."""
+
+    measure: Literal["auc", "harrell_c"]
+    value: Number = Field(description="point estimate")
+    low: Number = Field(description="lower end of the 95 % confidence interval")
+    high: Number = Field(description="upper end of the 95 % confidence interval")
+    n: int = Field(description="patients")
+
+
+class Settings(Part):
+    """The settings that decide the result, as in the study file; paths are left out."""
+
+    grid: Grid
+    prepare: Prepare
+    model: Model
+    pretrain: Nothing | Pretrain = Field(description="empty without pretraining")
+    train: Train
+    controls: Controls
+    explain: Explain
+
+
+class Environment(Part):
+    """What the run was made with."""
+
+    versions: dict[str, str] = Field(description="of Python and packages")
+    git_commit: str | None = Field(description="of the checkout; null outside of one")
+    device: str
+    threads: int = Field(description="CPU threads")
+    seed: int = Field(description="of the study")
+    started: str = Field(description="date and time, ISO 8601")
+
+
+class Step(Part):
+    """One step of preparation, with the figures of the first prepared patient."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonValue]
+
+    step: str
+    methods: str = Field(description="the sentence for a paper's Methods")
+
+    @property
+    def source(self) -> str | None:
+        """Where the brain mask came from, of the step that finds it."""
+        source = (self.model_extra or {}).get("source")
+        return source if isinstance(source, str) else None

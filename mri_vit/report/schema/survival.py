@@ -1,0 +1,154 @@
+"""A survival endpoint in `metrics.json`: one model's result, subgroups, and the endpoint as a whole. Times are in days."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from mri_vit.report.schema import comparison
+from mri_vit.report.schema.comparison import Comparators, Comparison, Kind, Permutation, Published, Repeat
+from mri_vit.report.schema.part import CalibrationGroup, Estimate, Number, Part, Value
+
+Days = int | float  # whole days are written without a decimal point
+RiskGroup = Literal["low risk", "high risk"]
+
+
+class UnoC(Estimate):
+    """Uno's C, in which censoring does not weigh."""
+
+    tau_days: Number = Field(description="day up to which deaths count")
+
+
+class AucAt(Part):
+    """Cumulative/dynamic AUC at one time."""
+
+    days: Days = Field(description="days from imaging")
+    value: Number = Field(description="AUC of those who died by then against those who outlived it")
+    low: Number = Field(description="lower end of the 95 % confidence interval")
+    high: Number = Field(description="upper end of the 95 % confidence interval")
+    cases: int = Field(description="patients who died by then")
+    controls: int = Field(description="patients known to be alive then")
+
+
+class BrierScore(Part):
+    """A Brier score of predicted survival, weighted for censoring, beside that of one curve for everybody."""
+
+    value: Number = Field(description="of the model, 0 at best")
+    reference: Number = Field(description="of the Kaplan-Meier curve of the same patients")
+
+
+class _At(Part):
+    days: Days = Field(description="days from imaging")
+
+
+class BrierAt(BrierScore, _At):  # keys in the order of the bases, the last first
+    """The Brier score at one time."""
+
+
+class CalibrationAt(Part):
+    """Predicted and observed survival at one time."""
+
+    days: Days = Field(description="days from imaging")
+    groups: tuple[CalibrationGroup, ...] = Field(description="groups of about equal size, by predicted survival")
+
+
+class OverTime(Part):
+    """Curves over the horizons of the predicted probabilities."""
+
+    days: tuple[Number, ...] = Field(description="days from imaging")
+    auc: tuple[Number, ...] = Field(description="cumulative/dynamic AUC")
+    brier: tuple[Number, ...] = Field(description="Brier score of the model")
+    reference: tuple[Number, ...] = Field(description="Brier score of the Kaplan-Meier curve of the same patients")
+
+
+class Logrank(Part):
+    """The log-rank test of the two risk groups."""
+
+    chi2: Number = Field(description="test statistic")
+    p: Number = Field(description="p, not adjusted")
+
+
+class Group(Part):
+    """The patients of low or of high risk, of the first repeat."""
+
+    n: int = Field(description="patients")
+    events: int = Field(description="deaths")
+    median_days: Number = Field(description="median survival; null where more than half outlive the follow-up")
+    at_risk: tuple[int, ...] = Field(description="patients at risk at `at_risk_days`")
+
+
+class SurvivalFold(Part):
+    """One fold's test patients."""
+
+    repeat: int = Field(description="counted from 0")
+    fold: int = Field(description="counted from 0")
+    n: int = Field(description="patients")
+    events: int = Field(description="deaths")
+    tied: bool = Field(description="whether all scores are equal")
+    harrell_c: Number = Field(description="Harrell's C")
+
+
+class SurvivalResult(Part):
+    """One model's result on a survival endpoint, a patient's risks averaged over repeats."""
+
+    n: int = Field(description="patients")
+    events: int = Field(description="deaths")
+    harrell_c: Estimate = Field(description="Harrell's C of all patients' risks together, interval by a bootstrap of patients")
+    harrell_c_half_width: Number = Field(description="half of the interval's width")
+    harrell_c_within_folds: Value | None = Field(description="C of pairs within a fold; null without several folds")
+    remark: str | None = Field(description=comparison.REMARK)
+    uno_c: UnoC
+    permutation: Permutation
+    auc_at: tuple[AucAt, ...] = Field(description="at 6, 12 and 24 months, or the predicted horizons next to them")
+    mean_auc: Number = Field(description="mean of the AUC over these times, weighted by deaths")
+    brier_at: tuple[BrierAt, ...] = Field(description="at the horizons next to 6, 12 and 24 months; none without probabilities")
+    integrated_brier: BrierScore | None = Field(description="over all horizons; null without probabilities")
+    calibration_at: tuple[CalibrationAt, ...] = Field(description="at the same horizons; none without probabilities")
+    curve: OverTime | None = Field(description="null without probabilities")
+    logrank: Logrank
+    cutoffs: str = Field(description="where the cut-offs of the risk groups come from, in words")
+    at_risk_days: tuple[int, ...] = Field(description="days at which the patients at risk are counted")
+    groups: dict[RiskGroup, Group]
+    folds: tuple[SurvivalFold, ...]
+    fold_mean: Number = Field(description=comparison.FOLD_MEAN)
+    fold_variance: Number = Field(description=comparison.FOLD_VARIANCE)
+    undefined_folds: int = Field(description=comparison.UNDEFINED_FOLDS)
+    tied_folds: int = Field(description=comparison.TIED_FOLDS)
+    repeats: tuple[Repeat, ...]
+    versus_clinical: Comparison | None = Field(description=comparison.VERSUS_CLINICAL)
+    versus_own: Comparison | None = Field(description=comparison.VERSUS_OWN)
+    verdict: str = Field(description=comparison.VERDICT)
+    verdict_kind: Kind = Field(description=comparison.VERDICT_KIND)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The figure that is judged: Harrell's C."""
+        return self.harrell_c
+
+
+class SurvivalSubgroup(Part):
+    """One candidate's C in one part of the cohort."""
+
+    column: str = Field(description="column of the cohort table")
+    level: str = Field(description="of that column")
+    model: str
+    n: int = Field(description="patients")
+    events: int = Field(description="deaths")
+    value: Number = Field(description="Harrell's C")
+    low: Number = Field(description="lower end of its 95 % confidence interval")
+    high: Number = Field(description="upper end of its 95 % confidence interval")
+    small: bool = Field(description="whether the subgroup is too small to judge")
+    warning: str | None = Field(description="the same in words, or null")
+
+
+class SurvivalEndpoint(Part):
+    """A survival endpoint: whose survival is known, what others reached, and every model's result."""
+
+    kind: Literal["survival"]
+    known: int = Field(description="patients with a known survival and a prediction")
+    events: int = Field(description="of these, deaths")
+    published: tuple[Published, ...]
+    models: dict[str, SurvivalResult] = Field(description="results by model")
+    rivals: Comparators | None = Field(description="the comparators against the study's own model; null without any")
+    subgroups: tuple[SurvivalSubgroup, ...]

@@ -1,0 +1,11 @@
+"""Whether a model's CLS vector tells the site, by the rule that verdicts on models follow."""
+
+from __future__ import annotations
+
+from mri_vit.report.schema.run import Probe
+from mri_vit.report.verdicts.models import ALPHA
+
+
+def tells_site(probe: Probe) -> bool:
+    """Both its p and its interval must say so, as for a verdict."""
+    return probe.p <= ALPHA and probe.balanced_accuracy.low > probe.chance
