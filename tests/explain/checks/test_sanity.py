@@ -228,7 +228,7 @@ def test_maps_of_a_moved_brain_are_compared_place_by_place(study: Study, someone
         chosen = np.random.default_rng(axis).permutation(len(prepared.place))[: len(prepared.place) // 2]
         return dataclasses.replace(prepared, patches=prepared.patches[chosen], place=prepared.place[chosen])
 
-    def by_place(net, patches, place, settings, methods, signs):
+    def by_place(net, patches, place, methods, signs):
         return {(method, ""): torch.sin(place.float()) + 2 for method in methods}
 
     monkeypatch.setattr(sanity, "shifted", half)
@@ -242,7 +242,7 @@ def test_a_network_on_all_places_is_not_praised_for_separating_brain_from_air(
 ):
     prepared = tokens.load(token_file(study, someone))
 
-    def brain(net, patches, place, settings, methods, signs):
+    def brain(net, patches, place, methods, signs):
         inside = torch.from_numpy(np.isin(place.numpy(), prepared.place)).float()
         return {(method, ""): inside + 1e-6 * place for method in methods}
 

@@ -78,7 +78,6 @@ def test_each_method_and_endpoint_has_a_map_on_every_scan_and_on_the_grid(made: 
     assert plain(parse(MapRecord, listed)) == listed
     assert (listed["schema"], listed["patient"], listed["fold"], listed["tumour"]) == (3, patient.id, 1, True)
     assert listed["settings"] == study.explain.of_maps  # by which a run tells whether maps must be made anew
-    assert listed["settings"]["heads"] == "max"
     pairs = [(one["method"], one["endpoint"]) for one in listed["maps"]]
     assert pairs == [("rollout", ""), *((m, e) for m in study.explain.methods[1:] for e in ("mgmt", "os"))]
     for one in listed["maps"]:
@@ -109,7 +108,7 @@ def test_the_list_tells_what_a_map_explains_and_how_strong_it_is(made: tuple):
     index = np.rint(apply_affine(np.linalg.inv(heat.affine), found["peak_mm"])).astype(int)
     assert heat.array[tuple(index)] == heat.array.max()
     batch = everything(tokens.load(token_file(study, patient)), study)
-    assert found["cls_share"] == pytest.approx(float(rollout(network.encoder, *batch, "max", 0.0, 0)[0, 0]), abs=1e-3)
+    assert found["cls_share"] == pytest.approx(float(rollout(network.encoder, *batch)[0, 0]), abs=1e-3)
     assert maps["gradient_attention", "mgmt"]["cls_share"] is None
 
 
