@@ -38,7 +38,7 @@ def study_in(folder: Path, prepared: str = "prepared") -> Study:
             "report/patients",
             "report/figures",
             "inspect",
-            "comparators",
+            "rivals",
             "controls",
         ),
         *(

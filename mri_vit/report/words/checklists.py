@@ -55,7 +55,7 @@ def claim(metrics: Metrics) -> str:
 
 def load(name: str) -> Checklist:
     """Read a checklist. Raises ValueError when it does not hold as many items as it says."""
-    found = tomllib.loads((files("mri_vit.report.texts") / "items" / f"{name}.toml").read_text(encoding="utf-8"))
+    found = tomllib.loads((files("mri_vit.report.words") / "items" / f"{name}.toml").read_text(encoding="utf-8"))
     items = tuple(Item(**item) for item in found["item"])
     if len(items) != found["items"]:
         raise ValueError(f"{name}.toml: {len(items)} items; expected {found['items']}")
