@@ -13,8 +13,9 @@ from rich.table import Table
 from mri_vit import style
 from mri_vit.report.figures import pictures
 from mri_vit.report.pages import tables
-from mri_vit.report.verdicts.models import ALPHA, CHANCE, share, signed, written
+from mri_vit.report.verdicts.models import ALPHA, CHANCE
 from mri_vit.report.words import notation, recipes
+from mri_vit.report.words.notation import adjusted_p, between, change, number, with_sign
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
 from mri_vit.settings.schema import Study
@@ -42,8 +43,9 @@ def write(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: S
 def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Sequence[str]) -> str:
     """The page, with nothing that is fetched from elsewhere."""
     environment = style.templates("mri_vit.report.pages")
-    environment.filters.update(p=notation.p_value, figure=share, difference=signed, percent=percent)
-    environment.tests.update(undefined=math.isnan)
+    environment.filters.update(
+        p=notation.p_value, adjusted_p=adjusted_p, number=number, between=between, change=change, percent=percent
+    )
     found = curves(study, lines)
     drawn = style.to_bytes(few_shot.few_shot(found, curved_shares(lines)), "svg") if found else None
     return environment.get_template("features.html").render(
@@ -134,12 +136,12 @@ def sentences(study: Study, lines: Sequence[Line]) -> list[str]:
 
 def _verdict(name: str, line: Line, test: features_numbers.Versus) -> str:
     if math.isnan(test.p):
-        return f"{name} (AUC {share(line.auc)}) could not be tested"
+        return f"{name} (AUC {number(line.auc)}) could not be tested"
     word = "is not told from them" if not test.p_adjusted <= ALPHA else "is better" if test.difference > 0 else "is worse"
     if word == "is better" and line.low <= CHANCE:
         word = "is better, but itself not told from chance"
-    figures = f"AUC {share(line.auc)}, {signed(test.difference)}, 95 % CI {signed(test.low)} to {signed(test.high)}"
-    return f"{name} {word} ({figures}, corrected p {written(test.p_adjusted)})"
+    figures = f"AUC {number(line.auc)}, {change(test.difference, test.low, test.high)}, {adjusted_p(test.p_adjusted)}"
+    return f"{name} {word} ({figures})"
 
 
 def percent(value: float) -> str:
@@ -149,14 +151,14 @@ def percent(value: float) -> str:
 def _table(study: Study, lines: Sequence[Line]) -> Table:
     """Fits 80 columns: intervals and tests of the largest share alone; the page has the others."""
     *few, most = shares(lines)
-    table = _empty("AUC out of fold by share of the labels; difference to random weights (Holm's p)")
-    for title in ("encoder", "read as", *map(percent, few), f"{percent(most)} [95 %]", "vs random (p)"):
+    table = _empty("AUC out of fold by share of the labels; difference from random weights (p, adjusted by Holm's method)")
+    for title in ("encoder", "read as", *map(percent, few), f"{percent(most)} [95 %]", "vs random (adjusted p)"):
         table.add_column(title, no_wrap=title != "encoder")
     for kind, title in PROBES.items():
         table.add_row(plain(title, "bold"))
         for name, read, probe, here in rows(study, lines):
             if probe == kind:
-                points = (share(here[one].auc) if one in here else "" for one in few)
+                points = (number(here[one].auc) if one in here else "" for one in few)
                 table.add_row(plain(name), plain(read), *points, _interval(here.get(most)), _difference(here.get(most)))
     return table
 
@@ -179,12 +181,10 @@ def _empty(title: str) -> Table:
 
 
 def _interval(line: Line | None) -> str:
-    return f"{share(line.auc)} [{share(line.low)}, {share(line.high)}]" if line else ""
+    return between(line.auc, line.low, line.high) if line else ""
 
 
 def _difference(line: Line | None) -> str:
     if line is None or line.test is None:
         return ""
-    return (
-        f"{signed(line.test.difference)} ({'undefined' if math.isnan(line.test.p_adjusted) else written(line.test.p_adjusted)})"
-    )
+    return f"{with_sign(line.test.difference)} ({notation.p_alone(line.test.p_adjusted)})"

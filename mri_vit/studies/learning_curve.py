@@ -20,6 +20,7 @@ from mri_vit.metrics.comparison import holm, over_runs
 from mri_vit.metrics.delong import delong_covariance
 from mri_vit.metrics.discrimination import auc
 from mri_vit.report.figures.panels import strokes
+from mri_vit.report.words import notation
 from mri_vit.run.atomic import write_bytes
 from mri_vit.style import GREY, RC, WIDTH, templates, to_bytes
 
@@ -98,7 +99,7 @@ def sentences(points: pd.DataFrame, tests: pd.DataFrame, names: dict[str, str]) 
     said = []
     for labelled, here in tests.groupby("labelled"):
         own = points[(points.labelled == labelled) & (points.model == OWN)].iloc[0]
-        found = [f"{names[OWN]} reaches {own.auc:.3f} [{own.low:.3f}, {own.high:.3f}]"]
+        found = [f"{names[OWN]} reaches {notation.between(own.auc, own.low, own.high)}"]
         for word, side in (("better", here.difference > 0), ("worse", here.difference < 0)):
             differing = here[side & (here.p_adjusted < 0.05)]
             if len(differing):
@@ -149,7 +150,10 @@ def write(predicted: pd.DataFrame, names: dict[str, str], facts: Sequence[str], 
         write_bytes(to_bytes(drawing, kind), folder / f"curve.{kind}")
     for name, table, digits in (("curve", points, 6), ("against", tests, 6), ("predictions", predicted[PREDICTED], SINGLE)):
         write_bytes(table.to_csv(index=False, float_format=f"%.{digits}g", lineterminator="\n").encode(), folder / f"{name}.csv")
-    page = templates("mri_vit.report.pages").get_template("curve.html").render(
+    environment = templates("mri_vit.report.pages")
+    environment.filters.update(between=notation.between, with_sign=notation.with_sign, adjusted_p=notation.adjusted_p)
+    environment.tests.update(known=notation.is_defined)
+    page = environment.get_template("curve.html").render(
         names=names,
         facts=facts,
         sentences=sentences(points, tests, names),

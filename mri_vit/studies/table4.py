@@ -14,8 +14,9 @@ from mri_vit import style
 from mri_vit.report.numbers.published import SAEED
 from mri_vit.report.pages import tables
 from mri_vit.report.reading.run import Run
-from mri_vit.report.verdicts.models import ALPHA, share, signed, written
+from mri_vit.report.verdicts.models import ALPHA
 from mri_vit.report.words import notation
+from mri_vit.report.words.notation import adjusted_p, between, change, p_alone, p_value, with_sign
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
 from mri_vit.studies import table4_numbers
@@ -41,13 +42,14 @@ def page(run: Run, lines: Sequence[Line]) -> str:
     environment = style.templates("mri_vit.report.pages")
     environment.filters.update(
         number=notation.number,
+        between=notation.between,
+        change=notation.change,
         p=p_value,
+        adjusted_p=adjusted_p,
         label=label,
-        difference=signed,
         tied=notation.tied,
         capitalize_first=lambda text: text[:1].upper() + text[1:],
     )
-    environment.tests.update(undefined=math.isnan)
     return environment.get_template("table4.html").render(
         study=run.study.name,
         sentences=sentences(lines),
@@ -99,19 +101,17 @@ def _told(whose: str, tested: Sequence[tuple[Line, Test]], reference: str, how: 
     if sure:
         told += ": " + "; ".join(_difference(line, test) for line, test in sure)
     elif known:
-        told += (
-            f"; the smallest p is {written(min(t.p for t in known))}, and {written(min(t.p_adjusted for t in known))} corrected"
-        )
+        told += f"; the smallest is {p_value(min(t.p for t in known))}, {adjusted_p(min(t.p_adjusted for t in known))}"
     if len(known) < len(tested):
         told += f"; {len(tested) - len(known)} could not be tested"
     return told + "."
 
 
 def _difference(line: Line, test: Test) -> str:
-    interval = "" if math.isnan(test.low) else f", 95 % CI {signed(test.low)} to {signed(test.high)}"
     word = "better" if test.difference > 0 else "worse"
     scans = SCANS.get(line.scans, line.scans)
-    return f"{label(line)} on {scans} is {word} ({signed(test.difference)}{interval}, corrected p {written(test.p_adjusted)})"
+    figures = f"{change(test.difference, test.low, test.high)}, {adjusted_p(test.p_adjusted)}"
+    return f"{label(line)} on {scans} is {word} ({figures})"
 
 
 def label(line: Line) -> str:
@@ -119,16 +119,11 @@ def label(line: Line) -> str:
     return OWN if line.contender == table4_numbers.OWN else line.model
 
 
-def p_value(p: float) -> str:
-    """A p as verdicts write it."""
-    return "undefined" if math.isnan(p) else written(p)
-
-
 def _summary(lines: Sequence[Line]) -> Table:
     """Fits 80 columns."""
     table = _table("Saeed et al. 2023, Table 4: MGMT, mean ± sample variance of the folds")
     table.add_column("model", min_width=NAME_WIDTH)
-    for title in ("published", "ours", "pooled [95 %]", "vs our\nViT", "p, Holm"):
+    for title in ("published", "ours", "pooled [95 %]", "vs our\nViT", "adjusted\np"):
         table.add_column(title, no_wrap=True)
     for title, here in sections(lines):
         table.add_row(plain(title, "bold"))
@@ -141,9 +136,9 @@ def _summary_cells(line: Line) -> Iterator[str]:
     for side in (line.published, line.measured):
         yield f"{side.mean:.3f}±{side.variance:.4f}" if side else ""
     found = line.measured
-    yield f"{share(found.auc)} [{share(found.low)}, {share(found.high)}]" if found else "not run"
-    yield signed(line.test.difference) if line.test else ""
-    yield p_value(line.test.p_adjusted) if line.test else ""
+    yield between(found.auc, found.low, found.high) if found else "not run"
+    yield with_sign(line.test.difference) if line.test else ""
+    yield p_alone(line.test.p_adjusted) if line.test else ""
 
 
 def _folds(lines: Sequence[Line]) -> Table:

@@ -158,6 +158,7 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         interval=notation.interval,
         signed=notation.signed,
         p=notation.p_value,
+        adjusted_p=notation.adjusted_p,
         title=notation.title,
         setting=notation.setting,
         tied=notation.tied,
@@ -166,7 +167,7 @@ def page(run: Run, metrics: Mapping[str, Any], drawn: Mapping[str, str], links: 
         duration=notation.duration,
         capitalize_first=lambda text: text[:1].upper() + text[1:],
     )
-    environment.tests.update(control=CONTROLS.__contains__)
+    environment.tests.update(control=CONTROLS.__contains__, known=notation.is_defined)
     environment.globals.update(
         absence=notation.absence,
         own=OWN,

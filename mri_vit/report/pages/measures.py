@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mri_vit.report.words.notation import interval, number, p_value
+from mri_vit.report.words.notation import adjusted_p, ends, interval, number, p_value
 
 Result = Mapping[str, Any]
 Write = Callable[[Result], str]
@@ -76,13 +76,13 @@ def _rate(name: str, label: str) -> Measure:
 
 
 PERMUTATION = (
-    Measure("Permutation test", lambda r: p_value(r["permutation"]["p"])),
-    Measure("Permutation test, Holm over endpoints and models", lambda r: p_value(r["permutation"]["p_adjusted"])),
+    Measure("Permutation test, not adjusted", lambda r: p_value(r["permutation"]["p"])),
+    Measure("Permutation test, Holm over endpoints and models", lambda r: adjusted_p(r["permutation"]["p_adjusted"])),
 )
 BINARY = (
     Measure("Patients (positive)", lambda r: f"{r['n']} ({r['positive']})"),
     Measure("AUC, all patients [DeLong 95 %]", lambda r: interval(r["auc"], r["n"])),
-    Measure("AUC, bootstrap 95 %", lambda r: f"[{number(r['auc_bootstrap']['low'])}, {number(r['auc_bootstrap']['high'])}]"),
+    Measure("AUC, bootstrap 95 %", lambda r: ends(r["auc_bootstrap"]["low"], r["auc_bootstrap"]["high"])),
     Measure("AUC, pairs within a fold only", lambda r: number(r["auc_within_folds"]["value"], n=r["n"]), "auc_within_folds"),
     Measure("AUC, mean ± variance over folds", _spread),
     *PERMUTATION,

@@ -11,7 +11,8 @@ from typing import Any
 from mri_vit.report.numbers.compare import CLINICAL
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.words import wording
-from mri_vit.report.words.wording import Metrics, escape, estimate, is_known, number, p_value
+from mri_vit.report.words.notation import adjusted_p, number, p_value, signed
+from mri_vit.report.words.wording import Metrics, escape, estimate, is_known
 
 MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of results of that kind alone
     "auc": "The area under the ROC curve (AUC) has DeLong's 95 % interval [@delong,sunxu].",
@@ -45,7 +46,7 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "[@bootstrap].",
     "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
     "[@nadeau].",
-    "p_adjusted": "p values were corrected over endpoints and models by Holm's method [@holm].",
+    "p_adjusted": "Adjusted p are adjusted over endpoints and models by Holm's method [@holm].",
     "subgroups": "The same figures were computed within subgroups; no test compares these.",
     "site_probe": "A linear probe [@probe] asked how well what the model's heads read tells the site.",
 }
@@ -93,12 +94,11 @@ def lines(metrics: Metrics) -> list[str]:
 
 def comparison(name: str, model: str, other: str, test: Mapping[str, Any]) -> str:
     """A model less another, with interval and test."""
-    difference = estimate({**test, "value": test["difference"]})
     resampled = test.get("nadeau_bengio")
-    over = f", over the folds of all repeats one-sided {p_value(resampled['p'])}" if resampled else ""
+    over = f", over the folds of all repeats one-sided {escape(p_value(resampled['p']))}" if resampled else ""
     return (
-        f"**{escape(name)}**, {escape(model)} less {other} ({wording.counted(test['n'], 'patient')}): difference {difference}, "
-        f"{p_value(test['p'])}, after Holm {p_value(test['p_adjusted'])}{over}."
+        f"**{escape(name)}**, {escape(model)} less {other} ({wording.counted(test['n'], 'patient')}): difference {signed(test)}, "
+        f"{escape(p_value(test['p']))}, {escape(adjusted_p(test['p_adjusted']))}{over}."
     )
 
 
@@ -139,8 +139,8 @@ def _figures(result: Mapping[str, Any]) -> list[str]:
     told += [f"AUC at {at['days']} days {estimate(at)}" for at in result.get("auc_at") or () if is_known(at)]
     for key, words in TESTS.items():
         if test := result.get(key):
-            holm = f" (after Holm {p_value(test['p_adjusted'])})" if is_known(test.get("p_adjusted")) else ""
-            told.append(f"{words} {p_value(test['p'])}{holm}")
+            holm = f" ({escape(adjusted_p(test['p_adjusted']))})" if is_known(test.get("p_adjusted")) else ""
+            told.append(f"{words} {escape(p_value(test['p']))}{holm}")
     return [*told, f"verdict: {verdict(result)}"] if verdict(result) else told
 
 

@@ -65,7 +65,7 @@ def text(metrics: Metrics, facts: Facts) -> str:
     parts.append("Written from the run's own settings and figures. What a run cannot know is marked **[author: …]**.")
     parts += [f"## {title}\n\n{' '.join(found)}" for title, stage in stages if (found := stage(metrics, facts))]
     if found := [*findings.lines(metrics), *maps.lines(metrics)]:
-        parts.append("## Results\n\n" + "\n".join(f"- {line}" for line in found))
+        parts.append("## Results\n\nBrackets hold 95 % intervals.\n\n" + "\n".join(f"- {line}" for line in found))
     return numbered("\n\n".join(parts)) + "\n"
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from mri_vit.report.words import notation
 from mri_vit.settings.models import CONTROLS
 from mri_vit.settings.schema import CHANNELS
 
@@ -27,28 +28,14 @@ def gap(facts: Mapping[str, Any], name: str, wanted: str) -> str:
     return escape(facts[name]) if facts.get(name) else f"**[author: {wanted}]**"
 
 
-def number(value: Any, digits: int = 3) -> str:
-    """A number as a paper writes it; "undefined" for one that is missing or NaN."""
-    if value is None or math.isnan(value):
-        return "undefined"
-    return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")
-
-
 def estimate(value: Any) -> str:
-    """A number, or a value with its 95 % interval: 0.912 (95 % interval 0.850 to 0.974)."""
+    """A number, or a value with its 95 % interval: 0.912 [0.850, 0.974]."""
     if not isinstance(value, Mapping):
-        return number(value)
+        return notation.number(value)
     point, low, high = (value.get(key) for key in ("value", "low", "high"))
     if not (is_known(point) and is_known(low) and is_known(high)):
-        return number(point)
-    return f"{number(point)} (95 % interval {number(low)} to {number(high)})"
-
-
-def p_value(value: Any) -> str:
-    """p = 0.0312, and never p = 0."""
-    if value is None or math.isnan(value):
-        return "p undefined"
-    return "p &lt; 0.0001" if value < 0.0001 else f"p = {value:.4f}"
+        return notation.number(point)
+    return notation.between(point, low, high)
 
 
 def is_known(value: Any) -> bool:

@@ -38,15 +38,26 @@ def test_a_number_is_written_with_its_digits_and_a_true_minus(value, digits, n, 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0.0312, "p = 0.0312"), (1.0, "p = 1.0000"), (0.00001, "p < 0.0001"), (0.0, "p < 0.0001"), (None, "p undefined")],
+    [
+        (0.0312, "p = 0.031"),
+        (0.21, "p = 0.21"),
+        (1.0, "p = 1.00"),
+        (0.0001, "p < 0.001"),
+        (0.0, "p < 0.001"),
+        (None, "p undefined"),
+    ],
 )
-def test_a_p_value_is_never_zero(value, expected):
+def test_a_p_value_is_never_zero_and_says_whether_it_is_adjusted(value, expected):
     assert notation.p_value(value) == expected
+    assert notation.adjusted_p(value) == f"adjusted {expected}"
+    assert expected.endswith(notation.p_alone(value))
 
 
 def test_an_interval_that_is_undefined_says_so():
     assert notation.interval({"value": 0.7, "low": None, "high": None}, 4) == "0.700 [undefined (n = 4)]"
+    assert notation.interval({"value": 1.26, "low": 1.04, "high": 2.16}, digits=1) == "1.3 [1.0, 2.2]"
     assert notation.signed({"difference": -0.1, "low": -0.2, "high": 0.05}, 9) == "−0.100 [−0.200, +0.050]"
+    assert notation.change(0.1, math.nan, math.nan) == "+0.100"
 
 
 @given(some.lists(some.text(min_size=1, max_size=8), min_size=2, max_size=6, unique=True))

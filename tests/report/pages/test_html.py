@@ -100,7 +100,7 @@ def test_every_number_measured_for_an_endpoint_stands_on_the_page(metrics, words
         shown = [interval(r[measure], n), number(r[f"{measure}_within_folds"]["value"], n=n)]
         shown += [number(fold[measure], 4, fold["n"]) for fold in r["folds"]]
         shown += [f"{number(r['fold_mean'], 4)} ± {number(r['fold_variance'], 4)}"]
-        shown += [notation.p_value(r["permutation"][key]) for key in ("p", "p_adjusted")]
+        shown += [notation.p_value(r["permutation"]["p"]), notation.adjusted_p(r["permutation"]["p_adjusted"])]
         if kind == "binary":
             shown += [
                 interval(r["average_precision"], n),
@@ -113,7 +113,7 @@ def test_every_number_measured_for_an_endpoint_stands_on_the_page(metrics, words
             shown += [interval(point, n) for point in r["auc_at"]] + [number(point["value"]) for point in r["brier_at"]]
             shown += [f"{group['n']} patients, {group['events']} died" for group in r["groups"].values()]
         if r["versus_clinical"]:
-            shown += [notation.signed(r["versus_clinical"], n), notation.p_value(r["versus_clinical"]["p_adjusted"])]
+            shown += [notation.signed(r["versus_clinical"], n), notation.adjusted_p(r["versus_clinical"]["p_adjusted"])]
         assert [text for text in shown if text not in words] == [], (name, model)
     assert all(rule in words for rule in metrics["rules"])
     assert all(probe["sentence"] in words for probe in metrics["site_probe"]["models"].values())
@@ -122,7 +122,7 @@ def test_every_number_measured_for_an_endpoint_stands_on_the_page(metrics, words
 def test_every_decimal_on_the_page_stands_in_metrics_json(metrics, words):
     known = [float(value) for value in leaves(metrics) if isinstance(value, int | float)]
     known += [float(found) for value in leaves(metrics) if isinstance(value, str) for found in re.findall(r"\d+\.\d+", value)]
-    shown = set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", words)) - {"0.5", f"{notation.SMALLEST_P:.4f}"}  # chance; "p <"
+    shown = set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", words)) - {"0.5", f"{notation.SMALLEST_P:g}"}  # chance; "p <"
     assert len(shown) > 100
     for found in shown:
         digits = len(found.split(".")[1])

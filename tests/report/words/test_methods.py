@@ -125,9 +125,9 @@ def test_every_stage_that_happened_has_its_section(text):
 def test_every_figure_of_the_metrics_is_told(text):
     shown = [62, 59, 53, 49, 51, 20, 48, 33, "seed 17", "ab" * 32, "2.13.0", "c0ffee", "5 folds", "3 times"]
     shown += [
-        "0.743 (95 % interval 0.681 to 0.795)",
+        "0.743 [0.681, 0.795]",
         "0.711",
-        "p = 0.0123",
+        "p = 0.012",
         "0.664",
         "0.214",
         "0.877",
@@ -136,15 +136,15 @@ def test_every_figure_of_the_metrics_is_told(text):
         "0.603",
     ]
     shown += [
-        "0.654 (95 % interval 0.593 to 0.707)",
+        "0.654 [0.593, 0.707]",
         "0.632",
-        "p &lt; 0.0001",
+        "p &lt; 0.001",
         "0.730 ± 0.0042",
-        "difference 0.124",
-        "p = 0.0620",
-        "p = 0.1532",
+        "difference +0.124 [+0.010, +0.230]",
+        "adjusted p = 0.062",
+        "p = 0.15",
         "0.591",
-        "p = 0.0246",
+        "adjusted p = 0.025",
         "a made-up cut-off",
         "do not share a scale",
     ]
@@ -302,7 +302,7 @@ def test_an_external_evaluation_claims_no_training():
 def test_an_external_evaluation_tells_the_inner_estimate_beside():
     inner = {"measure": "auc", "n": 40, **estimate(0.7654)}
     told = methods.text(made_up(design="external", internal={"mgmt": {"vit": inner, "shuffled": inner}}), {})
-    assert "**mgmt**, vit, out of fold in the run's own cohort: AUC 0.765 (95 % interval 0.704 to 0.818)." in told
+    assert "**mgmt**, vit, out of fold in the run's own cohort: AUC 0.765 [0.704, 0.818]." in told
     assert "shuffled" not in told  # it was not evaluated here
 
 
@@ -328,7 +328,7 @@ def test_the_rules_of_the_verdicts_are_told_in_their_order():
 
 def test_the_corrected_resampled_test_is_told_to_be_one_sided(text):
     assert "one-sided for a better model" in sections(text)["Evaluation"]
-    assert "over the folds of all repeats one-sided p = 0.1532" in text
+    assert "over the folds of all repeats one-sided p = 0.15" in text
 
 
 def test_the_regressions_of_the_controls_are_told_to_use_training_patients_alone(text):
