@@ -12,8 +12,10 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -35,6 +37,9 @@ from mri_vit.run.record import as_written, read_json
 from mri_vit.run.screen import WARNING, plain, printable, progress, say
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.source import shown
+
+if TYPE_CHECKING:
+    from mri_vit.report.pages.html import Written
 
 EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
 Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
@@ -316,9 +321,9 @@ def report(folder: Path, console: Console) -> Path:
     if not (folder / "predictions.csv").exists():
         raise UsageError(f"{folder}: no predictions.csv; run `mri-vit train` first")
     intact.refuse_changed(folder, console, names=intact.TABLES)
-    page = html.write(read(folder), folder / "report")
-    tell(page, console)
-    return page
+    written = html.write_report(read(folder), folder / "report")
+    tell(written, console)
+    return written.page
 
 
 def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...], console: Console) -> Path:
@@ -332,23 +337,21 @@ def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str,
     home.refuse(output)
     run = from_tables(scores, people, output, subgroups)
     with run_folder.held(output, home.FOLDERS):
-        page = html.write(run, output)
-    tell(page, console)
-    return page
+        written = html.write_report(run, output)
+    tell(written, console)
+    return written.page
 
 
-def tell(page: Path, console: Console) -> None:
+def tell(written: Written, console: Console) -> None:
     """Print a report's results and its path."""
-    from mri_vit.report.pages import html
+    from mri_vit.report.words import terminal
 
-    metrics = read_json(page.parent / "metrics.json")
-    rows = html.summary(metrics)
     table = Table(title="Results", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)  # 80 columns
-    for column in rows[0]:
+    for column in terminal.COLUMNS:
         table.add_column(plain(column))
-    for row in rows:
-        table.add_row(*(plain(str(value)) for value in row.values()))
+    for row in terminal.rows(written.metrics):
+        table.add_row(*(plain(cell) for cell in astuple(row)))
     console.print(table)
-    for sentence in html.verdicts(metrics):
+    for sentence in terminal.verdicts(written.metrics):
         console.print(plain(f"- {sentence}"))
-    say(console, f"report: {page}")
+    say(console, f"report: {written.page}")

@@ -7,6 +7,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from made.prepared import add_records
@@ -141,7 +142,7 @@ def test_no_record_of_a_run_tells_where_the_tree_lies(tree: Path):
 def undrawn(monkeypatch) -> None:
     """Pages are read for and not drawn, which takes seconds."""
     monkeypatch.setattr("mri_vit.explain.inspection.page.write", lambda _, output, *__: output)
-    monkeypatch.setattr("mri_vit.report.pages.html.write", lambda _, home: home)
+    monkeypatch.setattr("mri_vit.report.pages.html.write_report", lambda _, home: SimpleNamespace(page=home))
     monkeypatch.setattr(stages, "tell", lambda *_: None)
 
 

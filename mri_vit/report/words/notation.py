@@ -1,4 +1,4 @@
-"""How the page and the terminal write what was measured: values of metrics.json in (null where undefined), text out."""
+"""How page, texts and terminal write what was measured: values of metrics.json in (NaN where undefined), text out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
+
+from mri_vit.report.reading.run import OWN
+from mri_vit.report.schema.binary import BinaryResult
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.survival import SurvivalResult
+from mri_vit.settings.models import is_candidate
 
 TITLES = {  # the defaults' full names; any other endpoint goes by its own
     "mgmt": "MGMT promoter methylation",
@@ -35,6 +41,31 @@ SMALLEST_P = 0.001  # below it the digits say how many permutations were drawn, 
 ROUGH_P = 0.1  # from here on two digits are enough; near the level of a test a third one counts
 
 Write = Callable[[float], str]
+R = TypeVar("R", bound=BinaryResult | SurvivalResult)
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """An estimate with the ends of its 95 % interval."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+@runtime_checkable
+class Paired(Protocol):
+    """A difference with the ends of its 95 % interval."""
+
+    @property
+    def difference(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
 
 
 def number(value: float | int | None, digits: int = 3, n: int | None = None) -> str:
@@ -46,14 +77,14 @@ def number(value: float | int | None, digits: int = 3, n: int | None = None) -> 
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def interval(estimate: Mapping[str, Any], n: int | None = None, digits: int = 3) -> str:
+def interval(estimate: Bounded, n: int | None = None, digits: int = 3) -> str:
     """An estimate with its interval: 0.912 [0.850, 0.974]."""
-    return between(estimate["value"], estimate["low"], estimate["high"], n, digits)
+    return between(estimate.value, estimate.low, estimate.high, n, digits)
 
 
-def signed(test: Mapping[str, Any], n: int | None = None) -> str:
+def signed(test: Paired, n: int | None = None) -> str:
     """A difference with its interval: +0.120 [+0.030, +0.210]."""
-    return change(test["difference"], test["low"], test["high"], n)
+    return change(test.difference, test.low, test.high, n)
 
 
 def change(difference: float | None, low: float | None, high: float | None, n: int | None = None) -> str:
@@ -81,7 +112,7 @@ def with_sign(value: float | None) -> str:
     return "+" * (is_defined(value) and value > 0) + number(value)
 
 
-def is_defined(value: float | None) -> TypeGuard[float]:
+def is_defined(value: float | int | None) -> TypeGuard[float]:
     """Whether there is a number: neither null, as in the file, nor NaN."""
     return value is not None and not math.isnan(value)
 
@@ -130,6 +161,21 @@ def tied(sentence: str) -> str:
     return sentence.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
+def symbol(result: BinaryResult | SurvivalResult) -> str:
+    """The symbol of the measure that a result is judged by: AUC or C."""
+    return "AUC" if isinstance(result, BinaryResult) else "C"
+
+
+def visible(metrics: Metrics, models: Mapping[str, R]) -> dict[str, R]:
+    """Of these models, the candidates that are shown (see `numbers.comparators`) and the controls."""
+    return {model: result for model, result in models.items() if model in metrics.shown or not is_candidate(model)}
+
+
+def chief(metrics: Metrics) -> tuple[str, ...]:
+    """Models that are reported at length: the study's own, or every model shown where there is none of its own."""
+    return (OWN,) if OWN in metrics.shown else metrics.shown
+
+
 def title(name: str) -> str:
     """An endpoint's full name."""
     return TITLES.get(name, name)
@@ -158,7 +204,7 @@ def _plain(part: str) -> str:
     return plain if plain == part else f"{plain}{zlib.crc32(part.encode()):08x}"  # so that a/b and a-b stay apart
 
 
-def setting(value: Any) -> str:
+def setting(value: object) -> str:
     """A setting's value in words."""
     if value is None or value in ([], ()):
         return "–"
