@@ -280,7 +280,7 @@ def test_the_page_says_what_is_better_and_is_complete_in_itself(study, lines, tm
     text = page.read_text()
     assert "MAE is better (AUC 0.9" in text
     assert "a note &amp; more" in text
-    assert "These patients are made up" in text
+    assert "These patients are synthetic" in text
     assert text.count("data:image/svg+xml;base64,") == 1
     assert "http" not in text.replace("http-equiv", "")
     assert "ViT, random" in text

@@ -142,7 +142,7 @@ def test_score_and_cost_stand_in_one_line_of_the_page(metrics, words):
 
 
 def test_every_decimal_of_the_contenders_stands_in_metrics_json(metrics, words):
-    part = words[words.index("The contenders Every model") : words.index("Costs are those of this run")]
+    part = words[words.index("Models Every model") : words.index("Costs are those of this run")]
     known = [float(value) for value in leaves(metrics) if isinstance(value, int | float)]
     known += [float(found) for value in leaves(metrics) if isinstance(value, str) for found in re.findall(r"\d+\.\d+", value)]
     shown = re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", part)
@@ -330,9 +330,9 @@ def test_of_many_contenders_the_curves_show_the_study_s_own_and_the_best(many):
 
 def test_of_many_contenders_the_page_says_who_is_shown_and_has_everybody_s_result(many):
     metrics, words = read_metrics(many), seen(many)
-    assert "8 contenders are too many for one figure" in words
+    assert "8 models are too many for one figure" in words
     assert "chosen by these very results" in words
-    table = words[words.index("The contenders Every model") : words.index("MGMT promoter methylation: every contender")]
+    table = words[words.index("Models Every model") : words.index("MGMT promoter methylation: every model")]
     for name, result in metrics["endpoints"]["mgmt"]["models"].items():
         if name != "clinical":
             line = table[table.index(f" {name} ", table.index("h:mm:ss")) :]

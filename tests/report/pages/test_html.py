@@ -304,7 +304,7 @@ def test_maps_are_believed_before_they_are_shown(metrics, words):
     part = words[words.index("Maps: what the model drew on") :]
     for endpoint in scored["endpoints"].values():
         for found in endpoint["methods"].values():
-            assert notation.tied(found["checks"]) in part[: part.index("Which scan does it come from?")]
+            assert notation.tied(found["checks"]) in part[: part.index("Which sequence does it come from?")]
     assert all(rule in part for rule in scored["rules"])
     assert part.index("Can they be believed?") < part.index("Mean maps of the cohort") < part.index("radiologists look")
 
@@ -358,8 +358,8 @@ def test_the_demo_says_that_its_patients_are_made_up(tmp_path, words):
     }
     study = made.study.model_copy(update={"endpoints": made.study.endpoints[:1]})
     home = report.write(replace(made, study=study, survival=made.survival.iloc[:0], **named), folder / "report").parent
-    assert "These patients are made up" in seen(home)
-    assert "These patients are made up" not in words
+    assert "These patients are synthetic" in seen(home)
+    assert "These patients are synthetic" not in words
 
 
 def test_another_cohort_is_reported_beside_the_runs_own(tmp_path, metrics):
