@@ -1,4 +1,4 @@
-"""How good frozen features are, told: sentences, tables for the terminal, a page with the few-shot curve, and a CSV file."""
+"""How good frozen features are, in words: sentences, tables for the terminal, a page with the few-shot curve, and a CSV file."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from mri_vit.studies.probes import FEWEST
 METHODS = {"mae": "MAE", "dino": "DINO"}
 PROBES = {"linear": "linear probe", "knn": "k-NN"}
 CURVED = 2  # of the shares: the largest, in which the curve is drawn; the smallest has a handful of patients
-MADE_UP = "demo-"  # how the names of the built-in cohort's patients begin
+SYNTHETIC = "demo-"  # how the names of the built-in cohort's patients begin
 
 
 def write(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Sequence[str], home: Path) -> Path:
     """Write `features.csv` and `features.html` into the folder `home` and return the page's path.
 
-    `patients` are those that were scored; `notes` are sentences that the page tells, such as that an encoder had collapsed.
+    `patients` are those that were scored; `notes` are sentences for the page, such as that an encoder had collapsed.
     """
     write_bytes(tables.to_csv(features_numbers.wide(lines)).encode(), home / "features.csv")
     write_bytes(page(study, lines, patients, notes).encode(), home / "features.html")
@@ -59,7 +59,7 @@ def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Se
         read=reading(study),
         readings=(CLS, MEAN, HEADS),
         patients=len(patients),
-        made_up=all(name.startswith(MADE_UP) for name in patients),
+        synthetic=all(name.startswith(SYNTHETIC) for name in patients),
         scans=max(line.scans for line in lines),
         draws=DRAWS,
         starts=STARTS,
@@ -69,7 +69,7 @@ def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Se
     )
 
 
-def tell(study: Study, lines: Sequence[Line], notes: Sequence[str], console: Console) -> None:
+def show(study: Study, lines: Sequence[Line], notes: Sequence[str], console: Console) -> None:
     """Print the AUCs with the tests against random weights, the curve's points, and what follows from them."""
     console.print(_table(study, lines))
     console.print(_curve(study, lines))
@@ -124,22 +124,28 @@ def rows(study: Study, lines: Sequence[Line]) -> list[tuple[str, str, str, dict[
 
 def sentences(study: Study, lines: Sequence[Line]) -> list[str]:
     """For each way of reading: whether a linear probe with every label does better on pretrained features than on random ones."""
-    told = []
+    said = []
     asked = [(name, read, here[1.0]) for name, read, probe, here in rows(study, lines) if probe == "linear" and 1.0 in here]
     for read in dict.fromkeys(read for _, read, _ in asked):
         tested = [(name, line, line.test) for name, found, line in asked if found == read and line.test]
         if tested:
             verdicts = "; ".join(_verdict(name, line, test) for name, line, test in tested)
-            told.append(f"Linear probe with every label on {read}, against random weights: {verdicts}.")
-    return told
+            said.append(f"Linear probe with every label on {read}, against random weights: {verdicts}.")
+    return said
 
 
 def _verdict(name: str, line: Line, test: features_numbers.Versus) -> str:
     if math.isnan(test.p):
         return f"{name} (AUC {number(line.auc)}) could not be tested"
-    word = "is not told from them" if not test.p_adjusted <= ALPHA else "is better" if test.difference > 0 else "is worse"
+    word = (
+        "is not different from them by more than chance"
+        if not test.p_adjusted <= ALPHA
+        else "is better"
+        if test.difference > 0
+        else "is worse"
+    )
     if word == "is better" and line.low <= CHANCE:
-        word = "is better, but itself not told from chance"
+        word = "is better, but itself indistinguishable from chance"
     figures = f"AUC {number(line.auc)}, {change(test.difference, test.low, test.high)}, {adjusted_p(test.p_adjusted)}"
     return f"{name} {word} ({figures})"
 

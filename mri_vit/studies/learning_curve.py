@@ -123,7 +123,10 @@ def sentences(points: pd.DataFrame, tests: pd.DataFrame, names: dict[str, str]) 
             differing = here[side & (here.p_adjusted < 0.05)]
             if len(differing):
                 found.append(f"by more than chance {word} are {', '.join(names[model] for model in differing.model)}")
-        for word, those in (("not told from it", here.p_adjusted >= 0.05), ("not to be tested", here.p_adjusted.isna())):
+        for word, those in (
+            ("not different from it by more than chance", here.p_adjusted >= 0.05),
+            ("not to be tested", here.p_adjusted.isna()),
+        ):
             if those.any():
                 found.append(f"{word} are {', '.join(names[model] for model in here[those].model)}")
         said.append(f"At {labelled} labelled patients {'; '.join(found)}.")

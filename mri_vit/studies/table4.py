@@ -26,7 +26,7 @@ SCANS = {"t1ce": "T1ce", "flair": "FLAIR", "t2": "T2", "all": "all four scans"}
 PUBLISHED_TEST = "the corrected resampled t-test of Nadeau and Bengio over the five folds, two-sided"
 OWN = "our ViT"
 NAME_WIDTH = 15  # of "EfficientNet-b0", the longest of the paper's names
-MADE_UP = "demo-"  # how the names of the built-in cohort's patients begin
+SYNTHETIC = "demo-"  # how the names of the built-in cohort's patients begin
 
 
 def write(run: Run, home: Path) -> Path:
@@ -54,7 +54,7 @@ def page(run: Run, lines: Sequence[Line]) -> str:
         study=run.study.name,
         sentences=sentences(lines),
         sections=sections(lines),
-        made_up=bool(run.predictions.patient.str.startswith(MADE_UP).all()),
+        synthetic=bool(run.predictions.patient.str.startswith(SYNTHETIC).all()),
         epochs=run.study.train.epochs,
         grid=run.study.grid,
         own=OWN,
@@ -63,7 +63,7 @@ def page(run: Run, lines: Sequence[Line]) -> str:
     )
 
 
-def tell(lines: Sequence[Line], console: Console) -> None:
+def show(lines: Sequence[Line], console: Console) -> None:
     """Print the table, once with means and tests and once with the values of the folds, and what follows from it."""
     console.print(_summary(lines))
     console.print(_folds(lines))
@@ -85,26 +85,26 @@ def sentences(lines: Sequence[Line]) -> list[str]:
     ours = [(line, line.test) for line in lines if line.test]
     theirs = [(line, line.published_test) for line in lines if line.published_test]
     return [
-        _told("Ours", ours, OWN, f"DeLong's paired test on {n} patients")
+        _sentence("Ours", ours, OWN, f"DeLong's paired test on {n} patients")
         if ours
-        else f"Ours: nothing was held against {OWN}: there are no predictions of both it and another model.",
-        _told("Published", theirs, f"its {table4_numbers.REFERENCE}", PUBLISHED_TEST),
+        else f"Ours: nothing was compared with {OWN}: there are no predictions of both it and another model.",
+        _sentence("Published", theirs, f"its {table4_numbers.REFERENCE}", PUBLISHED_TEST),
     ]
 
 
-def _told(whose: str, tested: Sequence[tuple[Line, Test]], reference: str, how: str) -> str:
+def _sentence(whose: str, tested: Sequence[tuple[Line, Test]], reference: str, how: str) -> str:
     known = [test for _, test in tested if not math.isnan(test.p)]
-    told = f"{whose}: "
+    said = f"{whose}: "
     sure = sorted(((line, test) for line, test in tested if test.p_adjusted <= ALPHA), key=lambda pair: pair[1].p_adjusted)
     count = f"{len(sure) or 'none'} of {len(tested)} models {'differs' if len(sure) < 2 else 'differ'}"
-    told += f"{count} from {reference} by more than chance ({how}, Holm's correction over {len(known)} tests)"
+    said += f"{count} from {reference} by more than chance ({how}, Holm's correction over {len(known)} tests)"
     if sure:
-        told += ": " + "; ".join(_difference(line, test) for line, test in sure)
+        said += ": " + "; ".join(_difference(line, test) for line, test in sure)
     elif known:
-        told += f"; the smallest is {p_value(min(t.p for t in known))}, {adjusted_p(min(t.p_adjusted for t in known))}"
+        said += f"; the smallest is {p_value(min(t.p for t in known))}, {adjusted_p(min(t.p_adjusted for t in known))}"
     if len(known) < len(tested):
-        told += f"; {len(tested) - len(known)} could not be tested"
-    return told + "."
+        said += f"; {len(tested) - len(known)} could not be tested"
+    return said + "."
 
 
 def _difference(line: Line, test: Test) -> str:

@@ -254,7 +254,7 @@ def test_a_page_on_the_built_in_cohort_says_that_its_patients_are_made_up(run, t
 
 def test_the_terminals_table_fits_eighty_columns_with_nothing_cut_off(run):
     stream = StringIO()
-    laid_out.tell(measure(run), Console(file=stream, width=80))
+    laid_out.show(measure(run), Console(file=stream, width=80))
     text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text

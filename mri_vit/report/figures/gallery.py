@@ -101,19 +101,19 @@ def _every_contender(metrics: Metrics, name: str) -> list[Row]:
 
 
 def _models(models: Mapping[str, Result]) -> list[Row]:
-    """A row per model, filled where its verdict tells it from chance."""
+    """A row per model, filled where it differs from chance by its verdict."""
     rows = []
     for model, stroke in panels.drawn(models):
         result = models[model]
         row = _row(model, symbol(result), result.estimate, result.n, stroke)
-        rows.append(replace(row, told=result.verdict_kind in ("better", "worse")))
+        rows.append(replace(row, filled=result.verdict_kind in ("better", "worse")))
     return rows
 
 
 def _row(label: str, measure: str, ends: Bounded, n: int, stroke: panels.Stroke) -> Row:
     """A row whose mark is filled where the interval leaves out chance."""
     value, low, high = ends.value, ends.low, ends.high
-    return Row(_short(label), f"{measure} {interval(ends, n)}".strip(), value, low, high, stroke, told=low > 0.5 or high < 0.5)
+    return Row(_short(label), f"{measure} {interval(ends, n)}".strip(), value, low, high, stroke, filled=low > 0.5 or high < 0.5)
 
 
 def _binary(run: Run, name: str, measured: BinaryEndpoint) -> Iterator[tuple[str, Figure]]:

@@ -102,8 +102,8 @@ def _dot(axes: Axes, estimate: Mean, randomised: Mean, chance: float, height: fl
     value, low, high = estimate.value, estimate.low, estimate.high
     axes.plot([chance, chance], [height - 0.32, height + 0.32], color=INK, lw=1.2, zorder=1)
     axes.plot([low, high], [height, height], color=stroke.colour, lw=stroke.width, solid_capstyle="butt")
-    told = not math.isnan(low) and low > chance
-    fill = stroke.colour if told else "white"
+    filled = not math.isnan(low) and low > chance
+    fill = stroke.colour if filled else "white"
     axes.plot(value, height, stroke.marker, ms=6, mec=stroke.colour, mew=1.4, mfc=fill, clip_on=False, zorder=3)
     ends = [randomised.low, randomised.high]
     axes.plot(ends, [height - 0.16, height - 0.16], color=GREY, lw=1, solid_capstyle="butt", zorder=2)

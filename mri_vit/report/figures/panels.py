@@ -77,7 +77,7 @@ class Row:
     low: float
     high: float
     stroke: Stroke
-    told: bool  # from chance: a filled mark
+    filled: bool  # the mark of what differs from chance
     faint: bool = False  # too few patients to lean on
 
 
@@ -104,7 +104,7 @@ def panel(width: float = WIDTH, height: float = 3.6) -> Iterator[tuple[Figure, A
 def forest(groups: Sequence[tuple[str, Sequence[Row]]], measure: str) -> Figure:
     """Estimates with their 95 % intervals under the heading of their group, against chance at 0.5.
 
-    A filled mark is told from chance, an open one is not; a faint row has too few patients to lean on.
+    A filled mark differs from chance, an open one does not; a faint row has too few patients to be relied on.
     """
     lines = sum(1 + len(rows) for _, rows in groups)
     inches = 0.55 + 0.235 * lines
@@ -135,7 +135,7 @@ def _mark(axes: Axes, row: Row, height: float) -> None:
     if math.isnan(row.value):
         return
     stroke = row.stroke
-    fill = stroke.colour if row.told else "white"
+    fill = stroke.colour if row.filled else "white"
     alpha = 0.45 if row.faint else 1.0
     axes.plot([row.low, row.high], [height, height], color=stroke.colour, lw=stroke.width, solid_capstyle="butt", alpha=alpha)
     axes.plot(row.value, height, stroke.marker, ms=6, mec=stroke.colour, mew=1.4, mfc=fill, clip_on=False, alpha=alpha, zorder=3)

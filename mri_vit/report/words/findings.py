@@ -52,7 +52,7 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "[@nadeau].",
     "p_adjusted": "Adjusted p are adjusted over endpoints and models by Holm's method [@holm].",
     "subgroups": "The same figures were computed within subgroups; no test compares these.",
-    "site_probe": "A linear probe [@probe] asked how well what the model's heads read tells the site.",
+    "site_probe": "A linear probe [@probe] measured how well what the model's heads read predicts the site.",
 }
 SHOWN = {
     "auc": "AUC",

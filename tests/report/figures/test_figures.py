@@ -121,7 +121,7 @@ def test_a_small_picture_is_not_enlarged(tmp_path):
 def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
     nothing, grid = [math.nan] * 3, [0.0, 0.5, 1.0]
     roc = part(Roc, {"false_positives": grid, **dict.fromkeys(("mean", "deviation", "pooled", "low", "high"), nothing)})
-    row = panels.Row("vit", "undefined (n = 3)", math.nan, math.nan, math.nan, panels.CANDIDATES[0], told=False)
+    row = panels.Row("vit", "undefined (n = 3)", math.nan, math.nan, math.nan, panels.CANDIDATES[0], filled=False)
     survivors = pd.DataFrame({key: [] for key in ("group", "days", "survival", "low", "high", "censored")})
     group = part(Group, {"at_risk": [0]})
     over_time = {"days": [182], "auc": [None], "brier": [None], "reference": [None]}
