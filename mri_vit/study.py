@@ -7,9 +7,9 @@ Every stage can be stopped and started again: what is done is skipped.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -28,6 +28,7 @@ from mri_vit.prepare import unchanged
 from mri_vit.prepare.stage import Excluded
 from mri_vit.report.pages import home, html
 from mri_vit.report.reading.run import from_tables, read
+from mri_vit.report.words import terminal
 from mri_vit.run import files, intact
 from mri_vit.run import folder as run_folder
 from mri_vit.run.screen import WARNING, plain, progress, say
@@ -158,7 +159,7 @@ def report(folder: Path, console: Console) -> Path:
         raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
     intact.refuse_changed(folder, console, names=intact.TABLES)
     written = html.write(read(folder), folder / files.REPORT)
-    show(written.metrics, written.page, console)
+    show(written, console)
     return written.page
 
 
@@ -171,19 +172,18 @@ def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str,
     found = from_tables(scores, people, output, subgroups)
     with run_folder.held(output, home.FOLDERS):
         written = html.write(found, output)
-    show(written.metrics, written.page, console)
+    show(written, console)
     return written.page
 
 
-def show(metrics: dict[str, Any], page: Path, console: Console) -> None:
+def show(written: html.Written, console: Console) -> None:
     """Print a report's results and its path."""
-    rows = html.summary(metrics)
     table = Table(title="Results", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)  # 80 columns
-    for column in rows[0]:
+    for column in terminal.COLUMNS:
         table.add_column(plain(column))
-    for row in rows:
-        table.add_row(*(plain(str(value)) for value in row.values()))
+    for row in terminal.rows(written.metrics):
+        table.add_row(*(plain(cell) for cell in astuple(row)))
     console.print(table)
-    for sentence in html.verdicts(metrics):
+    for sentence in terminal.verdicts(written.metrics):
         console.print(plain(f"- {sentence}"))
-    say(console, f"report: {page}")
+    say(console, f"report: {written.page}")

@@ -66,7 +66,7 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
         # one line for each encoder, way of reading it, probe and share of the labels, held against random weights
         truth = pd.Series({p.id: p.labels[endpoint.name] for p in labelled})
         lines = measure(table, truth, frozen_encoders.OWN)
-        features.tell(settings, lines, notes, console)
+        features.show(settings, lines, notes, console)
         page = features.write(settings, lines, list(truth.index), notes, run)
         screen.say(console, f"page: {page}")
 

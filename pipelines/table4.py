@@ -54,7 +54,7 @@ def main(file: Path) -> None:
         study.report(run, console)
 
         found = read(run)
-        table4.tell(measure(found), console)
+        table4.show(measure(found), console)
         screen.say(console, f"table: {table4.write(found, run / 'report')}")
 
 

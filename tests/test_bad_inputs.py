@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from made.metrics import filled
 from rich.console import Console
 
 from mri_vit import cli, study
@@ -141,11 +142,12 @@ def test_text_from_outside_is_printed_as_it_is(capsys):
 
 
 def test_results_of_a_model_that_looks_like_markup_are_printed(monkeypatch, tmp_path, capsys):
-    from mri_vit.report.pages import html
+    from mri_vit.report.pages.html import Written
+    from mri_vit.report.words import terminal
 
-    monkeypatch.setattr(html, "summary", lambda metrics: [{"[/endpoint]": "mgmt", "model": "[/red]"}])
-    monkeypatch.setattr(html, "verdicts", lambda metrics: ["[/x] is better"])
-    study.show({}, tmp_path / "index[b].html", Console(width=80))
+    monkeypatch.setattr(terminal, "rows", lambda metrics: [terminal.Row("[/endpoint]", "[/red]", "1", "", "")])
+    monkeypatch.setattr(terminal, "verdicts", lambda metrics: ["[/x] is better"])
+    study.show(Written(tmp_path / "index[b].html", filled({})), Console(width=80))
     said = capsys.readouterr().out
     assert all(word in said for word in ("[/endpoint]", "[/red]", "[/x] is better", "index[b].html"))
 

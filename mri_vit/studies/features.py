@@ -1,4 +1,4 @@
-"""How good frozen features are, told: sentences, tables for the terminal, a page with the few-shot curve, and a CSV file."""
+"""How good frozen features are, in words: sentences, tables for the terminal, a page with the few-shot curve, and a CSV file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mri_vit.report.figures import pictures
 from mri_vit.report.pages import tables
 from mri_vit.report.verdicts.models import ALPHA, CHANCE
 from mri_vit.report.words import notation, recipes
-from mri_vit.report.words.verdicts import share, signed, written
+from mri_vit.report.words.notation import adjusted_p, between, change, number, with_sign
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
 from mri_vit.settings.schema import Study
@@ -27,13 +27,13 @@ from mri_vit.studies.probes import FEWEST
 METHODS = {"mae": "MAE", "dino": "DINO"}
 PROBES = {"linear": "linear probe", "knn": "k-NN"}
 CURVED = 2  # of the shares: the largest, in which the curve is drawn; the smallest has a handful of patients
-MADE_UP = "demo-"  # how the names of the built-in cohort's patients begin
+SYNTHETIC = "demo-"  # how the names of the built-in cohort's patients begin
 
 
 def write(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Sequence[str], home: Path) -> Path:
     """Write `features.csv` and `features.html` into the folder `home` and return the page's path.
 
-    `patients` are those that were scored; `notes` are sentences that the page tells, such as that an encoder had collapsed.
+    `patients` are those that were scored; `notes` are sentences for the page, such as that an encoder had collapsed.
     """
     write_bytes(tables.to_csv(features_numbers.wide(lines)).encode(), home / "features.csv")
     write_bytes(page(study, lines, patients, notes).encode(), home / "features.html")
@@ -43,8 +43,9 @@ def write(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: S
 def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Sequence[str]) -> str:
     """The page, with nothing that is fetched from elsewhere."""
     environment = style.templates("mri_vit.report.pages")
-    environment.filters.update(p=notation.p_value, figure=share, difference=signed, percent=percent)
-    environment.tests.update(undefined=math.isnan)
+    environment.filters.update(
+        p=notation.p_value, adjusted_p=adjusted_p, number=number, between=between, change=change, percent=percent
+    )
     found = curves(study, lines)
     drawn = style.to_bytes(few_shot.few_shot(found, curved_shares(lines)), "svg") if found else None
     return environment.get_template("features.html").render(
@@ -58,7 +59,7 @@ def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Se
         read=reading(study),
         readings=(CLS, MEAN, HEADS),
         patients=len(patients),
-        made_up=all(name.startswith(MADE_UP) for name in patients),
+        synthetic=all(name.startswith(SYNTHETIC) for name in patients),
         scans=max(line.scans for line in lines),
         draws=DRAWS,
         starts=STARTS,
@@ -68,7 +69,7 @@ def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Se
     )
 
 
-def tell(study: Study, lines: Sequence[Line], notes: Sequence[str], console: Console) -> None:
+def show(study: Study, lines: Sequence[Line], notes: Sequence[str], console: Console) -> None:
     """Print the AUCs with the tests against random weights, the curve's points, and what follows from them."""
     console.print(_table(study, lines))
     console.print(_curve(study, lines))
@@ -123,24 +124,30 @@ def rows(study: Study, lines: Sequence[Line]) -> list[tuple[str, str, str, dict[
 
 def sentences(study: Study, lines: Sequence[Line]) -> list[str]:
     """For each way of reading: whether a linear probe with every label does better on pretrained features than on random ones."""
-    told = []
+    said = []
     asked = [(name, read, here[1.0]) for name, read, probe, here in rows(study, lines) if probe == "linear" and 1.0 in here]
     for read in dict.fromkeys(read for _, read, _ in asked):
         tested = [(name, line, line.test) for name, found, line in asked if found == read and line.test]
         if tested:
             verdicts = "; ".join(_verdict(name, line, test) for name, line, test in tested)
-            told.append(f"Linear probe with every label on {read}, against random weights: {verdicts}.")
-    return told
+            said.append(f"Linear probe with every label on {read}, against random weights: {verdicts}.")
+    return said
 
 
 def _verdict(name: str, line: Line, test: features_numbers.Versus) -> str:
     if math.isnan(test.p):
-        return f"{name} (AUC {share(line.auc)}) could not be tested"
-    word = "is not told from them" if not test.p_adjusted <= ALPHA else "is better" if test.difference > 0 else "is worse"
+        return f"{name} (AUC {number(line.auc)}) could not be tested"
+    word = (
+        "is not different from them by more than chance"
+        if not test.p_adjusted <= ALPHA
+        else "is better"
+        if test.difference > 0
+        else "is worse"
+    )
     if word == "is better" and line.low <= CHANCE:
-        word = "is better, but itself not told from chance"
-    figures = f"AUC {share(line.auc)}, {signed(test.difference)}, 95 % CI {signed(test.low)} to {signed(test.high)}"
-    return f"{name} {word} ({figures}, corrected p {written(test.p_adjusted)})"
+        word = "is better, but itself indistinguishable from chance"
+    figures = f"AUC {number(line.auc)}, {change(test.difference, test.low, test.high)}, {adjusted_p(test.p_adjusted)}"
+    return f"{name} {word} ({figures})"
 
 
 def percent(value: float) -> str:
@@ -150,14 +157,14 @@ def percent(value: float) -> str:
 def _table(study: Study, lines: Sequence[Line]) -> Table:
     """Fits 80 columns: intervals and tests of the largest share alone; the page has the others."""
     *few, most = shares(lines)
-    table = _empty("AUC out of fold by share of the labels; difference to random weights (Holm's p)")
-    for title in ("encoder", "read as", *map(percent, few), f"{percent(most)} [95 %]", "vs random (p)"):
+    table = _empty("AUC out of fold by share of the labels; difference from random weights (p, adjusted by Holm's method)")
+    for title in ("encoder", "read as", *map(percent, few), f"{percent(most)} [95 %]", "vs random (adjusted p)"):
         table.add_column(title, no_wrap=title != "encoder")
     for kind, title in PROBES.items():
         table.add_row(plain(title, "bold"))
         for name, read, probe, here in rows(study, lines):
             if probe == kind:
-                points = (share(here[one].auc) if one in here else "" for one in few)
+                points = (number(here[one].auc) if one in here else "" for one in few)
                 table.add_row(plain(name), plain(read), *points, _interval(here.get(most)), _difference(here.get(most)))
     return table
 
@@ -180,12 +187,10 @@ def _empty(title: str) -> Table:
 
 
 def _interval(line: Line | None) -> str:
-    return f"{share(line.auc)} [{share(line.low)}, {share(line.high)}]" if line else ""
+    return between(line.auc, line.low, line.high) if line else ""
 
 
 def _difference(line: Line | None) -> str:
     if line is None or line.test is None:
         return ""
-    return (
-        f"{signed(line.test.difference)} ({'undefined' if math.isnan(line.test.p_adjusted) else written(line.test.p_adjusted)})"
-    )
+    return f"{with_sign(line.test.difference)} ({notation.p_alone(line.test.p_adjusted)})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from mri_vit.metrics.comparison import holm, over_runs
 from mri_vit.metrics.delong import delong_covariance
 from mri_vit.metrics.discrimination import auc
 from mri_vit.report.figures.panels import strokes
+from mri_vit.report.words import notation
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.models import VIT
 from mri_vit.style import GREY, RC, WIDTH, templates, to_bytes
@@ -27,6 +29,24 @@ from mri_vit.style import GREY, RC, WIDTH, templates, to_bytes
 PREDICTED = ["seed", "labelled", "model", "patient", "truth", "score"]  # of the table that all is computed from
 OWN = VIT  # whom every other model is compared with
 SINGLE = 9  # digits that tell single-precision numbers apart (IEEE 754); fewer make ties, and another AUC
+
+
+@dataclass(frozen=True)
+class Versus:
+    """A model less the own one; p is adjusted by Holm's method over all models and sizes, NaN where it was not tested."""
+
+    difference: float
+    p_adjusted: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the table says of a model at a size: the mean AUC with its 95 % interval, and the comparison with the own model."""
+
+    value: float
+    low: float
+    high: float
+    test: Versus | None = None
 
 
 def single(predicted: pd.DataFrame) -> pd.DataFrame:
@@ -99,12 +119,15 @@ def sentences(points: pd.DataFrame, tests: pd.DataFrame, names: dict[str, str]) 
     said = []
     for labelled, here in tests.groupby("labelled"):
         own = points[(points.labelled == labelled) & (points.model == OWN)].iloc[0]
-        found = [f"{names[OWN]} reaches {own.auc:.3f} [{own.low:.3f}, {own.high:.3f}]"]
+        found = [f"{names[OWN]} reaches {notation.between(own.auc, own.low, own.high)}"]
         for word, side in (("better", here.difference > 0), ("worse", here.difference < 0)):
             differing = here[side & (here.p_adjusted < 0.05)]
             if len(differing):
                 found.append(f"by more than chance {word} are {', '.join(names[model] for model in differing.model)}")
-        for word, those in (("not told from it", here.p_adjusted >= 0.05), ("not to be tested", here.p_adjusted.isna())):
+        for word, those in (
+            ("not different from it by more than chance", here.p_adjusted >= 0.05),
+            ("not to be tested", here.p_adjusted.isna()),
+        ):
             if those.any():
                 found.append(f"{word} are {', '.join(names[model] for model in here[those].model)}")
         said.append(f"At {labelled} labelled patients {'; '.join(found)}.")
@@ -150,7 +173,10 @@ def write(predicted: pd.DataFrame, names: dict[str, str], facts: Sequence[str], 
         write_bytes(to_bytes(drawing, kind), folder / f"curve.{kind}")
     for name, table, digits in (("curve", points, 6), ("against", tests, 6), ("predictions", predicted[PREDICTED], SINGLE)):
         write_bytes(table.to_csv(index=False, float_format=f"%.{digits}g", lineterminator="\n").encode(), folder / f"{name}.csv")
-    page = templates("mri_vit.report.pages").get_template("curve.html").render(
+    environment = templates("mri_vit.report.pages")
+    environment.filters.update(interval=notation.interval, with_sign=notation.with_sign, adjusted_p=notation.adjusted_p)
+    environment.tests.update(known=notation.is_defined)
+    page = environment.get_template("curve.html").render(
         names=names,
         facts=facts,
         sentences=sentences(points, tests, names),
@@ -164,12 +190,13 @@ def write(predicted: pd.DataFrame, names: dict[str, str], facts: Sequence[str], 
     return folder / "index.html"
 
 
-def _cells(points: pd.DataFrame, tests: pd.DataFrame) -> dict[tuple[str, int], dict[str, Any]]:
+def _cells(points: pd.DataFrame, tests: pd.DataFrame) -> dict[tuple[str, int], Cell]:
     """By model and size what a cell of the table says."""
-    cells = {(row["model"], row["labelled"]): row for row in points.to_dict("records")}
+    cells = {(row["model"], row["labelled"]): Cell(row["auc"], row["low"], row["high"]) for row in points.to_dict("records")}
     for row in tests.to_dict("records"):
-        cells[row["model"], row["labelled"]] |= {"difference": row["difference"], "p_adjusted": row["p_adjusted"]}
-    return cells  # type: ignore[return-value]
+        place = (row["model"], row["labelled"])
+        cells[place] = replace(cells[place], test=Versus(row["difference"], row["p_adjusted"]))
+    return cells
 
 
 def _cohorts(predicted: pd.DataFrame) -> list[tuple[Any, pd.DataFrame, np.ndarray]]:

@@ -15,8 +15,8 @@ from mri_vit.report.pages import tables
 from mri_vit.report.reading.run import Run
 from mri_vit.report.verdicts.models import ALPHA
 from mri_vit.report.words import notation
+from mri_vit.report.words.notation import adjusted_p, between, change, p_alone, p_value, with_sign
 from mri_vit.report.words.published import SAEED
-from mri_vit.report.words.verdicts import share, signed, written
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
 from mri_vit.studies import table4_numbers
@@ -26,7 +26,7 @@ SCANS = {"t1ce": "T1ce", "flair": "FLAIR", "t2": "T2", "all": "all four scans"}
 PUBLISHED_TEST = "the corrected resampled t-test of Nadeau and Bengio over the five folds, two-sided"
 OWN = "our ViT"
 NAME_WIDTH = 15  # of "EfficientNet-b0", the longest of the paper's names
-MADE_UP = "demo-"  # how the names of the built-in cohort's patients begin
+SYNTHETIC = "demo-"  # how the names of the built-in cohort's patients begin
 
 
 def write(run: Run, home: Path) -> Path:
@@ -42,18 +42,19 @@ def page(run: Run, lines: Sequence[Line]) -> str:
     environment = style.templates("mri_vit.report.pages")
     environment.filters.update(
         number=notation.number,
+        between=notation.between,
+        change=notation.change,
         p=p_value,
+        adjusted_p=adjusted_p,
         label=label,
-        difference=signed,
         tied=notation.tied,
         capitalize_first=lambda text: text[:1].upper() + text[1:],
     )
-    environment.tests.update(undefined=math.isnan)
     return environment.get_template("table4.html").render(
         study=run.study.name,
         sentences=sentences(lines),
         sections=sections(lines),
-        made_up=bool(run.predictions.patient.str.startswith(MADE_UP).all()),
+        synthetic=bool(run.predictions.patient.str.startswith(SYNTHETIC).all()),
         epochs=run.study.train.epochs,
         grid=run.study.grid,
         own=OWN,
@@ -62,7 +63,7 @@ def page(run: Run, lines: Sequence[Line]) -> str:
     )
 
 
-def tell(lines: Sequence[Line], console: Console) -> None:
+def show(lines: Sequence[Line], console: Console) -> None:
     """Print the table, once with means and tests and once with the values of the folds, and what follows from it."""
     console.print(_summary(lines))
     console.print(_folds(lines))
@@ -84,35 +85,33 @@ def sentences(lines: Sequence[Line]) -> list[str]:
     ours = [(line, line.test) for line in lines if line.test]
     theirs = [(line, line.published_test) for line in lines if line.published_test]
     return [
-        _told("Ours", ours, OWN, f"DeLong's paired test on {n} patients")
+        _sentence("Ours", ours, OWN, f"DeLong's paired test on {n} patients")
         if ours
-        else f"Ours: nothing was held against {OWN}: there are no predictions of both it and another model.",
-        _told("Published", theirs, f"its {table4_numbers.REFERENCE}", PUBLISHED_TEST),
+        else f"Ours: nothing was compared with {OWN}: there are no predictions of both it and another model.",
+        _sentence("Published", theirs, f"its {table4_numbers.REFERENCE}", PUBLISHED_TEST),
     ]
 
 
-def _told(whose: str, tested: Sequence[tuple[Line, Test]], reference: str, how: str) -> str:
+def _sentence(whose: str, tested: Sequence[tuple[Line, Test]], reference: str, how: str) -> str:
     known = [test for _, test in tested if not math.isnan(test.p)]
-    told = f"{whose}: "
+    said = f"{whose}: "
     sure = sorted(((line, test) for line, test in tested if test.p_adjusted <= ALPHA), key=lambda pair: pair[1].p_adjusted)
     count = f"{len(sure) or 'none'} of {len(tested)} models {'differs' if len(sure) < 2 else 'differ'}"
-    told += f"{count} from {reference} by more than chance ({how}, Holm's correction over {len(known)} tests)"
+    said += f"{count} from {reference} by more than chance ({how}, Holm's correction over {len(known)} tests)"
     if sure:
-        told += ": " + "; ".join(_difference(line, test) for line, test in sure)
+        said += ": " + "; ".join(_difference(line, test) for line, test in sure)
     elif known:
-        told += (
-            f"; the smallest p is {written(min(t.p for t in known))}, and {written(min(t.p_adjusted for t in known))} corrected"
-        )
+        said += f"; the smallest is {p_value(min(t.p for t in known))}, {adjusted_p(min(t.p_adjusted for t in known))}"
     if len(known) < len(tested):
-        told += f"; {len(tested) - len(known)} could not be tested"
-    return told + "."
+        said += f"; {len(tested) - len(known)} could not be tested"
+    return said + "."
 
 
 def _difference(line: Line, test: Test) -> str:
-    interval = "" if math.isnan(test.low) else f", 95 % CI {signed(test.low)} to {signed(test.high)}"
     word = "better" if test.difference > 0 else "worse"
     scans = SCANS.get(line.scans, line.scans)
-    return f"{label(line)} on {scans} is {word} ({signed(test.difference)}{interval}, corrected p {written(test.p_adjusted)})"
+    figures = f"{change(test.difference, test.low, test.high)}, {adjusted_p(test.p_adjusted)}"
+    return f"{label(line)} on {scans} is {word} ({figures})"
 
 
 def label(line: Line) -> str:
@@ -120,16 +119,11 @@ def label(line: Line) -> str:
     return OWN if line.contender == table4_numbers.OWN else line.model
 
 
-def p_value(p: float) -> str:
-    """A p as verdicts write it."""
-    return "undefined" if math.isnan(p) else written(p)
-
-
 def _summary(lines: Sequence[Line]) -> Table:
     """Fits 80 columns."""
     table = _table("Saeed et al. 2023, Table 4: MGMT, mean ± sample variance of the folds")
     table.add_column("model", min_width=NAME_WIDTH)
-    for title in ("published", "ours", "pooled [95 %]", "vs our\nViT", "p, Holm"):
+    for title in ("published", "ours", "pooled [95 %]", "vs our\nViT", "adjusted\np"):
         table.add_column(title, no_wrap=True)
     for title, here in sections(lines):
         table.add_row(plain(title, "bold"))
@@ -142,9 +136,9 @@ def _summary_cells(line: Line) -> Iterator[str]:
     for side in (line.published, line.measured):
         yield f"{side.mean:.3f}±{side.variance:.4f}" if side else ""
     found = line.measured
-    yield f"{share(found.auc)} [{share(found.low)}, {share(found.high)}]" if found else "not run"
-    yield signed(line.test.difference) if line.test else ""
-    yield p_value(line.test.p_adjusted) if line.test else ""
+    yield between(found.auc, found.low, found.high) if found else "not run"
+    yield with_sign(line.test.difference) if line.test else ""
+    yield p_alone(line.test.p_adjusted) if line.test else ""
 
 
 def _folds(lines: Sequence[Line]) -> Table:

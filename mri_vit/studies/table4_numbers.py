@@ -1,7 +1,7 @@
 """Saeed et al. 2023, Table 4: its 35 rows as comparators of a study, and what a run of them found beside what was published.
 
 The row "ViT" is MONAI's, as it was in that paper. The study's own Vision Transformer ("vit") is a line of its own, which no
-published row stands beside: it is what every other line of ours is held against.
+published row stands beside: every other line of ours is compared with it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mri_vit.errors import UsageError
 from mri_vit.metrics import comparison, delong, discrimination
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, known_rows
 from mri_vit.report.reading.run import Run
-from mri_vit.settings.models import CONTROLS, VIT
+from mri_vit.settings.models import CONTROLS
 from mri_vit.settings.recipe import Architecture, Channel
 from mri_vit.settings.schema import CHANNELS, Comparator, Endpoint, Study
 
 ENDPOINT = "mgmt"
-OWN, REFERENCE = VIT, "ViT"  # what the others are held against: of ours, and of the published rows
+OWN, REFERENCE = "vit", "ViT"  # what the others are compared with: of ours, and of the published rows
 SCANS: Mapping[str, tuple[Channel, ...]] = {"t1ce": ("t1ce",), "flair": ("flair",), "t2": ("t2",), "all": get_args(Channel)}
 ARCHITECTURES: Mapping[str, Architecture] = {
     "ResNet-10": "resnet10",
@@ -44,7 +44,7 @@ PUBLISHED_PATIENTS = 577  # of BraTS 2021, in five folds; only the ratio of test
 
 @dataclass(frozen=True)
 class Row:
-    """A published row: AUC in each fold, mean and sample variance as printed; `note` tells misprints."""
+    """A published row: AUC in each fold, mean and sample variance as printed; `note` names misprints."""
 
     model: str
     scans: str  # a key of SCANS

@@ -278,7 +278,7 @@ def test_the_page_says_what_is_better_and_is_complete_in_itself(study, lines, tm
     text = page.read_text()
     assert "MAE is better (AUC 0.9" in text
     assert "a note &amp; more" in text
-    assert "These patients are made up" in text
+    assert "These patients are synthetic" in text
     assert text.count("data:image/svg+xml;base64,") == 1
     assert "http" not in text.replace("http-equiv", "")
     assert "ViT, random" in text
@@ -303,7 +303,7 @@ def test_a_table_shows_a_pretrained_encoder_at_its_most_scans_alone(study, lines
     [
         (Versus(0.2, 0.1, 0.3, 0.001, 0.01), "is better"),
         (Versus(-0.2, -0.3, -0.1, 0.001, 0.01), "is worse"),
-        (Versus(0.2, -0.1, 0.5, 0.03, 0.06), "is not told from them"),
+        (Versus(0.2, -0.1, 0.5, 0.03, 0.06), "is not different from them"),
         (Versus(0.5, math.nan, math.nan, math.nan, math.nan), "could not be tested"),
     ],
 )
@@ -312,4 +312,4 @@ def test_a_sentence_follows_the_corrected_p(study, test, words):
     (sentence,) = report.sentences(study, [line])
     assert words in sentence
     (of_chance,) = report.sentences(study, [dataclasses.replace(line, auc=0.55, low=0.45)])
-    assert ("not told from chance" in of_chance) == (words == "is better")
+    assert ("indistinguishable from chance" in of_chance) == (words == "is better")

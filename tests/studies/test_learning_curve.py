@@ -82,7 +82,7 @@ def test_the_sentences_tell_who_differs_by_more_than_chance_and_who_does_not():
     (sentence,) = learning_curve.sentences(learning_curve.curve(table), learning_curve.against(table), NAMES)
     assert sentence.startswith("At 80 labelled patients ViT <ours> reaches 0.")
     assert "by more than chance worse are Coin" in sentence
-    assert "not told from it are CNN" in sentence
+    assert "not different from it by more than chance are CNN" in sentence
 
 
 def test_the_page_holds_every_model_and_escapes_their_names(tmp_path):

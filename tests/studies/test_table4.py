@@ -205,7 +205,7 @@ def test_without_the_studys_own_vit_nothing_is_held_against_it(run):
     left = run.predictions[run.predictions.model != "vit"]
     lines = measure(replace(run, predictions=left))
     assert all(found.test is None for found in lines)
-    assert "nothing was held against our ViT" in laid_out.sentences(lines)[0]
+    assert "nothing was compared with our ViT" in laid_out.sentences(lines)[0]
 
 
 def test_the_csv_holds_every_figure_of_both_sides(run, tmp_path):
@@ -241,7 +241,7 @@ def test_the_page_holds_every_row_and_fetches_nothing(run, tmp_path):
     assert len(re.findall(r'<th scope="row"', text)) == 37
     assert not re.findall(r'(?:src|href)="(?!table4\.csv|index\.html)', text)
     assert text.count("not run") == 33
-    assert "made up" not in text
+    assert "synthetic" not in text
     assert "fold 3 printed as 1.5999" in text
     for sentence in laid_out.sentences(measure(run)):
         assert sentence.split(":")[0] in text
@@ -249,12 +249,12 @@ def test_the_page_holds_every_row_and_fetches_nothing(run, tmp_path):
 
 def test_a_page_on_the_built_in_cohort_says_that_its_patients_are_made_up(run, tmp_path):
     table = run.predictions.assign(patient="demo-" + run.predictions.patient)
-    assert "These patients are made up" in laid_out.write(replace(run, predictions=table), tmp_path).read_text()
+    assert "These patients are synthetic" in laid_out.write(replace(run, predictions=table), tmp_path).read_text()
 
 
 def test_the_terminals_table_fits_eighty_columns_with_nothing_cut_off(run):
     stream = StringIO()
-    laid_out.tell(measure(run), Console(file=stream, width=80))
+    laid_out.show(measure(run), Console(file=stream, width=80))
     text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text

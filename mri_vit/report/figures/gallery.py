@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,47 +15,49 @@ from mri_vit.metrics import survival
 from mri_vit.report.figures import curves, panels
 from mri_vit.report.figures import maps as map_figures
 from mri_vit.report.figures import survival as survival_figures
-from mri_vit.report.figures.panels import Row, number
+from mri_vit.report.figures.panels import Row
 from mri_vit.report.numbers import judged
 from mri_vit.report.reading.run import Run
-from mri_vit.report.words.notation import file_name, interval, title
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult, BinarySubgroup
+from mri_vit.report.schema.maps import MapEvaluation
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult, SurvivalSubgroup
+from mri_vit.report.words.notation import Bounded, file_name, interval, symbol, title, visible
 from mri_vit.settings.models import is_candidate
 from mri_vit.settings.schema import Endpoint
 
 LETTERS = 22  # of a label beside the axis, at 8.5 points
 LEVEL_LETTERS = 12  # of a level, after which "(100, 45)" stands
-FLAGS = {"positive": "positive", "events": "died"}
+FLAGS = {"binary": "positive", "survival": "died"}
 
-Metrics = Mapping[str, Any]
-Result = Mapping[str, Any]
+Result = BinaryResult | SurvivalResult
 
 
 def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
     """Name and figure, one at a time, since all of them at once would fill the memory for nothing."""
-    few = {name: visible(metrics, endpoint["models"]) for name, endpoint in metrics["endpoints"].items()}
+    few = {name: visible(metrics, endpoint.models) for name, endpoint in metrics.endpoints.items()}
     lines = [(title(name), _models(models)) for name, models in few.items() if models]
     if lines:
         yield "forest", panels.forest(lines, "AUC or concordance, 95 % interval (dashed: chance)")
     for endpoint in run.study.endpoints:
-        measured = metrics["endpoints"][endpoint.name] | {"models": few[endpoint.name]}
-        if not measured["models"]:
+        if not few[endpoint.name]:
             continue
+        found = metrics.endpoints[endpoint.name]
+        measured = found.model_copy(update={"models": few[endpoint.name]})
         if rows := _every_contender(metrics, endpoint.name):
             yield (
                 file_name("contenders", endpoint.name),
                 panels.forest([(title(endpoint.name), rows)], "95 % interval (dashed: chance)"),
             )
-        draw = _binary if endpoint.kind == "binary" else _survival
-        yield from draw(run, endpoint.name, measured, survivors)
+        if isinstance(measured, BinaryEndpoint):
+            yield from _binary(run, endpoint.name, measured)
+        else:
+            yield from _survival(endpoint.name, measured, survivors)
         yield from _subgroups(endpoint.name, measured)
         if run.internal and (rows := _beside(metrics, endpoint.name)):
             yield file_name("external", endpoint.name), panels.forest(rows, "internal, out of fold, and external; 95 % interval")
-    yield from _maps(metrics["map_scores"] or {"endpoints": {}})
-
-
-def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:
-    """Of these models, the candidates that are shown (see `numbers.contenders`) and the controls."""
-    return {model: result for model, result in models.items() if model in metrics["shown"] or not is_candidate(model)}
+    if metrics.map_scores:
+        yield from _maps(metrics.map_scores)
 
 
 def survivors(run: Run, metrics: Metrics) -> pd.DataFrame:
@@ -65,7 +66,7 @@ def survivors(run: Run, metrics: Metrics) -> pd.DataFrame:
         _curve(run, endpoint, model, group, high).assign(endpoint=endpoint.name, model=model, group=group)
         for endpoint in run.study.endpoints
         if endpoint.kind == "survival"
-        for model in visible(metrics, metrics["endpoints"][endpoint.name]["models"])
+        for model in visible(metrics, metrics.endpoints[endpoint.name].models)
         for group, high in (("low risk", False), ("high risk", True))
     ]
     columns = pd.Index(["endpoint", "model", "group", "days", "survival", "low", "high", "censored"])
@@ -90,123 +91,112 @@ def _curve(run: Run, endpoint: Endpoint, model: str, group: str, high: bool) -> 
     )
 
 
-def estimate(result: Result) -> tuple[str, Mapping[str, Any]]:
-    """The measure that a result is judged by: its symbol, and value, low and high."""
-    return ("AUC", result["auc"]) if "auc" in result else ("C", result["harrell_c"])
-
-
 def _every_contender(metrics: Metrics, name: str) -> list[Row]:
     """A row per candidate where the other figures do not show them all; those that they show keep their colour."""
-    if len(metrics["contenders"]) == len(metrics["shown"]):
+    if len(metrics.contenders) == len(metrics.shown):
         return []
-    models = {model: result for model, result in metrics["endpoints"][name]["models"].items() if is_candidate(model)}
+    models = {model: result for model, result in metrics.endpoints[name].models.items() if is_candidate(model)}
     rows = zip(models, _models(models), strict=True)
-    return [row if model in metrics["shown"] else replace(row, stroke=panels.PLAIN) for model, row in rows]
+    return [row if model in metrics.shown else replace(row, stroke=panels.PLAIN) for model, row in rows]
 
 
 def _models(models: Mapping[str, Result]) -> list[Row]:
-    """A row per model, filled where its verdict tells it from chance."""
+    """A row per model, filled where it differs from chance by its verdict."""
     rows = []
     for model, stroke in panels.drawn(models):
         result = models[model]
-        row = _row(model, *estimate(result), result["n"], stroke)
-        rows.append(replace(row, told=result["verdict_kind"] in ("better", "worse")))
+        row = _row(model, symbol(result), result.estimate, result.n, stroke)
+        rows.append(replace(row, filled=result.verdict_kind in ("better", "worse")))
     return rows
 
 
-def _row(label: str, symbol: str, ends: Mapping[str, Any], n: int, stroke: panels.Stroke) -> Row:
+def _row(label: str, measure: str, ends: Bounded, n: int, stroke: panels.Stroke) -> Row:
     """A row whose mark is filled where the interval leaves out chance."""
-    value, low, high = (number(ends[key]) for key in ("value", "low", "high"))
-    return Row(_short(label), f"{symbol} {interval(ends, n)}".strip(), value, low, high, stroke, told=low > 0.5 or high < 0.5)
+    value, low, high = ends.value, ends.low, ends.high
+    return Row(_short(label), f"{measure} {interval(ends, n)}".strip(), value, low, high, stroke, filled=low > 0.5 or high < 0.5)
 
 
-def _binary(run: Run, name: str, measured: Mapping[str, Any], _: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
-    models = measured["models"]
+def _binary(run: Run, name: str, measured: BinaryEndpoint) -> Iterator[tuple[str, Figure]]:
+    models = measured.models
     for model, result in models.items():
-        yield file_name("roc", name, model), curves.roc(_fold_curves(run, name, model), result["roc"])
+        yield file_name("roc", name, model), curves.roc(_fold_curves(run, name, model), result.roc)
     candidates = {model: result for model, result in models.items() if is_candidate(model)}
     if len(candidates) > 1:
         yield file_name("roc", name), curves.pooled_roc(candidates)
-    if curved := _having(models, "precision_recall"):
+    if models:
         # Nobody is known where the shuffled control alone predicted the endpoint: its labels are nobody's.
-        prevalence = measured["positive"] / measured["known"] if measured["known"] else math.nan
-        yield file_name("precision_recall", name), curves.precision_recall(curved, prevalence)
-    if calibrated := _having(models, "calibration"):
+        prevalence = measured.positive / measured.known if measured.known else math.nan
+        yield file_name("precision_recall", name), curves.precision_recall(models, prevalence)
+    if calibrated := {model: result.calibration.bins for model, result in models.items() if result.calibration}:
         yield file_name("calibration", name), curves.calibration(calibrated)
-    if useful := _having(models, "net_benefit"):
-        yield file_name("decision", name), curves.net_benefit(useful, measured["thresholds"], measured["net_benefit_of_all"])
-    if refitted := _having(models, "recalibrated"):
-        shown = {model: result for model, result in refitted.items() if is_candidate(model)} or refitted
-        both = {model: {"calibration": result["recalibrated"]} for model, result in shown.items()}
-        yield file_name("recalibration", name), curves.calibration(both)
+    if useful := {model: result.net_benefit for model, result in models.items() if result.net_benefit}:
+        yield file_name("decision", name), curves.net_benefit(useful, measured.thresholds, measured.net_benefit_of_all)
+    if refitted := {model: result.recalibrated.bins for model, result in models.items() if result.recalibrated}:
+        shown = {model: bins for model, bins in refitted.items() if is_candidate(model)} or refitted
+        yield file_name("recalibration", name), curves.calibration(shown)
 
 
-def _survival(_: Run, name: str, measured: Mapping[str, Any], survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
-    models = measured["models"]
+def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
+    models = measured.models
     for model, result in models.items():
         own = survivors.query("endpoint == @name and model == @model")
-        yield file_name("km", name, model), survival_figures.kaplan_meier(own, result["groups"], result["at_risk_days"])
-    if timed := _having(models, "auc_at"):
+        yield file_name("km", name, model), survival_figures.kaplan_meier(own, result.groups, result.at_risk_days)
+    if timed := {model: result for model, result in models.items() if result.auc_at}:
         yield file_name("auc_time", name), survival_figures.auc_over_time(timed)
-    if curved := _having(models, "curve"):
+    if curved := {model: result.curve for model, result in models.items() if result.curve}:
         yield file_name("brier_time", name), survival_figures.brier_over_time(curved)
-    for days in sorted({at["days"] for result in models.values() for at in result["calibration_at"] or ()}):
-        groups = {
-            model: at["groups"] for model, result in models.items() for at in result["calibration_at"] or () if at["days"] == days
-        }
+    for days in sorted({at.days for result in models.values() for at in result.calibration_at}):
+        groups = {model: at.groups for model, result in models.items() for at in result.calibration_at if at.days == days}
         yield file_name("calibration", name, str(days)), survival_figures.calibration(groups, days)
 
 
-def _subgroups(name: str, measured: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
+def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterator[tuple[str, Figure]]:
     """A forest per candidate: everybody first, then a heading per column with its levels below."""
-    styles = panels.strokes(list(measured["models"]))
-    found = measured["subgroups"] or []
-    flag = "positive" if measured["kind"] == "binary" else "events"
-    for model in dict.fromkeys(sub["model"] for sub in found):
-        symbol, whole = estimate(measured["models"][model])
-        everybody = _row("everybody", symbol, whole, measured["models"][model]["n"], styles[model])
-        groups = [(model, [everybody])]
-        for column in dict.fromkeys(sub["column"] for sub in found):
-            here = [sub for sub in found if sub["model"] == model and sub["column"] == column]
-            rows = [_level(sub, sub[flag], styles[model]) for sub in here]
-            groups.append((column, rows))
-        yield file_name("subgroups", name, model), panels.forest(groups, f"{symbol}, 95 % interval (patients, {FLAGS[flag]})")
+    styles, flag = panels.strokes(list(measured.models)), FLAGS[measured.kind]
+    for model in dict.fromkeys(sub.model for sub in measured.subgroups):
+        whole, found = measured.models[model], [sub for sub in measured.subgroups if sub.model == model]
+        groups = [(model, [_row("everybody", symbol(whole), whole.estimate, whole.n, styles[model])])]
+        for column in dict.fromkeys(sub.column for sub in measured.subgroups):
+            groups.append((column, [_level(sub, styles[model]) for sub in found if sub.column == column]))
+        measure = f"{symbol(whole)}, 95 % interval (patients, {flag})"
+        yield file_name("subgroups", name, model), panels.forest(groups, measure)
 
 
-def _level(sub: Mapping[str, Any], marked: int, stroke: panels.Stroke) -> Row:
-    row = _row("", "", sub, sub["n"], stroke)
-    return replace(row, label=f"{_short(sub['level'], LEVEL_LETTERS)} ({sub['n']}, {marked})", faint=sub["small"])
+def _level(sub: BinarySubgroup | SurvivalSubgroup, stroke: panels.Stroke) -> Row:
+    marked = sub.positive if isinstance(sub, BinarySubgroup) else sub.events
+    row = _row("", "", sub, sub.n, stroke)
+    return replace(row, label=f"{_short(sub.level, LEVEL_LETTERS)} ({sub.n}, {marked})", faint=sub.small)
 
 
 def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[Row]]]:
     """Of an external evaluation: each model's internal estimate above its external one."""
-    models = metrics["endpoints"][name]["models"]
+    models = metrics.endpoints[name].models
     styles = panels.strokes(list(models))
     groups = []
-    for model, inside in (metrics["internal"] or {}).get(name, {}).items():
+    for model, inside in (metrics.internal or {}).get(name, {}).items():
         if model in models:
-            symbol, outside = estimate(models[model])
-            here = _row("external", symbol, outside, models[model]["n"], styles[model])
-            groups.append((model, [_row("internal", symbol, inside, inside.get("n", 0), styles[model]), here]))
+            outside, measure = models[model], symbol(models[model])
+            here = _row("external", measure, outside.estimate, outside.n, styles[model])
+            groups.append((model, [_row("internal", measure, inside, inside.n, styles[model]), here]))
     return groups
 
 
-def _maps(scored: Metrics) -> Iterator[tuple[str, Figure]]:
+def _maps(scored: MapEvaluation) -> Iterator[tuple[str, Figure]]:
     """Of the tumour, only endpoints whose prediction is a finding."""
     claimed = [
-        (title(name), endpoint["methods"])
-        for name, endpoint in scored["endpoints"].items()
-        if not endpoint["no_finding"] and endpoint["with_tumour"]
+        (title(name), endpoint.methods)
+        for name, endpoint in scored.endpoints.items()
+        if not endpoint.no_finding and endpoint.with_tumour
     ]
     if claimed:
         yield "map_tumour", map_figures.tumour(claimed)
-    for name, endpoint in scored["endpoints"].items():
-        if endpoint["curves"]["deletion"]["orders"]:
-            yield file_name("map_curves", name), map_figures.curves(endpoint["curves"])
-        if any(result["cascade"] for result in endpoint["methods"].values()):
-            yield file_name("map_cascade", name), map_figures.cascade(endpoint["methods"])
-        if endpoint["agreement"]:
-            yield file_name("map_agreement", name), map_figures.agreement(list(endpoint["methods"]), endpoint["agreement"])
+    for name, endpoint in scored.endpoints.items():
+        if endpoint.curves["deletion"].orders:
+            yield file_name("map_curves", name), map_figures.curves(endpoint.curves)
+        if any(result.cascade for result in endpoint.methods.values()):
+            yield file_name("map_cascade", name), map_figures.cascade(endpoint.methods)
+        if endpoint.agreement:
+            yield file_name("map_agreement", name), map_figures.agreement(list(endpoint.methods), endpoint.agreement)
 
 
 def _fold_curves(run: Run, name: str, model: str) -> list[curves.Curve]:
@@ -219,10 +209,6 @@ def _fold_curves(run: Run, name: str, model: str) -> list[curves.Curve]:
             false_positives, true_positives, _ = roc_curve(fold.truth, fold.score)
             found.append((np.asarray(false_positives, float), np.asarray(true_positives, float)))
     return found
-
-
-def _having(models: Mapping[str, Result], key: str) -> dict[str, Result]:
-    return {model: result for model, result in models.items() if result.get(key)}
 
 
 def _short(label: str, letters: int = LETTERS) -> str:

@@ -1,6 +1,6 @@
 """The figures of the maps: deletion and insertion, the tumour's share, randomised weights, agreement. Measured figures in.
 
-The dictionaries are those of `map_scores` in `metrics.json`; what is undefined there (None) leaves a gap.
+The figures are those of `map_scores` in `metrics.json`; what is undefined there leaves a gap.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -17,10 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from mri_vit.explain.methods.names import METHODS
-from mri_vit.report.figures.panels import CANDIDATES, DASHED, GREY, INK, ORANGE, RC, SKY, WIDTH, Stroke, number, numbers
+from mri_vit.report.figures.panels import CANDIDATES, DASHED, GREY, INK, ORANGE, RC, SKY, WIDTH, Stroke, numbers
 from mri_vit.report.numbers.maps import RANDOM
+from mri_vit.report.schema.maps import Agreement, MapCurves, MapResult
+from mri_vit.report.schema.part import Mean
 from mri_vit.report.verdicts.maps import ALIKE
 from mri_vit.report.words.notation import short
+from mri_vit.settings.schema import MapMethod
 
 STROKES = dict(
     zip(
@@ -35,26 +38,28 @@ RATIOS = (1, 2, 4, 8, 16, 32)  # by doublings, like the maps' own scale
 ROOM = 0.8  # of the axes' shares of energy below the even one: less than its share is seen, how much less matters little
 
 
-def curves(found: Mapping[str, Mapping[str, Any]]) -> Figure:
+def curves(found: Mapping[Literal["deletion", "insertion"], MapCurves]) -> Figure:
     """Mean curves of deletion (above) and insertion (below) with 95 % bands; the dashed line is the random order."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
         above, below = figure.subplots(2, 1)
-        for axes, order, word in ((above, "deletion", "left out"), (below, "insertion", "put in")):
-            share = 100 * numbers(found[order]["fraction"])
-            for name, curve in found[order]["orders"].items():
+        for axes, share, orders, word in (
+            (above, 100 * numbers(found["deletion"].fraction), found["deletion"].orders, "left out"),
+            (below, 100 * numbers(found["insertion"].fraction), found["insertion"].orders, "put in"),
+        ):
+            for name, curve in orders.items():
                 stroke = CHANCE if name == RANDOM else STROKES[name]
                 label = "random order" if name == RANDOM else short(name)
-                axes.fill_between(share, numbers(curve["low"]), numbers(curve["high"]), color=stroke.colour, alpha=0.12, lw=0)
+                axes.fill_between(share, numbers(curve.low), numbers(curve.high), color=stroke.colour, alpha=0.12, lw=0)
                 line = {"color": stroke.colour, "ls": stroke.line, "lw": stroke.width}
-                axes.plot(share, numbers(curve["value"]), marker=stroke.marker, ms=3.2, label=label, **line)
+                axes.plot(share, numbers(curve.value), marker=stroke.marker, ms=3.2, label=label, **line)
             axes.axhline(0, color=GREY, lw=0.6)
             axes.set(xlim=(0, 100), xlabel=f"Places {word}, %", ylabel="Change of evidence, SD")
         figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 
-def tumour(groups: Sequence[tuple[str, Mapping[str, Mapping[str, Any]]]]) -> Figure:
+def tumour(groups: Sequence[tuple[str, Mapping[MapMethod, MapResult]]]) -> Figure:
     """Of each method under its endpoint's heading: the map's share in the tumour over the tumour's own, and peaks that hit it.
 
     Filled marks are the trained model's with 95 % intervals; crosses are means over networks of randomised weights with
@@ -74,11 +79,11 @@ def tumour(groups: Sequence[tuple[str, Mapping[str, Mapping[str, Any]]]]) -> Fig
             for name, result in methods.items():
                 height -= 1
                 figure.text(0.02, bottom + top * (height + 0.6) / (lines + 0.2), short(name), va="center", fontsize=8.5)
-                _dot(ratio_axes, result["energy_ratio"], result["energy_randomised"], 1.0, height, STROKES[name])
-                chance = number(result["hit_chance"]["value"])
-                _dot(hit_axes, result["hits"], result["hit_randomised"], chance, height, STROKES[name])
-        shares = ("energy_ratio", "energy_randomised")
-        highest = [number(result[key]["high"]) for _, methods in groups for result in methods.values() for key in shares]
+                _dot(ratio_axes, result.energy_ratio, result.energy_randomised, 1.0, height, STROKES[name])
+                chance = result.hit_chance.value
+                _dot(hit_axes, result.hits, result.hit_randomised, chance, height, STROKES[name])
+        results = [result for _, methods in groups for result in methods.values()]
+        highest = [part.high for result in results for part in (result.energy_ratio, result.energy_randomised)]
         ratio_axes.set(xscale="log", xlim=(ROOM, 1.15 * np.nanmax([RATIOS[3], *highest])), xlabel="× the tumour's share")
         ratio_axes.set_xticks(RATIOS, [str(tick) for tick in RATIOS])
         ratio_axes.set_xlim(ROOM, 1.15 * np.nanmax([RATIOS[3], *highest]))  # once more: ticks widen a logarithmic axis
@@ -88,37 +93,37 @@ def tumour(groups: Sequence[tuple[str, Mapping[str, Mapping[str, Any]]]]) -> Fig
         for axes in (ratio_axes, hit_axes):
             axes.set(ylim=(-0.6, lines - 0.4), yticks=[])
             axes.spines["left"].set_visible(False)
-        networks = max(result["hit_randomised"]["n"] for _, methods in groups for result in methods.values())
+        networks = max(result.hit_randomised.n for result in results)
         figure.text(0.02, 0.12 / inches, f"● trained   × weights randomised ({networks} networks)   | by chance", fontsize=8)
     return figure
 
 
-def _dot(
-    axes: Axes, estimate: Mapping[str, Any], randomised: Mapping[str, Any], chance: float, height: float, stroke: Stroke
-) -> None:
-    value, low, high = (number(estimate[key]) for key in ("value", "low", "high"))
+def _dot(axes: Axes, estimate: Mean, randomised: Mean, chance: float, height: float, stroke: Stroke) -> None:
+    value, low, high = estimate.value, estimate.low, estimate.high
     axes.plot([chance, chance], [height - 0.32, height + 0.32], color=INK, lw=1.2, zorder=1)
     axes.plot([low, high], [height, height], color=stroke.colour, lw=stroke.width, solid_capstyle="butt")
-    told = not math.isnan(low) and low > chance
-    fill = stroke.colour if told else "white"
+    filled = not math.isnan(low) and low > chance
+    fill = stroke.colour if filled else "white"
     axes.plot(value, height, stroke.marker, ms=6, mec=stroke.colour, mew=1.4, mfc=fill, clip_on=False, zorder=3)
-    ends = [number(randomised["low"]), number(randomised["high"])]
+    ends = [randomised.low, randomised.high]
     axes.plot(ends, [height - 0.16, height - 0.16], color=GREY, lw=1, solid_capstyle="butt", zorder=2)
-    axes.plot(number(randomised["value"]), height - 0.16, "x", ms=5, color=GREY, mew=1.4, zorder=2, clip_on=False)
+    axes.plot(randomised.value, height - 0.16, "x", ms=5, color=GREY, mew=1.4, zorder=2, clip_on=False)
 
 
-def cascade(methods: Mapping[str, Mapping[str, Any]]) -> Figure:
+def cascade(methods: Mapping[MapMethod, MapResult]) -> Figure:
     """Rank correlation with the trained model's map while the weights are randomised from the heads down, with 95 % bands."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(WIDTH, 3.7), layout="constrained")
         axes = figure.add_subplot()
         stages: list[str] = []
         for name, result in methods.items():
-            found = result["cascade"]
+            found = result.cascade
             if not found:
                 continue
-            stages = [stage["stage"] for stage in found]
-            value, low, high = (numbers([1.0, *(stage[key] for stage in found)]) for key in ("value", "low", "high"))
+            stages = [stage.stage for stage in found]
+            value, low, high = (
+                numbers([1.0, *ends]) for ends in zip(*((stage.value, stage.low, stage.high) for stage in found), strict=True)
+            )
             across = np.arange(len(value))
             stroke = STROKES[name]
             axes.fill_between(across, low, high, color=stroke.colour, alpha=0.14, lw=0)
@@ -133,14 +138,14 @@ def cascade(methods: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def agreement(methods: Sequence[str], pairs: Sequence[Mapping[str, Any]]) -> Figure:
+def agreement(methods: Sequence[str], pairs: Sequence[Agreement]) -> Figure:
     """Mean rank correlation of each pair of methods' maps of the same patient."""
     place = {name: index for index, name in enumerate(methods)}
     table = np.full((len(methods), len(methods)), np.nan)
     for pair in pairs:
-        if {pair["method"], pair["other"]} <= set(place):
-            one, other = place[pair["method"]], place[pair["other"]]
-            table[one, other] = table[other, one] = number(pair["value"])
+        if {pair.method, pair.other} <= set(place):
+            one, other = place[pair.method], place[pair.other]
+            table[one, other] = table[other, one] = pair.value
     with mpl.rc_context(RC):
         figure = Figure(figsize=(WIDTH, 1.3 + 0.42 * len(methods)), layout="constrained")
         axes = figure.add_subplot()

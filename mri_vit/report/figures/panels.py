@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import matplotlib as mpl
 import numpy as np
@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
+from mri_vit.report.schema.part import CalibrationGroup
 from mri_vit.settings.models import CLINICAL, SHUFFLED, VOLUME, is_candidate
 from mri_vit.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMILLION, WIDTH
 
@@ -56,6 +57,16 @@ OF_CONTROLS = {  # thinner than the candidates: what they are held against
 }
 
 
+@runtime_checkable
+class Ends(Protocol):
+    """What has the ends of a 95 % interval."""
+
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
 @dataclass(frozen=True)
 class Row:
     """A line of a forest plot. NaN for what is undefined; `text` is what stands at the right."""
@@ -66,7 +77,7 @@ class Row:
     low: float
     high: float
     stroke: Stroke
-    told: bool  # from chance: a filled mark
+    filled: bool  # the mark of what differs from chance
     faint: bool = False  # too few patients to lean on
 
 
@@ -76,7 +87,7 @@ def strokes(models: Sequence[str]) -> dict[str, Stroke]:
     return OF_CONTROLS | {model: CANDIDATES[index % len(CANDIDATES)] for index, model in enumerate(candidates)}
 
 
-def drawn(models: Mapping[str, Any]) -> list[tuple[str, Stroke]]:
+def drawn(models: Iterable[str]) -> list[tuple[str, Stroke]]:
     """Each model with its stroke, in the order of `models`."""
     styles = strokes(list(models))
     return [(model, styles[model]) for model in models]
@@ -93,7 +104,7 @@ def panel(width: float = WIDTH, height: float = 3.6) -> Iterator[tuple[Figure, A
 def forest(groups: Sequence[tuple[str, Sequence[Row]]], measure: str) -> Figure:
     """Estimates with their 95 % intervals under the heading of their group, against chance at 0.5.
 
-    A filled mark is told from chance, an open one is not; a faint row has too few patients to lean on.
+    A filled mark differs from chance, an open one does not; a faint row has too few patients to be relied on.
     """
     lines = sum(1 + len(rows) for _, rows in groups)
     inches = 0.55 + 0.235 * lines
@@ -124,36 +135,31 @@ def _mark(axes: Axes, row: Row, height: float) -> None:
     if math.isnan(row.value):
         return
     stroke = row.stroke
-    fill = stroke.colour if row.told else "white"
+    fill = stroke.colour if row.filled else "white"
     alpha = 0.45 if row.faint else 1.0
     axes.plot([row.low, row.high], [height, height], color=stroke.colour, lw=stroke.width, solid_capstyle="butt", alpha=alpha)
     axes.plot(row.value, height, stroke.marker, ms=6, mec=stroke.colour, mew=1.4, mfc=fill, clip_on=False, alpha=alpha, zorder=3)
 
 
-def numbers(values: Sequence[float | int | None]) -> np.ndarray:
-    """Values of metrics.json as floats, its null as NaN, which leaves a gap in a line."""
+def numbers(values: Sequence[float | int]) -> np.ndarray:
+    """Values of metrics.json as floats; what is undefined is NaN, which leaves a gap in a line."""
     return np.array(values, dtype=float)
 
 
-def number(value: float | int | None) -> float:
-    """One value of metrics.json, its null as NaN."""
-    return math.nan if value is None else float(value)
-
-
-def named(model: str, symbol: str, value: float | int | None) -> str:
+def named(model: str, symbol: str, value: float) -> str:
     """A legend's entry: the model and what it reaches, where that is defined."""
-    return model if value is None else f"{model} ({symbol} {value:.3f})"
+    return model if math.isnan(value) else f"{model} ({symbol} {value:.3f})"
 
 
-def bars(axes: Axes, x: np.ndarray, points: Sequence[Mapping[str, Any]], key: str, stroke: Stroke) -> None:
-    """95 % intervals of points that hold `key`, low and high."""
-    y, low, high = (numbers([point[name] for point in points]) for name in (key, "low", "high"))
+def bars(axes: Axes, x: np.ndarray, y: np.ndarray, points: Sequence[Ends], stroke: Stroke) -> None:
+    """95 % intervals of points at x and y."""
+    low, high = numbers([point.low for point in points]), numbers([point.high for point in points])
     # A Wilson interval may leave out its own estimate by a rounding error.
     reach = np.clip([y - low, high - y], 0, None)
     axes.errorbar(x, y, yerr=reach, fmt="none", ecolor=stroke.colour, elinewidth=1.1, capsize=2, zorder=3)
 
 
-def barred(models: Mapping[str, Any]) -> list[str]:
+def barred(models: Iterable[str]) -> list[str]:
     """Who carries intervals: the candidates where they are few, else the first of them; more bars would hide each other."""
     candidates = [model for model in models if is_candidate(model)]
     return candidates if len(candidates) <= MOST_BARRED else candidates[:1]
@@ -165,11 +171,11 @@ def legend_below(figure: Figure, columns: int) -> None:
     figure.legend(loc="outside lower center", ncols=max(1, min(columns, LEGEND_LETTERS // (longest + HANDLE_LETTERS))))
 
 
-def calibration(models: Mapping[str, Sequence[Mapping[str, Any]]], predicted: str, observed: str) -> Figure:
+def calibration(models: Mapping[str, Sequence[CalibrationGroup]], predicted: str, observed: str) -> Figure:
     """What was observed against what was predicted in each model's groups; some carry 95 % intervals (see `barred`).
 
-    Controls give way where there are more candidates than that. A group holds predicted, observed, low and high. `predicted` and
-    `observed` name the axes.
+    Controls give way where there are more candidates than that. `predicted` and `observed`
+    name the axes.
     """
     with panel(height=SQUARE) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="perfect")
@@ -178,11 +184,11 @@ def calibration(models: Mapping[str, Sequence[Mapping[str, Any]]], predicted: st
             if not (few or stroke.candidate):
                 continue
             groups = models[model]
-            x, y = numbers([group["predicted"] for group in groups]), numbers([group["observed"] for group in groups])
+            x, y = numbers([group.predicted for group in groups]), numbers([group.observed for group in groups])
             look = stroke.look | {"lw": 0.7 * stroke.width, "label": model}
             axes.plot(x, y, marker=stroke.marker, ms=4.5, **look)
             if model in barred(models):
-                bars(axes, x, groups, "observed", stroke)
+                bars(axes, x, y, groups, stroke)
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=predicted, ylabel=observed)
         legend_below(figure, 3)
     return figure

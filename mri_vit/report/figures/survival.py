@@ -1,35 +1,40 @@
 """The figures of a survival endpoint: Kaplan–Meier, AUC(t), Brier(t), calibration. Measured curves in, Figure out.
 
-The dictionaries are those of `metrics.json`; what is undefined there (None) leaves a gap. Times are in days.
+The figures are those of `metrics.json`; what is undefined there leaves a gap. Times are in days.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import BLUE, DASHED, INK, VERMILLION, Stroke, barred, bars, drawn, legend_below, numbers, panel
+from mri_vit.report.schema.part import CalibrationGroup
+from mri_vit.report.schema.survival import Days, Group, OverTime, RiskGroup, SurvivalResult
 
-LOW_RISK, HIGH_RISK = Stroke(BLUE, "-", 2.0, "|"), Stroke(VERMILLION, (0, (6, 1.5)), 2.0, "|")
+STROKES: Mapping[RiskGroup, Stroke] = {
+    "low risk": Stroke(BLUE, "-", 2.0, "|"),
+    "high risk": Stroke(VERMILLION, (0, (6, 1.5)), 2.0, "|"),
+}
 YEAR_TICKS = (182, 365, 547, 730, 1095, 1461, 1826)  # days: half years, then years, as survival is read
 
 
-def kaplan_meier(curves: pd.DataFrame, at_risk: Mapping[str, Mapping[str, Any]], ticks: Sequence[int]) -> Figure:
+def kaplan_meier(curves: pd.DataFrame, at_risk: Mapping[RiskGroup, Group], ticks: Sequence[int]) -> Figure:
     """Share alive in the low-risk and the high-risk group with Greenwood's 95 % bands, and the numbers at risk below.
 
     `curves` have group, days, survival, low, high, censored (how many at that time); `at_risk` is `groups` of metrics.json.
     """
     with panel(height=4.4) as (figure, axes):
-        for name, stroke in (("low risk", LOW_RISK), ("high risk", HIGH_RISK)):
+        for name, stroke in STROKES.items():
             curve = curves.loc[curves["group"] == name]
             days, share = curve["days"], curve["survival"]
             axes.fill_between(days, curve["low"], curve["high"], step="post", color=stroke.colour, alpha=0.17, lw=0)
-            axes.step(days, share, where="post", label=f"{name} (n = {at_risk[name]['n']})", **stroke.look)
+            axes.step(days, share, where="post", label=f"{name} (n = {at_risk[name].n})", **stroke.look)
             left = curve["censored"] > 0
             axes.plot(days[left], share[left], stroke.marker, color=stroke.colour, ms=5)
         axes.set(ylim=(0, 1.02), xlabel="Days from imaging", ylabel="Share alive")
@@ -40,63 +45,62 @@ def kaplan_meier(curves: pd.DataFrame, at_risk: Mapping[str, Mapping[str, Any]],
     return figure
 
 
-def _at_risk(figure: Figure, groups: Mapping[str, Mapping[str, Any]], ticks: Sequence[int]) -> None:
+def _at_risk(figure: Figure, groups: Mapping[RiskGroup, Group], ticks: Sequence[int]) -> None:
     """A row of counts per group, each under its tick."""
     axes = figure.axes[0]
     under = axes.get_xaxis_transform()  # x in days, y in shares of the axes' height
-    for row, (name, stroke) in enumerate((("low risk", LOW_RISK), ("high risk", HIGH_RISK))):
+    for row, (name, stroke) in enumerate(STROKES.items()):
         height = -0.26 - 0.07 * row
         axes.text(-0.05, height, name, transform=axes.transAxes, ha="right", fontsize=8, color=stroke.colour)
-        for day, count in zip(ticks, groups[name]["at_risk"], strict=True):
+        for day, count in zip(ticks, groups[name].at_risk, strict=True):
             axes.text(day, height, str(count), transform=under, ha="center", fontsize=8)
     axes.text(-0.05, -0.19, "At risk", transform=axes.transAxes, ha="right", fontsize=8, weight="bold")
 
 
-def auc_over_time(models: Mapping[str, Mapping[str, Any]]) -> Figure:
+def auc_over_time(models: Mapping[str, SurvivalResult]) -> Figure:
     """Cumulative/dynamic AUC over the horizons; bars are 95 % intervals at 6, 12 and 24 months (see `panels.barred`)."""
     with panel() as (figure, axes):
         axes.axhline(0.5, color=INK, lw=1, ls=DASHED, label="chance")
         lowest = 0.4  # a little of what lies below chance is always shown
         for model, stroke in drawn(models):
-            points = models[model]["auc_at"]
-            days, values = numbers([point["days"] for point in points]), numbers([point["value"] for point in points])
-            curve = models[model]["curve"]
-            line = (numbers(curve["days"]), numbers(curve["auc"])) if curve else (days, values)
+            points, curve = models[model].auc_at, models[model].curve
+            days, values = numbers([point.days for point in points]), numbers([point.value for point in points])
+            line = (numbers(curve.days), numbers(curve.auc)) if curve else (days, values)
             axes.plot(*line, label=model, **stroke.look)
             lowest = np.nanmin([lowest, *line[1]])
             if stroke.candidate:
                 axes.plot(days, values, stroke.marker, color=stroke.colour, ms=4.5, zorder=3)
             if model in barred(models):
-                bars(axes, days, points, "value", stroke)
-                lowest = np.nanmin([lowest, *numbers([point["low"] for point in points])])
+                bars(axes, days, values, points, stroke)
+                lowest = np.nanmin([lowest, *numbers([point.low for point in points])])
         axes.set(ylim=(max(0.0, lowest - 0.05), 1.02), xlabel="Days from imaging", ylabel="AUC(t): death by t")
         _days(axes)
         legend_below(figure, 3)
     return figure
 
 
-def brier_over_time(models: Mapping[str, Mapping[str, Any]]) -> Figure:
+def brier_over_time(models: Mapping[str, OverTime]) -> Figure:
     """Brier score over the horizons; the dashed line gives everybody the cohort's own Kaplan–Meier share."""
     with panel() as (figure, axes):
-        first = next(iter(models.values()))["curve"]  # a candidate's: the shuffled control has times of its own
-        axes.plot(numbers(first["days"]), numbers(first["reference"]), color=INK, lw=1, ls=DASHED, label="Kaplan–Meier alone")
+        first = next(iter(models.values()))  # a candidate's: the shuffled control has times of its own
+        axes.plot(numbers(first.days), numbers(first.reference), color=INK, lw=1, ls=DASHED, label="Kaplan–Meier alone")
         highest = 0.25  # of a model that says one half to everybody
         for model, stroke in drawn(models):
-            curve = models[model]["curve"]
-            axes.plot(numbers(curve["days"]), numbers(curve["brier"]), label=model, **stroke.look)
-            highest = np.nanmax([highest, *numbers(curve["brier"])])
+            curve = models[model]
+            axes.plot(numbers(curve.days), numbers(curve.brier), label=model, **stroke.look)
+            highest = np.nanmax([highest, *numbers(curve.brier)])
         axes.set(ylim=(0, 1.08 * highest), xlabel="Days from imaging", ylabel="Brier(t), lower is better")
         _days(axes)
         legend_below(figure, 3)
     return figure
 
 
-def calibration(models: Mapping[str, Sequence[Mapping[str, Any]]], days: int) -> Figure:
+def calibration(models: Mapping[str, Sequence[CalibrationGroup]], days: Days) -> Figure:
     """Observed against mean predicted survival at one horizon, in groups of rising prediction."""
     return panels.calibration(models, f"Mean predicted survival at {days} days", "Observed (Kaplan–Meier)")
 
 
-def _days(axes: Any) -> None:
+def _days(axes: Axes) -> None:
     longest = axes.get_xlim()[1]
     axes.set_xlim(left=0)
     shown = [day for day in YEAR_TICKS if day <= longest]

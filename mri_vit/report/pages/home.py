@@ -1,4 +1,4 @@
-"""The report's folder: whether it may be written, and which files of an earlier report, told by its `metrics.json`, are to go."""
+"""The report's folder: whether it may be written, and which files of an earlier report, by its `metrics.json`, are to go."""
 
 from __future__ import annotations
 

@@ -1,28 +1,33 @@
-"""The report's tables as CSV: metrics.json in, a DataFrame per file out, and text that no spreadsheet takes for a formula."""
+"""The report's tables as CSV: `metrics.json` in, a DataFrame per file out, and text that no spreadsheet takes for a formula."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
+from mri_vit.report.schema.maps import EndpointMaps, MapResult
+from mri_vit.report.schema.metrics import Endpoint, Metrics
+from mri_vit.report.schema.part import Part
+from mri_vit.report.schema.survival import SurvivalResult
 
-Metrics = Mapping[str, Any]
+Cells = dict[str, Any]  # of one row, by column
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters by which a spreadsheet takes text for a formula (OWASP, CSV injection)
 
 
-def of_report(run: Run, metrics: Mapping[str, Any], survivors: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Every table by its file name; one that would be empty is left out, but for the excluded.
 
     `survivors` are the Kaplan–Meier curves of the risk groups, as drawn.
     """
     tables = {
         "results": pd.DataFrame(list(_results(metrics))),
-        "contenders": pd.DataFrame([_flat(contender) for contender in metrics["contenders"]]),
-        "folds": _long(metrics, "folds"),
+        "contenders": pd.DataFrame([_flat(_cells(contender)) for contender in metrics.contenders]),
+        "folds": pd.DataFrame([{**head, **_cells(fold)} for head, _, result in _of_models(metrics) for fold in result.folds]),
         "roc": pd.DataFrame(list(_curves(metrics, "roc"))),
         "precision_recall": pd.DataFrame(list(_curves(metrics, "precision_recall"))),
         "calibration": pd.DataFrame(list(_calibration(metrics))),
@@ -30,13 +35,15 @@ def of_report(run: Run, metrics: Mapping[str, Any], survivors: pd.DataFrame) -> 
         "survival_curves": pd.DataFrame(list(_curves(metrics, "curve"))),
         "kaplan_meier": survivors,
         "subgroups": pd.DataFrame(
-            [{"endpoint": name, **row} for name, e in metrics["endpoints"].items() for row in e.get("subgroups") or ()]
+            [{"endpoint": name, **_cells(row)} for name, found in metrics.endpoints.items() for row in found.subgroups]
         ),
-        "map_scores": pd.DataFrame(list(_map_scores(metrics))),
+        "map_scores": pd.DataFrame([{**head, **_flat(_cells(result))} for head, result in _map_results(metrics)]),
         "map_curves": pd.DataFrame(list(_map_curves(metrics))),
-        "map_cascade": pd.DataFrame(list(_map_parts(metrics, "cascade"))),
+        "map_cascade": pd.DataFrame(
+            [{**head, **_cells(stage)} for head, result in _map_results(metrics) for stage in result.cascade]
+        ),
         "map_agreement": pd.DataFrame(
-            [{"endpoint": name, **pair} for name, endpoint in _scored(metrics) for pair in endpoint["agreement"]]
+            [{"endpoint": name, **_cells(pair)} for name, endpoint in _scored(metrics) for pair in endpoint.agreement]
         ),
     }
     return {"excluded": run.excluded} | {name: table for name, table in tables.items() if len(table)}
@@ -51,82 +58,79 @@ def _harmless(cell: Any) -> Any:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
-def _of_models(metrics: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Mapping[str, Any], Mapping[str, Any]]]:
-    for name, endpoint in metrics["endpoints"].items():
-        for model, result in endpoint["models"].items():
+def _cells(part: Part) -> Cells:
+    """A part as the file has it, null where it is undefined."""
+    return part.model_dump(mode="json")
+
+
+def _of_models(metrics: Metrics) -> Iterator[tuple[Cells, Endpoint, BinaryResult | SurvivalResult]]:
+    for name, endpoint in metrics.endpoints.items():
+        for model, result in endpoint.models.items():
             yield {"endpoint": name, "model": model}, endpoint, result
 
 
-def _results(metrics: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _results(metrics: Metrics) -> Iterator[Cells]:
     """A row per endpoint and model with every measure that is one value, named by its path, e.g. `auc.low`."""
     for head, endpoint, result in _of_models(metrics):
-        yield {**head, "kind": endpoint["kind"], **_flat(result)}
+        yield {**head, "kind": endpoint.kind, **_flat(_cells(result))}
 
 
-def _flat(part: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    row: dict[str, Any] = {}
+def _flat(part: Cells, above: str = "") -> Cells:
+    row: Cells = {}
     for key, value in part.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             row |= _flat(value, f"{above}{key}.")
-        elif not isinstance(value, list | tuple):
+        elif not isinstance(value, list):
             row[f"{above}{key}"] = value
     return row
 
 
-def _long(metrics: Mapping[str, Any], key: str) -> pd.DataFrame:
-    return pd.DataFrame([{**head, **row} for head, _, result in _of_models(metrics) for row in result[key]])
-
-
-def _curves(metrics: Mapping[str, Any], key: str) -> Iterator[dict[str, Any]]:
+def _curves(metrics: Metrics, key: str) -> Iterator[Cells]:
     """A row per point of a curve that stands in a result as lists of equal length."""
     for head, _, result in _of_models(metrics):
-        curve = result.get(key) or {}
+        curve = _cells(found) if (found := getattr(result, key, None)) else {}
         for point in zip(*curve.values(), strict=True):
             yield {**head, **dict(zip(curve, point, strict=True))}
 
 
-def _calibration(metrics: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for head, endpoint, result in _of_models(metrics):
-        if endpoint["kind"] == "binary":
-            for point in (result["calibration"] or {"bins": []})["bins"]:
-                yield {**head, "days": None, **point}
-        for at in result.get("calibration_at") or ():
-            for group in at["groups"]:
-                yield {**head, "days": at["days"], **group}
+def _calibration(metrics: Metrics) -> Iterator[Cells]:
+    for head, _, result in _of_models(metrics):
+        if isinstance(result, BinaryResult):
+            for group in result.calibration.bins if result.calibration else ():
+                yield {**head, "days": None, **_cells(group)}
+        else:
+            for at in result.calibration_at:
+                for group in at.groups:
+                    yield {**head, "days": at.days, **_cells(group)}
 
 
-def _decision(metrics: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for head, endpoint, result in _of_models(metrics):
-        if endpoint["kind"] == "binary" and result["net_benefit"]:
-            columns = zip(endpoint["thresholds"], result["net_benefit"], endpoint["net_benefit_of_all"], strict=True)
-            for threshold, benefit, everybody in columns:
-                yield {**head, "threshold": threshold, "net_benefit": benefit, "net_benefit_of_all": everybody}
+def _decision(metrics: Metrics) -> Iterator[Cells]:
+    for name, endpoint in metrics.endpoints.items():
+        if not isinstance(endpoint, BinaryEndpoint):
+            continue
+        for model, result in endpoint.models.items():
+            if result.net_benefit:
+                columns = zip(endpoint.thresholds, result.net_benefit, endpoint.net_benefit_of_all, strict=True)
+                for row in columns:
+                    head = {"endpoint": name, "model": model}
+                    yield head | dict(zip(("threshold", "net_benefit", "net_benefit_of_all"), row, strict=True))
 
 
-def _scored(metrics: Metrics) -> list[tuple[str, Metrics]]:
-    return list((metrics["map_scores"] or {"endpoints": {}})["endpoints"].items())
+def _scored(metrics: Metrics) -> list[tuple[str, EndpointMaps]]:
+    return list(metrics.map_scores.endpoints.items()) if metrics.map_scores else []
 
 
-def _map_scores(metrics: Metrics) -> Iterator[dict[str, Any]]:
-    """A row per endpoint and method with every figure that is one value."""
+def _map_results(metrics: Metrics) -> Iterator[tuple[Cells, MapResult]]:
     for name, endpoint in _scored(metrics):
-        for method, result in endpoint["methods"].items():
-            yield {"endpoint": name, "method": method, **_flat(result)}
+        for method, result in endpoint.methods.items():
+            yield {"endpoint": name, "method": method}, result
 
 
-def _map_parts(metrics: Metrics, key: str) -> Iterator[dict[str, Any]]:
-    for name, endpoint in _scored(metrics):
-        for method, result in endpoint["methods"].items():
-            for part in result[key]:
-                yield {"endpoint": name, "method": method, **part}
-
-
-def _map_curves(metrics: Metrics) -> Iterator[dict[str, Any]]:
+def _map_curves(metrics: Metrics) -> Iterator[Cells]:
     """A row per endpoint, order of removal and fraction, in standard deviations of the evidence."""
     for name, endpoint in _scored(metrics):
-        for order, found in endpoint["curves"].items():
-            for method, curve in found["orders"].items():
-                points = zip(found["fraction"], curve["value"], curve["low"], curve["high"], strict=True)
-                for point in points:
+        for order, found in endpoint.curves.items():
+            for method, curve in found.orders.items():
+                for point in zip(found.fraction, curve.value, curve.low, curve.high, strict=True):
                     row = dict(zip(("fraction", "value", "low", "high"), point, strict=True))
                     yield {"endpoint": name, "curve": order, "method": method, **row}

@@ -27,9 +27,11 @@ from markupsafe import Markup
 from mri_vit import style as look
 from mri_vit.data.volume import Volume, read
 from mri_vit.explain.images.overlay import OPACITY, SCALE
-from mri_vit.explain.methods.names import SPACES, UNIT
+from mri_vit.explain.methods.names import UNIT
 from mri_vit.report.figures import pictures
 from mri_vit.report.reading.run import Map
+from mri_vit.report.schema.maps import PatientMaps
+from mri_vit.report.words import patient_map
 from mri_vit.report.words.notation import title
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import REFERENCE
@@ -47,7 +49,7 @@ def links(maps: Sequence[Map]) -> dict[str, str]:
     return {found.patient: f"patients/{quote(found.folder.name)}.html" for found in maps if _drawable(found)}
 
 
-def write(maps: Sequence[Map], told: Sequence[Mapping[str, Any]], home: Path, study_name: str) -> None:
+def write(maps: Sequence[Map], shown: Sequence[PatientMaps], home: Path, study_name: str) -> None:
     """Write `viewer/` and `patients/<patient>.html` into a report's folder.
 
     A patient whose brain was not written beside the maps gets no page.
@@ -56,8 +58,8 @@ def write(maps: Sequence[Map], told: Sequence[Mapping[str, Any]], home: Path, st
     ----------
     maps
         The run's maps; their files lie in each one's folder.
-    told
-        What is said of each on the page, in their order of showing: `maps` of `metrics.json`.
+    shown
+        What the page says of each, in their order of showing: `maps` of `metrics.json`.
     home
         The report's folder, the one of `index.html`.
     study_name
@@ -68,7 +70,7 @@ def write(maps: Sequence[Map], told: Sequence[Mapping[str, Any]], home: Path, st
     UnusablePatient
         A scan or map is damaged.
     """
-    drawable = [(found, said) for found, said in zip(maps, told, strict=True) if _drawable(found)]
+    drawable = [(found, said) for found, said in zip(maps, shown, strict=True) if _drawable(found)]
     if not drawable:
         return
     for folder in ("patients", "viewer"):
@@ -82,13 +84,10 @@ def write(maps: Sequence[Map], told: Sequence[Mapping[str, Any]], home: Path, st
         write_bytes(text.encode(), home / "patients" / f"{found.folder.name}.html")
 
 
-def page(found: Map, told: Mapping[str, Any], study_name: str) -> str:
+def page(found: Map, shown: PatientMaps, study_name: str) -> str:
     """One patient's page, for a folder beside `viewer/`."""
-    scan = read(found.folder / found.facts["brain"])
-    box = around(scan.array)
-    own = found.facts["maps"]
-    heats = [_heat(found.folder, own[entry["index"]], scan) for entry in told["maps"]]
-    packed = pictures.shrunk([found.overlays[entry["index"]] for entry in told["maps"]], WIDTH, QUALITY, BUDGET)
+    own = [found.facts["maps"][entry.index] for entry in shown.maps]
+    packed = pictures.shrunk([found.overlays[entry.index] for entry in shown.maps], WIDTH, QUALITY, BUDGET)
     template, style, script = _template()
     return template.render(
         style=Markup(style),
@@ -98,36 +97,35 @@ def page(found: Map, told: Mapping[str, Any], study_name: str) -> str:
         patient=found.patient,
         maps=[
             {
-                "label": label(entry),
-                "facts": facts(found.facts, own[entry["index"]]),
-                "verdicts": [f"{title(verdict['endpoint'])}: {verdict['sentence']}" for verdict in entry["verdicts"]],
-                "note": own[entry["index"]].get("note"),
+                "label": patient_map.label(entry),
+                "facts": patient_map.facts(found.facts, drawn),
+                "verdicts": [f"{title(verdict.endpoint)}: {verdict.sentence}" for verdict in entry.verdicts],
+                "note": drawn.get("note"),
                 "picture": picture,
             }
-            for entry, picture in zip_longest(told["maps"], packed)
+            for entry, drawn, picture in zip_longest(shown.maps, own, packed)
         ],
         unit=UNIT,
         scale=SCALE,
         opacity=OPACITY,
-        data={
-            "scan": embedded(cut(scan, box)),
-            "maps": [
-                {
-                    "map": embedded(Volume(levels(cut(heat, box).array), cut(heat, box).affine)),
-                    "peak_mm": list(own[entry["index"]]["peak_mm"]),
-                }
-                for entry, heat in zip(told["maps"], heats, strict=True)
-            ],
-            "top": SCALE[-1],
-            "colours": colour_table(),
-        },
+        data=_volumes(found, own),
     )
 
 
-def label(entry: Mapping[str, Any]) -> str:
-    """A map's name in the choice: endpoint, method and, where the map is no finding, that."""
-    name = f"{title(entry['endpoint']) if entry['endpoint'] else 'Every endpoint'}: {entry['title']}"
-    return f"{name} (no finding)" if entry["kind"] == "none" else name
+def _volumes(found: Map, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the viewer draws: the brain, the maps over it, and their colours."""
+    scan = read(found.folder / found.facts["brain"])
+    box = around(scan.array)
+    heats = [cut(_heat(found.folder, entry, scan), box) for entry in entries]
+    return {
+        "scan": embedded(cut(scan, box)),
+        "maps": [
+            {"map": embedded(Volume(levels(heat.array), heat.affine)), "peak_mm": list(entry["peak_mm"])}
+            for entry, heat in zip(entries, heats, strict=True)
+        ],
+        "top": SCALE[-1],
+        "colours": colour_table(),
+    }
 
 
 @cache
@@ -163,32 +161,6 @@ def policy(style: str, script: str) -> str:
         "form-action": "'none'",
     }
     return "; ".join(f"{name} {sources}" for name, sources in parts.items())
-
-
-def facts(patient: Mapping[str, Any], entry: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What `map.json` says of a patient and of one of the maps, as lines for a reader: folds and repeats are counted from 1."""
-    shares = entry.get("by_scan") or {}
-    source = f" ({entry['source']})" if entry.get("source") else ""
-    lines = [
-        ("Method", f"{entry['title']}{source}"),
-        ("Explains", entry.get("explains") or "the model as a whole: the map is the same for every endpoint"),
-        ("Unit", entry.get("unit") or UNIT),
-        ("Peak", peak(entry)),
-        ("From the scans", ", ".join(f"{SPACES[scan]} {100 * share:.0f} %" for scan, share in shares.items())),
-        ("Model", patient.get("model") or ""),
-    ]
-    if patient.get("fold") is not None:
-        repeat = "" if patient.get("repeat") is None else f" of repeat {patient['repeat'] + 1}"
-        lines.append(("Fold", f"fold {patient['fold'] + 1}{repeat}, counted from 1"))
-    return [(name, str(text)) for name, text in lines if text]
-
-
-def peak(entry: Mapping[str, Any]) -> str:
-    """The map's highest value and where it lies."""
-    if not entry["peak"]:
-        return "none: this map is 0 everywhere"
-    x, y, z = entry["peak_mm"]
-    return f"{entry['peak']:.2f}, at x {x:.1f}, y {y:.1f}, z {z:.1f} mm (scanner space: to the right, front and top)"
 
 
 def levels(heat: Float[np.ndarray, "x y z"]) -> UInt8[np.ndarray, "x y z"]:

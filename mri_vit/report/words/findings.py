@@ -1,17 +1,22 @@
 """Findings: the figures of `metrics.json` go in, sentences on how they were measured and what they are come out.
 
-`MEASURES` names every key that has a sentence; a key that is not in the metrics, or holds nothing, is not told of.
+`MEASURES` names every key that has a sentence; a key that holds nothing in the metrics has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mri_vit.report.reading.run import OWN
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult, Brier
+from mri_vit.report.schema.comparison import Comparison
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.part import Estimate, Part, Value
+from mri_vit.report.schema.survival import BrierScore, SurvivalEndpoint, SurvivalResult
 from mri_vit.report.words import wording
-from mri_vit.report.words.wording import Metrics, escape, estimate, is_known, number, p_value
+from mri_vit.report.words.notation import adjusted_p, interval, is_defined, number, p_value, signed
+from mri_vit.report.words.wording import escape, is_known
 from mri_vit.settings.models import CLINICAL
+
+Result = BinaryResult | SurvivalResult
 
 MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of results of that kind alone
     "auc": "The area under the ROC curve (AUC) has DeLong's 95 % interval [@delong,sunxu].",
@@ -45,11 +50,10 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "[@bootstrap].",
     "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
     "[@nadeau].",
-    "p_adjusted": "p values were corrected over endpoints and models by Holm's method [@holm].",
+    "p_adjusted": "Adjusted p are adjusted over endpoints and models by Holm's method [@holm].",
     "subgroups": "The same figures were computed within subgroups; no test compares these.",
-    "site_probe": "A linear probe [@probe] asked how well what the model's heads read tells the site.",
+    "site_probe": "A linear probe [@probe] measured how well what the model's heads read predicts the site.",
 }
-COMPARED = {"versus_clinical": CLINICAL, "versus_own": OWN}  # a paired test of a result, and whom it is held against
 SHOWN = {
     "auc": "AUC",
     "auc_within_folds": "AUC within folds",
@@ -61,7 +65,6 @@ SHOWN = {
     "integrated_brier": "integrated Brier score",
 }
 POINTS = {"sensitivity": "sensitivity", "specificity": "specificity", "ppv": "PPV", "npv": "NPV"}
-TESTS = {"permutation": "permutation", "logrank": "log-rank"}
 
 
 def measures(metrics: Metrics) -> dict[str, str]:
@@ -72,83 +75,95 @@ def measures(metrics: Metrics) -> dict[str, str]:
 
 def lines(metrics: Metrics) -> list[str]:
     """A line for each result, comparison, inner estimate of an external evaluation, and site probe."""
-    told = []
-    for name, model, result in wording.results(metrics):
-        kind = metrics["endpoints"][name]["kind"]
-        told.append(f"**{escape(name)}**, {escape(model)}: {size(result, kind)}; {'; '.join(_figures(result))}.")
-    told += [f"**{escape(name)}**: no result." for name, found in metrics.get("endpoints", {}).items() if not found.get("models")]
-    told += [
-        comparison(name, model, other, found[part])
+    said = [
+        f"**{escape(name)}**, {escape(model)}: {size(result)}; {'; '.join(_figures(result))}."
+        for name, model, result in wording.results(metrics)
+    ]
+    said += [f"**{escape(name)}**: no result." for name, found in metrics.endpoints.items() if not found.models]
+    said += [
+        comparison(name, model, other, test)
         for name, model, found in wording.results(metrics)
-        for part, other in COMPARED.items()
-        if found.get(part)
+        for other, test in ((CLINICAL, found.versus_clinical), (OWN, found.versus_own))
+        if test
     ]
     for name, model, _ in wording.results(metrics):
-        if own := (metrics.get("internal") or {}).get(name, {}).get(model):
+        if own := (metrics.internal or {}).get(name, {}).get(model):
             where = "out of fold in the run's own cohort"
-            told.append(f"**{escape(name)}**, {escape(model)}, {where}: {SHOWN[own['measure']]} {estimate(own)}.")
-    probes = (metrics.get("site_probe") or {}).get("models", {})
-    return told + [f"**Site probe**, {escape(model)}: {escape(found['sentence'])}." for model, found in probes.items()]
+            said.append(f"**{escape(name)}**, {escape(model)}, {where}: {SHOWN[own.measure]} {interval(own)}.")
+    probes = metrics.site_probe.models if metrics.site_probe else {}
+    return said + [f"**Site probe**, {escape(model)}: {escape(found.sentence)}." for model, found in probes.items()]
 
 
-def comparison(name: str, model: str, other: str, test: Mapping[str, Any]) -> str:
+def comparison(name: str, model: str, other: str, test: Comparison) -> str:
     """A model less another, with interval and test."""
-    difference = estimate({**test, "value": test["difference"]})
-    resampled = test.get("nadeau_bengio")
-    over = f", over the folds of all repeats one-sided {p_value(resampled['p'])}" if resampled else ""
+    resampled = test.nadeau_bengio
+    over = f", over the folds of all repeats one-sided {escape(p_value(resampled.p))}" if resampled else ""
     return (
-        f"**{escape(name)}**, {escape(model)} less {other} ({wording.counted(test['n'], 'patient')}): difference {difference}, "
-        f"{p_value(test['p'])}, after Holm {p_value(test['p_adjusted'])}{over}."
+        f"**{escape(name)}**, {escape(model)} less {other} ({wording.counted(test.n, 'patient')}): difference {signed(test)}, "
+        f"{escape(p_value(test.p))}, {escape(adjusted_p(test.p_adjusted))}{over}."
     )
 
 
-def size(figures: Mapping[str, Any], kind: str) -> str:
+def size(found: Result | BinaryEndpoint | SurvivalEndpoint) -> str:
     """51 patients, 20 positive."""
-    people = wording.counted(figures.get("n", figures.get("known", 0)), "patient")
-    return (
-        f"{people}, {figures.get('positive', 0)} positive" if kind == "binary" else f"{people}, {figures.get('events', 0)} died"
-    )
+    people = wording.counted(found.n if isinstance(found, BinaryResult | SurvivalResult) else found.known, "patient")
+    if isinstance(found, BinaryResult | BinaryEndpoint):
+        return f"{people}, {found.positive} positive"
+    return f"{people}, {found.events} died"
 
 
-def headline(result: Mapping[str, Any]) -> str:
+def headline(result: Result) -> str:
     """The one figure of a result that stands for it."""
-    key = "auc" if "auc" in result else "harrell_c"
-    return f"{SHOWN[key]} {estimate(result.get(key))}"
+    return f"{SHOWN['auc' if isinstance(result, BinaryResult) else 'harrell_c']} {interval(result.estimate)}"
 
 
-def verdict(result: Mapping[str, Any]) -> str:
-    """The verdict in its own words; "" without one."""
-    return escape(result.get("verdict") or "")
-
-
-def rates(result: Mapping[str, Any]) -> list[str]:
+def rates(result: Result) -> list[str]:
     """Sensitivity and the like at the threshold, those that are known."""
-    found = result.get("operating_point") or {}
-    return [f"{words} {estimate(found[key])}" for key, words in POINTS.items() if is_known(found.get(key))]
+    point = result.operating_point if isinstance(result, BinaryResult) else None
+    if point is None:
+        return []
+    return [f"{words} {interval(rate)}" for key, words in POINTS.items() if is_known(rate := getattr(point, key))]
 
 
-def _figures(result: Mapping[str, Any]) -> list[str]:
-    told = [headline(result)]
-    told += [f"{words} {estimate(result[key])}" for key, words in SHOWN.items() if result.get(key) and words not in told[0]]
-    told += [f"remark: {escape(result['remark']).rstrip('.')}"] if result.get("remark") else []
-    if is_known(result.get("fold_variance")):
-        told.append(f"folds {number(result['fold_mean'])} ± {number(result['fold_variance'], 4)} (mean ± sample variance)")
-    fit = result.get("calibration") or {}
-    told += [f"calibration {key} {estimate(fit[key])}" for key in ("slope", "intercept") if is_known(fit.get(key))]
-    told += rates(result)
-    told += [f"AUC at {at['days']} days {estimate(at)}" for at in result.get("auc_at") or () if is_known(at)]
-    for key, words in TESTS.items():
-        if test := result.get(key):
-            holm = f" (after Holm {p_value(test['p_adjusted'])})" if is_known(test.get("p_adjusted")) else ""
-            told.append(f"{words} {p_value(test['p'])}{holm}")
-    return [*told, f"verdict: {verdict(result)}"] if verdict(result) else told
+def _figures(result: Result) -> list[str]:
+    said = [headline(result)]
+    for key, words in SHOWN.items():
+        if words not in said[0] and (part := getattr(result, key, None)):
+            said.append(f"{words} {_figure(part)}")
+    said += [f"remark: {escape(result.remark).rstrip('.')}"] if result.remark else []
+    if is_defined(result.fold_variance):
+        said.append(f"folds {number(result.fold_mean)} ± {number(result.fold_variance, 4)} (mean ± sample variance)")
+    if isinstance(result, BinaryResult):
+        if fit := result.calibration:
+            both = {"slope": fit.slope, "intercept": fit.intercept}
+            said += [f"calibration {key} {number(value)}" for key, value in both.items() if is_defined(value)]
+        said += rates(result)
+    else:
+        said += [f"AUC at {at.days} days {interval(at)}" for at in result.auc_at if is_known(at)]
+    test = result.permutation
+    adjusted = f" ({escape(adjusted_p(test.p_adjusted))})" if is_defined(test.p_adjusted) else ""
+    said.append(f"permutation {escape(p_value(test.p))}{adjusted}")
+    if isinstance(result, SurvivalResult):
+        said.append(f"log-rank {escape(p_value(result.logrank.p))}")
+    return [*said, f"verdict: {escape(result.verdict)}"] if result.verdict else said
+
+
+def _figure(part: Estimate | Value | Brier | BrierScore) -> str:
+    return interval(part) if isinstance(part, Estimate) else number(part.value)
 
 
 def _keys(metrics: Metrics) -> set[str]:
     """Keys with something in them: of the metrics, of endpoints and results and of their tests; of results by kind too."""
-    levels: list[Mapping[str, Any]] = [metrics, *metrics.get("endpoints", {}).values()]
+    keys = _known(metrics)
+    for endpoint in metrics.endpoints.values():
+        keys |= _known(endpoint)
     for name, _, result in wording.results(metrics):
-        kind = metrics["endpoints"][name]["kind"]
-        tests = [result[key] for key in ("permutation", *COMPARED) if isinstance(result.get(key), Mapping)]
-        levels += [result, {f"{key}:{kind}": value for key, value in result.items()}, *tests]
-    return {key for level in levels for key, value in level.items() if is_known(value)}
+        kind = metrics.endpoints[name].kind
+        keys |= _known(result) | {f"{key}:{kind}" for key in _known(result)}
+        for test in (result.permutation, result.versus_clinical, result.versus_own):
+            keys |= _known(test) if test else set()
+    return keys
+
+
+def _known(part: Part) -> set[str]:
+    return {key for key in type(part).model_fields if is_known(getattr(part, key))}

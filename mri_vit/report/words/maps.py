@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mri_vit.explain.methods.names import METHODS
+from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import wording
-from mri_vit.report.words.wording import Metrics, counted, escape, gap, listed
+from mri_vit.report.words.wording import Facts, counted, escape, listed
 
 HOW = {
     "rollout": "attention rollout [@rollout] (attention of each block fused over heads by their mean, half of each block's "
@@ -38,63 +36,62 @@ TUMOUR = (
     "Where a tumour mask was given, a map's peak counted as a hit within one place of the tumour [@pointing], and the share of "
     "the map inside the tumour was held against the tumour's share of the places [@energy]."
 )
-SCANS = (
-    "Each scan's part in a score is its exact Shapley value [@shapley] over the sixteen sets of scans; a map's values were "
-    "divided among the scans by the size of gradient × input at each place."
+SEQUENCES = (
+    "Each sequence's part in a score is its exact Shapley value [@shapley] over the sixteen sets of sequences; a map's values "
+    "were divided among the sequences by the size of gradient × input at each place."
 )
+KINDS = ("maps", "scores", "mean maps")  # of what may be to be made again
 GROUPS = (
     "Maps on the common grid were averaged by label; the largest difference between two means at any place was compared with "
     "those of 999 permutations of the labels, without correction for the number of maps."
 )
 
 
-def attention(metrics: Metrics, facts: Mapping[str, Any]) -> list[str]:
+def attention(metrics: Metrics, facts: Facts) -> list[str]:
     """How the maps were made and judged, if there are any."""
-    maps, scored = metrics.get("maps") or [], metrics.get("map_scores")
+    maps, scored = metrics.maps, metrics.map_scores
     if not maps and not scored:
         return []
     said = [_made(metrics), UNIT] if maps else []
     if scored:
-        said.append(JUDGED.format(patients=counted(scored["patients"], "patient")))
-        if any(endpoint.get("with_tumour") for endpoint in scored["endpoints"].values()):
+        said.append(JUDGED.format(patients=counted(scored.patients, "patient")))
+        if any(endpoint.with_tumour for endpoint in scored.endpoints.values()):
             said.append(TUMOUR)
-        rules = " ".join(f"({i}) {escape(rule)}" for i, rule in enumerate(scored["rules"], 1))
+        rules = " ".join(f"({i}) {escape(rule)}" for i, rule in enumerate(scored.rules, 1))
         said.append(f"The verdicts on maps follow rules that were fixed before: {rules}")
     else:
-        said.append("Nobody measured how far these maps can be believed.")
-    if (metrics.get("map_scans") or {}).get("scores"):
-        said.append(SCANS)
-    if metrics.get("map_groups"):
+        said.append("How far these maps can be believed was not measured.")
+    if metrics.map_scans and metrics.map_scans.scores:
+        said.append(SEQUENCES)
+    if metrics.map_groups:
         said.append(GROUPS)
-    said.append("A map shows what the model drew on; it does not show where the disease has its label.")
-    return [*said, gap(facts, "maps", "whether anybody judged the maps, and how")]
+    said.append("A map shows what the model drew on; it does not show where in the brain the label can be seen.")
+    return [*said, facts.gap("maps", "whether anybody judged the maps, and how")]
 
 
 def lines(metrics: Metrics) -> list[str]:
     """A line for each endpoint and method with its verdict."""
-    scored = metrics.get("map_scores") or {"endpoints": {}}
     return [
-        f"**{escape(name)}**, maps by {METHODS[method].title}: {escape(result['verdict'])}."
-        for name, endpoint in scored["endpoints"].items()
-        for method, result in endpoint["methods"].items()
+        f"**{escape(name)}**, maps by {METHODS[method].title}: {escape(result.verdict)}."
+        for name, endpoint in (metrics.map_scores.endpoints if metrics.map_scores else {}).items()
+        for method, result in endpoint.methods.items()
     ]
 
 
 def to_make_again(metrics: Metrics) -> str | None:
     """What other settings or an earlier version made, and how to make it anew; None where all is of the present ones."""
-    stale = metrics.get("stale") or {}
-    found = [counted(stale[key], key.removesuffix("s")) for key in ("maps", "scores", "mean maps") if stale.get(key)]
-    if not found:
+    counts = {kind: count for kind, count in metrics.stale.items() if count}
+    if not counts:
         return None
-    were = "was" if sum(stale.values()) == 1 else "were"
+    found = [counted(counts[kind], kind.removesuffix("s")) for kind in KINDS if kind in counts]
+    were = "was" if sum(counts.values()) == 1 else "were"
     return f"{listed(found)} {were} made with other settings or an older version, or lack a picture: run `mri-vit explain` again"
 
 
 def _made(metrics: Metrics) -> str:
-    maps = metrics["maps"]
-    used = {entry["method"] for found in maps for entry in found.get("maps", ())}
-    ways = [HOW[name] for name in METHODS if name in used]
-    by = f" by {listed(ways)}" if ways else ""
+    used = {entry.method for found in metrics.maps for entry in found.maps}
+    named = [HOW[name] for name in METHODS if name in used]
+    by = f" by {listed(named)}" if named else ""
     unseen = f"had not seen the patient{wording.labels_alone(metrics)}"
-    made = f"Maps of {counted(len(maps), 'patient')} were made{by} from a model that {unseen}."
+    made = f"Maps of {counted(len(metrics.maps), 'patient')} were made{by} from a model that {unseen}."
     return f"{made} {PER_ENDPOINT}" if any(METHODS[name].per_endpoint for name in used) else made

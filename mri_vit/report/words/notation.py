@@ -1,14 +1,19 @@
-"""How the page and the terminal write what was measured: values of metrics.json in (null where undefined), text out."""
+"""How page, texts and terminal write what was measured: values of metrics.json in (NaN where undefined), text out."""
 
 from __future__ import annotations
 
 import math
 import re
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from mri_vit.settings.models import CLINICAL, SHUFFLED, VOLUME
+from mri_vit.report.reading.run import OWN
+from mri_vit.report.schema.binary import BinaryResult
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.survival import SurvivalResult
+from mri_vit.settings.models import CLINICAL, SHUFFLED, VOLUME, is_candidate
 
 TITLES = {  # the defaults' full names; any other endpoint goes by its own
     "mgmt": "MGMT promoter methylation",
@@ -32,47 +37,112 @@ MAP_KINDS = {
 }
 MAP_MARKS = {"passes": "▲", "unsettled": "○", "fails": "▼", "none": "○", "undefined": "–"}
 FINEST = 4  # decimals of a cost: a tenth of a millisecond is less than a clock's noise
-SMALLEST_P = 0.0001  # below it the digits say how many permutations were drawn, and no more
+SMALLEST_P = 0.001  # below it the digits say how many permutations were drawn, and no more
+ROUGH_P = 0.1  # from here on two digits are enough; near the level of a test a third one counts
+
+Write = Callable[[float], str]
+R = TypeVar("R", bound=BinaryResult | SurvivalResult)
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """An estimate with the ends of its 95 % interval."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+@runtime_checkable
+class Paired(Protocol):
+    """A difference with the ends of its 95 % interval."""
+
+    @property
+    def difference(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
 
 
 def number(value: float | int | None, digits: int = 3, n: int | None = None) -> str:
     """A number as the page writes it; an undefined one says so, and of how many patients."""
-    if value is None or math.isnan(value):
+    if not is_defined(value):
         return "undefined" if n is None else f"undefined (n = {n})"
     text = f"{value:.{digits}f}"
     text = text.removeprefix("-") if float(text) == 0 else text  # no minus before a rounded zero
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def interval(estimate: Mapping[str, Any], n: int) -> str:
-    """An estimate as the page writes it: 0.912 [0.850, 0.974]."""
-    value, low, high = estimate["value"], estimate["low"], estimate["high"]
-    if value is None or math.isnan(value):
-        return number(value, n=n)
-    if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return f"{number(value)} [undefined (n = {n})]"
-    return f"{number(value)} [{number(low)}, {number(high)}]"
+def interval(estimate: Bounded, n: int | None = None, digits: int = 3) -> str:
+    """An estimate with its interval: 0.912 [0.850, 0.974]."""
+    return between(estimate.value, estimate.low, estimate.high, n, digits)
 
 
-def signed(estimate: Mapping[str, Any], n: int) -> str:
+def signed(test: Paired, n: int | None = None) -> str:
     """A difference with its interval: +0.120 [+0.030, +0.210]."""
-    ends = (estimate["difference"], estimate["low"], estimate["high"])
-    if any(end is None or math.isnan(end) for end in ends):
-        return number(estimate["difference"], n=n)
-    value, low, high = ("+" * (end is not None and end > 0) + number(end) for end in ends)
-    return f"{value} [{low}, {high}]"
+    return change(test.difference, test.low, test.high, n)
 
 
-def p_value(value: float | int | None) -> str:
-    """A p value: p = 0.0312, and never p = 0."""
-    if value is None or math.isnan(value):
-        return "p undefined"
-    return f"p < {SMALLEST_P:g}".replace("1e-04", "0.0001") if value < SMALLEST_P else f"p = {value:.4f}"
+def change(difference: float | None, low: float | None, high: float | None, n: int | None = None) -> str:
+    """A difference and the ends of its interval; the difference alone where these are undefined."""
+    if not (is_defined(difference) and is_defined(low) and is_defined(high)):
+        return with_sign(difference) if is_defined(difference) else number(difference, n=n)
+    return f"{with_sign(difference)} {ends(low, high, n, with_sign)}"
+
+
+def between(value: float | None, low: float | None, high: float | None, n: int | None = None, digits: int = 3) -> str:
+    """A value and the ends of its 95 % interval, in one form for page, tables, texts and terminal; n is of how many patients."""
+    if not is_defined(value):
+        return number(value, n=n)
+    return f"{number(value, digits)} {ends(low, high, n, partial(number, digits=digits))}"
+
+
+def ends(low: float | None, high: float | None, n: int | None = None, write: Write | None = None) -> str:
+    """The ends of a 95 % interval alone, each as `write` writes it, else `number`: [0.850, 0.974]."""
+    write = write or number
+    return f"[{write(low)}, {write(high)}]" if is_defined(low) and is_defined(high) else f"[{number(None, n=n)}]"
+
+
+def with_sign(value: float | None) -> str:
+    """A difference: +0.120, −0.030."""
+    return "+" * (is_defined(value) and value > 0) + number(value)
+
+
+def is_defined(value: float | int | None) -> TypeGuard[float]:
+    """Whether there is a number: neither null, as in the file, nor NaN."""
+    return value is not None and not math.isnan(value)
+
+
+def p_value(value: float | None) -> str:
+    """A p that is not adjusted: p = 0.031, p = 0.21, and never p = 0."""
+    return f"p {_related(value)}"
+
+
+def adjusted_p(value: float | None) -> str:
+    """A p that is adjusted for several tests, by Holm's method throughout, and says so: adjusted p = 0.031."""
+    return f"adjusted p {_related(value)}"
+
+
+def p_alone(value: float | None) -> str:
+    """A p in a column whose head says what it is, and whether it is adjusted: 0.031, 0.21, < 0.001."""
+    return _related(value).removeprefix("= ")
+
+
+def _related(p: float | None) -> str:
+    if not is_defined(p):
+        return "undefined"
+    if p < SMALLEST_P:
+        return f"< {SMALLEST_P:g}"
+    return f"= {p:.2f}" if p >= ROUGH_P else f"= {p:.3f}"
 
 
 def significant(value: float | int | None) -> str:
     """A cost with three digits that count, 0.0312, 4.56, 789; nothing where it is not known."""
-    if value is None or math.isnan(value):
+    if not is_defined(value):
         return ""
     digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
     return f"{value:,.{min(max(digits, 0), FINEST)}f}"
@@ -80,7 +150,7 @@ def significant(value: float | int | None) -> str:
 
 def duration(seconds: float | int | None) -> str:
     """Hours, minutes and seconds: 1:02:03; nothing where it is not known."""
-    if seconds is None or math.isnan(seconds):
+    if not is_defined(seconds):
         return ""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
@@ -89,6 +159,21 @@ def duration(seconds: float | int | None) -> str:
 def tied(sentence: str) -> str:
     """The sentence with numbers and their per cent sign kept on one line."""
     return sentence.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def symbol(result: BinaryResult | SurvivalResult) -> str:
+    """The symbol of the measure that a result is judged by: AUC or C."""
+    return "AUC" if isinstance(result, BinaryResult) else "C"
+
+
+def visible(metrics: Metrics, models: Mapping[str, R]) -> dict[str, R]:
+    """Of these models, the candidates that are shown (see `numbers.comparators`) and the controls."""
+    return {model: result for model, result in models.items() if model in metrics.shown or not is_candidate(model)}
+
+
+def chief(metrics: Metrics) -> tuple[str, ...]:
+    """Models that are reported at length: the study's own, or every model shown where there is none of its own."""
+    return (OWN,) if OWN in metrics.shown else metrics.shown
 
 
 def title(name: str) -> str:
@@ -119,7 +204,7 @@ def _plain(part: str) -> str:
     return plain if plain == part else f"{plain}{zlib.crc32(part.encode()):08x}"  # so that a/b and a-b stay apart
 
 
-def setting(value: Any) -> str:
+def setting(value: object) -> str:
     """A setting's value in words."""
     if value is None or value in ([], ()):
         return "–"

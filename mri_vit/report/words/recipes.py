@@ -22,7 +22,7 @@ ON_WHOM = {
     "all": "once for all folds, on all patients, test patients too",
 }
 SIZED = ("vit", "hybrid", "hybrid_resnet10", "monai_vit")  # architectures whose size the recipe sets
-TOLD_APART = {  # keys that `architecture` and `beginning` tell
+SAID_ELSEWHERE = {  # keys that `architecture` and `beginning` report
     *("model.architecture", "model.channels", "model.weights"),
     *("pretrain.method", "pretrain.patients", "pretrain.epochs"),
 }
@@ -67,7 +67,7 @@ def beginning(study: Study) -> str:
 def differences(study: Study, comparator: Comparator) -> dict[str, dict[str, Any]]:
     """The keys by which a comparator's recipe differs from the study's own, each with the comparator's value and the study's.
 
-    What `architecture` and `beginning` tell is left out, and so are keys that the comparator did not name: those about tokens,
+    What `architecture` and `beginning` report is left out, and so are keys that the comparator did not name: those about tokens,
     which are off for a network that has none.
     """
     theirs = study.of(comparator)
@@ -75,7 +75,7 @@ def differences(study: Study, comparator: Comparator) -> dict[str, dict[str, Any
     pairs = {
         f"{section}.{key}": {"value": getattr(getattr(theirs, section), key), "own": getattr(getattr(study, section), key)}
         for section, key in named
-        if f"{section}.{key}" not in TOLD_APART
+        if f"{section}.{key}" not in SAID_ELSEWHERE
     }
     return {key: pair for key, pair in pairs.items() if pair["value"] != pair["own"]}
 

@@ -1,4 +1,4 @@
-"""Wording: values of `metrics.json` go in, the words for them in Markdown come out, with nothing of the run left as markup."""
+"""Wording: parts of `metrics.json` go in, the words for them in Markdown come out, with nothing of the run left as markup."""
 
 from __future__ import annotations
 
@@ -6,14 +6,34 @@ import html
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
+from mri_vit.report.schema.binary import BinaryResult
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.part import Part
+from mri_vit.report.schema.run import Settings
+from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.settings.models import CONTROLS
-from mri_vit.settings.schema import CHANNELS
-
-Metrics = Mapping[str, Any]
+from mri_vit.settings.recipe import Model
+from mri_vit.settings.schema import CHANNELS, Grid
 
 MARKUP = re.compile(r"([\\`*_\[\]|~$])")  # what Markdown reads as markup within a line or a table's cell
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What `metrics.json` does not hold, all of it optional.
+
+    `brains` are the patients by the way their brain was found (mask, none or deepbet); `own_words` the author's own by the
+    name of a gap (ethics, scanners, …).
+    """
+
+    brains: Mapping[str, int] = field(default_factory=dict)
+    own_words: Mapping[str, str] = field(default_factory=dict)
+
+    def gap(self, name: str, wanted: str) -> str:
+        """The author's own words for something that a run cannot know, or a marked gap that says what is wanted."""
+        return escape(self.own_words[name]) if self.own_words.get(name) else f"**[author: {wanted}]**"
 
 
 def escape(value: object) -> str:
@@ -22,40 +42,14 @@ def escape(value: object) -> str:
     return MARKUP.sub(r"\\\1", html.escape(line, quote=False))
 
 
-def gap(facts: Mapping[str, Any], name: str, wanted: str) -> str:
-    """The author's own words for something that a run cannot know, or a marked gap that says what is wanted."""
-    return escape(facts[name]) if facts.get(name) else f"**[author: {wanted}]**"
-
-
-def number(value: Any, digits: int = 3) -> str:
-    """A number as a paper writes it; "undefined" for one that is missing or NaN."""
-    if value is None or math.isnan(value):
-        return "undefined"
-    return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def estimate(value: Any) -> str:
-    """A number, or a value with its 95 % interval: 0.912 (95 % interval 0.850 to 0.974)."""
-    if not isinstance(value, Mapping):
-        return number(value)
-    point, low, high = (value.get(key) for key in ("value", "low", "high"))
-    if not (is_known(point) and is_known(low) and is_known(high)):
-        return number(point)
-    return f"{number(point)} (95 % interval {number(low)} to {number(high)})"
-
-
-def p_value(value: Any) -> str:
-    """p = 0.0312, and never p = 0."""
-    if value is None or math.isnan(value):
-        return "p undefined"
-    return "p &lt; 0.0001" if value < 0.0001 else f"p = {value:.4f}"
-
-
-def is_known(value: Any) -> bool:
-    """Whether there is anything to tell: not missing, not NaN, not empty; an estimate needs its value, a test its p."""
+def is_known(value: object) -> bool:
+    """Whether there is anything to report: not missing, not NaN, not empty; an estimate needs its value, a test its p."""
+    if isinstance(value, Part):
+        inner = {key: getattr(value, key) for key in type(value).model_fields}
+        chief = next((key for key in ("value", "p") if key in inner), None)
+        return is_known(inner[chief] if chief else inner)
     if isinstance(value, Mapping):
-        telling = next((key for key in ("value", "p") if key in value), None)
-        return is_known(value[telling]) if telling else any(is_known(inner) for inner in value.values())
+        return any(is_known(inner) for inner in value.values())
     if isinstance(value, list | tuple):
         return any(is_known(inner) for inner in value)
     return value is not None and value != "" and not (isinstance(value, float) and math.isnan(value))
@@ -71,69 +65,49 @@ def listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
 
 
-def design(metrics: Metrics) -> str:
-    """ "cross-validation", "external" (a run's models on another cohort) or "table" (made elsewhere)."""
-    return metrics.get("design") or ("cross-validation" if metrics.get("settings") else "table")
+def settings(metrics: Metrics) -> Settings | None:
+    """The study's settings; None for a table from elsewhere, whose settings say nothing of its making."""
+    return metrics.settings if isinstance(metrics.settings, Settings) and metrics.design != "table" else None
 
 
-def settings(metrics: Metrics, section: str) -> Mapping[str, Any]:
-    """One section of the study's settings; empty for a table from elsewhere, whose settings say nothing of its making."""
-    return {} if design(metrics) == "table" else (metrics.get("settings") or {}).get(section) or {}
+def trained(metrics: Metrics) -> Settings | None:
+    """Likewise, but None too for an external evaluation, which trains nothing."""
+    return settings(metrics) if metrics.design == "cross-validation" else None
 
 
-def trained(metrics: Metrics, section: str) -> Mapping[str, Any]:
-    """Likewise, but empty too for an external evaluation, which trains nothing."""
-    return settings(metrics, section) if design(metrics) == "cross-validation" else {}
-
-
-def results(metrics: Metrics) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """(endpoint, model, figures) of every result."""
-    for name, endpoint in metrics.get("endpoints", {}).items():
-        for model, found in endpoint.get("models", {}).items():
+def results(metrics: Metrics) -> Iterator[tuple[str, str, BinaryResult | SurvivalResult]]:
+    """(endpoint, model, result) of every result."""
+    for name, endpoint in metrics.endpoints.items():
+        for model, found in endpoint.models.items():
             yield name, model, found
 
 
 def controls(metrics: Metrics) -> list[str]:
     """The controls of the run, or of the evaluated run, that have results."""
-    ran = {model for _, model, _ in results(metrics)} if settings(metrics, "train") else set()
+    ran = {model for _, model, _ in results(metrics)} if settings(metrics) else set()
     return [name for name in CONTROLS if name in ran]
 
 
 def kinds(metrics: Metrics) -> set[str]:
     """Of the endpoints: "binary", "survival"."""
-    return {endpoint["kind"] for endpoint in metrics.get("endpoints", {}).values()}
-
-
-def reasons(metrics: Metrics, facts: Mapping[str, Any]) -> dict[str, int]:
-    """Patients by reason of exclusion, from `excluded_reasons` of the cohort or the rows of `excluded.csv` among the facts."""
-    given = metrics.get("cohort", {}).get("excluded_reasons")
-    if given:
-        return dict(given)
-    pairs = {(row["patient"], row["reason"]) for row in facts.get("excluded", ())}
-    found = [reason for _, reason in pairs]
-    return {reason: found.count(reason) for reason in sorted(set(found), key=lambda reason: (-found.count(reason), reason))}
+    return {endpoint.kind for endpoint in metrics.endpoints.values()}
 
 
 def labels_alone(metrics: Metrics) -> str:
     """ "'s labels" where somebody's scans were seen in pretraining, so that a claim says no more than is true; else ""."""
-    return "'s labels" if metrics.get("transductive") else ""
+    return "'s labels" if metrics.transductive else ""
 
 
-def places(grid: Mapping[str, Any]) -> int:
-    """Places of the prepared grid."""
-    return (grid["edge"] // grid["patch"]) ** 3
-
-
-def parameters(shape: Mapping[str, Any], grid: Mapping[str, Any]) -> int:
+def parameters(model: Model, grid: Grid) -> int:
     """Parameters of the encoder (`model.encoder.Encoder`), which leaves out the heads: they depend on the fold's labels."""
-    width, mlp, stem = shape["dim"], shape["mlp"], shape.get("stem")
-    patch = len(CHANNELS) * grid["patch"] ** 3
-    embedding = linear(patch, stem) + linear(stem, width) if stem else linear(patch, width)
-    if shape.get("conv_stem"):
-        embedding = convolutions(grid["patch"], shape["conv_stem"], width)
+    width, depth, _, mlp = model.shape
+    patch = len(CHANNELS) * grid.patch**3
+    embedding = linear(patch, model.stem) + linear(model.stem, width) if model.stem else linear(patch, width)
+    if model.conv_stem:
+        embedding = convolutions(grid.patch, model.conv_stem, width)
     norm = 2 * width
     block = linear(width, 3 * width) + linear(width, width) + linear(width, mlp) + linear(mlp, width) + 2 * norm
-    return embedding + width + (places(grid) + 1) * width + shape["depth"] * block + norm
+    return embedding + width + (grid.places + 1) * width + depth * block + norm
 
 
 def convolutions(edge: int, channels: int, width: int) -> int:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from made.metrics import part
 from PIL import Image
 
 from mri_vit import style
@@ -18,6 +19,10 @@ from mri_vit.report.figures import curves, panels, pictures
 from mri_vit.report.figures import survival as survival_figures
 from mri_vit.report.numbers import comparators
 from mri_vit.report.pages import tables
+from mri_vit.report.schema.binary import BinaryResult, Roc
+from mri_vit.report.schema.comparison import Comparison
+from mri_vit.report.schema.part import CalibrationGroup, Estimate
+from mri_vit.report.schema.survival import Group, OverTime, SurvivalResult
 from mri_vit.report.words import notation
 from mri_vit.settings import models
 
@@ -38,15 +43,26 @@ def test_a_number_is_written_with_its_digits_and_a_true_minus(value, digits, n, 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0.0312, "p = 0.0312"), (1.0, "p = 1.0000"), (0.00001, "p < 0.0001"), (0.0, "p < 0.0001"), (None, "p undefined")],
+    [
+        (0.0312, "p = 0.031"),
+        (0.21, "p = 0.21"),
+        (1.0, "p = 1.00"),
+        (0.0001, "p < 0.001"),
+        (0.0, "p < 0.001"),
+        (None, "p undefined"),
+    ],
 )
-def test_a_p_value_is_never_zero(value, expected):
+def test_a_p_value_is_never_zero_and_says_whether_it_is_adjusted(value, expected):
     assert notation.p_value(value) == expected
+    assert notation.adjusted_p(value) == f"adjusted {expected}"
+    assert expected.endswith(notation.p_alone(value))
 
 
 def test_an_interval_that_is_undefined_says_so():
-    assert notation.interval({"value": 0.7, "low": None, "high": None}, 4) == "0.700 [undefined (n = 4)]"
-    assert notation.signed({"difference": -0.1, "low": -0.2, "high": 0.05}, 9) == "−0.100 [−0.200, +0.050]"
+    assert notation.interval(part(Estimate, {"value": 0.7}), 4) == "0.700 [undefined (n = 4)]"
+    assert notation.interval(Estimate(value=1.26, low=1.04, high=2.16), digits=1) == "1.3 [1.0, 2.2]"
+    assert notation.signed(part(Comparison, {"difference": -0.1, "low": -0.2, "high": 0.05}), 9) == "−0.100 [−0.200, +0.050]"
+    assert notation.change(0.1, math.nan, math.nan) == "+0.100"
 
 
 @given(some.lists(some.text(min_size=1, max_size=8), min_size=2, max_size=6, unique=True))
@@ -103,24 +119,20 @@ def test_a_small_picture_is_not_enlarged(tmp_path):
 
 
 def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
-    nothing = [None] * 3
-    grid = [0.0, 0.5, 1.0]
-    roc = {"false_positives": grid, **dict.fromkeys(("mean", "deviation", "pooled", "low", "high"), nothing)}
-    undefined = {"value": None, "low": None, "high": None}
-    points = [{"days": 182, **undefined}]
-    row = panels.Row("vit", "undefined (n = 3)", math.nan, math.nan, math.nan, panels.CANDIDATES[0], told=False)
+    nothing, grid = [math.nan] * 3, [0.0, 0.5, 1.0]
+    roc = part(Roc, {"false_positives": grid, **dict.fromkeys(("mean", "deviation", "pooled", "low", "high"), nothing)})
+    row = panels.Row("vit", "undefined (n = 3)", math.nan, math.nan, math.nan, panels.CANDIDATES[0], filled=False)
     survivors = pd.DataFrame({key: [] for key in ("group", "days", "survival", "low", "high", "censored")})
-    group = {"n": 0, "at_risk": [0]}
+    group = part(Group, {"at_risk": [0]})
+    over_time = {"days": [182], "auc": [None], "brier": [None], "reference": [None]}
     drawn = [
         curves.roc([], roc),
-        curves.precision_recall(
-            {"vit": {"precision_recall": {"recall": [], "precision": []}, "average_precision": undefined}}, 0.0
-        ),
-        curves.calibration({"vit": {"calibration": {"bins": []}}}),
-        curves.net_benefit({"vit": {"net_benefit": nothing}}, grid, nothing),
-        survival_figures.auc_over_time({"vit": {"auc_at": points, "curve": None}}),
-        survival_figures.brier_over_time({"vit": {"curve": {"days": [182], "brier": [None], "reference": [None]}}}),
-        survival_figures.calibration({"vit": [{"predicted": None, "observed": None, "low": None, "high": None}]}, 182),
+        curves.precision_recall({"vit": part(BinaryResult)}, 0.0),
+        curves.calibration({"vit": []}),
+        curves.net_benefit({"vit": nothing}, grid, nothing),
+        survival_figures.auc_over_time({"vit": part(SurvivalResult, {"auc_at": [{"days": 182}]})}),
+        survival_figures.brier_over_time({"vit": part(OverTime, over_time)}),
+        survival_figures.calibration({"vit": [part(CalibrationGroup)]}, 182),
         survival_figures.kaplan_meier(survivors, {"low risk": group, "high risk": group}, [0]),
         panels.forest([("MGMT", [row])], "AUC"),
     ]
@@ -129,6 +141,6 @@ def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
 
 def test_equal_figures_are_equal_bytes():
     def drawn() -> bytes:
-        return style.to_bytes(curves.calibration({"$x_1$": {"calibration": {"bins": []}}}), "svg")
+        return style.to_bytes(curves.calibration({"$x_1$": []}), "svg")
 
     assert drawn() == drawn()

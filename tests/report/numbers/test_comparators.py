@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from made.report import leaves, measure, read_metrics, seen
+from made.metrics import attributes, filled
+from made.report import leaves, measure, plain, read_metrics, seen
 from made.run import add_comparators, make_run, write_cost
 
 from mri_vit.data import predictions
@@ -28,8 +29,9 @@ from mri_vit.report.schema.comparison import Comparators, Comparison, ResampledT
 from mri_vit.report.schema.metrics import Result
 from mri_vit.report.verdicts import comparators as beside_own
 from mri_vit.report.verdicts.models import Verdict
-from mri_vit.report.words import checklists, network, notation, recipes
+from mri_vit.report.words import checklists, network, notation, recipes, terminal
 from mri_vit.report.words import comparators as comparator_words
+from mri_vit.report.words.wording import Facts
 from mri_vit.settings import models
 from mri_vit.settings.schema import Study
 
@@ -139,14 +141,14 @@ def test_a_damaged_cost_is_named(tmp_path):
 def test_score_and_cost_stand_in_one_line_of_the_page(metrics, words):
     result = metrics["endpoints"]["mgmt"]["models"]["resnet10"]
     line = words[words.index("resnet10 3D ResNet-10; T1ce only") :]
-    figures = [notation.interval(result["auc"], result["n"]), "14,000,000", "300", "0.700", "3:20:00"]
+    figures = [notation.interval(attributes(result["auc"]), result["n"]), "14,000,000", "300", "0.700", "3:20:00"]
     places = [line.index(text) for text in figures]
     assert places == sorted(places)
     assert max(places) < line.index("slow Vision Transformer")
 
 
 def test_every_decimal_of_the_contenders_stands_in_metrics_json(metrics, words):
-    part = words[words.index("The contenders Every model") : words.index("Costs are those of this run")]
+    part = words[words.index("Models Every model") : words.index("Costs are those of this run")]
     known = [float(value) for value in leaves(metrics) if isinstance(value, int | float)]
     known += [float(found) for value in leaves(metrics) if isinstance(value, str) for found in re.findall(r"\d+\.\d+", value)]
     shown = re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", part)
@@ -180,9 +182,8 @@ def test_the_network_beside_the_clinical_columns_is_told_by_its_own_name(run):
     both = replace(run, study=study, predictions=pd.concat([run.predictions, fused], ignore_index=True))
     told = [recipes.described(one, study, both.recipes) for one in comparators.measure(both, {}, ["vit", models.FUSED])]
     assert (told[1].architecture, told[1].parameters) == (recipes.FUSION, None)
-    assert f"{models.FUSED}: {recipes.FUSION}." in " ".join(
-        network.comparators({"contenders": [one.model_dump(mode="json") for one in told], "settings": {"train": {"x": 1}}}, {})
-    )
+    metrics = filled({"contenders": [plain(one.model_dump()) for one in told], "settings": measure(both)["settings"]})
+    assert f"{models.FUSED}: {recipes.FUSION}." in " ".join(network.comparators(metrics, Facts()))
 
 
 def test_no_folder_of_a_machine_is_told_with_the_weights(run):
@@ -193,7 +194,7 @@ def test_no_folder_of_a_machine_is_told_with_the_weights(run):
     told = measure(replace(run, study=study, predictions=run.predictions[run.predictions.model == "vit"]))
     assert told["settings"]["model"]["weights"] == "b16.npz"
     assert "somebody" not in json.dumps(told)
-    said = " ".join(network.pretraining(told, {}))
+    said = " ".join(network.pretraining(filled(told), Facts()))
     assert "vit was started from the weights of b16.npz." in said
     assert "**[author: what those weights were learned from" in said
 
@@ -236,7 +237,7 @@ def test_a_comparator_that_wins_is_said_at_the_top_and_in_the_terminal(home, met
     assert "is better than vit; vit is better than blind (difference of AUC +0." in told["sentence"]
     assert told["sentence"].endswith(", slow)") or "vit is not told from the other one" in told["sentence"]
     assert f"Beaten: {told['sentence']}" in words[: words.index("Controls: what a model must beat")]
-    assert f"MGMT promoter methylation, comparators: {told['sentence']}" in report.verdicts(metrics)
+    assert f"MGMT promoter methylation, comparators: {told['sentence']}" in terminal.verdicts(filled(metrics))
     assert "resnet10 less vit (" in (home / "methods.md").read_text()
 
 
@@ -340,20 +341,20 @@ def test_of_many_contenders_the_curves_show_the_study_s_own_and_the_best(many):
 
 def test_of_many_contenders_the_page_says_who_is_shown_and_has_everybody_s_result(many):
     metrics, words = read_metrics(many), seen(many)
-    assert "8 contenders are too many for one figure" in words
+    assert "8 models are too many for one figure" in words
     assert "chosen by these very results" in words
-    table = words[words.index("The contenders Every model") : words.index("MGMT promoter methylation: every contender")]
+    table = words[words.index("Models Every model") : words.index("MGMT promoter methylation: every model")]
     for name, result in metrics["endpoints"]["mgmt"]["models"].items():
         if name != "clinical":
             line = table[table.index(f" {name} ", table.index("h:mm:ss")) :]
-            assert line.index(notation.interval(result["auc"], result["n"])) < 200
+            assert line.index(notation.interval(attributes(result["auc"]), result["n"])) < 200
     assert (many / "figures" / "contenders_mgmt.svg").is_file()
 
 
 def test_of_many_contenders_the_terminal_shows_few_and_counts_the_rest(many):
-    rows = report.summary(read_metrics(many))
-    assert [row["model"] for row in rows] == [*read_metrics(many)["shown"], "clinical", "2 more"]
-    assert all(sum(len(value) for value in row.values()) + 2 * len(row) <= 80 for row in rows)
+    rows = terminal.rows(filled(read_metrics(many)))
+    assert [row.model for row in rows] == [*read_metrics(many)["shown"], "clinical", "2 more"]
+    assert all(sum(map(len, astuple(row))) + 2 * len(terminal.COLUMNS) <= 80 for row in rows)
 
 
 # --- pretraining -----------------------------------------------------------------------------------------------------------
@@ -362,13 +363,13 @@ def test_of_many_contenders_the_terminal_shows_few_and_counts_the_rest(many):
 def test_who_saw_the_scans_of_those_whom_it_is_judged_on_is_warned_of(home, metrics, words):
     who = "vit (51 patients), slow (51 patients)"
     assert words.index(f"Transductive. While pretraining without labels, {who} saw") < words.index("Patients 72")
-    assert report.verdicts(metrics)[0].endswith(who)
+    assert terminal.verdicts(filled(metrics))[0].endswith(who)
     written = (home / "methods.md").read_text()
     assert (
         f"Transductive: scans of patients whom a model is judged on were among those that it was pretrained on, of {who}"
         in written
     )
-    for text in (words, written, checklists.tripod_ai(metrics), checklists.claim(metrics)):
+    for text in (words, written, checklists.tripod_ai(filled(metrics)), checklists.claim(filled(metrics))):
         assert not re.search(r"(never|not) seen the patient(?!'s labels)|trained without them", text)
 
 
@@ -387,7 +388,7 @@ def test_pretraining_and_comparators_are_told_in_the_methods(home):
     assert "vit was pretrained without labels by a masked autoencoder, once for all folds, on all patients, test" in part
     assert "slow was pretrained" in part
     assert "resnet10 was" not in part
-    assert part.count("saw 25% of a patient's tokens") == 1  # of two who share it
+    assert part.count("read 25% of a patient's tokens") == 1  # of two who share it
     assert "started from pretraining without labels" in written[written.index("## Model") : written.index("## Pretraining")]
     part = written[written.index("## Comparators") : written.index("## Controls")]
     assert "3 comparators were trained and judged on the same folds" in part
@@ -397,7 +398,7 @@ def test_pretraining_and_comparators_are_told_in_the_methods(home):
 
 def test_of_a_run_that_does_not_pretrain_nothing_is_said_of_it(tmp_path):
     found = measure(one(run_folder.read(make_run(tmp_path / "plain", patients=30, models=("vit",))), "mgmt"))
-    assert network.pretraining(found, {}) == network.comparators(found, {}) == []
-    assert "random numbers" in network.initialised(found)
+    assert network.pretraining(filled(found), Facts()) == network.comparators(filled(found), Facts()) == []
+    assert "random numbers" in network.model(filled(found), Facts())[-1]
     assert found["settings"]["pretrain"] == {}
     assert found["endpoints"]["mgmt"]["rivals"] is None

@@ -15,10 +15,11 @@ from made.run import FOLDS, HORIZONS, MODELS, TWO_VISITS, make_run
 from sklearn.metrics import average_precision_score, brier_score_loss, confusion_matrix, roc_auc_score
 
 from mri_vit.report.numbers import judged, points, survival
-from mri_vit.report.pages import measures
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
-from mri_vit.report.words import caveats
+from mri_vit.report.schema.binary import BinaryResult
+from mri_vit.report.schema.survival import SurvivalResult
+from mri_vit.report.words import caveats, measures
 
 BINARY = ("mgmt", "pten", "idh1")
 
@@ -269,7 +270,10 @@ def test_of_a_single_fold_nothing_is_said_about_folds(small):
         assert math.isnan(result["fold_mean"])
         assert math.isnan(result["fold_variance"])
         assert measured(small, name)[within]["value"] > 0
-        labels = [label for label, _ in measures.lines("binary" if name == "mgmt" else "survival", {"vit": result})]
+        labels = [
+            label
+            for label, _ in measures.lines({"vit": (BinaryResult if name == "mgmt" else SurvivalResult).model_validate(result)})
+        ]
         assert not any("fold" in label and "threshold" not in label for label in labels)
 
 

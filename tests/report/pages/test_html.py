@@ -7,20 +7,21 @@ import html
 import itertools
 import json
 import re
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from made.maps import write_maps, write_scores
+from made.metrics import attributes, read
 from made.report import leaves, read_metrics, seen
 from made.run import ODD_IDS, REASON, make_run
 
 from mri_vit.data import predictions
 from mri_vit.report.pages import html as report
 from mri_vit.report.reading import run as run_folder
-from mri_vit.report.words import notation
+from mri_vit.report.words import notation, terminal
 
 CONTROLS = ("clinical", "volume", "shuffled")
 BINARY_FIGURES = {"precision_recall", "calibration", "decision", "subgroups", "roc"}
@@ -32,6 +33,10 @@ def written(folder: Path, *endpoints: str) -> Path:
     run = run_folder.read(folder)
     asked = tuple(e for e in run.study.endpoints if e.name in endpoints) or run.study.endpoints
     return report.write(replace(run, study=run.study.model_copy(update={"endpoints": asked})), folder / "report").page.parent
+
+
+def interval(found: dict[str, Any], n: int) -> str:
+    return notation.interval(attributes(found), n)
 
 
 def results(metrics: dict[str, Any]):
@@ -77,7 +82,7 @@ def test_every_verdict_stands_on_the_first_screen_candidates_in_full(metrics, wo
         assert result["verdict"] in (words if model in CONTROLS else first)
         if model in CONTROLS:
             symbol, measure = ("AUC", "auc") if "auc" in result else ("C", "harrell_c")
-            assert f"{symbol} {notation.interval(result[measure], result['n'])}" in words
+            assert f"{symbol} {interval(result[measure], result['n'])}" in words
     assert "TERT promoter mutation no label known: not trained" in first
 
 
@@ -94,13 +99,13 @@ def test_the_flow_of_patients_adds_up_and_counts_the_reasons(metrics, words):
 
 
 def test_every_number_measured_for_an_endpoint_stands_on_the_page(metrics, words):
-    number, interval = notation.number, notation.interval
+    number = notation.number
     for name, kind, model, r in results(metrics):
         n, measure = r["n"], "auc" if kind == "binary" else "harrell_c"
         shown = [interval(r[measure], n), number(r[f"{measure}_within_folds"]["value"], n=n)]
         shown += [number(fold[measure], 4, fold["n"]) for fold in r["folds"]]
         shown += [f"{number(r['fold_mean'], 4)} ± {number(r['fold_variance'], 4)}"]
-        shown += [notation.p_value(r["permutation"][key]) for key in ("p", "p_adjusted")]
+        shown += [notation.p_value(r["permutation"]["p"]), notation.adjusted_p(r["permutation"]["p_adjusted"])]
         if kind == "binary":
             shown += [
                 interval(r["average_precision"], n),
@@ -113,7 +118,10 @@ def test_every_number_measured_for_an_endpoint_stands_on_the_page(metrics, words
             shown += [interval(point, n) for point in r["auc_at"]] + [number(point["value"]) for point in r["brier_at"]]
             shown += [f"{group['n']} patients, {group['events']} died" for group in r["groups"].values()]
         if r["versus_clinical"]:
-            shown += [notation.signed(r["versus_clinical"], n), notation.p_value(r["versus_clinical"]["p_adjusted"])]
+            shown += [
+                notation.signed(attributes(r["versus_clinical"]), n),
+                notation.adjusted_p(r["versus_clinical"]["p_adjusted"]),
+            ]
         assert [text for text in shown if text not in words] == [], (name, model)
     assert all(rule in words for rule in metrics["rules"])
     assert all(probe["sentence"] in words for probe in metrics["site_probe"]["models"].values())
@@ -122,7 +130,7 @@ def test_every_number_measured_for_an_endpoint_stands_on_the_page(metrics, words
 def test_every_decimal_on_the_page_stands_in_metrics_json(metrics, words):
     known = [float(value) for value in leaves(metrics) if isinstance(value, int | float)]
     known += [float(found) for value in leaves(metrics) if isinstance(value, str) for found in re.findall(r"\d+\.\d+", value)]
-    shown = set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", words)) - {"0.5", f"{notation.SMALLEST_P:.4f}"}  # chance; "p <"
+    shown = set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", words)) - {"0.5", f"{notation.SMALLEST_P:g}"}  # chance; "p <"
     assert len(shown) > 100
     for found in shown:
         digits = len(found.split(".")[1])
@@ -264,16 +272,16 @@ def test_metrics_json_holds_no_nan(home):
     json.loads((home / "metrics.json").read_text(encoding="utf-8"), parse_constant=refuse)
 
 
-def test_the_terminals_table_fits_80_columns(metrics):
-    rows = report.summary(metrics)
-    assert [row["model"] for row in rows if row["endpoint"] == "mgmt"] == ["vit", *CONTROLS]
-    assert [row["judged"] for row in rows if row["endpoint"] == "tertp"] == ["no result"]
-    widths = [max(len(column), *(len(row[column]) for row in rows)) for column in rows[0]]
+def test_the_terminals_table_fits_80_columns(home):
+    rows = terminal.rows(read(home))
+    assert [row.model for row in rows if row.endpoint == "mgmt"] == ["vit", *CONTROLS]
+    assert [row.judged for row in rows if row.endpoint == "tertp"] == ["no result"]
+    widths = [max(map(len, column)) for column in zip(terminal.COLUMNS, *map(astuple, rows), strict=True)]
     assert sum(widths) + 2 * len(widths) <= 80
 
 
-def test_the_terminals_sentences_are_the_candidates_verdicts(metrics):
-    sentences = report.verdicts(metrics)
+def test_the_terminals_sentences_are_the_candidates_verdicts(home, metrics):
+    sentences = terminal.verdicts(read(home))
     assert f"MGMT promoter methylation, vit: {metrics['endpoints']['mgmt']['models']['vit']['verdict']}" in sentences
     assert "TERT promoter mutation: no label known: not trained" in sentences
     assert len(sentences) == 5 + 2
@@ -296,7 +304,7 @@ def test_maps_are_believed_before_they_are_shown(metrics, words):
     part = words[words.index("Maps: what the model drew on") :]
     for endpoint in scored["endpoints"].values():
         for found in endpoint["methods"].values():
-            assert notation.tied(found["checks"]) in part[: part.index("Which scan does it come from?")]
+            assert notation.tied(found["checks"]) in part[: part.index("Which sequence does it come from?")]
     assert all(rule in part for rule in scored["rules"])
     assert part.index("Can they be believed?") < part.index("Mean maps of the cohort") < part.index("radiologists look")
 
@@ -350,8 +358,8 @@ def test_the_demo_says_that_its_patients_are_made_up(tmp_path, words):
     }
     study = made.study.model_copy(update={"endpoints": made.study.endpoints[:1]})
     home = report.write(replace(made, study=study, survival=made.survival.iloc[:0], **named), folder / "report").page.parent
-    assert "These patients are made up" in seen(home)
-    assert "These patients are made up" not in words
+    assert "These patients are synthetic" in seen(home)
+    assert "These patients are synthetic" not in words
 
 
 def test_another_cohort_is_reported_beside_the_runs_own(tmp_path, metrics):
@@ -361,7 +369,7 @@ def test_another_cohort_is_reported_beside_the_runs_own(tmp_path, metrics):
     for name, kind, model, result in results(outside):
         measure = "auc" if kind == "binary" else "harrell_c"
         inside = metrics["endpoints"][name]["models"][model]
-        pair = " ".join(notation.interval(each[measure], each["n"]) for each in (inside, result))
+        pair = " ".join(interval(each[measure], each["n"]) for each in (inside, result))
         assert f"{model} {'AUC' if kind == 'binary' else 'C'} {pair}" in words
     assert "nothing was fitted again" in words
     assert "Fitted on this cohort's own labels: a description, not a test." in words
@@ -413,4 +421,4 @@ def test_a_tiny_run_that_knows_nothing_has_a_report_of_undefined_figures(tmp_pat
     assert "undefined (n = 9)" in words
     assert "p undefined" in words
     assert "Excluded patients" not in words
-    assert {row["judged"] for row in report.summary(metrics)} == {"not judged", "no result"}
+    assert {row.judged for row in terminal.rows(read(home))} == {"not judged", "no result"}

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import matplotlib as mpl
@@ -42,7 +41,7 @@ from mri_vit.report import assembly
 from mri_vit.report.pages import viewer
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading.maps import Map
-from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult
+from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult, PatientMaps
 from mri_vit.settings import schema
 from mri_vit.settings.schema import Study
 
@@ -100,7 +99,7 @@ def maps(run: Path) -> list[Map]:
     return list(run_maps.maps(run / "maps", made_maps.SETTINGS, [])[0])
 
 
-def told(found: list[Map]) -> list[dict[str, Any]]:
+def told(found: list[Map]) -> list[PatientMaps]:
     """What the report says of them: rollout passes for one endpoint, gradient attention is no finding."""
     kinds = {"rollout": {"os": "passes"}, "gradient_attention": {"mgmt": "none"}}
     scored = MapEvaluation.model_construct(
@@ -112,7 +111,7 @@ def told(found: list[Map]) -> list[dict[str, Any]]:
             for endpoint, kind in of.items()
         }
     )
-    return [assembly.patient(shown, scored).model_dump(mode="json") for shown in found]
+    return [assembly.patient(shown, scored) for shown in found]
 
 
 @dataclass(frozen=True)
@@ -287,8 +286,8 @@ def test_every_map_with_a_brain_gets_one_page_and_the_viewer_is_copied_once(run,
     page = (run / "report" / "patients" / "p 2#.html").read_text()
     assert "fold 3 of repeat 1, counted from 1" in page
     assert "T1 10 %, T1ce 60 %, T2 10 %, FLAIR 20 %" in page
-    for one in told(maps(run))[1]["maps"]:
-        assert f"said of {one['method']} {html.escape(HOSTILE)}".replace("&quot;", "&#34;") in page
+    for one in told(maps(run))[1].maps:
+        assert f"said of {one.method} {html.escape(HOSTILE)}".replace("&quot;", "&#34;") in page
     assert "Not a medical device" in page
 
 

@@ -16,7 +16,6 @@ from made.run import ODD_IDS, add_comparators, make_run
 from pydantic import ValidationError
 
 from mri_vit import cli
-from mri_vit.report.pages.html import null
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema import binary, comparison, maps, metrics, survival
@@ -27,6 +26,15 @@ from mri_vit.report.schema.run import Nothing
 
 COMPARATORS = {"twin": "", "masked": 'pretrain.method = "mae"\npretrain.epochs = 1'}
 LEAVE_OUT = ("repeats = 1\n", 'repeats = 1\nleave_out = "site"\n')
+
+
+def null(value: Any) -> Any:
+    """The same structure with None for NaN, which JSON does not know."""
+    if isinstance(value, dict):
+        return {key: null(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [null(inner) for inner in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def text(run: Run) -> str:

@@ -16,6 +16,8 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 from made import maps as made_maps
 from made.maps import METHODS_MADE, entry, facts, score, write_maps, write_scores
+from made.metrics import filled, read
+from made.metrics import part as completed
 from made.report import plain
 from made.run import make_run
 from scipy.special import expit
@@ -38,9 +40,9 @@ from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult
 from mri_vit.report.schema.part import Mean
 from mri_vit.report.schema.run import Nothing
 from mri_vit.report.verdicts import maps as map_verdict
-from mri_vit.report.words import map_verdicts
+from mri_vit.report.words import map_verdicts, terminal
 from mri_vit.report.words import maps as texts
-from mri_vit.report.words.wording import escape
+from mri_vit.report.words.wording import Facts, escape
 from mri_vit.settings.schema import Endpoint, Explain, Study
 
 ENDPOINTS = ("mgmt", "pten")
@@ -361,14 +363,14 @@ def test_a_scans_share_is_that_of_its_size_whether_it_speaks_for_or_against():
 
 
 def test_the_figures_are_drawn_of_what_is_undefined_too(scored):
-    json_like = report.null(measured(made(4, **dict.fromkeys(("hit", "energy", "shuffled", "folds")))))
-    for found in (scored, json_like):
-        endpoint = found["endpoints"]["mgmt"]
+    undefined = measured(made(4, **dict.fromkeys(("hit", "energy", "shuffled", "folds"))))
+    for found in (scored, undefined):
+        endpoint = completed(MapEvaluation, found).endpoints["mgmt"]
         drawn = [
-            figures.curves(endpoint["curves"]),
-            figures.tumour([("MGMT", endpoint["methods"])]),
-            figures.cascade(endpoint["methods"]),
-            figures.agreement(list(endpoint["methods"]), endpoint["agreement"]),
+            figures.curves(endpoint.curves),
+            figures.tumour([("MGMT", endpoint.methods)]),
+            figures.cascade(endpoint.methods),
+            figures.agreement(list(endpoint.methods), endpoint.agreement),
         ]
         assert all(style.to_bytes(figure, "svg").startswith(b"<?xml") for figure in drawn)
 
@@ -403,8 +405,14 @@ def test_what_other_settings_or_an_earlier_version_made_is_counted_and_never_put
     assert ([one["method"] for one, _ in groups], old_groups) == (["gradient_attention"], 0)
     assert run_maps.groups(tmp_path / "mean_maps", other) == ((), 2)
     stale = {"stale": {"maps": old_maps, "scores": old_scores, "mean maps": 0}}
-    assert str(texts.to_make_again(stale)).startswith("3 maps and 2 scores were made with other settings or an older version")
-    assert texts.to_make_again({"stale": {"maps": 0, "scores": 0, "mean maps": 0}}) is texts.to_make_again({}) is None
+    assert str(texts.to_make_again(filled(stale))).startswith(
+        "3 maps and 2 scores were made with other settings or an older version"
+    )
+    assert (
+        texts.to_make_again(filled({"stale": {"maps": 0, "scores": 0, "mean maps": 0}}))
+        is texts.to_make_again(filled({}))
+        is None
+    )
 
 
 def test_maps_and_scores_come_in_the_order_of_the_cohort_table(tmp_path):
@@ -430,10 +438,12 @@ def test_a_damaged_file_is_named(tmp_path, content):
 
 def test_maps_that_nobody_could_judge_are_not_said_to_fail(scored):
     few = measured(made(4))
-    heads = [line.partition(": ") for line in report._map_verdicts(few)]
+    heads = [line.partition(": ") for line in terminal._map_verdicts(completed(MapEvaluation, few))]
     assert heads[0] == ("Maps of MGMT promoter methylation", ": ", "not judged: fewer than 5 patients could be scored")
     mixed = measured(made(shuffled=0.1, folds=0.1))  # gradient attention moves, but networks of true labels differ as much
-    assert report._map_verdicts(mixed)[0].endswith("none of 2 passes its checks (1 not settled, 1 fails a check)")
+    assert terminal._map_verdicts(completed(MapEvaluation, mixed))[0].endswith(
+        "none of 2 passes its checks (1 not settled, 1 fails a check)"
+    )
 
 
 def seen(folder: Path) -> str:
@@ -461,29 +471,27 @@ def test_a_run_with_maps_of_an_earlier_version_says_how_to_make_them_anew(tmp_pa
     assert "1 map was made with other settings or an older version" in page
     assert "run <code>mri-vit explain</code> again." in page
     assert "12.3" not in page
-    assert report.verdicts(json.loads((folder / "report" / "metrics.json").read_text()))[-1].endswith(
-        "run `mri-vit explain` again"
-    )
+    assert terminal.verdicts(read(folder / "report"))[-1].endswith("run `mri-vit explain` again")
 
 
 def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():
     assert set(texts.HOW) == set(METHODS)
     made = [{"patient": "P1", "maps": [{"method": "rollout"}, {"method": "gradient_attention"}]}]
 
-    said = " ".join(texts.attention({"maps": made, "map_settings": Explain().of_maps}, {}))
+    said = " ".join(texts.attention(filled({"maps": made, "map_settings": Explain().of_maps}), Facts()))
     for words in ("Maps of 1 patient were made", "fused over heads by their mean", "[@chefer]", texts.EXPLAINED_CLASS):
         assert words in said
     assert "occlusion" not in said
-    assert "Nobody measured how far these maps can be believed." in said
+    assert "How far these maps can be believed was not measured." in said
 
 
 def test_how_maps_were_judged_is_told_with_their_rules_and_verdicts(scored):
-    said = " ".join(texts.attention({"map_scores": scored}, {}))
+    said = " ".join(texts.attention(filled({"map_scores": scored}), Facts()))
     assert "Maps were judged on 40 patients" in said
     assert "Where a tumour mask was given" in said
     assert all(escape(rule) in said for rule in scored["rules"])
-    lines = texts.lines({"map_scores": scored})
+    lines = texts.lines(filled({"map_scores": scored}))
     assert len(lines) == len(ENDPOINTS) * len(METHODS_MADE)
     for (name, endpoint), line in zip(scored["endpoints"].items(), lines[::2], strict=True):
         assert line == f"**{name}**, maps by attention rollout: {escape(endpoint['methods']['rollout']['verdict'])}."
-    assert texts.attention({"maps": []}, {}) == texts.lines({}) == []
+    assert texts.attention(filled({}), Facts()) == texts.lines(filled({})) == []

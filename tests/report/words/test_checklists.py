@@ -7,15 +7,20 @@ import re
 from typing import Any
 
 import pytest
+from made.metrics import filled
 from markdown_it import MarkdownIt
 
 from mri_vit.report.words import checklists
-from mri_vit.report.words.checklists import AUTHOR, FILLERS, Checklist, Item
-from mri_vit.settings.schema import Controls, Grid, Model, Prepare, Train
+from mri_vit.report.words.answers import FILLERS
+from mri_vit.report.words.checklists import AUTHOR, Checklist, Item
+from mri_vit.settings.schema import Controls, Explain, Grid, Model, Prepare, Train
 
 ODD = "a|b <img src=x onerror=alert(1)> *c*\n\n| d | [e](https://e.org) \\| `f`"
 NAMES = ("tripod_ai", "claim")
-WRITERS = {"tripod_ai": checklists.tripod_ai, "claim": checklists.claim}
+WRITERS = {
+    "tripod_ai": lambda metrics: checklists.tripod_ai(filled(metrics)),
+    "claim": lambda metrics: checklists.claim(filled(metrics)),
+}
 
 
 def made_up(**changes: Any) -> dict[str, Any]:
@@ -27,7 +32,8 @@ def made_up(**changes: Any) -> dict[str, Any]:
         "operating_point": {"sensitivity": {"value": 0.8022, "low": 0.7, "high": 0.9}, "n": 51},
         "verdict": "better than chance",
     }
-    sections = {"grid": Grid(), "prepare": Prepare(), "model": Model(), "train": Train(), "controls": Controls()}
+    sections = {"grid": Grid(), "prepare": Prepare(), "model": Model(), "train": Train()}
+    sections |= {"controls": Controls(), "explain": Explain()}
     settings = {name: section.model_dump(mode="json") for name, section in sections.items()}
     settings["model"] |= dict(zip(("dim", "depth", "heads", "mlp"), Model().shape, strict=True))
     metrics = {
@@ -40,7 +46,14 @@ def made_up(**changes: Any) -> dict[str, Any]:
         "endpoints": {"mgmt": {"kind": "binary", "known": 51, "positive": 20, "models": {"vit": vit}}},
         "maps": [{"patient": "P1"}],
         "settings": settings,
-        "environment": {"versions": {"torch": "2.13.0"}, "git_commit": "c0ffee"},
+        "environment": {
+            "versions": {"torch": "2.13.0"},
+            "git_commit": "c0ffee",
+            "device": "CPU",
+            "threads": 2,
+            "seed": 17,
+            "started": "",
+        },
     }
     return copy.deepcopy(metrics | changes)
 
@@ -84,7 +97,11 @@ def test_claim_has_its_44_items_in_order():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_count_at_the_top_is_that_of_the_rows(name):
-    for metrics in (made_up(), made_up(settings={}, environment={}, maps=[]), {"endpoints": {}}):
+    for metrics in (
+        made_up(),
+        made_up(settings={}, environment={}, maps=[], design="table"),
+        {"endpoints": {}, "design": "table"},
+    ):
         rows = answers(name, metrics)
         filled = sum(not text.startswith("<strong>for the author</strong>") for text in rows.values())
         expected = f"{filled} of {len(rows)} items filled from the run, the others are for the author"
@@ -94,7 +111,7 @@ def test_the_count_at_the_top_is_that_of_the_rows(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_filled_from_nothing(name):
-    assert WRITERS[name]({}).count(f"| {AUTHOR} |") == len(checklists.load(name).items)
+    assert WRITERS[name]({"design": "table"}).count(f"| {AUTHOR} |") == len(checklists.load(name).items)
 
 
 @pytest.mark.parametrize(
@@ -105,14 +122,14 @@ def test_nothing_is_filled_from_nothing(name):
             "20a",
             ["62 patients in the table", "2 patients (no t1 scan (n = 2))", "59 patients predicted", "20 positive"],
         ),
-        ("tripod_ai", "23a", ["mgmt, vit: AUC 0.743 (95 % interval 0.682 to 0.795)"]),
+        ("tripod_ai", "23a", ["mgmt, vit: AUC 0.743 [0.682, 0.795]"]),
         ("tripod_ai", "12a", ["5 folds", "seed 17", "ab" * 32, "20% of the others"]),
         ("tripod_ai", "18f", ["torch 2.13.0", "c0ffee"]),
         ("tripod_ai", "22", ["12 pre-norm blocks of width 768"]),
         ("claim", "35", ["62 patients in the table", "59 patients predicted"]),
         ("claim", "25", ["learning rate 0.0003", "at most 100 epochs"]),
         ("claim", "32", ["5 folds by patient"]),
-        ("claim", "38", ["sensitivity 0.802 (95 % interval 0.700 to 0.900)"]),
+        ("claim", "38", ["sensitivity 0.802 [0.700, 0.900]"]),
         ("claim", "31", ["Maps of 1 patient were made"]),
     ],
 )
@@ -145,7 +162,7 @@ def test_metrics_without_controls_claim_none(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_from_elsewhere_claims_no_training(name):
-    text = WRITERS[name](made_up(settings={}, environment={}, maps=[]))
+    text = WRITERS[name](made_up(settings={}, environment={}, maps=[], design="table"))
     for words in ("AdamW", "Vision Transformer", "cross-validation", "Rigid", "folds", "deep-learning", "Attention maps"):
         assert words not in text
     assert "AUC 0.743" in text
@@ -160,7 +177,7 @@ def test_an_external_evaluation_is_told_where_it_is_asked_for():
 
 def test_a_filled_item_says_what_it_leaves_to_the_author():
     item = Item("1", "Here", "What?", fill="sizes", left="the rest")
-    text = checklists.table(Checklist("T", "S", (item,)), made_up())
+    text = checklists.table(Checklist("T", "S", (item,)), filled(made_up()))
     assert "| 1 | Here | What? | In the evaluation, mgmt: 51 patients, 20 positive. **for the author**: the rest |" in text
     assert "1 of 1 items filled from the run" in text
     assert "1 leave a part" in text

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import copy
-import math
 import re
 from typing import Any
 
 import pytest
+from made.metrics import filled, sample
 from markdown_it import MarkdownIt
 
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, intensity, outliers, register
-from mri_vit.report.words import findings, maps, methods, network, references, wording
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
+from mri_vit.report.schema.comparison import Comparison, Permutation
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.part import Part
+from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
+from mri_vit.report.words import findings, maps, methods, network, preparation, references, training, wording
+from mri_vit.report.words.wording import Facts
 from mri_vit.settings.schema import Controls, Explain, Grid, Model, Prepare, Train
 
 ODD = "a|b <script>alert(1)</script> *c* [d](https://e.org) `f` [@delong]\n\n# g"
@@ -39,6 +45,7 @@ def made_up(**changes: Any) -> dict[str, Any]:
         "fold_mean": 0.7301,
         "fold_variance": 0.0042,
         "verdict": "better than chance",
+        "verdict_kind": "better",
     }
     survival = {
         "n": 48,
@@ -79,9 +86,15 @@ def made_up(**changes: Any) -> dict[str, Any]:
             "git_commit": "c0ffee",
             "device": "CPU",
             "threads": 2,
+            "seed": 17,
+            "started": "",
         },
     }
     return copy.deepcopy(metrics | changes)
+
+
+def written(metrics: dict[str, Any], facts: Facts | None = None) -> str:
+    return methods.text(filled(metrics), facts or Facts())
 
 
 def settings(
@@ -114,7 +127,7 @@ def sections(text: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return methods.text(made_up(), {})
+    return written(made_up())
 
 
 def test_every_stage_that_happened_has_its_section(text):
@@ -125,9 +138,9 @@ def test_every_stage_that_happened_has_its_section(text):
 def test_every_figure_of_the_metrics_is_told(text):
     shown = [62, 59, 53, 49, 51, 20, 48, 33, "seed 17", "ab" * 32, "2.13.0", "c0ffee", "5 folds", "3 times"]
     shown += [
-        "0.743 (95 % interval 0.681 to 0.795)",
+        "0.743 [0.681, 0.795]",
         "0.711",
-        "p = 0.0123",
+        "p = 0.012",
         "0.664",
         "0.214",
         "0.877",
@@ -136,15 +149,15 @@ def test_every_figure_of_the_metrics_is_told(text):
         "0.603",
     ]
     shown += [
-        "0.654 (95 % interval 0.593 to 0.707)",
+        "0.654 [0.593, 0.707]",
         "0.632",
-        "p &lt; 0.0001",
+        "p &lt; 0.001",
         "0.730 ± 0.0042",
-        "difference 0.124",
-        "p = 0.0620",
-        "p = 0.1532",
+        "difference +0.124 [+0.010, +0.230]",
+        "adjusted p = 0.062",
+        "p = 0.15",
         "0.591",
-        "p = 0.0246",
+        "adjusted p = 0.025",
         "a made-up cut-off",
         "do not share a scale",
     ]
@@ -174,7 +187,7 @@ def test_every_figure_of_the_metrics_is_told(text):
 )
 def test_a_setting_of_the_training_is_told_with_its_value(change, told, text):
     assert told not in text
-    assert told in methods.text(made_up(settings=settings(**change)), {})
+    assert told in written(made_up(settings=settings(**change)))
 
 
 @pytest.mark.parametrize(
@@ -190,14 +203,14 @@ def test_a_setting_of_the_training_is_told_with_its_value(change, told, text):
 )
 def test_a_setting_of_the_network_is_told(change, told, text):
     assert told not in text
-    written = methods.text(made_up(settings=settings(model=Model.model_validate(change))), {})
-    assert told in re.sub(r"\[\d+\]", "[3]", written)
-    assert ("Vision Transformer [" in written) == ("architecture" not in change)
+    text = written(made_up(settings=settings(model=Model.model_validate(change))))
+    assert told in re.sub(r"\[\d+\]", "[3]", text)
+    assert ("Vision Transformer [" in text) == ("architecture" not in change)
 
 
 def test_a_step_that_was_switched_off_is_not_claimed(text):
     off = settings(prepare=Prepare(brain="none", bias=False), mirror=False, intensity=0, class_weights=False)
-    without = methods.text(made_up(settings=off), {})
+    without = written(made_up(settings=off))
     for words in ("N4", "mirrored", "gain and shift", "Positives were weighted", "deepbet", "mm around it"):
         assert words in text
         assert words not in without
@@ -225,15 +238,15 @@ def test_the_preparation_tells_the_constants_of_its_steps(text):
 )
 def test_the_brain_is_told_by_the_way_that_was_chosen(way, words):
     command = ("/opt/hd-bet", "{input}", "{output}") if way == "command" else ()
-    told = methods.brains(Prepare(brain=way, brain_command=command).model_dump(mode="json"), {})
+    told = preparation.brains(Prepare(brain=way, brain_command=command), Facts())
     assert len(told) == 1
     assert words in told[0]
     assert "/opt" not in told[0]
 
 
 def test_the_survival_head_is_the_one_of_the_settings():
-    cox = methods.text(made_up(settings=settings(model=Model(survival="cox"))), {})
-    hazard = methods.text(made_up(settings=settings(model=Model(survival="hazard"))), {})
+    cox = written(made_up(settings=settings(model=Model(survival="cox"))))
+    hazard = written(made_up(settings=settings(model=Model(survival="hazard"))))
     assert "partial likelihood" in cox
     assert "hazards in up to" not in cox
     assert "hazards in up to 10 intervals" in hazard
@@ -243,7 +256,7 @@ def test_the_survival_head_is_the_one_of_the_settings():
 def test_without_controls_none_is_claimed(text):
     metrics = made_up()
     del metrics["endpoints"]["mgmt"]["models"]["clinical"], metrics["endpoints"]["mgmt"]["models"]["vit"]["versus_clinical"]
-    without = methods.text(metrics, {})
+    without = written(metrics)
     assert "penalised logistic and Cox regression" in text
     assert "shuffled" not in text  # it is among the settings, but has no results
     for words in ("Controls", "penalised", "clinical", "paired", "resampled t-test"):
@@ -252,46 +265,59 @@ def test_without_controls_none_is_claimed(text):
 
 def test_what_was_not_done_is_told_with_its_reason():
     metrics = made_up(notes={"clinical": "no clinical column", "volume_columns": "brain_ml"})
-    told = sections(methods.text(metrics, {}))["Controls"]
+    told = sections(written(metrics))["Controls"]
     assert "No clinical control: no clinical column." in told
     assert "brain" not in told  # no volume control has results
     assert "No volume control" not in told
 
 
 def test_the_columns_of_the_clinical_control_are_named():
-    assert "The clinical model read age, sex." in methods.text(made_up(notes={"clinical_columns": "age, sex"}), {})
+    assert "The clinical model read age, sex." in written(made_up(notes={"clinical_columns": "age, sex"}))
+
+
+def annotation(part: type[Part], name: str) -> Any:
+    return part.model_fields[name].annotation
 
 
 @pytest.mark.parametrize("key", sorted(findings.MEASURES))
 def test_a_measure_is_told_exactly_when_it_has_a_figure(key):
     sentence = references.uncited(findings.MEASURES[key])
     metrics, (name, _, kind) = made_up(), key.partition(":")
-    results = [model for endpoint in metrics["endpoints"].values() for model in endpoint["models"].values()]
-    tests = [test for result in results for test in (result.get("permutation"), result.get("versus_clinical")) if test]
-    for level in (metrics, *metrics["endpoints"].values(), *results, *tests):
+    results = {name: next(iter(endpoint["models"].values())) for name, endpoint in metrics["endpoints"].items()}
+    levels: list[tuple[type[Part], dict[str, Any]]] = [
+        (Metrics, metrics),
+        *((BinaryEndpoint if found["kind"] == "binary" else SurvivalEndpoint, found) for found in metrics["endpoints"].values()),
+        *((BinaryResult if of == "mgmt" else SurvivalResult, result) for of, result in results.items()),
+        *((BinaryResult, result) for result in metrics["endpoints"]["mgmt"]["models"].values()),
+    ]
+    if kind == "survival":
+        levels = [(part, level) for part, level in levels if part is SurvivalResult]
+    holders = [(part, level) for part, level in levels if name in part.model_fields]
+    if not holders:  # of a test
+        part = Comparison if name == "nadeau_bengio" else Permutation
+        tests = [result[test] for _, result in levels for test in ("permutation", "versus_clinical") if test in result]
+        holders = [(part, test) for test in tests if part is Permutation or "difference" in test]
+    for _, level in holders:
         level.pop(name, None)
-    assert key not in findings.measures(metrics)
-    told = results[-1] if kind == "survival" else results[0]
-    for empty in (None, math.nan, {}, [], {"value": None}, {"p": math.nan, "permutations": 9}, {"low": None}, [{"value": None}]):
-        told[name] = empty
-        assert key not in findings.measures(metrics)
-    told[name] = {"p": 0.5}
-    assert findings.measures(metrics)[key] == findings.MEASURES[key]
-    assert sentence in references.uncited(" ".join(findings.measures(metrics).values()))
+    assert key not in findings.measures(filled(metrics)) or kind
+    part, level = holders[0]
+    level[name] = sample(annotation(part, name), 0.5, 1)
+    assert findings.measures(filled(metrics))[key] == findings.MEASURES[key]
+    assert sentence in references.uncited(" ".join(findings.measures(filled(metrics)).values()))
 
 
 def test_a_table_from_elsewhere_gets_evaluation_alone():
     metrics = made_up(settings={}, design="table", environment={}, maps=[], folds_sha256=None, folds=1, repeats=1)
-    found = sections(methods.text(metrics, {}))
+    found = sections(written(metrics))
     assert list(found) == ["Evaluation", "Results", "References"]
     assert "table made elsewhere" in found["Evaluation"]
     assert "had not seen" not in found["Evaluation"]
     # Default settings that were filled in for such a table are no claim either.
-    assert list(sections(methods.text(metrics | {"settings": settings()}, {}))) == list(found)
+    assert list(sections(written(metrics | {"settings": settings()}))) == list(found)
 
 
 def test_an_external_evaluation_claims_no_training():
-    found = sections(methods.text(made_up(design="external", maps=[]), {}))
+    found = sections(written(made_up(design="external", maps=[])))
     stages = ["Cohort", "Preparation of the images", "Controls", "Evaluation", "Software", "Results", "References"]
     assert list(found) == stages
     assert "earlier run" in found["Evaluation"]
@@ -301,14 +327,14 @@ def test_an_external_evaluation_claims_no_training():
 
 def test_an_external_evaluation_tells_the_inner_estimate_beside():
     inner = {"measure": "auc", "n": 40, **estimate(0.7654)}
-    told = methods.text(made_up(design="external", internal={"mgmt": {"vit": inner, "shuffled": inner}}), {})
-    assert "**mgmt**, vit, out of fold in the run's own cohort: AUC 0.765 (95 % interval 0.704 to 0.818)." in told
+    told = written(made_up(design="external", internal={"mgmt": {"vit": inner, "shuffled": inner}}))
+    assert "**mgmt**, vit, out of fold in the run's own cohort: AUC 0.765 [0.704, 0.818]." in told
     assert "shuffled" not in told  # it was not evaluated here
 
 
 def test_the_site_probe_is_told_in_its_own_sentence():
     probe = {"site_column": "site", "models": {"vit": {"n": 9, "sentence": "not found to tell the site"}}}
-    told = sections(methods.text(made_up(site_probe=probe), {}))
+    told = sections(written(made_up(site_probe=probe)))
     assert "**Site probe**, vit: not found to tell the site." in told["Results"]
     assert "linear probe" in told["Evaluation"]
 
@@ -316,19 +342,19 @@ def test_the_site_probe_is_told_in_its_own_sentence():
 def test_an_endpoint_without_a_known_label_is_told_as_such():
     metrics = made_up()
     metrics["endpoints"]["pten"] = {"kind": "binary", "known": 0, "positive": 0, "models": {}}
-    told = sections(methods.text(metrics, {}))
+    told = sections(written(metrics))
     assert "No label of pten entered the evaluation." in told["Cohort"]
     assert "**pten**: no result." in told["Results"]
 
 
 def test_the_rules_of_the_verdicts_are_told_in_their_order():
-    told = methods.text(made_up(rules=["First rule.", "Second rule."]), {})
+    told = written(made_up(rules=["First rule.", "Second rule."]))
     assert "(1) First rule. (2) Second rule." in told
 
 
 def test_the_corrected_resampled_test_is_told_to_be_one_sided(text):
     assert "one-sided for a better model" in sections(text)["Evaluation"]
-    assert "over the folds of all repeats one-sided p = 0.1532" in text
+    assert "over the folds of all repeats one-sided p = 0.15" in text
 
 
 def test_the_regressions_of_the_controls_are_told_to_use_training_patients_alone(text):
@@ -337,23 +363,23 @@ def test_the_regressions_of_the_controls_are_told_to_use_training_patients_alone
     assert "chosen on the tuning patients, like the model's" in told
     metrics = made_up()
     del metrics["endpoints"]["mgmt"]["models"]["clinical"]
-    assert "fitted on the training patients" not in methods.text(metrics, {})
+    assert "fitted on the training patients" not in written(metrics)
 
 
 @pytest.mark.parametrize("design", ["cross-validation", "external", "table"])
 def test_mean_scores_over_repeats_are_told_in_every_design(design):
     sentence = "Pooled figures use each patient's mean score over the repeats."
-    assert sentence in methods.text(made_up(design=design), {})
-    assert sentence not in methods.text(made_up(design=design, repeats=1), {})
+    assert sentence in written(made_up(design=design))
+    assert sentence not in written(made_up(design=design, repeats=1))
 
 
 def test_every_reference_that_is_cited_is_listed_and_every_listed_one_is_cited(text):
-    for written in (
+    for told in (
         text,
-        methods.text(made_up(design="table"), {}),
-        methods.text(made_up(settings=settings(leave_out="site")), {}),
+        written(made_up(design="table")),
+        written(made_up(settings=settings(leave_out="site"))),
     ):
-        used, listed = cited(written)
+        used, listed = cited(told)
         assert used == set(listed)
         assert listed == list(range(1, len(listed) + 1))
         assert len(listed) > 3
@@ -365,13 +391,13 @@ def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be
     everything = "".join(findings.MEASURES.values())
     for survival in ("cox", "hazard"):
         metrics = made_up(settings=settings(model=Model(survival=survival)))
-        for stage in (methods.preparation, network.model, methods.training):
-            everything += "".join(stage(metrics, {}))
+        for stage in (preparation.preparation, network.model, training.training):
+            everything += "".join(stage(filled(metrics), Facts()))
     everything += "".join([*network.POOLED.values(), *network.METHODS.values()])
-    everything += "".join(network.model(made_up(settings=settings(model=Model(conv_stem=8))), {}))
+    everything += "".join(network.model(filled(made_up(settings=settings(model=Model(conv_stem=8)))), Facts()))
     asked = Train(layer_decay=0.7, embedding_rate=0.2, frozen=0.1, ema=0.9, mixup=0.2, modality_dropout=0.1)
-    everything += "".join(methods.options(asked.model_dump()))
-    everything += "".join([*maps.HOW.values(), maps.JUDGED, maps.TUMOUR, maps.SCANS])
+    everything += "".join(training.options(asked))
+    everything += "".join([*maps.HOW.values(), maps.JUDGED, maps.TUMOUR, maps.SEQUENCES])
     keys = {key for group in references.CITATION.findall(everything) for key in group.split(",")}
     assert keys == set(references.REFERENCES)
 
@@ -382,27 +408,24 @@ def test_an_unknown_citation_is_an_error():
 
 
 def test_exclusions_are_counted_by_reason():
-    rows = [
-        {"patient": "P1", "reason": "no t1 scan"},
-        {"patient": "P2", "reason": "no t1 scan"},
-        {"patient": "P3", "reason": "empty brain"},
-    ]
-    assert "(no t1 scan (n = 2); empty brain (n = 1))" in methods.text(made_up(), {"excluded": rows})
+    metrics = made_up()
+    metrics["cohort"]["excluded_reasons"] = {"empty brain": 1, "no t1 scan": 2}
+    assert "(no t1 scan (n = 2); empty brain (n = 1))" in written(metrics)
 
 
 def test_what_the_author_knows_takes_the_place_of_the_gap(text):
     gaps = re.findall(GAP, text)
     assert len(gaps) == len(set(gaps)) > 5
-    filled = methods.text(made_up(), {"ethics": "Approved by the board of X_Y."})
-    assert "Approved by the board of X\\_Y." in filled
-    assert len(re.findall(GAP, filled)) == len(gaps) - 1
+    told = written(made_up(), Facts(own_words={"ethics": "Approved by the board of X_Y."}))
+    assert "Approved by the board of X\\_Y." in told
+    assert len(re.findall(GAP, told)) == len(gaps) - 1
 
 
 def test_the_ways_of_finding_the_brain_are_counted_and_only_those_used_are_told():
-    written = methods.text(made_up(), {"brain_sources": {"none": 40, "mask": 19}})
-    assert "already skull-stripped (largest piece, holes filled) (40 patients)" in written
-    assert "supplied with the scans (19 patients)" in written
-    assert "deepbet" not in written
+    told = written(made_up(), Facts(brains={"none": 40, "mask": 19}))
+    assert "already skull-stripped (largest piece, holes filled) (40 patients)" in told
+    assert "supplied with the scans (19 patients)" in told
+    assert "deepbet" not in told
 
 
 @pytest.mark.parametrize(("stem", "conv_stem", "patch"), [(None, None, 4), (40, None, 4), (None, 6, 4), (None, 6, 8)])
@@ -410,8 +433,7 @@ def test_the_number_of_parameters_is_the_encoder_s_own(stem, conv_stem, patch):
     grid, model = Grid(edge=16, patch=patch), Model(dim=24, depth=3, heads=2, mlp=50, stem=stem, conv_stem=conv_stem)
     dim, depth, heads, mlp = model.shape
     encoder = Encoder(4 * grid.patch**3, grid.places, dim, depth, heads, mlp, stem, conv_stem=conv_stem)
-    told = settings(grid=grid, model=model)
-    assert wording.parameters(told["model"], told["grid"]) == sum(weights.numel() for weights in encoder.parameters())
+    assert wording.parameters(model, grid) == sum(weights.numel() for weights in encoder.parameters())
 
 
 def test_names_and_reasons_are_neither_markup_nor_html_nor_citations():
@@ -420,14 +442,15 @@ def test_names_and_reasons_are_neither_markup_nor_html_nor_citations():
     metrics["endpoints"][ODD]["models"][ODD] = metrics["endpoints"][ODD]["models"].pop("vit")
     metrics["endpoints"][ODD]["models"][ODD]["verdict"] = ODD
     metrics["environment"]["versions"][ODD] = ODD
-    written = methods.text(metrics, {"excluded": [{"patient": "P1", "reason": ODD}], "ethics": ODD})
-    page = MarkdownIt("commonmark", {"html": True}).enable("table").enable("strikethrough").render(written)
-    plain = MarkdownIt("commonmark", {"html": True}).render(methods.text(made_up(), {}))
+    metrics["cohort"]["excluded_reasons"] = {ODD: 1}
+    text = written(metrics, Facts(own_words={"ethics": ODD}))
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").enable("strikethrough").render(text)
+    plain = MarkdownIt("commonmark", {"html": True}).render(written(made_up()))
     assert "<script" not in page
     for tag in ("<h1", "<h2", "<a ", "<em", "<code"):
         assert page.count(tag) == plain.count(tag), tag
     assert "a|b &lt;script&gt;alert(1)&lt;/script&gt; *c* [d](https://e.org) `f` [@delong] # g" in page
-    used, listed = cited(written)
+    used, listed = cited(text)
     assert used == set(listed)
 
 
@@ -437,7 +460,7 @@ def test_an_undefined_figure_is_called_so():
         "auc": {"value": None, "low": None, "high": None},
         "permutation": {"p": None, "p_adjusted": None, "permutations": 9999},
     }
-    line = next(line for line in findings.lines(metrics) if line.startswith("**mgmt**, vit"))
+    line = next(line for line in findings.lines(filled(metrics)) if line.startswith("**mgmt**, vit"))
     assert "AUC undefined" in line
     assert "permutation p undefined" in line
-    assert "nan" not in methods.text(metrics, {}).lower()
+    assert "nan" not in written(metrics).lower()

@@ -1,0 +1,298 @@
+"""What a run answers to the items of a checklist: the content of `metrics.json` goes in, Markdown comes out.
+
+A filler answers from the metrics alone and says nothing ("") when they do not show the thing; the item is then the author's.
+Longer sentences are those of `methods`, without their citations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from mri_vit.prepare import alignment
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.words import findings, maps, methods, network, recipes, wording
+from mri_vit.report.words.references import uncited
+from mri_vit.report.words.training import partition
+from mri_vit.report.words.wording import Facts, counted, escape, listed, settings, trained
+
+UNCERTAINTY = (  # of `findings.MEASURES`, those with an interval or a test
+    *("auc", "auc_bootstrap", "operating_point", "harrell_c", "logrank", "permutation"),
+    *("versus_clinical:binary", "versus_clinical:survival", "versus_own:binary", "versus_own:survival"),
+    *("nadeau_bengio", "p_adjusted"),
+)
+
+
+def _aim(metrics: Metrics) -> str:
+    names, found = listed([escape(name) for name in metrics.endpoints]), settings(metrics)
+    if not names or found is None:
+        return ""
+    made = recipes.name(found.model.architecture)
+    if metrics.design == "external":
+        return f"Evaluation, on another cohort, of a deep-learning model ({made}) that predicts {names} from brain MRI."
+    return (
+        f"Development, with internal validation by cross-validation, of a deep-learning model ({made}) that "
+        f"predicts {names} from brain MRI."
+    )
+
+
+def _exclusions(metrics: Metrics) -> str:
+    return methods.excluded(metrics) if settings(metrics) else ""
+
+
+def _preprocessing(metrics: Metrics) -> str:
+    found = settings(metrics)
+    if found is None:
+        return ""
+    prepare, grid = found.prepare, found.grid
+    correction = ", N4 bias correction" if prepare.bias else ", no bias correction"
+    return (
+        f"Rigid alignment to T1ce and to MNI152, brain mask ({escape(prepare.brain)}){correction}, resampling to "
+        f"{grid.edge}³ voxels of {grid.spacing_mm:g} mm, z-score inside the brain, patches of {grid.patch}³ voxels "
+        "(Methods: preparation)."
+    )
+
+
+def _outcomes(metrics: Metrics) -> str:
+    named = [f"{escape(name)} ({found.kind})" for name, found in metrics.endpoints.items()]
+    return f"Endpoints: {listed(named)}." if named else ""
+
+
+def _inputs(metrics: Metrics) -> str:
+    if settings(metrics) is None:
+        return ""
+    return "All voxels of the brain in four MRI sequences (T1, contrast-enhanced T1, T2, FLAIR), without selection."
+
+
+def _missing(metrics: Metrics) -> str:
+    if settings(metrics) is None:
+        return ""
+    return (
+        "A missing label is left out and never imputed; a patient without one of the four sequences is excluded. "
+        + " ".join([*methods.labels(metrics), *([methods.COVARIATES] if "clinical" in wording.controls(metrics) else [])])
+    ).strip()
+
+
+def _selection(metrics: Metrics) -> str:
+    return "Every patient of the table whose scans could be prepared was used." if trained(metrics) else ""
+
+
+def _partitions(metrics: Metrics) -> str:
+    found = trained(metrics)
+    if found is None:
+        return ""
+    tuning = f"{found.train.tune_fraction:.0%} of the others were set aside for early stopping."
+    return " ".join([*partition(metrics, found.train), tuning])
+
+
+def _disjoint(metrics: Metrics) -> str:
+    found = trained(metrics)
+    return partition(metrics, found.train)[-1] if found else ""
+
+
+def _architecture(metrics: Metrics) -> str:
+    return uncited(" ".join(network.model(metrics, Facts())[:3]))
+
+
+def _initialised(metrics: Metrics) -> str:
+    found = trained(metrics)
+    return network.initialised(found) if found else ""
+
+
+def _optimised(metrics: Metrics) -> str:
+    found = trained(metrics)
+    if found is None:
+        return ""
+    train = found.train
+    return (
+        f"AdamW, peak learning rate {train.rate:g}, weight decay {train.weight_decay:g}, batches of {train.batch} "
+        f"patients, at most {train.epochs} epochs, early stopping after {train.patience} evaluations without a better one "
+        "(Methods: training)."
+    )
+
+
+def _building(metrics: Metrics) -> str:
+    said = [_architecture(metrics), _optimised(metrics), _internal(metrics)]
+    return " ".join(said) if all(said) else ""
+
+
+def _chosen(metrics: Metrics) -> str:
+    if trained(metrics) is None:
+        return ""
+    return "In each fold, the weights of the evaluation with the lowest loss on the tuning patients; the test fold took no part."
+
+
+def _ensemble(metrics: Metrics) -> str:
+    if metrics.design == "external":
+        return "Each patient's score is the mean over the models of the run's folds."
+    if trained(metrics) is None:
+        return ""
+    if metrics.repeats > 1:
+        return f"A patient's scores are averaged over {metrics.repeats} repeats."
+    return "None: one model scored each patient."
+
+
+def _clusters(metrics: Metrics) -> str:
+    found = trained(metrics)
+    column = found.train.leave_out if found else None
+    said = [f"Each value of {escape(column)} was a test fold of its own."] if column else []
+    probes = metrics.site_probe.models if metrics.site_probe else {}
+    return " ".join([*said, *(f"Site probe: {escape(probe.sentence)}." for probe in probes.values())])
+
+
+def _measured(metrics: Metrics) -> str:
+    return uncited(" ".join(findings.measures(metrics).values()))
+
+
+def _uncertainty(metrics: Metrics) -> str:
+    found = findings.measures(metrics)
+    return uncited(" ".join(found[key] for key in UNCERTAINTY if key in found))
+
+
+def _updating(metrics: Metrics) -> str:
+    return findings.measures(metrics).get("recalibrated", "")
+
+
+def _predicting(metrics: Metrics) -> str:
+    if trained(metrics) is None:
+        return _ensemble(metrics)
+    averaged = f" {_ensemble(metrics)}" if metrics.repeats > 1 else ""
+    unseen = f"had not seen the patient{wording.labels_alone(metrics)}"
+    return f"Each patient was scored by the model of the patient's test fold, which {unseen}.{averaged}"
+
+
+def _imbalance(metrics: Metrics) -> str:
+    found = trained(metrics)
+    if found is None or "binary" not in wording.kinds(metrics):
+        return ""
+    if not found.train.class_weights:
+        return "No method against class imbalance was used."
+    return "Positives were weighted by negatives over positives; the shift of the log odds was removed from the probability."
+
+
+def _subgroups(metrics: Metrics) -> str:
+    columns = {row.column for found in metrics.endpoints.values() for row in found.subgroups}
+    if not columns:
+        return ""
+    return (
+        f"Figures with intervals within subgroups by {listed(sorted(escape(name) for name in columns))}; no test compares them."
+    )
+
+
+def _output(metrics: Metrics) -> str:
+    if trained(metrics) is None:
+        return ""
+    words = {"binary": "a probability for a binary endpoint", "survival": "a risk for survival (higher: earlier death)"}
+    found = [words[kind] for kind in sorted(wording.kinds(metrics))]
+    threshold = methods.THRESHOLDS if "operating_point" in findings.measures(metrics) else ""
+    return f"The output is {listed(found)}. {threshold}".strip() if found else ""
+
+
+def _same_cohort(metrics: Metrics) -> str:
+    return "None by design: both are folds of one cohort." if trained(metrics) else ""
+
+
+def _versions(metrics: Metrics) -> str:
+    return " ".join(methods.software(metrics, Facts())[:-1])
+
+
+def _flow(metrics: Metrics) -> str:
+    people = metrics.cohort
+    if not people.patients:
+        return ""
+    said = [f"{counted(people.patients, 'patient')} in the table."]
+    said += [methods.excluded(metrics)] if settings(metrics) else []
+    return " ".join([*said, f"{counted(people.predicted, 'patient')} predicted.", _sizes(metrics)]).strip()
+
+
+def _known_labels(metrics: Metrics) -> str:
+    return " ".join(methods.labels(metrics))
+
+
+def _sizes(metrics: Metrics) -> str:
+    sizes = [f"{escape(name)}: {findings.size(found)}" for name, found in metrics.endpoints.items()]
+    return f"In the evaluation, {'; '.join(sizes)}." if sizes else ""
+
+
+def _performance(metrics: Metrics) -> str:
+    said = [f"{escape(name)}, {escape(model)}: {findings.headline(found)}" for name, model, found in wording.results(metrics)]
+    return " ".join([f"{'; '.join(said)}.", _subgroups(metrics)]).strip() if said else ""
+
+
+def _diagnostic(metrics: Metrics) -> str:
+    said = [
+        f"{escape(name)}, {escape(model)}: {', '.join(rates)}"
+        for name, model, found in wording.results(metrics)
+        if (rates := findings.rates(found))
+    ]
+    return f"{'; '.join(said)}." if said else ""
+
+
+def _robustness(metrics: Metrics) -> str:
+    ran = wording.controls(metrics)
+    said = [f"Controls: {'; '.join(methods.AS_MADE[name] for name in ran)}."] if ran else []
+    return " ".join([*said, _subgroups(metrics)]).strip()
+
+
+def _explained(metrics: Metrics) -> str:
+    return uncited(" ".join(maps.attention(metrics, Facts())[:-1]))
+
+
+def _internal(metrics: Metrics) -> str:
+    if trained(metrics) is None:
+        return ""
+    times = f", {metrics.repeats} times" if metrics.repeats > 1 else ""
+    return f"Cross-validation with {metrics.folds} folds by patient{times}."
+
+
+def _external(metrics: Metrics) -> str:
+    if metrics.design != "external":
+        return ""
+    return f"The models of an earlier run were applied without refitting to another cohort. {_performance(metrics)}".strip()
+
+
+def _refusals(metrics: Metrics) -> str:
+    if settings(metrics) is None:
+        return ""
+    return (
+        f"The software gives no prediction without all four sequences, or when a scan shows less than {alignment.OVERLAP:.0%} "
+        "of the brain; it names patient, file and reason."
+    )
+
+
+FILLERS: Mapping[str, Callable[[Metrics], str]] = {
+    "aim": _aim,
+    "exclusions": _exclusions,
+    "preprocessing": _preprocessing,
+    "outcomes": _outcomes,
+    "inputs": _inputs,
+    "missing": _missing,
+    "selection": _selection,
+    "partitions": _partitions,
+    "disjoint": _disjoint,
+    "architecture": _architecture,
+    "initialised": _initialised,
+    "optimised": _optimised,
+    "building": _building,
+    "chosen": _chosen,
+    "ensemble": _ensemble,
+    "clusters": _clusters,
+    "measured": _measured,
+    "uncertainty": _uncertainty,
+    "updating": _updating,
+    "predicting": _predicting,
+    "imbalance": _imbalance,
+    "subgroups": _subgroups,
+    "output": _output,
+    "same_cohort": _same_cohort,
+    "versions": _versions,
+    "flow": _flow,
+    "known_labels": _known_labels,
+    "sizes": _sizes,
+    "performance": _performance,
+    "diagnostic": _diagnostic,
+    "robustness": _robustness,
+    "explained": _explained,
+    "internal": _internal,
+    "external": _external,
+    "refusals": _refusals,
+}
