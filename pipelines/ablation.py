@@ -1,6 +1,6 @@
 """What each part of the recommended Vision Transformer is worth: .venv/bin/python pipelines/ablation.py
 
-Each comparator of configs/ablation.toml changes one key. All are cross-validated on the same folds of made-up cohorts of small
+Each comparator of configs/ablation.toml changes one key. All are cross-validated on the same folds of synthetic cohorts of small
 tumours (data seeds 1, 2 and 3). Result: docs/ablation.md. What is done is found done when it is started again.
 """
 

@@ -94,9 +94,9 @@ def main(
         for places in (FOREGROUND, GRID.places):
             console.print(f"at {places} places the two rollouts' CLS rows differ by at most {difference(places):.1e}")
     if part in ("pretraining", "all"):
-        from bench_pretraining import told
+        from bench_pretraining import sentences
 
-        for sentence in told(figures):
+        for sentence in sentences(figures):
             console.print(sentence, highlight=False)
     if output:
         settings = {"device": DEVICE.type, "threads": threads, "repeats": repeats, "torch": torch.__version__}

@@ -116,7 +116,7 @@ def write(study: Study, patients: Sequence[Patient]) -> None:
             tokens.save(tokens.Tokens(patches, place, grid, "-"), path)
 
 
-def told(groups: dict[str, dict[str, Any]]) -> list[str]:
+def sentences(groups: dict[str, dict[str, Any]]) -> list[str]:
     """For each study file: patients per second of each way, and MAE's as times those of others, the median over the rounds."""
     sentences = []
     for name, batch in BATCHES.items():

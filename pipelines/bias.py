@@ -12,7 +12,7 @@ Figures, of each scan and case:
 kept      contrast of the tumour after correction by that in the same head without a field. Contrast is the mean of the tumour
           (on T1ce of the enhancing part) less the mean of the rest of the brain, in standard deviations of the rest.
 removed   1 - variance of what is left of the log field by the variance of the field planted, inside the brain.
-Real patients have no known field: their contrast and the spread of healthy brain (SD by mean) are told as they came and after.
+Real patients have no known field: their contrast and the spread of healthy brain (SD by mean) are given before and after.
 
 About 8 minutes on one busy core, --real included. docs/bias.md has what it printed.
 """
@@ -309,8 +309,8 @@ def draw(head: Head, output: Path) -> None:
             image = Image.fromarray(shown[box[0], box[1], plane].T[::-1, ::-1])
             image.thumbnail((edge, edge))
             picture.paste(image, (column * edge + (edge - image.width) // 2, row * (edge + top) + top))
-            told = f"{channel} {title}: {head.contrast(array, channel):.2f} SD"
-            pen.text((column * edge + 4, row * (edge + top) + 4), told, 225, font)
+            label = f"{channel} {title}: {head.contrast(array, channel):.2f} SD"
+            pen.text((column * edge + 4, row * (edge + top) + 4), label, 225, font)
     picture.save(output, "PNG", optimize=True)
 
 

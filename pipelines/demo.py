@@ -1,4 +1,4 @@
-"""The story of the project on the built-in cohort: 96 made-up patients, from NIfTI files to a report and attention maps.
+"""The story of the project on the built-in cohort: 96 synthetic patients, from NIfTI files to a report and attention maps.
 
 Run from the checkout: .venv/bin/python pipelines/demo.py     (as `make demo` does; about 6 minutes on two cores)
 """
@@ -20,7 +20,7 @@ if __name__ == "__main__":  # patients are prepared in worker processes, which i
     synthetic.make(settings.cohort.parent)
 
     with run_folder.claimed(settings) as run:
-        # the table is read and frozen; what is wrong with it is told before anything is started
+        # the table is read and frozen; faults are named before anything is started
         patients = study.check(settings, run)
 
         # each patient's four scans are aligned, corrected and cut into the patches that hold brain
@@ -32,5 +32,5 @@ if __name__ == "__main__":  # patients are prepared in worker processes, which i
         # what the class token drew on, carried back into each patient's own T1ce
         study.explain(settings, run, console)
 
-        # one page that tells signal from noise
+        # one page that separates signal from noise
         study.report(run, console)

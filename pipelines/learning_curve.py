@@ -1,4 +1,4 @@
-"""Learning curves on made-up cohorts whose tumours are small: .venv/bin/python pipelines/learning_curve.py
+"""Learning curves on synthetic cohorts whose tumours are small: .venv/bin/python pipelines/learning_curve.py
 
 For each data seed 192 labelled and 100 unlabelled patients are made and prepared. Encoders are pretrained on the unlabelled
 ones alone, once; then every contender of configs/learning_curve.toml is cross-validated on the first 48, 96 and 192 labelled

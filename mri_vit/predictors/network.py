@@ -24,7 +24,7 @@ from mri_vit.model.network import Network
 from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.resource import told
+from mri_vit.run.resource import naming_lack
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
 from mri_vit.train.loop import Report
@@ -64,7 +64,7 @@ class Neural:
         if study.pretrain.method != "none":
             study = pretrained(study, [*train, *tune], self.folder / PRETRAINED, self.seed, self.report)
         labelled = [p for p in train if any(p.knows(endpoint) for endpoint in study.endpoints)]  # others have no gradient
-        with told(self.folder, lambda: state_bytes(study), less_memory(study)):
+        with naming_lack(self.folder, lambda: state_bytes(study), less_memory(study)):
             self._network = fit(labelled or train, tune, study, self.folder, self.seed, self.report)
         write_bytes(json.dumps(self._cost(tune[0]), indent=1).encode(), self.folder / files.COST)
 

@@ -197,7 +197,7 @@ def pretrained(study: Study, patients: Sequence[Patient], file: Path, seed: int,
             raise UsageError(f"{file}: holds an encoder of another {differing[0]}; delete it, or choose another output")
     else:
         smaller = f"a pretrain.batch below {study.pretrain.batch}, or {less_memory(study)}"
-        with resource.told(file.parent, lambda: state_bytes(study), smaller):
+        with resource.naming_lack(file.parent, lambda: state_bytes(study), smaller):
             pretrain(patients, study, file, seed, report)
     return starting_from(file, study)
 

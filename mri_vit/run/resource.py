@@ -61,7 +61,7 @@ def lack(error: BaseException, place: Path, disk_bytes: int = 0, smaller: str = 
 
 
 @contextmanager
-def told(place: Path, disk_bytes: Callable[[], int], smaller: str) -> Iterator[None]:
+def naming_lack(place: Path, disk_bytes: Callable[[], int], smaller: str) -> Iterator[None]:
     """Around work that may run out of memory or disk: raises OutOfResource with what was needed and what is free.
 
     `disk_bytes` is asked only then.

@@ -44,7 +44,7 @@ def load(path: Path, overrides: dict[str, str] | None = None, place: Callable[[s
     except pydantic.ValidationError as error:
         raise UsageError("\n".join(_explain(path, text, fault) for fault in error.errors())) from None
     beside = path.resolve().parent
-    # no link is followed, so that one can be told of
+    # no link is followed, so that a link is found and named
     return with_paths(study, place or (lambda given: os.path.abspath(beside / given)))
 
 

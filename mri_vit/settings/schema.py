@@ -107,7 +107,7 @@ class Controls(Section):
 
 MapMethod = Literal[
     "rollout", "cls_attention", "gradient_attention", "gradient_rollout", "integrated_gradients", "occlusion"
-]  # explain/names.py tells what each is
+]  # explain/methods/names.py says what each is
 
 
 class Explain(Section):

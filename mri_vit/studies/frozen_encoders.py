@@ -38,8 +38,8 @@ OWN = VIT  # the study's own network, which keeps its random weights
 CLS, MEAN, HEADS = "CLS", "tokens' mean", "heads' input"  # the last is CLS and what `pool` adds; of another network, all
 FILE = "encoder.safetensors"  # its history lies beside it
 QUARTERS = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the scans, for the few-shot curve
-# Random weights to begin with. Measured on 192 made-up patients: what heads read of random weights gives the linear probe an AUC
-# of 0.53 to 0.79, by the start alone. Those who are tested have six: Student's t of six, 2.6, is near the normal 2.0.
+# Random weights to begin with. Measured on 192 synthetic patients: what heads read of random weights gives the linear probe an
+# AUC of 0.53 to 0.79, by the start alone. Those who are tested have six: Student's t of six, 2.6, is near the normal 2.0.
 # The points of a few-shot curve have two, which is what the time of one command allows.
 STARTS, FEWER_STARTS = 6, 2
 DRAWS = 5  # of the labels of a small share; single draws of a handful of patients differ by 0.1 for no reason

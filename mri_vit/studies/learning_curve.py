@@ -28,7 +28,7 @@ from mri_vit.style import GREY, RC, WIDTH, templates, to_bytes
 
 PREDICTED = ["seed", "labelled", "model", "patient", "truth", "score"]  # of the table that all is computed from
 OWN = VIT  # whom every other model is compared with
-SINGLE = 9  # digits that tell single-precision numbers apart (IEEE 754); fewer make ties, and another AUC
+SINGLE = 9  # digits that keep single-precision numbers distinct (IEEE 754); fewer make ties, and another AUC
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from mri_vit.settings.models import CLINICAL, SHUFFLED, VOLUME, is_candidate
 from mri_vit.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMILLION, WIDTH
 
 SQUARE = 4.4  # inches high: near the width, for axes that both run from 0 to 1
-INDIGO, OLIVE = "#332288", "#999933"  # Tol 2021, "Colour schemes", muted: told apart from Okabe and Ito's with any colour vision
+INDIGO, OLIVE = "#332288", "#999933"  # Tol 2021, "Colour schemes", muted: distinct from Okabe and Ito's with any colour vision
 MOST_BARRED = 2  # models with intervals in one figure
 LEGEND_LETTERS, HANDLE_LETTERS = 72, 6  # of a figure's width at 8.5 points, and what a line's sample takes of it
 DASHED = (0, (4, 3))

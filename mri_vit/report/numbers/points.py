@@ -17,7 +17,7 @@ from mri_vit.metrics import bootstrap
 from mri_vit.report.numbers.judged import by_fold, flags, floats
 from mri_vit.report.schema.binary import PrecisionRecall, Roc
 
-GRID = np.arange(101) / 100  # false positive rates, whole per cents: finer than a fold of a hundred negatives can tell
+GRID = np.arange(101) / 100  # false positive rates, whole per cents: finer than a fold of a hundred negatives resolves
 Rates = Float[np.ndarray, "b u"]
 
 

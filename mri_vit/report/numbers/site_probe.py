@@ -1,4 +1,4 @@
-"""Whether the model's CLS vector tells the site: the probe's guesses in, balanced accuracy out.
+"""Whether the model's CLS vector predicts the site: the probe's guesses in, balanced accuracy out.
 
 n is the number of guesses (one for each patient, repeat and visit), m the number of patients.
 """

@@ -154,7 +154,7 @@ def policy(style: str, script: str) -> str:
     """
     parts = {
         "default-src": "'none'",
-        "script-src": f"'self' {_hash(script)}",  # 'self' of a file:// page is the disk; it cannot be told by hash there
+        "script-src": f"'self' {_hash(script)}",  # 'self' of a file:// page is the disk; it cannot be allowed by hash there
         "style-src": _hash(style),
         "img-src": "data:",
         "base-uri": "'none'",

@@ -52,7 +52,7 @@ class Probe(Part):
     balanced_accuracy: Estimate = Field(description="mean over sites of the share that the probe got right")
     chance: Number = Field(description="balanced accuracy of guesses: 1 / sites")
     p: Number = Field(description="one-sided permutation p, not adjusted")
-    warning: bool = Field(description="whether the vector tells the site")
+    warning: bool = Field(description="whether the vector predicts the site")
     sentence: str = Field(description="the same in words")
 
 

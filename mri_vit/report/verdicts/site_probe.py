@@ -1,4 +1,4 @@
-"""Whether a model's CLS vector tells the site, by the rule that verdicts on models follow."""
+"""Whether a model's CLS vector predicts the site, by the rule that verdicts on models follow."""
 
 from __future__ import annotations
 

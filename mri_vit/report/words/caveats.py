@@ -10,7 +10,7 @@ from mri_vit.report.reading.run import Design
 from mri_vit.report.schema.binary import BinarySubgroup
 from mri_vit.report.schema.run import Probe
 from mri_vit.report.schema.survival import SurvivalSubgroup
-from mri_vit.report.words.verdicts import written
+from mri_vit.report.words.notation import interval, p_value
 
 RECALIBRATED = "fitted on this cohort's own labels: a description, not a test"
 CUTOFFS: Mapping[Design, str] = {  # what the threshold of a predictions table is
@@ -24,7 +24,7 @@ CUTOFFS: Mapping[Design, str] = {  # what the threshold of a predictions table i
 def remark(measure: str, caveats: Caveats, n: int) -> str | None:
     """Whether the scores of `n` patients are all equal, or the pooled figure and that of pairs within a fold are far apart."""
     if caveats.tied:
-        return f"Warning: all {n} scores are equal, so the model tells no patient from another."
+        return f"Warning: all {n} scores are equal, so the model distinguishes no patient from another."
     if not (apart := caveats.apart):
         return None
     where = "In the first repeat the" if apart.repeats > 1 else "The"
@@ -64,12 +64,9 @@ def too_small(group: BinarySubgroup | SurvivalSubgroup) -> str | None:
 
 
 def site_probe(probe: Probe) -> str:
-    """Whether the model's CLS vector tells the site."""
+    """Whether the model's CLS vector predicts the site."""
     found = probe.balanced_accuracy
-    figures = (
-        f"balanced accuracy {found.value:.2f}, 95 % CI {found.low:.2f}–{found.high:.2f}, chance {probe.chance:.2f}, "
-        f"permutation p {written(probe.p)}"
-    )
+    figures = f"balanced accuracy {interval(found)}, chance {probe.chance:.2f}, permutation test, {p_value(probe.p)}"
     if probe.warning:
-        return f"the model's CLS vector tells the site ({figures}): a shortcut is possible where site and label go together"
-    return f"the model's CLS vector was not found to tell the site ({figures})"
+        return f"the model's CLS vector predicts the site ({figures}): a shortcut is possible where site and label go together"
+    return f"the model's CLS vector was not found to predict the site ({figures})"

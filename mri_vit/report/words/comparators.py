@@ -10,7 +10,7 @@ from mri_vit.report.schema.comparison import Comparators, Comparison
 from mri_vit.report.schema.metrics import Result
 from mri_vit.report.verdicts.comparators import Sides
 from mri_vit.report.verdicts.models import Verdict
-from mri_vit.report.words.verdicts import signed, written
+from mri_vit.report.words.notation import adjusted_p, p_value, signed
 
 IN_FULL = 3  # models of one side that are given with their figures; the table beside has them all
 NAMED = 8  # models of one side that are named at all
@@ -19,7 +19,7 @@ NAMED = 8  # models of one side that are named at all
 def comparators(sides: Sides, models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> Comparators:
     """The comparators of an endpoint as `metrics.json` has them."""
     if sides.leaks:
-        return Comparators(better=(), worse=(), sentence=f"no comparator is held against {OWN}: the design leaks")
+        return Comparators(better=(), worse=(), sentence=f"no comparator is compared with {OWN}: the design leaks")
     return Comparators(better=sides.better, worse=sides.worse, sentence=_sentence(sides, models, verdicts))
 
 
@@ -35,8 +35,8 @@ def _sentence(sides: Sides, models: Mapping[str, Result], verdicts: Mapping[str,
         parts.append(f"{OWN} is better than {_listed(said, sides.worse)}")
     if alike := sides.alike:
         nearest = min(alike, key=lambda model: tests[model].p_adjusted)
-        least = f"least p after Holm {written(tests[nearest].p_adjusted)}{f', {nearest}' * (len(alike) > 1)}"
-        parts.append(f"{OWN} is not told from {_comparators(len(alike), bool(parts))} ({least})")
+        least = f"least {adjusted_p(tests[nearest].p_adjusted)}{f', {nearest}' * (len(alike) > 1)}"
+        parts.append(f"{OWN} is not distinguishable from {_comparators(len(alike), bool(parts))} ({least})")
     if sides.undefined:
         parts.append(f"{len(sides.undefined)} could not be tested")
     return "; ".join(parts)
@@ -69,7 +69,6 @@ def _better(model: str, test: Comparison, result: Result, verdict: Verdict) -> s
 
 def _figures(test: Comparison, result: Result) -> str:
     """The difference in favour of the better one, its interval, and p."""
-    said = f"difference of {'AUC' if isinstance(result, BinaryResult) else 'C'} {signed(test.difference)}, "
-    said += f"95 % CI {signed(test.low)} to {signed(test.high)}, p after Holm {written(test.p_adjusted)}"
+    said = f"difference of {'AUC' if isinstance(result, BinaryResult) else 'C'} {signed(test)}, {adjusted_p(test.p_adjusted)}"
     repeated = test.nadeau_bengio
-    return f"{said}; corrected resampled t-test, one-sided p {written(repeated.p)}" if repeated else said
+    return f"{said}; corrected resampled t-test, one-sided {p_value(repeated.p)}" if repeated else said

@@ -10,9 +10,9 @@ from mri_vit.report.schema.part import Mean
 from mri_vit.report.verdicts.maps import ALIKE, FEWEST, Answer, Answers, known
 from mri_vit.report.words.notation import number, title
 
-ANSWERS: Mapping[Answer, str] = {"yes": "yes", "no": "no", "unsettled": "cannot be told", "undefined": "not judged"}
+ANSWERS: Mapping[Answer, str] = {"yes": "yes", "no": "no", "unsettled": "unsettled", "undefined": "not judged"}
 UNTOLD: Mapping[Kind, str] = {  # why there is no finding, by the kind of the prediction's verdict
-    "chance": "is not told from chance",
+    "chance": "is not distinguishable from chance",
     "worse": "is worse than chance",
     "undefined": "cannot be judged",
 }
@@ -45,8 +45,8 @@ def checks(result: MapResult, found: Answers) -> str:
 
 def sentence(result: MapResult, found: Answers, endpoint: str, predicted: Kind) -> str:
     """The checks, and before them why there is no finding, if there is none."""
-    told = checks(result, found)
-    return f"{no_finding(endpoint, predicted)} ({told})" if found.kind == "none" else told
+    said = checks(result, found)
+    return f"{no_finding(endpoint, predicted)} ({said})" if found.kind == "none" else said
 
 
 def no_finding(endpoint: str, predicted: Kind) -> str:
@@ -71,7 +71,7 @@ def rules() -> list[str]:
         "“Moves with the labels”, where the run has a network that was trained on shuffled labels: “no” where the interval of "
         f"the rank correlation with its map does not end below {ALIKE}; “yes” where it does, and the correlation with the maps "
         "of the other folds' networks, trained on true labels, is higher (the interval of the paired difference lies above 0). "
-        "Else it “cannot be told”: networks of true labels differ among themselves about as much, so that the difference may "
+        "Else it is “unsettled”: networks of true labels differ among themselves about as much, so that the difference may "
         "come from training anew and not from the labels.",
         "“Better than random deletion: yes”: leaving out places in the map's order, highest first, weakens the prediction more "
         "than in random order. The fall is the area over the deletion curve, in standard deviations of the model's evidence "
@@ -83,8 +83,8 @@ def rules() -> list[str]:
         "When its interval reaches down to 1, it is “no more than its share”.",
         BESIDE_RANDOM_WEIGHTS,
         "A map “passes” when it moves with the model, with the labels where that was asked, and is better than random deletion. "
-        "A “no” to any of these “fails a check”; with no “no”, but labels of which it cannot be told, it is “not settled”. "
-        "Passing means that the map tells of the model. It does not mean that the tumour shows the label there.",
+        "A “no” to any of these “fails a check”; with no “no”, but labels of which it is unsettled, it is “not settled”. "
+        "Passing means that the map depends on what the model learned. It does not mean that the tumour shows the label there.",
     ]
 
 
@@ -95,10 +95,10 @@ def interval(estimate: Mean) -> str:
 
 def _on_tumour(ratio: Mean, found: Answers) -> str:
     value, ends = number(ratio.value, 1), f"[{number(ratio.low, 1)}, {number(ratio.high, 1)}]"
-    told = {
+    said = {
         "less": f"on the tumour: less than its share ({value}× {ends})",
         "more": f"on the tumour: {value}× its share {ends}",
         "no more": f"on the tumour: no more than its share ({value}× {ends})",
         "undefined": "",
     }[found.tumour]
-    return told if found.moves == "yes" or not told else f"{told}, which need not come from what the model learned"
+    return said if found.moves == "yes" or not said else f"{said}, which need not come from what the model learned"

@@ -82,8 +82,8 @@ def differences(study: Study, comparator: Comparator) -> dict[str, dict[str, Any
 
 def differing(study: Study, comparator: Comparator) -> str:
     """The same in words: train.rate 0.001 (not 0.0003)."""
-    told = differences(study, comparator).items()
-    return ", ".join(f"{key} {setting(pair['value'])} (not {setting(pair['own'])})" for key, pair in told)
+    named = differences(study, comparator).items()
+    return ", ".join(f"{key} {setting(pair['value'])} (not {setting(pair['own'])})" for key, pair in named)
 
 
 def described(contender: Contender, study: Study, recipes: Mapping[str, Study]) -> Contender:

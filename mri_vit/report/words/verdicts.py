@@ -9,11 +9,12 @@ from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.comparison import Comparison
 from mri_vit.report.schema.metrics import Result
 from mri_vit.report.verdicts.models import ALPHA, CHANCE, FEWEST, BesideClinical, Verdict
+from mri_vit.report.words.notation import adjusted_p, interval, p_value, signed, with_sign
 from mri_vit.settings.models import CLINICAL
 
 # Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
 BELOW = "without a signal, cross-validation often falls below 0.5; where a signal is sure, look for flipped labels"
-ALIKE = "warning: all scores are equal, so the model tells no patient from another"
+ALIKE = "warning: all scores are equal, so the model distinguishes no patient from another"
 LEAK = "the shuffled-label control is better than chance: the design leaks, do not trust this endpoint"
 
 
@@ -32,11 +33,11 @@ def against_chance(result: Result, verdict: Verdict) -> str:
         marked = f"{result.positive} positive" if binary else f"{result.events} died"
         return f"cannot be judged (n = {result.n}, {marked})"
     estimate, test = result.estimate, result.permutation
-    figures = f"{'AUC' if binary else 'C'} {share(estimate.value)}, 95 % CI {share(estimate.low)}–{share(estimate.high)}"
+    figures = f"{'AUC' if binary else 'C'} {interval(estimate)}, permutation test"
     if estimate.high < CHANCE:
-        figures += f", permutation p of so low a value {written(test.p_below_adjusted)}"
+        figures += f" of so low a value, {adjusted_p(test.p_below_adjusted)}"
     else:
-        figures += f", permutation p {written(test.p_adjusted)}"
+        figures += f", {adjusted_p(test.p_adjusted)}"
     return {
         "better": f"better than chance ({figures})",
         "chance": f"indistinguishable from chance ({figures})",
@@ -58,13 +59,10 @@ def against_clinical(test: Comparison | None, beside: BesideClinical, notes: Map
     named = f"{columns}; " if columns else ""
     named += "itself no better than chance; " if beside.clinical_is_weak else ""
     if beside.standing == "undefined":
-        return f", not better than clinical-only ({named}difference {signed(test.difference)}, the test is undefined)"
-    said = (
-        f"{named}difference {signed(test.difference)}, 95 % CI {signed(test.low)} to {signed(test.high)}, "
-        f"p {written(test.p_adjusted)}"
-    )
+        return f", not better than clinical-only ({named}difference {with_sign(test.difference)}, the test is undefined)"
+    said = f"{named}difference {signed(test)}, {adjusted_p(test.p_adjusted)}"
     if test.nadeau_bengio:
-        said += f"; corrected resampled t-test, one-sided p {written(test.nadeau_bengio.p)}"
+        said += f"; corrected resampled t-test, one-sided {p_value(test.nadeau_bengio.p)}"
     return (
         f", and better than clinical-only ({said})"
         if beside.standing == "better"
@@ -86,32 +84,15 @@ def rules() -> list[str]:
         "The interval is DeLong's for an AUC and a bootstrap of patients for Harrell's C, of all patients' scores together.",
         f"A model that is better than chance is also “better than clinical-only” when its difference is above 0 and the p of the "
         f"paired test (DeLong for an AUC, a bootstrap of patients for C) is at most {ALPHA}; else it is not. Where "
-        "clinical-only is itself no better than chance, this is said: to beat it then means little more than to beat chance. "
-        "Over several repeats the corrected resampled t-test (Nadeau and Bengio) must have a one-sided p of at most "
+        "clinical-only is itself no better than chance, the verdict says so: to beat it then means little more than to beat "
+        "chance. Over several repeats the corrected resampled t-test (Nadeau and Bengio) must have a one-sided p of at most "
         f"{ALPHA} as well.",
         f"A comparator is better or worse than the study's own model ({OWN}) when the p of the same paired test, here of the two "
-        f"models, is at most {ALPHA}, and over several repeats the corrected resampled t-test agrees; else the two are not told "
-        "apart, which does not mean that they are equal.",
+        f"models, is at most {ALPHA}, and over several repeats the corrected resampled t-test agrees; else no difference is "
+        "shown, which does not mean that the two are equal.",
         "Every p in a verdict is corrected by Holm's method: permutation p over all endpoints and models other than the shuffled "
         "control, that of the shuffled control over its endpoints, the comparison with clinical-only over all endpoints and "
         "candidates, and that with the study's own model over all endpoints and comparators.",
         "When a model trained on shuffled labels is better than chance, labels leak through the design, and a warning goes "
         "before every verdict of that endpoint. Below chance is no sign of a leak: folds of unequal prevalence can do that.",
     ]
-
-
-def written(p: float) -> str:
-    """A p-value as verdicts write it: 0.21, 0.013, < 0.001."""
-    if p < 0.001:
-        return "< 0.001"
-    return f"{p:.2f}" if p >= 0.1 else f"{p:.3f}"
-
-
-def share(value: float) -> str:
-    """An AUC or C as verdicts write it: two digits, and a third where two would round to a false 0 or 1."""
-    return f"{value:.3f}" if f"{value:.2f}" in ("0.00", "1.00") and 0 < value < 1 else f"{value:.2f}"
-
-
-def signed(difference: float) -> str:
-    """A difference with its sign: +0.12, −0.03."""
-    return f"{difference:+.2f}".replace("-", "\N{MINUS SIGN}")

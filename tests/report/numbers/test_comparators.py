@@ -235,7 +235,7 @@ def test_a_comparator_that_wins_is_said_at_the_top_and_in_the_terminal(home, met
     assert (told["better"], told["worse"]) == (["resnet10"], ["blind"])
     assert told["sentence"].startswith("resnet10 (difference of AUC +0.")
     assert "is better than vit; vit is better than blind (difference of AUC +0." in told["sentence"]
-    assert told["sentence"].endswith(", slow)") or "vit is not told from the other one" in told["sentence"]
+    assert told["sentence"].endswith(", slow)") or "vit is not distinguishable from the other one" in told["sentence"]
     assert f"Beaten: {told['sentence']}" in words[: words.index("Controls: what a model must beat")]
     assert f"MGMT promoter methylation, comparators: {told['sentence']}" in terminal.verdicts(filled(metrics))
     assert "resnet10 less vit (" in (home / "methods.md").read_text()
@@ -287,8 +287,8 @@ def told_of(tests: dict[str, Comparison], leaks: bool = False) -> Comparators:
 def test_a_difference_is_told_from_the_side_of_who_is_better():
     told = told_of({"a": versus(-0.3, 0.001), "b": versus(0.2, 0.01)})
     assert told.sentence == (
-        "b (difference of AUC +0.20, 95 % CI +0.10 to +0.30, p after Holm 0.010; itself not better than chance) is better than "
-        "vit; vit is better than a (difference of AUC +0.30, 95 % CI +0.20 to +0.40, p after Holm 0.001)"
+        "b (difference of AUC +0.200 [+0.100, +0.300], adjusted p = 0.010; itself not better than chance) is better than "
+        "vit; vit is better than a (difference of AUC +0.300 [+0.200, +0.400], adjusted p = 0.001)"
     )
 
 
@@ -301,7 +301,7 @@ def test_of_many_who_win_three_have_figures_eight_a_name_and_the_rest_a_number()
 
 def test_nobody_wins_where_the_design_leaks():
     told = told_of({"a": versus(0.3, 0.001)}, leaks=True)
-    assert told == Comparators(better=(), worse=(), sentence="no comparator is held against vit: the design leaks")
+    assert told == Comparators(better=(), worse=(), sentence="no comparator is compared with vit: the design leaks")
 
 
 def test_a_table_without_the_study_s_own_model_compares_nobody(run, tmp_path):

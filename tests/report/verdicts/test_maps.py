@@ -221,7 +221,7 @@ def test_no_finding_without_a_prediction_even_where_the_map_lies_on_the_tumour(s
     assert pten["methods"]["gradient_attention"]["energy_ratio"]["low"] > 5
     for found in pten["methods"].values():
         assert found["verdict_kind"] == "none"
-        assert "no finding: the prediction itself is not told from chance" in found["verdict"]
+        assert "no finding: the prediction itself is not distinguishable from chance" in found["verdict"]
         assert "not where PTEN alteration shows" in found["verdict"]
         assert "tumour" not in found["verdict"]
     assert map_verdict.best(EndpointMaps.model_validate(pten)) is None
@@ -240,12 +240,12 @@ def test_no_finding_without_a_prediction_even_where_the_map_lies_on_the_tumour(s
         (  # true labels' networks differ as much
             {"shuffled": estimate(0.06), "folds": estimate(0.03), "label_gain": estimate(-0.03)},
             "unsettled",
-            "moves with the labels: cannot be told (0.06 vs 0.03 among true labels)",
+            "moves with the labels: unsettled (0.06 vs 0.03 among true labels)",
         ),
-        ({"label_gain": estimate(0.05), "deletion_gain": estimate(0.02)}, "fails", "moves with the labels: cannot be told (0.10"),
-        ({"label_gain": estimate(0.05), "randomised": NOBODY}, "undefined", "moves with the labels: cannot be told (0.10"),
+        ({"label_gain": estimate(0.05), "deletion_gain": estimate(0.02)}, "fails", "moves with the labels: unsettled (0.10"),
+        ({"label_gain": estimate(0.05), "randomised": NOBODY}, "undefined", "moves with the labels: unsettled (0.10"),
         ({"shuffled": NOBODY, "label_gain": NOBODY}, "passes", "moves with the model: yes; better than random deletion"),
-        ({"folds": NOBODY, "label_gain": NOBODY}, "unsettled", "moves with the labels: cannot be told (0.10);"),
+        ({"folds": NOBODY, "label_gain": NOBODY}, "unsettled", "moves with the labels: unsettled (0.10);"),
         ({}, "passes", "after a move by one voxel: rank correlation 0.43; after a little noise: rank correlation 0.98; on the"),
         ({"shift": NOBODY}, "passes", "(0.31 vs 0.22); after a little noise: rank correlation 0.98; on the"),
         ({"deletion_gain": estimate(0.02)}, "fails", "better than random deletion: no (0.31 vs 0.22)"),
@@ -264,7 +264,7 @@ def test_the_verdict_follows_its_rules(changes, kind, words):
 
 @pytest.mark.parametrize(
     ("predicted", "words"),
-    [("chance", "is not told from chance"), ("worse", "is worse than chance"), ("undefined", "cannot be judged")],
+    [("chance", "is not distinguishable from chance"), ("worse", "is worse than chance"), ("undefined", "cannot be judged")],
 )
 def test_why_there_is_no_finding_is_said(predicted, words):
     found = map_verdict.of_method(result(), predicted)

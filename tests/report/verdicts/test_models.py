@@ -97,7 +97,7 @@ def test_a_model_that_is_the_clinical_one_is_not_better_than_it(small, endpoint)
         **dict.fromkeys(("difference", "low", "high", "z"), 0),
         **{"p": 1, "p_adjusted": 1, "n": result["n"], "nadeau_bengio": None},
     }
-    assert "not better than clinical-only (age, sex; difference +0.00" in result["verdict"]
+    assert "not better than clinical-only (age, sex; difference 0.000" in result["verdict"]
 
 
 def test_over_repeats_the_t_test_is_corrected_for_shared_training_patients(tmp_path):
@@ -140,25 +140,25 @@ COLUMNS = {"clinical_columns": "age, sex"}
 @pytest.mark.parametrize(
     ("case", "kind", "sentence"),
     [
-        (result(), "better", "better than chance (AUC 0.70, 95 % CI 0.60–0.80, permutation p 0.010)"),
+        (result(), "better", "better than chance (AUC 0.700 [0.600, 0.800], permutation test, adjusted p = 0.010)"),
         (
             result(0.54, 0.47, 0.61, 0.21),
             "chance",
-            "indistinguishable from chance (AUC 0.54, 95 % CI 0.47–0.61, permutation p 0.21)",
+            "indistinguishable from chance (AUC 0.540 [0.470, 0.610], permutation test, adjusted p = 0.21)",
         ),
-        (result(0.6, 0.51, 0.69, 0.06), "chance", "permutation p 0.060"),
+        (result(0.6, 0.51, 0.69, 0.06), "chance", "permutation test, adjusted p = 0.060"),
         (
             result(0.3, 0.2, 0.4, 1.0, 0.002),
             "worse",
-            "permutation p of so low a value 0.002): without a signal, cross-validation often falls below 0.5",
+            "permutation test of so low a value, adjusted p = 0.002): without a signal, cross-validation often falls below 0.5",
         ),
         (result(0.3, 0.2, 0.4, 1.0, 0.2), "chance", "indistinguishable from chance"),
         (result(positive=4), "undefined", "cannot be judged (n = 100, 4 positive)"),
         (result(positive=96), "undefined", "cannot be judged (n = 100, 96 positive)"),
         (result(low=math.nan), "undefined", "cannot be judged"),
         (result(p=math.nan), "undefined", "cannot be judged"),
-        (result(1.0, 1.0, 1.0, 0.0001), "better", "AUC 1.00, 95 % CI 1.00–1.00, permutation p < 0.001"),
-        (result(0.9991, 0.998, 1.0, 0.0001), "better", "AUC 0.999, 95 % CI 0.998–1.00,"),
+        (result(1.0, 1.0, 1.0, 0.0001), "better", "AUC 1.000 [1.000, 1.000], permutation test, adjusted p < 0.001"),
+        (result(0.9991, 0.998, 1.0, 0.0001), "better", "AUC 0.999 [0.998, 1.000],"),
     ],
 )
 def test_the_verdict_follows_its_rules(case, kind, sentence):
@@ -170,25 +170,30 @@ def test_the_verdict_follows_its_rules(case, kind, sentence):
 @pytest.mark.parametrize(
     ("versus", "notes", "models", "ending"),
     [
-        (VERSUS, COLUMNS, 1, ", and better than clinical-only (age, sex; difference +0.12, 95 % CI +0.03 to +0.21, p 0.009)"),
+        (
+            VERSUS,
+            COLUMNS,
+            1,
+            ", and better than clinical-only (age, sex; difference +0.120 [+0.030, +0.210], adjusted p = 0.009)",
+        ),
         (
             VERSUS.model_copy(update={"p_adjusted": 0.06}),
             {},
             1,
-            ", not better than clinical-only (difference +0.12, 95 % CI +0.03 to +0.21, p 0.060)",
+            ", not better than clinical-only (difference +0.120 [+0.030, +0.210], adjusted p = 0.060)",
         ),
         (
             VERSUS.model_copy(update={"difference": -0.12}),
             {},
             1,
-            ", not better than clinical-only (difference −0.12, 95 % CI +0.03 to +0.21, p 0.009)",
+            ", not better than clinical-only (difference −0.120 [+0.030, +0.210], adjusted p = 0.009)",
         ),
         (
             VERSUS.model_copy(update={"nadeau_bengio": ResampledTest(t=1.36, p=0.098, splits=9)}),
             {},
             1,
-            ", not better than clinical-only (difference +0.12, 95 % CI +0.03 to +0.21, p 0.009; "
-            "corrected resampled t-test, one-sided p 0.098)",
+            ", not better than clinical-only (difference +0.120 [+0.030, +0.210], adjusted p = 0.009; "
+            "corrected resampled t-test, one-sided p = 0.098)",
         ),
         (None, {"clinical": "no column varies"}, 0, ", clinical-only could not be made: no column varies"),
         (None, {}, 0, ", clinical-only was not run"),

@@ -333,9 +333,9 @@ def test_an_external_evaluation_tells_the_inner_estimate_beside():
 
 
 def test_the_site_probe_is_told_in_its_own_sentence():
-    probe = {"site_column": "site", "models": {"vit": {"n": 9, "sentence": "not found to tell the site"}}}
+    probe = {"site_column": "site", "models": {"vit": {"n": 9, "sentence": "not found to predict the site"}}}
     told = sections(written(made_up(site_probe=probe)))
-    assert "**Site probe**, vit: not found to tell the site." in told["Results"]
+    assert "**Site probe**, vit: not found to predict the site." in told["Results"]
     assert "linear probe" in told["Evaluation"]
 
 
