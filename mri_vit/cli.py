@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
-from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
+from cyclopts import App, Parameter
 
-from mri_vit.errors import MriVitError, UsageError
-from mri_vit.run import files
-from mri_vit.run.resource import lack
-from mri_vit.run.screen import printable
+from mri_vit.errors import UsageError
+from mri_vit.run import exit_code, files
 from mri_vit.settings import options
-from mri_vit.settings.models import CLINICAL
-from mri_vit.settings.source import unusable_name
 
 if TYPE_CHECKING:
     from mri_vit.settings.schema import Study
@@ -103,43 +97,9 @@ def check(study: StudyFile, **overrides: Overrides) -> int:
     """Check the study file, the cohort table and weights to start from; prepares and trains nothing."""
     from rich.console import Console
 
-    from mri_vit.crossval import comparators, folds
-    from mri_vit.data import cohort
-    from mri_vit.run.screen import WARNING, say
-    from mri_vit.settings import source
+    from mri_vit.crossval import preflight
 
-    settings = _load(study, overrides)  # what takes longer to import stands behind what may be wrong without it
-    patients = cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs)
-    folds.check(patients, settings.endpoints, settings.train)
-    columns = []
-    if CLINICAL in settings.controls.models:
-        from mri_vit.data.covariates import clinical_columns
-
-        columns = clinical_columns(patients, settings)
-    comparators.check(settings, patients)
-    known = ", ".join(f"{e.name} {sum(p.knows(e) for p in patients)}" for e in settings.endpoints)
-    console = Console()
-    say(console, f"{settings.name}: {len(patients)} patients; labels known: {known}")
-    if CLINICAL in settings.controls.models:
-        say(console, f"the control clinical-only reads {', '.join(columns) or 'no column: there will be no such control'}")
-    out = 0
-    for patient in patients:
-        masks = {"tumour_mask": patient.tumour_mask}
-        if settings.prepare.brain in ("auto", "mask"):
-            masks["brain_mask"] = patient.brain_mask
-        files = patient.scans | masks
-        wrong = {
-            name: f"no {name}" + f" ({why})" * (why != source.ABSENT)
-            for name, file in files.items()
-            if file and (why := source.fault(file))
-        }
-        empty = {name: f"no {name}" for name, file in patient.scans.items() if not file}
-        if wrong or empty:
-            excluded = bool(wrong) or any(name in settings.prepare.needs for name in empty)  # a file that is named must be there
-            then = "the patient will be excluded" if excluded else "it is left empty"
-            say(console, f"{patient.id}: {', '.join((empty | wrong).values())}; {then}", WARNING)
-            out += excluded
-    return 3 if out else 0
+    return 3 if preflight.check(_load(study, overrides), Console()) else 0
 
 
 @app.command
@@ -342,43 +302,8 @@ def predict(run: Path, cohort: Path, output: Path, workers: int = 1) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `mri-vit`: runs a verb and turns how it ended into the exit code."""
     signal.signal(signal.SIGTERM, _terminated)
-    sys.exit(_exit_code(lambda: app(arguments, result_action="return_value")))
+    sys.exit(exit_code.of(lambda: app(arguments, result_action="return_value")))
 
 
 def _terminated(number: int, frame: object) -> None:
     sys.exit(128 + number)
-
-
-def _exit_code(verb: Callable[[], object]) -> int:
-    try:
-        code = verb()
-        return code if isinstance(code, int) else 0
-    except KeyboardInterrupt:
-        _say("interrupted; the same command goes on from the last checkpoint")
-        return 130
-    except BrokenPipeError:  # whoever was reading what is printed has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it once more on its way out
-        return MriVitError.exit_code
-    except Exception as error:
-        found = _misused(error) if isinstance(error, CycloptsError) else error
-        found = found if isinstance(found, MriVitError) else unusable_name(error) or lack(error, Path.cwd())
-        if found:
-            _say(str(found))
-            return found.exit_code
-        traceback.print_exc()
-        _say("this is a fault of ours, not of your data; please report it with the lines above")
-        return MriVitError.exit_code
-
-
-def _misused(error: CycloptsError) -> UsageError:
-    """A wrong command line as every other usage error; an unknown option gets the nearest known one."""
-    if not isinstance(error, UnknownOptionError):
-        return UsageError(str(error))
-    unknown = error.token.keyword or error.token.value
-    known = [name for argument in error.argument_collection for name in argument.names]
-    nearest = difflib.get_close_matches(unknown, known, n=1, cutoff=0.0)
-    return UsageError(f"unknown option {unknown}; the nearest known one is {nearest[0]}")
-
-
-def _say(message: str) -> None:
-    print(f"mri-vit: {printable(message)}", file=sys.stderr)

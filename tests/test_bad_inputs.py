@@ -17,8 +17,8 @@ from mri_vit.data import cohort
 from mri_vit.data.volume import read as read_volume
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import stage
+from mri_vit.run import exit_code, screen
 from mri_vit.run import folder as run_folder
-from mri_vit.run import screen
 from mri_vit.settings import file as study_file
 
 TABLE = "patient,t1,t1ce,t2,flair,mgmt\n"
@@ -196,7 +196,7 @@ def test_a_fault_of_ours_says_so_and_ends_with_1(capsys):
     def verb() -> None:
         raise ZeroDivisionError("[/b]")
 
-    assert cli._exit_code(verb) == 1
+    assert exit_code.of(verb) == 1
     said = capsys.readouterr().err
     assert "Traceback" in said
     assert "a fault of ours" in said

@@ -11,7 +11,6 @@ import safetensors.torch
 import torch
 from made.run import make_run
 
-from mri_vit import cli
 from mri_vit.crossval import folds
 from mri_vit.data import tokens
 from mri_vit.errors import IntegrityError, UsageError
@@ -21,6 +20,7 @@ from mri_vit.model.weights import image_exposed, load_encoder
 from mri_vit.prepare.prepared import load_record, voxels
 from mri_vit.report.figures import pictures
 from mri_vit.report.reading import run as reports
+from mri_vit.run import exit_code
 from mri_vit.run.record import read_json
 from mri_vit.settings.recipe import Model
 from mri_vit.train import checkpoint
@@ -56,7 +56,7 @@ def test_a_record_of_other_things_is_named(tmp_path: Path, steps: object):
 def test_a_report_of_a_damaged_run_ends_with_6(tmp_path: Path, name: str):
     run = make_run(tmp_path / "run")
     (run / name).write_text({"folds.json": '{"repeats": 17}', "environment.json": '{"versions": 17}'}.get(name, "[17]"))
-    assert cli._exit_code(lambda: reports.read(run)) == 6
+    assert exit_code.of(lambda: reports.read(run)) == 6
 
 
 @pytest.mark.parametrize("name", ["excluded.csv", "cohort.csv", "site_probe.csv"])

@@ -13,11 +13,10 @@ import pytest
 import safetensors
 import torch
 
-from mri_vit import cli
 from mri_vit.data import cohort
 from mri_vit.errors import BadNumbers, OutOfResource
 from mri_vit.predictors.network import Neural
-from mri_vit.run import resource
+from mri_vit.run import exit_code, resource
 from mri_vit.run.resource import lack
 from mri_vit.train import checkpoint
 from mri_vit.train.memory import state_bytes
@@ -69,12 +68,12 @@ def test_a_disk_that_is_full_ends_training_with_4_and_it_goes_on_later(tiny, tmp
 
     monkeypatch.setattr(checkpoint, "save", full)
     predictor = Neural(tiny, tmp_path / "fold-1", 0)
-    assert cli._exit_code(lambda: predictor.fit(patients[4:], patients[:4])) == 4
+    assert exit_code.of(lambda: predictor.fit(patients[4:], patients[:4])) == 4
     said = capsys.readouterr().err
     assert f"{resource.megabytes(state_bytes(tiny))} needed, " in said
     assert "free; make room" in said
     monkeypatch.setattr(checkpoint, "save", save)
-    assert cli._exit_code(lambda: Neural(tiny, tmp_path / "fold-1", 0).fit(patients[4:], patients[:4])) == 0
+    assert exit_code.of(lambda: Neural(tiny, tmp_path / "fold-1", 0).fit(patients[4:], patients[:4])) == 0
 
 
 @pytest.mark.parametrize("which", ["loss", "tuning loss"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -72,10 +72,7 @@ def read(folder: Path) -> Run:
     """
     folder = Path(folder)
     external = (folder / files.EVALUATION).is_file()
-    needed = [files.STUDY, files.ENVIRONMENT, files.COHORT, files.PREDICTIONS, *([] if external else [files.FOLDS])]
-    for name in needed:
-        if not (folder / name).is_file():
-            raise UsageError(f"{folder}: no {name}; a report needs a run that has been cross-validated")
+    _refuse_unfinished(folder, [] if external else [files.FOLDS])
     study = origin.settings(folder)
     table = predictions.load(folder / files.PREDICTIONS)
     if not external:
@@ -110,6 +107,12 @@ def read(folder: Path) -> Run:
         preparation=tuple(steps[0]) if steps else (),
         brains=Counter(step.source for done in steps for step in done if step.step == "brain" and step.source),
     )
+
+
+def _refuse_unfinished(folder: Path, also: Sequence[str]) -> None:
+    for name in (files.STUDY, files.ENVIRONMENT, files.COHORT, files.PREDICTIONS, *also):
+        if not (folder / name).is_file():
+            raise UsageError(f"{folder}: no {name}; a report needs a run that has been cross-validated")
 
 
 def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...] = ()) -> Run:

@@ -1,0 +1,53 @@
+"""Exit code: a verb goes in, how it ended comes out as a number, and why as one line on standard error."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from cyclopts import CycloptsError, UnknownOptionError
+
+from mri_vit.errors import MriVitError, UsageError
+from mri_vit.run.resource import lack
+from mri_vit.run.screen import printable
+from mri_vit.settings.source import unusable_name
+
+
+def of(verb: Callable[[], object]) -> int:
+    """The verb's own code where it gives one, else 0; of an error its class's, and 1 with a traceback for a fault of ours."""
+    try:
+        code = verb()
+        return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        _say("interrupted; the same command goes on from the last checkpoint")
+        return 130
+    except BrokenPipeError:  # whoever was reading what is printed has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it once more on its way out
+        return MriVitError.exit_code
+    except Exception as error:
+        found = _misused(error) if isinstance(error, CycloptsError) else error
+        found = found if isinstance(found, MriVitError) else unusable_name(error) or lack(error, Path.cwd())
+        if found:
+            _say(str(found))
+            return found.exit_code
+        traceback.print_exc()
+        _say("this is a fault of ours, not of your data; please report it with the lines above")
+        return MriVitError.exit_code
+
+
+def _misused(error: CycloptsError) -> UsageError:
+    """A wrong command line as every other usage error; an unknown option gets the nearest known one."""
+    if not isinstance(error, UnknownOptionError):
+        return UsageError(str(error))
+    unknown = error.token.keyword or error.token.value
+    known = [name for argument in error.argument_collection for name in argument.names]
+    nearest = difflib.get_close_matches(unknown, known, n=1, cutoff=0.0)
+    return UsageError(f"unknown option {unknown}; the nearest known one is {nearest[0]}")
+
+
+def _say(message: str) -> None:
+    print(f"mri-vit: {printable(message)}", file=sys.stderr)
