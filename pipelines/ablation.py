@@ -119,8 +119,8 @@ def _file(weights: str) -> str:
 def document(predicted: pd.DataFrame, of: Study, seeds: list[int]) -> str:
     """The tables as Markdown."""
     points = curve.curve(predicted).set_index("model")
-    contest = pd.DataFrame(predicted[~predicted.model.str.contains(" without ")])
-    tests = curve.against(contest).set_index("model")
+    compared = pd.DataFrame(predicted[~predicted.model.str.contains(" without ")])
+    tests = curve.against(compared).set_index("model")
     least, most = synthetic.HARD_MM
     head = (
         "Made by `pipelines/ablation.py` from `configs/ablation.toml` on the hard variant of the built-in cohort (tumours of "

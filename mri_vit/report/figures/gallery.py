@@ -44,7 +44,7 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[t
             continue
         found = metrics.endpoints[endpoint.name]
         measured = found.model_copy(update={"models": few[endpoint.name]})
-        if rows := _every_contender(metrics, endpoint.name):
+        if rows := _every_model(metrics, endpoint.name):
             yield (
                 file_name("contenders", endpoint.name),
                 panels.forest([(title(endpoint.name), rows)], "95 % interval (dashed: chance)"),
@@ -91,7 +91,7 @@ def _curve(run: Run, endpoint: Endpoint, model: str, group: str, high: bool) -> 
     )
 
 
-def _every_contender(metrics: Metrics, name: str) -> list[Row]:
+def _every_model(metrics: Metrics, name: str) -> list[Row]:
     """A row per candidate where the other figures do not show them all; those that they show keep their colour."""
     if len(metrics.contenders) == len(metrics.shown):
         return []

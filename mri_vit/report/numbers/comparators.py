@@ -1,4 +1,4 @@
-"""The contenders: the study's own model and its comparators, what each is and costs, and which of them the figures show."""
+"""The models: the study's own model and its comparators, what each is and costs, and which of them the figures show."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _pretrain(recipe: Study | None) -> Pretrain | Nothing:
 
 @dataclass(frozen=True)
 class Costs:
-    """Fields of a contender about its costs."""
+    """Fields of a model about its costs."""
 
     parameters: int | None
     gflops: float

@@ -26,7 +26,7 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, 
     """
     tables = {
         "results": pd.DataFrame(list(_results(metrics))),
-        "contenders": pd.DataFrame([_flat(_cells(contender)) for contender in metrics.contenders]),
+        "contenders": pd.DataFrame([_flat(_cells(model)) for model in metrics.contenders]),
         "folds": pd.DataFrame([{**head, **_cells(fold)} for head, _, result in _of_models(metrics) for fold in result.folds]),
         "roc": pd.DataFrame(list(_curves(metrics, "roc"))),
         "precision_recall": pd.DataFrame(list(_curves(metrics, "precision_recall"))),
