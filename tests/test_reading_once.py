@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.prepare import stage as preparing
 from mri_vit.report.figures import gallery
 from mri_vit.report.pages import html
+from mri_vit.report.schema.metrics import dumps
 from mri_vit.run import record
 from mri_vit.settings.schema import Controls, Explain, Study
 
@@ -74,4 +74,4 @@ def test_a_run_reads_the_cohort_once_makes_folds_once_and_parses_no_numbers_that
     assert repr(frozen.included(prepared, prepared.output)) == repr(patients)
     splits = folds.make(patients, prepared.endpoints, prepared.train, prepared.seed)
     assert folds.load(prepared.output / "folds.json", patients) == splits
-    assert shown[0][0] == json.loads((prepared.output / "report" / "metrics.json").read_text())
+    assert dumps(shown[0][0].metrics) == (prepared.output / "report" / "metrics.json").read_text()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
+from torch import Tensor
 
 from mri_vit.data import tokens
 from mri_vit.data.batches import Batch, everything, token_file
@@ -96,7 +97,7 @@ def measure(subject: Subject, place_mm: Point | None = None, layer: int | None =
 def _stage(
     net: Network,
     cubes: Float[np.ndarray, "f c s s s"],
-    batches: Sequence[Batch],
+    batches: Sequence[tuple[Float[Tensor, "_ _ k"], Integer[Tensor, "_ _"]]],  # as many places as each patient has
     token: int,
     rolled: Float[np.ndarray, "n"],
     study: Study,
