@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from mri_vit.data.volume import write
 from mri_vit.errors import UsageError
@@ -106,7 +107,8 @@ def _made(folder: Path, seed: int, cases: list[Case], readme: str) -> Path:
 
 def _write(case: Case, folder: Path, seed: list[int]) -> None:
     """One patient's files, in a worker."""
-    scans, truth = scan(case, np.random.default_rng(seed))
+    with threadpool_limits(1):  # a second BLAS thread gains nothing, and spins on the core that the other worker needs
+        scans, truth = scan(case, np.random.default_rng(seed))
     (folder / case.id).mkdir(exist_ok=True)
     for channel, volume in scans.items():
         write(volume, folder / case.id / f"{channel}.nii.gz")
