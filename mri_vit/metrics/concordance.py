@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 
+from mri_vit.metrics.bootstrap import portions
 from mri_vit.metrics.censoring import censoring_survival
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, outcome
 from mri_vit.metrics.pairs import count_from, death_counts, in_line
@@ -176,12 +177,15 @@ def concordance_p(
     members = [np.flatnonzero(group == name) for name in np.unique(group)]
     rank = rankdata(risk, method="dense").astype(int)
     order, start = in_line(time_days, event)  # the comparable pairs stay the same; only risks change hands
-    reached, shuffled = 0, rank.copy()
-    for _ in range(permutations):
-        for rows in members:
-            shuffled[rows] = rank[generator.permutation(rows)]
-        lower, equal = count_from(shuffled[order], start, shuffled[event])
-        reached += 2 * int(lower.sum()) + int(equal.sum()) >= 2 * concordant + tied  # whole numbers, so no rounding decides
+    reached = 0
+    for count in portions(permutations, len(risk)):
+        shuffled = np.tile(rank, (count, 1))
+        for one in shuffled:
+            for rows in members:
+                one[rows] = rank[generator.permutation(rows)]
+        lower, equal = count_from(shuffled[:, order], start, shuffled[:, event])
+        found = 2 * lower.sum(axis=1) + equal.sum(axis=1)  # whole numbers, so no rounding decides
+        reached += int((found >= 2 * concordant + tied).sum())
     return (reached + 1) / (permutations + 1)
 
 

@@ -1,7 +1,7 @@
 """Pairs of patients of whom it is known who lived longer, counted without listing them.
 
 Times are in days; event is True for a death and False for a patient censored at that time. n is the number of patients,
-d of whom died.
+d of whom died; b is the number of orders of their ranks.
 Arrays are those that `checked.at_risk` gives.
 """
 
@@ -41,21 +41,23 @@ def in_line(
 
 
 def count_from(
-    rank: Int[np.ndarray, " n"], start: Int[np.ndarray, " d"], asked: Int[np.ndarray, " d"]
-) -> tuple[Int[np.ndarray, " d"], Int[np.ndarray, " d"]]:
-    """How many of rank[start:] are lower than, and how many equal to, the rank asked for.
+    rank: Int[np.ndarray, "*b n"], start: Int[np.ndarray, " d"], asked: Int[np.ndarray, "*b d"]
+) -> tuple[Int[np.ndarray, "*b d"], Int[np.ndarray, "*b d"]]:
+    """How many of rank[start:] are lower than, and how many equal to, the rank asked for; of each of b orders of the ranks.
 
     From the highest bit down, the row is parted into those with a 0 and those with a 1, keeping their order; a question's
     range goes with the half that its own bit names, and a range that goes with the ones leaves its zeros behind as lower.
     """
-    first, last = start.copy(), np.full(len(start), len(rank))
-    lower = np.zeros(len(start), dtype=int)
+    first, last = np.broadcast_to(start, asked.shape), np.full(asked.shape, rank.shape[-1])
+    lower = np.zeros(asked.shape, dtype=int)
+    zeros = np.zeros((*rank.shape[:-1], rank.shape[-1] + 1), dtype=int)  # before each place, and in all
     for bit in reversed(range(int(rank.max(initial=0)).bit_length())):
         one = (rank >> bit) & 1 == 1
-        zeros = np.r_[0, np.cumsum(~one)]  # zeros before each place
+        np.cumsum(~one, axis=-1, out=zeros[..., 1:])
         up = (asked >> bit) & 1 == 1
-        lower += np.where(up, zeros[last] - zeros[first], 0)
-        first = np.where(up, zeros[-1] + first - zeros[first], zeros[first])
-        last = np.where(up, zeros[-1] + last - zeros[last], zeros[last])
-        rank = np.r_[rank[~one], rank[one]]
+        below, within = (np.take_along_axis(zeros, ends, axis=-1) for ends in (first, last))
+        lower += np.where(up, within - below, 0)
+        first = np.where(up, zeros[..., -1:] + first - below, below)
+        last = np.where(up, zeros[..., -1:] + last - within, within)
+        rank = np.take_along_axis(rank, np.argsort(one, axis=-1, kind="stable"), axis=-1)
     return lower, last - first

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 from lifelines.utils import concordance_index
 
-from mri_vit.metrics import censoring, concordance, concordance_interval, discrimination, ipcw, survival
+from mri_vit.metrics import bootstrap, censoring, concordance, concordance_interval, discrimination, ipcw, survival
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -145,6 +145,21 @@ def test_permutation_p_of_concordance_finds_a_signal_and_no_other():
     assert concordance.concordance_p(time_days, event, risk, group, np.random.default_rng(0), 199) < 0.02
     assert concordance.concordance_p(time_days, event, noise, group, np.random.default_rng(0), 199) > 0.02
     assert concordance.concordance_p(time_days, event, np.ones(120), group, np.random.default_rng(0), 19) == 1.0
+
+
+@pytest.mark.parametrize("most", [1, 150, 10**6])
+def test_permutation_p_of_concordance_is_that_of_permuting_one_after_the_other(most, monkeypatch):
+    monkeypatch.setattr(bootstrap, "MOST_COUNTS", most)  # one order at a time, two, or all
+    time_days, event, _ = cohort(60, seed=6, grid=100)
+    risk, fold = np.random.default_rng(7).integers(0, 5, 60).astype(float), np.arange(60) % 3  # noise, so that many reach it
+    generator, reached = np.random.default_rng(2), 0
+    for _ in range(99):
+        shuffled = risk.copy()
+        for name in range(3):
+            shuffled[fold == name] = risk[generator.permutation(np.flatnonzero(fold == name))]
+        reached += concordance.harrell_c(time_days, event, shuffled) >= concordance.harrell_c(time_days, event, risk)
+    assert 10 < reached < 90
+    assert concordance.concordance_p(time_days, event, risk, fold, np.random.default_rng(2), 99) == (reached + 1) / 100
 
 
 def test_permuted_risks_stay_in_their_fold():
