@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from threadpoolctl import threadpool_limits
 
 from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
@@ -129,7 +130,13 @@ def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
 
 
 def _one(job: Job, study: Study, run: Path) -> str:
-    torch.set_num_threads(1 if study.prepare.workers > 1 else study.train.threads)
+    threads = 1 if study.prepare.workers > 1 else study.train.threads
+    torch.set_num_threads(threads)
+    with threadpool_limits(threads, user_api="blas"):  # NumPy's as well: they would spin on the other workers' cores
+        return _maps_and_scores(job, study, run)
+
+
+def _maps_and_scores(job: Job, study: Study, run: Path) -> str:
     net = _network(files.fold_folder(run, 0, job.fold))
     made = of_patient(job.patient, net, study)  # once, for pictures and scores
     if job.drawn:
