@@ -34,12 +34,13 @@ pictures: .venv/ready
 	$(BIN)/python pipelines/pictures.py
 	$(BIN)/python pipelines/notebooks.py
 
-# torch first and by pip, so that no other package pulls another build of it; the rest by uv, which is quick
+# torch first and by pip, so that no other package pulls another build of it; the rest by uv, which is quick, and compiled
+# as pip does it: where Python may write no bytecode, every process would compile all that it imports
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[brain,docs,test]'
+	VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable '.[brain,docs,test]'
 	touch $@
 
 clean:
