@@ -6,12 +6,12 @@ Letters: b patients, d width, m numbers a head puts out.
 from __future__ import annotations
 
 import math
-import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mri_vit.settings.schema import Endpoint
@@ -76,34 +76,67 @@ def bias(head: Head, labels: Float[Tensor, "b c"]) -> Float[Tensor, "m"]:
 
 
 def loss(head: Head, output: Float[Tensor, "b m"], labels: Float[Tensor, "b c"]) -> Float[Tensor, ""]:
-    """Mean loss over the patients whose label is known; zero, with a gradient of zero, when none is."""
+    """Mean loss over the patients whose label is known; zero, with a gradient of zero, when none is.
+
+    The host never waits for the device: nothing is read back or copied there, so patients of unknown label are masked, not left
+    out. The loss is in single precision at least; autocast may hand over an output in half.
+    """
     known = ~labels.isnan().any(dim=1)
-    if not known.any():
-        return output.sum() * 0.0
-    output, labels = output[known], labels[known]
+    # zeros go in before the loss, not only after it: a NaN that is masked afterwards still makes NaN of the gradient
+    output = output.to(torch.promote_types(output.dtype, torch.float32)).masked_fill(~known[:, None], 0.0)
+    if head.kind == "cox":  # whoever left before the first death is in no risk set, and counts for nothing
+        return cox_loss(output[:, 0], labels[:, 0].masked_fill(~known, -math.inf), known & (labels[:, 1] == 1))
+    labels = labels.masked_fill(~known[:, None], 0.0)
     if head.kind == "binary":
-        weight = output.new_tensor(head.positive_weight)
-        return F.binary_cross_entropy_with_logits(output[:, 0], labels[:, 0], pos_weight=weight)
-    if head.kind == "hazard":
-        return hazard_loss(output, labels[:, 0], labels[:, 1], output.new_tensor(head.cuts_days))
-    if len(labels) < 2 or not labels[:, 1].any():  # Cox's partial likelihood is 1 without an event, and of one patient alone
-        return output.sum() * 0.0
-    from torchsurv.loss.cox import neg_partial_log_likelihood  # here, because its import takes seconds
-
-    with warnings.catch_warnings(action="ignore"):  # it warns of tied times at every step; Efron's method is meant for them
-        return neg_partial_log_likelihood(output[:, 0], labels[:, 1].bool(), labels[:, 0], ties_method="efron")
+        weight = output.new_full((), head.positive_weight)
+        target = labels[:, 0].to(output.dtype)
+        each = F.binary_cross_entropy_with_logits(output[:, 0], target, pos_weight=weight, reduction="none")
+    else:
+        each = hazard_losses(output, labels[:, 0], labels[:, 1], _filled(head.cuts_days, labels))
+    return each.masked_fill(~known, 0.0).sum() / known.sum().clamp_min(1)
 
 
-def hazard_loss(
+def hazard_losses(
     logits: Float[Tensor, "b m"], days: Float[Tensor, "b"], event: Float[Tensor, "b"], cuts_days: Float[Tensor, "m"]
-) -> Float[Tensor, ""]:
-    """Negative log-likelihood of a discrete-time hazard (Gensheimer & Narasimhan 2019, equation 3).
+) -> Float[Tensor, "b"]:
+    """Each patient's negative log-likelihood of a discrete-time hazard (Gensheimer & Narasimhan 2019, equation 3).
 
     A patient contributes log(1 - hazard) for each interval survived and log(hazard) for the one of death; a censored patient
     has survived an interval whose middle was passed, and deaths after the last cut count as survival up to it.
     """
     died, survived = _intervals(days, event, cuts_days)
-    return -(died * F.logsigmoid(logits) + survived * F.logsigmoid(-logits)).sum(dim=1).mean()
+    return -(died * F.logsigmoid(logits) + survived * F.logsigmoid(-logits)).sum(dim=1)
+
+
+def cox_loss(eta: Float[Tensor, "b"], days: Float[Tensor, "b"], died: Bool[Tensor, "b"]) -> Float[Tensor, ""]:
+    """Efron's negative log partial likelihood of the log hazards `eta`, divided by the number of deaths; 0 without a death.
+
+    Of the m deaths on one day, the r-th (r = 0 … m - 1, in any order) adds
+
+        log( Σ exp(η) over the risk set - r/m · Σ exp(η) over the m deaths ) - its own η
+
+    (Efron 1977, doi:10.1080/01621459.1977.10480613; in R's coxph and in lifelines the default). The risk set is everyone whose
+    death or censoring comes on that day or later: a patient censored on the day of a death was alive at it. Divided by the
+    deaths, as in DeepSurv (Katzman et al. 2018, doi:10.1186/s12874-018-0482-1), a batch's loss keeps its scale.
+
+    torchsurv 0.2.0 differs in two ways. Where no two deaths share a day, a patient censored on the day of a death is in the risk
+    set or not by the order of a sort; R and lifelines have them in it. Where two deaths do, its mean is over the days with a
+    death instead of the deaths.
+    """
+    at_risk = days >= days[:, None]  # row i: those who may die when patient i does
+    tied = died & died[:, None] & (days == days[:, None])  # row i: those who die with patient i
+    deaths, earlier = (pairs.sum(dim=1).to(eta.dtype) for pairs in (tied, tied.tril(-1)))  # earlier: r, by place in the batch
+    share = earlier / deaths.clamp_min(1)
+    # To take off r/m of the tied deaths' hazards is to weigh them by 1 - r/m, which is never 0. Without a difference, and with
+    # each risk set's own largest eta taken out by logsumexp, every logarithm is finite and exact, whatever the range of eta.
+    weight = (1 - share[:, None] * tied).log().masked_fill(~at_risk, -math.inf)
+    each = torch.logsumexp(eta + weight, dim=1) - eta
+    return each.masked_fill(~died, 0.0).sum() / died.sum().clamp_min(1)
+
+
+def _filled(numbers: Sequence[float], like: Tensor) -> Float[Tensor, "m"]:
+    """`numbers` on the device of `like`, by one fill each; `new_tensor` would copy them from the host, which waits for that."""
+    return torch.stack([like.new_full((), number) for number in numbers])
 
 
 def _intervals(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, get_args
 
 import numpy as np
@@ -10,12 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mri_vit.data import tokens
 from mri_vit.errors import IntegrityError
-from mri_vit.model import heads, network
+from mri_vit.model import network
 from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
@@ -236,95 +233,6 @@ def test_resized_positions_keep_cls_and_a_linear_ramp():
     torch.testing.assert_close(resize_positions(position, 4), position)
     with pytest.raises(ValueError, match="no cube"):
         resize_positions(position[:, :-1], 8)
-
-
-def labels_of(endpoint: Endpoint) -> torch.Tensor:
-    if endpoint.kind == "binary":
-        return torch.tensor([[0.0], [1.0], [math.nan], [1.0]])
-    return torch.tensor([[100.0, 1.0], [300.0, 0.0], [math.nan, math.nan], [500.0, 1.0]])
-
-
-@pytest.mark.parametrize("kind", ["binary", "hazard", "cox"])
-@pytest.mark.filterwarnings("ignore:Ties in event time")  # torchsurv's note
-def test_an_unknown_label_changes_no_loss_and_a_batch_without_labels_costs_nothing(kind: str):
-    endpoint = MGMT if kind == "binary" else OS
-    labels = labels_of(endpoint)
-    head = heads.from_labels(endpoint, labels, kind, intervals=3, weighted=True)
-    assert head is not None
-    output = torch.randn(4, head.width, requires_grad=True)
-    changed = output.detach().clone()
-    changed[2] = 1e3
-    assert float(heads.loss(head, output, labels).detach()) == float(heads.loss(head, changed, labels))
-    nothing = heads.loss(head, output, torch.full_like(labels, math.nan))
-    nothing.backward()
-    assert nothing.item() == 0
-    assert output.grad is not None
-    assert not output.grad.any()
-
-
-@pytest.mark.parametrize("event", [1.0, 0.0])
-@pytest.mark.parametrize("kind", ["hazard", "cox"])
-def test_one_known_survival_in_a_batch_has_a_finite_loss_of_the_one_patient_alone(kind: str, event: float):
-    labels = torch.tensor([[math.nan, math.nan], [300.0, event], [math.nan, math.nan]])
-    head = Head(OS, kind, (100.0, 400.0))
-    output = torch.randn(3, head.width, requires_grad=True)
-    loss = heads.loss(head, output, labels)
-    loss.backward()
-    assert output.grad is not None
-    assert not output.grad[[0, 2]].any()
-    if kind == "cox":  # the risk set of a lone patient is that patient, so the partial likelihood is 1 whatever the risk
-        assert loss.item() == 0
-        assert not output.grad.any()
-    else:
-        assert loss.item() > 0
-
-
-def test_the_hazard_loss_is_the_likelihood_worked_by_hand():
-    cuts = torch.tensor([100.0, 200.0])
-    hazard = torch.tensor([0.2, 0.5])
-    logits = torch.logit(hazard).expand(4, 2)
-    days = torch.tensor([50.0, 150.0, 160.0, 120.0])
-    event = torch.tensor([1.0, 1.0, 0.0, 0.0])
-    # died in the first; survived the first, died in the second; censored past the second's middle; before its middle
-    likelihood = torch.tensor([0.2, 0.8 * 0.5, 0.8 * 0.5, 0.8])
-    expected = -likelihood.log().mean()
-    assert float(heads.hazard_loss(logits, days, event, cuts)) == pytest.approx(float(expected), abs=1e-6)
-
-
-def test_survival_falls_and_risk_rises_with_the_hazard():
-    head = Head(OS, "hazard", (100.0, 200.0, 300.0))
-    low, high = torch.full((1, 3), -2.0), torch.full((1, 3), 1.0)
-    assert float(heads.score(head, high)) > float(heads.score(head, low))
-    survival = heads.survival(head, high)[0]
-    assert (survival.diff() < 0).all()
-    torch.testing.assert_close(survival, (1 - torch.sigmoid(high[0])).cumprod(0))
-
-
-def test_a_cox_heads_baseline_is_breslows():
-    from lifelines import NelsonAalenFitter
-
-    labels = torch.tensor([[100.0, 1.0], [150.0, 0.0], [300.0, 1.0], [400.0, 1.0]])
-    head = heads.from_labels(OS, labels, "cox", intervals=3, weighted=True)
-    assert head is not None
-    completed = heads.with_baseline(head, torch.zeros(4, 1), labels)  # with equal risks Breslow's is Nelson-Aalen's
-    fitted = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(labels[:, 0].numpy(), labels[:, 1].numpy())
-    expected = fitted.cumulative_hazard_at_times(completed.cuts_days).to_numpy()
-    np.testing.assert_allclose(completed.baseline_hazard, expected, rtol=1e-6)
-
-
-def test_a_weighted_heads_score_is_a_probability_again():
-    labels = torch.tensor([[1.0]] * 2 + [[0.0]] * 6)
-    head = heads.from_labels(MGMT, labels, "hazard", 3, weighted=True)
-    assert head is not None
-    assert head.positive_weight == 3.0
-    assert float(heads.score(head, torch.zeros(1, 1))) == pytest.approx(0.25)  # the training fold's share of ones
-
-
-@given(st.lists(st.sampled_from([0.0, 1.0, math.nan]), min_size=1, max_size=6))
-@settings(deadline=None, max_examples=30)
-def test_one_class_alone_gives_no_head(values: list[float]):
-    head = heads.from_labels(MGMT, torch.tensor(values)[:, None], "hazard", 3, weighted=True)
-    assert (head is not None) == (0.0 in values and 1.0 in values)
 
 
 def test_a_saved_network_predicts_the_same_and_a_damaged_file_is_refused(tmp_path):
