@@ -139,7 +139,7 @@ def _describe(study: Study, run: Path) -> None:
                 f"{run} holds a run with other settings; choose another output or delete it:\n  " + "\n  ".join(changed)
             )
     if not (run / files.PREDICTIONS).exists():  # afterwards no number changes any more
-        _remember(environment(study), run / files.ENVIRONMENT)  # first: by it a folder is known as a run of ours
+        remember(environment(study), run / files.ENVIRONMENT)  # first: by it a folder is known as a run of ours
     if not origin.known(run):  # new, or of a version before 0.5 with absolute paths, which stay what they are
         origin.write(run)
     write_bytes(origin.written(study, run), file)
@@ -152,8 +152,8 @@ def settle(study: Study, run: Path) -> None:
     origin.write(run)
 
 
-def _remember(now: dict[str, Any], file: Path) -> None:
-    """The first environment stays; one that a stopped run goes on in is added under "resumed" where it differs."""
+def remember(now: dict[str, Any], file: Path) -> None:
+    """Write an environment. The first stays; one that stopped work goes on in is added under "resumed" where it differs."""
     first: dict[str, Any] = read_json(file, tuple(now)) if file.exists() else now
     known = [first, *first.get("resumed", [])]
     with as_written(file):
@@ -184,10 +184,21 @@ def environment(study: Study) -> dict[str, Any]:
 
 
 def device() -> str:
-    """The device that training would use, in words."""
+    """The device that training would use, and its name; of a processor also the instructions, on which last digits depend."""
     import torch
 
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU ({platform.machine()}, {os.cpu_count()} cores)"
+    if torch.cuda.is_available():
+        return f"GPU {torch.cuda.get_device_name()}"
+    return f"CPU {processor()} ({torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores)"
+
+
+def processor() -> str:
+    """The processor's name, or at least its kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # another kernel
+        return platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _commit() -> str | None:

@@ -89,7 +89,7 @@ def read(folder: Path) -> Run:
     return Run(
         design="external" if external else "cross-validation",
         study=study,
-        environment=_environment(folder / files.ENVIRONMENT),
+        environment=_environment(folder, [files.fold_folder(home, *split) for home in homes.values() for split in splits]),
         cohort=_by_patient(people),
         excluded=_text_table(folder / files.EXCLUDED) if (folder / files.EXCLUDED).is_file() else _empty(EXCLUDED_COLUMNS),
         folds_sha256=None if external else hashlib.sha256((folder / files.FOLDS).read_bytes()).hexdigest(),
@@ -175,11 +175,15 @@ def _probe(path: Path) -> pd.DataFrame:
     return _our_table(path, PROBE_COLUMNS, kinds) if path.is_file() else _empty(PROBE_COLUMNS)
 
 
-def _environment(path: Path) -> Environment:
-    """What the run was made with."""
+def _environment(folder: Path, folds: Sequence[Path]) -> Environment:
+    """What the run was made with; its devices are those of its folds, where these say (a version before 0.5 does not)."""
+    path = folder / files.ENVIRONMENT
     found = read_json(path, tuple(Environment.model_fields))
+    told = [read_json(fold / files.ENVIRONMENT, ("device",)) for fold in folds if (fold / files.ENVIRONMENT).is_file()]
     with as_written(path):
-        return Environment.model_validate({key: found[key] for key in Environment.model_fields})
+        first = Environment.model_validate({key: found[key] for key in Environment.model_fields})
+    devices = sorted({str(one["device"]) for fold in told for one in (fold, *fold.get("resumed", []))})
+    return first.model_copy(update={"device": ", ".join(devices)}) if devices else first
 
 
 def _internal(path: Path) -> Internal:

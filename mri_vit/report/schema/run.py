@@ -90,7 +90,7 @@ class Environment(Part):
 
     versions: dict[str, str] = Field(description="of Python and packages")
     git_commit: str | None = Field(description="of the checkout; null outside of one")
-    device: str
+    device: str = Field(description="of all folds of all networks, with its name")
     threads: int = Field(description="CPU threads")
     seed: int = Field(description="of the study")
     started: str = Field(description="date and time, ISO 8601")
