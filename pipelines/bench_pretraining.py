@@ -2,9 +2,9 @@
 
 .venv/bin/python pipelines/bench.py --part pretraining --threads 1
 
-Steps are whole: patients are read as in the real loops (supervised from disk, MAE from memory), augmented, and the optimiser's
-step is made. MAE reconstructs a third of the hidden places in a step (`mae.RECONSTRUCTED`). The encoders are those of the study
-files. On one thread a round takes about a minute, and 5 GB of memory.
+Steps are whole: patients are drawn from memory as in the real loops, augmented, and the optimiser's step is made. MAE
+reconstructs a third of the hidden places in a step (`mae.RECONSTRUCTED`). The encoders are those of the study files. On one
+thread a round takes about a minute, and 5 GB of memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,15 +19,18 @@ from bench_inputs import DEVICE, FOREGROUND, autocast
 from torch import Tensor, nn
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file, training_batch
+from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.pretrain.encoder import reader
+from mri_vit.data.store import store
 from mri_vit.pretrain.encoder import untrained as untrained_encoder
+from mri_vit.pretrain.encoder import views
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import CHANNELS, Grid, Study
+from mri_vit.train.feed import Feed
+from mri_vit.train.loop import Turn
 from mri_vit.train.optimiser import optimiser
-from mri_vit.train.supervised import total_loss, untrained
+from mri_vit.train.supervised import objective, untrained
 
 Run = Callable[[], Any]  # what is timed
 
@@ -70,12 +73,12 @@ def supervised(study: Study, patients: Sequence[Patient]) -> Run:
     write(study, patients)
     two_classes = [*patients, *(Patient(c, patients[0].scans, {study.endpoints[0].name: float(c)}, {}) for c in "01")]
     net = untrained(two_classes, study, seed=0).to(DEVICE).train()
-    generator = torch.Generator().manual_seed(0)
+    feed, loss_of = Feed(patients, study, DEVICE, seed=0), objective(net, net)
 
     def loss() -> Tensor:
-        patches, place = (part.to(DEVICE) for part in training_batch(patients, study, generator))
+        (given,) = feed([everybody(patients)])
         with autocast():
-            return total_loss(net, net(patches, place), patients)
+            return loss_of(given)
 
     return partial(stepped, net, optimiser(net, study), loss, study)
 
@@ -85,14 +88,18 @@ def masked(study: Study, patients: Sequence[Patient]) -> Run:
     torch.manual_seed(0)
     net = MaskedAutoencoder(untrained_encoder(study), study).to(DEVICE).train()
     adamw = torch.optim.AdamW(net.learned(), lr=study.pretrain.rate, betas=study.train.betas)
-    generator, read = torch.Generator().manual_seed(0), reader(patients, study)
+    held = store([token_file(study, patient) for patient in patients], DEVICE)
 
     def loss() -> Tensor:
-        views = [part.to(DEVICE) for part in net.views([read(i) for i in range(len(patients))], generator)]
+        (shown,) = views([patient.id for patient in patients], held, net, 0, [everybody(patients)])
         with autocast():
-            return net(*views)
+            return net(*shown)
 
     return partial(stepped, net, adamw, loss, study)
+
+
+def everybody(patients: Sequence[Patient]) -> Turn:
+    return Turn(0, 0, tuple(range(len(patients))), (0,) * len(patients))
 
 
 def stepped(net: nn.Module, adamw: torch.optim.Optimizer, loss: Callable[[], Tensor], study: Study) -> None:

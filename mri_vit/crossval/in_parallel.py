@@ -15,15 +15,13 @@ from mri_vit.data.cohort import Patient
 from mri_vit.predictors.network import Neural
 from mri_vit.run import executor
 from mri_vit.settings.schema import Study
-from mri_vit.train import checkpoint
 
 
 def fit(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, at_a_time: int) -> Iterator[str]:
     """Cross-validate the study's comparators, the last first, and give each one's name when it has ended.
 
     Seeds and folders are those of `comparison.run`, so its numbers do not depend on whether this ran before. A fold that is
-    done is left as it is, but for its checkpoint, which is deleted. A comparator that is pretrained once for all its folds is
-    left to `comparison`.
+    done is left as it is. A comparator that is pretrained once for all its folds is left to `comparison`.
 
     Parameters
     ----------
@@ -50,5 +48,3 @@ def fit(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run:
 def _cross_validate(study: Study, name: str, patients: list[Patient], splits: list[Split], home: Path) -> None:
     """In a worker."""
     cross_validate(patients, splits, study, home, name, lambda folder, seed: Neural(study, folder, seed))
-    for state in home.glob(f"*/{checkpoint.FILE}"):
-        state.unlink()  # three times as large as the weights, and nothing resumes from it

@@ -7,6 +7,7 @@ run that was stopped resumes with the fold it was in.
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from mri_vit.data.predictions import Predictor
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
 from mri_vit.run import files, hashes
+from mri_vit.run.folder import environment, remember
 from mri_vit.settings.schema import Endpoint, Study
 
 LEARNED = (files.WEIGHTS, files.FUSION, files.PRETRAINED)  # what a predictor may leave in its fold's folder
@@ -64,6 +66,7 @@ def cross_validate(
             folder = files.fold_folder(home, repeat, fold)
             if not (folder / files.PREDICTIONS).exists():  # written last: a fold that has it is done
                 folder.mkdir(parents=True, exist_ok=True)
+                remember(environment(study), folder / files.ENVIRONMENT)
                 seed = fold_seed(study, repeat, fold)
                 train, tune, test = parts(patients, ids, study, seed)
                 score, survival = _one_fold(build(folder, seed), train, tune, test, study.endpoints)
@@ -72,6 +75,7 @@ def cross_validate(
                 score = score.assign(**place).reindex(columns=predictions.COLUMNS)
                 tables = {files.SURVIVAL: predictions.dumps(survival), files.PREDICTIONS: predictions.dumps(score)}
                 hashes.write(folder, LEARNED, tables)
+            shutil.rmtree((folder / files.STATE).parent, ignore_errors=True)  # four times the weights; nobody resumes from it
             scores.append(predictions.load(folder / files.PREDICTIONS))
             survivals.append(predictions.load_survival(folder / files.SURVIVAL))
     return pd.concat(scores), pd.concat(survivals)

@@ -6,14 +6,17 @@ Letters: c channels, p patch edge, e grid edge, s = e/p places along an edge, f 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 from einops import rearrange
-from jaxtyping import Bool, Float, Int16
+from jaxtyping import Bool, Float, Int, Int16
 
 from mri_vit.errors import IntegrityError
 from mri_vit.run.atomic import replacing
@@ -22,6 +25,7 @@ from mri_vit.run.tensor_file import sort_header
 from mri_vit.settings.schema import CHANNELS, Grid
 
 SCHEMA = "mri-vit tokens 1"
+AGAIN = "delete its folder and prepare again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,32 +107,36 @@ def load(path: Path) -> Tokens:
     >>> load_tokens(folder / "tokens.safetensors").patches.shape  # 2³ places with brain, four sequences of 2³ voxels
     (8, 32)
     """
-    try:
-        with safetensors.safe_open(str(path), "numpy") as file:
-            metadata = file.metadata() or {}
-            patches, place = file.get_tensor("patches"), file.get_tensor("place")
-    except (safetensors.SafetensorError, OSError) as error:
-        raise IntegrityError(f"{path}: not a prepared patient: {error}; delete its folder and prepare again") from None
-    again = "delete its folder and prepare again"
-    with as_written(path, again):
-        ours = metadata.get("schema") == SCHEMA and json.loads(metadata["channels"]) == list(CHANNELS)
-    if not ours:
-        raise IntegrityError(
-            f"{path}: found {metadata.get('schema')} with channels {metadata.get('channels')}; expected {SCHEMA} with {CHANNELS}"
-        )
-    with as_written(path, again):
+    with _opened(path) as (file, metadata):
+        patches, place = file.get_tensor("patches"), file.get_tensor("place")
+    with as_written(path, AGAIN):
         grid, config_sha256 = Grid.model_validate_json(metadata["grid"]), metadata["config_sha256"]
     return Tokens(patches, place, grid, config_sha256)
 
 
-def mirror(tokens: Tokens) -> Tokens:
-    """Left and right exchanged: exact, because the grid is centred on the midsagittal plane."""
-    side, patch = tokens.grid.side, tokens.grid.patch
-    i, rest = np.divmod(tokens.place, side * side)
-    patches = rearrange(tokens.patches, "f (c x yz) -> f c x yz", c=len(CHANNELS), x=patch)[:, :, ::-1]
-    return Tokens(
-        np.ascontiguousarray(rearrange(patches, "f c x yz -> f (c x yz)")),
-        ((side - 1 - i) * side * side + rest).astype(np.int16),
-        tokens.grid,
-        tokens.config_sha256,
-    )
+def load_place(path: Path) -> Int16[np.ndarray, " f"]:
+    """Where a prepared patient's patches lie, without reading them. Raises IntegrityError as `load` does."""
+    with _opened(path) as (file, _):
+        return file.get_tensor("place")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
+    """The open file and its header, which is ours; raises IntegrityError for any other, and for what cannot be read of it."""
+    try:
+        with safetensors.safe_open(str(path), "numpy") as file:
+            metadata = file.metadata() or {}
+            with as_written(path, AGAIN):
+                ours = metadata.get("schema") == SCHEMA and json.loads(metadata["channels"]) == list(CHANNELS)
+            if not ours:
+                found = f"found {metadata.get('schema')} with channels {metadata.get('channels')}"
+                raise IntegrityError(f"{path}: {found}; expected {SCHEMA} with {CHANNELS}")
+            yield file, metadata
+    except (safetensors.SafetensorError, OSError) as error:
+        raise IntegrityError(f"{path}: not a prepared patient: {error}; {AGAIN}") from None
+
+
+def mirrored(place: Int[np.ndarray, "*n"], side: int) -> Int[np.ndarray, "*n"]:
+    """Each place's place with left and right exchanged: exact, because the grid is centred on the midsagittal plane."""
+    i, rest = np.divmod(place, side * side)
+    return (side - 1 - i) * side * side + rest

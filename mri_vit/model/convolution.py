@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mri_vit.model.baselines import BASELINES, HYBRIDS
@@ -49,7 +49,10 @@ class VolumeEncoder(nn.Module):
         """What the network reads."""
         return laid_out(patches, place, self.box)
 
-    def forward(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b d"]:
+    def forward(
+        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
+    ) -> Float[Tensor, "b d"]:
+        """The features. What is not `present` lies at no place, and so in no volume."""
         return self.net(self.volume(patches, place))
 
 
@@ -83,7 +86,10 @@ class HybridEncoder(nn.Module):
         voxels = rearrange(self.trunk(self.volume(patches, place)), "b f x y z -> b (x y z) f")
         return voxels, torch.arange(voxels.shape[1], device=voxels.device).expand(len(voxels), -1)
 
-    def forward(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b d"]:
+    def forward(
+        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
+    ) -> Float[Tensor, "b d"]:
+        """The features. What is not `present` lies at no place, and so in no volume."""
         return self.encoder(*self.tokens(patches, place))
 
 
@@ -137,4 +143,5 @@ def laid_out(patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], box: Bo
     flat = rearrange(rearrange(patches, "b p (c v) -> b p c v", c=len(CHANNELS))[:, :, chosen], "b p c v -> b p (c v)")
     slots = flat.new_zeros(len(flat), i * j * k + 1, flat.shape[2])  # the last takes what lies outside
     slots = slots.scatter(1, box.slot(place)[:, :, None].expand_as(flat), flat)[:, :-1]
-    return rearrange(slots, "b (i j k) (c x y z) -> b c (i x) (j y) (k z)", i=i, j=j, k=k, x=patch, y=patch, z=patch)
+    volume = rearrange(slots, "b (i j k) (c x y z) -> b c (i x) (j y) (k z)", i=i, j=j, k=k, x=patch, y=patch, z=patch)
+    return volume.to(torch.promote_types(volume.dtype, torch.float32))  # patches may be stored in half precision

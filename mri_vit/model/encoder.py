@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mri_vit.model.embedding import embedding
@@ -41,8 +41,9 @@ class Attention(nn.Module):
         q, k, v = rearrange(self.qkv(x), "b n (three h e) -> three b h n e", three=3, h=self.heads)
         return q, k, v
 
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        return self.out(rearrange(F.scaled_dot_product_attention(*self.project(x)), "b h n e -> b n (h e)"))
+    def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 1 n"] | None = None) -> Float[Tensor, "b n d"]:
+        attended = F.scaled_dot_product_attention(*self.project(x), attn_mask=mask)
+        return self.out(rearrange(attended, "b h n e -> b n (h e)"))
 
     def weights(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]:
         """Every head's attention matrix; each row sums to 1."""
@@ -84,8 +85,8 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(dim, mlp), nn.GELU(), nn.Linear(mlp, dim))
         self.drop_path = drop_path
 
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        x = x + self._dropped(self.attention(self.norm1(x)))
+    def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 1 n"] | None = None) -> Float[Tensor, "b n d"]:
+        x = x + self._dropped(self.attention(self.norm1(x), mask))
         return x + self._dropped(self.mlp(self.norm2(x)))
 
     def weighted(
@@ -169,23 +170,29 @@ class Encoder(nn.Module):
         """The encoder's input: CLS and the embedded patches, each with the position of its place."""
         position = F.embedding(place + 1, self.position[0])  # row 0 belongs to CLS
         cls = repeat(self.cls + self.position[:, :1], "1 1 d -> b 1 d", b=len(patches))
-        return torch.cat([cls, self.embed(patches) + position], dim=1)
+        return torch.cat([cls, self.embed(patches.to(self.position.dtype)) + position], dim=1)
 
-    def forward(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b d"]:
+    def forward(
+        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
+    ) -> Float[Tensor, "b d"]:
+        """The readout. Where `present` is given, what it does not mark is no token: it fills up a patient who has fewer."""
         x = self.tokens(patches, place)
+        mask = None if present is None else rearrange(F.pad(present, (1, 0), value=True), "b n -> b 1 1 n")
         for block in self.layers:
-            x = block(x)
-        return self.readout(x)
+            x = block(x, mask)
+        return self.readout(x, present)
 
-    def readout(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
+    def readout(self, x: Float[Tensor, "b n d"], present: Bool[Tensor, "b p"] | None = None) -> Float[Tensor, "b d"]:
         """What the heads read of the last block's output; CLS alone where no place was given (n = 1)."""
-        if x.shape[1] == 1:
-            return self.norm(x[:, 0])
-        if self.pool == "mean":
-            return self.norm(x[:, 0]) + self.norm(x[:, 1:]).mean(dim=1)
+        cls = self.norm(x[:, 0])
+        if x.shape[1] == 1 or self.pool == "cls":
+            return cls
+        y = self.norm(x[:, 1:])
+        if present is None:
+            return cls + (y.amax(dim=1) if self.pool == "max" else y.mean(dim=1))
         if self.pool == "max":
-            return self.norm(x[:, 0]) + self.norm(x[:, 1:]).amax(dim=1)
-        return self.norm(x[:, 0])
+            return cls + y.masked_fill(~present[..., None], -torch.inf).amax(dim=1)
+        return cls + y.masked_fill(~present[..., None], 0).sum(dim=1) / present.sum(dim=1, keepdim=True)
 
     def parts(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b p d"]:
         """Each place's part in each feature that `readout` adds to CLS, as weights that sum to 1 over the places."""

@@ -10,7 +10,7 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mri_vit.errors import IntegrityError
@@ -46,13 +46,17 @@ class Network(nn.Module):
             nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
             nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
 
-    def forward(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> dict[str, Float[Tensor, "b m"]]:
-        cls = self.encoder(patches, place)
+    def forward(
+        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
+    ) -> dict[str, Float[Tensor, "b m"]]:
+        cls = self.encoder(patches, place, present)
         return {name: linear(cls) for name, linear in self.head.items()}
 
 
 def encoder(model: Model, grid: Grid) -> Any:
-    """What a recipe names: patches [b p k] and places [b p] to features [b d], with `dim` = d; an `Encoder` for "vit"."""
+    """What a recipe names: patches [b p k], places [b p] and who is present [b p] to features [b d], with `dim` = d; an
+    `Encoder` for "vit".
+    """
     if model.architecture in HYBRIDS:
         return HybridEncoder(model, grid)
     if model.architecture in BASELINES:

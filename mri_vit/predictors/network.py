@@ -26,7 +26,6 @@ from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.resource import naming_lack
 from mri_vit.settings.schema import Study
-from mri_vit.train import checkpoint
 from mri_vit.train.loop import Report
 from mri_vit.train.memory import less_memory, state_bytes
 from mri_vit.train.supervised import fit, outputs
@@ -84,7 +83,7 @@ class Neural:
             "parameters": parameters(self.network),
             "flops": flops(self.network, *batch),
             "patient_seconds": float(np.median(seconds)),
-            "training_seconds": checkpoint.seconds(self.folder / checkpoint.FILE),
+            "training_seconds": float(pd.read_csv(self.folder / files.HISTORY).seconds.iloc[-1]),
         }
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:

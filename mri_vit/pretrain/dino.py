@@ -13,6 +13,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
@@ -20,9 +21,9 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mri_vit.data.tokens import Tokens
+from mri_vit.data.draw import Draw, stacked
 from mri_vit.model.encoder import Encoder
-from mri_vit.pretrain.crops import box, thinned, view
+from mri_vit.pretrain.crops import Member, box, view
 from mri_vit.settings.schema import Study
 
 GLOBAL = (0.4, 1.0)  # share of the brain's places in the boxes that the teacher sees; Caron et al. 2021, section 3.1 and code
@@ -63,24 +64,23 @@ class Dino(nn.Module):
         """The student's weights; the teacher's follow them."""
         return [*self.encoder.parameters(), *self.head.parameters()]
 
-    def views(self, patients: Sequence[Tokens], generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Patches and places of the global crops, one after the other along the batch, then those of each local crop.
+    def draws(self, members: Sequence[Member], shared: np.random.Generator) -> tuple[Draw, ...]:
+        """The global crops, one after the other along the batch, and, where there are any, the local ones.
 
         All crops of a kind in a batch hold equally many tokens: a random share of the smallest patient's, of which at most
         `train.token_budget` are kept (PatchDropout: a crop is as large as before, but thinner).
         """
-        smallest = min(len(patient.place) for patient in patients)
+        smallest = min(len(member.place) for member in members)
         most = self.study.train.token_budget or smallest
-        parts: list[Tensor] = []
+        kinds: list[Draw] = []
         for (low, high), number in ((GLOBAL, GLOBALS), (LOCAL, self.study.pretrain.local_crops)):
-            share = low + (high - low) * float(torch.rand((), generator=generator))
-            count = max(1, round(share * smallest))
-            crops = [
-                view(patients, [thinned(box(one, count, generator), most, generator) for one in patients], self.study, generator)
-                for _ in range(number)
-            ]
-            parts += [torch.cat(part) for part in zip(*crops, strict=True)]
-        return tuple(parts)
+            count = max(1, round(shared.uniform(low, high) * smallest))
+            crops = [view(one, self._crop(one, count, most), self.study) for _ in range(number) for one in members]
+            kinds += [stacked(crops)] if crops else []
+        return tuple(kinds)
+
+    def _crop(self, member: Member, count: int, most: int) -> Int[np.ndarray, " _"]:
+        return member.random.permutation(box(member, self.study.grid.side, count))[:most]
 
     def forward(self, *views: Tensor) -> Float[Tensor, ""]:
         """The loss of `views`: patches and places of the global crops, and, where there are any, of the local ones."""
@@ -92,8 +92,8 @@ class Dino(nn.Module):
         loss = cross_entropy(
             rearrange(teacher, "(t b) m -> t b m", b=patients), rearrange(student, "(s b) m -> s b m", b=patients)
         )
-        self._said.append(teacher.cpu())
-        self._cls.append(cls[:patients].float().cpu())  # of one view of each patient
+        self._said.append(teacher)
+        self._cls.append(cls[:patients].float())  # of one view of each patient
         if self.training:
             self.centre.copy_(moved(self.centre, said))
         return loss
@@ -174,8 +174,8 @@ def cross_entropy(teacher: Float[Tensor, "t b m"], student: Float[Tensor, "s b m
     """
     log = torch.log_softmax(student.float() / STUDENT_TEMPERATURE, dim=2)
     each = -torch.einsum("tbm,sbm->ts", teacher, log) / teacher.shape[1]
-    different = ~torch.eye(len(teacher), len(student), dtype=torch.bool, device=each.device)
-    return each[different].mean()
+    same = torch.eye(len(teacher), len(student), dtype=torch.bool, device=each.device)
+    return each.masked_fill(same, 0.0).sum() / (each.numel() - len(teacher))
 
 
 def signs(said: Float[Tensor, "n m"], cls: Float[Tensor, "b d"]) -> dict[str, float]:

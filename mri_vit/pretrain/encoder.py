@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from mri_vit.data import tokens
 from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.data.tokens import Tokens
+from mri_vit.data.draw import Draw
+from mri_vit.data.store import Store, store
+from mri_vit.data.stream import stream
 from mri_vit.errors import UsageError
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
 from mri_vit.model.weights import fill, image_exposed, label_exposed, load_encoder, save_encoder
+from mri_vit.pretrain.crops import Member
 from mri_vit.pretrain.dino import Dino
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.run import resource
@@ -31,11 +34,10 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.recipe import Model, Pretrain
 from mri_vit.settings.schema import Grid, Study
 from mri_vit.train import checkpoint
-from mri_vit.train.loop import Learner, Objective, Report, Schedule, one_device, steps
+from mri_vit.train.loop import Learner, Objective, Report, Schedule, Turn, one_device, steps
 from mri_vit.train.memory import less_memory, state_bytes
 from mri_vit.train.optimiser import Rates, even_optimiser
 
-HELD_BYTES = 2 * 2**30  # patients are kept in memory up to this size, some six thousand of the demo's or a hundred full ones
 SHARED = {
     "betas",
     "weight_decay",
@@ -45,7 +47,6 @@ SHARED = {
     "mirror",
     "intensity",
 }  # keys of [train] that pretraining uses
-SAVE_SECONDS = 60.0  # between two writes of the state: what a killed run loses at most, beside the epoch that it was in
 
 
 @runtime_checkable
@@ -62,12 +63,12 @@ class Method(Protocol):
         """A batch of this epoch, counted from 0, comes next."""
         ...
 
-    def views(self, patients: Sequence[Tokens], generator: torch.Generator) -> tuple[Tensor, ...]:
-        """A batch, augmented; random choices follow the generator."""
+    def draws(self, members: Sequence[Member], shared: np.random.Generator) -> tuple[Draw, ...]:
+        """What is shown of a batch's patients, augmented; `shared` draws what they have in common."""
         ...
 
     def __call__(self, *views: Tensor) -> Tensor:
-        """The loss of a batch."""
+        """The loss of a batch: patches and places of the first draw, of the second, and so on."""
         ...
 
     def stepped(self, progress: float) -> None:
@@ -107,7 +108,7 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
     _refuse_what_cannot_be_pretrained(patients, study)
     torch.set_num_threads(study.train.threads)
     file.parent.mkdir(parents=True, exist_ok=True)
-    header, plan = header_of(study, patients, seed), schedule(len(patients), study, file)
+    header, plan = header_of(study, patients, seed), schedule(len(patients), study, file, seed)
     torch.manual_seed(seed)  # initial weights and, drawn after them, drop-path
     encoder = untrained(study)
     if study.model.weights:
@@ -115,18 +116,18 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
     method = METHODS[study.pretrain.method](encoder, study)
     fabric = one_device(study)
     net, adamw = fabric.setup(method, even_optimiser(method.learned(), study))
-    learner = Learner(fabric, net, adamw, torch.Generator().manual_seed(seed))
-    state, saved, unfinished = checkpoint.State(), time.monotonic(), _state_file(file, header)
+    state, clock, unfinished = checkpoint.State(), checkpoint.Clock(), _state_file(file, header)
     if unfinished.exists():
-        state = checkpoint.load(unfinished, method, adamw, learner.generator)
-    for step in steps(objective(method, patients, study, learner, state), learner, plan, state, report):
+        state = checkpoint.load(unfinished, method, adamw)
+    held = store([token_file(study, patient) for patient in patients], fabric.device)
+    feed = partial(views, [patient.id for patient in patients], held, method, seed)
+    for step in steps(feed, objective(method, net, state), Learner(fabric, net, adamw), plan, state, report):
         method.stepped((step.number + 1) / plan.steps)
-        if not step.ends_epoch:
+        if step.mean_loss is None:
             continue
         state.history.append({"epoch": state.epoch, "loss": step.mean_loss, **method.watched()})
-        if time.monotonic() - saved >= SAVE_SECONDS:
-            checkpoint.save(state, method, adamw, learner.generator, unfinished)
-            saved = time.monotonic()
+        if clock.due():
+            checkpoint.save(state, method, adamw, unfinished)
     history = pd.DataFrame(state.history)
     write_bytes(history.to_csv(index=False, float_format="%.6g").encode(), file.with_suffix(".csv"))
     save_encoder(encoder, header, file)
@@ -149,21 +150,33 @@ def _state_file(file: Path, header: dict[str, Any]) -> Path:
     return file.with_suffix(f".{sha256[:12]}.state")
 
 
-def schedule(patients: int, study: Study, file: Path) -> Schedule:
+def schedule(patients: int, study: Study, file: Path, seed: int) -> Schedule:
     """The schedule of `pretrain` for that many patients."""
     settings, train = study.pretrain, study.train
     rates, batch = Rates(settings.rate, train.warmup), min(settings.batch, patients)
-    return Schedule(patients, batch, settings.epochs, rates, train.clip, "pretrain", file)
+    return Schedule(patients, batch, settings.epochs, seed, rates, train.clip, "pretrain", file)
 
 
-def objective(method: Method, patients: Sequence[Patient], study: Study, learner: Learner, state: checkpoint.State) -> Objective:
-    """The method's loss of its views of a batch."""
-    read = reader(patients, study)
+def views(ids: Sequence[str], held: Store, method: Method, seed: int, turns: Iterable[Turn]) -> Iterator[list[Tensor]]:
+    """What the method is shown in each of an epoch's turns; what is drawn of a patient hangs on seed, epoch and patient alone."""
 
-    def loss(batch: list[int]) -> Tensor:
+    def drawn(turn: Turn) -> tuple[Turn, tuple[Draw, ...]]:
+        members = [
+            Member(patient, held.place[patient], stream(seed, "pretrain", turn.epoch, lap, ids[patient]))
+            for patient, lap in zip(turn.patients, turn.laps, strict=True)
+        ]
+        return turn, method.draws(members, stream(seed, "shared", turn.number))
+
+    for _, batches in held.each(map(drawn, turns)):
+        yield [part for batch in batches for part in (batch.patches, batch.place)]
+
+
+def objective(method: Method, net: nn.Module, state: checkpoint.State) -> Objective[list[Tensor]]:
+    """The method's loss of what it is shown."""
+
+    def loss(shown: list[Tensor]) -> Tensor:
         method.begin(state.epoch)
-        views = method.views([read(index) for index in batch], learner.generator)
-        return learner.module(*(part.to(learner.fabric.device) for part in views))
+        return net(*shown)
 
     return loss
 
@@ -218,11 +231,3 @@ def untrained(study: Study) -> Any:
     No block is left out: hiding tokens or cropping is regularisation enough.
     """
     return Network(study.model.model_copy(update={"drop_path": 0.0}), study.grid, []).encoder
-
-
-def reader(patients: Sequence[Patient], study: Study) -> Callable[[int], Tokens]:
-    """Gives a patient's tokens by index: from memory when all of them fit, else from disk each time."""
-    files = [token_file(study, patient) for patient in patients]
-    if sum(file.stat().st_size for file in files if file.exists()) > HELD_BYTES:
-        return lambda index: tokens.load(files[index])
-    return [tokens.load(file) for file in files].__getitem__

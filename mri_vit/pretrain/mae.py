@@ -20,9 +20,9 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mri_vit.data.tokens import Tokens
+from mri_vit.data.draw import Draw, split, stacked
 from mri_vit.model.encoder import POSITION_STD, Block, Encoder
-from mri_vit.pretrain.crops import scattered, view
+from mri_vit.pretrain.crops import Member, scattered, view
 from mri_vit.settings.schema import CHANNELS, Study
 
 # Added to a patch's variance before dividing by its root. Scans are z-scored in the brain, so a spread of 0.1 is a tenth of
@@ -50,29 +50,28 @@ class MaskedAutoencoder(nn.Module):
         numbers = len(CHANNELS) * study.grid.patch**3
         width = round(DECODER_WIDTH * encoder.dim)
         self.decoder = Decoder(encoder.dim, numbers, study.grid.places, width, DECODER_DEPTH)
-        self._sums = np.zeros(3)  # of losses, of the losses of knowing nothing, and how many, since `watched` was asked
+        self._sums: list[Tensor] = []  # of each batch since `watched` was asked: its loss, and the loss of knowing nothing
 
     def learned(self) -> list[nn.Parameter]:
         """Every weight, the decoder's too."""
         return list(self.parameters())
 
-    def views(self, patients: Sequence[Tokens], generator: torch.Generator) -> tuple[Tensor, ...]:
-        """What `forward` reads: visible patches and their places, hidden ones to be reconstructed and theirs; none is in both."""
-        smallest = min(len(patient.place) for patient in patients)  # no patient lacks a token, so nobody is filled up
+    def draws(self, members: Sequence[Member], shared: np.random.Generator) -> tuple[Draw, ...]:
+        """Visible tokens, and hidden ones to be reconstructed; none is in both."""
+        smallest = min(len(member.place) for member in members)  # no patient lacks a token, so nobody is filled up
         v = visible(smallest, VISIBLE)
         count = v + math.ceil(RECONSTRUCTED * (smallest - v))
-        patches, place = view(patients, [scattered(one, count, generator) for one in patients], self.study, generator)
-        return patches[:, :v], place[:, :v], patches[:, v:], place[:, v:]
+        return split(stacked([view(one, scattered(one, count), self.study) for one in members]), v)
 
     def forward(
         self, seen: Float[Tensor, "b v k"], at: Int[Tensor, "b v"], hidden: Float[Tensor, "b h k"], place: Int[Tensor, "b h"]
     ) -> Float[Tensor, ""]:
         """The loss of reconstructing the `hidden` patches from those that are `seen`."""
         predicted = self.decoder(*self.known(seen, at), place)
-        wanted, brain = target(hidden, self.study.pretrain.target)
+        wanted, brain = target(hidden.to(predicted.dtype), self.study.pretrain.target)
         loss = masked_error(predicted, wanted, brain)
         nothing = masked_error(wanted.new_zeros(()), wanted, brain)
-        self._sums += [loss.item(), nothing.item(), 1]
+        self._sums.append(torch.stack([loss.detach(), nothing]))
         return loss
 
     def known(self, seen: Float[Tensor, "b v k"], at: Int[Tensor, "b v"]) -> tuple[Float[Tensor, "b _ d"], Int[Tensor, "b _"]]:
@@ -89,9 +88,9 @@ class MaskedAutoencoder(nn.Module):
 
     def watched(self) -> dict[str, float]:
         """`unexplained`: the mean loss as a share of that of 0 for every hidden voxel, the mean of its patch or scan."""
-        loss, nothing, count = self._sums
-        self._sums = np.zeros(3)
-        return {"unexplained": float(loss / nothing) if count and nothing else math.nan}
+        loss, nothing = torch.stack(self._sums).double().sum(dim=0).tolist() if self._sums else (0.0, 0.0)
+        self._sums = []
+        return {"unexplained": loss / nothing if nothing else math.nan}
 
 
 class Decoder(nn.Module):

@@ -41,6 +41,7 @@ WEIGHTS = "best.safetensors"
 PRETRAINED = "pretrained.safetensors"  # the encoder that the fold's training started from
 FUSION = "fusion.json"  # how image and clinical columns were weighed
 HISTORY = "history.csv"
+STATE = "last/state.safetensors"  # of a training that is not done; deleted with the fold's end
 COST = "cost.json"
 
 # In the folders of maps and of the report.

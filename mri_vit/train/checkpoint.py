@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from mri_vit.run.atomic import replacing
 from mri_vit.run.record import as_written
 from mri_vit.run.tensor_file import sort_header
 
-FILE = Path("last") / "state.safetensors"
+SAVE_SECONDS = 60.0  # between two writes of the state (1.6 GB for ViT-B): what a killed run loses at most, beside its epoch
 ANEW = "delete its fold's folder to train the fold anew"
 
 
@@ -34,18 +35,19 @@ class State:
     def better(self, loss: float, tuned: dict[str, float]) -> bool:
         """Note an evaluation; whether it is the best so far."""
         mean = sum(tuned.values()) / len(tuned)
-        self.history.append({"epoch": self.epoch, "loss": loss, "tune": mean, **{f"tune_{name}": v for name, v in tuned.items()}})
+        each = {f"tune_{name}": value for name, value in tuned.items()}
+        self.history.append({"epoch": self.epoch, "seconds": self.seconds, "loss": loss, "tune": mean, **each})
         best = mean < self.best
         self.best, self.stale = (mean, 0) if best else (self.best, self.stale + 1)
         return best
 
 
-def save(state: State, net: torch.nn.Module, optimiser: torch.optim.Optimizer, generator: torch.Generator, path: Path) -> None:
-    """Weights, AdamW's moments, both random states and `state`, replaced in one step."""
+def save(state: State, net: torch.nn.Module, optimiser: torch.optim.Optimizer, path: Path) -> None:
+    """Weights, AdamW's moments, the random state of what is left out by chance, and `state`, replaced in one step."""
     tensors = {f"net/{name}": tensor for name, tensor in net.state_dict().items()}
     for index, moments in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{name}": tensor for name, tensor in moments.items()}
-    tensors |= {"random/torch": torch.get_rng_state(), "random/generator": generator.get_state()}
+    tensors["random/torch"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors["random/cuda"] = torch.cuda.get_rng_state()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +57,7 @@ def save(state: State, net: torch.nn.Module, optimiser: torch.optim.Optimizer, g
         sort_header(beside)
 
 
-def load(path: Path, net: torch.nn.Module, optimiser: torch.optim.Optimizer, generator: torch.Generator) -> State:
+def load(path: Path, net: torch.nn.Module, optimiser: torch.optim.Optimizer) -> State:
     """Put everything back where `save` took it from. Raises IntegrityError when the file is damaged."""
     try:
         with safetensors.safe_open(str(path), "pt") as file:
@@ -64,15 +66,11 @@ def load(path: Path, net: torch.nn.Module, optimiser: torch.optim.Optimizer, gen
     except (safetensors.SafetensorError, OSError) as error:
         raise IntegrityError(f"{path}: checkpoint cannot be read: {error}; {ANEW}") from None
     with as_written(path, ANEW):
-        return _restored(metadata, tensors, net, optimiser, generator)
+        return _restored(metadata, tensors, net, optimiser)
 
 
 def _restored(
-    metadata: dict[str, str],
-    tensors: dict[str, torch.Tensor],
-    net: torch.nn.Module,
-    optimiser: torch.optim.Optimizer,
-    generator: torch.Generator,
+    metadata: dict[str, str], tensors: dict[str, torch.Tensor], net: torch.nn.Module, optimiser: torch.optim.Optimizer
 ) -> State:
     try:
         net.load_state_dict({name.removeprefix("net/"): tensor for name, tensor in tensors.items() if name.startswith("net/")})
@@ -85,16 +83,20 @@ def _restored(
             moments.setdefault(int(index), {})[moment] = tensor
     optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
     torch.set_rng_state(tensors["random/torch"])
-    generator.set_state(tensors["random/generator"])
     if "random/cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random/cuda"])
     return State(**json.loads(metadata["state"]))
 
 
-def seconds(path: Path) -> float:
-    """What the training that a state is of has taken so far."""
-    try:
-        with safetensors.safe_open(str(path), "pt") as file, as_written(path, ANEW):
-            return float(json.loads(file.metadata()["state"])["seconds"])
-    except (safetensors.SafetensorError, OSError) as error:
-        raise IntegrityError(f"{path}: checkpoint cannot be read: {error}; {ANEW}") from None
+class Clock:
+    """Says when the state is to be written again: after `SAVE_SECONDS`, however short an epoch is."""
+
+    def __init__(self) -> None:
+        self._saved = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time; if so, the next time counts from now."""
+        now = time.monotonic()
+        due = now - self._saved >= SAVE_SECONDS
+        self._saved = now if due else self._saved
+        return due

@@ -1,17 +1,19 @@
 """The only optimisation loop, of supervised and self-supervised learning alike: a loss of a batch in, the optimiser's steps out.
 
-An objective is a function from a batch to a loss. Whoever learns iterates over `steps` and does after each what is its own: a
-moving average, an evaluation, writing the state.
+A feed gives what each turn asks for, an objective makes a loss of it. Whoever learns iterates over `steps` and does after each
+what is its own: a moving average, an evaluation, writing the state. Nothing in a step waits for the device; its numbers are read
+every `READ_EVERY` steps.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from lightning_fabric import Fabric
@@ -19,28 +21,45 @@ from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor, nn
 
+from mri_vit.data.stream import stream
 from mri_vit.errors import BadNumbers
 from mri_vit.settings.schema import Study
 from mri_vit.train.checkpoint import State
 from mri_vit.train.optimiser import Rates, set_rates
 
-Objective = Callable[[list[int]], Tensor]  # from a batch, which is the patients with these indices, to its loss
+READ_EVERY = 16  # steps between two readings of the loss: a bad number is noticed soon, and a GPU is rarely waited for
+T = TypeVar("T")  # what an objective is given
 Report = Callable[[int, int, float, float], None]  # epoch, epochs, loss, patients per second
 
 
 @dataclass(frozen=True)
+class Turn:
+    """What a step learns from: the patients with these indices, and how often the epoch has been through all patients before
+    each; epoch and `number`, the step's among all, are counted from 0.
+    """
+
+    epoch: int
+    number: int
+    patients: tuple[int, ...]
+    laps: tuple[int, ...]
+
+
+Feed = Callable[[Sequence[Turn]], Iterator[T]]  # what is given in each of an epoch's turns
+Objective = Callable[[T], Tensor]  # from what is given to the loss
+
+
+@dataclass(frozen=True)
 class Learner:
-    """A module as `fabric` has set it up, its optimiser, and the generator of the batches' order and augmentation."""
+    """A module as `fabric` has set it up, and its optimiser."""
 
     fabric: Fabric
     module: nn.Module
     optimiser: torch.optim.Optimizer
-    generator: torch.Generator
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a learner learns from how many patients, and how fast.
+    """How long a learner learns from how many patients, in which order, and how fast.
 
     `section` of the study file sets the rate, and `place` is what is being made; both are for messages.
     """
@@ -48,6 +67,7 @@ class Schedule:
     patients: int
     batch: int
     epochs: int
+    seed: int
     rates: Rates
     clip: float  # largest norm of a gradient
     section: Literal["train", "pretrain"]
@@ -64,69 +84,113 @@ class Schedule:
         """Steps in all epochs."""
         return self.epochs * self.per_epoch
 
+    def turns(self, epoch: int) -> list[Turn]:
+        """The turns of an epoch: every patient once, in an order of the epoch's own."""
+        order = stream(self.seed, "order", epoch).permutation(self.patients).tolist()
+        turns = []
+        for index in range(self.per_epoch):
+            at = range(index * self.batch, (index + 1) * self.batch)
+            patients, laps = tuple(order[i % len(order)] for i in at), tuple(i // len(order) for i in at)
+            turns.append(Turn(epoch, epoch * self.per_epoch + index, patients, laps))
+        return turns
+
 
 @dataclass(frozen=True)
 class Step:
-    """A step that was made: its number from 0, its rate and loss, the epoch's mean loss so far, whether it ends the epoch."""
+    """A step that was made: its number from 0, its rate, and whether it ends the epoch.
+
+    `loss` is the mean since the last reading, and None where it was not read; `mean_loss` is the epoch's, at its end.
+    """
 
     number: int
     rate: float
-    loss: float
-    mean_loss: float
     ends_epoch: bool
+    loss: float | None
+    mean_loss: float | None
 
 
 def steps(
-    objective: Objective, learner: Learner, schedule: Schedule, state: State, report: Report | None = None
+    feed: Feed[T],
+    objective: Objective[T],
+    learner: Learner,
+    schedule: Schedule,
+    state: State,
+    report: Report | None = None,
 ) -> Iterator[Step]:
     """Make the steps that `state` has not made yet, each when it is asked for, until the epochs or the patience run out.
 
     With an epoch's last step `state.epoch` and `state.seconds` have moved on, and `report` was called.
 
-    Raises BadNumbers when a loss or a gradient is not finite.
+    Raises BadNumbers when a loss or a gradient is not finite, before the epoch's end and at most `READ_EVERY` steps after it.
     """
     while state.epoch < schedule.epochs and state.stale < schedule.patience:
         learner.module.train()
-        began, total, epoch = time.monotonic(), 0.0, state.epoch
-        order = torch.randperm(schedule.patients, generator=learner.generator).tolist()
-        for index in range(schedule.per_epoch):
-            number = epoch * schedule.per_epoch + index
-            batch = [order[i % len(order)] for i in range(index * schedule.batch, (index + 1) * schedule.batch)]
-            rate = set_rates(learner.optimiser, number, schedule.steps, schedule.rates)
-            loss = _stepped(objective, learner, schedule, batch, epoch + 1)
-            total += loss
-            if ends_epoch := index + 1 == schedule.per_epoch:
+        began, turns, sums = time.monotonic(), schedule.turns(state.epoch), Sums(learner.fabric.device)
+        for made, (turn, given) in enumerate(zip(turns, feed(turns), strict=True), start=1):
+            rate = set_rates(learner.optimiser, turn.number, schedule.steps, schedule.rates)
+            sums.add(*stepped(objective(given), learner, schedule.clip))
+            ends_epoch, loss = made == len(turns), None
+            if ends_epoch or made % READ_EVERY == 0:
+                loss = sums.read(schedule, turn.epoch + 1)
+            if ends_epoch:
                 seconds = time.monotonic() - began
-                state.epoch, state.seconds = epoch + 1, state.seconds + seconds
+                state.epoch, state.seconds = turn.epoch + 1, state.seconds + seconds
                 if report:
-                    report(state.epoch, schedule.epochs, total / (index + 1), (index + 1) * schedule.batch / seconds)
-            yield Step(number, rate, loss, total / (index + 1), ends_epoch)
+                    report(state.epoch, schedule.epochs, sums.total / made, made * schedule.batch / seconds)
+            yield Step(turn.number, rate, ends_epoch, loss, sums.total / made if ends_epoch else None)
 
 
-def _stepped(objective: Objective, learner: Learner, schedule: Schedule, batch: list[int], epoch: int) -> float:
-    """Make one step of the optimiser; the batch's loss before it."""
-    remedy = f"in epoch {epoch}; try a {schedule.section}.rate below {schedule.rates.peak}"
-    loss = objective(batch)
-    if not torch.isfinite(loss):
-        raise BadNumbers(f"{schedule.place}: the loss became {loss.item()} {remedy}")
+def stepped(loss: Tensor, learner: Learner, clip: float) -> tuple[Tensor, Tensor]:
+    """Make one step of the optimiser; the loss before it and its gradient's norm, both on the device."""
     learner.optimiser.zero_grad()
     learner.fabric.backward(loss)
-    norm = learner.fabric.clip_gradients(learner.module, learner.optimiser, max_norm=schedule.clip, error_if_nonfinite=False)
-    if norm is not None and not torch.isfinite(norm):
-        raise BadNumbers(f'{schedule.place}: a gradient became {norm.item()} {remedy}, or train.precision "32-true"')
+    norm = learner.fabric.clip_gradients(learner.module, learner.optimiser, max_norm=clip, error_if_nonfinite=False)
+    assert norm is not None  # only clipping by value gives none
     learner.optimiser.step()
-    return loss.item()
+    return loss.detach(), norm.detach()
+
+
+@dataclass
+class Sums:
+    """An epoch's sum of losses, of which what came since the last reading is on the device."""
+
+    device: torch.device
+    total: float = 0.0
+    _since: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._since = torch.zeros(4, dtype=torch.float64, device=self.device)
+
+    def add(self, loss: Tensor, norm: Tensor) -> None:
+        """A step's loss, and the norm of its gradient."""
+        self._since += torch.stack([loss, ~loss.isfinite(), ~norm.isfinite(), torch.ones_like(loss)]).double()
+
+    def read(self, schedule: Schedule, epoch: int) -> float:
+        """The mean loss since the last reading. Raises BadNumbers when a loss or a gradient was not finite."""
+        loss, bad_losses, bad_gradients, count = self._since.tolist()
+        self._since.zero_()
+        remedy = f"in epoch {epoch}; try a {schedule.section}.rate below {schedule.rates.peak}"
+        if bad_gradients > bad_losses:  # the gradient was the first: the loss followed in the next step
+            raise BadNumbers(f'{schedule.place}: a gradient became infinite {remedy}, or train.precision "32-true"')
+        if bad_losses:
+            raise BadNumbers(f"{schedule.place}: the loss became {loss} {remedy}")
+        self.total += loss
+        return loss / count
 
 
 def one_device(study: Study, *loggers: Logger) -> Fabric:
-    """Fabric on the GPU where there is one, in the study's precision."""
-    return Fabric(
+    """Fabric on the GPU where there is one, in the study's precision; there with algorithms that give the same bits each time."""
+    fabric = Fabric(
         accelerator="auto",
         devices=1,
         precision=precision(study),
         plugins=LightningEnvironment(),  # one process, also within a cluster's job: Fabric would look for its tasks
         loggers=list(loggers),
     )
+    if fabric.device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS adds up in one order with it (PyTorch's notes)
+        torch.use_deterministic_algorithms(True, warn_only=True)  # an operation without such an algorithm says so and goes on
+    return fabric
 
 
 def precision(study: Study) -> Literal["32-true", "bf16-mixed"]:

@@ -9,10 +9,10 @@ from mri_vit.settings.schema import Study
 
 
 def state_bytes(study: Study) -> int:
-    """Size of what is written while a network learns: its weights, AdamW's two moments and the weights' moving average."""
+    """Size of what is written while a network learns: weights, the best so far, AdamW's two moments, the moving average."""
     with torch.device("meta"):
         weights = sum(weight.numel() * weight.element_size() for weight in Network(study.model, study.grid, []).parameters())
-    return weights * (4 if study.train.ema else 3)
+    return weights * (5 if study.train.ema else 4)
 
 
 def less_memory(study: Study) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import everything, labels, mixed, token_file, training_batch
+from mri_vit.data.batches import everything, labels, token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.stream import stream
 from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Network
@@ -23,7 +25,8 @@ from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
-from mri_vit.train.loop import Learner, Objective, Report, Schedule, one_device, steps
+from mri_vit.train.feed import Feed, Given, Labels, training_draw
+from mri_vit.train.loop import Learner, Objective, Report, Schedule, Turn, one_device, steps
 from mri_vit.train.optimiser import Rates, optimiser
 
 SETTLED = 64  # patients whose mean and variance of a batch-normalised number are known to a tenth of its spread (1/√64 and less)
@@ -41,8 +44,16 @@ def outputs(net: torch.nn.Module, patients: Sequence[Patient], study: Study, dev
 
 
 @torch.no_grad()
-def settle(net: Network, patients: Sequence[Patient], study: Study, device: torch.device) -> None:
-    """Batch normalisation's means and variances taken anew, of the weights as they are, over batches of `patients`.
+def batch_outputs(net: torch.nn.Module, feed: Feed, batch: int) -> dict[str, Tensor]:
+    """Every head's raw numbers for each of the feed's patients, all tokens, so many patients at a time; on the device."""
+    net.eval()
+    rows = [net(given.patches, given.place, given.present) for given in feed.evaluated(batch)]
+    return {name: torch.cat([row[name] for row in rows]).float() for name in rows[0]}
+
+
+@torch.no_grad()
+def settle(net: Network, feed: Feed) -> None:
+    """Batch normalisation's means and variances taken anew, of the weights as they are, over batches of the feed's patients.
 
     Moving averages still hold what earlier weights put out, after few steps enough to make all outputs one (measured: every
     EfficientNet after 5 steps). These are the "precise" ones of Wu & Johnson 2021, arXiv:2105.07576, section 3.
@@ -54,25 +65,29 @@ def settle(net: Network, patients: Sequence[Patient], study: Study, device: torc
         norm.reset_running_stats()
         norm.momentum = None  # PyTorch's word for a plain mean over batches
     net.train()
-    batch, generator = study.train.batch, torch.Generator().manual_seed(0)  # patients, tokens, augmentation: the same every time
-    order = torch.randperm(len(patients), generator=generator).tolist()  # a table may be sorted by site
-    some = [patients[i] for i in order[:SETTLED]]
+    some = min(len(feed.ids), SETTLED)
     with torch.random.fork_rng():  # drop-path draws from PyTorch's own generator, whose state training needs unchanged
-        for start in range(0, len(some) - len(some) % batch or 1, batch):  # whole batches, or the only one
-            patches, place = training_batch(some[start : start + batch], study, generator)
-            net(patches.to(device), place.to(device))
+        for turn in settling_turns(len(feed.ids), some, feed.study.train.batch):
+            given = feed.store.take(training_draw(turn, feed.ids, feed.store.place, feed.study, feed.seed))
+            net(given.patches, given.place)
 
 
-def losses(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -> dict[str, Tensor]:
+def settling_turns(patients: int, some: int, batch: int) -> list[Turn]:
+    """Whole batches of `some` of the patients, or the only one; the same every time."""
+    order = stream("settle").permutation(patients)[:some].tolist()  # a table may be sorted by site
+    starts = range(0, some - some % batch or 1, batch)
+    chosen = [tuple(order[start : start + batch]) for start in starts]
+    return [Turn(-1, -1 - number, patients, (0,) * len(patients)) for number, patients in enumerate(chosen)]
+
+
+def losses(net: Network, outs: dict[str, Tensor], truth: Labels) -> dict[str, Tensor]:
     """Each endpoint's loss over the patients whose label is known."""
-    return {
-        h.endpoint.name: heads.loss(h, (out := outs[h.endpoint.name]), labels(patients, h.endpoint).to(out)) for h in net.heads
-    }
+    return {head.endpoint.name: heads.loss(head, outs[head.endpoint.name], truth[head.endpoint.name]) for head in net.heads}
 
 
-def total_loss(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -> Tensor:
+def total_loss(net: Network, outs: dict[str, Tensor], truth: Labels) -> Tensor:
     """The sum of the endpoints' losses."""
-    return torch.stack(list(losses(net, outs, patients).values())).sum()
+    return torch.stack(list(losses(net, outs, truth).values())).sum()
 
 
 def _refuse_bad_numbers(tuned: dict[str, Tensor], folder: Path, state: checkpoint.State, study: Study) -> None:
@@ -101,61 +116,68 @@ def fit(
 ) -> Network:
     """Train until the epochs or the patience run out; the folder then holds `best.safetensors` and `history.csv`.
 
-    After every evaluation the whole state is written: a killed run resumes from there and ends with the same bytes.
+    The whole state is written from time to time: a killed run resumes from there and ends with the same bytes.
     """
     settings = study.train
     torch.set_num_threads(settings.threads)
     fabric = one_device(study, TensorBoardLogger(folder, name="tensorboard", version=""))
     plain = untrained(train, study, seed)
     plain.label_exposed += tuple(patient.subject for patient in (*train, *tune))
+    best = copy.deepcopy(plain).to(fabric.device)
     net, adamw = fabric.setup(plain, optimiser(plain, study))
-    learner = Learner(fabric, net, adamw, torch.Generator().manual_seed(seed))
     average = AveragedModel(plain, multi_avg_fn=get_ema_multi_avg_fn(settings.ema), use_buffers=True) if settings.ema else None
-    kept = nn.ModuleList([plain, average] if average else [plain])  # what a killed run resumes from
+    kept = nn.ModuleList([plain, best, average] if average else [plain, best])  # what a killed run resumes from
     judged: Network = average.module if average else plain  # type: ignore[assignment]
-    start = losses(plain, outputs(net, tune, study, fabric.device), tune)
-    state = checkpoint.State()
-    if (folder / checkpoint.FILE).exists():
-        state = checkpoint.load(folder / checkpoint.FILE, kept, adamw, learner.generator)
-    for step in steps(objective(plain, train, study, learner), learner, schedule(len(train), study, folder), state, report):
+    feed, tuning = (Feed(patients, study, fabric.device, seed) for patients in (train, tune))
+    start = losses(plain, batch_outputs(net, tuning, settings.batch), tuning.labels)
+    state, clock, unfinished = checkpoint.State(), checkpoint.Clock(), folder / files.STATE
+    if unfinished.exists():
+        state = checkpoint.load(unfinished, kept, adamw)
+    plan = schedule(len(train), study, folder, seed)
+    for step in steps(feed, objective(plain, net), Learner(fabric, net, adamw), plan, state, report):
         if average:
             average.update_parameters(plain)
-        fabric.log_dict({"train/loss": step.loss, "train/rate": step.rate}, step=step.number)
-        if not step.ends_epoch or (state.epoch % settings.tune_every and state.epoch < settings.epochs):
+        if step.loss is not None:
+            fabric.log_dict({"train/loss": step.loss, "train/rate": step.rate}, step=step.number)
+        if step.mean_loss is None:
             continue
-        settle(judged, train, study, fabric.device)
-        now = losses(judged, outputs(judged, tune, study, fabric.device), tune)
-        _refuse_bad_numbers(now, folder, state, study)
-        tuned = shares(now, start)
-        fabric.log_dict({f"tune/{name}": value for name, value in tuned.items()}, step=step.number + 1)
-        if state.better(step.mean_loss, tuned):
-            network.save(judged, folder / files.WEIGHTS)
-        write_bytes(pd.DataFrame(state.history).to_csv(index=False, float_format="%.6g").encode(), folder / files.HISTORY)
-        checkpoint.save(state, kept, adamw, learner.generator, folder / checkpoint.FILE)
+        if state.epoch % settings.tune_every == 0 or state.epoch == settings.epochs:
+            settle(judged, feed)
+            now = losses(judged, batch_outputs(judged, tuning, settings.batch), tuning.labels)
+            _refuse_bad_numbers(now, folder, state, study)
+            tuned = shares(now, start)
+            fabric.log_dict({f"tune/{name}": value for name, value in tuned.items()}, step=step.number + 1)
+            if state.better(step.mean_loss, tuned):
+                best.load_state_dict(judged.state_dict())
+            history = pd.DataFrame(state.history)
+            write_bytes(history.to_csv(index=False, float_format="%.6g").encode(), folder / files.HISTORY)
+        if clock.due():
+            checkpoint.save(state, kept, adamw, unfinished)
     fabric.logger.finalize("success")
-    finished = _completed(network.load(folder / files.WEIGHTS), train, study, fabric.device)
+    finished = _completed(best, train, study, fabric.device)
     network.save(finished, folder / files.WEIGHTS)
     return finished
 
 
-def objective(plain: Network, train: Sequence[Patient], study: Study, learner: Learner) -> Objective:
-    """The loss of a batch of `train`, whose tokens are drawn, augmented and, with mixup, mixed with a partner's."""
+def objective(plain: Network, net: nn.Module) -> Objective[Given]:
+    """The loss of what is given; with mixup a patient's own labels and the partner's count by their shares."""
 
-    def loss(batch: list[int]) -> Tensor:
-        chosen = [train[index] for index in batch]
-        patches, place = (part.to(learner.fabric.device) for part in training_batch(chosen, study, learner.generator))
-        patches, place, partner, share = mixed(patches, place, study.train.mixup, learner.generator)
-        outs, partners = learner.module(patches, place), [chosen[i] for i in partner]
-        return share * total_loss(plain, outs, chosen) + ((1 - share) * total_loss(plain, outs, partners) if partners else 0)
+    def loss(given: Given) -> Tensor:
+        outs = net(given.batch.patches, given.batch.place)
+        own = total_loss(plain, outs, given.labels)
+        if given.partners is None:
+            return own
+        return given.share * own + (1 - given.share) * total_loss(plain, outs, given.partners)
 
     return loss
 
 
-def schedule(patients: int, study: Study, folder: Path) -> Schedule:
+def schedule(patients: int, study: Study, folder: Path, seed: int) -> Schedule:
     """The schedule of `fit` for that many patients."""
     settings = study.train
     rates = Rates(settings.rate, settings.warmup, settings.frozen)
-    return Schedule(patients, settings.batch, settings.epochs, rates, settings.clip, "train", folder, float(settings.patience))
+    patience = float(settings.patience)
+    return Schedule(patients, settings.batch, settings.epochs, seed, rates, settings.clip, "train", folder, patience)
 
 
 def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:

@@ -9,6 +9,7 @@ import pytest
 import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.views import flipped
 
 from mri_vit.data import tokens
 from mri_vit.errors import IntegrityError
@@ -37,7 +38,7 @@ def test_the_dense_volume_comes_back_exactly(seed: int):
 def test_the_mirror_is_that_of_the_dense_volume(seed: int):
     volume, brain = prepared(seed)
     made = tokens.from_volume(volume, brain, GRID, "-")
-    np.testing.assert_array_equal(tokens.to_volume(tokens.mirror(made)), tokens.to_volume(made)[:, ::-1])
+    np.testing.assert_array_equal(tokens.to_volume(flipped(made)), tokens.to_volume(made)[:, ::-1])
 
 
 def test_place_counts_z_fastest_as_the_design_says():
@@ -50,6 +51,7 @@ def test_a_file_says_what_it_is_and_is_read_back(tmp_path):
     made = tokens.from_volume(*prepared(0), GRID, "abc")
     tokens.save(made, tmp_path / "tokens.safetensors")
     again = tokens.load(tmp_path / "tokens.safetensors")
+    np.testing.assert_array_equal(tokens.load_place(tmp_path / "tokens.safetensors"), made.place)
     np.testing.assert_array_equal(again.patches, made.patches)
     np.testing.assert_array_equal(again.place, made.place)
     assert (again.grid, again.config_sha256) == (GRID, "abc")

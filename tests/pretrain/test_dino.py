@@ -10,14 +10,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.views import loaded, views
 
 from mri_vit.data import cohort
 from mri_vit.data.tokens import Tokens
 from mri_vit.model.weights import load_encoder
 from mri_vit.pretrain import dino
-from mri_vit.pretrain.crops import box
+from mri_vit.pretrain.crops import Member, box
 from mri_vit.pretrain.dino import Dino, Head, collapsed, cross_entropy, momentum, moved, probabilities, signs
-from mri_vit.pretrain.encoder import Method, pretrain, reader, untrained
+from mri_vit.pretrain.encoder import Method, pretrain, untrained
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Grid, Study
 
@@ -32,8 +33,8 @@ def study(tiny: Study, monkeypatch: pytest.MonkeyPatch) -> Study:
     return tiny.model_copy(update={"pretrain": settings})
 
 
-def loaded(study: Study, count: int = 4) -> list[Tokens]:
-    return [reader(cohort.read(study.cohort, study.endpoints), study)(index) for index in range(count)]
+def some(study: Study, count: int = 4) -> list[Tokens]:
+    return loaded(cohort.read(study.cohort, study.endpoints)[:count], study)
 
 
 def objective(study: Study) -> Dino:
@@ -51,6 +52,10 @@ def brain(count: int, seed: int) -> Tokens:
     return Tokens(np.ones((count, 32), np.float16), place, Grid(edge=12, spacing_mm=10, patch=2), "-")
 
 
+def member(patient: Tokens, random: np.random.Generator) -> Member:
+    return Member(0, patient.place, random)
+
+
 @given(count=st.integers(1, 216), share=st.floats(0.01, 1), seed=st.integers(0, 50))
 @settings(max_examples=60, deadline=None)
 def test_a_crop_holds_as_many_places_as_asked_and_all_of_the_brain_within_its_box_but_for_one_face(
@@ -58,7 +63,7 @@ def test_a_crop_holds_as_many_places_as_asked_and_all_of_the_brain_within_its_bo
 ):
     patient = brain(count, seed)
     wanted = max(1, round(share * count))
-    chosen = box(patient, wanted, random(seed))
+    chosen = box(member(patient, np.random.default_rng(seed)), 6, wanted)
     assert len(set(chosen.tolist())) == len(chosen) == wanted
     at = np.stack(np.unravel_index(patient.place.astype(int), (6, 6, 6)), axis=1)
     low, high = at[chosen].min(axis=0), at[chosen].max(axis=0)
@@ -69,21 +74,21 @@ def test_a_crop_holds_as_many_places_as_asked_and_all_of_the_brain_within_its_bo
 
 def test_a_crop_of_more_places_than_the_brain_has_is_refused():
     with pytest.raises(ValueError, match="found 5 tokens; 6 are asked for"):
-        box(brain(5, 0), 6, random(0))
+        box(member(brain(5, 0), np.random.default_rng(0)), 6, 6)
 
 
 def test_boxes_differ_and_in_time_reach_every_place():
-    patient, generator = brain(150, 0), random(0)
-    crops = [frozenset(box(patient, 30, generator).tolist()) for _ in range(100)]
+    patient, generator = brain(150, 0), np.random.default_rng(0)
+    crops = [frozenset(box(member(patient, generator), 6, 30).tolist()) for _ in range(100)]
     assert len(set(crops)) > 80
     assert frozenset.union(*crops) == set(range(150))
 
 
 def test_a_box_is_nearly_a_cube():
     whole = Tokens(np.ones((4096, 4), np.float16), np.arange(4096, dtype=np.int16), Grid(edge=16, spacing_mm=10, patch=1), "-")
-    generator, ratios = random(0), []
-    for _ in range(50):
-        at = np.stack(np.unravel_index(whole.place[box(whole, 216, generator)].astype(int), (16, 16, 16)), axis=1)
+    generator, ratios = np.random.default_rng(0), []
+    for _ in range(100):
+        at = np.stack(np.unravel_index(whole.place[box(member(whole, generator), 16, 216)].astype(int), (16, 16, 16)), axis=1)
         edges = np.sort(np.ptp(at, axis=0) + 1)
         if at.min() > 0 and at.max() < 15:  # not cut off by the grid's border
             ratios.append(edges[2] / edges[0])
@@ -94,12 +99,12 @@ def test_a_box_is_nearly_a_cube():
 def test_global_and_local_crops_hold_their_share_of_the_brain_at_true_places(study):
     plain = {"mirror": False, "intensity": 0.0, "token_budget": None}
     study = study.model_copy(update={"train": study.train.model_copy(update=plain)})
-    patients, net, generator = loaded(study), objective(study), random(0)
+    patients, net, generator = some(study), objective(study), np.random.default_rng(0)
     smallest = min(len(one.place) for one in patients)
     for _ in range(20):
-        views = net.views(patients, generator)
+        shown = views(net, patients, generator)
         for (patches, place), (low, high), number in zip(
-            (views[:2], views[2:]), (dino.GLOBAL, dino.LOCAL), (dino.GLOBALS, 2), strict=True
+            (shown[:2], shown[2:]), (dino.GLOBAL, dino.LOCAL), (dino.GLOBALS, 2), strict=True
         ):
             assert len(place) == number * len(patients)
             assert round(low * smallest) <= place.shape[1] <= round(high * smallest)
@@ -111,11 +116,11 @@ def test_global_and_local_crops_hold_their_share_of_the_brain_at_true_places(stu
 
 def test_a_budget_thins_crops_and_does_not_shrink_them(study):
     study = study.model_copy(update={"train": study.train.model_copy(update={"token_budget": 10})})
-    patient, net, generator = loaded(study, 1)[0], objective(study), random(0)
-    views = [net.views([patient], generator) for _ in range(30)]
-    assert {place.shape[1] for _, place, _, _ in views} == {10}
-    assert max(place.shape[1] for _, _, _, place in views) <= 10
-    extents = [np.ptp(np.stack(np.unravel_index(place[0].numpy(), (4, 4, 4))), axis=1).max() for _, place, _, _ in views]
+    patient, net, generator = some(study, 1)[0], objective(study), np.random.default_rng(0)
+    shown = [views(net, [patient], generator) for _ in range(30)]
+    assert {place.shape[1] for _, place, _, _ in shown} == {10}
+    assert max(place.shape[1] for _, _, _, place in shown) <= 10
+    extents = [np.ptp(np.stack(np.unravel_index(place[0].numpy(), (4, 4, 4))), axis=1).max() for _, place, _, _ in shown]
     assert np.mean(extents) > 2.5  # a box of ten places alone would reach over two steps or three
 
 
@@ -140,10 +145,10 @@ def test_a_patients_loss_compares_its_own_views(study, monkeypatch):
     named = torch.zeros(8, 16).index_put((torch.arange(8), torch.arange(8) % patients), torch.tensor(50.0))
     monkeypatch.setattr(net, "answer", lambda *_: (named, named))
     monkeypatch.setattr(net.head, "forward", lambda cls: named)
-    views = net.views(loaded(study, patients), random(0))
-    assert net(*views) == pytest.approx(0, abs=1e-6)
+    shown = views(net, some(study, patients), np.random.default_rng(0))
+    assert net(*shown) == pytest.approx(0, abs=1e-6)
     monkeypatch.setattr(net.head, "forward", lambda cls: named.flip(0))
-    assert net(*views) > 1
+    assert net(*shown) > 1
 
 
 def test_the_centre_is_the_moving_average_of_what_the_teacher_says(study):
@@ -151,9 +156,9 @@ def test_the_centre_is_the_moving_average_of_what_the_teacher_says(study):
     by_hand = [0.9 * float(centre[m]) + 0.1 * sum(float(said[b, m]) for b in range(3)) / 3 for m in range(5)]
     assert moved(centre, said).tolist() == pytest.approx(by_hand, rel=1e-5)
     net = objective(study)
-    views = net.views(loaded(study), random(0))
-    said, _ = net.answer(*views[:2])
-    net(*views)
+    shown = views(net, some(study), np.random.default_rng(0))
+    said, _ = net.answer(*shown[:2])
+    net(*shown)
     torch.testing.assert_close(net.centre, 0.1 * said.mean(dim=0))
 
 
@@ -166,7 +171,7 @@ def test_the_teacher_gets_no_gradient_and_all_of_the_student_does(study):
     net = objective(study)
     net.begin(1)
     net.encoder.cls.requires_grad_()
-    net(*net.views(loaded(study), random(0))).backward()
+    net(*views(net, some(study), np.random.default_rng(0))).backward()
     assert all(p.grad is None and not p.requires_grad for p in net.teacher.parameters())
     assert all(p.grad is not None for p in net.learned())
     assert not {id(p) for p in net.learned()} & {id(p) for p in net.teacher.parameters()}
@@ -178,7 +183,7 @@ def test_the_last_layer_rests_in_the_first_epoch(study):
     for epoch, learns in ((0, False), (1, True)):
         net.begin(epoch)
         net.zero_grad()
-        net(*net.views(loaded(study), random(0))).backward()
+        net(*views(net, some(study), np.random.default_rng(0))).backward()
         assert (net.head.prototypes.grad is not None) == learns
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from made.prepared import add_records
+from made.views import loaded, views
 from safetensors.torch import load_file
+from waits import Waits
 
 from mri_vit import cli
 from mri_vit.crossval import folds, loop, pretraining
@@ -20,7 +24,7 @@ from mri_vit.errors import UsageError
 from mri_vit.model import network
 from mri_vit.model.weights import image_exposed, label_exposed, load_encoder
 from mri_vit.predictors.network import PRETRAINED, Neural
-from mri_vit.pretrain.encoder import pretrained
+from mri_vit.pretrain.encoder import METHODS, pretrained, untrained
 from mri_vit.run import files
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
@@ -211,3 +215,16 @@ def test_where_nobody_is_pretrained_the_verb_ends_with_2(tiny, capsys):
     assert mri_vit("pretrain", study) == 2
     assert "nobody is pretrained" in capsys.readouterr().err
     assert not (study.output / "folds.json").exists()
+
+
+@pytest.mark.parametrize("method", ["mae", "dino"])
+def test_a_loss_without_labels_waits_for_nothing(tiny, method: Literal["mae", "dino"]):
+    study = tiny.model_copy(update={"pretrain": Pretrain(method=method, local_crops=1)})
+    net = METHODS[method](untrained(study), study)
+    shown = views(net, loaded(cohort.read(study.cohort, study.endpoints)[:4], study), np.random.default_rng(0))
+    net.begin(1)
+    with Waits() as waits:
+        net(*shown).backward()
+        net.stepped(0.5)
+    assert not waits.found
+    assert all(math.isfinite(value) for value in net.watched().values())

@@ -10,18 +10,19 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from made.views import flipped, loaded, views
 
-from mri_vit.data import cohort, tokens
+from mri_vit.data import cohort
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import BadNumbers, IntegrityError, UsageError
 from mri_vit.model.weights import load_encoder
-from mri_vit.pretrain import encoder as pretraining
 from mri_vit.pretrain import mae
-from mri_vit.pretrain.crops import scattered
-from mri_vit.pretrain.encoder import pretrain, reader, untrained
+from mri_vit.pretrain.crops import Member, scattered
+from mri_vit.pretrain.encoder import pretrain, untrained
 from mri_vit.pretrain.mae import VARIANCE_FLOOR, MaskedAutoencoder, encoded, masked_error, target, visible
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Study
+from mri_vit.train import checkpoint
 from mri_vit.train.optimiser import rate
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
@@ -46,8 +47,8 @@ def patients_of(study: Study) -> list[cohort.Patient]:
     return cohort.read(study.cohort, study.endpoints)
 
 
-def loaded(study: Study, count: int = 4) -> list[Tokens]:
-    return [reader(patients_of(study), study)(index) for index in range(count)]
+def some(study: Study, count: int = 4) -> list[Tokens]:
+    return loaded(patients_of(study)[:count], study)
 
 
 def objective(study: Study, seed: int = 0) -> MaskedAutoencoder:
@@ -126,7 +127,7 @@ def test_a_batch_without_any_brain_has_a_loss_of_zero():
 
 def test_the_error_of_a_perfect_decoder_is_zero_and_visible_patches_do_not_count(study, monkeypatch):
     net = objective(study)
-    seen, at, hidden, place = net.views(loaded(study), random(0))
+    seen, at, hidden, place = views(net, some(study), np.random.default_rng(0))
     monkeypatch.setattr(net.decoder, "forward", lambda *_: target(hidden, "patch")[0])
     assert net(seen, at, hidden, place) == 0
     monkeypatch.setattr(net.decoder, "forward", lambda *_: torch.zeros_like(hidden))
@@ -145,9 +146,9 @@ def test_one_token_cannot_be_both_seen_and_hidden():
 
 def test_views_are_tokens_of_the_patient_seen_or_hidden_and_none_is_both(study):
     study = plain(study)
-    patients = loaded(study)
+    patients = some(study)
     smallest = min(len(one.place) for one in patients)
-    seen, at, hidden, place = objective(study).views(patients, random(0))
+    seen, at, hidden, place = views(objective(study), patients, np.random.default_rng(0))
     assert at.shape[1] == seen.shape[1] == round(0.25 * smallest)
     assert place.shape[1] == hidden.shape[1] == math.ceil(mae.RECONSTRUCTED * (smallest - at.shape[1]))
     for b, one in enumerate(patients):
@@ -159,27 +160,27 @@ def test_views_are_tokens_of_the_patient_seen_or_hidden_and_none_is_both(study):
 
 
 def test_in_time_every_token_is_visible_and_every_token_is_reconstructed(study):
-    patient = loaded(study, 1)[0]
-    net, generator = objective(plain(study)), random(0)
-    views = [net.views([patient], generator) for _ in range(40)]
+    patient = some(study, 1)[0]
+    net, generator = objective(plain(study)), np.random.default_rng(0)
+    shown = [views(net, [patient], generator) for _ in range(40)]
     for index in (1, 3):
-        assert set(torch.cat([view[index][0] for view in views]).tolist()) == set(patient.place.tolist())
+        assert set(torch.cat([view[index][0] for view in shown]).tolist()) == set(patient.place.tolist())
 
 
 def test_nothing_of_a_hidden_patch_reaches_the_encoder(study):
     net = objective(plain(study)).eval()
-    patient = loaded(study, 1)[0]
-    seen, at, hidden, _place = net.views([patient], random(0))
+    patient = some(study, 1)[0]
+    seen, at, hidden, _place = views(net, [patient], np.random.default_rng(0))
     other = patient.patches.copy()
     other[~np.isin(patient.place, at[0].numpy())] += 5
-    seen_then, _, hidden_then, _ = net.views([replace(patient, patches=other)], random(0))
+    seen_then, _, hidden_then, _ = views(net, [replace(patient, patches=other)], np.random.default_rng(0))
     assert torch.equal(encoded(net.encoder, seen, at), encoded(net.encoder, seen_then, at))
     assert (hidden != hidden_then).all()
 
 
 def test_the_decoder_reconstructs_by_place_and_not_by_order(study):
     net = objective(study).eval()
-    seen, at, _hidden, place = net.views(loaded(study), random(0))
+    seen, at, _hidden, place = views(net, some(study), np.random.default_rng(0))
     known = encoded(net.encoder, seen, at)
     told = net.decoder(known, at, place)
     torch.testing.assert_close(net.decoder(known, at, place.flip(1)), told.flip(1), atol=1e-5, rtol=1e-4)
@@ -210,43 +211,45 @@ def test_of_a_scan_what_is_reconstructed_is_what_stands_there():
 def test_given_the_readout_the_decoder_knows_nothing_that_heads_do_not(study, monkeypatch, pool: str):
     read = study.pretrain.model_copy(update={"decoder_reads": "readout"})
     net = objective(changed(study, pretrain=read, model=study.model.model_copy(update={"pool": pool}))).eval()
-    seen, at, hidden, place = net.views(loaded(study), random(0))
+    seen, at, hidden, place = views(net, some(study), np.random.default_rng(0))
     assert not torch.allclose(net(seen, at, hidden, place), net(2 * seen, at, hidden, place))
-    monkeypatch.setattr(net.encoder, "readout", lambda x: torch.ones_like(x[:, 0]))
+    monkeypatch.setattr(net.encoder, "readout", lambda x, *_: torch.ones_like(x[:, 0]))
     assert torch.equal(net(seen, at, hidden, place), net(2 * seen, at.flip(1), hidden, place))
 
 
 @pytest.mark.parametrize("reads", ["tokens", "readout"])
 def test_a_gradient_reaches_every_weight(study, reads: str):
     net = objective(changed(study, pretrain=study.pretrain.model_copy(update={"decoder_reads": reads})))
-    net(*net.views(loaded(study), random(0))).backward()
+    net(*views(net, some(study), np.random.default_rng(0))).backward()
     assert [name for name, p in net.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
 def test_two_patients_are_learned_by_heart(study, monkeypatch):
     monkeypatch.setattr(mae, "DECODER_WIDTH", 2)
-    net, patients, generator = objective(plain(study)), loaded(study, 2), random(0)
+    net, patients, generator = objective(plain(study)), some(study, 2), np.random.default_rng(0)
     optimiser = torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=0.0)
     for _ in range(150):
         optimiser.zero_grad()
-        net(*net.views(patients, generator)).backward()
+        net(*views(net, patients, generator)).backward()
         optimiser.step()
     net.watched()
-    net(*net.views(patients, generator))
+    net(*views(net, patients, generator))
     assert net.watched()["unexplained"] < 0.45  # their noise is white, and the mean of the two explains half
 
 
 def test_the_share_unexplained_of_predicting_nothing_is_one(study, monkeypatch):
     net = objective(study)
     monkeypatch.setattr(net.decoder, "forward", lambda known, at, place: torch.zeros(*place.shape, 32))
-    net(*net.views(loaded(study), random(0)))
+    net(*views(net, some(study), np.random.default_rng(0)))
     assert net.watched() == {"unexplained": 1.0}
     assert math.isnan(net.watched()["unexplained"])
 
 
 def test_tokens_scattered_over_the_brain_are_drawn_without_repeats(study):
-    patient = loaded(study, 1)[0]
-    assert sorted(scattered(patient, len(patient.place), random(0)).tolist()) == list(range(len(patient.place)))
+    patient = some(study, 1)[0]
+    assert sorted(scattered(Member(0, patient.place, np.random.default_rng(0)), len(patient.place)).tolist()) == list(
+        range(len(patient.place))
+    )
 
 
 def test_pretraining_leaves_an_encoder_that_fits_and_a_header_that_says_whose_scans_it_saw(study):
@@ -291,7 +294,7 @@ def test_a_killed_pretraining_ends_with_the_same_weights(study, tmp_path, monkey
     study = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"method": method, "local_crops": 1})})
     patients = patients_of(study)[:8]
     history = pretrain(patients, study, tmp_path / "whole" / "e.safetensors", 0)
-    monkeypatch.setattr(pretraining, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0.0)
 
     def killed(epoch: int, *_: float) -> None:
         if epoch == 3:
@@ -313,16 +316,6 @@ def test_labels_change_nothing_and_another_seed_does(study, tmp_path):
     pretrain(patients, study, tmp_path / "c", 1)
     assert same(weights_of(tmp_path / "a"), weights_of(tmp_path / "b"))
     assert not same(weights_of(tmp_path / "a"), weights_of(tmp_path / "c"))
-
-
-def test_patients_too_large_for_memory_are_read_each_time_and_give_the_same(study, monkeypatch):
-    patients = patients_of(study)
-    held = reader(patients, study)
-    monkeypatch.setattr(pretraining, "HELD_BYTES", 0)
-    read = reader(patients, study)
-    assert held(3) is held(3)
-    assert read(3) is not read(3)
-    np.testing.assert_array_equal(held(3).patches, read(3).patches)
 
 
 def test_a_damaged_or_foreign_encoder_is_refused(study, tmp_path):
@@ -361,13 +354,13 @@ def test_the_rate_rises_to_its_peak_and_falls_to_zero(study):
 
 def test_a_mirrored_view_is_one_of_the_mirrored_patient(study):
     mirrored = study.model_copy(update={"train": study.train.model_copy(update={"intensity": 0.0})})
-    patient = loaded(study, 1)[0]
-    flipped = tokens.mirror(patient)
+    patient = some(study, 1)[0]
+    mirror_image = flipped(patient)
     found = set()
-    net, generator = objective(mirrored), random(0)
+    net, generator = objective(mirrored), np.random.default_rng(0)
     for _ in range(12):
-        seen, at, _, _ = net.views([patient], generator)
-        for name, whole in (("as it is", patient), ("mirrored", flipped)):
+        seen, at, _, _ = views(net, [patient], generator)
+        for name, whole in (("as it is", patient), ("mirrored", mirror_image)):
             where = {int(p): index for index, p in enumerate(whole.place)}
             if all(int(p) in where for p in at[0]) and (seen[0].numpy() == whole.patches[[where[int(p)] for p in at[0]]]).all():
                 found.add(name)

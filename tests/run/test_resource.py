@@ -66,6 +66,7 @@ def test_a_disk_that_is_full_ends_training_with_4_and_it_goes_on_later(tiny, tmp
     def full(*arguments: object) -> None:
         raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
 
+    monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(checkpoint, "save", full)
     predictor = Neural(tiny, tmp_path / "fold-1", 0)
     assert exit_code.of(lambda: predictor.fit(patients[4:], patients[:4])) == 4

@@ -10,41 +10,63 @@ import torch
 from lightning_fabric import Fabric
 
 from mri_vit.errors import BadNumbers
+from mri_vit.train import loop
 from mri_vit.train.checkpoint import State
-from mri_vit.train.loop import Learner, Schedule, Step, steps
+from mri_vit.train.loop import Learner, Schedule, Step, Turn, steps
 from mri_vit.train.optimiser import Rates, set_rates
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
 
 def a_schedule(place: Path, patients: int = 5, epochs: int = 3, patience: float = math.inf) -> Schedule:
-    return Schedule(patients, 2, epochs, Rates(0.1, 0.2), 1.0, "train", place, patience)
+    return Schedule(patients, 2, epochs, 0, Rates(0.1, 0.2), 1.0, "train", place, patience)
 
 
-def made(schedule: Schedule, state: State, batches: list[list[int]], scale: float = 1.0) -> list[Step]:
+def made(schedule: Schedule, state: State, given: list[Turn], scale: float = 1.0, power: float = 2.0) -> list[Step]:
     """All steps of a linear map that learns to put out 0."""
     torch.manual_seed(0)
     fabric, linear = Fabric(accelerator="cpu", devices=1), torch.nn.Linear(1, 1)
     groups = [{"params": list(linear.parameters()), "share": 1.0, "head": False}]
     net, sgd = fabric.setup(linear, torch.optim.SGD(groups, lr=0.1))
 
-    def objective(batch: list[int]) -> torch.Tensor:
-        batches.append(batch)
-        return scale * net(torch.tensor(batch)[:, None].float()).square().mean()
+    def objective(turn: Turn) -> torch.Tensor:
+        given.append(turn)
+        return scale * net(torch.tensor(turn.patients)[:, None].float()).abs().pow(power).mean()
 
-    return list(steps(objective, Learner(fabric, net, sgd, torch.Generator().manual_seed(0)), schedule, state))
+    return list(steps(iter, objective, Learner(fabric, net, sgd), schedule, state))
 
 
 def test_every_patient_is_in_each_epoch_and_the_last_batch_is_filled_up_from_the_first(tmp_path):
-    batches: list[list[int]] = []
-    found = made(a_schedule(tmp_path), State(), batches)
+    given: list[Turn] = []
+    found = made(a_schedule(tmp_path), State(), given)
     assert [step.number for step in found] == list(range(9))
     assert [step.ends_epoch for step in found] == [False, False, True] * 3
-    for epoch in (batches[:3], batches[3:6], batches[6:]):
-        order = [index for batch in epoch for index in batch]
+    orders = []
+    for epoch in range(3):
+        turns = given[3 * epoch : 3 * epoch + 3]
+        order = [index for turn in turns for index in turn.patients]
         assert sorted(order[:5]) == list(range(5))
         assert order[5] == order[0]
-    assert found[2].mean_loss == pytest.approx(sum(step.loss for step in found[:3]) / 3)
+        assert [lap for turn in turns for lap in turn.laps] == [0, 0, 0, 0, 0, 1]
+        assert {turn.epoch for turn in turns} == {epoch}
+        orders.append(order)
+    assert len({tuple(order) for order in orders}) == 3
+    assert [turn.number for turn in given] == list(range(9))
+
+
+def test_the_loss_is_read_every_few_steps_and_at_an_epochs_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "READ_EVERY", 2)
+    found = made(a_schedule(tmp_path, patients=9), State(), [])[:5]
+    monkeypatch.setattr(loop, "READ_EVERY", 1)
+    each = [step.loss or 0.0 for step in made(a_schedule(tmp_path, patients=9), State(), [])[:5]]
+    assert [step.loss for step in found] == [
+        None,
+        pytest.approx((each[0] + each[1]) / 2),
+        None,
+        pytest.approx((each[2] + each[3]) / 2),
+        pytest.approx(each[4]),
+    ]
+    assert [step.mean_loss for step in found] == [None] * 4 + [pytest.approx(sum(each) / 5)]
 
 
 def test_a_started_training_goes_on_with_the_epochs_that_are_left_at_their_rates(tmp_path):
@@ -62,7 +84,15 @@ def test_without_patience_or_epochs_left_no_step_is_made(tmp_path):
     assert made(a_schedule(tmp_path), State(epoch=3), []) == []
 
 
-@pytest.mark.parametrize(("scale", "what"), [(math.inf, "the loss became inf"), (math.nan, "the loss became nan")])
-def test_a_loss_that_is_not_finite_names_the_place_the_epoch_and_the_remedy(tmp_path, scale: float, what: str):
-    with pytest.raises(BadNumbers, match=rf"{tmp_path}: {what} in epoch 1; try a train\.rate below 0\.1"):
+@pytest.mark.parametrize("scale", [math.inf, math.nan])
+def test_a_loss_that_is_not_finite_names_the_place_the_epoch_and_the_remedy(tmp_path, scale: float):
+    with pytest.raises(BadNumbers, match=rf"{tmp_path}: the loss became (inf|nan) in epoch 1; try a train\.rate below 0\.1"):
         made(a_schedule(tmp_path), State(), [], scale)
+
+
+def test_a_gradient_that_is_not_finite_before_any_loss_is_named_as_such_and_the_epoch_does_not_count(tmp_path):
+    state = State()
+    remedy = r'in epoch 1; try a train\.rate below 0\.1, or train\.precision "32-true"'
+    with pytest.raises(BadNumbers, match=rf"{tmp_path}: a gradient became infinite {remedy}"):
+        made(a_schedule(tmp_path), state, [], scale=1e37, power=4.0)  # the loss is a number yet, its gradient's norm is none
+    assert state == State()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 import shutil
@@ -18,20 +19,20 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mri_vit.crossval import folds
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import cohort, predictions, tokens
-from mri_vit.data.batches import drawn, everything, labels, mixed, token_file, training_batch, without_scans
+from mri_vit.data.batches import everything, labels, token_file
 from mri_vit.errors import IntegrityError
 from mri_vit.model import network
 from mri_vit.predictors.network import Neural
+from mri_vit.run import files, folder
 from mri_vit.run.atomic import replacing
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
+from mri_vit.train.feed import Feed
 from mri_vit.train.supervised import fit, outputs, settle, shares, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
@@ -84,8 +85,12 @@ def test_every_patient_is_predicted_once_by_a_model_that_did_not_train_on_it(tin
     assert survival.survival.between(0, 1).all()
     assert set(survival.horizon_days) == set(predictions.HORIZONS_DAYS)
     history = pd.read_csv(tiny.output / "fold-1" / "history.csv")
-    assert list(history.columns) == ["epoch", "loss", "tune", "tune_mgmt", "tune_os"]
+    assert list(history.columns) == ["epoch", "seconds", "loss", "tune", "tune_mgmt", "tune_os"]
     assert list((tiny.output / "fold-1" / "tensorboard").glob("events*"))
+    for fold in ("fold-1", "fold-2"):
+        environment = json.loads((tiny.output / fold / "environment.json").read_text())
+        assert environment["device"] == folder.device()
+        assert environment["device"].startswith(("CPU ", "GPU "))
 
 
 def test_a_batch_without_any_known_label_trains_without_nan(tiny):
@@ -93,40 +98,6 @@ def test_a_batch_without_any_known_label_trains_without_nan(tiny):
     unknown = [replace(p, labels=dict.fromkeys(p.labels, math.nan)) for p in patients[4:16]]  # some batches are all unknown
     net = fit(patients[:4] + unknown, patients[16:], tiny, tiny.output, seed=0)
     assert all(torch.isfinite(p).all() for p in net.parameters())
-
-
-def test_tokens_are_drawn_to_the_budget_without_repeats(tiny):
-    patient = cohort.read(tiny.cohort, tiny.endpoints)[0]
-    prepared = tokens.load(tiny.prepared / patient.id / "tokens.safetensors")
-    generator = torch.Generator().manual_seed(0)
-    patches, place = drawn(prepared, tiny, 16, generator)
-    assert patches.shape == (1, 16, 32)
-    assert len(place.unique()) == 16
-    assert set(place[0].tolist()) <= set(prepared.place.tolist())
-    patches, place = drawn(prepared, tiny, 60, generator)
-    assert len(place.unique()) == 60
-    background = ~torch.isin(place[0], torch.from_numpy(prepared.place.astype("int64")))
-    assert int(background.sum()) == 60 - len(prepared.place)
-    assert not patches[0, background].any()
-
-
-def test_all_tokens_are_the_foreground_ones_on_an_empty_grid(tiny):
-    patient = cohort.read(tiny.cohort, tiny.endpoints)[0]
-    prepared = tokens.load(tiny.prepared / patient.id / "tokens.safetensors")
-    whole = tiny.model_copy(update={"model": tiny.model.model_copy(update={"tokens": "all"})})
-    patches, place = everything(prepared, whole)
-    assert place[0].tolist() == list(range(64))
-    torch.testing.assert_close(patches[0, prepared.place.astype("int64")], torch.from_numpy(prepared.patches).float())
-
-
-def test_augmentation_leaves_the_background_at_zero_and_follows_the_generator(tiny):
-    patients = cohort.read(tiny.cohort, tiny.endpoints)[:4]
-    first = training_batch(patients, tiny, torch.Generator().manual_seed(3))
-    again = training_batch(patients, tiny, torch.Generator().manual_seed(3))
-    other = training_batch(patients, tiny, torch.Generator().manual_seed(4))
-    assert torch.equal(first[0], again[0])
-    assert not torch.equal(first[0], other[0])
-    assert (first[0] == 0).any()
 
 
 def test_an_endpoint_that_only_gets_worse_counts_as_no_better_than_knowing_nothing():
@@ -159,6 +130,8 @@ RUN = """
 import sys
 from pathlib import Path
 from mri_vit.settings import file as study_file
+from mri_vit.train import checkpoint
+checkpoint.SAVE_SECONDS = 0.0
 sys.path[:0] = {folders!r}
 from test_supervised import trained
 trained(study_file.load(Path(sys.argv[1])))
@@ -203,11 +176,13 @@ def test_a_power_cut_before_any_write_changes_no_prediction(tiny, tmp_path, monk
         return rename(beside, path)
 
     monkeypatch.setattr(Path, "replace", counted)
+    monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0.0)
     cut = None
     whole = trained(study).joinpath("predictions.csv").read_bytes()
     total = len(writes)
     assert set(writes) == {
         "best.safetensors", "state.safetensors", "history.csv", "cost.json", "predictions.csv", "survival.csv", "hashes.json",
+        "environment.json",
     }  # fmt: skip
     again = study.model_copy(update={"output": tmp_path / "cut"})
     for cut in range(total):
@@ -219,13 +194,29 @@ def test_a_power_cut_before_any_write_changes_no_prediction(tiny, tmp_path, monk
         shutil.rmtree(again.output)
 
 
-def test_a_damaged_checkpoint_is_refused_and_named(tiny):
+def test_a_damaged_checkpoint_is_refused_and_named(tiny, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0.0)
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     fit(patients[:16], patients[16:], tiny, tiny.output, seed=0)
-    file = tiny.output / checkpoint.FILE
+    file = tiny.output / files.STATE
     file.write_bytes(file.read_bytes()[:-7])
     with pytest.raises(IntegrityError, match=r"state\.safetensors"):
         fit(patients[:16], patients[16:], tiny, tiny.output, seed=0)
+
+
+def test_the_state_is_written_by_time_and_not_by_epochs_and_is_gone_when_the_fold_is_done(tiny, monkeypatch):
+    written: list[int] = []
+    save = checkpoint.save
+    monkeypatch.setattr(checkpoint, "save", lambda state, *rest: (written.append(state.epoch), save(state, *rest)))
+    now = iter(range(0, 10**6, 7))  # every look at the clock is 7 s after the last, of which an epoch has three
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: next(now))
+    patients = cohort.read(tiny.cohort, tiny.endpoints)
+    fit(patients[:16], patients[16:], changed(tiny, epochs=7), tiny.output, seed=0)
+    assert written == [3, 6]
+    assert (tiny.output / files.STATE).exists()
+    monkeypatch.undo()
+    home = trained(tiny)
+    assert not list(home.glob("fold-*/last"))
 
 
 def test_labels_are_columns_of_the_endpoint(tiny):
@@ -290,7 +281,8 @@ def encoder_in(file: Path) -> dict[str, torch.Tensor]:
     return {name.removeprefix("net/0.encoder."): value for name, value in held.items() if name.startswith("net/0.encoder.")}
 
 
-def test_while_it_is_frozen_the_encoder_stays_and_then_it_learns(tiny):
+def test_while_it_is_frozen_the_encoder_stays_and_then_it_learns(tiny, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0.0)
     half = changed(tiny, epochs=4, frozen=0.5, patience=9)
     patients = cohort.read(half.cohort, half.endpoints)
     start = dict(untrained(patients[:16], half, seed=0).encoder.state_dict())
@@ -301,69 +293,22 @@ def test_while_it_is_frozen_the_encoder_stays_and_then_it_learns(tiny):
 
     with pytest.raises(PowerCut):  # what was written last is the state after epoch 2
         fit(patients[:16], patients[16:], half, half.output, seed=0, report=stop)
-    torch.testing.assert_close(encoder_in(half.output / checkpoint.FILE), start, atol=0, rtol=0)
-    heads = dict(network.load(half.output / "best.safetensors").head.state_dict())
-    assert heads["mgmt.weight"].any()  # they start from zero
+    torch.testing.assert_close(encoder_in(half.output / files.STATE), start, atol=0, rtol=0)
+    assert safetensors.torch.load_file(half.output / files.STATE)["net/0.head.mgmt.weight"].any()  # it starts from zero
     fit(patients[:16], patients[16:], half, half.output, seed=0)
-    after = encoder_in(half.output / checkpoint.FILE)
+    after = encoder_in(half.output / files.STATE)
     assert not any(torch.equal(after[name], start[name]) for name in ("cls", "embed.weight", "blocks.0.mlp.0.weight"))
 
 
-def test_the_time_of_training_is_added_up_over_a_runs_starts(tiny):
+def test_the_time_of_training_is_added_up_over_a_runs_starts(tiny, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0.0)
     patients = cohort.read(tiny.cohort, tiny.endpoints)
+    seconds = []
     for epochs in (1, 3):
         fit(patients[:16], patients[16:], changed(tiny, epochs=epochs), tiny.output, seed=0)
-        if epochs == 1:
-            state, first = tiny.output / checkpoint.FILE, checkpoint.seconds(tiny.output / checkpoint.FILE)
-    assert 0 < first < checkpoint.seconds(state) < 60
-
-
-# --- What changes a batch ----------------------------------------------------------------------------------------------------
-
-
-@given(seed=st.integers(0, 1000), alpha=st.floats(0.05, 8), batch=st.integers(1, 5))
-@settings(deadline=None, max_examples=40)
-def test_mixed_tokens_keep_their_places_and_are_a_patients_own_by_the_share(seed: int, alpha: float, batch: int):
-    generator = torch.Generator().manual_seed(seed)
-    place = torch.stack([torch.randperm(4096, generator=generator)[:2000] for _ in range(batch)])
-    whose = torch.arange(batch)[:, None].expand_as(place)
-    patches = torch.stack([whose, place], dim=2).float()  # each tells whose it is, and its place
-    mixture, places, partner, share = mixed(patches, place, alpha, generator)
-    assert torch.equal(mixture[:, :, 1].long(), places)
-    assert sorted(partner) == list(range(batch))
-    assert 0 <= share <= 1
-    for i in range(batch):
-        own = mixture[i, :, 0] == i
-        assert ((mixture[i, :, 0] == partner[i]) | own).all()
-        assert torch.equal(places[i], torch.where(own, place[i], place[partner[i]]))
-        if partner[i] != i:
-            error = math.sqrt(share * (1 - share) / 2000)
-            assert abs(float(own.float().mean()) - share) <= 5 * error + 1e-9
-
-
-def test_without_mixup_and_modality_dropout_a_batch_and_the_random_state_stay_as_they_are():
-    generator = torch.Generator().manual_seed(0)
-    state = generator.get_state()
-    patches, place = torch.randn(2, 5, 32), torch.arange(5).expand(2, -1)
-    found, places, partner, share = mixed(patches, place, 0.0, generator)
-    assert found is patches
-    assert places is place
-    assert (partner, share) == ([], 1.0)
-    assert without_scans(patches, 0.0, generator) is patches
-    assert torch.equal(generator.get_state(), state)
-
-
-@pytest.mark.parametrize("chance", [0.1, 0.5, 0.99])
-def test_scans_are_emptied_whole_by_chance_and_never_all_of_a_patient(chance: float):
-    patches = torch.randn(1500, 3, 32, generator=torch.Generator().manual_seed(0))
-    found = without_scans(patches, chance, torch.Generator().manual_seed(1))
-    scans, before = found.unflatten(2, (4, 8)), patches.unflatten(2, (4, 8))
-    left = (scans != 0).any(dim=3).any(dim=1)  # [patient, scan]
-    assert left.any(dim=1).all()
-    assert torch.equal(scans, torch.where(left[:, None, :, None], before, 0.0))
-    error = math.sqrt(chance * (1 - chance) / 6000)
-    assert float((~left).float().mean()) == pytest.approx(0.75 * chance, abs=5 * error)  # one of four is spared
-    assert (left.float().mean(dim=0) - left.float().mean()).abs().max() < 0.06  # whichever it is
+        seconds.append(pd.read_csv(tiny.output / "history.csv").seconds.tolist())
+    assert seconds[1][:1] == seconds[0]
+    assert 0 < seconds[1][0] < seconds[1][1] < seconds[1][2] < 60
 
 
 def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
@@ -387,7 +332,7 @@ def test_settled_means_are_those_of_the_networks_inputs_now_and_outputs_then_dif
     net = untrained(patients, changed(study, {"zero_head": False}), 0)
     for norm in (norms := [module for module in net.modules() if isinstance(module, torch.nn.BatchNorm3d)]):
         norm.running_mean.fill_(1e6)  # type: ignore[union-attr]
-    settle(net, patients[:8], study, torch.device("cpu"))
+    settle(net, Feed(patients[:8], study, torch.device("cpu"), seed=0))
     first = net.encoder.net.conv1
     volumes = [net.encoder.volume(*everything(tokens.load(token_file(study, patient)), study)) for patient in patients[:8]]
     expected = first(torch.cat(volumes)).mean(dim=(0, 2, 3, 4))

@@ -21,7 +21,7 @@ from nibabel.affines import apply_affine
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import Batch
+from mri_vit.data.batches import Inputs
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, resample, write
 from mri_vit.errors import UsageError
@@ -193,7 +193,7 @@ def _numbers(tensors: Mapping[str, Float[Tensor, "1"]]) -> dict[str, float]:
 
 
 @torch.no_grad()
-def _predictions(net: Network, batch: Batch) -> dict[str, str]:
+def _predictions(net: Network, batch: Inputs) -> dict[str, str]:
     """By endpoint what its maps explain: the class that is predicted, or for survival the risk."""
 
     def predicted(head: Head, sign: float) -> str:

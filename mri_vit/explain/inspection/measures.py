@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import Batch, everything, token_file
+from mri_vit.data.batches import Inputs, everything, token_file
 from mri_vit.errors import UsageError
 from mri_vit.explain.inspection import network as inspection
 from mri_vit.explain.inspection.network import Components, HeadSteps
@@ -176,7 +176,7 @@ def _counted(name: str, value: int | None, most: int) -> int | None:
     return value
 
 
-def _on(net: Network, batch: Batch) -> Batch:
+def _on(net: Network, batch: Inputs) -> Inputs:
     """The batch on the network's device."""
     patches, place = batch
     return patches.to(net.encoder.cls.device), place.to(net.encoder.cls.device)

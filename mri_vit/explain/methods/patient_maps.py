@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import Batch, everything, token_file
+from mri_vit.data.batches import Inputs, everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read
@@ -30,7 +30,7 @@ Key = tuple[str, str]  # method and endpoint, "" where the map is the same for e
 class Given:
     """What a network reads of a patient, the indices of the brain's places in it, and these places on the grid."""
 
-    batch: Batch
+    batch: Inputs
     brain: Integer[np.ndarray, "f"]
     at: Int[np.ndarray, "f"]
 

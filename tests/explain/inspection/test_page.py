@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from made.views import flipped
 from sklearn.decomposition import PCA
 
 from mri_vit import style
@@ -234,7 +235,7 @@ def subject(tiny) -> inspection_page.Subject:
 def trained_places(study: Study, patients: list[Patient]) -> set[int]:
     """All places at which a token of these patients, perhaps mirrored, may have sat."""
     prepared = [tokens.load(token_file(study, p)) for p in patients]
-    return {int(i) for one in prepared for version in (one, tokens.mirror(one)) for i in version.place}
+    return {int(i) for one in prepared for version in (one, flipped(one)) for i in version.place}
 
 
 def test_only_positions_that_training_reached_have_moved(subject):

@@ -1,0 +1,143 @@
+"""Draw: which tokens of which patients make a batch, which are mirrored, and how intensities change. No voxel is touched yet.
+
+Letters: b patients of a batch, p tokens of each, c channels, f foreground places of a patient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int, Int64
+
+from mri_vit.data import tokens
+from mri_vit.settings.schema import CHANNELS, Study
+
+EMPTY = -1  # as a row: a patch of zeros, as every background place has one
+NOWHERE = -1  # as a place: no token at all, which only fills up a patient who has fewer than the others of the batch
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """What a batch will hold.
+
+    `patient` is an index into the store's patients and `row` one into that patient's patches; `place` is where the token lies on
+    the grid after mirroring; a voxel x that is not 0 becomes gain·x + shift.
+    """
+
+    patient: Int64[np.ndarray, "b p"]
+    row: Int64[np.ndarray, "b p"]
+    place: Int64[np.ndarray, "b p"]
+    mirrored: Bool[np.ndarray, "b p"]
+    gain: Float32[np.ndarray, "b p c"]
+    shift: Float32[np.ndarray, "b p c"]
+
+
+def shown(place: Int[np.ndarray, " f"], study: Study) -> tuple[Int64[np.ndarray, " s"], Int64[np.ndarray, " s"]]:
+    """Rows and places that the study's encoder reads of a patient whose patches lie at `place`."""
+    if study.model.tokens == "foreground":
+        return np.arange(len(place)), place.astype(np.int64)
+    row = np.full(study.grid.places, EMPTY, np.int64)
+    row[place] = np.arange(len(place))
+    return row, np.arange(study.grid.places)
+
+
+def plain(patient: int, row: Int64[np.ndarray, " p"], place: Int64[np.ndarray, " p"]) -> Draw:
+    """These rows of one patient at these places, as they are stored."""
+    shape = (1, len(row), len(CHANNELS))
+    return Draw(
+        np.full((1, len(row)), patient, np.int64),
+        row[None],
+        place[None],
+        np.zeros((1, len(row)), bool),
+        np.ones(shape, np.float32),
+        np.zeros(shape, np.float32),
+    )
+
+
+def whole(patient: int, place: Int[np.ndarray, " f"], study: Study, width: int) -> Draw:
+    """Every token that the study's encoder reads of a patient, filled up to `width` with none."""
+    row, at = shown(place, study)
+    lacking = (0, width - len(row))
+    return plain(patient, np.pad(row, lacking, constant_values=EMPTY), np.pad(at, lacking, constant_values=NOWHERE))
+
+
+def drawn(patient: int, place: Int[np.ndarray, " f"], study: Study, budget: int, random: np.random.Generator) -> Draw:
+    """`budget` tokens of a patient at random.
+
+    A patient with fewer tokens is filled up with background places, which are empty, so every batch has one shape.
+    """
+    row, at = shown(place, study)
+    chosen = random.permutation(len(row))[:budget]
+    row, at = row[chosen], at[chosen]
+    if lacking := budget - len(row):
+        background = random.permutation(np.setdiff1d(np.arange(study.grid.places), place))[:lacking]
+        row, at = np.pad(row, (0, lacking), constant_values=EMPTY), np.concatenate([at, background])
+    return plain(patient, row, at)
+
+
+def augmented(draw: Draw, study: Study, random: np.random.Generator) -> Draw:
+    """One patient perhaps mirrored, each scan with a random gain and shift, and perhaps some scans emptied."""
+    settings = study.train
+    mirrored = bool(random.random() < 0.5) and settings.mirror
+    gain, shift = np.array([1.0, 0.0])[:, None] + settings.intensity * random.standard_normal((2, len(CHANNELS)))
+    left = kept_scans(settings.modality_dropout, random)
+    return replace(
+        draw,
+        place=tokens.mirrored(draw.place, study.grid.side) if mirrored else draw.place,
+        mirrored=np.full_like(draw.mirrored, mirrored),
+        gain=np.broadcast_to(np.float32(gain * left), draw.gain.shape),
+        shift=np.broadcast_to(np.float32(shift * left), draw.shift.shape),
+    )
+
+
+def kept_scans(chance: float, random: np.random.Generator) -> Bool[np.ndarray, " c"]:
+    """Which scans of a patient stay when each is emptied with that chance, but for one that always stays (ModDrop: Neverova et
+    al. 2016).
+    """
+    kept = random.random(len(CHANNELS)) >= chance
+    kept[random.integers(len(CHANNELS))] = True
+    return kept
+
+
+@dataclass(frozen=True, eq=False)
+class Mixing:
+    """Mixup on tokens: each patient's partner, an index into the batch, and the share of a patient's own tokens."""
+
+    partner: Int64[np.ndarray, " b"]
+    share: float
+    own: Bool[np.ndarray, "b p"]
+
+
+def mixing(shape: tuple[int, int], alpha: float, random: np.random.Generator) -> Mixing:
+    """Partners and share for a batch of that shape.
+
+    The share is from Beta(alpha, alpha) (Zhang et al. 2018, arXiv:1710.09412).
+    """
+    share = float(random.beta(alpha, alpha))
+    return Mixing(random.permutation(shape[0]), share, random.random(shape) < share)
+
+
+def mixed(draw: Draw, mix: Mixing) -> Draw:
+    """Each token with its place is its patient's own, or the partner's.
+
+    Tokens of two patients are chosen from, not averaged, because theirs lie at different places (as in TokenMix, Liu et al.
+    2022, arXiv:2207.08409); losses are weighted by the share.
+    """
+
+    def chosen(field: np.ndarray) -> np.ndarray:
+        return np.where(mix.own if field.ndim == 2 else mix.own[..., None], field, field[mix.partner])
+
+    return Draw(*(chosen(getattr(draw, field.name)) for field in fields(Draw)))
+
+
+def split(draw: Draw, first: int) -> tuple[Draw, Draw]:
+    """The `first` tokens of each patient, and the others."""
+    parts = [np.split(getattr(draw, field.name), [first], axis=1) for field in fields(Draw)]
+    return Draw(*(part[0] for part in parts)), Draw(*(part[1] for part in parts))
+
+
+def stacked(draws: Sequence[Draw]) -> Draw:
+    """The draws of several patients with equally many tokens as one."""
+    return Draw(*(np.concatenate([getattr(draw, field.name) for draw in draws]) for field in fields(Draw)))

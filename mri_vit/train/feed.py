@@ -1,0 +1,92 @@
+"""Feed: what each step of supervised training is given, which is a batch, whose it is, and the labels on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int16
+from torch import Tensor
+
+from mri_vit.data import draw
+from mri_vit.data.batches import labels, token_file
+from mri_vit.data.cohort import Patient
+from mri_vit.data.draw import Draw, Mixing
+from mri_vit.data.store import Batch, Store, sent, store
+from mri_vit.data.stream import stream
+from mri_vit.settings.schema import Study
+from mri_vit.train.loop import Turn
+
+Labels = dict[str, Float[Tensor, "b c"]]  # by endpoint; NaN where missing
+
+
+@dataclass(frozen=True)
+class Given:
+    """A batch and its labels; with mixup also the partners' labels, and the share that a patient's own count."""
+
+    batch: Batch
+    labels: Labels
+    partners: Labels | None = None
+    share: float = 1.0
+
+
+class Feed:
+    """The training patients of one fit, their tokens and labels where the network is."""
+
+    def __init__(self, patients: Sequence[Patient], study: Study, device: torch.device, seed: int) -> None:
+        self.ids = [patient.id for patient in patients]
+        self.study, self.device, self.seed = study, device, seed
+        self.store: Store = store([token_file(study, patient) for patient in patients], device)
+        self.labels: Labels = {e.name: labels(patients, e).to(device) for e in study.endpoints}
+
+    def __call__(self, turns: Iterable[Turn]) -> Iterator[Given]:
+        """What is given in each of these turns; it lasts until the next is asked for."""
+        for turn, (batch,) in self.store.each((turn, (self.draw(turn),)) for turn in turns):
+            own, mix = np.array(turn.patients), self._mixing(turn, batch.place.shape[1])
+            if mix is None:
+                yield Given(batch, self._labels(own))
+            else:
+                yield Given(batch, self._labels(own), self._labels(own[mix.partner]), mix.share)
+
+    def draw(self, turn: Turn) -> Draw:
+        """The tokens of a turn, augmented and, with mixup, mixed with a partner's."""
+        drawn = training_draw(turn, self.ids, self.store.place, self.study, self.seed)
+        mix = self._mixing(turn, drawn.place.shape[1])
+        return drawn if mix is None else draw.mixed(drawn, mix)
+
+    def evaluated(self, batch: int) -> Iterator[Batch]:
+        """Every patient with every token that the encoder reads, as stored, in the patients' order, so many at a time."""
+        place, study, patients = self.store.place, self.study, range(len(self.ids))
+        asked = []
+        for some in (patients[start : start + batch] for start in patients[::batch]):
+            width = max(len(draw.shown(place[i], study)[0]) for i in some)
+            asked.append((some, [draw.stacked([draw.whole(i, place[i], study, width) for i in some])]))
+        for _, (given,) in self.store.each(asked):
+            yield given
+
+    def _labels(self, patients: np.ndarray) -> Labels:
+        index = sent(patients, self.device)
+        return {name: column[index] for name, column in self.labels.items()}
+
+    def _mixing(self, turn: Turn, tokens: int) -> Mixing | None:
+        alpha = self.study.train.mixup
+        if not alpha:
+            return None
+        return draw.mixing((len(turn.patients), tokens), alpha, stream(self.seed, "mix", turn.number))
+
+
+def training_draw(turn: Turn, ids: Sequence[str], place: Sequence[Int16[np.ndarray, " _"]], study: Study, seed: int) -> Draw:
+    """Each patient of a turn with as many tokens as `train.token_budget`, or as the one with the most; perhaps mirrored, their
+    intensities perhaps changed.
+
+    What is drawn of a patient hangs on seed, epoch and patient alone, and on the lap where an epoch has several.
+    """
+    most = max(len(draw.shown(place[i], study)[0]) for i in turn.patients)
+    budget = min(study.train.token_budget or most, study.grid.places)
+    parts = []
+    for patient, lap in zip(turn.patients, turn.laps, strict=True):
+        random = stream(seed, "batch", turn.epoch, lap, ids[patient])
+        parts.append(draw.augmented(draw.drawn(patient, place[patient], study, budget, random), study, random))
+    return draw.stacked(parts)

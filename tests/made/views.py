@@ -1,0 +1,43 @@
+"""Prepared patients in memory as a store, and what a method of pretraining is shown of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from mri_vit.data.batches import token_file
+from mri_vit.data.cohort import Patient
+from mri_vit.data.store import Held
+from mri_vit.data.tokens import Tokens, load, mirrored
+from mri_vit.pretrain.crops import Member
+from mri_vit.pretrain.encoder import Method
+from mri_vit.settings.schema import CHANNELS, Study
+
+
+def loaded(patients: Sequence[Patient], study: Study) -> list[Tokens]:
+    """The tokens of these patients."""
+    return [load(token_file(study, patient)) for patient in patients]
+
+
+def in_memory(patients: Sequence[Tokens]) -> Held:
+    """A store of these patients."""
+    rows = np.concatenate([*(one.patches for one in patients), np.zeros_like(patients[0].patches[:1])])
+    return Held(torch.from_numpy(rows), [one.place for one in patients], patients[0].grid.patch)
+
+
+def views(net: Method, patients: Sequence[Tokens], random: np.random.Generator) -> list[Tensor]:
+    """Patches and places of each of the method's draws."""
+    members = [Member(i, one.place, random) for i, one in enumerate(patients)]
+    batches = map(in_memory(patients).take, net.draws(members, random))
+    return [part for batch in batches for part in (batch.patches, batch.place)]
+
+
+def flipped(patient: Tokens) -> Tokens:
+    """Left and right exchanged, voxel by voxel."""
+    x = rearrange(patient.patches, "f (c x yz) -> f c x yz", c=len(CHANNELS), x=patient.grid.patch)[:, :, ::-1]
+    place = mirrored(patient.place, patient.grid.side).astype(np.int16)
+    return Tokens(np.ascontiguousarray(rearrange(x, "f c x yz -> f (c x yz)")), place, patient.grid, patient.config_sha256)
