@@ -1,4 +1,4 @@
-"""What this project costs beside the usual way: the network, maps, learning without labels, reading a patient, a report.
+"""What this project costs beside the usual way: the network, maps, learning without labels, reading and feeding, a report.
 
 .venv/bin/python pipelines/bench.py --part model --threads 1 --repeats 2 --memory
 
@@ -7,6 +7,7 @@ a variant's time by the first row's. Ratios travel between machines, seconds do 
 autocast. On one thread a round of `model` takes about 3 minutes, one of `rollout` a minute and 6 GB of memory.
 """
 
+import importlib
 import json
 import resource
 import subprocess
@@ -38,12 +39,12 @@ Variants = dict[str, Callable[[], Run]]  # by name: builds what it needs, untime
 
 ENDPOINT = DEFAULT_ENDPOINTS[0]
 READS = 20  # timed together, because one takes milliseconds
-WEIGHED = ("model", "rollout", "maps")  # the parts whose peak memory is of interest
+WEIGHED = ("model", "rollout", "maps", "training")  # the parts whose peak memory is of interest
 
 
 def main(
     *,
-    part: Literal["model", "rollout", "maps", "pretraining", "storage", "evaluation", "all"] = "all",
+    part: Literal["model", "rollout", "maps", "pretraining", "storage", "feeding", "training", "evaluation", "all"] = "all",
     threads: Literal[1, 2] = 1,
     repeats: int = 3,
     warm_up: int = 1,
@@ -64,6 +65,8 @@ def main(
             "maps": maps,
             "pretraining": partial(learned, Path(folder)),
             "storage": partial(storage, Path(folder)),
+            "feeding": partial(fed, Path(folder)),
+            "training": partial(trained, Path(folder)),
             "evaluation": partial(evaluated, Path(folder)),
         }
         chosen = {name: groups() for name, groups in parts.items() if part in (name, "all")}
@@ -93,11 +96,10 @@ def main(
     if part in ("rollout", "all"):
         for places in (FOREGROUND, GRID.places):
             console.print(f"at {places} places the two rollouts' CLS rows differ by at most {difference(places):.1e}")
-    if part in ("pretraining", "all"):
-        from bench_pretraining import sentences
-
-        for sentence in sentences(figures):
-            console.print(sentence, highlight=False)
+    for name in ("pretraining", "feeding", "training"):
+        if part in (name, "all"):
+            for sentence in importlib.import_module(f"bench_{name}").sentences(figures):
+                console.print(sentence, highlight=False)
     if output:
         settings = {"device": DEVICE.type, "threads": threads, "repeats": repeats, "torch": torch.__version__}
         output.write_text(json.dumps({**settings, "groups": figures}, indent=1) + "\n")
@@ -268,6 +270,18 @@ def learned(folder: Path) -> dict[str, Variants]:
     from bench_pretraining import pretraining  # here: its libraries weigh on the other parts' peaks
 
     return pretraining(folder)
+
+
+def fed(folder: Path) -> dict[str, Variants]:
+    from bench_feeding import feeding  # here, for the same reason
+
+    return feeding(folder)
+
+
+def trained(folder: Path) -> dict[str, Variants]:
+    from bench_training import training  # here, for the same reason
+
+    return training(folder)
 
 
 def evaluated(folder: Path) -> dict[str, Variants]:
