@@ -5,6 +5,7 @@ What a notebook needs stands here; each name is imported when it is first used, 
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from mri_vit.metrics.delong import delong_interval
     from mri_vit.metrics.discrimination import auc
     from mri_vit.model.encoder import Encoder as ViT
+
+# Two threads share every product of a network, and torch's OpenMP (libgomp) has the one that is done first spin for a
+# millisecond, on a core that another program may need. 3000 turns are some microseconds; it has to be said before torch is
+# imported, and changes no number (measured: docs/decisions.md).
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 __version__ = "0.5.0"
 __all__ = [

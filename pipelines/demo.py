@@ -3,13 +3,7 @@
 Run from the checkout: .venv/bin/python pipelines/demo.py     (as `make demo` does; about 6 minutes on two cores)
 """
 
-import os
 from pathlib import Path
-
-# Two threads share every small product of so small a network, and torch's OpenMP (libgomp) has the one that is done first spin
-# for a millisecond, on a core that another program may need. 3000 turns are some microseconds; it has to be said before torch
-# is imported, and changes no number.
-os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 if __name__ == "__main__":  # worker processes import this file; they need not wait for all that the whole story needs
     from rich.console import Console

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,14 @@ def test_importing_the_package_imports_nothing_that_is_slow():
     assert set(package.__all__) <= set(dir(package))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         package.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7")], ids=["unset", "set"])
+def test_importing_the_package_lets_waiting_threads_sleep_unless_the_user_has_said_how_long(before: dict[str, str], after: str):
+    code = "import os, mri_vit; print(os.environ['GOMP_SPINCOUNT'])"
+    environment = {key: value for key, value in os.environ.items() if key != "GOMP_SPINCOUNT"} | before
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == [after]
 
 
 def test_a_report_of_a_table_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -145,7 +145,8 @@ class Encoder(nn.Module):
         self.embed = embedding(patch_size, dim, stem, conv_stem, len(CHANNELS))
         self.cls = nn.Parameter(torch.zeros(1, 1, dim))
         self.position = nn.Parameter(torch.empty(1, places + 1, dim))
-        nn.init.normal_(self.position, std=POSITION_STD)
+        if not self.position.is_meta:  # where a draw makes nothing, but torch import its compiler for two seconds
+            nn.init.normal_(self.position, std=POSITION_STD)
         rates = np.linspace(0, drop_path, depth).tolist()  # deeper blocks drop more often; Huang et al. 2016
         self.blocks = nn.ModuleList(Block(dim, heads, mlp, rate) for rate in rates)
         self.norm = nn.LayerNorm(dim)
