@@ -90,14 +90,23 @@ def total_loss(net: Network, outs: dict[str, Tensor], truth: Labels) -> Tensor:
     return torch.stack(list(losses(net, outs, truth).values())).sum()
 
 
-def _refuse_bad_numbers(tuned: dict[str, Tensor], folder: Path, state: checkpoint.State, study: Study) -> None:
-    """Raise BadNumbers naming the endpoint whose tuning loss is not a number."""
-    for name, loss in tuned.items():
+def _evaluated(
+    net: Network, train: Feed, tune: Feed, start: dict[str, Tensor], folder: Path, state: checkpoint.State
+) -> dict[str, float]:
+    """Each tuning loss of the network as a share of that at the `start`.
+
+    Raises BadNumbers naming the endpoint whose tuning loss is not a number.
+    """
+    settle(net, train)
+    settings = train.study.train
+    now = losses(net, batch_outputs(net, tune, settings.batch), tune.labels)
+    for name, loss in now.items():
         if not torch.isfinite(loss):
             raise BadNumbers(
                 f"{folder}: the tuning loss of {name} became {loss.item()} in epoch {state.epoch}; try a train.rate below"
-                f" {study.train.rate}"
+                f" {settings.rate}"
             )
+    return shares(now, start)
 
 
 def shares(now: dict[str, Tensor], start: dict[str, Tensor]) -> dict[str, float]:
@@ -142,10 +151,7 @@ def fit(
         if step.mean_loss is None:
             continue
         if state.epoch % settings.tune_every == 0 or state.epoch == settings.epochs:
-            settle(judged, feed)
-            now = losses(judged, batch_outputs(judged, tuning, settings.batch), tuning.labels)
-            _refuse_bad_numbers(now, folder, state, study)
-            tuned = shares(now, start)
+            tuned = _evaluated(judged, feed, tuning, start, folder, state)
             fabric.log_dict({f"tune/{name}": value for name, value in tuned.items()}, step=step.number + 1)
             if state.better(step.mean_loss, tuned):
                 best.load_state_dict(judged.state_dict())
