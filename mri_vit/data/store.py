@@ -197,7 +197,7 @@ def ahead(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
 def sent(array: np.ndarray, device: torch.device) -> Tensor:
     """An array on the device, which the processor does not wait for."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def change(patches: Float16[Tensor, "b p k"], gain: Float[Tensor, "b p c"], shift: Float[Tensor, "b p c"]) -> None:
