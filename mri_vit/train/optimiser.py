@@ -14,7 +14,7 @@ from mri_vit.settings.schema import Study
 
 EMBEDDING = ("encoder.embed.", "encoder.cls", "encoder.position")
 BLOCKS = "encoder.blocks."
-FUSED = True  # one pass over all weights: a third to a seventh of the time on a CPU (pipelines/bench.py --part training)
+FUSED = True  # one pass over all weights, a few times as fast on a CPU (pipelines/bench.py --part training)
 DECAYED = (2, 5)  # axes of a weight of a linear map and of a 3D convolution
 
 
