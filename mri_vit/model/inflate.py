@@ -83,7 +83,7 @@ def depth_term(side: int, dim: int) -> Float[Tensor, "s d"]:
     """Where the positions' learned term in depth starts: sine and cosine of the slice's number (Vaswani et al. 2017, 3.5).
 
     Its mean over the slices is taken off, so that the 2D positions stay the mean over depth, and its root mean square is
-    `POSITION_STD`, with which positions that are learned from nothing start.
+    `POSITION_STD`: small, as the learned positions of a plane are.
     """
     rate = 10000.0 ** (-torch.arange(0, dim, 2) / dim)  # the base is Vaswani et al.'s
     angle = torch.arange(side)[:, None] * rate

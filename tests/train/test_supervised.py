@@ -39,7 +39,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 
 
 OPTIONS: list[dict[str, Any]] = [  # of [train]
-    {"ema": 0.9}, {"mixup": 0.8}, {"modality_dropout": 0.5}, {"frozen": 0.5}, {"layer_decay": 0.5, "embedding_rate": 0.2},
+    {"ema": 0.9}, {"mixup": 0.8}, {"modality_dropout": 0.5}, {"frozen": 0.25}, {"layer_decay": 0.5, "embedding_rate": 0.2},
     {"token_budget": None, "mirror": False, "class_weights": False},
 ]  # fmt: skip
 NETWORKS: list[dict[str, Any]] = [  # of [model]
