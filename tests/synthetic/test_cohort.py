@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
+import importlib.util
 import math
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +22,14 @@ from sklearn.metrics import roc_auc_score
 from mri_vit import study
 from mri_vit.data import cohort
 from mri_vit.errors import UsageError
+from mri_vit.report.words.verdicts import LEAK
 from mri_vit.run.folder import claimed
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.synthetic.phantom import TISSUE, scan
 
+ROOT = Path(__file__).parents[2]
 CASES = synthetic.draw_cases(synthetic.PATIENTS, np.random.default_rng(synthetic.SEED))
 
 
@@ -42,11 +45,13 @@ def test_labels_are_missing_and_survival_is_censored_as_promised():
     assert all(bool(case.labels["os_days"]) == bool(case.labels["os_event"]) for case in CASES)
 
 
-def test_mgmt_is_exact_tertp_is_flipped_for_some_and_pten_has_no_cause():
+def test_mgmt_is_what_takes_up_contrast_tertp_where_a_tumour_lies_and_pten_a_coin():
     mgmt, cases = known("mgmt")
     assert (mgmt == [case.solid for case in cases]).all()
     tertp, cases = known("tertp")
-    assert 0.10 <= (tertp != [case.wide_oedema for case in cases]).mean() <= 0.25
+    assert (tertp == [case.centre_mm[1] > synthetic.FRONT_MM for case in cases]).all()
+    for cause in ("solid", "wide_oedema", "radius_mm", "age"):  # none of which tells it
+        assert abs(roc_auc_score(tertp, [getattr(case, cause) for case in cases]) - 0.5) < 0.2
     pten, cases = known("pten")
     for cause in ("solid", "wide_oedema", "radius_mm", "age"):
         auc = roc_auc_score(pten, [getattr(case, cause) for case in cases])
@@ -191,22 +196,35 @@ def test_a_hard_cohort_is_written_with_its_labels_and_made_anew_when_more_is_ask
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [synthetic.SEED, 7, 8])
 def test_the_study_finds_what_is_planted_in_every_cohort(tmp_path, seed: int):
-    settings = study_file.load(Path(__file__).parents[2] / "configs" / "demo.toml")
+    settings = study_file.load(ROOT / "configs" / "demo.toml")
     table = synthetic.make(tmp_path / "cohort", seed=seed)
     settings = settings.model_copy(update={"cohort": table, "prepared": tmp_path / "prepared", "output": tmp_path / "run"})
     with claimed(settings) as run:
         study.prepare(settings, study.check(settings, run), run, Console())
         study.train(settings, run, Console())
         study.explain(settings, run, Console())
-        metrics = json.loads((study.report(run, Console()).parent / "metrics.json").read_text())["endpoints"]
-    own = seed == synthetic.SEED  # what chance may do to another cohort is no fault: one PTEN interval in twenty leaves out 0.5
-    mgmt, survival, pten = (metrics[name]["models"]["vit"] for name in ("mgmt", "os", "pten"))
-    assert mgmt["auc"]["value"] >= (0.90 if own else 0.85)
-    assert survival["harrell_c"]["value"] >= (0.65 if own else 0.62)
-    assert "and better than clinical-only" in mgmt["verdict"]
-    shuffled = {name: endpoint["models"]["shuffled"]["verdict_kind"] for name, endpoint in metrics.items()}
-    assert "better" not in shuffled.values()
-    if own:
-        assert pten["verdict_kind"] == "chance"
-        assert pten["auc"]["low"] <= 0.5 <= pten["auc"]["high"]
-        assert set(shuffled.values()) == {"chance"}
+        metrics = study.report(run, Console()).metrics
+    own = {name: endpoint.models["vit"] for name, endpoint in metrics.endpoints.items()}
+    found = {name: one.found for name, one in metrics.planted.items()}
+    assert (found["mgmt"], found["os"]) == ("better", "better")
+    assert not any(result.verdict.startswith(LEAK) for result in own.values())
+    if seed == synthetic.SEED:  # what chance may do to another cohort is no fault
+        assert all(one.as_expected for one in metrics.planted.values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_demos_verdicts_hold_on_another_instruction_set_and_with_another_seed(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("demo_everywhere", ROOT / "pipelines" / "demo_everywhere.py")
+    assert spec
+    assert spec.loader
+    everywhere = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "demo_everywhere", everywhere)  # where its dataclass looks itself up
+    spec.loader.exec_module(everywhere)
+    monkeypatch.setattr(everywhere, "TABLE", tmp_path / "table.csv")
+    everywhere.everywhere(everywhere.SHORT, tmp_path, keep=True)
+    table = everywhere.known()
+    assert len(table) == len(everywhere.SHORT)
+    for name, kind in everywhere.PLANTED.items():
+        assert set(table[name]) == {kind}, table
+    assert not table.leaks.any()
