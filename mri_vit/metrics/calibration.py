@@ -15,7 +15,9 @@ from scipy.special import expit, logit
 
 from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted
 from mri_vit.metrics.proportion import wilson_interval
+from mri_vit.metrics.smooth import loess
 
+MOST_PLACES = 100  # at which a calibration curve is fitted: a percentile of the patients between two of them
 SMALLEST = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
 
 
@@ -130,7 +132,7 @@ def calibration_line(truth: Flags, probability: Numbers) -> tuple[float, float]:
     1.89, 0.95
     """
     truth, probability = predicted(truth, probability)
-    x = _logit(probability)
+    x = log_odds(probability)
     if not truth.any() or truth.all():
         return math.nan, math.nan
     # The maximum exists only where the classes overlap on both sides (Albert & Anderson 1984, doi:10.1093/biomet/71.1.1).
@@ -172,7 +174,7 @@ def calibration_in_the_large(truth: Flags, probability: Numbers) -> float:
     truth, probability = predicted(truth, probability)
     if not truth.any() or truth.all():
         return math.nan
-    x = _logit(probability)
+    x = log_odds(probability)
     target = float(logit(truth.mean()))
     # At these ends every patient's probability lies below, or above, the prevalence: the root is between.
     low, high = target - float(x.max()) - 1, target - float(x.min()) + 1
@@ -197,7 +199,7 @@ def recalibrated(truth: Flags, probability: Numbers) -> Float[np.ndarray, " n"]:
     """
     truth, probability = predicted(truth, probability)
     slope, intercept = calibration_line(truth, probability)
-    return expit(intercept + slope * _logit(probability))
+    return expit(intercept + slope * log_odds(probability))
 
 
 def expected_calibration_error(truth: Flags, probability: Numbers, bins: int = 10) -> float:
@@ -232,6 +234,66 @@ def expected_calibration_error(truth: Flags, probability: Numbers, bins: int = 1
     bin_of = np.searchsorted(inner, probability, side="left")  # a probability on an edge belongs to the bin below
     excess = np.bincount(bin_of, weights=probability - truth, minlength=bins)  # n_b (p_b - y_b)
     return float(np.abs(excess).sum() / len(truth))
+
+
+def observed_to_expected(truth: Flags, probability: Numbers) -> float:
+    """O:E ratio: how many positives there are for each that the probabilities expect.
+
+    Formula: sum y_i / sum p_i. 1 is ideal; above it predictions are too low on the whole, below it too high.
+    Assumption: none.
+    Source: Debray et al. 2017, doi:10.1136/bmj.i6460.
+
+    Returns
+    -------
+    float; NaN where no positive is expected: without a patient, or where every probability is 0.
+
+    Raises
+    ------
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
+
+    Examples
+    --------
+    >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> round(observed_to_expected(truth, probability), 3)
+    1.212
+    """
+    truth, probability = predicted(truth, probability)
+    expected = float(probability.sum())
+    return float(truth.sum()) / expected if expected > 0 else math.nan
+
+
+def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
+    """ICI: the mean distance, over patients, of the predicted probability and a smooth calibration curve.
+
+    Formula: mean of abs(c(p_i) - p_i), c the local regression (`smooth.loess`) of the outcome on the probability; with more
+    than 100 different probabilities it is fitted at 100 of them and drawn straight between, as R's loess interpolates too.
+    Assumption: the curve is smooth. It is above zero for a perfect model of few patients; compare only at equal n.
+    Source: Austin & Steyerberg 2019, doi:10.1002/sim.8281.
+
+    Returns
+    -------
+    float; NaN without a patient.
+
+    Raises
+    ------
+    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
+    """
+    truth, probability = predicted(truth, probability)
+    if not len(truth):
+        return math.nan
+    return float(drawn_ici(truth, probability, np.ones((1, len(truth))))[0])
+
+
+def drawn_ici(
+    truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], drawn: Float[np.ndarray, "b n"]
+) -> Float[np.ndarray, " b"]:
+    """The ICI of each of b bootstrap draws; `drawn` says how often each patient came up."""
+    values = np.unique(probability)
+    if len(values) > MOST_PLACES:
+        values = values[np.linspace(0, len(values) - 1, MOST_PLACES).round().astype(int)]
+    curve = loess(probability, truth.astype(float), values, drawn)  # (b, g)
+    between = np.stack([np.interp(probability, values, one) for one in np.eye(len(values))])  # (g, n)
+    return (drawn * np.abs(curve @ between - probability)).sum(axis=1) / drawn.sum(axis=1)
 
 
 def reliability_curve(truth: Flags, probability: Numbers, bins: int = 10) -> Reliability:
@@ -285,7 +347,8 @@ def _binned(
     return bin_of, np.bincount(bin_of, weights=probability) / n, np.bincount(bin_of, weights=truth) / n, n
 
 
-def _logit(probability: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def log_odds(probability: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """The logit of probabilities moved into [2^-23, 1 - 2^-23]."""
     return logit(np.clip(probability, SMALLEST, 1 - SMALLEST))
 
 

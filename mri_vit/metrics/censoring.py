@@ -66,6 +66,21 @@ def drawn_censoring_survival(time_days: Numbers, event: Flags, drawn: Float[np.n
     return curve[:, np.searchsorted(days, time_days)]
 
 
+def drawn_censoring_survival_at(
+    time_days: Numbers, event: Flags, drawn: Float[np.ndarray, "b n"], at_days: Real[np.ndarray, " t"]
+) -> Float[np.ndarray, "b t"]:
+    """G at each of `at_days`, for each of b bootstrap draws; 1 before the first time.
+
+    Raises
+    ------
+    ValueError as by `censoring_survival`.
+    """
+    time_days, event = followed(time_days, event)
+    days, curve = _censoring_curve(time_days, event, drawn)
+    steps = np.concatenate([np.ones((len(drawn), 1)), curve], axis=1)
+    return steps[:, np.searchsorted(days, numbers(at_days, "days"), side="right")]
+
+
 def _censoring_steps(
     time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, " steps"]]:

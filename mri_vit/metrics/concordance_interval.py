@@ -11,11 +11,13 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, distribution, interval, percentile_interval
+from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, distribution, interval
 from mri_vit.metrics.censoring import drawn_censoring_survival
 from mri_vit.metrics.checked import Flags, Numbers, outcome
 from mri_vit.metrics.concordance import Days, Event, Risk, harrell_c, uno_c, uno_weight
 from mri_vit.metrics.delong import Comparison
+from mri_vit.metrics.paired import RESAMPLES as PAIRED_RESAMPLES
+from mri_vit.metrics.paired import compared
 
 BLOCK = 2_000_000  # pairs looked at together: 16 MB for each matrix
 
@@ -61,7 +63,7 @@ def harrell_interval(
         return math.nan, math.nan
     even = np.ones((1, event.sum()))
     low, high = interval(
-        lambda drawn: _drawn_c(time_days, event, risk, drawn, even), np.zeros(len(risk)), generator, resamples, confidence
+        lambda drawn: drawn_c(time_days, event, risk, drawn, even), np.zeros(len(risk)), generator, resamples, confidence
     )
     return float(low), float(high)
 
@@ -93,11 +95,11 @@ def uno_interval(
     if math.isnan(uno_c(time_days, event, risk, tau)):
         return math.nan, math.nan
 
-    def drawn_c(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
+    def weighted_c(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
         weight = uno_weight(drawn_censoring_survival(time_days, event, drawn)[:, event], time_days[event], tau)
-        return _drawn_c(time_days, event, risk, drawn, weight)
+        return drawn_c(time_days, event, risk, drawn, weight)
 
-    low, high = interval(drawn_c, np.zeros(len(risk)), generator, resamples, confidence)
+    low, high = interval(weighted_c, np.zeros(len(risk)), generator, resamples, confidence)
     return float(low), float(high)
 
 
@@ -107,14 +109,12 @@ def concordance_difference(
     risk_a: Numbers,
     risk_b: Numbers,
     generator: np.random.Generator,
-    resamples: int = 2000,  # twice an interval's, because p is read at its tail
+    resamples: int = PAIRED_RESAMPLES,
 ) -> Comparison:
     """Difference of Harrell's C of two models on the same patients, by a paired bootstrap of patients.
 
-    Definition: each draw of patients is scored by both models; the interval (95 %) runs between the quantiles of the
-    differences a - b. p is twice the smaller share of draws on either side of zero, (b + 1) / (m + 1), at most 1; z is the
-    difference over the standard deviation of the draws.
-    Assumption: as for `harrell_interval`. p is approximate and not below 2 / (m + 1).
+    Definition: each draw of patients is scored by both models; interval, z and p are those of `paired.compared`.
+    Assumption: as for `harrell_interval` and `paired.compared`.
     Source: Efron & Tibshirani 1993, chapters 13 and 16; Davison & Hinkley 1997, section 4.2.
 
     Returns
@@ -130,24 +130,16 @@ def concordance_difference(
     time_days, event, risk_b = outcome(time_days, event, risk_b)
     difference = harrell_c(time_days, event, risk_a) - harrell_c(time_days, event, risk_b)
     if math.isnan(difference):
-        return Comparison(difference, math.nan, math.nan, math.nan, math.nan)
+        return compared(difference, np.zeros(0))
     even = np.ones((1, event.sum()))
 
     def drawn_difference(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
-        return _drawn_c(time_days, event, risk_a, drawn, even) - _drawn_c(time_days, event, risk_b, drawn, even)
+        return drawn_c(time_days, event, risk_a, drawn, even) - drawn_c(time_days, event, risk_b, drawn, even)
 
-    differences = distribution(drawn_difference, np.zeros(len(risk_a)), generator, resamples)
-    low, high = (float(bound) for bound in percentile_interval(differences))
-    differences = differences[~np.isnan(differences)]
-    tail = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    p = min(1.0, 2 * (tail + 1) / (len(differences) + 1))
-    spread = float(differences.std(ddof=1)) if np.ptp(differences) > 0 else 0.0
-    if spread == 0:
-        return Comparison(difference, low, high, 0.0 if difference == 0 else math.nan, p)
-    return Comparison(difference, low, high, difference / spread, p)
+    return compared(difference, distribution(drawn_difference, np.zeros(len(risk_a)), generator, resamples))
 
 
-def _drawn_c(
+def drawn_c(
     time_days: Days, event: Event, risk: Risk, drawn: Float[np.ndarray, "b n"], weight: Float[np.ndarray, "#b d"]
 ) -> Float[np.ndarray, " b"]:
     """C of each draw, deaths weighted; NaN for a draw without a comparable pair. Deaths are taken in blocks, for memory."""

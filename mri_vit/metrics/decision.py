@@ -182,12 +182,12 @@ def net_benefit(truth: Flags, probability: Numbers, thresholds: Real[np.ndarray,
     """
     truth, probability = predicted(truth, probability)
     thresholds = numbers(thresholds, "thresholds")
-    odds = _odds(thresholds)
+    harm = odds(thresholds)
     if not truth.any() or truth.all():
         return np.full(len(thresholds), math.nan)
     hits = truth.sum() - np.searchsorted(np.sort(probability[truth]), thresholds)
     alarms = (~truth).sum() - np.searchsorted(np.sort(probability[~truth]), thresholds)
-    return (hits - alarms * odds) / len(truth)
+    return (hits - alarms * harm) / len(truth)
 
 
 def net_benefit_of_all(truth: Flags, thresholds: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
@@ -208,7 +208,13 @@ def net_benefit_of_all(truth: Flags, thresholds: Real[np.ndarray, " t"]) -> Floa
     return net_benefit(truth, np.ones(len(truth)), thresholds)
 
 
-def _odds(thresholds: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
+def odds(thresholds: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
+    """What a false alarm weighs against a hit at each threshold t: t / (1 - t).
+
+    Raises
+    ------
+    ValueError when a threshold lies outside [0, 1).
+    """
     if not ((thresholds >= 0) & (thresholds < 1)).all():
         raise ValueError(f"found thresholds {thresholds.tolist()}; expected probabilities from 0 to below 1")
     return thresholds / (1 - thresholds)

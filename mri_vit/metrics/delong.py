@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Real
 from scipy.stats import norm, rankdata
+from scipy.stats import t as student
 
 from mri_vit.metrics.checked import Flags, Numbers, flags, labelled, numbers, refuse_unequal
 from mri_vit.metrics.discrimination import auc
@@ -183,10 +184,13 @@ def delong_unpaired(
 ) -> Comparison:
     """Difference of two AUCs from different patients (two cohorts, two subgroups), and the test that it is zero.
 
-    Formula: z = (AUC_a - AUC_b) / sqrt(var_a + var_b); p = 2 P(Z > abs(z)), Z standard normal.
-    Assumption: no patient is in both; each AUC is near normal. pROC takes Welch's t distribution instead of the normal one,
-    so that its p is a little larger with few patients.
-    Source: DeLong et al. 1988, doi:10.2307/2531595; Robin et al. 2011 (pROC), doi:10.1186/1471-2105-12-77.
+    Formula: z = (AUC_a - AUC_b) / sqrt(var_a + var_b); p = 2 P(T > abs(z)), T Student's t with
+    (var_a + var_b)² / (var_a² / (n_a - 1) + var_b² / (n_b - 1)) degrees of freedom, n all patients of a cohort. The interval
+    is the difference ± the 0.975 quantile of T times the standard error.
+    Assumption: no patient is in both; each AUC is near normal.
+    Source: DeLong et al. 1988, doi:10.2307/2531595; the test and its degrees of freedom: pROC's `delong.unpaired.test`
+    (R/delong.R), whose n are cases and controls together; Robin et al. 2011, doi:10.1186/1471-2105-12-77. pROC gives no
+    interval of this difference; the one here rejects zero where its p is below 0.05.
 
     Returns
     -------
@@ -197,11 +201,18 @@ def delong_unpaired(
     ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
     difference = auc(truth_a, score_a) - auc(truth_b, score_b)
-    return _compare(difference, delong_variance(truth_a, score_a) + delong_variance(truth_b, score_b))
+    of_a, of_b = delong_variance(truth_a, score_a), delong_variance(truth_b, score_b)
+    total = of_a + of_b
+    if not total > 0:
+        return _compare(difference, total)
+    freedom = total**2 / (of_a**2 / (len(truth_a) - 1) + of_b**2 / (len(truth_b) - 1))
+    z = difference / math.sqrt(total)
+    reach = float(student.ppf(0.975, freedom)) * math.sqrt(total)
+    return Comparison(difference, difference - reach, difference + reach, z, float(2 * student.sf(abs(z), freedom)))
 
 
 def _compare(difference: float, variance: float) -> Comparison:
-    """z, p and interval of a difference; see `Comparison` for a variance of zero."""
+    """z, p and interval of a difference by the normal law; see `Comparison` for a variance of zero."""
     if variance > 0:
         z = difference / math.sqrt(variance)
         reach = Z_95 * math.sqrt(variance)

@@ -11,11 +11,12 @@ import math
 import numpy as np
 from jaxtyping import Bool, Float, Real
 
-from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, interval
-from mri_vit.metrics.censoring import censoring_survival, drawn_censoring_survival
+from mri_vit.metrics.censoring import censoring_survival, drawn_censoring_survival, drawn_censoring_survival_at
 from mri_vit.metrics.checked import Flags, Numbers, followed, numbers, outcome
 from mri_vit.metrics.discrimination import weighted_auc
 from mri_vit.metrics.survival import kaplan_meier
+
+Others = tuple[Real[np.ndarray, " m"], Bool[np.ndarray, " m"] | Real[np.ndarray, " m"]]  # times and events of other patients
 
 
 def cumulative_dynamic_auc(
@@ -23,6 +24,7 @@ def cumulative_dynamic_auc(
     event: Flags,
     risk: Numbers,
     at_days: Real[np.ndarray, " t"],
+    censored_as: Others | None = None,
 ) -> Float[np.ndarray, " t"]:
     """AUC(t): how well the risk separates those who have died by day t (cases) from those who live longer (controls).
 
@@ -32,9 +34,15 @@ def cumulative_dynamic_auc(
     Assumption: censoring is unrelated to survival and risk.
     Source: Uno et al. 2007, doi:10.1198/016214507000000149; Hung & Chiang 2010, doi:10.1002/cjs.10046.
 
+    Parameters
+    ----------
+    censored_as : times and events of the patients from whom G is estimated, such as the training cohort that
+        scikit-survival's function of this name asks for; None takes the patients themselves.
+
     Returns
     -------
-    float [t]; NaN at a day without a case or without a control.
+    float [t]; NaN at a day without a case or without a control, and where a case has no finite weight: it died after the
+    last of `censored_as`, or at a time by which all of them were censored.
 
     Raises
     ------
@@ -49,45 +57,34 @@ def cumulative_dynamic_auc(
     array([0.667])
     """
     time_days, event, risk = outcome(time_days, event, risk)
-    return _drawn_auc(time_days, event, risk, numbers(at_days, "days"), np.ones((1, len(risk))))[0]
-
-
-def auc_at_interval(
-    time_days: Numbers,
-    event: Flags,
-    risk: Numbers,
-    at_days: Real[np.ndarray, " t"],
-    generator: np.random.Generator,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
-    """Confidence interval of each AUC(t) by a patient-level percentile bootstrap.
-
-    Definition: patients are drawn with replacement, the censoring curve is estimated anew and AUC(t) computed on each draw.
-    Assumption: patients are independent; the model is taken as given. Draws without a case or a control are left out.
-    Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
-
-    Returns
-    -------
-    (low, high), each float [t]; NaN where AUC(t) itself is undefined.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, or arrays of unequal length.
-    """
-    time_days, event, risk = outcome(time_days, event, risk)
     at_days = numbers(at_days, "days")
-    bounds = np.full((2, len(at_days)), math.nan)
-    defined = ~np.isnan(cumulative_dynamic_auc(time_days, event, risk, at_days))
-    if defined.any():
-        bounds[:, defined] = interval(
-            lambda drawn: _drawn_auc(time_days, event, risk, at_days[defined], drawn),
-            np.zeros(len(risk)),
-            generator,
-            resamples,
-            confidence,
-        )
-    return bounds[0], bounds[1]
+    once = np.ones((1, len(risk)))
+    if censored_as is None:
+        return drawn_auc(time_days, event, risk, at_days, once, drawn_censoring_survival(time_days, event, once))[0]
+    others_days, others_event = followed(*censored_as)
+    uncensored = censoring_survival(others_days, others_event, time_days)
+    uncensored[time_days > others_days.max(initial=-math.inf)] = 0.0  # nobody was watched for so long
+    values = drawn_auc(time_days, event, risk, at_days, once, uncensored[None])[0]
+    weightless = event & (uncensored <= 0)
+    return np.where(at_days >= np.min(time_days[weightless], initial=math.inf), math.nan, values)
+
+
+def drawn_auc(
+    time_days: Float[np.ndarray, " n"],
+    event: Bool[np.ndarray, " n"],
+    risk: Float[np.ndarray, " n"],
+    at_days: Float[np.ndarray, " t"],
+    drawn: Float[np.ndarray, "b n"],
+    uncensored: Float[np.ndarray, "b n"],
+) -> Float[np.ndarray, "b t"]:
+    """AUC(t) of each of b sets of weights; `uncensored` is each patient's G at their own time."""
+    # Of the patients' own, G is 0 only where the last is censored; nobody lives longer, so AUC is undefined with any weight.
+    weight = drawn / np.where(uncensored > 0, uncensored, 1.0)
+    values = np.full((len(drawn), len(at_days)), math.nan)
+    for column, day in enumerate(at_days):
+        cases = weight * (event & (time_days <= day))
+        values[:, column] = weighted_auc(cases, drawn * (time_days > day), risk)
+    return values
 
 
 def mean_cumulative_dynamic_auc(
@@ -114,7 +111,7 @@ def mean_cumulative_dynamic_auc(
     """
     time_days, event, risk = outcome(time_days, event, risk)
     at_days = numbers(at_days, "days")
-    _refuse_disorder(at_days)
+    refuse_disorder(at_days)
     values = cumulative_dynamic_auc(time_days, event, risk, at_days)
     defined = ~np.isnan(values)
     if not defined.any():
@@ -164,16 +161,25 @@ def brier_at(
             f"found predictions of survival of shape {survival.shape} for {len(time_days)} patients and {len(at_days)} days; "
             "expected a row for every patient and a column for every day"
         )
-    own = censoring_survival(time_days, event, time_days)
-    then = censoring_survival(time_days, event, at_days)
+    return drawn_brier(time_days, event, survival, at_days, np.ones((1, len(time_days))))[0]
+
+
+def drawn_brier(
+    time_days: Float[np.ndarray, " n"],
+    event: Bool[np.ndarray, " n"],
+    survival: Float[np.ndarray, "n t"],
+    at_days: Float[np.ndarray, " t"],
+    drawn: Float[np.ndarray, "b n"],
+) -> Float[np.ndarray, "b t"]:
+    """Brier(t) of each of b sets of weights, the censoring curve estimated anew for each."""
+    own, then = drawn_censoring_survival(time_days, event, drawn), drawn_censoring_survival_at(time_days, event, drawn, at_days)
     died = (time_days[:, None] <= at_days) & event[:, None]  # (n, t)
     alive = time_days[:, None] > at_days
-    watched = alive.any(axis=0)
+    watched = drawn @ alive > 0  # (b, t)
     # Where somebody is followed beyond t, G(t) > 0 and so is G at every earlier death; elsewhere the weights are not used.
-    dead_weight = died / np.where(died & watched, own[:, None], 1.0)
-    alive_weight = alive / np.where(watched, then, 1.0)
-    total = (dead_weight * survival**2 + alive_weight * (1 - survival) ** 2).sum(axis=0)
-    return np.where(watched, total / max(len(time_days), 1), math.nan)
+    dead = (drawn / np.where(own > 0, own, 1.0)) @ (died * survival**2)
+    lived = drawn @ (alive * (1 - survival) ** 2) / np.where(watched, then, 1.0)
+    return np.where(watched, (dead + lived) / np.maximum(drawn.sum(axis=1), 1)[:, None], math.nan)
 
 
 def integrated_brier(
@@ -198,11 +204,15 @@ def integrated_brier(
     length, or days that do not rise.
     """
     at_days = numbers(at_days, "days")
-    _refuse_disorder(at_days)
-    values = brier_at(time_days, event, survival, at_days)
+    refuse_disorder(at_days)
+    return float(integral(brier_at(time_days, event, survival, at_days)[None], at_days)[0])
+
+
+def integral(values: Float[np.ndarray, "b t"], at_days: Float[np.ndarray, " t"]) -> Float[np.ndarray, " b"]:
+    """Mean over time, by trapezoids, of b curves; NaN with fewer than two days."""
     if len(at_days) < 2:
-        return math.nan
-    return float(np.trapezoid(values, at_days) / (at_days[-1] - at_days[0]))
+        return np.full(len(values), math.nan)
+    return np.trapezoid(values, at_days, axis=1) / (at_days[-1] - at_days[0])
 
 
 def brier_of_kaplan_meier(time_days: Numbers, event: Flags, at_days: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
@@ -227,23 +237,7 @@ def brier_of_kaplan_meier(time_days: Numbers, event: Flags, at_days: Real[np.nda
     return brier_at(time_days, event, np.tile(curve, (len(time_days), 1)), at_days)
 
 
-def _drawn_auc(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    risk: Float[np.ndarray, " n"],
-    at_days: Float[np.ndarray, " t"],
-    drawn: Float[np.ndarray, "b n"],
-) -> Float[np.ndarray, "b t"]:
-    own = drawn_censoring_survival(time_days, event, drawn)
-    # G is 0 only where the last patient is censored; nobody lives longer then, so the AUC is undefined with any weight.
-    weight = drawn / np.where(own > 0, own, 1.0)
-    values = np.full((len(drawn), len(at_days)), math.nan)
-    for column, day in enumerate(at_days):
-        cases = weight * (event & (time_days <= day))
-        values[:, column] = weighted_auc(cases, drawn * (time_days > day), risk)
-    return values
-
-
-def _refuse_disorder(at_days: Float[np.ndarray, " t"]) -> None:
+def refuse_disorder(at_days: Float[np.ndarray, " t"]) -> None:
+    """Raise a ValueError unless days rise."""
     if (np.diff(at_days) <= 0).any():
         raise ValueError(f"found days {at_days.tolist()}; expected them in rising order")

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int, Real
 from lifelines import KaplanMeierFitter
-from lifelines.statistics import logrank_test
+from lifelines.statistics import multivariate_logrank_test
 
 from mri_vit.metrics.calibration import quantile_groups
-from mri_vit.metrics.checked import Flags, Groups, Numbers, flags, followed, grouped, numbers, refuse_unequal
+from mri_vit.metrics.checked import Flags, Groups, Numbers, followed, grouped, numbers, refuse_unequal
 
 
 @dataclass(frozen=True)
@@ -81,40 +81,48 @@ def at_risk(time_days: Numbers, at_days: Real[np.ndarray, " t"]) -> Int[np.ndarr
     return (time_days[:, None] > at_days).sum(axis=0)
 
 
-def logrank(time_days: Numbers, event: Flags, high: Flags) -> tuple[float, float]:
-    """Log-rank test between the groups `high` and not `high`, by lifelines.
+def logrank(time_days: Numbers, event: Flags, group: Groups) -> tuple[float, float]:
+    """Log-rank test of two or more groups, by lifelines.
 
-    Definition: compares the deaths seen in a group with those expected if both groups shared one hazard.
-    Formula: chi² = (sum of observed - expected)² / sum of the hypergeometric variances, one degree of freedom.
+    Definition: compares the deaths seen in each group with those expected if all groups shared one hazard.
+    Formula: chi² = d' V⁻ d, d the observed less the expected deaths of all groups but one and V their hypergeometric
+    covariance over the deaths' days; with two groups (sum of observed - expected)² / sum of the variances. Its degrees of
+    freedom are the groups less one; a group of which nobody was followed up to the first death says nothing and is not
+    counted, as by R's survdiff.
     Assumption: groups were formed without looking at survival; most powerful when the hazards are proportional.
     Source: Mantel 1966; Peto & Peto 1972, doi:10.2307/2344317.
 
+    Parameters
+    ----------
+    group : [n], the group of each patient, of any type that sorts.
+
     Returns
     -------
-    (chi², two-sided p); both NaN when a group is empty, nobody died, or no death left anyone at risk in both groups.
+    (chi², p); p is two-sided with two groups. Both NaN when nobody died, or the first death left fewer than two groups at
+    risk.
 
     Raises
     ------
-    ValueError for an event or a flag other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
+    ValueError for an event other than 0 and 1, a time that is NaN or infinite, a group that is NaN, or arrays of unequal
+    length.
 
     Examples
     --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
-    >>> chi2, p = logrank(time_days, event, np.array([1, 1, 0, 0, 0]))
+    >>> chi2, p = logrank(time_days, event, np.array(["high", "high", "low", "low", "low"]))
     >>> print(f"{chi2:.2f}, p {p:.2f}")
     4.26, p 0.04
     """
     time_days, event = followed(time_days, event)
-    high = flags(high, "flags of high risk")
-    refuse_unequal(times=len(time_days), flags=len(high))
-    if high.all() or not high.any() or not event.any():
+    group = grouped(group, len(time_days))
+    if not event.any():
         return math.nan, math.nan
-    died_days = time_days[event]
-    # Without a death while both groups are at risk the statistic is 0 / 0.
-    if died_days.min() > min(time_days[high].max(), time_days[~high].max()):
+    # At the first death all groups that last until then are at risk, so every one of them has expected deaths.
+    counted = np.isin(group, group[time_days >= time_days[event].min()])
+    if len(np.unique(group[counted])) < 2:
         return math.nan, math.nan
-    test = logrank_test(time_days[high], time_days[~high], event[high], event[~high])
+    test = multivariate_logrank_test(time_days[counted], group[counted], event[counted])
     return float(test.test_statistic), float(test.p_value)
 
 

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_curve
 
 from mri_vit.errors import IntegrityError
-from mri_vit.metrics import calibration, comparison, decision, proportion
+from mri_vit.metrics import bootstrap, calibration, calibration_interval, comparison, decision, proportion, smooth
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -134,6 +134,113 @@ def test_expected_calibration_error_is_that_of_its_definition(rows, bins):
         if here.any():
             total += here.mean() * abs(probability[here].mean() - truth[here].mean())
     assert calibration.expected_calibration_error(truth, probability, bins) == pytest.approx(total, abs=1e-12)
+
+
+def test_loess_is_that_of_R():
+    """R: predict(loess(dist ~ speed, cars, control = loess.control(surface = "direct")), data.frame(speed = 5:20))."""
+    speed = np.repeat([4, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 23, 24, 25.0],
+                      [2, 2, 1, 1, 3, 2, 4, 4, 4, 3, 2, 3, 4, 3, 5, 1, 1, 4, 1])  # fmt: skip
+    dist = [2, 10, 4, 22, 16, 10, 18, 26, 34, 17, 28, 14, 20, 24, 28, 26, 34, 34, 46, 26, 36, 60, 80, 20, 26, 54, 32, 40, 32, 40,
+            50, 42, 56, 76, 84, 36, 46, 68, 32, 48, 52, 56, 64, 66, 54, 70, 92, 93, 120, 85]  # fmt: skip
+    found = smooth.loess(speed, np.array(dist, dtype=float), np.arange(5.0, 21), np.ones((1, 50)))[0]
+    expected = [7.741006, 9.926596, 12.442424, 15.281082, 18.425712, 21.865315, 25.713413, 29.350386, 33.230660, 37.167935,
+                41.205226, 45.781544, 48.355889, 50.067148, 51.986702, 56.445263]  # fmt: skip
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+@untimed
+@given(predicted, st.integers(0, 5))
+def test_loess_keeps_a_line_whatever_the_weights(rows, seed):
+    _, x = columns(rows)
+    weight = np.random.default_rng(seed).integers(0, 3, size=(3, len(x))).astype(float)
+    weight[0] = 1
+    found = smooth.loess(x, 2 - 3 * x, x, weight)
+    own = weight > 0  # a patient who counts is within their own reach
+    assert found[own] == pytest.approx(np.broadcast_to(2 - 3 * x, weight.shape)[own], abs=1e-6)
+
+
+def test_integrated_calibration_index_of_a_curve_that_is_known():
+    probability = np.linspace(0.1, 0.7, 60)
+    truth = np.arange(60) % 2 == 0  # one half everywhere, so that the curve is one half but for its waves
+    found = calibration.integrated_calibration_index(truth, probability)
+    assert found == pytest.approx(np.abs(probability - 0.5).mean(), abs=0.02)
+    assert calibration.integrated_calibration_index(truth, np.full(60, 0.5)) == pytest.approx(0)
+    assert calibration.integrated_calibration_index(truth, np.full(60, 0.9)) == pytest.approx(0.4)
+
+
+def test_integrated_calibration_index_of_many_patients_is_that_of_a_curve_through_all_of_them():
+    truth, probability = cohort(300, seed=6, slope=0.5, shift=0.5)
+    curve = smooth.loess(probability, truth.astype(float), probability, np.ones((1, 300)))[0]
+    found = calibration.integrated_calibration_index(truth, probability)
+    assert found == pytest.approx(np.abs(curve - probability).mean(), abs=2e-4)
+    assert found > calibration.integrated_calibration_index(*cohort(300, seed=6)) + 0.05
+
+
+def test_observed_to_expected_by_hand():
+    truth = np.array([1, 1, 0, 0])
+    assert calibration.observed_to_expected(truth, np.array([0.5, 0.5, 0.25, 0.25])) == pytest.approx(2 / 1.5)
+    assert math.isnan(calibration.observed_to_expected(truth, np.zeros(4)))
+
+
+# --- intervals of what is measured of probabilities ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "slope"), [(25, 1.0), (60, 0.3), (60, 3.0)])
+def test_lines_of_draws_are_those_of_patients_drawn_one_by_one(n, slope):
+    truth, probability = cohort(n, seed=n, slope=slope)
+    drawn = bootstrap.counts(np.zeros(n), np.random.default_rng(0), 60)
+    drawn[0] = truth  # one class alone has no line
+    drawn[1] = truth == (probability > np.median(probability))  # nor have classes that are apart
+    slopes, intercepts = calibration_interval.drawn_lines(truth, probability, drawn)
+    for one, *found in zip(drawn, slopes, intercepts, strict=True):
+        rows = np.repeat(np.arange(n), one.astype(int))
+        assert found == pytest.approx(calibration.calibration_line(truth[rows], probability[rows]), abs=1e-6, nan_ok=True)
+    assert np.isnan(slopes[:2]).all()
+    assert not np.isnan(slopes[2:]).all()
+
+
+def test_intervals_are_those_of_measuring_drawn_patients_one_by_one():
+    truth, probability = cohort(80, seed=3)
+    thresholds = np.array([0.0, 0.2, 0.5])
+    found = calibration_interval.probability_intervals(truth, probability, thresholds, np.random.default_rng(2), 80)
+    single, benefit = [], []
+    for counts in bootstrap.counts(np.zeros(80), np.random.default_rng(2), 80).astype(int):
+        rows = np.repeat(np.arange(80), counts)
+        drawn = truth[rows], probability[rows]
+        line, ratio = calibration.calibration_line(*drawn), calibration.observed_to_expected(*drawn)
+        single.append([calibration.brier(*drawn), *line, ratio])
+        benefit.append(decision.net_benefit(*drawn, thresholds))
+    low, high = np.quantile(single, [0.025, 0.975], axis=0)
+    ends = [found.brier, found.slope, found.intercept, found.observed_to_expected]
+    assert np.array(ends) == pytest.approx(np.stack([low, high], axis=1), abs=1e-6)
+    assert np.array(found.net_benefit) == pytest.approx(np.quantile(benefit, [0.025, 0.975], axis=0))
+    assert found.ici[0] <= calibration.integrated_calibration_index(truth, probability) < found.ici[1]
+
+
+def test_classes_that_draws_often_separate_have_no_interval_of_their_line():
+    truth, probability = np.arange(12) >= 6, np.r_[0.1, 0.15, 0.2, 0.25, 0.3, 0.6, 0.5, 0.7, 0.75, 0.8, 0.85, 0.9]
+    assert not math.isnan(calibration.calibration_line(truth, probability)[0])
+    found = calibration_interval.probability_intervals(truth, probability, np.array([0.5]), np.random.default_rng(0))
+    assert all(math.isnan(end) for end in (*found.slope, *found.intercept))
+    assert found.brier[0] < found.brier[1]
+
+
+@pytest.mark.parametrize("truth", [[True, True, True], [False, False], []])
+def test_intervals_of_one_class_are_undefined_and_nothing_warns(truth):
+    probability = np.linspace(0.2, 0.8, len(truth))
+    found = calibration_interval.probability_intervals(
+        np.array(truth, dtype=bool), probability, np.array([0.5]), np.random.default_rng(0)
+    )
+    assert np.isnan(np.concatenate([np.ravel(ends) for ends in vars(found).values()])).all()
+
+
+@untimed
+@given(predicted)
+def test_intervals_never_warn_and_never_turn_round(rows):
+    truth, probability = columns(rows)
+    found = calibration_interval.probability_intervals(truth, probability, np.array([0.3]), np.random.default_rng(0), 30)
+    for low, high in vars(found).values():
+        assert np.isnan(low).all() or np.all(low <= high)
 
 
 @untimed

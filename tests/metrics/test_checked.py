@@ -18,14 +18,18 @@ from sklearn.metrics import roc_auc_score
 import mri_vit.metrics
 from mri_vit.metrics import (
     calibration,
+    calibration_interval,
     censoring,
     concordance,
     concordance_interval,
     decision,
     delong,
     discrimination,
+    hazard,
     ipcw,
+    ipcw_interval,
     survival,
+    survival_decision,
 )
 
 untimed = settings(deadline=None, max_examples=5)  # each example calls thirty functions with six types
@@ -62,6 +66,9 @@ OF_LABELS: dict[str, Callable] = {
     "recalibrated": calibration.recalibrated,
     "expected_calibration_error": calibration.expected_calibration_error,
     "reliability_curve": calibration.reliability_curve,
+    "observed_to_expected": calibration.observed_to_expected,
+    "integrated_calibration_index": calibration.integrated_calibration_index,
+    "probability_intervals": lambda y, x: calibration_interval.probability_intervals(y, x, THRESHOLDS, generator(), 20),
     "choose_threshold": lambda y, x: decision.choose_threshold(names(x), y, x),
     "youden_threshold": decision.youden_threshold,
     "net_benefit": lambda y, x: decision.net_benefit(y, x, THRESHOLDS),
@@ -79,18 +86,28 @@ OF_EVENTS: dict[str, Callable] = {
     "censoring_survival_before": lambda y, x: censoring.censoring_survival_before(x, y, DAYS),
     "drawn_censoring_survival": lambda y, x: censoring.drawn_censoring_survival(x, y, np.ones((1, len(x)))),
     "cumulative_dynamic_auc": lambda y, x: ipcw.cumulative_dynamic_auc(x, y, -x, DAYS),
-    "auc_at_interval": lambda y, x: ipcw.auc_at_interval(x, y, -x, DAYS, generator(), 20),
+    "auc_at_interval": lambda y, x: ipcw_interval.auc_at_interval(x, y, -x, DAYS, generator(), 20),
     "mean_cumulative_dynamic_auc": lambda y, x: ipcw.mean_cumulative_dynamic_auc(x, y, -x, DAYS),
+    "integrated_brier_interval": lambda y, x: ipcw_interval.integrated_brier_interval(
+        x, y, np.full((len(x), 2), 0.4), DAYS, generator(), 20
+    ),
+    "drawn_censoring_survival_at": lambda y, x: censoring.drawn_censoring_survival_at(x, y, np.ones((1, len(x))), DAYS),
     "brier_at": lambda y, x: ipcw.brier_at(x, y, np.full((len(x), 2), 0.5), DAYS),
     "integrated_brier": lambda y, x: ipcw.integrated_brier(x, y, np.full((len(x), 2), 0.5), DAYS),
     "brier_of_kaplan_meier": lambda y, x: ipcw.brier_of_kaplan_meier(x, y, DAYS),
     "kaplan_meier": lambda y, x: survival.kaplan_meier(x, y, "").survival_function_.to_numpy(),
+    "hazard_ratio_per_sd": lambda y, x: hazard.hazard_ratio_per_sd(x, y, np.sin(x)),
+    "hazard_ratio_of_groups": lambda y, x: hazard.hazard_ratio_of_groups(x, y, np.sin(x) > 0),
+    "restricted_mean_difference": lambda y, x: hazard.restricted_mean_difference(x, y, np.sin(x) > 0, 4.0),
+    "survival_net_benefit": lambda y, x: survival_decision.survival_net_benefit(x, y, np.sin(x) ** 2, THRESHOLDS, 3.0),
+    "survival_net_benefit_of_all": lambda y, x: survival_decision.survival_net_benefit_of_all(x, y, THRESHOLDS, 3.0),
     "logrank": lambda y, x: survival.logrank(x, y, x > np.median(x)),
     "calibration_at": lambda y, x: survival.calibration_at(x, y, np.linspace(0, 1, len(x)), 2.0),
 }
 WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
     "at_risk", "choose_cutoff", "high_risk", "operating_point", "net_benefit_of_all", "weighted_auc", "quantile_groups",
-    "chance_error", "uno_weight", "mean_and_sample_variance",
+    "chance_error", "uno_weight", "mean_and_sample_variance", "log_odds", "odds", "integral", "refuse_disorder", "drawn_ici",
+    "drawn_lines", "drawn_auc", "drawn_brier", "drawn_c",
 }  # fmt: skip
 ALL = {**OF_LABELS, **OF_EVENTS}
 
@@ -125,7 +142,10 @@ def numbers_for(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def test_every_public_function_is_held_to_these_rules():
-    rooms = (calibration, censoring, concordance, concordance_interval, decision, delong, discrimination, ipcw, survival)
+    rooms = (
+        *(calibration, calibration_interval, censoring, concordance, concordance_interval, decision, delong, discrimination),
+        *(hazard, ipcw, ipcw_interval, survival, survival_decision),
+    )
     public = {
         name
         for room in rooms
@@ -135,11 +155,16 @@ def test_every_public_function_is_held_to_these_rules():
     assert public == {*ALL, *WITHOUT_FLAGS}
     here = {file.stem for file in Path(mri_vit.metrics.__path__[0]).glob("*.py")} - {"__init__"}
     assert here - {room.__name__.rsplit(".", 1)[1] for room in rooms} == {
+        "auc_interval",
         "bootstrap",
         "checked",
         "comparison",
+        "heterogeneity",
+        "paired",
         "pairs",
         "proportion",
+        "smooth",
+        "within_fold",
     }
 
 
@@ -250,8 +275,8 @@ def test_calls_groups_of_risk_weights_and_predictions_are_checked_too():
         (lambda: decision.operating_point(flags, flags[:-1]), "14 labels and 13 calls"),
         (lambda: decision.net_benefit_of_all(flags + 1, THRESHOLDS), "labels are neither 0 nor 1"),
         (lambda: decision.net_benefit(flags, x, np.array([math.nan])), "1 of 1 thresholds are NaN"),
-        (lambda: survival.logrank(x, flags, x), "flags of high risk are neither 0 nor 1"),
-        (lambda: survival.logrank(x, flags, flags[:-1]), "14 times and 13 flags"),
+        (lambda: survival.logrank(x, flags, x * math.nan), "14 of 14 groups are NaN"),
+        (lambda: survival.logrank(x, flags, flags[:-1]), "for 14 patients; expected one group each"),
         (lambda: survival.at_risk(x, np.array([math.nan])), "1 of 1 days are NaN"),
         (lambda: decision.choose_cutoff(names(x), x * math.inf), "are NaN|are infinite"),
         (lambda: calibration.quantile_groups(x * math.nan, 3), "14 of 14 values are NaN"),

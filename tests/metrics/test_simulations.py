@@ -11,7 +11,7 @@ from scipy.stats import kstest, norm
 from sklearn.model_selection import StratifiedKFold
 
 from mri_vit.data.cohort import Patient, without_labels
-from mri_vit.metrics import concordance, delong, discrimination
+from mri_vit.metrics import bootstrap, censoring, concordance, delong, discrimination, ipcw, ipcw_interval
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.settings.schema import Endpoint
 
@@ -30,6 +30,36 @@ def test_delong_interval_covers_an_auc_of_070_as_often_as_it_says(capsys):
     with capsys.disabled():
         print(f"\nDeLong's 95 % interval held the truth in {hits} of {SAMPLES} samples ({100 * hits / SAMPLES:.2f} %)")
     assert 0.935 <= hits / SAMPLES <= 0.965
+
+
+@pytest.mark.parametrize(
+    ("patients", "effect", "day"), [(60, 0.0, 730.0), (60, 0.5, 730.0), (60, 1.5, 730.0), (30, 1.0, 730.0), (120, 0.5, 365.0)]
+)
+@pytest.mark.timeout(1200)
+def test_interval_of_auc_at_a_day_covers_it_with_few_at_risk(patients, effect, day, capsys):
+    """Survival is exponential, its log hazard linear in the risk; follow-up ends evenly between 200 and 1700 days."""
+    generator, samples, held, percentile, at_risk = np.random.default_rng(1), 1000, 0, 0, []
+    many = generator.normal(size=400_000)
+    truth = discrimination.auc(generator.exponential(400 * np.exp(-effect * many)) <= day, many)
+    defined = 0
+    for _ in range(samples):
+        risk = generator.normal(size=patients)
+        dies, leaves = generator.exponential(400 * np.exp(-effect * risk)), generator.uniform(200, 1700, patients)
+        seen = np.minimum(dies, leaves), dies <= leaves, risk
+        if np.isnan(ipcw.cumulative_dynamic_auc(*seen, np.array([day]))[0]):
+            continue
+        defined += 1
+        at_risk.append(int((seen[0] > day).sum()))
+        low, high = ipcw_interval.auc_at_interval(*seen, np.array([day]), generator, 300)
+        held += low[0] <= truth <= high[0]
+        drawn = bootstrap.counts(np.zeros(patients), generator, 300)
+        uncensored = censoring.drawn_censoring_survival(*seen[:2], drawn)
+        low, high = bootstrap.percentile_interval(ipcw.drawn_auc(*seen, np.array([day]), drawn, uncensored))
+        percentile += low[0] <= truth <= high[0]
+    with capsys.disabled():
+        print(f"\nAUC({day:.0f} days) of {truth:.3f}, {np.mean(at_risk):.1f} of {patients} at risk; held in {defined} samples:")
+        print(f"Wilson's interval {100 * held / defined:.1f} %, the percentile interval {100 * percentile / defined:.1f} %")
+    assert held / defined >= 0.93
 
 
 def test_permutation_p_of_the_auc_is_uniform_when_scores_mean_nothing(capsys):

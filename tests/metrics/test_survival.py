@@ -9,9 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
+from lifelines.datasets import load_lung
+from lifelines.statistics import logrank_test
 from lifelines.utils import concordance_index
 
-from mri_vit.metrics import bootstrap, censoring, concordance, concordance_interval, discrimination, ipcw, survival
+from mri_vit.metrics import (
+    auc_interval,
+    bootstrap,
+    censoring,
+    concordance,
+    concordance_interval,
+    discrimination,
+    ipcw,
+    ipcw_interval,
+    survival,
+)
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -199,7 +211,7 @@ def test_without_a_death_or_a_pair_everything_is_undefined_and_nothing_warns(n):
         concordance_interval.concordance_difference(time_days, nobody, risk, risk, generator).p,
         *survival.logrank(time_days, nobody, risk > 0),
         *ipcw.cumulative_dynamic_auc(time_days, nobody, risk, at_days),
-        *np.ravel(ipcw.auc_at_interval(time_days, nobody, risk, at_days, generator)),
+        *np.ravel(ipcw_interval.auc_at_interval(time_days, nobody, risk, at_days, generator)),
         ipcw.mean_cumulative_dynamic_auc(time_days, nobody, risk, at_days),
     ]
     assert all(math.isnan(value) for value in undefined)
@@ -248,7 +260,40 @@ def test_logrank_never_warns_and_is_a_probability_or_undefined(rows):
     time_days, event, risk, _ = columns(rows, float, bool, float, int)
     chi2, p = survival.logrank(time_days, event, risk > 1)
     assert math.isnan(p) or (chi2 >= 0 and 0 <= p <= 1)
-    assert survival.logrank(time_days, event, risk > 1)[1] == pytest.approx(p, nan_ok=True)
+    assert survival.logrank(time_days, event, risk <= 1)[1] == pytest.approx(p, nan_ok=True)
+    chi2, p = survival.logrank(time_days, event, risk)
+    assert math.isnan(p) or (chi2 >= 0 and 0 <= p <= 1)
+
+
+def test_logrank_of_two_groups_is_that_of_lifelines_and_of_the_hypergeometric_sums():
+    time_days, event, risk = cohort(60, seed=3, grid=30.0)
+    high = risk > 0
+    found = survival.logrank(time_days, event, high)
+    test = logrank_test(time_days[high], time_days[~high], event[high], event[~high])
+    assert found == pytest.approx((test.test_statistic, test.p_value), rel=1e-9)
+    names = np.where(high, "high", "low")
+    assert survival.logrank(time_days, event, names) == pytest.approx(found, rel=1e-9)
+    excess = variance = 0.0
+    for day in np.unique(time_days[event]):
+        there, died = time_days >= day, event & (time_days == day)
+        n, d, share = there.sum(), died.sum(), (there & high).sum() / there.sum()
+        excess += (died & high).sum() - d * share
+        variance += d * share * (1 - share) * (n - d) / (n - 1) if n > 1 else 0.0
+    assert found[0] == pytest.approx(excess**2 / variance, rel=1e-9)
+
+
+def test_logrank_of_four_groups_is_what_R_prints():
+    """survdiff(Surv(time, status) ~ ph.ecog, lung): 22 on 3 degrees of freedom, p = 7e-05."""
+    table = load_lung().dropna(subset=["ph.ecog"])
+    chi2, p = survival.logrank(table.time.to_numpy(float), table.status.to_numpy() == 1, table["ph.ecog"].to_numpy())
+    assert chi2 == pytest.approx(22, abs=0.5)
+    assert p == pytest.approx(7e-5, abs=0.5e-5)
+
+
+def test_a_group_lost_before_the_first_death_does_not_count_in_the_logrank_test():
+    time_days, event, risk = cohort(40, seed=4)
+    lost = np.r_[time_days, 0.1, 0.2], np.r_[event, False, False], np.r_[(risk > 0).astype(int), 2, 2]
+    assert survival.logrank(*lost) == pytest.approx(survival.logrank(time_days, event, risk > 0), rel=1e-9)
 
 
 def test_greenwood_band_is_that_of_its_formula():
@@ -321,22 +366,74 @@ def test_auc_at_a_day_is_that_of_its_definition(rows):
         assert value == pytest.approx(above / below if below else NAN, nan_ok=True)
 
 
+@untimed
+@given(followed, followed)
+def test_auc_at_a_day_takes_censoring_from_the_training_cohort_it_is_given(rows, others):
+    time_days, event, risk, _ = columns(rows, float, bool, float, int)
+    train_days, train_event, _, _ = columns(others, float, bool, float, int)
+    at_days = np.array([1.0, 3, 5])
+    found = ipcw.cumulative_dynamic_auc(time_days, event, risk, at_days, (train_days, train_event))
+    for day, value in zip(at_days, found, strict=True):
+        above = below = 0.0
+        for i in np.flatnonzero(event & (time_days <= day)):
+            seen = time_days[i] <= train_days.max()
+            chance = censoring_by_definition(train_days, train_event, time_days[i]) if seen else 0.0
+            for j in np.flatnonzero(time_days > day):
+                above += ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])) / chance if chance else NAN
+                below += 1 / chance if chance else NAN
+        assert value == pytest.approx(above / below if below else NAN, nan_ok=True)
+
+
+def test_auc_at_a_day_with_the_patients_as_their_own_training_cohort_is_that_without_one():
+    time_days, event, risk = cohort(60, seed=8, grid=30.0)
+    at_days = np.array([100.0, 300])
+    found = ipcw.cumulative_dynamic_auc(time_days, event, risk, at_days, (time_days, event))
+    assert found == pytest.approx(ipcw.cumulative_dynamic_auc(time_days, event, risk, at_days))
+
+
 def test_auc_at_a_day_without_censoring_is_the_auc_of_having_died():
     time_days, event, risk = cohort(80, seed=9)
     value = ipcw.cumulative_dynamic_auc(time_days, np.ones_like(event), risk, np.array([300.0]))
     assert value[0] == pytest.approx(discrimination.auc(time_days <= 300, risk))
 
 
-def test_interval_of_auc_at_a_day_is_that_of_drawing_patients_one_by_one():
+def test_interval_of_auc_at_a_day_is_wilsons_with_the_variance_of_drawing_patients_one_by_one():
     time_days, event, risk = cohort(50, seed=10, grid=40.0)
     at_days = np.array([1.0, 200, 500, 1e6])  # nobody has died by the first, nobody is followed beyond the last
     values = []
     for counts in np.random.default_rng(5).multinomial(50, np.full(50, 1 / 50), size=150):
         rows = np.repeat(np.arange(50), counts)
         values.append(ipcw.cumulative_dynamic_auc(time_days[rows], event[rows], risk[rows], at_days[1:3]))
-    low, high = ipcw.auc_at_interval(time_days, event, risk, at_days, np.random.default_rng(5), resamples=150)
+    low, high = ipcw_interval.auc_at_interval(time_days, event, risk, at_days, np.random.default_rng(5), resamples=150)
     assert np.isnan([low[[0, 3]], high[[0, 3]]]).all()
-    assert [low[1:3], high[1:3]] == pytest.approx(np.quantile(values, [0.025, 0.975], axis=0), abs=1e-12)
+    value = ipcw.cumulative_dynamic_auc(time_days, event, risk, at_days)
+    for column, variance in zip((1, 2), np.var(values, axis=0, ddof=1), strict=True):
+        cases, controls = (event & (time_days <= at_days[column])).sum(), (time_days > at_days[column]).sum()
+        expected = auc_interval.wilson_of_auc(value[column], float(variance), int(cases), int(controls))
+        assert (low[column], high[column]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_perfect_risk_of_few_has_an_interval_with_a_width():
+    time_days, event = np.r_[np.arange(10.0, 30), np.full(4, 500.0)], np.r_[np.ones(20), np.zeros(4)]
+    low, high = ipcw_interval.auc_at_interval(time_days, event, -time_days, np.array([100.0]), np.random.default_rng(0))
+    assert high[0] == pytest.approx(1.0)
+    assert 0.5 < low[0] < 0.9
+
+
+def test_interval_of_the_integrated_brier_score_is_that_of_drawing_patients_one_by_one():
+    time_days, event, risk = cohort(50, seed=10, grid=40.0)
+    at_days = np.array([100.0, 200, 300])
+    chances = np.exp(-np.outer(np.exp(risk), at_days) / 400)
+    values = []
+    for counts in np.random.default_rng(5).multinomial(50, np.full(50, 1 / 50), size=100):
+        rows = np.repeat(np.arange(50), counts)
+        values.append(ipcw.integrated_brier(time_days[rows], event[rows], chances[rows], at_days))
+    found = ipcw_interval.integrated_brier_interval(time_days, event, chances, at_days, np.random.default_rng(5), 100)
+    assert found == pytest.approx(np.nanquantile(values, [0.025, 0.975]), abs=1e-12)
+    far = np.array([100.0, 1e6])
+    assert np.isnan(
+        ipcw_interval.integrated_brier_interval(time_days, event, chances[:, :2], far, np.random.default_rng(5))
+    ).all()
 
 
 @untimed

@@ -1,0 +1,189 @@
+"""Hazard ratios, restricted means and decision curves of survival, against R's figures, lifelines and cases worked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lifelines.datasets import load_lung, load_rossi
+from lifelines.utils import restricted_mean_survival_time
+
+from mri_vit.metrics import decision, hazard, survival, survival_decision
+
+untimed = settings(deadline=None)  # a shared core may be slow
+followed = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.integers(0, 3)), min_size=1, max_size=20)
+THRESHOLDS = np.array([0.0, 0.2, 0.5, 0.8])
+
+
+def columns(rows):
+    return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows, strict=True), (float, bool, float), strict=True))
+
+
+def lung():
+    table = load_lung()
+    return table.time.to_numpy(float), table.status.to_numpy() == 1, table
+
+
+def simulated(n, seed, effect):
+    generator = np.random.default_rng(seed)
+    risk = generator.normal(size=n)
+    dies, leaves = generator.exponential(400 * np.exp(-effect * risk)), generator.uniform(200, 1700, n)
+    return np.minimum(dies, leaves), dies <= leaves, risk
+
+
+# --- hazard ratios -------------------------------------------------------------------------------------------------------
+
+
+def test_hazard_ratio_of_two_groups_is_that_of_R():
+    """R: coxph(Surv(time, status) ~ sex, lung): exp(coef) 0.5880, lower .95 0.4237, upper .95 0.816."""
+    time_days, event, table = lung()
+    found = hazard.hazard_ratio_of_groups(time_days, event, (table.sex == 2).to_numpy())
+    assert (found.value, found.low, found.high) == pytest.approx((0.5880, 0.4237, 0.816), abs=5e-4)
+
+
+def test_hazard_ratio_per_standard_deviation_is_that_of_a_unit_to_the_power_of_the_deviation():
+    """R: coxph(Surv(time, status) ~ age, lung): coef 0.018720, se 0.009199."""
+    time_days, event, table = lung()
+    found = hazard.hazard_ratio_per_sd(time_days, event, table.age.to_numpy(float))
+    deviation = table.age.std()
+    assert math.log(found.value) / deviation == pytest.approx(0.018720, abs=2e-6)
+    assert math.log(found.high / found.low) / deviation == pytest.approx(2 * 1.959964 * 0.009199, abs=1e-5)
+
+
+def test_hazard_ratio_does_not_ask_for_the_scale_of_the_risk():
+    time_days, event, risk = simulated(80, seed=1, effect=0.7)
+    found, other = hazard.hazard_ratio_per_sd(time_days, event, risk), hazard.hazard_ratio_per_sd(time_days, event, 5 + 40 * risk)
+    assert list(vars(other).values()) == pytest.approx(list(vars(found).values()), rel=1e-5)
+    turned = hazard.hazard_ratio_per_sd(time_days, event, -risk)
+    assert (turned.value, turned.low) == pytest.approx((1 / found.value, 1 / found.high), rel=1e-5)
+
+
+def test_hazard_ratio_finds_what_was_planted():
+    time_days, event, risk = simulated(4000, seed=2, effect=0.7)
+    found = hazard.hazard_ratio_per_sd(time_days, event, risk)
+    assert math.log(found.value) == pytest.approx(0.7 * risk.std(ddof=1), abs=0.06)
+    assert found.proportional_p > 0.01
+
+
+def test_a_hazard_that_changes_sides_is_found_and_a_proportional_one_is_not_accused():
+    generator = np.random.default_rng(3)
+    high = np.arange(400) < 200
+    early, late = generator.exponential(np.where(high, 100, 400)), 200 + generator.exponential(np.where(high, 800, 100))
+    time_days = np.where(early < 200, early, late)  # the high group dies early, the other after 200 days
+    assert hazard.hazard_ratio_of_groups(time_days, np.ones(400), high).proportional_p < 1e-4
+    accused = [hazard.hazard_ratio_per_sd(*simulated(60, seed, 0.7)).proportional_p < 0.05 for seed in range(60)]
+    assert np.mean(accused) < 0.16  # 0.05 and four standard errors
+
+
+@untimed
+@given(followed)
+def test_hazard_ratios_exist_where_the_likelihood_has_a_maximum_and_nothing_warns(rows):
+    time_days, event, risk = columns(rows)
+    for found, x in (
+        (hazard.hazard_ratio_per_sd(time_days, event, risk), risk),
+        (hazard.hazard_ratio_of_groups(time_days, event, risk > 1), risk > 1),
+    ):
+        above = any((x[time_days >= time_days[i]] > x[i]).any() for i in np.flatnonzero(event))
+        below = any((x[time_days >= time_days[i]] < x[i]).any() for i in np.flatnonzero(event))
+        assert math.isnan(found.value) == (not (above and below))
+        assert math.isnan(found.value) or found.low < found.value < found.high
+
+
+# --- restricted means ----------------------------------------------------------------------------------------------------
+
+
+def test_restricted_mean_without_censoring_is_the_mean_time_up_to_tau_and_its_error_that_of_a_mean():
+    time_days, high = np.array([10.0, 30, 30, 70, 90, 20, 50, 100, 120]), np.arange(9) >= 5
+    found = hazard.restricted_mean_difference(time_days, np.ones(9), high, 80.0)
+    means = [np.minimum(time_days[group], 80).mean() for group in (~high, high)]
+    assert (found.tau_days, found.low_risk, found.high_risk) == pytest.approx((80, *means))
+    variances = [np.minimum(time_days[group], 80).var() / group.sum() for group in (~high, high)]
+    reach = 1.959964 * math.sqrt(sum(variances))
+    assert (found.low, found.high) == pytest.approx((means[1] - means[0] - reach, means[1] - means[0] + reach), abs=1e-4)
+
+
+def test_restricted_means_are_those_of_lifelines():
+    time_days, event, table = lung()
+    high = (table.sex == 1).to_numpy()
+    found = hazard.restricted_mean_difference(time_days, event, high, 730.0)
+    for value, group in ((found.low_risk, ~high), (found.high_risk, high)):
+        curve = survival.kaplan_meier(time_days[group], event[group], "")
+        assert value == pytest.approx(restricted_mean_survival_time(curve, t=730.0))
+    assert found.difference == pytest.approx(found.high_risk - found.low_risk)
+
+
+def test_restricted_mean_with_censoring_worked_by_hand():
+    # Not high: S is 1 to day 2, 3/4 to day 6, 3/8 to day 8; high: 1 to day 4, 1/2 to day 8.
+    time_days, event = np.array([2.0, 4, 6, 9, 4, 8]), np.array([1, 0, 1, 0, 1, 0])
+    found = hazard.restricted_mean_difference(time_days, event, np.arange(6) >= 4, 730.0)
+    assert (found.tau_days, found.low_risk, found.high_risk) == pytest.approx((8, 2 + 3 + 0.75, 4 + 2))
+    variance = (3.75**2 / (4 * 3) + 0.75**2 / (2 * 1)) + 2**2 / (2 * 1)
+    assert found.high - found.difference == pytest.approx(1.959964 * math.sqrt(variance), abs=1e-5)
+
+
+@untimed
+@given(followed)
+def test_restricted_mean_never_warns_and_turns_with_its_groups(rows):
+    time_days, event, risk = columns(rows)
+    found = hazard.restricted_mean_difference(time_days, event, risk > 1, 4.0)
+    other = hazard.restricted_mean_difference(time_days, event, risk <= 1, 4.0)
+    assert found.difference == pytest.approx(-other.difference, nan_ok=True)
+    assert (found.low, found.high) == pytest.approx((-other.high, -other.low), nan_ok=True)
+    assert math.isnan(found.difference) == ((risk > 1).all() or (risk <= 1).all())
+
+
+def test_groups_without_a_death_have_a_difference_without_an_interval():
+    found = hazard.restricted_mean_difference(np.arange(1.0, 7), np.zeros(6), np.arange(6) % 2 == 0, 730.0)
+    assert found.difference == 0
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
+# --- decision curves -----------------------------------------------------------------------------------------------------
+
+
+def test_net_benefit_of_survival_without_censoring_is_that_of_having_died():
+    time_days, _, risk = simulated(80, seed=5, effect=1.0)
+    death = 1 / (1 + np.exp(-risk))
+    found = survival_decision.survival_net_benefit(time_days, np.ones(80), death, THRESHOLDS, 300.0)
+    assert found == pytest.approx(decision.net_benefit(time_days <= 300, death, THRESHOLDS))
+    of_all = survival_decision.survival_net_benefit_of_all(time_days, np.ones(80), THRESHOLDS, 300.0)
+    assert of_all == pytest.approx(decision.net_benefit_of_all(time_days <= 300, THRESHOLDS))
+
+
+@untimed
+@given(followed, st.sampled_from([0.5, 2.0, 3.5, 6.0, 9.0]))
+def test_net_benefit_of_survival_is_that_of_its_definition_by_lifelines(rows, at_day):
+    time_days, event, risk = columns(rows)
+    death = risk / 3
+    found = survival_decision.survival_net_benefit(time_days, event, death, THRESHOLDS, at_day)
+    for value, threshold in zip(found, THRESHOLDS, strict=True):
+        treated = death >= threshold
+        if not treated.any():
+            assert value == 0
+            continue
+        alive = float(survival.kaplan_meier(time_days[treated], event[treated], "").survival_function_at_times(at_day).iloc[0])
+        last = time_days[treated].max()
+        if at_day > last and not event[treated][time_days[treated] == last].all():
+            assert math.isnan(value)
+            continue
+        share = treated.mean()
+        assert value == pytest.approx((1 - alive) * share - alive * share * threshold / (1 - threshold), abs=1e-9)
+
+
+def test_without_a_patient_nothing_is_defined():
+    none = np.zeros(0)
+    assert math.isnan(hazard.hazard_ratio_per_sd(none, none, none).value)
+    assert math.isnan(hazard.hazard_ratio_of_groups(none, none, none).value)
+    assert math.isnan(hazard.restricted_mean_difference(none, none, none, 730.0).difference)
+    assert np.isnan(survival_decision.survival_net_benefit(none, none, none, THRESHOLDS, 365.0)).all()
+
+
+def test_rossi_arrests_by_financial_aid_are_those_of_R():
+    """R: coxph(Surv(week, arrest) ~ fin, Rossi): coef -0.3691, se 0.1897."""
+    table = load_rossi()
+    found = hazard.hazard_ratio_of_groups(table.week.to_numpy(float), table.arrest.to_numpy(), table.fin.to_numpy())
+    assert math.log(found.value) == pytest.approx(-0.3691, abs=5e-4)
