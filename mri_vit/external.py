@@ -19,6 +19,7 @@ from mri_vit.data.covariates import clinical_table
 from mri_vit.errors import UsageError
 from mri_vit.model.weights import image_exposed, label_exposed
 from mri_vit.predictors import tabular as controls
+from mri_vit.predictors.intensity import intensity_table
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.tabular import Regressions
 from mri_vit.prepare import stage as preparing
@@ -31,7 +32,7 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import as_written, read_json
 from mri_vit.run.screen import progress, say
-from mri_vit.settings.models import CLINICAL, VIT, VOLUME
+from mri_vit.settings.models import CLINICAL, INTENSITY, VIT, VOLUME
 from mri_vit.settings.schema import Study
 
 OWN = ("grid", "prepare", "model", "train", "controls")  # sections that belong to the run, not to the other cohort
@@ -58,8 +59,8 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excl
     """Evaluate a run on another cohort with known labels, and write a report into that study's output.
 
     `other` names cohort, prepared, output and endpoints; `given` are the sections that its file sets. How scans are prepared
-    and what is a model stays the run's own. Thresholds are the mean of the folds'. The clinical and volume controls are
-    those of the run, fitted on the run's own patients.
+    and what is a model stays the run's own. Thresholds are the mean of the folds'. The controls clinical, volume
+    and intensity are those of the run, fitted on the run's own patients.
 
     Raises UsageError when the file sets a section that is the run's own, names an endpoint that the run does not have, or
     holds a patient of the run (known by the scans' hashes) or one whose labels the run's weights were exposed to (by the id).
@@ -106,7 +107,7 @@ def _tables(
     tables = [_judged(VIT, _mean_of_folds(run, study, patients, console), patients, study, run)]
     familiar = _before(run, past, patients, image_exposed)
     notes = {"transductive": f"{VIT} ({len(familiar)} patients)" if familiar else ""}
-    for name, covariates in ((CLINICAL, _clinical), (VOLUME, _volume)):
+    for name, covariates in ((CLINICAL, _clinical), (VOLUME, _volume), (INTENSITY, _intensity)):
         if name not in past.controls.models:
             continue
         try:
@@ -147,7 +148,7 @@ def _mean_of_folds(run: Path, study: Study, patients: list[Patient], console: Co
 def mean_of_folds(run: Path, study: Study, patients: list[Patient], report: Callable[[int, int], None]) -> Tables:
     """(patient, endpoint, score, models) and (patient, endpoint, horizon_days, survival, models), averaged over the folds.
 
-    `report` is called with the number of networks that have predicted, and of all.
+    `report` is called with the number of folds whose model has predicted, and of all.
     """
     predicted = []
     homes = sorted(file.parent for file in run.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}"))
@@ -221,11 +222,21 @@ def _clinical(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
 
 
 def _volume(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
+    _require_prepared(patients, study)
+    return controls.volume_table(patients, study)
+
+
+def _intensity(patients: list[Patient], study: Study, run: Path) -> pd.DataFrame:
+    _require_prepared(patients, study)
+    return intensity_table(patients, study)
+
+
+def _require_prepared(patients: list[Patient], study: Study) -> None:
+    """Raise UsageError that names a patient who is not prepared any more, or whose tumour mask is gone."""
     for patient in patients:
         mask = patient.tumour_mask
         if not (study.prepared / patient.id / files.PATIENT).is_file() or (mask and not mask.is_file()):
             raise UsageError(f"not made: the prepared patient {patient.id}, or their tumour mask, is not there")
-    return controls.volume_table(patients, study)
 
 
 def _before(run: Path, past: Study, patients: list[Patient], known: Callable[[Path], list[str]]) -> list[str]:

@@ -24,6 +24,7 @@ from mri_vit.model import network
 from mri_vit.model.weights import image_exposed
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
+from mri_vit.settings.models import CONTROLS
 from mri_vit.synthetic import cohort as synthetic
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
@@ -156,7 +157,7 @@ def test_a_run_leaves_what_the_design_promises(road: Path):
 
 def test_the_controls_stand_in_the_same_table_on_the_same_folds(road: Path):
     table = predictions.load(road / "run" / "predictions.csv")
-    assert set(table.model) == {"vit", "clinical", "volume", "shuffled"}
+    assert set(table.model) == {"vit", *CONTROLS}
     homes = table[table.model != "shuffled"].groupby(["patient", "endpoint"]).fold.nunique()
     assert (homes == 1).all()
     truth = {m: table[(table.model == m) & (table.endpoint == "mgmt")].set_index("patient").truth for m in set(table.model)}
@@ -299,7 +300,7 @@ def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_pat
     assert {p: p.read_bytes() for p in weights} == weights
     run = road / "elsewhere" / "run"
     found = predictions.load(run / "predictions.csv")
-    assert set(found.model) == {"vit", "clinical", "volume"}
+    assert set(found.model) == {"vit", "clinical", "volume", "intensity"}
     assert found[(found.model == "vit") & (found.endpoint == "mgmt")].patient.nunique() == 8
     inside = predictions.load(road / "run" / "predictions.csv")
     past = inside[(inside.model == "vit") & (inside.endpoint == "os")].groupby("fold").threshold.first().mean()

@@ -3,48 +3,57 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
+from mri_vit.crossval import nulls
+from mri_vit.crossval.alarm import suspicious
 from mri_vit.crossval.comparators import comparator_folder, networks, tested
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_seed, parts, permuted
+from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_seed, parts, permuted, stacked
 from mri_vit.crossval.pretraining import Begin, Pretraining, pretrain, starting_study, weights_of_all_folds
-from mri_vit.crossval.site_probe import COLUMNS, probe, sites
+from mri_vit.crossval.site_probe import COLUMNS, FEWEST, probe, sites
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table
 from mri_vit.model.weights import image_exposed
+from mri_vit.predictors.intensity import intensity_table
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.tabular import Tabular, volume_table
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import CLINICAL, FUSED, SHUFFLED, VIT, VOLUME
+from mri_vit.settings.models import CLINICAL, CONTROLS, FUSED, INTENSITY, RESHUFFLED, SHUFFLED, SITE, VIT, VOLUME
 from mri_vit.settings.schema import Study
 
 Notes = dict[str, str]  # what the report says beside the tables, by topic
 
 
-def run(study: Study, patients: Sequence[Patient], splits: Sequence[Split], folder: Path, begin: Begin) -> None:
-    """Write `predictions.csv`, `survival.csv`, `notes.json` and, where the table has sites, `site_probe.csv` into `folder`.
+def run(
+    study: Study, patients: Sequence[Patient], splits: Sequence[Split], folder: Path, begin: Begin, tell: Callable[[str], None]
+) -> None:
+    """Write `predictions.csv`, `survival.csv`, `notes.json`, `nulls.csv` of the regressions, `site_probe.csv` where the
+    table has sites, and `seeds.csv` where a fold has several networks into `folder`.
 
     The model's folds lie in `folder` itself, a comparator's in `rivals/<name>`, a control's in `controls/<name>`. `begin` is
-    called with the title of each network's training and returns what is called after every epoch. `notes.json` says what the
-    controls rest on, why one was not made, who was pretrained on patients whom they are judged on, which pretraining
-    collapsed, and which late fusions have equal weights.
+    called with the title of each network's training and returns what is called after every epoch, `tell` with a sentence to be
+    read while it runs. `notes.json` says what the controls rest on, why one was not made, who was pretrained on patients whom
+    they are judged on, which pretraining collapsed, and which late fusions have equal weights.
     """
     encoders = pretrain(study, patients, splits, folder, begin)
     tables = _networks(study, patients, splits, folder, begin)
     notes = {"transductive": _transductive(study, patients, folder)} | _collapsed(encoders)
-    for made, note in (_fused(study, patients, splits, folder), _regressions(study, patients, splits, folder)):
-        tables += made
-        notes |= note
-    tables += _permuted_labels(study, patients, splits, folder, begin)
+    fused, of_fusion = _fused(study, patients, splits, folder)
+    covariates, of_controls = _covariates(study, patients)
+    tables += [*fused, *_regressions(covariates, study, patients, splits, folder)]
+    notes |= of_fusion | of_controls
+    _refitted(covariates, study, patients, splits[0], folder)
+    tables += _permuted_labels(study, patients, splits, folder, begin, tell)
     notes |= _probed_sites(study, patients, splits, folder)
+    _each_seed(study, splits, folder)
     write_bytes(json.dumps(notes, indent=1).encode(), folder / files.NOTES)
     _save(tables, folder)
 
@@ -102,39 +111,73 @@ def _fused(study: Study, patients: Sequence[Patient], splits: Sequence[Split], r
     return [tables], {FUSED: equal} if equal else {}
 
 
-def _regressions(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> tuple[list[Tables], Notes]:
-    """The tables of the controls that are regressions, on clinical columns and on volumes; and what they rest on."""
-    notes, covariates = {}, {}
-    if CLINICAL in study.controls.models:
+def _covariates(study: Study, patients: Sequence[Patient]) -> tuple[dict[str, pd.DataFrame], Notes]:
+    """What each control that is a regression reads, by its name; and notes on what that is, or why there is none."""
+    asked, notes, tables = study.controls.models, {}, {}
+    if CLINICAL in asked:
         columns = clinical_columns(patients, study)
-        covariates[CLINICAL] = clinical_table(patients, columns)
-        notes["clinical_columns"] = ", ".join(columns)
+        tables[CLINICAL] = clinical_table(patients, columns)
         notes |= {} if columns else {CLINICAL: "the cohort table has no clinical column that varies"}
-    if VOLUME in study.controls.models:
-        covariates[VOLUME] = volume_table(patients, study)
-        notes["volume_columns"] = ", ".join(covariates[VOLUME])
-    tables = [
+    if VOLUME in asked:
+        tables[VOLUME] = volume_table(patients, study)
+    if INTENSITY in asked:
+        tables[INTENSITY] = intensity_table(patients, study)
+    notes |= {f"{name}_columns": ", ".join(table) for name, table in tables.items()}
+    if SITE in asked:
+        if study.train.leave_out == "site":
+            notes[SITE] = "every test patient is of a site that no training patient is of"
+        elif of := sites(patients):
+            tables[SITE] = pd.DataFrame(
+                {"site": [of.get(p.id) for p in patients]}, pd.Index([p.id for p in patients]), dtype=object
+            )
+        elif asked != CONTROLS:  # by default it is made where it can be, and a table without sites lacks nothing
+            notes[SITE] = f"the cohort table has no two sites of {FEWEST} patients or more"
+    return {name: table for name, table in tables.items() if len(table.columns)}, notes
+
+
+def _regressions(
+    covariates: Mapping[str, pd.DataFrame], study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path
+) -> list[Tables]:
+    """The tables of the controls that are regressions."""
+    return [
         cross_validate(patients, splits, study, run / files.CONTROLS / name, name, partial(_tabular, table, study))
         for name, table in covariates.items()
-        if len(table.columns)
     ]
-    return tables, notes
 
 
 def _tabular(covariates: pd.DataFrame, study: Study, folder: Path, seed: int) -> Tabular:
     return Tabular(covariates, study.endpoints)
 
 
-def _permuted_labels(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, begin: Begin) -> list[Tables]:
+def _refitted(covariates: Mapping[str, pd.DataFrame], study: Study, patients: Sequence[Patient], split: Split, run: Path) -> None:
+    """`nulls.csv`: what the regressions reach where labels are permuted."""
+    if covariates and not (run / files.NULLS).exists():
+        results = len(covariates) * len(study.endpoints)  # the controls are tested together, apart from the candidates
+        predictions.save(nulls.table(covariates, study, patients, split, results), run / files.NULLS)
+
+
+def _permuted_labels(
+    study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, begin: Begin, tell: Callable[[str], None]
+) -> list[Tables]:
     """The tables of the model trained on permuted labels, in the first repeat alone: it costs as much as the model itself.
 
-    It starts from the model's own encoders, for pretraining sees no label.
+    Where it looks as if it had learned something, a second model on a fresh permutation says whether that was chance. Both start
+    from the model's own encoders, for pretraining sees no label.
     """
     if SHUFFLED not in study.controls.models:
         return []
-    build = _network(networks(study)[VIT], run, f"{SHUFFLED} ", begin)
-    others = permuted(patients, splits[0], study.seed)
-    return [cross_validate(others, splits[:1], study, run / files.CONTROLS / SHUFFLED, SHUFFLED, build)]
+
+    def trained(name: str, draw: int) -> Tables:
+        build = _network(networks(study)[VIT], run, f"{name} ", begin)
+        home = run / files.CONTROLS / name.replace(" ", "-")
+        return cross_validate(permuted(patients, splits[0], study.seed, draw), splits[:1], study, home, name, build)
+
+    first = trained(SHUFFLED, 0)
+    suspects = suspicious(first[0], study.endpoints)
+    if not suspects:
+        return [first]
+    tell(f"suspicious: the control on permuted labels predicts {', '.join(suspects)}; a fresh permutation is being made")
+    return [first, trained(RESHUFFLED, 1)]
 
 
 def _probed_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> Notes:
@@ -153,8 +196,21 @@ def _probed_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Sp
     return {}
 
 
+def _each_seed(study: Study, splits: Sequence[Split], run: Path) -> None:
+    """`seeds.csv`: what the folds of the networks that have several seeds wrote down of each."""
+    several = [comparator_folder(run, name) for name, of in networks(study).items() if of.train.seeds > 1]
+    folders = [
+        files.fold_folder(home, repeat, fold)
+        for home in several
+        for repeat, split in enumerate(splits)
+        for fold in range(len(split))
+    ]
+    if folders:
+        predictions.save(pd.concat([predictions.load_seeds(folder / files.SEEDS) for folder in folders]), run / files.SEEDS)
+
+
 def _save(tables: Sequence[Tables], run: Path) -> None:
     """`predictions.csv` last: where it is, the comparison has ended."""
-    score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
+    score, survival = (stacked(parts) for parts in zip(*tables, strict=True))
     last = {files.SURVIVAL: predictions.dumps(survival), files.PREDICTIONS: predictions.dumps(score)}
-    hashes.write(run, [files.SITE_PROBE], last)
+    hashes.write(run, [files.SITE_PROBE, files.NULLS, files.SEEDS], last)

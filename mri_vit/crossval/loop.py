@@ -18,14 +18,14 @@ import pandas as pd
 from mri_vit.crossval.folds import Split, tuning_split
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient, first_visits, refuse_labels, without_labels
-from mri_vit.data.predictions import Predictor
+from mri_vit.data.predictions import Ensemble, Predictor
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
 from mri_vit.run import files, hashes
 from mri_vit.run.folder import environment, remember
 from mri_vit.settings.schema import Endpoint, Study
 
-LEARNED = (files.WEIGHTS, files.FUSION, files.PRETRAINED)  # what a predictor may leave in its fold's folder
+LEARNED = (files.WEIGHTS, files.FUSION, files.PRETRAINED)  # what a predictor may leave in a folder
 Builder = Callable[[Path, int], Predictor]  # (folder of the fold, seed) -> an unfitted predictor
 Tables = tuple[pd.DataFrame, pd.DataFrame]  # predictions.COLUMNS and predictions.SURVIVAL_COLUMNS
 
@@ -49,11 +49,19 @@ class Guarded:
 
     def predict(self, patients: Sequence[Patient]) -> Tables:
         """Predict. Raises IntegrityError when a patient brings a label, or was fitted on."""
+        self._refuse(patients)
+        return self._predictor.predict(patients)
+
+    def predict_each(self, patients: Sequence[Patient]) -> list[Tables]:
+        """Predict by each network alone, of a predictor that has networks. Raises as `predict`."""
+        self._refuse(patients)
+        return self._predictor.predict_each(patients) if isinstance(self._predictor, Ensemble) else []
+
+    def _refuse(self, patients: Sequence[Patient]) -> None:
         refuse_labels(patients)
         for patient in patients:
             if patient.subject in self._fitted_on:
                 raise IntegrityError(f"patient {patient.subject} was fitted on and cannot be a test of that fit")
-        return self._predictor.predict(patients)
 
 
 def cross_validate(
@@ -69,16 +77,31 @@ def cross_validate(
                 remember(environment(study), folder / files.ENVIRONMENT)
                 seed = fold_seed(study, repeat, fold)
                 train, tune, test = parts(patients, ids, study, seed)
-                score, survival = _one_fold(build(folder, seed), train, tune, test, study.endpoints)
+                score, survival, seeds = _one_fold(build(folder, seed), train, tune, test, study)
                 place = {"model": model, "repeat": repeat, "fold": fold}
-                survival = survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS)
-                score = score.assign(**place).reindex(columns=predictions.COLUMNS)
-                tables = {files.SURVIVAL: predictions.dumps(survival), files.PREDICTIONS: predictions.dumps(score)}
-                hashes.write(folder, LEARNED, tables)
-            shutil.rmtree((folder / files.STATE).parent, ignore_errors=True)  # four times the weights; nobody resumes from it
+                tables = {
+                    files.SURVIVAL: survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS),
+                    files.PREDICTIONS: score.assign(**place).reindex(columns=predictions.COLUMNS),
+                }
+                if len(seeds):
+                    tables = {files.SEEDS: seeds.assign(**place).reindex(columns=predictions.SEED_COLUMNS), **tables}
+                learned = [(here / name).relative_to(folder).as_posix() for here in _folders(folder) for name in LEARNED]
+                hashes.write(folder, learned, {name: predictions.dumps(table) for name, table in tables.items()})
+            for here in _folders(folder):
+                shutil.rmtree((here / files.STATE).parent, ignore_errors=True)  # four times the weights; nobody resumes from it
             scores.append(predictions.load(folder / files.PREDICTIONS))
             survivals.append(predictions.load_survival(folder / files.SURVIVAL))
-    return pd.concat(scores), pd.concat(survivals)
+    return stacked(scores), stacked(survivals)
+
+
+def _folders(fold: Path) -> list[Path]:
+    """The folder of a fold and those of its further seeds."""
+    return [fold, *sorted(fold.glob(files.SEED_GLOB))]
+
+
+def stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The tables under each other; pandas takes the columns' types of those that have rows, and of an empty one it will not."""
+    return pd.concat([table for table in tables if len(table)] or tables[:1])
 
 
 def fold_seed(study: Study, repeat: int, fold: int) -> int:
@@ -101,17 +124,25 @@ def _one_fold(
     train: Sequence[Patient],
     tune: Sequence[Patient],
     test: Sequence[Patient],
-    endpoints: Sequence[Endpoint],
-) -> Tables:
+    study: Study,
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Scores, survival, and each seed's own scores; of one seed the last is empty."""
     guarded = Guarded(predictor)
     guarded.fit(train, tune)
-    chosen = thresholds(predictor, train, tune, endpoints)
-    score, survival = guarded.predict([without_labels(p) for p in test])
+    chosen = thresholds(predictor, train, tune, study.endpoints)
+    asked = [without_labels(p) for p in test]
+    score, survival = guarded.predict(asked)
+    each = guarded.predict_each(asked) if study.train.seeds > 1 else []
     for threshold in chosen.values():
         threshold.refuse([p.subject for p in test])
-    score = with_truth(score, test, endpoints)
+    score = with_truth(score, test, study.endpoints)
     at = score.endpoint.map({name: threshold.value for name, threshold in chosen.items()})
-    return by_patient(score.assign(threshold=at.astype(float)), test), by_patient(survival, test)
+    seeds = [by_patient(own, test).assign(seed=seed) for seed, (own, _) in enumerate(each)]
+    return (
+        by_patient(score.assign(threshold=at.astype(float)), test),
+        by_patient(survival, test),
+        pd.concat(seeds) if seeds else pd.DataFrame(),
+    )
 
 
 def thresholds(
@@ -136,12 +167,13 @@ def thresholds(
     return chosen
 
 
-def permuted(patients: Sequence[Patient], split: Split, seed: int) -> list[Patient]:
+def permuted(patients: Sequence[Patient], split: Split, seed: int, draw: int) -> list[Patient]:
     """The same patients with permuted labels: each gets all labels of another of the same test fold.
 
-    Permuted within a fold, so that every fold keeps its classes; a patient's visits get the same patient's labels.
+    Permuted within a fold, so that every fold keeps its classes; a patient's visits get the same patient's labels. Another
+    `draw` (from 0) is another permutation.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(draw,) if draw else ()))
     first = {p.subject: p for p in reversed(patients)}
     home = {p.id: p.subject for p in patients}
     labels: dict[str, dict[str, float]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "score", "truth", "time_days", "event", "session", "threshold"]
 NEEDED = ["patient", "endpoint", "score"]  # of a table from elsewhere; see `completed`
 SURVIVAL_COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "horizon_days", "survival", "session"]
+# Of the null distribution: AUC or Harrell's C of a test fold, refitted to the draw's permuted labels; empty where undefined.
+NULL_COLUMNS = ["model", "endpoint", "draw", "repeat", "fold", "value"]
+# Of the networks of a fold that differ in their seed alone, whose mean is the model's score; seeds count from 0.
+SEED_COLUMNS = ["model", "endpoint", "repeat", "fold", "patient", "session", "seed", "score"]
 KEY = ["model", "repeat", "endpoint", "patient", "session"]  # a visit is predicted once per model, repeat and endpoint
 Check = Callable[[pd.Series], pd.Series]
 SENSE: dict[str, tuple[Check, str]] = {  # which numbers a column may hold, and how that is said
@@ -33,7 +37,12 @@ SENSE: dict[str, tuple[Check, str]] = {  # which numbers a column may hold, and 
     "repeat": (lambda x: (x >= 0) & (x % 1 == 0), "a whole number from 0"),
     "fold": (lambda x: (x >= 0) & (x % 1 == 0), "a whole number from 0"),
 }
-NUMBERS = list(SENSE)
+NULL_SENSE: dict[str, tuple[Check, str]] = {
+    **{name: SENSE["repeat"] for name in ("draw", "repeat", "fold")},
+    "value": (lambda x: x.between(0, 1), "an AUC or a C between 0 and 1, or empty where undefined"),
+}
+SEED_SENSE: dict[str, tuple[Check, str]] = {name: SENSE[name] for name in ("repeat", "fold", "score")} | {"seed": SENSE["repeat"]}
+NUMBERS = list(SENSE | NULL_SENSE | SEED_SENSE)
 MISSING = ["", "NA", "NaN", "nan"]  # as a missing number is written; a patient may well be called NA
 TEXT = ["patient", "model", "endpoint", "session"]
 # Quarter years up to two years; glioblastoma studies report survival at 6, 12 and 24 months, the others make it a curve.
@@ -56,6 +65,15 @@ class Predictor(Protocol):
         `score` is a probability for a binary endpoint and a risk for survival (higher = earlier death);
         `survival` is the probability of being alive at `horizon_days`. `patient` is the visit's id.
         """
+        ...
+
+
+@runtime_checkable
+class Ensemble(Protocol):
+    """A predictor whose predictions are the means of its networks'."""
+
+    def predict_each(self, patients: Sequence[Patient]) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+        """What `Predictor.predict` gives, of each network, all of the same rows."""
         ...
 
 
@@ -118,6 +136,49 @@ def load_survival(path: Path) -> pd.DataFrame:
     return table.reindex(columns=SURVIVAL_COLUMNS)
 
 
+def load_nulls(path: Path) -> pd.DataFrame:
+    """Read `nulls.csv`; a value is NaN where a fold had none.
+
+    Raises UsageError naming file and row when a column is missing, a number is none, a draw is named twice in a fold, or the
+    draws of a model and endpoint do not count up from 0.
+    """
+    table = _read(path, NULL_COLUMNS)
+    _refuse_nonsense(path, table, NULL_SENSE)
+    twice = table.index[table.duplicated(NULL_COLUMNS[:-1])]
+    if len(twice):
+        found = ", ".join(f"{name} {table[name][twice[0]]}" for name in NULL_COLUMNS[:-1])
+        raise UsageError(f"{path}, row {twice[0] + 2}: {found} is there twice")
+    counted = table.groupby(["model", "endpoint", "repeat", "fold"]).cumcount()
+    gap = table.index[table.draw != counted]
+    if len(gap):
+        row = gap[0]
+        raise UsageError(
+            f"{path}, row {row + 2}, column draw: {table.draw[row]!r}; expected {counted[row]}, the next of its fold"
+        )
+    return table.astype({"draw": int, "repeat": int, "fold": int, "value": float}).reindex(columns=NULL_COLUMNS)
+
+
+def load_seeds(path: Path) -> pd.DataFrame:
+    """Read `seeds.csv`.
+
+    Raises UsageError naming file and row when a column is missing, a number is none, or a visit does not have each of its
+    model's seeds once; BadNumbers when a score is missing.
+    """
+    table = _read(path, SEED_COLUMNS)
+    _refuse_nonsense(path, table, SEED_SENSE)
+    lacking = table.index[table.score.isna()]
+    if len(lacking):
+        raise BadNumbers(f"{path}: row {lacking[0] + 2} has no score: {table.patient[lacking[0]]}")
+    twice = table.index[table.duplicated([*KEY, "seed"])]
+    if len(twice):
+        raise UsageError(f"{path}, row {twice[0] + 2}: patient {table.patient[twice[0]]} has seed {table.seed[twice[0]]} twice")
+    found = table.groupby(KEY).seed.transform("nunique")
+    short = table.index[found < table.groupby("model").seed.transform("nunique")]
+    if len(short):
+        raise UsageError(f"{path}, row {short[0] + 2}: patient {table.patient[short[0]]} does not have all seeds of the model")
+    return table.astype({"repeat": int, "fold": int, "seed": int, "score": float}).reindex(columns=SEED_COLUMNS)
+
+
 def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
     if wrong := source.fault(path):
         raise UsageError(f"{source.shown(path)}: {wrong.replace('no such file', 'no such table')}")
@@ -140,13 +201,15 @@ def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
     return table
 
 
-def _refuse_nonsense(path: Path, table: pd.DataFrame) -> None:
+def _refuse_nonsense(path: Path, table: pd.DataFrame, sense: Mapping[str, tuple[Check, str]] = SENSE) -> None:
     """Raise UsageError that names the first row and column whose number cannot be what the column says."""
-    for name in ("patient", "endpoint", "model", "repeat", "fold"):
+    for name in ("patient", "endpoint", "model", "repeat", "fold", "draw", "seed"):
+        if name not in table:
+            continue
         empty = table.index[table[name].isna() | (table[name].astype(str).str.strip() == "")]
         if len(empty):
             raise UsageError(f"{path}, row {empty[0] + 2}: no {name}")
-    for name, (sensible, expected) in SENSE.items():
+    for name, (sensible, expected) in sense.items():
         if name not in table:
             continue
         number = pd.Series(pd.to_numeric(table[name], errors="coerce"), dtype=float)

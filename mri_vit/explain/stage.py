@@ -160,7 +160,7 @@ def _references(run: Path, folds: int, fold: int, seed: int) -> ReferenceNetwork
 
 @cache
 def _network(folder: Path) -> Network:
-    """The same object for every patient of a process."""
+    """The same object for every patient of a process; of several seeds the first, for maps are of one network."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return network.load(folder / files.WEIGHTS).to(device).eval()
 

@@ -3,7 +3,7 @@
 The two are weighed on a fold's tuning patients, whom neither was fitted on: on its own training patients an overfitted network
 looks perfect, and the clinical columns would get no weight beside it.
 
-Letters: b patients, m numbers that a head puts out.
+Letters: b patients, m numbers that a head puts out, s networks (`train.seeds`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from scipy.special import expit, logit
 from sklearn.preprocessing import StandardScaler
@@ -26,14 +27,13 @@ from torch import Tensor
 from mri_vit.data.cohort import Patient, refuse_labels, without_labels
 from mri_vit.model import heads
 from mri_vit.model.heads import Head
-from mri_vit.predictors.network import Neural, tables
+from mri_vit.predictors.network import Neural, mean_tables, tables
 from mri_vit.predictors.tabular import Regressions, Tabular
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import read_json
 from mri_vit.settings.models import CLINICAL, VIT
 from mri_vit.settings.schema import Endpoint
-from mri_vit.train.supervised import outputs
 
 WEIGHTS = files.FUSION  # how each endpoint of a fold was weighed
 KEYS = ["patient", "endpoint"]  # of a predictor's tables
@@ -108,13 +108,12 @@ class LateFusion:
         return _stacked(scores, [*KEYS, "score"]), _stacked(survivals, [*KEYS, "horizon_days", "survival"])
 
     def _said(self, patients: Sequence[Patient]) -> Said:
-        net, study = self.network.network, self.network.study
-        torch.set_num_threads(study.train.threads)
-        outs = outputs(net, patients, study, next(net.parameters()).device)
-        (_, networks), (score, clinicals) = tables(net, outs, patients), self._clinical.predict(patients)
+        nets, outs = self.network.networks, self.network.outputs(patients)
+        _, networks = mean_tables([tables(net, out, patients) for net, out in zip(nets, outs, strict=True)])
+        score, clinicals = self._clinical.predict(patients)
         evidence, survival = {}, {}
-        for head in net.heads:
-            name = head.endpoint.name
+        for same in zip(*(net.heads for net in nets), strict=True):  # one endpoint's heads, a network each
+            head, name = same[0], same[0].endpoint.name
             clinical = score[score.endpoint == name].set_index("patient").score.astype(float)
             if not len(clinical):
                 continue
@@ -122,7 +121,8 @@ class LateFusion:
                 clinical = logit(clinical.clip(NEAREST, 1 - NEAREST))
             else:
                 survival[name] = _mean(networks.loc[networks.endpoint == name], clinicals.loc[clinicals.endpoint == name])
-            evidence[name] = pd.DataFrame({VIT: on_log_scale(head, outs[name]).double().numpy(), CLINICAL: clinical})
+            said = torch.stack([on_log_scale(one, out[name]) for one, out in zip(same, outs, strict=True)])
+            evidence[name] = pd.DataFrame({VIT: mean_on_log_scale(head.kind, said).double().numpy(), CLINICAL: clinical})
         return Said(evidence, survival)
 
 
@@ -135,6 +135,20 @@ def on_log_scale(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]
     if head.kind == "binary":
         return said - math.log(head.positive_weight)
     return said.clamp_min(LEAST_RISK).log() if head.kind == "hazard" else said  # Cox's risk is a logarithm already
+
+
+def mean_on_log_scale(kind: str, said: Float[Tensor, "s b"]) -> Float[Tensor, "b"]:
+    """What the mean score of s networks is on the scale of `on_log_scale`; of one network, what it says, to the bit.
+
+    Of a hazard's risks it is the logarithm of their mean; Cox's scores are logarithms already. With probabilities p = 1 / (1 +
+    exp(-x)), the odds against are the mean of exp(-x) weighted by p, so that no p is rounded to 0 or 1.
+    """
+    if kind == "cox":
+        return said.mean(dim=0)
+    if kind == "hazard":
+        return said.logsumexp(dim=0) - math.log(len(said))
+    log_weight = F.logsigmoid(said).log_softmax(dim=0)
+    return -(log_weight - said).logsumexp(dim=0)
 
 
 def lacking(endpoint: Endpoint, tune: Sequence[Patient], evidence: pd.DataFrame) -> str:

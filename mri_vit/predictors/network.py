@@ -1,4 +1,4 @@
-"""A network, the Vision Transformer or a comparator's, as a predictor: fitted on one fold's patients, asked once for others."""
+"""Networks, Vision Transformers or a comparator's, as a predictor: fitted on one fold's patients, asked once for others."""
 
 from __future__ import annotations
 
@@ -31,32 +31,40 @@ from mri_vit.train.memory import less_memory, state_bytes
 from mri_vit.train.supervised import fit, outputs
 
 PRETRAINED = files.PRETRAINED
+Tables = tuple[pd.DataFrame, pd.DataFrame]  # scores and survival, as `Predictor.predict` gives them
 
 
 class Neural:
     """A Predictor (see `predictions.py`) whose weights, checkpoints and history live in `folder`.
 
-    Where the study pretrains, its encoder is learned from the patients that `fit` is given, and kept there too.
+    It is `train.seeds` networks, one by default, which differ in their seed alone: initial weights, order and draws. Its scores
+    and survival probabilities are the means of theirs. The networks after the first live in folders of their own in `folder`.
+    Where the study pretrains, its encoder is learned from the patients that `fit` is given, and kept in `folder` too; every
+    network starts from it.
     """
 
     def __init__(self, study: Study, folder: Path, seed: int, report: Report | None = None) -> None:
         self.study, self.folder, self.seed, self.report = study, folder, seed, report
-        self._network: Network | None = None
+        self._networks: list[Network] = []
 
     @classmethod
     def fitted(cls, study: Study, folder: Path) -> Neural:
         """The one that an earlier run left in `folder`."""
         predictor = cls(study, folder, seed=0)
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        predictor._network = network.load(folder / files.WEIGHTS).to(device)
+        predictor._networks = [_loaded(files.seed_folder(folder, number)) for number in range(study.train.seeds)]
         return predictor
 
     @property
-    def network(self) -> Network:
-        """What `fit` found. Raises RuntimeError before that."""
-        if self._network is None:
+    def networks(self) -> list[Network]:
+        """What `fit` found, by seed. Raises RuntimeError before that."""
+        if not self._networks:
             raise RuntimeError("fit the predictor first")
-        return self._network
+        return self._networks
+
+    @property
+    def network(self) -> Network:
+        """The first seed's network, which stands for all where one is looked into."""
+        return self.networks[0]
 
     def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
         study = self.study
@@ -64,37 +72,58 @@ class Neural:
             study = pretrained(study, [*train, *tune], self.folder / PRETRAINED, self.seed, self.report)
         labelled = [p for p in train if any(p.knows(endpoint) for endpoint in study.endpoints)]  # others have no gradient
         with naming_lack(self.folder, lambda: state_bytes(study), less_memory(study)):
-            self._network = fit(labelled or train, tune, study, self.folder, self.seed, self.report)
+            self._networks = [self._one(number, labelled or train, tune, study) for number in range(study.train.seeds)]
         write_bytes(json.dumps(self._cost(tune[0]), indent=1).encode(), self.folder / files.COST)
 
-    @torch.no_grad()
+    def _one(self, number: int, train: Sequence[Patient], tune: Sequence[Patient], study: Study) -> Network:
+        """The network of a seed, counted from 0: trained, unless that was done before the run was stopped."""
+        folder = files.seed_folder(self.folder, number)
+        if (folder / files.WEIGHTS).exists():
+            return _loaded(folder)
+        return fit(train, tune, study, folder, network_seed(self.seed, number), self.report)
+
     def _cost(self, patient: Patient) -> dict[str, int | float]:
+        """Parameters, operations and seconds for one patient's prediction, and seconds of training, of all networks together."""
+        each = [self._cost_of(number, net, patient) for number, net in enumerate(self.networks)]
+        return {figure: sum(cost[figure] for cost in each) for figure in each[0]}
+
+    @torch.no_grad()
+    def _cost_of(self, number: int, net: Network, patient: Patient) -> dict[str, int | float]:
         """Parameters; floating-point operations and seconds for one patient's prediction; seconds of training."""
-        device = next(self.network.parameters()).device
+        device = next(net.parameters()).device
         batch = [part.to(device) for part in everything(tokens.load(token_file(self.study, patient)), self.study)]
-        self.network.eval()(*batch)  # the first call of a shape is slower
+        net.eval()(*batch)  # the first call of a shape is slower
         seconds = []
         for _ in range(3):
             began = time.monotonic()
-            out = self.network(*batch)
+            out = net(*batch)
             _ = [value.cpu() for value in out.values()]  # waits for the device
             seconds.append(time.monotonic() - began)
+        history = pd.read_csv(files.seed_folder(self.folder, number) / files.HISTORY)
         return {
-            "parameters": parameters(self.network),
-            "flops": flops(self.network, *batch),
+            "parameters": parameters(net),
+            "flops": flops(net, *batch),
             "patient_seconds": float(np.median(seconds)),
-            "training_seconds": float(pd.read_csv(self.folder / files.HISTORY).seconds.iloc[-1]),
+            "training_seconds": float(history.seconds.iloc[-1]),
         }
 
-    def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def predict(self, patients: Sequence[Patient]) -> Tables:
+        return mean_tables(self.predict_each(patients))
+
+    def predict_each(self, patients: Sequence[Patient]) -> list[Tables]:
+        """As `predict`, by each network alone."""
         refuse_labels(patients)
+        return [tables(net, outs, patients) for net, outs in zip(self.networks, self.outputs(patients), strict=True)]
+
+    def outputs(self, patients: Sequence[Patient]) -> list[dict[str, Tensor]]:
+        """Each network's raw numbers, by endpoint."""
         torch.set_num_threads(self.study.train.threads)
         device = next(self.network.parameters()).device
-        return tables(self.network, outputs(self.network, patients, self.study, device), patients)
+        return [outputs(net, patients, self.study, device) for net in self.networks]
 
     @torch.no_grad()
     def represent(self, patients: Sequence[Patient]) -> Float[np.ndarray, "n d"]:
-        """What the heads read of each patient: CLS, and what `model.pool` adds; of another network, its features."""
+        """What the first seed's heads read of each patient: CLS, and what `model.pool` adds; of another network, its features."""
         torch.set_num_threads(self.study.train.threads)
         device = next(self.network.parameters()).device
         self.network.eval()
@@ -105,7 +134,30 @@ class Neural:
         return np.stack(rows)
 
 
-def tables(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _loaded(folder: Path) -> Network:
+    """The network whose training ended in this folder."""
+    return network.load(folder / files.WEIGHTS).to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def network_seed(seed: int, number: int) -> int:
+    """The seed of one of a fold's networks, counted from 0: of the first it is the fold's own."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0]) if number else seed
+
+
+def mean_tables(each: Sequence[Tables]) -> Tables:
+    """The means of several networks' scores and of their survival probabilities, of the same patients in the same order.
+
+    Scores are averaged as they are, risks too: networks of one recipe and the same training patients have one scale. The mean
+    of hazard heads' risks is the ensemble mortality of random survival forests (Ishwaran et al. 2008, doi:10.1214/08-AOAS169).
+    """
+    score, survival = each[0]
+    return (
+        score.assign(score=np.mean([one.score for one, _ in each], axis=0)),
+        survival.assign(survival=np.mean([one.survival for _, one in each], axis=0)),
+    )
+
+
+def tables(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -> Tables:
     """Scores (patient, endpoint, score) and survival (patient, endpoint, horizon_days, survival) from the heads' raw numbers.
 
     Raises BadNumbers when a score is NaN or infinite, naming the patient: training has diverged.

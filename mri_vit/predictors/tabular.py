@@ -26,6 +26,9 @@ from mri_vit.run.record import as_written
 from mri_vit.settings.schema import Endpoint, Study
 
 PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation: scikit-learn's default, an odds ratio of 2.7 is ordinary
+# Both libraries stop early by default (lbfgs up to 1e-3 of a probability before its end, lifelines 5e-4 of a log hazard), where
+# another machine's rounding decides on which side of a tie a patient falls.
+TO_THE_END = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # at 0.95 it may run away with many columns
 
 
 def volume_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
@@ -78,11 +81,11 @@ class Regressions:
             known = [p for p in patients if p.knows(endpoint)]
             flags = np.array([p.labels[endpoint.columns[-1]] == 1 for p in known])
             rows = covariates.loc[[p.id for p in known]]
-            if (rows.nunique(dropna=False) < 2).all():
-                continue  # nothing varies among these patients, so there is nothing to predict from
+            if not varies(rows):
+                continue
             if endpoint.kind == "binary" and 0 < flags.sum() < len(flags):
-                regression = LogisticRegression(C=PRIOR_VARIANCE, max_iter=1000)
-                self._binary[endpoint.name] = make_pipeline(*_scaled(), regression).fit(rows, flags)
+                regression = LogisticRegression(C=PRIOR_VARIANCE, solver="newton-cholesky", tol=1e-8, max_iter=1000)
+                self._binary[endpoint.name] = make_pipeline(scaling(), regression).fit(rows, flags)
             elif endpoint.kind == "survival" and flags.any():
                 days = np.array([p.labels[endpoint.columns[0]] for p in known])
                 self._survival[endpoint.name] = _cox(rows, days, flags)
@@ -95,8 +98,8 @@ class Regressions:
         for name, model in self._binary.items():
             probability = model.predict_proba(covariates)[:, 1]
             scores.append(pd.DataFrame({"patient": ids, "endpoint": name, "score": probability}))
-        for name, (scaling, cox) in self._survival.items():
-            table = pd.DataFrame(scaling.transform(covariates)).add_prefix("x")
+        for name, (scaled, cox) in self._survival.items():
+            table = pd.DataFrame(scaled.transform(covariates)).add_prefix("x")
             risk = cox.predict_log_partial_hazard(table).to_numpy()
             scores.append(pd.DataFrame({"patient": ids, "endpoint": name, "score": risk}))
             alive = cox.predict_survival_function(table, times=list(HORIZONS_DAYS)).to_numpy()  # (horizons, patients)
@@ -107,14 +110,14 @@ class Regressions:
 
 def _cox(rows: pd.DataFrame, days: np.ndarray, event: np.ndarray) -> tuple[Pipeline, CoxPHFitter]:
     """Scaling of covariates, and a Cox regression on what it gives."""
-    scaling = make_pipeline(*_scaled())
-    table = pd.DataFrame(scaling.fit_transform(rows)).add_prefix("x")
+    scaled = scaling()
+    table = pd.DataFrame(scaled.fit_transform(rows)).add_prefix("x")
     cox = CoxPHFitter(penalizer=1 / (PRIOR_VARIANCE * len(rows)))  # lifelines divides the likelihood by n
     try:
-        cox.fit(table.assign(days=days, event=event), "days", "event")
+        cox.fit(table.assign(days=days, event=event), "days", "event", fit_options=TO_THE_END)
     except (ConvergenceError, np.linalg.LinAlgError) as error:
         raise BadNumbers(f"the Cox regression on {', '.join(rows)} did not converge: {error}") from None
-    return scaling, cox
+    return scaled, cox
 
 
 def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
@@ -122,7 +125,12 @@ def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(tables[1:], ignore_index=True) if len(tables) > 1 else tables[0]
 
 
-def _scaled() -> list:
+def varies(rows: pd.DataFrame) -> bool:
+    """Whether any column varies among these patients; else there is nothing to predict from."""
+    return bool((rows.nunique(dropna=False) > 1).any())
+
+
+def scaling() -> Pipeline:
     """Numbers: median where missing, and a flag that it was; categories: one column each; all scaled to unit variance."""
     numbers = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
     categories = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
@@ -130,4 +138,4 @@ def _scaled() -> list:
         (numbers, make_column_selector(dtype_include=float)),  # type: ignore[arg-type]
         (categories, make_column_selector(dtype_include=object)),  # type: ignore[arg-type]
     )
-    return [columns, VarianceThreshold(), StandardScaler()]
+    return make_pipeline(columns, VarianceThreshold(), StandardScaler())

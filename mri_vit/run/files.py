@@ -22,6 +22,8 @@ VOXELS = "voxels.json"  # SHA-256 of each patient's voxels, by which an external
 PREDICTIONS = "predictions.csv"
 SURVIVAL = "survival.csv"
 SITE_PROBE = "site_probe.csv"
+NULLS = "nulls.csv"  # what regressions reach on permuted labels
+SEEDS = "seeds.csv"  # the scores of each seed's network, where a fold has several
 NOTES = "notes.json"  # what was not done, and why
 EVALUATION = "evaluation.json"  # of an evaluation on another cohort: the figures of the run itself
 HASHES = "hashes.json"
@@ -35,6 +37,7 @@ CONTROLS = "controls"  # a folder per control, with its folds
 REPORT = "report"
 INSPECT = "inspect"
 FOLD_GLOB = "*fold-*"  # see `fold_folder`
+SEED_GLOB = "seed-*"  # in the folder of a fold; see `seed_folder`
 
 # In the folder of a fold.
 WEIGHTS = "best.safetensors"
@@ -59,3 +62,8 @@ QC = "qc.png"
 def fold_folder(home: Path, repeat: int, fold: int) -> Path:
     """Where a fold of a model lies, repeat and fold counted from 0: `fold-1` … of the first repeat, `repeat-2-fold-1` …"""
     return home / (f"fold-{fold + 1}" if repeat == 0 else f"repeat-{repeat + 1}-fold-{fold + 1}")
+
+
+def seed_folder(fold: Path, seed: int) -> Path:
+    """Where a network of a fold lies, seeds counted from 0: the first in the fold's own folder, the next in its `seed-2` …"""
+    return fold / f"seed-{seed + 1}" if seed else fold

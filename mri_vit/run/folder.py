@@ -48,7 +48,7 @@ FREE = {
 RECORDS = (files.STUDY, files.COHORT, files.EXCLUDED, files.FOLDS, files.PREDICTIONS, files.SURVIVAL)
 
 # The folders of a run, as globs. Nothing else in it is looked at: another run may lie inside.
-_FOLDS = (files.FOLD_GLOB, f"{files.FOLD_GLOB}/*")
+_FOLDS = (files.FOLD_GLOB, f"{files.FOLD_GLOB}/*", f"{files.FOLD_GLOB}/{files.SEED_GLOB}/*")
 _MODELS = tuple(
     f"{kind}/*{deeper}" for kind in (files.COMPARATORS, files.CONTROLS) for deeper in ("", *(f"/{fold}" for fold in _FOLDS))
 )

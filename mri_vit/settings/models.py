@@ -6,13 +6,18 @@ from typing import Literal, get_args
 
 VIT = "vit"  # the study's own network
 FUSED = "vit+clinical"  # what the fitted network and the clinical columns say, weighed (predictors/late_fusion.py)
-Control = Literal["clinical", "volume", "shuffled"]
+Control = Literal["clinical", "volume", "intensity", "site", "shuffled"]
 CLINICAL: Control = "clinical"  # regression on clinical columns
 VOLUME: Control = "volume"  # regression on the volume of brain and tumour
-CONTROLS: tuple[Control, ...] = get_args(Control)  # what the others are held against; every other model is a candidate
+INTENSITY: Control = "intensity"  # regression on first-order statistics of each sequence, in brain and tumour
+SITE: Control = "site"  # regression on the site alone
+CONTROLS: tuple[Control, ...] = get_args(Control)  # what the others are held against
 SHUFFLED: Control = "shuffled"  # the model whose labels were permuted: its truth, time_days and event are the permuted ones
+RESHUFFLED = "shuffled again"  # the same on a fresh permutation, made where the first looks as if it had learned something
+PERMUTED = (SHUFFLED, RESHUFFLED)
+NO_CANDIDATES = (*CONTROLS, RESHUFFLED)  # every other model is a candidate
 
 
 def is_candidate(model: str) -> bool:
     """Whether a model is judged, rather than there to judge by."""
-    return model not in CONTROLS
+    return model not in NO_CANDIDATES

@@ -129,6 +129,7 @@ class Train(Section):
     tune_fraction: float = Field(
         default=0.2, gt=0, lt=1, description="Share of a training fold that is held out for early stopping."
     )
+    seeds: int = Field(default=1, ge=1, description="Networks per fold that differ in their seed alone; scores are their mean.")
     epochs: int = Field(default=100, ge=1, description="Passes over a training fold.")
     batch: int = Field(default=8, ge=1, description="Patients in a step.")
     token_budget: int | None = Field(

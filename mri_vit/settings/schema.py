@@ -9,7 +9,7 @@ import pydantic
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
-from mri_vit.settings.models import CONTROLS, VIT, Control
+from mri_vit.settings.models import CONTROLS, NO_CANDIDATES, VIT, Control
 from mri_vit.settings.recipe import Channel, Comparator, Model, Pretrain, Section, Train
 
 CHANNELS = get_args(Channel)  # the order of every stored array; checked on reading
@@ -98,7 +98,8 @@ class Controls(Section):
     """What a model must beat on the same folds."""
 
     models: tuple[Control, ...] = Field(
-        default=CONTROLS, description="Models that a candidate is compared with, on the same folds."
+        default=CONTROLS,
+        description="What candidates are compared with; site only where the table has two.",
     )
     columns: tuple[str, ...] | None = Field(
         default=None, description="Columns of the control clinical; unset is all but labels and site."
@@ -141,6 +142,9 @@ class Report(Section):
 
     subgroups: tuple[str, ...] = Field(
         default=("sex", "age", "site"), description="Columns of the cohort table whose groups are reported, where present."
+    )
+    planted: dict[str, Literal["better", "chance"]] = Field(
+        default={}, description="Verdict to expect by endpoint, of a made-up cohort."
     )
 
 
@@ -205,10 +209,17 @@ class Study(Section):
         return self
 
     @model_validator(mode="after")
+    def _planted_is_studied(self) -> Study:
+        names = [endpoint.name for endpoint in self.endpoints]
+        if unknown := [name for name in self.report.planted if name not in names]:
+            raise ValueError(f"report.planted names {unknown[0]!r}, which is no endpoint of the study (found {', '.join(names)})")
+        return self
+
+    @model_validator(mode="after")
     def _comparators_are_recipes(self) -> Study:
         names = [comparator.name for comparator in self.comparators]
-        if len({VIT, *CONTROLS, *names}) != 1 + len(CONTROLS) + len(names):
-            raise ValueError(f"comparators' names must differ, also from vit, {', '.join(CONTROLS)}; found {names}")
+        if len({VIT, *NO_CANDIDATES, *names}) != 1 + len(NO_CANDIDATES) + len(names):
+            raise ValueError(f"comparators' names must differ, also from vit, {', '.join(NO_CANDIDATES)}; found {names}")
         for comparator in self.comparators:
             if apart := [key for key in SPLIT if key in comparator.train]:
                 raise ValueError(

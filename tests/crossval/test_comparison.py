@@ -8,13 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from mri_vit.crossval import comparators, comparison, folds
 from mri_vit.data import cohort, predictions
-from mri_vit.errors import UsageError
+from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model import network
 from mri_vit.model.weights import label_exposed
-from mri_vit.settings.recipe import Comparator
+from mri_vit.run import hashes, intact
+from mri_vit.run.files import PREDICTIONS, SEEDS
+from mri_vit.settings.models import CONTROLS
+from mri_vit.settings.recipe import Comparator, Train
 from mri_vit.settings.schema import Controls, Study
 from mri_vit.train.supervised import fit
 
@@ -30,7 +34,7 @@ def compared(study: Study, sites: str) -> Study:
     ]
     study.output.mkdir(exist_ok=True)
     splits = folds.make(patients, study.endpoints, study.train, study.seed)
-    comparison.run(study, patients, splits, study.output, lambda title: lambda *_: None)
+    comparison.run(study, patients, splits, study.output, lambda title: lambda *_: None, print)
     return study
 
 
@@ -44,6 +48,36 @@ def test_model_and_controls_stand_in_one_table_and_the_sites_are_probed(tiny):
     before = (study.output / "predictions.csv").read_bytes()
     compared(tiny, "AB")  # once more: all folds are done
     assert (study.output / "predictions.csv").read_bytes() == before
+
+
+def test_the_nulls_of_the_regressions_are_made_once_and_hashed(tiny):
+    study = compared(tiny, "AB")
+    run = study.output
+    assert set(predictions.load_nulls(run / "nulls.csv").model) == {"clinical"}
+    known = json.loads((run / "hashes.json").read_text())["files"]
+    assert known["nulls.csv"] == hashes.sha256(run / "nulls.csv")
+    short = predictions.load_nulls(run / "nulls.csv").query("draw < 5")
+    predictions.save(short, run / "nulls.csv")
+    compared(tiny, "AB")
+    assert len(predictions.load_nulls(run / "nulls.csv")) == len(short)  # they are there, so they are not made again
+
+
+def test_a_suspicious_permutation_is_followed_by_a_fresh_one(tiny, monkeypatch, capsys):
+    asked = []
+
+    def always(table: pd.DataFrame, endpoints: tuple) -> list[str]:
+        asked.append((set(table.model), set(table.repeat)))
+        return ["mgmt"]
+
+    monkeypatch.setattr(comparison, "suspicious", always)
+    study = compared(tiny, "AB")
+    assert asked == [({"shuffled"}, {0})]
+    assert "suspicious: the control on permuted labels predicts mgmt; a fresh permutation is" in capsys.readouterr().out
+    table = predictions.load(study.output / "predictions.csv")
+    assert (study.output / "controls" / "shuffled-again" / "fold-2" / "predictions.csv").is_file()
+    truth = {name: of[of.endpoint == "mgmt"].set_index("patient").truth for name, of in table.groupby("model")}
+    assert not truth["shuffled again"].equals(truth["shuffled"])
+    assert truth["shuffled again"].sum() == truth["shuffled"].sum()
 
 
 def test_comparators_stand_on_the_same_folds_and_image_exposed_weights_are_noted(tiny):
@@ -64,6 +98,40 @@ def test_comparators_stand_on_the_same_folds_and_image_exposed_weights_are_noted
         for folder in (".", "rivals/shallow", "rivals/knowing")
     }
     assert depth == {".": 2, "rivals/shallow": 1, "rivals/knowing": 2}
+
+
+def test_comparators_have_the_studys_seeds_unless_they_say_otherwise_and_each_seeds_scores_are_written(tiny):
+    comparators = (Comparator(name="shallow", model={"depth": 1}), Comparator(name="alone", train={"seeds": 1}))
+    train = tiny.train.model_copy(update={"epochs": 1, "seeds": 2})
+    study = compared(tiny.model_copy(update={"comparators": comparators, "train": train, "fused": True}), "AB")
+    table, seeds = (
+        load(study.output / name) for load, name in ((predictions.load, PREDICTIONS), (predictions.load_seeds, SEEDS))
+    )
+    assert set(table.model) == {"vit", "shallow", "alone", "vit+clinical", "clinical", "shuffled"}
+    assert set(seeds.model) == {"vit", "shallow"}
+    assert not list((study.output / "rivals" / "alone").glob("fold-*/seed*"))
+    keys = ["model", "endpoint", "repeat", "fold", "patient", "session"]
+    mean = seeds.groupby(keys).score.mean()
+    scores = table[table.model.isin(set(seeds.model))].set_index(keys).score.sort_index()
+    pd.testing.assert_series_equal(mean, scores, rtol=1e-6)
+    before = (study.output / SEEDS).read_bytes()
+    (study.output / PREDICTIONS).unlink()
+    for weights in (study.output / "rivals").rglob("*.safetensors"):  # as a pipeline may throw them away
+        weights.unlink()
+    compared(study, "AB")
+    assert (study.output / SEEDS).read_bytes() == before
+
+
+def test_a_change_in_a_further_seeds_weights_or_scores_is_found(tiny):
+    study = compared(tiny.model_copy(update={"train": tiny.train.model_copy(update={"epochs": 1, "seeds": 2})}), "AB")
+    intact.refuse_changed(study.output, Console(quiet=True))
+    for name in ("fold-2/seed-2/best.safetensors", "fold-1/seeds.csv", "seeds.csv"):
+        file = study.output / name
+        content = file.read_bytes()
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        with pytest.raises(IntegrityError, match=name):
+            intact.refuse_changed(study.output, Console(quiet=True))
+        file.write_bytes(content)
 
 
 def test_a_start_from_a_network_that_knows_labels_of_the_tested_is_refused(tiny, tmp_path):
@@ -100,3 +168,39 @@ def test_with_sites_left_out_each_is_a_fold_and_no_probe_is_asked(tiny):
     assert not (study.output / "site_probe.csv").exists()
     assert "site_probe" in json.loads((study.output / "notes.json").read_text())
     assert np.isfinite(table.score).all()
+
+
+def of_controls(study: Study, names: tuple, sites: str) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
+    """What the study's controls read where its patients come from these sites in turn, and the notes on them."""
+    asking = study.model_copy(update={"controls": Controls(models=names)})
+    patients = [
+        replace(p, clinical={"site": sites[i % len(sites)]})
+        for i, p in enumerate(cohort.read(study.cohort, study.endpoints)[: 2 * len(sites) + 2])
+    ]
+    return comparison._covariates(asking, patients)
+
+
+def test_the_site_control_reads_the_site_alone_and_needs_two_of_them(tiny):
+    tables, notes = of_controls(tiny, ("site",), "AB")
+    assert list(tables["site"]) == ["site"]
+    assert set(tables["site"].site) == {"A", "B"}
+    assert notes == {}
+    tables, notes = of_controls(tiny, ("site",), "A")
+    assert tables == {}
+    assert notes == {"site": "the cohort table has no two sites of 2 patients or more"}
+
+
+def test_by_default_a_table_without_sites_is_silently_without_that_control(tiny, monkeypatch):
+    monkeypatch.setattr(
+        comparison, "volume_table", lambda patients, study: pd.DataFrame(index=pd.Index([p.id for p in patients]))
+    )
+    tables, notes = of_controls(tiny, CONTROLS, "A")
+    assert "site" not in tables
+    assert "site" not in notes
+    assert notes["intensity_columns"].startswith("t1_mean, t1_sd, t1_skewness, t1_kurtosis, t1_p10")
+
+
+def test_there_is_no_site_control_where_sites_are_left_out(tiny):
+    tables, notes = of_controls(tiny.model_copy(update={"train": Train(folds=2, leave_out="site")}), ("site",), "AB")
+    assert tables == {}
+    assert "no training patient" in notes["site"]

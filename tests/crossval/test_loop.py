@@ -111,11 +111,12 @@ def test_every_fold_of_the_table_has_the_threshold_that_was_chosen_without_it(ti
 def test_shuffled_labels_keep_each_folds_classes_and_each_patients_visits_together(tiny):
     patients = visits(cohort.read(tiny.cohort, tiny.endpoints))
     split = folds.make(patients, tiny.endpoints, tiny.train, 0)[0]
-    others = permuted(patients, split, seed=1)
+    others = permuted(patients, split, seed=1, draw=0)
     assert [p.id for p in others] == [p.id for p in patients]
     assert [repr(p.labels) for p in others] != [repr(p.labels) for p in patients]
     for ids in split:
         before, after = (sorted(repr(p.labels) for p in some if p.id in ids) for some in (patients, others))
         assert before == after
     assert all(repr(others[i].labels) == repr(others[i + 1].labels) for i in range(0, len(others), 2))
-    assert [repr(p) for p in permuted(patients, split, seed=1)] == [repr(p) for p in others]
+    assert [repr(p) for p in permuted(patients, split, seed=1, draw=0)] == [repr(p) for p in others]
+    assert [repr(p) for p in permuted(patients, split, seed=1, draw=1)] != [repr(p) for p in others]

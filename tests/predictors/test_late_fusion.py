@@ -52,7 +52,7 @@ class Saying(Neural):
             for name, start in (("mgmt", math.log(2.0)), ("os", -2.0)):  # MGMT's positives weigh 2 in HEADS
                 net.head[name].weight[:] = direction  # type: ignore[index]
                 net.head[name].bias[:] = start - direction @ nothing  # type: ignore[index]
-        self._network = net
+        self._networks = [net]
 
 
 def people(study: Study, said: np.ndarray, clinical: np.ndarray, mgmt: np.ndarray, days: np.ndarray) -> list[Patient]:
@@ -126,6 +126,36 @@ def test_what_a_head_says_is_the_log_odds_of_its_probability_and_the_log_of_its_
         torch.testing.assert_close(late_fusion.on_log_scale(head, mine), expected)
     sure = late_fusion.on_log_scale(HEADS[1], torch.full((1, 3), -200.0))  # nobody dies: a risk of 0
     assert torch.isfinite(sure).all()
+
+
+def test_what_several_networks_say_is_what_their_mean_score_says_on_the_same_scale():
+    said = torch.linspace(-6, 6, 12).reshape(3, 4)  # three networks, four patients
+    probability = late_fusion.mean_on_log_scale("binary", said)
+    torch.testing.assert_close(probability, torch.logit(torch.sigmoid(said).mean(dim=0)))
+    torch.testing.assert_close(late_fusion.mean_on_log_scale("hazard", said), said.exp().mean(dim=0).log())
+    torch.testing.assert_close(late_fusion.mean_on_log_scale("cox", said), said.mean(dim=0))
+    sure = late_fusion.mean_on_log_scale("binary", torch.tensor([[80.0, -80.0], [90.0, -90.0]]))  # probabilities round to 1 and 0
+    torch.testing.assert_close(sure, torch.tensor([80.0, -80.0]) + torch.tensor([1.0, -1.0]) * math.log(2), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["binary", "hazard", "cox"])
+def test_what_one_network_says_is_not_changed_by_a_bit(kind):
+    said = torch.randn(1, 1000, generator=torch.Generator().manual_seed(0)) * torch.logspace(-12, 2, 1000)
+    torch.testing.assert_close(late_fusion.mean_on_log_scale(kind, said), said[0], atol=0, rtol=0)
+
+
+def test_with_two_seeds_the_evidence_is_that_of_the_mean_score(tiny):
+    study = tiny.model_copy(update={"train": tiny.train.model_copy(update={"seeds": 2, "epochs": 1})})
+    patients = cohort.read(study.cohort, study.endpoints)
+    predictor = Neural(study, study.output, seed=3)
+    predictor.fit(patients[:12], patients[12:16])
+    ages = pd.DataFrame({"age": [float(i) for i in range(len(patients))]}, index=pd.Index([p.id for p in patients]))
+    fusion = LateFusion(predictor, ages, study.output)
+    fusion.fit(patients[:12], patients[12:16])
+    asked = blind(patients[16:])
+    said, mean = fusion._said(asked), predictor.predict(asked)[0]
+    np.testing.assert_allclose(said.evidence["mgmt"]["vit"], logit(scores(mean, "mgmt")), rtol=1e-5)
+    np.testing.assert_allclose(said.evidence["os"]["vit"], np.log(scores(mean, "os")), rtol=1e-5)
 
 
 def test_the_weights_are_scikit_learns_and_lifelines_on_the_tuning_patients(both, tmp_path):
@@ -241,7 +271,7 @@ def held(study: Study, ages: list[str]) -> tuple[Study, list[Patient]]:
     ]
     study.output.mkdir(exist_ok=True)
     splits = folds.make(patients, study.endpoints, study.train, study.seed)
-    comparison.run(study, patients, splits, study.output, lambda title: lambda *_: None)
+    comparison.run(study, patients, splits, study.output, lambda title: lambda *_: None, print)
     return study, patients
 
 

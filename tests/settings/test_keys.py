@@ -20,9 +20,13 @@ def test_every_key_is_described_in_one_line(section):
 def test_keys_have_their_type_bounds_and_default_in_words():
     known = {key.name: key for key in keys()}
     assert known["train.epochs"] == Key("train.epochs", "integer ≥ 1", "100", "Passes over a training fold.")
+    assert known["train.seeds"].kind == "integer ≥ 1"
     assert (known["train.epochs"].section, known["seed"].section) == ("train", "")
     assert (known["pretrain.method"].kind, known["pretrain.method"].default) == ("none | mae | dino", '"none"')
     assert known["model.drop_path"].kind == "number ≥ 0 and < 1"
-    assert (known["controls.models"].kind, known["controls.columns"].default) == ("list of clinical | volume | shuffled", "unset")
+    assert (known["controls.models"].kind, known["controls.columns"].default) == (
+        "list of clinical | volume | intensity | site | shuffled",
+        "unset",
+    )
     assert (known["cohort"].kind, known["cohort"].default) == ("path", None)
     assert {key.section for key in keys()} == set(sections())

@@ -1,0 +1,210 @@
+"""Refits: the penalised regressions of `tabular`, fitted to many label vectors at once.
+
+A permutation of labels that leaves the scores alone takes the folds' models as independent, which they are not: each patient
+trains the models that score the others. Fitting again to the permuted labels has no such assumption, and a convex regression of
+some dozen columns is fitted in milliseconds.
+
+Letters: b label vectors, n training rows, t other rows, k columns, r directions in which the training rows differ (at most k
+and at most n), q = r, or r + 1 with an intercept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import expit
+
+from mri_vit.errors import BadNumbers
+from mri_vit.predictors.tabular import PRIOR_VARIANCE
+
+ENOUGH = 1e-6  # change of a linear predictor in the last step; rounding alone can make 1e-8
+SLOW = 0.3  # a step longer than this share of the one before asks for a new Hessian
+MOST_STEPS = 200  # four to twenty are needed
+EMPTY = 1e-10  # of the largest singular value: a direction below it is rounding
+
+Rows = Int[np.ndarray, " a"]  # which of the label vectors
+
+
+def rotated(
+    train: Float[np.ndarray, "n k"], other: Float[np.ndarray, "t k"]
+) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "t r"]]:
+    """The rows along the directions in which the centred training rows differ.
+
+    An L2 penalty is the same along any orthogonal axes, and the penalised coefficients have no part in other directions: the
+    fit is the same with r ≤ n columns.
+    """
+    _, size, directions = np.linalg.svd(train, full_matrices=False)
+    axes = directions[size > EMPTY * size.max(initial=0)].T
+    return train @ axes, other @ axes
+
+
+def logistic(
+    train: Float[np.ndarray, "n k"], positive: Bool[np.ndarray, "b n"], other: Float[np.ndarray, "t k"]
+) -> Float[np.ndarray, "b t"]:
+    """Log odds of the other rows by a logistic regression fitted to each label vector; NaN where it has one class.
+
+    Equal to scikit-learn's `LogisticRegression(C=PRIOR_VARIANCE)` of centred columns: an unpenalised intercept, and a penalty of
+    1/2 on the squares of the coefficients.
+    """
+    train, other = rotated(train, other)
+    x = np.column_stack([train, np.ones(len(train))])  # the intercept comes last
+    penalty = np.append(np.full(train.shape[1], 1 / PRIOR_VARIANCE), 0.0)
+    several = positive.any(axis=1) & ~positive.all(axis=1)
+    y = positive[several]
+
+    def gradient(beta: Float[np.ndarray, "a q"], rows: Rows) -> Float[np.ndarray, "a q"]:
+        return (y[rows] - expit(beta @ x.T)) @ x - penalty * beta
+
+    def hessian(beta: Float[np.ndarray, "a q"], rows: Rows) -> Float[np.ndarray, "a q q"]:
+        p = expit(beta @ x.T)
+        return np.stack([(x.T * weight) @ x for weight in p * (1 - p)]) + np.diag(penalty)
+
+    found = np.full((len(positive), len(other)), np.nan)
+    beta = _maximum(x, len(y), gradient, hessian)
+    found[several] = beta[:, :-1] @ other.T + beta[:, -1:]
+    return found
+
+
+def cox(
+    train: Float[np.ndarray, "n k"],
+    time: Int[np.ndarray, "b n"] | Float[np.ndarray, "b n"],
+    event: Bool[np.ndarray, "b n"],
+    other: Float[np.ndarray, "t k"],
+) -> Float[np.ndarray, "b t"]:
+    """Log hazard ratios of the other rows by a Cox regression fitted to each vector of outcomes; NaN where nobody died.
+
+    Equal to lifelines' `CoxPHFitter(penalizer=1 / (PRIOR_VARIANCE n))` of columns of mean 0 and variance 1: Efron's likelihood of
+    ties; lifelines divides a column by its SD with n − 1, so that a coefficient's penalty is n / (n − 1) times 1/2 its square.
+    """
+    n = len(train)
+    train, other = rotated(train, other)
+    penalty = n / (n - 1) / PRIOR_VARIANCE
+    several = event.any(axis=1)
+    line = _Line(time[several], event[several])
+
+    def gradient(beta: Float[np.ndarray, "a r"], rows: Rows) -> Float[np.ndarray, "a r"]:
+        _, expected, _ = line.deaths(beta @ train.T, rows)
+        return (event[several][rows] - expected) @ train - penalty * beta
+
+    def hessian(beta: Float[np.ndarray, "a r"], rows: Rows) -> Float[np.ndarray, "a r r"]:
+        theta, expected, share = line.deaths(beta @ train.T, rows)
+        means = (line.mean_at_risk(train, *one) for one in zip(rows.tolist(), theta, share, strict=True))
+        parts = [(train.T * weight) @ train - mean.T @ mean for weight, mean in zip(expected, means, strict=True)]
+        return np.stack(parts) + penalty * np.eye(train.shape[1])
+
+    found = np.full((len(event), len(other)), np.nan)
+    found[several] = _maximum(train, int(several.sum()), gradient, hessian) @ other.T
+    return found
+
+
+class _Line:
+    """Patients in the order of their time, the longest first, for each of b vectors of outcomes; so a risk set is a beginning.
+
+    `first` and `last` are where the patients with the same time begin and end; `fraction` is l / d for the l-th (from 0) of d
+    deaths at one time: Efron's share of the tied deaths that have left the risk set by then.
+    """
+
+    def __init__(self, time: Float[np.ndarray, "b n"] | Int[np.ndarray, "b n"], event: Bool[np.ndarray, "b n"]) -> None:
+        self.order = np.argsort(-time, axis=1, kind="stable")
+        line = np.take_along_axis(time, self.order, axis=1)
+        self.dead = np.take_along_axis(event, self.order, axis=1)
+        index = np.broadcast_to(np.arange(line.shape[1]), line.shape)
+        new = np.ones(line.shape, dtype=bool)
+        new[:, 1:] = line[:, 1:] != line[:, :-1]
+        self.first = np.maximum.accumulate(np.where(new, index, 0), axis=1)
+        ends = np.ones(line.shape, dtype=bool)
+        ends[:, :-1] = new[:, 1:]
+        self.last = np.minimum.accumulate(np.where(ends, index, line.shape[1])[:, ::-1], axis=1)[:, ::-1]
+        before = _before(self.dead.astype(float))
+        here = np.take_along_axis(before, self.last + 1, axis=1) - np.take_along_axis(before, self.first, axis=1)
+        place = before[:, :-1] - np.take_along_axis(before, self.first, axis=1)
+        self.fraction = np.where(self.dead, place / np.maximum(here, 1), 0.0)
+
+    def deaths(
+        self, risk: Float[np.ndarray, "a n"], rows: Rows
+    ) -> tuple[Float[np.ndarray, "a n"], Float[np.ndarray, "a n"], Float[np.ndarray, "a n"]]:
+        """Of some vectors, at these log hazards: hazards in line; expected deaths of each patient, as given; and in line the
+        reciprocal of the hazard at risk at each death, 0 for the censored.
+        """
+        first, last, dead, fraction = self.first[rows], self.last[rows], self.dead[rows], self.fraction[rows]
+
+        def together(values: Float[np.ndarray, "a n"]) -> Float[np.ndarray, "a n"]:
+            before = _before(values)
+            return np.take_along_axis(before, last + 1, axis=1) - np.take_along_axis(before, first, axis=1)
+
+        risk = risk - risk.max(axis=1, keepdims=True)  # a common factor cancels; the exponential stays finite
+        theta = np.take_along_axis(np.exp(risk), self.order[rows], axis=1)
+        at_risk = np.take_along_axis(np.cumsum(theta, axis=1), last, axis=1)
+        tied = fraction.any()
+        if tied:
+            at_risk -= fraction * together(theta * dead)
+        share = dead / at_risk
+        hazard = np.take_along_axis(np.cumsum(share[:, ::-1], axis=1)[:, ::-1], first, axis=1)  # of deaths up to the own time
+        if tied:
+            hazard -= dead * together(fraction * share)
+        expected = np.empty_like(theta)
+        np.put_along_axis(expected, self.order[rows], theta * hazard, axis=1)
+        return theta, expected, share
+
+    def mean_at_risk(
+        self, x: Float[np.ndarray, "n r"], row: int, theta: Float[np.ndarray, " n"], share: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, "d r"]:
+        """The hazard-weighted mean of the columns among those at risk at each death of one vector of outcomes."""
+        dead, last, fraction = self.dead[row], self.last[row], self.fraction[row]
+        weighted = theta[:, None] * x[self.order[row]]
+        total = np.cumsum(weighted, axis=0)[last[dead]]
+        if fraction.any():
+            before = np.zeros((len(x) + 1, x.shape[1]))
+            np.cumsum(weighted * dead[:, None], axis=0, out=before[1:])
+            total -= fraction[dead, None] * (before[last[dead] + 1] - before[self.first[row][dead]])
+        return share[dead, None] * total
+
+
+def _before(values: Float[np.ndarray, "a n"]) -> Float[np.ndarray, "a m"]:
+    """The sum of what stands before each place, and of all at the end: m = n + 1."""
+    sums = np.zeros((len(values), values.shape[1] + 1))
+    np.cumsum(values, axis=1, out=sums[:, 1:])
+    return sums
+
+
+def _maximum(
+    x: Float[np.ndarray, "n q"],
+    vectors: int,
+    gradient: Callable[[Float[np.ndarray, "a q"], Rows], Float[np.ndarray, "a q"]],
+    hessian: Callable[[Float[np.ndarray, "a q"], Rows], Float[np.ndarray, "a q q"]],
+) -> Float[np.ndarray, "b q"]:
+    """The maximum of as many concave functions of the linear predictor x β, by Newton's method.
+
+    A Hessian (here the negative one) serves as long as steps shrink quickly, since a gradient costs a fraction of it. A step that
+    ends where the function falls again about as steeply as it rose is halved.
+    """
+    beta, step = np.zeros((2, vectors, x.shape[1]))
+    rise = np.zeros(vectors)  # of the function along the step, where the step began
+    inverse = np.zeros((vectors, x.shape[1], x.shape[1]))
+    before = np.zeros(vectors)  # the length of the last step; 0 asks for a new Hessian
+    active = np.arange(vectors)
+    for _ in range(MOST_STEPS):
+        if not len(active):
+            return beta
+        slope = gradient(beta[active], active)
+        too_far = (slope * step[active]).sum(axis=1) < -rise[active] / 2
+        halved, onward, slope = active[too_far], active[~too_far], slope[~too_far]
+        step[halved] /= 2
+        beta[halved] -= step[halved]
+        rise[halved] /= 2
+        before[halved] = 0
+        step[onward] = np.matmul(inverse[onward], slope[:, :, None])[:, :, 0]
+        length = np.abs(step[onward] @ x.T).max(axis=1)
+        stale = (before[onward] == 0) | (length > SLOW * before[onward])
+        if stale.any():
+            rows = onward[stale]
+            inverse[rows] = np.linalg.inv(hessian(beta[rows], rows))
+            step[rows] = np.matmul(inverse[rows], slope[stale][:, :, None])[:, :, 0]
+            length[stale] = np.abs(step[rows] @ x.T).max(axis=1)
+        beta[onward] += step[onward]
+        rise[onward] = (slope * step[onward]).sum(axis=1)
+        before[onward] = length
+        active = np.concatenate([halved, onward[length > ENOUGH]])
+    raise BadNumbers(f"a regression on permuted labels did not converge in {MOST_STEPS} steps")
