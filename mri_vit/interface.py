@@ -116,7 +116,7 @@ class FinishedRun:
     def predict(
         self, patients: Sequence[Patient], prepared: Path | str | None = None, progress: Progress = silent
     ) -> pd.DataFrame:
-        """Predict patients whom the run was not trained on, by the mean of all its folds' networks. No label is read.
+        """Predict patients whom the run was not trained on, by the mean of all its folds' models. No label is read.
 
         Parameters
         ----------
@@ -125,12 +125,13 @@ class FinishedRun:
         prepared
             Folder for the prepared patients, who are prepared where they are not yet; a temporary one where none is given.
         progress
-            Called with the number of networks that have predicted, and of all.
+            Called with the number of folds whose model has predicted, and of all.
 
         Returns
         -------
         DataFrame with the columns patient, endpoint, score and models. A score is a probability for a binary endpoint and a
-        risk for survival (higher: earlier death); `models` is the number of networks that it is the mean of.
+        risk for survival (higher: earlier death); `models` is the number of folds' models that it is the mean of. With
+        `train.seeds` above 1 a fold's model is itself the mean of so many networks.
 
         Raises
         ------
@@ -149,7 +150,7 @@ class FinishedRun:
         """Write the maps of one patient, in the patient's own space.
 
         A patient of the run is explained by the network of the first repeat that had not seen them; anybody else by that of
-        the first fold, and `map.json` says whose it was.
+        the first fold, and `map.json` says whose it was. Of several networks of a fold (`train.seeds`) it is the first.
 
         Parameters
         ----------

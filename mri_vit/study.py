@@ -6,7 +6,7 @@ Every stage can be stopped and started again: what is done is skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
@@ -37,16 +37,22 @@ from mri_vit.settings.schema import Study
 Divided = tuple[list[Patient], list[Split]]  # the prepared patients and their folds, one split per repeat
 
 
-def run(study: Study, console: Console) -> Excluded:
-    """All stages in order; the report's path and a table of results end it."""
+def run(study: Study, console: Console) -> int:
+    """All stages in order; the report's path and a table of results end it. Gives the exit code, see `ended`."""
     with run_folder.claimed(study) as folder:
         patients = check(study, folder)
         excluded = prepare(study, patients, folder, console)
         divided = divide(study, preparing.without(patients, excluded), folder)
         train(study, folder, console, divided)
         explain(study, folder, console, divided)
-        report(folder, console)
-    return excluded
+        return ended(excluded, report(folder, console))
+
+
+def ended(excluded: Excluded, written: html.Written) -> int:
+    """The exit code of a whole run: 1 where a verdict differs from what a made-up cohort holds, 3 where patients are excluded."""
+    if not all(one.as_expected for one in written.metrics.planted.values()):
+        return 1
+    return 3 if excluded else 0
 
 
 def check(study: Study, folder: Path) -> list[Patient]:
@@ -87,7 +93,8 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
     intact.refuse_changed(folder, console, intact.OWN)  # whose weights are read again; of the others' folds their tables alone,
     intact.refuse_changed(folder, console, names=intact.TABLES)  # for a pipeline may have thrown their weights away
     with progress(console) as bar:
-        comparison.run(study, patients, splits, folder, partial(_begin, bar, study))
+        tell = partial(say, console, style=WARNING)
+        comparison.run(study, patients, splits, folder, partial(_begin, bar, study), tell)
 
 
 def divided_before(study: Study, folder: Path) -> Divided:
@@ -153,14 +160,14 @@ def inspect(
     return inspecting.run(study, patients, splits[0], folder, wanted, output or folder / files.INSPECT, console)
 
 
-def report(folder: Path, console: Console) -> Path:
+def report(folder: Path, console: Console) -> html.Written:
     """Write the report of a run folder and print where it is, with a short table of results and the verdicts."""
     if not (folder / files.PREDICTIONS).exists():
         raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
     intact.refuse_changed(folder, console, names=intact.TABLES)
     written = html.write(read(folder), folder / files.REPORT)
     show(written, console)
-    return written.page
+    return written
 
 
 def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...], console: Console) -> Path:
@@ -178,12 +185,18 @@ def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str,
 
 def show(written: html.Written, console: Console) -> None:
     """Print a report's results and its path."""
-    table = Table(title="Results", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)  # 80 columns
-    for column in terminal.COLUMNS:
-        table.add_column(plain(column))
-    for row in terminal.rows(written.metrics):
-        table.add_row(*(plain(cell) for cell in astuple(row)))
-    console.print(table)
+    _print_table(console, "Results", terminal.COLUMNS, [astuple(row) for row in terminal.rows(written.metrics)])
     for sentence in terminal.verdicts(written.metrics):
         console.print(plain(f"- {sentence}"))
+    if found := terminal.planted(written.metrics):
+        _print_table(console, "What was planted and what was found", terminal.PLANTED, found)
     say(console, f"report: {written.page}")
+
+
+def _print_table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)  # 80 columns
+    for column in columns:
+        table.add_column(plain(column))
+    for row in rows:
+        table.add_row(*(plain(cell) for cell in row))
+    console.print(table)

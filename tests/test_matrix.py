@@ -19,7 +19,6 @@ from whole_road import SHRUNKEN, every_verb, mri_vit, parted, words
 
 from mri_vit import style
 from mri_vit.explain.methods.names import METHODS
-from mri_vit.report.numbers import survival as numbers_of_survival
 from mri_vit.settings.schema import MapMethod
 
 README = Path(__file__).parents[1] / "README.md"
@@ -70,7 +69,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no option changes, and most of a report's time: figures are made but not put into pixels, permutations are few."""
     one = {"svg": style.to_bytes(Figure(), "svg"), "png": style.to_bytes(Figure(), "png")}
     monkeypatch.setattr(style, "to_bytes", lambda figure, kind: one[kind])
-    monkeypatch.setattr(numbers_of_survival, "PERMUTATIONS", 99)
 
 
 def test_every_pair_of_options_stands_in_a_row():

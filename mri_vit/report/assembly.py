@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from mri_vit.report.numbers import everything
 from mri_vit.report.numbers.maps import MODEL
 from mri_vit.report.numbers.pooled import Caveats
-from mri_vit.report.reading.run import Map, Run
+from mri_vit.report.reading.run import OWN, Map, Run
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, PatientMaps, ShownMap
 from mri_vit.report.schema.metrics import Metrics, Result
-from mri_vit.report.schema.run import Design, SiteProbe
+from mri_vit.report.schema.run import Design, Planted, SiteProbe
 from mri_vit.report.schema.survival import SurvivalEndpoint
 from mri_vit.report.verdicts import comparators as beside_own
 from mri_vit.report.verdicts import maps as map_verdict
@@ -28,14 +28,21 @@ def metrics(run: Run) -> Metrics:
     """Every number of a run, and every sentence that judges one; `files` are not known yet."""
     measured = everything.measure(run)
     found = measured.metrics
-    endpoints = {name: _endpoint(run, name, endpoint, measured.caveats[name]) for name, endpoint in found.endpoints.items()}
+    probes = found.site_probe and site_probes(found.site_probe)
+    told = frozenset(model for model, probe in (probes.models if probes else {}).items() if probe.warning)
+    leaking = model_verdict.leaking({name: endpoint.models for name, endpoint in found.endpoints.items()})
+    endpoints = {}
+    for name, endpoint in found.endpoints.items():
+        judged = model_verdict.of_endpoint(endpoint.models, measured.caveats[name], name in leaking, told)
+        endpoints[name] = _endpoint(run, name, endpoint, measured.caveats[name], judged)
     scored = found.map_scores and evaluation(found.map_scores, {name: _predicted(own) for name, own in endpoints.items()})
     return found.model_copy(
         update={
             "contenders": tuple(recipes.described(one, run.study, run.recipes) for one in found.contenders),
             "rules": tuple(verdicts.rules()),
             "endpoints": endpoints,
-            "site_probe": found.site_probe and site_probes(found.site_probe),
+            "planted": planted(run.study.report.planted, endpoints),
+            "site_probe": probes,
             "maps": tuple(patient(shown, scored) for shown in run.maps),
             "map_scores": scored,
         }
@@ -43,9 +50,12 @@ def metrics(run: Run) -> Metrics:
 
 
 def _endpoint(
-    run: Run, name: str, endpoint: BinaryEndpoint | SurvivalEndpoint, caveats: Mapping[str, Caveats]
+    run: Run,
+    name: str,
+    endpoint: BinaryEndpoint | SurvivalEndpoint,
+    caveats: Mapping[str, Caveats],
+    judged: Mapping[str, Verdict],
 ) -> BinaryEndpoint | SurvivalEndpoint:
-    judged = model_verdict.of_endpoint(endpoint.models, caveats)
     sides = beside_own.sides(endpoint.models, judged)
     return endpoint.model_copy(
         update={
@@ -63,7 +73,11 @@ def _endpoint(
 
 
 def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[str, str], design: Design) -> Result:
-    said = {"verdict": verdicts.sentence(result, verdict, notes), "verdict_kind": verdict.kind}
+    said = {
+        "verdict": verdicts.sentence(result, verdict, notes),
+        "verdict_kind": verdict.kind,
+        "too_good": verdicts.too_good(verdict),
+    }
     if isinstance(result, BinaryResult):
         label = {"label": caveat_words.RECALIBRATED}
         return result.model_copy(
@@ -81,6 +95,17 @@ def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[s
             **said,
         }
     )
+
+
+def planted(expected: Mapping[str, Kind], endpoints: Mapping[str, BinaryEndpoint | SurvivalEndpoint]) -> dict[str, Planted]:
+    """What was planted beside what the study's own model was judged to have found; a coin that looks worse than one is a coin."""
+    found = {}
+    for name, kind in expected.items():
+        result = endpoints[name].models.get(OWN)
+        verdict: Kind = result.verdict_kind if result else "undefined"
+        alike = verdict == kind or (kind, verdict) == ("chance", "worse")
+        found[name] = Planted.model_validate({"planted": kind, "found": verdict, "as_expected": alike})
+    return found
 
 
 def site_probes(found: SiteProbe) -> SiteProbe:

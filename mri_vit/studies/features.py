@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mri_vit import style
+from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.figures import pictures
+from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.pages import tables
-from mri_vit.report.verdicts.models import ALPHA, CHANCE
 from mri_vit.report.words import notation, recipes
 from mri_vit.report.words.notation import adjusted_p, between, change, number, with_sign
 from mri_vit.run.atomic import write_bytes

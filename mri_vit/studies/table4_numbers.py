@@ -19,7 +19,7 @@ from mri_vit.errors import UsageError
 from mri_vit.metrics import comparison, delong, discrimination
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, known_rows
 from mri_vit.report.reading.run import Run
-from mri_vit.settings.models import CONTROLS
+from mri_vit.settings.models import NO_CANDIDATES
 from mri_vit.settings.recipe import Architecture, Channel
 from mri_vit.settings.schema import CHANNELS, Comparator, Endpoint, Study
 
@@ -131,7 +131,7 @@ def measure(run: Run) -> tuple[Line, ...]:
     A row that the run has no prediction of has no measured side; controls are left out.
     """
     endpoint = Endpoint(name=ENDPOINT, kind="binary")
-    tables = {name: known_rows(run, endpoint, name) for name in run.predictions.model.unique() if name not in CONTROLS}
+    tables = {name: known_rows(run, endpoint, name) for name in run.predictions.model.unique() if name not in NO_CANDIDATES}
     tables = {name: rows for name, rows in tables.items() if len(rows)}
     found = {name: _measured(rows) for name, rows in tables.items()}
     tests = paired_tests(tables, OWN) if OWN in tables else {}

@@ -26,6 +26,7 @@ from mri_vit.metrics import comparison, delong
 from mri_vit.model.baselines import BASELINES
 from mri_vit.model.convolution import Box
 from mri_vit.report.numbers import binary
+from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, known_rows
 from mri_vit.report.reading.run import Run, read
 from mri_vit.settings import file as study_file
@@ -153,7 +154,8 @@ def test_a_row_is_measured_as_the_report_measures_it_and_controls_are_no_line(ru
     assert [found.contender for found in lines[35:]] == ["vit", "hybrid"]
     assert {found.contender for found in lines if found.measured} == {"resnet10-t1ce", "swin_vit-all", "vit", "hybrid"}
     for name in ("resnet10-t1ce", "vit"):
-        expected = binary.measure(known_rows(run, MGMT, name), seed=0).model_dump()
+        background = Background(run.design, run.nulls, run.seeds, {})
+        expected = binary.measure(MGMT, known_rows(run, MGMT, name), background, seed=0).model_dump()
         found = measured(lines, name)
         assert found.n == expected["n"]
         assert {"value": found.auc, "low": found.low, "high": found.high} == expected["auc"]
@@ -295,7 +297,7 @@ def test_comparators_fitted_ahead_are_what_the_contest_would_have_made(tiny, mon
     assert len(written) == study.train.folds
     assert not list(ahead.glob("**/state.safetensors"))
     for run in (ahead, plain):
-        contest.run(study, patients, splits, run, lambda title: lambda *_: None)
+        contest.run(study, patients, splits, run, lambda title: lambda *_: None, lambda said: None)
     assert [file.stat().st_mtime_ns for file in written] == times
     made, expected = (predictions.load(run / "predictions.csv") for run in (ahead, plain))
     assert set(made.model) == {"vit", "mean"}

@@ -6,6 +6,7 @@ The figures are those of `metrics.json`; what is undefined there leaves a gap.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float
@@ -13,8 +14,9 @@ from matplotlib.figure import Figure
 
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import BLUE, DASHED, GREY, INK, SQUARE, drawn, legend_below, named, numbers, panel
-from mri_vit.report.schema.binary import BinaryResult, Roc
+from mri_vit.report.schema.binary import Band, BinaryResult, Roc
 from mri_vit.report.schema.part import CalibrationGroup
+from mri_vit.settings.models import is_candidate
 
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]  # false and true positive rates, point by point
 
@@ -77,14 +79,26 @@ def calibration(models: Mapping[str, Sequence[CalibrationGroup]]) -> Figure:
     return panels.calibration(models, "Mean predicted probability", "Observed share")
 
 
-def net_benefit(models: Mapping[str, Sequence[float]], thresholds: Sequence[float], of_all: Sequence[float]) -> Figure:
-    """Decision curves: net benefit of acting on each model, on everybody and on nobody, over the threshold probability."""
+def net_benefit(
+    models: Mapping[str, Sequence[float]],
+    thresholds: Sequence[float],
+    of_all: Sequence[float],
+    bands: Mapping[str, Band] = MappingProxyType({}),
+) -> Figure:
+    """Decision curves: net benefit of acting on each model, on everybody and on nobody, over the threshold probability.
+
+    `bands` are pointwise 95 % bands; that of the first candidate alone is drawn, since others would hide each other.
+    """
     with panel(height=SQUARE) as (figure, axes):
         grid, everybody = numbers(thresholds), numbers(of_all)
         benefits = {model: numbers(benefit) for model, benefit in models.items()}
         axes.axhline(0, color=INK, lw=1, label="nobody")
         axes.plot(grid, everybody, color=INK, lw=1, ls=DASHED, label="everybody")
         for model, stroke in drawn(models):
+            if model in bands and model == next(filter(is_candidate, models), None):
+                axes.fill_between(
+                    grid, numbers(bands[model].low), numbers(bands[model].high), color=stroke.colour, alpha=0.15, lw=0
+                )
             axes.plot(grid, benefits[model], label=model, **stroke.look)
         highest = np.nanmax([-LOWEST_BENEFIT, *everybody, *np.concatenate(list(benefits.values()))])
         axes.set(xlim=(0, 1), ylim=(LOWEST_BENEFIT, 1.08 * highest))

@@ -130,7 +130,8 @@ def _binary(run: Run, name: str, measured: BinaryEndpoint) -> Iterator[tuple[str
     if calibrated := {model: result.calibration.bins for model, result in models.items() if result.calibration}:
         yield file_name("calibration", name), curves.calibration(calibrated)
     if useful := {model: result.net_benefit for model, result in models.items() if result.net_benefit}:
-        yield file_name("decision", name), curves.net_benefit(useful, measured.thresholds, measured.net_benefit_of_all)
+        bands = {model: band for model in useful if (band := models[model].net_benefit_band)}
+        yield file_name("decision", name), curves.net_benefit(useful, measured.thresholds, measured.net_benefit_of_all, bands)
     if refitted := {model: result.recalibrated.bins for model, result in models.items() if result.recalibrated}:
         shown = {model: bins for model, bins in refitted.items() if is_candidate(model)} or refitted
         yield file_name("recalibration", name), curves.calibration(shown)
@@ -148,6 +149,11 @@ def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) ->
     for days in sorted({at.days for result in models.values() for at in result.calibration_at}):
         groups = {model: at.groups for model, result in models.items() for at in result.calibration_at if at.days == days}
         yield file_name("calibration", name, str(days)), survival_figures.calibration(groups, days)
+    for days in sorted({at.days for result in models.values() for at in result.decision_at}):
+        found = {model: at for model, result in models.items() for at in result.decision_at if at.days == days}
+        benefits = {model: at.net_benefit for model, at in found.items()}
+        of_all = next(iter(found.values())).net_benefit_of_all  # a candidate's: the shuffled control has times of its own
+        yield file_name("decision", name, str(days)), curves.net_benefit(benefits, measured.thresholds, of_all)
 
 
 def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterator[tuple[str, Figure]]:

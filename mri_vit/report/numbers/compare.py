@@ -8,29 +8,32 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 
-from mri_vit.metrics import comparison, concordance, concordance_interval, delong, discrimination
+from mri_vit.metrics import comparison, concordance, concordance_interval, delong, discrimination, paired
 from mri_vit.metrics.delong import Comparison
+from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
 from mri_vit.report.numbers.survival import outcome
+from mri_vit.report.schema.comparison import BestControl, ResampledTest
 from mri_vit.report.schema.comparison import Comparison as PairedTest
-from mri_vit.report.schema.comparison import ResampledTest
 from mri_vit.report.schema.metrics import Result
-from mri_vit.settings.models import SHUFFLED
+from mri_vit.settings.models import PERMUTED, is_candidate
 from mri_vit.settings.schema import Endpoint
 
-COMPARISONS = ("versus_clinical", "versus_own")  # parts of a result; each is a family of tests
 Results = Mapping[str, Mapping[str, Result]]  # by endpoint and model
 
 
-def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, seed: int) -> PairedTest | None:
+def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated: float, seed: int) -> PairedTest | None:
     """The difference between a model and another on the patients that both predicted, and the test that it is zero.
 
-    AUC: DeLong's paired test of the patients' mean scores. C: a paired bootstrap of patients. Over several repeats also the
-    corrected resampled t-test of the differences per fold (one-sided: is the model better?).
+    AUC: DeLong's paired test of the patients' mean scores. C: the standard error of a paired bootstrap of patients. Either
+    error is multiplied by `inflated`, for a difference of two models that were refitted per fold scatters as each of them does;
+    p is then a normal one, so that no number of resamples is its floor. Over several repeats also the corrected resampled
+    t-test of the differences per fold (one-sided: is the model better?).
 
     Parameters
     ----------
     rows, other : as `judged.known_rows` gives them.
+    inflated : as `chance.inflation` gives it.
     seed : of the study.
 
     Returns
@@ -43,7 +46,7 @@ def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, seed: in
     if not len(pairs):
         return None
     ours, theirs = averaged(pairs), averaged(pairs.assign(score=pairs.score_other))
-    found = PAIRED[endpoint.kind](ours, theirs, seed)
+    found = paired.widened(PAIRED[endpoint.kind](ours, theirs, seed), inflated)
     return PairedTest(
         difference=found.difference,
         low=found.low,
@@ -56,28 +59,66 @@ def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, seed: in
     )
 
 
+def best_control(tests: Mapping[str, PairedTest], models: Mapping[str, Result]) -> BestControl | None:
+    """The strongest control that a candidate was compared with, and the p that it beats them all; None without one.
+
+    To be better than the best of them is to be better than each, so the largest p is the p of that claim and needs no
+    correction for their number (the intersection-union test: Berger 1982, doi:10.1080/00401706.1982.10487790). A difference
+    that is not above 0 counts as p = 1.
+    """
+    if not tests:
+        return None
+    p = {name: _p_of_gain(test) for name, test in tests.items()}
+    least = max(p, key=lambda name: (p[name], -tests[name].difference))
+    strongest = max(tests, key=lambda name: np.nan_to_num(models[name].estimate.value, nan=-math.inf))
+    return BestControl(strongest=strongest, least=least, p=p[least], p_adjusted=math.nan, beaten=False)
+
+
 def adjusted(results: Results) -> dict[str, dict[str, Result]]:
     """The same results with Holm's correction filled in.
 
-    Four families: the permutation p of every endpoint and model but the shuffled control; those of the shuffled control;
-    the comparisons of every endpoint and candidate with clinical-only; those of every endpoint and comparator with the own
-    model. The p below chance is corrected like the p above.
+    Families: the p against chance of every endpoint and candidate; those of the controls, so that one more control takes no
+    candidate's finding away; those of each model on permuted labels; the candidates' p against the best control; the
+    comparisons with each control; those of comparators with the own model. A p below chance is corrected like one above.
     """
-    every = [(name, model) for name, models in results.items() for model in models]
-    honest = [key for key in every if key[1] != SHUFFLED]
-    shuffled = [key for key in every if key[1] == SHUFFLED]
-    families = (
-        *(("permutation", p, family) for p in ("p", "p_below") for family in (honest, shuffled)),
-        *((part, "p", [(name, model) for name, model in every if getattr(results[name][model], part)]) for part in COMPARISONS),
-    )
     filled = {name: dict(models) for name, models in results.items()}
-    for part, key, family in families:
-        tests = [getattr(results[name][model], part) for name, model in family]
-        p = comparison.holm(np.array([getattr(test, key) for test in tests], dtype=float))
-        for (name, model), value in zip(family, p, strict=True):
-            test = getattr(filled[name][model], part).model_copy(update={f"{key}_adjusted": float(value)})
-            filled[name][model] = filled[name][model].model_copy(update={part: test})
+    every = [(name, model) for name, models in results.items() for model in models]
+    candidates = [key for key in every if is_candidate(key[1])]
+    controls = [key for key in every if not is_candidate(key[1]) and key[1] not in PERMUTED]
+    for family in (candidates, controls, *([key for key in every if key[1] == model] for model in PERMUTED)):
+        for p in ("p", "p_below"):
+            _fill(filled, family, "chance_test", p)
+    for part in ("versus_best", "versus_own"):
+        _fill(filled, [(name, model) for name, model in every if getattr(filled[name][model], part)], part, "p")
+    for control in sorted({name for models in results.values() for result in models.values() for name in result.versus_controls}):
+        _fill_control(filled, [key for key in every if control in results[key[0]][key[1]].versus_controls], control)
     return filled
+
+
+def _fill(filled: dict[str, dict[str, Result]], family: list[tuple[str, str]], part: str, key: str) -> None:
+    tests = [getattr(filled[name][model], part) for name, model in family]
+    for (name, model), test, p in zip(family, tests, _holm([getattr(test, key) for test in tests]), strict=True):
+        update: dict[str, object] = {f"{key}_adjusted": p}
+        if part == "versus_best":
+            update["beaten"] = p <= ALPHA
+        filled[name][model] = filled[name][model].model_copy(update={part: test.model_copy(update=update)})
+
+
+def _fill_control(filled: dict[str, dict[str, Result]], family: list[tuple[str, str]], control: str) -> None:
+    tests = [filled[name][model].versus_controls for name, model in family]
+    for (name, model), test, p in zip(family, tests, _holm([test[control].p for test in tests]), strict=True):
+        told = test | {control: test[control].model_copy(update={"p_adjusted": p})}
+        filled[name][model] = filled[name][model].model_copy(update={"versus_controls": told})
+
+
+def _holm(p: list[float]) -> list[float]:
+    return comparison.holm(np.array(p, dtype=float)).tolist()
+
+
+def _p_of_gain(test: PairedTest) -> float:
+    if test.difference <= 0:
+        return 1.0
+    return test.p
 
 
 def _paired_auc(ours: pd.DataFrame, theirs: pd.DataFrame, seed: int) -> Comparison:

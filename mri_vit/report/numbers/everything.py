@@ -13,7 +13,19 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.metrics import decision
-from mri_vit.report.numbers import binary, comparators, compare, map_scans, maps, site_probe, subgroups, survival
+from mri_vit.report.numbers import (
+    binary,
+    chance,
+    comparators,
+    compare,
+    map_scans,
+    maps,
+    pairwise,
+    site_probe,
+    subgroups,
+    survival,
+)  # fmt: skip
+from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
 from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.reading.run import OWN, Run, subject
@@ -22,9 +34,11 @@ from mri_vit.report.schema.maps import GroupMaps, MapSettings
 from mri_vit.report.schema.metrics import SCHEMA, Metrics, Result
 from mri_vit.report.schema.run import Cohort, Nothing, Settings
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
-from mri_vit.settings.models import CLINICAL, CONTROLS, is_candidate
+from mri_vit.settings.models import NO_CANDIDATES, PERMUTED, is_candidate
 from mri_vit.settings.schema import Endpoint, Study
 
+RIVALLED = tuple(name for name in NO_CANDIDATES if name not in PERMUTED)  # the controls that a candidate must beat
+SITE_COLUMN = "site"  # of the cohort table
 TRANSDUCTIVE = "transductive"  # the note that names models whose pretraining saw scans of patients judged here
 
 Tables = Mapping[str, pd.DataFrame]  # by model, the rows that are judged
@@ -49,7 +63,7 @@ def measure(run: Run) -> Measured:
     results = compare.adjusted({endpoint.name: _results(run, endpoint, tables[endpoint.name]) for endpoint in asked})
     order = comparators.ranked(run, results)
     shown = comparators.shown(order)
-    models = [*order, *(name for name in CONTROLS if name in run.predictions.model.values)]
+    models = [*order, *(name for name in NO_CANDIDATES if name in run.predictions.model.values)]
     results = {name: {model: found[model] for model in models if model in found} for name, found in results.items()}
     folds, repeats = _split(run)
     metrics = Metrics(
@@ -68,6 +82,7 @@ def measure(run: Run) -> Measured:
         transductive=run.notes.get(TRANSDUCTIVE) or None,
         rules=(),
         endpoints={e.name: _endpoint(run, e, tables[e.name], results[e.name], shown) for e in asked},
+        planted={},
         site_probe=site_probe.measure(run.probe, run.study.seed),
         internal=run.internal,
         maps=(),
@@ -121,26 +136,44 @@ def _tables(run: Run, endpoint: Endpoint) -> Tables:
 
 
 def _results(run: Run, endpoint: Endpoint, tables: Tables) -> dict[str, Result]:
-    """Each model by itself; candidates against clinical-only, and comparators against the study's own model."""
+    """Each model by itself; candidates against every control, and comparators against the study's own model."""
     results: dict[str, Result] = {}
     for model, rows in tables.items():
-        alone = _of_binary(run, rows) if endpoint.kind == "binary" else _of_survival(run, endpoint, rows)
-        tests = {
-            part: compare.versus(endpoint, rows, tables[other], run.study.seed)
-            for part, other in zip(compare.COMPARISONS, (CLINICAL, OWN), strict=True)
-            if is_candidate(model) and other in tables and model != other
-        }
-        results[model] = alone.model_copy(update=tests)
+        background = _background(run, endpoint, model)
+        measured = _of_binary if endpoint.kind == "binary" else _of_survival
+        results[model] = measured(run, endpoint, rows, background)
+    for model in tables:
+        if is_candidate(model):
+            results[model] = _compared(run, endpoint, model, tables, results)
     return results
 
 
-def _of_binary(run: Run, rows: pd.DataFrame) -> BinaryResult:
-    result = binary.measure(rows, run.study.seed)
+def _compared(run: Run, endpoint: Endpoint, model: str, tables: Tables, results: Results) -> Result:
+    """A candidate's result with its paired tests."""
+    rows, seed = tables[model], run.study.seed
+    inflated = chance.inflation(rows, run.design)
+    controls = [name for name in RIVALLED if name in tables]
+    tests = {name: compare.versus(endpoint, rows, tables[name], inflated, seed) for name in controls}
+    own = compare.versus(endpoint, rows, tables[OWN], inflated, seed) if OWN in tables and model != OWN else None
+    told = {name: test for name, test in tests.items() if test}
+    best = compare.best_control(told, results)
+    return results[model].model_copy(update={"versus_controls": told, "versus_best": best, "versus_own": own})
+
+
+def _background(run: Run, endpoint: Endpoint, model: str) -> Background:
+    nulls = run.nulls.loc[(run.nulls.endpoint == endpoint.name) & (run.nulls.model == model)]
+    seeds = run.seeds.loc[(run.seeds.endpoint == endpoint.name) & (run.seeds.model == model)]
+    site_of = dict(zip(run.cohort.patient, run.cohort[SITE_COLUMN], strict=True)) if SITE_COLUMN in run.cohort else {}
+    return Background(run.design, nulls, seeds, site_of)
+
+
+def _of_binary(run: Run, endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> BinaryResult:
+    result = binary.measure(endpoint, rows, background, run.study.seed)
     return result.model_copy(update={"recalibrated": binary.recalibrated(rows)}) if run.design == "external" else result
 
 
-def _of_survival(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> SurvivalResult:
-    return survival.measure(rows, chances_alive(run, endpoint, rows), run.study.seed)
+def _of_survival(run: Run, endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> SurvivalResult:
+    return survival.measure(endpoint, rows, chances_alive(run, endpoint, rows), background, run.study.seed)
 
 
 def _caveats(endpoint: Endpoint, tables: Tables) -> dict[str, Caveats]:
@@ -154,9 +187,13 @@ def _endpoint(
     """What belongs to the endpoint as a whole, and its models; subgroups of the candidates shown."""
     columns, drawn = run.study.report.subgroups, {model: rows for model, rows in tables.items() if model in shown}
     flag = "truth" if endpoint.kind == "binary" else "event"
-    honest = [rows for model, rows in tables.items() if model != compare.SHUFFLED]
+    honest = [rows for model, rows in tables.items() if model not in PERMUTED]
     labels = pd.concat(honest).drop_duplicates("patient") if honest else pd.DataFrame({flag: np.zeros(0, dtype=bool)})
     marked = labels[flag].to_numpy(dtype=bool)
+    ordered = {model: tables[model] for model in results}
+    alive = {} if endpoint.kind == "binary" else {model: chances_alive(run, endpoint, rows) for model, rows in ordered.items()}
+    inflated = max((chance.inflation(rows, run.design) for rows in ordered.values()), default=1.0)
+    pairs = pairwise.of_endpoint(endpoint, ordered, alive, inflated, run.study.seed)
     if endpoint.kind == "survival":
         return SurvivalEndpoint(
             kind="survival",
@@ -166,6 +203,8 @@ def _endpoint(
             models={model: result for model, result in results.items() if isinstance(result, SurvivalResult)},
             rivals=None,
             subgroups=subgroups.of_survival(run.cohort, columns, drawn, run.study.seed),
+            pairs=pairs,
+            thresholds=tuple(survival.THRESHOLDS.tolist()),
         )
     return BinaryEndpoint(
         kind="binary",
@@ -175,6 +214,7 @@ def _endpoint(
         models={model: result for model, result in results.items() if isinstance(result, BinaryResult)},
         rivals=None,
         subgroups=subgroups.of_binary(run.cohort, columns, drawn),
+        pairs=pairs,
         thresholds=tuple(binary.THRESHOLDS.tolist()),
         net_benefit_of_all=tuple(decision.net_benefit_of_all(marked, binary.THRESHOLDS).tolist()),
     )

@@ -18,7 +18,7 @@ from mri_vit.report.reading.run import OWN, Run
 from mri_vit.report.schema.binary import BinaryFold
 from mri_vit.report.schema.comparison import Repeat
 from mri_vit.report.schema.survival import SurvivalFold
-from mri_vit.settings.models import CONTROLS
+from mri_vit.settings.models import NO_CANDIDATES
 from mri_vit.settings.schema import Endpoint
 
 # n is the number of rows
@@ -26,8 +26,8 @@ from mri_vit.settings.schema import Endpoint
 
 def in_order(models: list[str]) -> list[str]:
     """The study's own model, its comparators by name, then the controls."""
-    return sorted(set(models) - set(CONTROLS), key=lambda name: (name != OWN, name)) + [
-        name for name in CONTROLS if name in models
+    return sorted(set(models) - set(NO_CANDIDATES), key=lambda name: (name != OWN, name)) + [
+        name for name in NO_CANDIDATES if name in models
     ]
 
 

@@ -1,37 +1,15 @@
-"""What is asked of any figure of pooled out-of-fold scores: could chance have made it, and do the folds share a scale?
-
-n is the number of patients.
-"""
+"""What is asked of any figure of pooled out-of-fold scores: do the folds share a scale, and what else limits it?"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
-from jaxtyping import Float, Shaped
 
 from mri_vit.metrics.calibration import Reliability
 from mri_vit.metrics.survival import SurvivalCalibration
-from mri_vit.report.schema.comparison import Permutation
 from mri_vit.report.schema.part import CalibrationGroup
 
 # Below the 0.024 that chance alone gives to an AUC of the 577 pooled patients of Saeed et al. 2023, the two say the same.
 MUCH_APART = 0.02
-
-
-def permutation(
-    test: Callable[..., float],
-    labels: tuple[np.ndarray, ...],
-    score: Float[np.ndarray, " n"],
-    group: Shaped[np.ndarray, " n"],
-    seed: int,
-    permutations: int,
-) -> Permutation:
-    """One-sided permutation p of doing as well (`p`) and as badly (`p_below`, that of the opposite scores), not yet corrected."""
-    above, below = (test(*labels, side, group, np.random.default_rng(seed), permutations) for side in (score, -score))
-    return Permutation(p=above, p_adjusted=math.nan, permutations=permutations, p_below=below, p_below_adjusted=math.nan)
 
 
 @dataclass(frozen=True)
@@ -50,6 +28,8 @@ class Caveats:
     tied: bool  # all scores are equal, so that the model does not distinguish any patients
     apart: Apart | None
     outside: int  # scores of a binary endpoint outside 0 to 1
+    like_truth: bool  # the score is the label itself
+    gap: float  # of probabilities: the least of a positive less the largest of a negative; NaN where there is none to take
     has_cutoffs: bool  # of a survival endpoint: every patient's risk has a threshold from the training fold
 
 

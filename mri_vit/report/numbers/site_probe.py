@@ -8,8 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from jaxtyping import Int, Shaped
+from scipy.stats import norm
 
 from mri_vit.metrics import bootstrap
+from mri_vit.metrics.within_fold import inflation
 from mri_vit.report.schema.part import Estimate
 from mri_vit.report.schema.run import Probe, SiteProbe
 from mri_vit.settings.models import VIT
@@ -40,7 +42,9 @@ def _of_model(rows: pd.DataFrame, seed: int) -> Probe:
     site, right = people.site.to_numpy(str), people.right.to_numpy(float)
     value, sites = balanced_accuracy(site, right), int(people.site.nunique())
     low, high = _interval(site, right, np.random.default_rng(seed))
-    p = _permutation_p(rows, np.random.default_rng(seed))
+    # the probe of a fold learned from the others' sites, as a model from their labels: see `within_fold.inflation`
+    z = norm.isf(_permutation_p(rows, np.random.default_rng(seed)))
+    p = float(norm.sf(z / inflation(int(rows.fold.nunique()))))
     return Probe(
         n=len(people),
         sites=sites,

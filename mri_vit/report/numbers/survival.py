@@ -13,32 +13,39 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics import concordance, concordance_interval, ipcw
+from mri_vit.metrics import concordance, concordance_interval, hazard, ipcw, ipcw_interval, survival_decision
 from mri_vit.metrics import survival as curves
-from mri_vit.report.numbers import judged
+from mri_vit.report.numbers import chance, judged
+from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, risk_groups
-from mri_vit.report.numbers.pooled import Caveats, apart, calibration_groups, permutation
+from mri_vit.report.numbers.pooled import Caveats, apart, calibration_groups
 from mri_vit.report.schema.part import CalibrationGroup, Estimate, Value
 from mri_vit.report.schema.survival import (
     AucAt,
     BrierAt,
-    BrierScore,
     CalibrationAt,
+    DecisionAt,
     Group,
+    Hazard,
+    HazardRatio,
+    IntegratedBrier,
     Logrank,
     OverTime,
+    RestrictedMean,
     RiskGroup,
     SurvivalFold,
     SurvivalResult,
     UnoC,
 )
+from mri_vit.settings.schema import Endpoint
 
 # n is the number of patients
 
 TABLE_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, doi:10.1056/NEJMoa043330, Table 2
+DECISION_DAYS = TABLE_DAYS[1:]  # by 6 months few have died, and a decision would rest on them
+THRESHOLDS = np.arange(1, 100) / 100  # whole per cents, as of a binary endpoint
 NEAR_DAYS = 15.0  # half a month: a horizon of 180 or 366 days is still that of 6 or 12 months
-TAU_DAYS = 730.0  # Uno's C counts deaths up to the last horizon, where the weights of censoring are still small
-PERMUTATIONS = 999  # the least p is then 0.001, which survives Holm over a few dozen results
+TAU_DAYS = 730.0  # Uno's C and restricted means: up to the last horizon, where the weights of censoring are still small
 TICK_STEPS_DAYS = (30, 60, 90, 180, 365, 730, 1825)  # months and years, as survival is read
 MOST_TICKS = 7  # more columns of numbers at risk than this run into each other at a figure's width
 
@@ -52,34 +59,40 @@ class Outcome:
     risk: Float[np.ndarray, " n"]
 
 
-def measure(rows: pd.DataFrame, alive: pd.DataFrame, seed: int) -> SurvivalResult:
+def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, background: Background, seed: int) -> SurvivalResult:
     """One model's result, without what needs the other models (comparison, Holm correction, verdict) and without words.
 
     Parameters
     ----------
     rows : as `judged.known_rows` gives them, one for each patient and repeat; at least one. Times are in days.
     alive : predicted probabilities of survival, a row per patient and a column per horizon in days; it may be empty.
+    background : what the test against chance rests on.
     seed : of the study.
     """
     pooled = averaged(rows)
     seen = outcome(pooled)
     value = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
     low, high = concordance_interval.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
-    labels, group = (seen.time_days, seen.event), pooled.group.to_numpy()
+    found = chance.measure(endpoint, rows, background)
     folds = tuple(_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows))
     summary = fold_summary(folds, [fold.harrell_c for fold in folds])
     return SurvivalResult(
         n=len(pooled),
         events=int(seen.event.sum()),
+        judged=found.judged,
         harrell_c=Estimate(value=value, low=low, high=high),
         harrell_c_half_width=(high - low) / 2,
         harrell_c_within_folds=Value(value=_within(rows)) if judged.has_folds(rows) else None,
         remark=None,
         uno_c=_uno(seen, seed),
-        permutation=permutation(concordance.concordance_p, labels, seen.risk, group, seed, PERMUTATIONS),
+        chance_test=found.chance_test,
+        retraining=found.retraining,
+        within_sites=found.within_sites,
+        too_good=None,
         **vars(_auc_over_time(seen, table_days(alive.columns), seed)),
-        **vars(of_probabilities(pooled, alive)),
+        **vars(of_probabilities(pooled, alive, seed)),
         **vars(of_risk_groups(rows)),
+        hazard=_hazard(seen, rows),
         cutoffs="",
         folds=folds,
         fold_mean=summary.mean,
@@ -87,7 +100,8 @@ def measure(rows: pd.DataFrame, alive: pd.DataFrame, seed: int) -> SurvivalResul
         undefined_folds=summary.undefined,
         tied_folds=summary.tied,
         repeats=summary.repeats,
-        versus_clinical=None,
+        versus_controls={},
+        versus_best=None,
         versus_own=None,
         verdict="",
         verdict_kind="undefined",
@@ -103,6 +117,8 @@ def caveats(rows: pd.DataFrame) -> Caveats:
         tied=judged.tied(floats(averaged(rows).score)),
         apart=apart(pooled, _within(once), rows.repeat.nunique()),
         outside=0,
+        like_truth=False,
+        gap=math.nan,
         has_cutoffs=judged.has_cutoffs(rows),
     )
 
@@ -124,12 +140,13 @@ class OfProbabilities:
     """Fields of a result that need predicted probabilities of survival; empty without any."""
 
     brier_at: tuple[BrierAt, ...] = ()
-    integrated_brier: BrierScore | None = None
+    integrated_brier: IntegratedBrier | None = None
     calibration_at: tuple[CalibrationAt, ...] = ()
+    decision_at: tuple[DecisionAt, ...] = ()
     curve: OverTime | None = None
 
 
-def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame) -> OfProbabilities:
+def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int) -> OfProbabilities:
     """Brier scores, calibration and the curves over all horizons, of patients with predicted probabilities of survival.
 
     `reference` is the Kaplan-Meier curve of the same patients for everybody.
@@ -145,13 +162,21 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame) -> OfProbabiliti
     everybody = _kaplan_meier_at(seen, days)
     listed = table_days(days)
     shown = [(column, _written(day)) for column, day in enumerate(days) if day in listed]
+    low, high = ipcw_interval.integrated_brier_interval(seen.time_days, seen.event, chances, days, np.random.default_rng(seed))
     return OfProbabilities(
         brier_at=tuple(BrierAt(days=day, value=float(brier[c]), reference=float(reference[c])) for c, day in shown),
-        integrated_brier=BrierScore(
+        integrated_brier=IntegratedBrier(
             value=ipcw.integrated_brier(seen.time_days, seen.event, chances, days),
             reference=ipcw.integrated_brier(seen.time_days, seen.event, everybody, days),
+            low=low,
+            high=high,
         ),
         calibration_at=tuple(CalibrationAt(days=day, groups=_calibration(seen, chances[:, c], day)) for c, day in shown),
+        decision_at=tuple(
+            _decision(seen, 1 - chances[:, column], day)
+            for column, day in shown
+            if any(abs(day - wanted) <= NEAR_DAYS for wanted in DECISION_DAYS)
+        ),
         curve=OverTime(
             days=tuple(days.tolist()),
             auc=tuple(ipcw.cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days).tolist()),
@@ -166,17 +191,26 @@ class OfRiskGroups:
     """Fields of a result about the groups of low and of high risk."""
 
     logrank: Logrank
+    restricted_mean: RestrictedMean
     at_risk_days: tuple[int, ...]
     groups: dict[RiskGroup, Group]
 
 
 def of_risk_groups(rows: pd.DataFrame) -> OfRiskGroups:
-    """Log-rank test, numbers at risk and medians of the groups of low and of high risk."""
+    """Log-rank test, restricted means, numbers at risk and medians of the groups of low and of high risk."""
     grouped = risk_groups(rows)
     ticks = risk_ticks(float(grouped.time_days.max()))
-    chi2, p = curves.logrank(floats(grouped.time_days), flags(grouped.event), flags(grouped.high))
+    split = floats(grouped.time_days), flags(grouped.event), flags(grouped.high)
+    chi2, p = curves.logrank(*split)
+    mean = hazard.restricted_mean_difference(*split, TAU_DAYS)
     return OfRiskGroups(
         logrank=Logrank(chi2=chi2, p=p),
+        restricted_mean=RestrictedMean(
+            tau_days=mean.tau_days,
+            low_risk=mean.low_risk,
+            high_risk=mean.high_risk,
+            difference=Estimate(value=mean.difference, low=mean.low, high=mean.high),
+        ),
         at_risk_days=tuple(ticks),
         groups={
             "low risk": _group(grouped.loc[~grouped.high], ticks),
@@ -210,7 +244,7 @@ class OverDays:
 def _auc_over_time(seen: Outcome, listed: tuple[float, ...], seed: int) -> OverDays:
     days = np.array(listed)
     values = ipcw.cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days)
-    low, high = ipcw.auc_at_interval(seen.time_days, seen.event, seen.risk, days, np.random.default_rng(seed))
+    low, high = ipcw_interval.auc_at_interval(seen.time_days, seen.event, seen.risk, days, np.random.default_rng(seed))
     at = tuple(
         AucAt(
             days=_written(day),
@@ -247,6 +281,20 @@ def _group(rows: pd.DataFrame, ticks: list[int]) -> Group:
     median = float(curves.kaplan_meier(floats(rows.time_days), flags(rows.event), "").median_survival_time_)
     median = median if math.isfinite(median) else math.nan  # infinite when more than half outlive the follow-up
     return Group(n=len(rows), events=int(rows.event.sum()), median_days=median, at_risk=left)
+
+
+def _hazard(seen: Outcome, rows: pd.DataFrame) -> Hazard:
+    """Of all patients' risks, averaged over repeats, and of the first repeat's groups."""
+    grouped = risk_groups(rows)
+    per_sd = hazard.hazard_ratio_per_sd(seen.time_days, seen.event, seen.risk)
+    groups = hazard.hazard_ratio_of_groups(floats(grouped.time_days), flags(grouped.event), flags(grouped.high))
+    return Hazard(per_sd=HazardRatio(**vars(per_sd)), high_vs_low=HazardRatio(**vars(groups)))
+
+
+def _decision(seen: Outcome, death: Float[np.ndarray, " n"], day: float | int) -> DecisionAt:
+    benefit = survival_decision.survival_net_benefit(seen.time_days, seen.event, death, THRESHOLDS, float(day))
+    of_all = survival_decision.survival_net_benefit_of_all(seen.time_days, seen.event, THRESHOLDS, float(day))
+    return DecisionAt(days=day, net_benefit=tuple(benefit.tolist()), net_benefit_of_all=tuple(of_all.tolist()))
 
 
 def _within(rows: pd.DataFrame) -> float:

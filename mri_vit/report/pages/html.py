@@ -23,7 +23,7 @@ from mri_vit.report.words import checklists, map_verdicts, measures, methods, no
 from mri_vit.report.words import maps as map_texts
 from mri_vit.report.words.wording import Facts
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import CONTROLS
+from mri_vit.settings.models import NO_CANDIDATES
 
 DEMO, DEMO_PATIENT = "demo", "demo-"  # the study on the built-in, synthetic cohort, and how its patients' names begin
 VERSIONS_FIRST = ("mri-vit", "torch", "monai")
@@ -143,7 +143,7 @@ def _environment(metrics: Metrics) -> jinja2.Environment:
         symbol=notation.symbol,
         capitalize_first=lambda text: text[:1].upper() + text[1:],
     )
-    environment.tests.update(control=CONTROLS.__contains__, known=notation.is_defined)
+    environment.tests.update(control=NO_CANDIDATES.__contains__, known=notation.is_defined)
     environment.globals.update(
         absence=notation.absence,
         own=OWN,

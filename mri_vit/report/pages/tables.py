@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
+from mri_vit.report.schema.binary import Band, BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.maps import EndpointMaps, MapResult
 from mri_vit.report.schema.metrics import Endpoint, Metrics
 from mri_vit.report.schema.part import Part
@@ -36,6 +36,9 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, 
         "kaplan_meier": survivors,
         "subgroups": pd.DataFrame(
             [{"endpoint": name, **_cells(row)} for name, found in metrics.endpoints.items() for row in found.subgroups]
+        ),
+        "pairs": pd.DataFrame(
+            [{"endpoint": name, **_flat(_cells(pair))} for name, found in metrics.endpoints.items() for pair in found.pairs]
         ),
         "map_scores": pd.DataFrame([{**head, **_flat(_cells(result))} for head, result in _map_results(metrics)]),
         "map_curves": pd.DataFrame(list(_map_curves(metrics))),
@@ -105,15 +108,24 @@ def _calibration(metrics: Metrics) -> Iterator[Cells]:
 
 
 def _decision(metrics: Metrics) -> Iterator[Cells]:
+    """A row per threshold; of survival, for each day, without a band."""
     for name, endpoint in metrics.endpoints.items():
-        if not isinstance(endpoint, BinaryEndpoint):
-            continue
         for model, result in endpoint.models.items():
-            if result.net_benefit:
-                columns = zip(endpoint.thresholds, result.net_benefit, endpoint.net_benefit_of_all, strict=True)
-                for row in columns:
-                    head = {"endpoint": name, "model": model}
-                    yield head | dict(zip(("threshold", "net_benefit", "net_benefit_of_all"), row, strict=True))
+            found: list[tuple[int | float | None, tuple[float, ...], Band | None, tuple[float, ...]]] = []
+            if isinstance(endpoint, BinaryEndpoint) and isinstance(result, BinaryResult) and result.net_benefit:
+                found.append((None, result.net_benefit, result.net_benefit_band, endpoint.net_benefit_of_all))
+            if isinstance(result, SurvivalResult):
+                found += [(at.days, at.net_benefit, None, at.net_benefit_of_all) for at in result.decision_at]
+            for days, benefit, band, of_all in found:
+                empty = (None,) * len(benefit)
+                columns = {"threshold": endpoint.thresholds, "net_benefit": benefit}
+                columns |= {
+                    "low": band.low if band else empty,
+                    "high": band.high if band else empty,
+                    "net_benefit_of_all": of_all,
+                }
+                for row in zip(*columns.values(), strict=True):
+                    yield {"endpoint": name, "model": model, "days": days, **dict(zip(columns, row, strict=True))}
 
 
 def _scored(metrics: Metrics) -> list[tuple[str, EndpointMaps]]:

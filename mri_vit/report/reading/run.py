@@ -22,7 +22,7 @@ from mri_vit.report.reading.maps import Map
 from mri_vit.report.schema.run import Design, Environment, InternalEstimate, Nothing, Step
 from mri_vit.run import files, origin
 from mri_vit.run.record import as_written, read_json
-from mri_vit.settings.models import SHUFFLED, VIT
+from mri_vit.settings.models import PERMUTED, VIT
 from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Report, Study
 
 OWN = VIT  # the other candidates are its comparators
@@ -45,6 +45,9 @@ class Run:
     predictions: pd.DataFrame  # predictions.COLUMNS
     survival: pd.DataFrame  # predictions.SURVIVAL_COLUMNS
     probe: pd.DataFrame  # PROBE_COLUMNS: which site the model's CLS vector was taken for
+    # predictions.SEED_COLUMNS: scores of a fold's networks that differ in their seed alone
+    seeds: pd.DataFrame = field(default_factory=lambda: _empty(predictions.SEED_COLUMNS))
+    nulls: pd.DataFrame = field(default_factory=lambda: _empty(predictions.NULL_COLUMNS))  # of regressions on permuted labels
     internal: Internal | None = None  # of an external evaluation: the run's own out-of-fold estimates
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
     costs: pd.DataFrame = field(default_factory=lambda: _empty(run_costs.COLUMNS))  # of each contender's folds
@@ -95,7 +98,9 @@ def read(folder: Path) -> Run:
         folds_sha256=None if external else hashlib.sha256((folder / files.FOLDS).read_bytes()).hexdigest(),
         predictions=table,
         survival=_survival(folder / files.SURVIVAL),
+        nulls=_nulls(folder / files.NULLS),
         probe=_probe(folder / files.SITE_PROBE),
+        seeds=_seeds(folder / files.SEEDS),
         internal=_internal(folder / files.EVALUATION) if external else None,
         notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
         costs=run_costs.read(homes, splits),
@@ -154,6 +159,7 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
         folds_sha256=None,
         predictions=_with_truth(table, endpoints, known | {patient.id: patient for patient in patients}, scores),
         survival=_survival(scores.with_name(files.SURVIVAL)),
+        nulls=_nulls(scores.with_name(files.NULLS)),
         probe=_empty(PROBE_COLUMNS),
     )
 
@@ -193,7 +199,9 @@ def _internal(path: Path) -> Internal:
         for name, endpoint in read_json(path).get("endpoints", {}).items():
             measure = "auc" if endpoint["kind"] == "binary" else "harrell_c"
             found[name] = {
-                model: InternalEstimate(measure=measure, **result[measure], n=result["n"])
+                model: InternalEstimate(
+                    measure=measure, **result.get("judged", result[measure]), n=result["n"]
+                )  # older runs have none
                 for model, result in endpoint["models"].items()
             }
     return found
@@ -242,7 +250,7 @@ def _with_truth(table: pd.DataFrame, endpoints: tuple[Endpoint, ...], known: Map
         for target, column in zip(targets, endpoint.columns, strict=True):
             of_cohort = table.loc[rows, "visit"].map(lambda visit, c=column: known[visit].labels.get(c, np.nan))
             own = table.loc[rows, target].astype(float)
-            clash = own.notna() & of_cohort.notna() & (own != of_cohort) & (table.loc[rows, "model"] != SHUFFLED)
+            clash = own.notna() & of_cohort.notna() & (own != of_cohort) & ~table.loc[rows, "model"].isin(PERMUTED)
             if clash.any():
                 row = clash.index[clash][0]
                 said = f"{target} {own[row]:g} of {table.patient[row]}"
@@ -258,6 +266,14 @@ def _study_name(path: Path) -> str:
 
 def _survival(path: Path) -> pd.DataFrame:
     return predictions.load_survival(path) if path.is_file() else _empty(predictions.SURVIVAL_COLUMNS)
+
+
+def _nulls(path: Path) -> pd.DataFrame:
+    return predictions.load_nulls(path) if path.is_file() else _empty(predictions.NULL_COLUMNS)
+
+
+def _seeds(path: Path) -> pd.DataFrame:
+    return predictions.load_seeds(path) if path.is_file() else _empty(predictions.SEED_COLUMNS)
 
 
 def _empty(columns: list[str]) -> pd.DataFrame:

@@ -7,7 +7,18 @@ from typing import Literal
 from pydantic import Field
 
 from mri_vit.report.schema import comparison
-from mri_vit.report.schema.comparison import Comparators, Comparison, Kind, Permutation, Published, Repeat
+from mri_vit.report.schema.comparison import (
+    BestControl,
+    ChanceTest,
+    Comparators,
+    Comparison,
+    Kind,
+    Published,
+    Repeat,
+    Retraining,
+    WithinSites,
+)
+from mri_vit.report.schema.pairs import Pair
 from mri_vit.report.schema.part import CalibrationGroup, Estimate, Interval, Number, Part, Value
 
 
@@ -17,17 +28,16 @@ class AveragePrecision(Estimate):
     chance: Number = Field(description="average precision of random scores: the prevalence")
 
 
-class Brier(Part):
-    """The Brier score and Murphy's decomposition: reliability − resolution + uncertainty + within."""
+class Brier(Estimate):
+    """The Brier score, interval by a bootstrap of patients, and its parts: reliability − resolution + uncertainty + within."""
 
-    value: Number = Field(description="mean squared error of the probabilities, 0 at best")
     reliability: Number = Field(description="miscalibration, 0 at best")
     resolution: Number = Field(description="how far observed shares differ between bins")
     uncertainty: Number = Field(description="variance of the label")
     within: Number = Field(description="what bins of unequal scores add")
 
 
-class Calibration(Part):
+class _Line(Part):
     """How well predicted probabilities agree with observed shares."""
 
     slope: Number = Field(description="of the logistic calibration line, 1 at best")
@@ -37,13 +47,29 @@ class Calibration(Part):
     bins: tuple[CalibrationGroup, ...] = Field(description="groups of about equal size, by predicted probability")
 
 
+class Calibration(_Line):
+    """How well predicted probabilities agree with observed shares; intervals by a bootstrap of patients."""
+
+    slope_interval: Interval = Field(description="of `slope`; null ends where too many resamples have no finite line")
+    intercept_interval: Interval = Field(description="of `intercept`; likewise")
+    observed_to_expected: Estimate = Field(description="O:E ratio: positives seen for each expected, 1 at best")
+    ici: Estimate = Field(description="integrated calibration index: mean distance from a smooth calibration curve, 0 at best")
+
+
 class _Label(Part):
     label: str = Field(description="what the recalibration was fitted on, in words")
     brier: Number = Field(description="Brier score after recalibration")
 
 
-class Recalibrated(Calibration, _Label):  # keys in the order of the bases, the last first
+class Recalibrated(_Line, _Label):  # keys in the order of the bases, the last first
     """Brier score and calibration after logistic recalibration on the same patients: a description and not a test."""
+
+
+class Band(Part):
+    """The ends of a pointwise 95 % band."""
+
+    low: tuple[Number, ...] = Field(description="lower end at each point")
+    high: tuple[Number, ...] = Field(description="upper end at each point")
 
 
 class Threshold(Part):
@@ -62,6 +88,7 @@ class OperatingPoint(Part):
     ppv: Estimate = Field(description="positive predictive value")
     npv: Estimate = Field(description="negative predictive value")
     thresholds: tuple[Threshold, ...]
+    own_optimum: int = Field(description="thresholds at which their own test fold has its largest Youden index")
     n: int = Field(description="patients with a threshold")
 
 
@@ -101,18 +128,24 @@ class BinaryResult(Part):
     n: int = Field(description="patients")
     positive: int = Field(description="patients with the marker")
     prevalence: Number = Field(description="share of patients with the marker")
+    judged: Estimate = Field(description=comparison.JUDGED)
     auc: Estimate = Field(description="area under the ROC curve of all patients' scores together, DeLong's interval")
+    auc_wilson: Interval = Field(description="interval of `auc` for these scores that also covers near 1, by Wilson's formula")
     auc_bootstrap: Interval = Field(description="interval of the AUC by a bootstrap of patients")
     auc_within_folds: Value | None = Field(description="AUC of pairs within a fold; null without several folds")
     remark: str | None = Field(description=comparison.REMARK)
     chance_error: Number = Field(description="standard error of the AUC of random scores")
-    permutation: Permutation
+    chance_test: ChanceTest
+    retraining: Retraining | None = Field(description=comparison.RETRAINING)
+    within_sites: WithinSites | None = Field(description=comparison.WITHIN_SITES)
+    too_good: str | None = Field(description=comparison.TOO_GOOD)
     average_precision: AveragePrecision
     brier: Brier | None = Field(description="null where scores are no probabilities")
     calibration: Calibration | None = Field(description="null where scores are no probabilities")
     net_benefit: tuple[Number, ...] | None = Field(
         description="net benefit at the endpoint's `thresholds`, per patient; null where scores are no probabilities"
     )
+    net_benefit_band: Band | None = Field(description="pointwise 95 % band of `net_benefit`; null where that is")
     not_probability: str | None = Field(description="why scores are no probabilities, in words; null where they are")
     operating_point: OperatingPoint | None = Field(description="null without thresholds")
     roc: Roc
@@ -124,15 +157,16 @@ class BinaryResult(Part):
     tied_folds: int = Field(description=comparison.TIED_FOLDS)
     repeats: tuple[Repeat, ...]
     recalibrated: Recalibrated | None = Field(description="of an external evaluation only")
-    versus_clinical: Comparison | None = Field(description=comparison.VERSUS_CLINICAL)
+    versus_controls: dict[str, Comparison] = Field(description=comparison.VERSUS_CONTROLS)
+    versus_best: BestControl | None = Field(description=comparison.VERSUS_BEST)
     versus_own: Comparison | None = Field(description=comparison.VERSUS_OWN)
     verdict: str = Field(description=comparison.VERDICT)
     verdict_kind: Kind = Field(description=comparison.VERDICT_KIND)
 
     @property
     def estimate(self) -> Estimate:
-        """The figure that is judged: the AUC."""
-        return self.auc
+        """The figure that is judged: the AUC of pairs within a fold."""
+        return self.judged
 
 
 class BinarySubgroup(Part):
@@ -160,5 +194,6 @@ class BinaryEndpoint(Part):
     models: dict[str, BinaryResult] = Field(description="results by model")
     rivals: Comparators | None = Field(description="the comparators against the study's own model; null without any")
     subgroups: tuple[BinarySubgroup, ...]
+    pairs: tuple[Pair, ...] = Field(description="all models but the shuffled control, each two of them")
     thresholds: tuple[Number, ...] = Field(description="probabilities at which net benefit is given")
     net_benefit_of_all: tuple[Number, ...] = Field(description="net benefit of calling everybody positive, per patient")

@@ -1,4 +1,4 @@
-"""Parts that binary and survival results share: permutation tests, comparisons of two models, folds, verdicts, published work."""
+"""Parts that binary and survival results share: tests against chance, comparisons of models, sites, folds, published work."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import Field
 from mri_vit.report.schema.part import Number, Part
 
 Kind = Literal["better", "chance", "worse", "undefined"]  # of the verdict on a model, against chance
+ChanceMethod = Literal["refitted", "within folds", "scores as given"]
 
 # Descriptions of fields that stand in several models.
 REMARK = "warning in words where all scores are equal, or where the pooled figure and that within folds are far apart; else null"
@@ -16,20 +17,55 @@ FOLD_MEAN = "mean over all folds of all repeats; null where no repeat has more t
 FOLD_VARIANCE = "sample variance over all folds of all repeats; null where no repeat has more than one fold"
 UNDEFINED_FOLDS = "folds whose figure is undefined"
 TIED_FOLDS = "folds in which all scores are equal"
-VERSUS_CLINICAL = "comparison of a candidate with the clinical-only control; else null"
+JUDGED = "the figure that is judged and shown first: of pairs within a fold, mean over repeats; its interval allows for refitting"
+RETRAINING = "where another training of the same study would lie, of seeds that of a single network; null where trained once"
+WITHIN_SITES = "of pairs within a fold and a site; null without two sites"
+VERSUS_CONTROLS = "comparisons of a candidate with each control on the same patients"
+VERSUS_BEST = "whether a candidate beats every control; null for controls, and where none was run"
+TOO_GOOD = "why a result is better than can be believed unchecked, in words; else null"
 VERSUS_OWN = "comparison of a comparator with the study's own model; else null"
 VERDICT = "the verdict in words"
 VERDICT_KIND = "the verdict in one word: against chance, by the rules in `rules`"
 
 
-class Permutation(Part):
-    """One-sided permutation tests of a model's AUC or C against chance."""
+class ChanceTest(Part):
+    """One-sided tests of a model's AUC or C of pairs within a fold against chance."""
 
-    p: Number = Field(description="p of so high a value, not adjusted")
+    method: ChanceMethod = Field(
+        description="refits on permuted labels; or the error of given scores, inflated for what folds learn from each other; or "
+        "that error alone, for patients who taught no model"
+    )
+    value: Number = Field(description="AUC or C of pairs within a fold, mean over repeats; of the first repeat where refitted")
+    error: Number = Field(description="standard error of `value` without a signal, for scores as given")
+    inflation: Number = Field(description="what multiplies `error` in the test")
+    draws: int | None = Field(description="permutations of the labels that were refitted; null without any")
+    p: Number = Field(description="one-sided p of so high a value, not adjusted")
     p_adjusted: Number = Field(description="`p`, adjusted by Holm's method")
-    permutations: int = Field(description="random permutations of the labels")
-    p_below: Number = Field(description="p of so low a value, not adjusted")
+    p_below: Number = Field(description="one-sided p of so low a value, not adjusted")
     p_below_adjusted: Number = Field(description="`p_below`, adjusted by Holm's method")
+
+
+class Retraining(Part):
+    """Where the AUC or C of another training of the same study would lie: a 95 % prediction interval."""
+
+    source: Literal["repeats", "seeds"] = Field(description="what the trainings differ in: folds and seeds, or seeds alone")
+    trainings: int = Field(description="trainings that the interval is made from")
+    deviation: Number = Field(description="their sample standard deviation")
+    low: Number = Field(description="lower end")
+    high: Number = Field(description="upper end")
+
+
+class WithinSites(Part):
+    """A model among patients of one site, where knowing the site helps nobody."""
+
+    sites: int = Field(description="sites with a pair to compare")
+    value: Number = Field(description="AUC or C of pairs within a fold and a site")
+    error: Number = Field(description="its standard error without a signal, for scores as given")
+    p: Number = Field(description="one-sided p of so high a value, not adjusted, with the inflation of the test against chance")
+    least: Number = Field(description="least figure of a site")
+    most: Number = Field(description="largest figure of a site")
+    i_squared: Number = Field(description="share of the sites' variance that is beyond chance (I²), of AUCs; null for C")
+    confounded: bool = Field(description="better than chance over all patients, and not within sites")
 
 
 class ResampledTest(Part):
@@ -46,11 +82,21 @@ class Comparison(Part):
     difference: Number = Field(description="the model's AUC or C less the other's")
     low: Number = Field(description="lower end of the 95 % confidence interval of the difference")
     high: Number = Field(description="upper end of the 95 % confidence interval of the difference")
-    z: Number = Field(description="difference over its standard error")
+    z: Number = Field(description="difference over its standard error, which allows for refitting where scores are out of fold")
     p: Number = Field(description="two-sided p, not adjusted")
     p_adjusted: Number = Field(description="`p`, adjusted by Holm's method over all comparisons of its family")
     n: int = Field(description="patients that both models predicted")
     nadeau_bengio: ResampledTest | None = Field(description="the same comparison fold by fold; null with one repeat")
+
+
+class BestControl(Part):
+    """A candidate against the strongest control, and whether it beats them all."""
+
+    strongest: str = Field(description="the control with the highest AUC or C")
+    least: str = Field(description="the control against which the candidate does least well by the paired test")
+    p: Number = Field(description="two-sided p against `least`, not adjusted: the largest of all controls'")
+    p_adjusted: Number = Field(description="`p`, adjusted by Holm's method over endpoints and candidates")
+    beaten: bool = Field(description="whether every control is beaten")
 
 
 class Repeat(Part):

@@ -20,13 +20,14 @@ from mri_vit.report.schema.run import (
     Environment,
     InternalEstimate,
     Nothing,
+    Planted,
     Settings,
     SiteProbe,
     Step,
 )
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
 
-SCHEMA: Final = 2  # since 0.3.0 a patient of "maps" has a list of maps
+SCHEMA: Final = 3  # since 0.5.0 `judged`, `chance_test`, `versus_controls` for `permutation`, `versus_clinical`
 
 Result = BinaryResult | SurvivalResult
 Endpoint = Annotated[BinaryEndpoint | SurvivalEndpoint, Field(discriminator="kind")]
@@ -35,7 +36,7 @@ Endpoint = Annotated[BinaryEndpoint | SurvivalEndpoint, Field(discriminator="kin
 class Metrics(Part):
     """Every number of a report. Undefined is null; intervals are 95 %; folds and repeats are counted from 0."""
 
-    layout: Literal[2] = Field(alias="schema", description="version of this layout")
+    layout: Literal[3] = Field(alias="schema", description="version of this layout")
     study: str = Field(description="name of the study")
     seed: int = Field(description="from which every resampling starts")
     design: Design = Field(description="out-of-fold predictions, a run's models on another cohort, or a table from elsewhere")
@@ -50,6 +51,7 @@ class Metrics(Part):
     transductive: str | None = Field(description="how pretraining saw scans of patients judged here, in words; else null")
     rules: tuple[str, ...] = Field(description="the rules of the verdicts, in words")
     endpoints: dict[str, Endpoint]
+    planted: dict[str, Planted] = Field(description="by endpoint, of a made-up cohort; empty of any other")
     site_probe: SiteProbe | None = Field(description="null without a probe of two sites")
     internal: dict[str, dict[str, InternalEstimate]] | None = Field(
         description="by endpoint and model, of the evaluated run; null where none is evaluated"

@@ -28,6 +28,14 @@ class Cohort(Part):
     known: dict[str, int] = Field(description="patients of the cohort table with a known label, by endpoint")
 
 
+class Planted(Part):
+    """An endpoint of a made-up cohort: what was planted, and what the study's own model was judged to have found."""
+
+    planted: Literal["better", "chance"] = Field(description="the verdict to expect: better than chance, or chance")
+    found: Literal["better", "chance", "worse", "undefined"] = Field(description="the verdict")
+    as_expected: bool
+
+
 class Contender(Part):
     """A candidate: the study's own model or a comparator, what it is and what it costs."""
 

@@ -7,7 +7,18 @@ from typing import Literal
 from pydantic import Field
 
 from mri_vit.report.schema import comparison
-from mri_vit.report.schema.comparison import Comparators, Comparison, Kind, Permutation, Published, Repeat
+from mri_vit.report.schema.comparison import (
+    BestControl,
+    ChanceTest,
+    Comparators,
+    Comparison,
+    Kind,
+    Published,
+    Repeat,
+    Retraining,
+    WithinSites,
+)
+from mri_vit.report.schema.pairs import Pair
 from mri_vit.report.schema.part import CalibrationGroup, Estimate, Number, Part, Value
 
 Days = int | float  # whole days are written without a decimal point
@@ -25,7 +36,7 @@ class AucAt(Part):
 
     days: Days = Field(description="days from imaging")
     value: Number = Field(description="AUC of those who died by then against those who outlived it")
-    low: Number = Field(description="lower end of the 95 % confidence interval")
+    low: Number = Field(description="lower end of the 95 % confidence interval, Wilson's with a bootstrap's variance")
     high: Number = Field(description="upper end of the 95 % confidence interval")
     cases: int = Field(description="patients who died by then")
     controls: int = Field(description="patients known to be alive then")
@@ -36,6 +47,13 @@ class BrierScore(Part):
 
     value: Number = Field(description="of the model, 0 at best")
     reference: Number = Field(description="of the Kaplan-Meier curve of the same patients")
+
+
+class IntegratedBrier(BrierScore):
+    """The integrated Brier score with its 95 % confidence interval."""
+
+    low: Number = Field(description="lower end of the 95 % confidence interval of `value`, by a bootstrap of patients")
+    high: Number = Field(description="upper end of it")
 
 
 class _At(Part):
@@ -69,6 +87,36 @@ class Logrank(Part):
     p: Number = Field(description="p, not adjusted")
 
 
+class HazardRatio(Estimate):
+    """A hazard ratio by Cox regression with its 95 % interval; null where no finite one exists."""
+
+    proportional_p: Number = Field(description="two-sided p that the ratio is the same at all times, not adjusted")
+
+
+class Hazard(Part):
+    """What the risk says of the hazard of death."""
+
+    per_sd: HazardRatio = Field(description="of patients whose risk is a standard deviation higher")
+    high_vs_low: HazardRatio = Field(description="of the group of high risk against that of low risk")
+
+
+class RestrictedMean(Part):
+    """Mean survival of the risk groups up to a day, in days: the areas under their Kaplan-Meier curves."""
+
+    tau_days: Number = Field(description="up to which day: 730, or the shorter of the groups' follow-ups")
+    low_risk: Number = Field(description="of the group of low risk")
+    high_risk: Number = Field(description="of the group of high risk")
+    difference: Estimate = Field(description="high less low risk, with Greenwood's variance")
+
+
+class DecisionAt(Part):
+    """The decision curve of death by one time, in patients with predicted probabilities of survival."""
+
+    days: Days = Field(description="days from imaging")
+    net_benefit: tuple[Number, ...] = Field(description="at the endpoint's `thresholds` of the chance to die, per patient")
+    net_benefit_of_all: tuple[Number, ...] = Field(description="of treating all of these patients")
+
+
 class Group(Part):
     """The patients of low or of high risk, of the first repeat."""
 
@@ -94,19 +142,28 @@ class SurvivalResult(Part):
 
     n: int = Field(description="patients")
     events: int = Field(description="deaths")
+    judged: Estimate = Field(description=comparison.JUDGED)
     harrell_c: Estimate = Field(description="Harrell's C of all patients' risks together, interval by a bootstrap of patients")
     harrell_c_half_width: Number = Field(description="half of the interval's width")
     harrell_c_within_folds: Value | None = Field(description="C of pairs within a fold; null without several folds")
     remark: str | None = Field(description=comparison.REMARK)
     uno_c: UnoC
-    permutation: Permutation
+    chance_test: ChanceTest
+    retraining: Retraining | None = Field(description=comparison.RETRAINING)
+    within_sites: WithinSites | None = Field(description=comparison.WITHIN_SITES)
+    too_good: str | None = Field(description=comparison.TOO_GOOD)
     auc_at: tuple[AucAt, ...] = Field(description="at 6, 12 and 24 months, or the predicted horizons next to them")
     mean_auc: Number = Field(description="mean of the AUC over these times, weighted by deaths")
     brier_at: tuple[BrierAt, ...] = Field(description="at the horizons next to 6, 12 and 24 months; none without probabilities")
-    integrated_brier: BrierScore | None = Field(description="over all horizons; null without probabilities")
+    integrated_brier: IntegratedBrier | None = Field(description="over all horizons; null without probabilities")
     calibration_at: tuple[CalibrationAt, ...] = Field(description="at the same horizons; none without probabilities")
     curve: OverTime | None = Field(description="null without probabilities")
+    decision_at: tuple[DecisionAt, ...] = Field(
+        description="at the horizons next to 12 and 24 months; none without probabilities"
+    )
     logrank: Logrank
+    hazard: Hazard
+    restricted_mean: RestrictedMean
     cutoffs: str = Field(description="where the cut-offs of the risk groups come from, in words")
     at_risk_days: tuple[int, ...] = Field(description="days at which the patients at risk are counted")
     groups: dict[RiskGroup, Group]
@@ -116,15 +173,16 @@ class SurvivalResult(Part):
     undefined_folds: int = Field(description=comparison.UNDEFINED_FOLDS)
     tied_folds: int = Field(description=comparison.TIED_FOLDS)
     repeats: tuple[Repeat, ...]
-    versus_clinical: Comparison | None = Field(description=comparison.VERSUS_CLINICAL)
+    versus_controls: dict[str, Comparison] = Field(description=comparison.VERSUS_CONTROLS)
+    versus_best: BestControl | None = Field(description=comparison.VERSUS_BEST)
     versus_own: Comparison | None = Field(description=comparison.VERSUS_OWN)
     verdict: str = Field(description=comparison.VERDICT)
     verdict_kind: Kind = Field(description=comparison.VERDICT_KIND)
 
     @property
     def estimate(self) -> Estimate:
-        """The figure that is judged: Harrell's C."""
-        return self.harrell_c
+        """The figure that is judged: Harrell's C of pairs within a fold."""
+        return self.judged
 
 
 class SurvivalSubgroup(Part):
@@ -152,3 +210,5 @@ class SurvivalEndpoint(Part):
     models: dict[str, SurvivalResult] = Field(description="results by model")
     rivals: Comparators | None = Field(description="the comparators against the study's own model; null without any")
     subgroups: tuple[SurvivalSubgroup, ...]
+    pairs: tuple[Pair, ...] = Field(description="all models but the shuffled control, each two of them")
+    thresholds: tuple[Number, ...] = Field(description="chances to die at which net benefit is given")

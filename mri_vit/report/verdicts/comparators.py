@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.comparison import Comparison
 from mri_vit.report.schema.metrics import Result
-from mri_vit.report.verdicts.models import ALPHA, Verdict
+from mri_vit.report.verdicts.models import Verdict
 
 Standing = Literal["better", "worse", "alike", "undefined"]
 

@@ -1,4 +1,4 @@
-"""How a model stands against chance and against clinical-only, by rules that are fixed before any result is seen."""
+"""How a model stands against chance and against the controls, by rules that are fixed before any result is seen."""
 
 from __future__ import annotations
 
@@ -7,77 +7,139 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from mri_vit.crossval.alarm import suspicion
+from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.comparison import Comparison, Kind
+from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.metrics import Result
-from mri_vit.settings.models import CLINICAL, SHUFFLED, is_candidate
+from mri_vit.settings.models import PERMUTED, RESHUFFLED, SHUFFLED, is_candidate
 
-ALPHA = 0.05  # Fisher 1925; with 95 % intervals throughout
-CHANCE = 0.5  # AUC and concordance of a model that knows nothing
 FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
+PERFECT = 0.995  # an AUC or C that is written as 1.00 or 0.99 and leaves no patient out of order
+NEAR_CHANCE = 0.6  # of the best control: a third of what lies between chance and 0.8, say; the built-in cohort's bound too
+GAP = 0.9  # between the probabilities of the two classes: models give it to patients they were fitted on
+FEWEST_FOLDS = 3  # thresholds that are each their own fold's optimum by luck: about one in ten, three of them 1 in 1000
 
-Standing = Literal["better", "not better", "undefined", "no shared patient", "not run"]
-
-
-@dataclass(frozen=True)
-class BesideClinical:
-    """How a candidate that is better than chance stands beside clinical-only."""
-
-    standing: Standing
-    clinical_is_weak: bool  # no better than chance itself: to beat it then says no more than to beat chance
+Unjudged = Literal["few", "one class", "no pair", "no interval"]
+TooGood = Literal["truth", "control", "gap"]
+Standing = Literal["better", "not better", "not the least", "no shared patient", "not run"]
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What is to be said of a model on an endpoint."""
 
-    kind: Kind  # undefined where the design leaks
+    kind: Kind  # undefined where labels may leak
     against_chance: Kind
+    unjudged: Unjudged | None  # why it cannot be judged
     is_tied: bool  # all scores are equal
-    leaks: bool  # the shuffled control of the endpoint is better than chance
-    clinical: BesideClinical | None = None  # only of a candidate that is better than chance
+    leaks: bool  # the permuted labels were found, twice
+    controls: Standing | None = None  # only of a candidate that is better than chance
+    best_is_weak: bool = False  # the strongest control is no better than chance itself
+    too_good: TooGood | None = None
+    tells_site: bool = False  # better than chance, and its CLS vector predicts the site
 
 
-def of_endpoint(models: Mapping[str, Result], caveats: Mapping[str, Caveats]) -> dict[str, Verdict]:
+def of_endpoint(
+    models: Mapping[str, Result], caveats: Mapping[str, Caveats], leaks: bool, site_told: frozenset[str] = frozenset()
+) -> dict[str, Verdict]:
     """The verdict on every model of an endpoint.
 
-    When the shuffled control is better than chance, the design lets labels through, and every other verdict becomes a
-    warning of the kind "undefined".
+    Where labels may leak, every verdict but those on permuted labels becomes a warning of the kind "undefined". `site_told`
+    are the models whose CLS vector predicts the site.
     """
     kinds: dict[str, Kind] = {model: against_chance(result) for model, result in models.items()}
-    leaks = kinds.get(SHUFFLED) == "better"
-    found = {model: Verdict(kind, kind, caveats[model].tied, leaks) for model, kind in kinds.items()}
+    found = {
+        model: Verdict(
+            kind="undefined" if leaks and model not in PERMUTED else kind,
+            against_chance=kind,
+            unjudged=unjudged(models[model]) if kind == "undefined" else None,
+            is_tied=caveats[model].tied,
+            leaks=leaks,
+            too_good=too_good(model, models, caveats[model]),
+            tells_site=kind == "better" and model in site_told,
+        )
+        for model, kind in kinds.items()
+    }
     for model, kind in kinds.items():
         if is_candidate(model) and kind == "better":
-            beside = beside_clinical(models[model].versus_clinical, kinds.get(CLINICAL))
-            found[model] = replace(found[model], clinical=beside)
-        if leaks and model != SHUFFLED:
-            found[model] = replace(found[model], kind="undefined")
+            best = models[model].versus_best
+            weak = bool(best) and kinds[best.strongest] in ("chance", "worse")
+            found[model] = replace(found[model], controls=beside_controls(models[model], models), best_is_weak=weak)
     return found
 
 
 def against_chance(result: Result) -> Kind:
-    """Better or worse than chance, indistinguishable from it, or not to be judged, from the interval and the permutation p."""
-    binary = isinstance(result, BinaryResult)
-    rarer = min(result.positive, result.n - result.positive) if binary else result.events
-    estimate, test = result.estimate, result.permutation
-    figures = (estimate.value, estimate.low, estimate.high, test.p_adjusted, test.p_below_adjusted)
-    if any(math.isnan(figure) for figure in figures) or rarer < FEWEST:
+    """Better or worse than chance, indistinguishable from it, or not to be judged: by the adjusted p alone."""
+    if unjudged(result):
         return "undefined"
-    if estimate.high < CHANCE:
-        return "worse" if test.p_below_adjusted <= ALPHA else "chance"
-    return "better" if estimate.low > CHANCE and test.p_adjusted <= ALPHA else "chance"
+    test = result.chance_test
+    if test.p_adjusted <= ALPHA:
+        return "better"
+    return "worse" if test.p_below_adjusted <= ALPHA else "chance"
 
 
-def beside_clinical(test: Comparison | None, clinical: Kind | None) -> BesideClinical:
-    """Whether a candidate beats clinical-only by the paired test; over several repeats the corrected t-test must agree."""
-    if not test:
-        return BesideClinical("no shared patient" if clinical else "not run", clinical_is_weak=False)
-    is_weak = clinical in ("chance", "worse")
-    if math.isnan(test.p_adjusted):
-        return BesideClinical("undefined", is_weak)
-    better = test.p_adjusted <= ALPHA and test.difference > 0
-    if test.nadeau_bengio:
-        better = better and test.nadeau_bengio.p <= ALPHA
-    return BesideClinical("better" if better else "not better", is_weak)
+def unjudged(result: Result) -> Unjudged | None:
+    """Why a result cannot be judged; None where it can."""
+    binary = isinstance(result, BinaryResult)
+    marked = result.positive if binary else result.events
+    rarer = min(marked, result.n - marked) if binary else marked
+    if not rarer:
+        return "one class"
+    if rarer < FEWEST:
+        return "few"
+    if math.isnan(result.chance_test.p_adjusted):
+        return "no pair"
+    return "no interval" if math.isnan(result.judged.low) else None
+
+
+def beside_controls(result: Result, models: Mapping[str, Result]) -> Standing:
+    """Whether a candidate beats every control, or the strongest alone, or not; over several repeats each t-test must agree."""
+    best = result.versus_best
+    if not best:
+        run = any(not is_candidate(model) and model not in PERMUTED for model in models)
+        return "no shared patient" if run else "not run"
+    tests = result.versus_controls
+    agreed = all(test.nadeau_bengio.p <= ALPHA for test in tests.values() if test.nadeau_bengio)
+    if best.beaten and agreed:
+        return "better"
+    strongest = tests[best.strongest]
+    beats_it = strongest.p_adjusted <= ALPHA and strongest.difference > 0
+    return "not the least" if beats_it and best.least != best.strongest else "not better"
+
+
+def too_good(model: str, models: Mapping[str, Result], caveats: Caveats) -> TooGood | None:
+    """Why a candidate's or control's result asks for a check before it is believed; None where it does not."""
+    if model in PERMUTED:
+        return None
+    if caveats.like_truth:
+        return "truth"
+    if caveats.gap >= GAP:
+        return "gap"
+    controls = [models[name].judged.value for name in models if not is_candidate(name) and name not in PERMUTED and name != model]
+    known = [value for value in controls if not math.isnan(value)]
+    if is_candidate(model) and known and models[model].judged.value >= PERFECT and max(known) <= NEAR_CHANCE:
+        return "control"
+    return None
+
+
+def leaking(endpoints: Mapping[str, Mapping[str, Result]]) -> frozenset[str]:
+    """The endpoints through whose design labels may leak: those that a network found again after their labels were permuted.
+
+    An endpoint is suspicious where the one-sided p of the shuffled control is at most sqrt(0.01 / E), E endpoints; it leaks where
+    that of a second, fresh permutation is too, so that at most one honest study in a hundred is accused. Binary endpoints leak
+    also where every threshold of the shuffled control is its own test fold's optimum: it was chosen there.
+    """
+    shuffled = {name: models[SHUFFLED] for name, models in endpoints.items() if SHUFFLED in models}
+    limit = suspicion(len(shuffled))
+    twice = {
+        name
+        for name, result in shuffled.items()
+        if RESHUFFLED in endpoints[name] and all(found.chance_test.p <= limit for found in (result, endpoints[name][RESHUFFLED]))
+    }
+    binary = {name: result for name, result in shuffled.items() if isinstance(result, BinaryResult)}
+    points = [result.operating_point for result in binary.values() if result.operating_point]
+    cells = sum(len(point.thresholds) for point in points)
+    own = sum(point.own_optimum for point in points)
+    return frozenset(twice | (set(binary) if cells >= FEWEST_FOLDS and own == cells else set()))

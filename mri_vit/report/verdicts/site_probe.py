@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.schema.run import Probe
-from mri_vit.report.verdicts.models import ALPHA
 
 
 def tells_site(probe: Probe) -> bool:

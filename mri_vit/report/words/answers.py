@@ -11,13 +11,24 @@ from collections.abc import Callable, Mapping
 from mri_vit.prepare import alignment
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import findings, maps, methods, network, recipes, wording
+from mri_vit.report.words.notation import is_defined, number
 from mri_vit.report.words.references import uncited
 from mri_vit.report.words.training import partition
 from mri_vit.report.words.wording import Facts, counted, escape, listed, settings, trained
+from mri_vit.settings.models import SITE, is_candidate
 
 UNCERTAINTY = (  # of `findings.MEASURES`, those with an interval or a test
-    *("auc", "auc_bootstrap", "operating_point", "harrell_c", "logrank", "permutation"),
-    *("versus_clinical:binary", "versus_clinical:survival", "versus_own:binary", "versus_own:survival"),
+    *(
+        "auc",
+        "auc_bootstrap",
+        "operating_point",
+        "harrell_c",
+        "logrank",
+        "chance_test:refitted",
+        "chance_test:within folds",
+        "chance_test:scores as given",
+    ),
+    *("versus_controls:binary", "versus_controls:survival", "versus_own:binary", "versus_own:survival"),
     *("nadeau_bengio", "p_adjusted"),
 )
 
@@ -132,11 +143,24 @@ def _ensemble(metrics: Metrics) -> str:
 
 
 def _clusters(metrics: Metrics) -> str:
+    """How hospitals were kept apart; that a probe tells them is no handling of them."""
     found = trained(metrics)
     column = found.train.leave_out if found else None
     said = [f"Each value of {escape(column)} was a test fold of its own."] if column else []
-    probes = metrics.site_probe.models if metrics.site_probe else {}
-    return " ".join([*said, *(f"Site probe: {escape(probe.sentence)}." for probe in probes.values())])
+    measures = findings.measures(metrics)
+    said += [uncited(measures["within_sites"])] if "within_sites" in measures else []
+    return " ".join([*said, *(["A regression on the site alone was a control."] if SITE in wording.controls(metrics) else [])])
+
+
+def _between_clusters(metrics: Metrics) -> str:
+    """How far figures of single sites differ."""
+    said = [
+        f"{escape(name)}, {escape(model)}: {number(sites.least)} to {number(sites.most)} in {sites.sites} sites"
+        + (f" (I² {number(100 * sites.i_squared, 0)} %)" if is_defined(sites.i_squared) else "")
+        for name, model, result in wording.results(metrics)
+        if is_candidate(model) and (sites := result.within_sites)
+    ]
+    return f"{'; '.join(said)}." if said else ""
 
 
 def _measured(metrics: Metrics) -> str:
@@ -173,8 +197,9 @@ def _subgroups(metrics: Metrics) -> str:
     columns = {row.column for found in metrics.endpoints.values() for row in found.subgroups}
     if not columns:
         return ""
+    named = listed(sorted(escape(name) for name in columns))
     return (
-        f"Figures with intervals within subgroups by {listed(sorted(escape(name) for name in columns))}; no test compares them."
+        f"AUC and C, with intervals, of the models shown within subgroups by {named}; no other figure, and no test compares them."
     )
 
 
@@ -276,6 +301,7 @@ FILLERS: Mapping[str, Callable[[Metrics], str]] = {
     "chosen": _chosen,
     "ensemble": _ensemble,
     "clusters": _clusters,
+    "between_clusters": _between_clusters,
     "measured": _measured,
     "uncertainty": _uncertainty,
     "updating": _updating,

@@ -66,7 +66,9 @@ def too_small(group: BinarySubgroup | SurvivalSubgroup) -> str | None:
 def site_probe(probe: Probe) -> str:
     """Whether the model's CLS vector predicts the site."""
     found = probe.balanced_accuracy
-    figures = f"balanced accuracy {interval(found)}, chance {probe.chance:.2f}, permutation test, {p_value(probe.p)}"
+    figures = (
+        f"balanced accuracy {interval(found)}, chance {probe.chance:.2f}, one-sided permutation {p_value(probe.p)}, not adjusted"
+    )
     if probe.warning:
         return f"the model's CLS vector predicts the site ({figures}): a shortcut is possible where site and label go together"
     return f"the model's CLS vector was not found to predict the site ({figures})"

@@ -59,7 +59,7 @@ def table(checklist: Checklist, metrics: Metrics) -> str:
     """The checklist as Markdown: how much is filled, then a row for each item."""
     answers = {item.number: answer(item, metrics) for item in checklist.items}
     filled = [item for item in checklist.items if answers[item.number]]
-    open_parts = sum(bool(item.left) for item in filled)
+    in_part = sum(bool(item.left) for item in filled)
     rows = [
         f"| {item.number} | {escape(item.section)} | {escape(item.asks)} | {answers[item.number] or AUTHOR} |"
         for item in checklist.items
@@ -68,8 +68,8 @@ def table(checklist: Checklist, metrics: Metrics) -> str:
         [
             f"# {checklist.title}: “{escape(metrics.study)}”",
             "",
-            f"{len(filled)} of {len(checklist.items)} items filled from the run, the others are for the author. Of the filled, "
-            f"{open_parts} leave a part to the author, as they say.",
+            f"Of {len(checklist.items)} items {len(filled) - in_part} are answered from the run and {in_part} in part, as they "
+            "say; the others are for the author.",
             "",
             f"Items after {escape(checklist.source)}; what they ask is in our own words, so read the original as well.",
             "",

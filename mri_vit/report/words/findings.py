@@ -5,65 +5,107 @@
 
 from __future__ import annotations
 
+import inspect
+
+from mri_vit.metrics import paired
+from mri_vit.metrics.bootstrap import RESAMPLES
+from mri_vit.metrics.calibration import expected_calibration_error
+from mri_vit.metrics.discrimination import bootstrap_interval
+from mri_vit.report.numbers.survival import TAU_DAYS
 from mri_vit.report.reading.run import OWN
-from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult, Brier
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.comparison import Comparison
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.part import Estimate, Part, Value
-from mri_vit.report.schema.survival import BrierScore, SurvivalEndpoint, SurvivalResult
+from mri_vit.report.schema.survival import IntegratedBrier, SurvivalEndpoint, SurvivalResult
 from mri_vit.report.words import wording
-from mri_vit.report.words.notation import adjusted_p, interval, is_defined, number, p_value, signed
+from mri_vit.report.words.notation import adjusted_p, interval, is_defined, number, p_value, signed, symbol
 from mri_vit.report.words.wording import escape, is_known
-from mri_vit.settings.models import CLINICAL
 
 Result = BinaryResult | SurvivalResult
+AUC_RESAMPLES, CALIBRATION_BINS = (
+    inspect.signature(function).parameters[name].default  # what the report leaves as it is
+    for function, name in (
+        (bootstrap_interval, "resamples"),
+        (expected_calibration_error, "bins"),
+    )
+)
 
 MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of results of that kind alone
     "auc": "The area under the ROC curve (AUC) has DeLong's 95 % interval [@delong,sunxu].",
-    "auc_bootstrap": "A second interval of the AUC is from a bootstrap of patients, stratified by class [@bootstrap].",
+    "auc_bootstrap": f"Another interval of the AUC is from a bootstrap of patients, stratified by class ({AUC_RESAMPLES} "
+    "resamples) [@bootstrap].",
     "auc_within_folds": "The AUC was also taken over pairs of patients of the same fold [@janes].",
     "average_precision": "Average precision has an interval from the same kind of bootstrap and is read against the share of "
     "positives.",
-    "brier": "The Brier score [@brier] was computed from the predicted probabilities.",
-    "calibration": "Calibration was measured by the slope and intercept of a logistic regression on the log odds [@calibration] "
-    "and by the expected calibration error.",
+    "brier": "The Brier score [@brier] was computed from the predicted probabilities; its interval is from a bootstrap of "
+    f"patients ({RESAMPLES} resamples) [@bootstrap].",
+    "calibration": "Calibration was measured by the slope and intercept of a logistic regression on the log odds [@calibration], "
+    "by the ratio of observed to expected positives and by the integrated calibration index [@austin], with intervals from the "
+    f"same bootstrap, and by the expected calibration error over {CALIBRATION_BINS} groups of equal size.",
     "operating_point": "Sensitivity, specificity and predictive values at the threshold given for the patient's fold have "
     "Wilson's intervals [@wilson].",
-    "net_benefit": "Clinical use was judged by net benefit over thresholds [@vickers].",
+    "net_benefit": "Clinical use was judged by net benefit over thresholds [@vickers], with a pointwise bootstrap band.",
     "recalibrated": "Recalibrated figures were fitted on this cohort's own labels: they describe, and test nothing.",
     "harrell_c": "Survival was measured by Harrell's concordance index C [@harrell] with a 95 % percentile interval from a "
-    "bootstrap of patients [@bootstrap].",
+    f"bootstrap of patients ({RESAMPLES} resamples) [@bootstrap].",
     "harrell_c_within_folds": "C was also taken over pairs of patients of the same fold.",
-    "uno_c": "Uno's C [@uno] weights by the inverse probability of censoring.",
-    "auc_at": "The cumulative/dynamic AUC at fixed times [@unoauc] weights by the inverse probability of censoring.",
+    "uno_c": "Uno's C [@uno] weights by the inverse probability G(t) of not being censored by the day of a death, and counts "
+    f"deaths before day {TAU_DAYS:.0f} or the end of follow-up, whichever is first.",
+    "auc_at": "The cumulative/dynamic AUC at fixed times [@unoauc] weights by the inverse probability of censoring; its "
+    "intervals are Wilson's [@wilson], by the spread of a bootstrap of patients.",
     "brier_at": "The Brier score of predicted survival at fixed times is weighted for censoring [@graf].",
-    "integrated_brier": "The Brier score was also integrated over time [@graf].",
+    "integrated_brier": "The Brier score was also integrated over time [@graf], with an interval from a bootstrap of patients.",
     "calibration_at": "Predicted survival was compared with that observed by Kaplan and Meier's method [@kaplan].",
     "groups": "Patients of low and of high risk are shown by Kaplan-Meier curves [@kaplan].",
     "logrank": "The two groups were compared by the log-rank test [@mantel].",
+    "hazard": "Hazard ratios, per standard deviation of the risk and of the two groups, are by Cox regression [@cox], with a "
+    "test of proportional hazards [@grambsch].",
+    "restricted_mean": "The groups' mean survival up to a fixed day is compared too [@rmst].",
+    "decision_at": "Clinical use at fixed times was judged by net benefit, positives being estimated by Kaplan and Meier's "
+    "method [@vickerssurvival].",
     "fold_variance": "Figures of single folds are given as mean ± sample variance.",
-    "permutation": "One-sided p against chance come from permutations [@phipson].",
-    "versus_clinical:binary": "AUCs were compared with the clinical model's by DeLong's paired test [@delong].",
-    "versus_clinical:survival": "Cs were compared with the clinical model's by a paired bootstrap of patients [@bootstrap].",
+    "judged:binary": "The AUC that is judged is that of pairs of patients whom one model scored, mean over repeats; its 95 % "
+    "interval is Wilson's with an effective number of patients, from the larger of DeLong's and Newcombe's variance "
+    "[@wilson,newcombe].",
+    "judged:survival": "The C that is judged is that of pairs of patients whom one model scored, mean over repeats; its 95 % "
+    "interval is Wilson's with an effective number of patients, from the variance of a bootstrap [@wilson].",
+    "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), a the value.",
+    "chance_test:refitted": "Regressions were tested against chance by refitting them to labels permuted within the folds "
+    "[@phipson], until twenty permutations did as well or the p was small enough for Holm's correction [@besag].",
+    "chance_test:within folds": "Other models were tested against chance by the standard error of that value for given scores, "
+    "times sqrt(2 (1 - 1/K + 1/(K R))) for K folds and R repeats, because each patient taught the models that scored the others; "
+    "the p is one-sided and normal.",
+    "chance_test:scores as given": "The AUC and C of these patients, who taught no model, were tested against chance by their "
+    "standard error without a signal; the p is one-sided and normal.",
+    "retraining": "Where another training of the study would lie is a 95 % prediction interval from the trainings made.",
+    "retraining:seeds": "These trainings are a fold's networks of several seeds, one by one; the mean of their scores, which is "
+    "the model's, scatters less.",
+    "within_sites": "The same figure was taken over pairs of patients of one site whom one model scored.",
+    "versus_controls:binary": "AUCs were compared with each control's by DeLong's paired test [@delong]; p are two-sided.",
+    "versus_controls:survival": "Cs were compared with each control's by the standard error of a paired bootstrap of patients "
+    f"({paired.RESAMPLES} resamples) [@bootstrap]; p are two-sided.",
+    "versus_best": "A model beats the controls when it beats each of them; the largest p is adjusted over endpoints and models.",
     "versus_own:binary": "AUCs of comparators were compared with the AUC of the own model by DeLong's paired test [@delong].",
     "versus_own:survival": "Cs of comparators were compared with that of the study's own model by a paired bootstrap of patients "
     "[@bootstrap].",
     "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
     "[@nadeau].",
     "p_adjusted": "Adjusted p are adjusted over endpoints and models by Holm's method [@holm].",
-    "subgroups": "The same figures were computed within subgroups; no test compares these.",
+    "pairs": "All models were compared with each other, two by two, on the patients that both predicted: AUCs by DeLong's "
+    "paired test [@delong], Cs and Brier scores by a paired bootstrap of patients [@bootstrap]; these p are not adjusted.",
+    "subgroups": "AUC and C of the models shown were also computed within subgroups, with intervals; no test compares these.",
     "site_probe": "A linear probe [@probe] measured how well what the model's heads read predicts the site.",
 }
 SHOWN = {
-    "auc": "AUC",
-    "auc_within_folds": "AUC within folds",
+    "auc": "AUC of all scores together",
     "average_precision": "average precision",
     "brier": "Brier score",
-    "harrell_c": "Harrell's C",
-    "harrell_c_within_folds": "C within folds",
+    "harrell_c": "Harrell's C of all risks together",
     "uno_c": "Uno's C",
     "integrated_brier": "integrated Brier score",
 }
+SYMBOLS = {"auc": "AUC", "harrell_c": "C"}
 POINTS = {"sensitivity": "sensitivity", "specificity": "specificity", "ppv": "PPV", "npv": "NPV"}
 
 
@@ -83,13 +125,12 @@ def lines(metrics: Metrics) -> list[str]:
     said += [
         comparison(name, model, other, test)
         for name, model, found in wording.results(metrics)
-        for other, test in ((CLINICAL, found.versus_clinical), (OWN, found.versus_own))
-        if test
+        for other, test in [*found.versus_controls.items(), *([(OWN, found.versus_own)] if found.versus_own else [])]
     ]
     for name, model, _ in wording.results(metrics):
         if own := (metrics.internal or {}).get(name, {}).get(model):
             where = "out of fold in the run's own cohort"
-            said.append(f"**{escape(name)}**, {escape(model)}, {where}: {SHOWN[own.measure]} {interval(own)}.")
+            said.append(f"**{escape(name)}**, {escape(model)}, {where}: {SYMBOLS[own.measure]} {interval(own)}.")
     probes = metrics.site_probe.models if metrics.site_probe else {}
     return said + [f"**Site probe**, {escape(model)}: {escape(found.sentence)}." for model, found in probes.items()]
 
@@ -100,7 +141,7 @@ def comparison(name: str, model: str, other: str, test: Comparison) -> str:
     over = f", over the folds of all repeats one-sided {escape(p_value(resampled.p))}" if resampled else ""
     return (
         f"**{escape(name)}**, {escape(model)} less {other} ({wording.counted(test.n, 'patient')}): difference {signed(test)}, "
-        f"{escape(p_value(test.p))}, {escape(adjusted_p(test.p_adjusted))}{over}."
+        f"two-sided {escape(p_value(test.p))}, {escape(adjusted_p(test.p_adjusted))}{over}."
     )
 
 
@@ -114,7 +155,7 @@ def size(found: Result | BinaryEndpoint | SurvivalEndpoint) -> str:
 
 def headline(result: Result) -> str:
     """The one figure of a result that stands for it."""
-    return f"{SHOWN['auc' if isinstance(result, BinaryResult) else 'harrell_c']} {interval(result.estimate)}"
+    return f"{symbol(result)} {interval(result.estimate)}"
 
 
 def rates(result: Result) -> list[str]:
@@ -140,16 +181,18 @@ def _figures(result: Result) -> list[str]:
         said += rates(result)
     else:
         said += [f"AUC at {at.days} days {interval(at)}" for at in result.auc_at if is_known(at)]
-    test = result.permutation
+    test = result.chance_test
     adjusted = f" ({escape(adjusted_p(test.p_adjusted))})" if is_defined(test.p_adjusted) else ""
-    said.append(f"permutation {escape(p_value(test.p))}{adjusted}")
+    said.append(f"one-sided against chance {escape(p_value(test.p))}{adjusted}")
     if isinstance(result, SurvivalResult):
         said.append(f"log-rank {escape(p_value(result.logrank.p))}")
+        if is_known(ratio := result.hazard.per_sd):
+            said.append(f"hazard ratio per standard deviation {interval(ratio, digits=2)}")
     return [*said, f"verdict: {escape(result.verdict)}"] if result.verdict else said
 
 
-def _figure(part: Estimate | Value | Brier | BrierScore) -> str:
-    return interval(part) if isinstance(part, Estimate) else number(part.value)
+def _figure(part: Estimate | Value | IntegratedBrier) -> str:
+    return number(part.value) if isinstance(part, Value) else interval(part)
 
 
 def _keys(metrics: Metrics) -> set[str]:
@@ -160,7 +203,9 @@ def _keys(metrics: Metrics) -> set[str]:
     for name, _, result in wording.results(metrics):
         kind = metrics.endpoints[name].kind
         keys |= _known(result) | {f"{key}:{kind}" for key in _known(result)}
-        for test in (result.permutation, result.versus_clinical, result.versus_own):
+        keys |= {f"chance_test:{result.chance_test.method}"} | ({"refits"} if result.chance_test.inflation > 1 else set())
+        keys |= {f"retraining:{result.retraining.source}"} if result.retraining else set()
+        for test in (result.chance_test, *result.versus_controls.values(), result.versus_own):
             keys |= _known(test) if test else set()
     return keys
 

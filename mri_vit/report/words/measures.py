@@ -8,8 +8,9 @@ from typing import Generic, TypeVar
 
 from mri_vit.report.schema.binary import BinaryResult, OperatingPoint
 from mri_vit.report.schema.part import Estimate
-from mri_vit.report.schema.survival import AucAt, BrierAt, Days, SurvivalResult
-from mri_vit.report.words.notation import adjusted_p, ends, interval, number, p_value
+from mri_vit.report.schema.survival import AucAt, BrierAt, Days, HazardRatio, SurvivalResult
+from mri_vit.report.words.notation import adjusted_p, between, ends, interval, is_defined, number, p_value
+from mri_vit.report.words.verdicts import METHODS
 
 R = TypeVar("R", BinaryResult, SurvivalResult)
 Row = tuple[str, list[str]]
@@ -78,31 +79,84 @@ def _logrank(r: SurvivalResult) -> str:
     return f"χ² = {number(r.logrank.chi2, 2)}, {p_value(r.logrank.p)}"
 
 
+def _hazard(r: HazardRatio, n: int) -> str:
+    return f"{interval(r, n, 2)}, the same at all times: {p_value(r.proportional_p)}"
+
+
+def _restricted_mean(r: SurvivalResult) -> str:
+    found = r.restricted_mean
+    until = f", up to {number(found.tau_days, 0)} days" if is_defined(found.tau_days) else ""
+    return f"{interval(found.difference, r.n, 0)} days{until}"
+
+
 def _integrated_brier(r: SurvivalResult) -> str | None:
     found = r.integrated_brier
-    return found and f"{number(found.value, n=r.n)} ({number(found.reference)})"
+    return found and f"{interval(found, r.n)} ({number(found.reference)})"
 
 
-PERMUTATION = "Permutation test, not adjusted"
-ADJUSTED = "Permutation test, Holm over endpoints and models"
+def _slope(r: BinaryResult) -> str | None:
+    fit = r.calibration
+    return fit and between(fit.slope, fit.slope_interval.low, fit.slope_interval.high, r.n)
+
+
+def _intercept(r: BinaryResult) -> str | None:
+    fit = r.calibration
+    return fit and between(fit.intercept, fit.intercept_interval.low, fit.intercept_interval.high, r.n)
+
+
+TEST = "Against chance, one-sided, not adjusted"
+ADJUSTED = "Against chance, one-sided, Holm over endpoints and models"
+RETRAINED = "Another training of the same study would lie in"
+SITES = "Pairs of patients of one site"
+
+
+def _test(r: BinaryResult | SurvivalResult) -> str:
+    test = r.chance_test
+    draws = f", {test.draws:,} permutations" if test.draws else ""
+    return f"{p_value(test.p)}; {METHODS[test.method]}{draws}, error × {number(test.inflation, 2)}"
+
+
+def _retrained(r: BinaryResult | SurvivalResult) -> str | None:
+    found = r.retraining
+    single = ", of a single network each" if found and found.source == "seeds" else ""
+    return found and f"{ends(found.low, found.high)}, of {found.trainings} {found.source}{single}"
+
+
+def _sites(r: BinaryResult | SurvivalResult) -> str | None:
+    found = r.within_sites
+    if not found:
+        return None
+    beyond = f", I² {number(100 * found.i_squared, 0)} %" if is_defined(found.i_squared) else ""
+    between = f"{number(found.least)} to {number(found.most)} in {found.sites} sites{beyond}"
+    return f"{number(found.value)}, one-sided {p_value(found.p)}, not adjusted; {between}"
+
+
 BINARY: tuple[Measure[BinaryResult], ...] = (
     Measure("Patients (positive)", lambda r: f"{r.n} ({r.positive})"),
+    Measure("AUC that is judged [95 %, refitting allowed for]", lambda r: interval(r.judged, r.n)),
     Measure("AUC, all patients [DeLong 95 %]", lambda r: interval(r.auc, r.n)),
-    Measure("AUC, bootstrap 95 %", lambda r: ends(r.auc_bootstrap.low, r.auc_bootstrap.high)),
-    Measure("AUC, pairs within a fold only", lambda r: r.auc_within_folds and number(r.auc_within_folds.value, n=r.n)),
+    Measure("AUC, all patients, Wilson 95 %", lambda r: ends(r.auc_wilson.low, r.auc_wilson.high)),
+    Measure("AUC, all patients, bootstrap 95 %", lambda r: ends(r.auc_bootstrap.low, r.auc_bootstrap.high)),
     Measure("AUC, mean ± variance over folds", _spread),
-    Measure(PERMUTATION, lambda r: p_value(r.permutation.p)),
-    Measure(ADJUSTED, lambda r: adjusted_p(r.permutation.p_adjusted)),
+    Measure(TEST, _test),
+    Measure(ADJUSTED, lambda r: adjusted_p(r.chance_test.p_adjusted)),
+    Measure(RETRAINED, _retrained),
+    Measure(SITES, _sites),
     Measure("Average precision [bootstrap 95 %]", lambda r: interval(r.average_precision, r.n)),
     Measure("Prevalence, the average precision of chance", lambda r: number(r.average_precision.chance)),
-    Measure("Brier score", lambda r: r.brier and number(r.brier.value, 4, r.n)),
+    Measure("Brier score [bootstrap 95 %]", lambda r: r.brier and interval(r.brier, r.n, 4)),
     Measure("Brier score: reliability (lower is better)", lambda r: r.brier and number(r.brier.reliability, 4, r.n)),
     Measure("Brier score: resolution (higher is better)", lambda r: r.brier and number(r.brier.resolution, 4, r.n)),
     Measure("Brier score: uncertainty", lambda r: r.brier and number(r.brier.uncertainty, 4, r.n)),
     Measure("Brier score: within bins", lambda r: r.brier and number(r.brier.within, 4, r.n)),
-    Measure("Calibration slope", lambda r: r.calibration and number(r.calibration.slope, n=r.n)),
-    Measure("Calibration intercept", lambda r: r.calibration and number(r.calibration.intercept, n=r.n)),
+    Measure("Calibration slope [bootstrap 95 %]", _slope),
+    Measure("Calibration intercept [bootstrap 95 %]", _intercept),
     Measure("Calibration in the large", lambda r: r.calibration and number(r.calibration.in_the_large, n=r.n)),
+    Measure(
+        "Observed to expected positives (O:E) [bootstrap 95 %]",
+        lambda r: r.calibration and interval(r.calibration.observed_to_expected, r.n),
+    ),
+    Measure("Integrated calibration index (ICI) [bootstrap 95 %]", lambda r: r.calibration and interval(r.calibration.ici, r.n)),
     Measure("Expected calibration error", lambda r: r.calibration and number(r.calibration.ece, n=r.n)),
     _rate("Sensitivity at the fold's threshold", lambda point: point.sensitivity),
     _rate("Specificity", lambda point: point.specificity),
@@ -111,16 +165,18 @@ BINARY: tuple[Measure[BinaryResult], ...] = (
 )
 SURVIVAL: tuple[Measure[SurvivalResult], ...] = (
     Measure("Patients (died)", lambda r: f"{r.n} ({r.events})"),
+    Measure("Harrell's C that is judged [95 %, refitting allowed for]", lambda r: interval(r.judged, r.n)),
     Measure("Harrell's C, all patients [bootstrap 95 %]", lambda r: interval(r.harrell_c, r.n)),
-    Measure(
-        "Harrell's C, pairs within a fold only",
-        lambda r: r.harrell_c_within_folds and number(r.harrell_c_within_folds.value, n=r.n),
-    ),
     Measure("Harrell's C, mean ± variance over folds", _spread),
     Measure("Uno's C [bootstrap 95 %]", _uno),
-    Measure(PERMUTATION, lambda r: p_value(r.permutation.p)),
-    Measure(ADJUSTED, lambda r: adjusted_p(r.permutation.p_adjusted)),
+    Measure(TEST, _test),
+    Measure(ADJUSTED, lambda r: adjusted_p(r.chance_test.p_adjusted)),
+    Measure(RETRAINED, _retrained),
+    Measure(SITES, _sites),
     Measure("Log-rank of the risk groups", _logrank),
+    Measure("Hazard ratio per standard deviation of the risk [95 %]", lambda r: _hazard(r.hazard.per_sd, r.n)),
+    Measure("Hazard ratio, high against low risk [95 %]", lambda r: _hazard(r.hazard.high_vs_low, r.n)),
+    Measure("Restricted mean survival, high less low risk [95 %]", _restricted_mean),
     Measure("AUC(t), mean over time", lambda r: number(r.mean_auc, n=r.n)),
-    Measure("Integrated Brier score (Kaplan–Meier alone)", _integrated_brier),
+    Measure("Integrated Brier score [bootstrap 95 %] (Kaplan–Meier alone)", _integrated_brier),
 )

@@ -14,12 +14,17 @@ from mri_vit.report.words.preparation import preparation
 from mri_vit.report.words.references import numbered
 from mri_vit.report.words.training import training
 from mri_vit.report.words.wording import Facts, counted, escape
-from mri_vit.settings.models import CLINICAL, CONTROLS, SHUFFLED, VOLUME
+from mri_vit.settings.models import CLINICAL, CONTROLS, INTENSITY, RESHUFFLED, SHUFFLED, SITE, VOLUME
 
+REGRESSIONS = (CLINICAL, VOLUME, INTENSITY, SITE)
 AS_MADE = {
     CLINICAL: "clinical (penalised logistic and Cox regression on clinical columns)",
     VOLUME: "volume (the same regressions on the volume of the brain and, where a mask was given, of the tumour)",
+    INTENSITY: "intensity (the same regressions on mean, SD, skewness, kurtosis, percentiles and maximum of each sequence in the "
+    "brain and, where a mask was given, in the tumour)",
+    SITE: "site (the same regressions on the site alone)",
     SHUFFLED: "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
+    RESHUFFLED: "shuffled again (the same on a fresh permutation, because the first one looked suspicious)",
 }
 THRESHOLDS = "Thresholds were chosen on the tuning patients of each fold; of several repeats the first is shown."
 FITTED = (
@@ -109,10 +114,10 @@ def controls(metrics: Metrics, facts: Facts) -> list[str]:
     run, notes = wording.controls(metrics), metrics.notes
     where = "On the same folds" if metrics.design == "cross-validation" else "Fitted on the earlier run's patients"
     said = [f"{where}, these controls were made: {'; '.join(AS_MADE[name] for name in run)}."] if run else []
-    for name in (CLINICAL, VOLUME):
+    for name in REGRESSIONS:
         if name in run and notes.get(f"{name}_columns"):
             said.append(f"The {name} model read {escape(notes[f'{name}_columns'])}.")
-    if {CLINICAL, VOLUME} & set(run):
+    if set(REGRESSIONS) & set(run):
         said += [FITTED, COVARIATES]
     return said + [f"No {name} control: {escape(notes[name])}." for name in CONTROLS if notes.get(name)]
 

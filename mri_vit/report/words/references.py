@@ -14,7 +14,10 @@ CITATION = re.compile(r" ?(?<!\\)\[@([a-z0-9,]+)\]")
 
 REFERENCES = {
     "adamw": "Loshchilov I, Hutter F. Decoupled weight decay regularization. ICLR 2019. arXiv:1711.05101",
+    "austin": "Austin PC, Steyerberg EW. The Integrated Calibration Index (ICI) and related metrics for quantifying the "
+    "calibration of logistic regression models. Stat Med 2019;38:4051-4065. doi:10.1002/sim.8281",
     "beit": "Bao H et al. BEiT: BERT pre-training of image transformers. ICLR 2022. arXiv:2106.08254",
+    "besag": "Besag J, Clifford P. Sequential Monte Carlo p-values. Biometrika 1991;78:301-304. doi:10.1093/biomet/78.2.301",
     "brier": "Brier GW. Verification of forecasts expressed in terms of probability. Mon Weather Rev 1950;78:1-3",
     "bootstrap": "Efron B, Tibshirani RJ. An Introduction to the Bootstrap. Chapman & Hall, 1993",
     "calibration": "Cox DR. Two further applications of a model for binary regression. Biometrika 1958;45:562-565. "
@@ -40,6 +43,8 @@ REFERENCES = {
     "doi:10.7717/peerj.6257",
     "graf": "Graf E et al. Assessment and comparison of prognostic classification schemes for survival data. Stat Med "
     "1999;18:2529-2545. doi:10.1002/(SICI)1097-0258(19990915/30)18:17/18<2529::AID-SIM274>3.0.CO;2-5",
+    "grambsch": "Grambsch PM, Therneau TM. Proportional hazards tests and diagnostics based on weighted residuals. Biometrika "
+    "1994;81:515-526. doi:10.1093/biomet/81.3.515",
     "harrell": "Harrell FE, Lee KL, Mark DB. Multivariable prognostic models. Stat Med 1996;15:361-387. "
     "doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4",
     "holm": "Holm S. A simple sequentially rejective multiple test procedure. Scand J Stat 1979;6:65-70",
@@ -59,6 +64,8 @@ REFERENCES = {
     "doi:10.1109/TMI.2010.2046908",
     "nadeau": "Nadeau C, Bengio Y. Inference for the generalization error. Mach Learn 2003;52:239-281. "
     "doi:10.1023/A:1024068626366",
+    "newcombe": "Newcombe RG. Confidence intervals for an effect size measure based on the Mann-Whitney statistic. Part 2. Stat "
+    "Med 2006;25:559-573. doi:10.1002/sim.2324",
     "occlusion": "Zeiler MD, Fergus R. Visualizing and understanding convolutional networks. ECCV 2014. arXiv:1311.2901",
     "phipson": "Phipson B, Smyth GK. Permutation p-values should never be zero. Stat Appl Genet Mol Biol 2010;9:39. "
     "doi:10.2202/1544-6115.1585",
@@ -68,6 +75,8 @@ REFERENCES = {
     "arXiv:1610.01644",
     "rise": "Petsiuk V, Das A, Saenko K. RISE: randomized input sampling for explanation of black-box models. BMVC 2018. "
     "arXiv:1806.07421",
+    "rmst": "Royston P, Parmar MKB. Restricted mean survival time: an alternative to the hazard ratio. BMC Med Res Methodol "
+    "2013;13:152. doi:10.1186/1471-2288-13-152",
     "rollout": "Abnar S, Zuidema W. Quantifying attention flow in transformers. ACL 2020. arXiv:2005.00928",
     "sanity": "Adebayo J et al. Sanity checks for saliency maps. NeurIPS 2018. arXiv:1810.03292",
     "sgdr": "Loshchilov I, Hutter F. SGDR: stochastic gradient descent with warm restarts. ICLR 2017. arXiv:1608.03983",
@@ -83,6 +92,8 @@ REFERENCES = {
     "2007;102:527-537. doi:10.1198/016214507000000149",
     "vickers": "Vickers AJ, Elkin EB. Decision curve analysis: a novel method for evaluating prediction models. Med Decis Making "
     "2006;26:565-574. doi:10.1177/0272989X06295361",
+    "vickerssurvival": "Vickers AJ et al. Extensions to decision curve analysis, a novel method for evaluating diagnostic tests, "
+    "prediction models and molecular markers. BMC Med Inform Decis Mak 2008;8:53. doi:10.1186/1472-6947-8-53",
     "vit": "Dosovitskiy A et al. An image is worth 16x16 words: transformers for image recognition at scale. ICLR 2021. "
     "arXiv:2010.11929",
     "xiao": "Xiao T et al. Early convolutions help transformers see better. NeurIPS 2021. arXiv:2106.14881",

@@ -17,6 +17,10 @@ from mri_vit.report.words import notation
 COLUMNS = ("endpoint", "model", "n", "result [95 % interval]", "judged")
 
 
+PLANTED = ("endpoint", "planted", "found", "as expected")
+OF_PLANTED = {"better": "a cause", "chance": "nothing"}
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of the terminal's table: the endpoint, the model, patients, the result and its verdict in one word."""
@@ -43,8 +47,19 @@ def rows(metrics: Metrics) -> list[Row]:
 
 def _row(name: str, model: str, result: BinaryResult | SurvivalResult) -> Row:
     symbol, estimate = notation.symbol(result), result.estimate
-    text = notation.interval(estimate, result.n) if notation.is_defined(estimate.value) else "undefined"
+    text = "undefined"
+    if notation.is_defined(estimate.value):  # no interval beside what cannot be judged
+        judged = result.verdict_kind != "undefined"
+        text = notation.interval(estimate, result.n) if judged else notation.number(estimate.value)
     return Row(name, model, str(result.n), f"{symbol} {text}", notation.KINDS[result.verdict_kind])
+
+
+def planted(metrics: Metrics) -> list[tuple[str, str, str, str]]:
+    """Of a made-up cohort a row per endpoint, under `PLANTED`: what is in it, the verdict on the own model, and yes or no."""
+    return [
+        (name, OF_PLANTED[one.planted], notation.KINDS[one.found], "yes" if one.as_expected else "NO")
+        for name, one in metrics.planted.items()
+    ]
 
 
 def verdicts(metrics: Metrics) -> list[str]:

@@ -28,12 +28,22 @@ def training(metrics: Metrics, facts: Facts) -> list[str]:
         f"In each fold {train.tune_fraction:.0%} of the other patients were set aside for early stopping and the rest "
         "trained the model.",
         "The labels of a test fold were withheld from the model that predicted it.",
+        *_seeds(train),
         _optimiser(train),
         "The loss is the sum of the endpoints' losses, each over the patients whose label is known.",
         *_inputs(train, settings.grid.places),
         *_regularisation(train, settings.model.drop_path, "binary" in wording.kinds(metrics)),
         _stopping(train),
         facts.gap("settings", "whether any setting was chosen by looking at these patients"),
+    ]
+
+
+def _seeds(train: Train) -> list[str]:
+    if train.seeds == 1:
+        return []
+    return [
+        f"In each fold {train.seeds} networks were trained on the same patients, which differ in their seed alone (initial "
+        "weights, order and random draws); a patient's score is the mean of theirs."
     ]
 
 

@@ -13,7 +13,7 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.part import Part
 from mri_vit.report.schema.run import Settings
 from mri_vit.report.schema.survival import SurvivalResult
-from mri_vit.settings.models import CONTROLS
+from mri_vit.settings.models import NO_CANDIDATES
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import CHANNELS, Grid
 
@@ -85,7 +85,7 @@ def results(metrics: Metrics) -> Iterator[tuple[str, str, BinaryResult | Surviva
 def controls(metrics: Metrics) -> list[str]:
     """The controls of the run, or of the evaluated run, that have results."""
     ran = {model for _, model, _ in results(metrics)} if settings(metrics) else set()
-    return [name for name in CONTROLS if name in ran]
+    return [name for name in NO_CANDIDATES if name in ran]
 
 
 def kinds(metrics: Metrics) -> set[str]:

@@ -6,6 +6,7 @@ import hashlib
 import html
 import itertools
 import json
+import math
 import re
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -81,8 +82,9 @@ def test_every_verdict_stands_on_the_first_screen_candidates_in_full(metrics, wo
     for _, _, model, result in results(metrics):
         assert result["verdict"] in (words if model in CONTROLS else first)
         if model in CONTROLS:
-            symbol, measure = ("AUC", "auc") if "auc" in result else ("C", "harrell_c")
-            assert f"{symbol} {interval(result[measure], result['n'])}" in words
+            symbol, judged = "AUC" if "auc" in result else "C", result["judged"]
+            known = result["verdict_kind"] != "undefined"  # else no interval stands beside
+            assert f"{symbol} {interval(judged, result['n']) if known else notation.number(judged['value'])}" in words
     assert "TERT promoter mutation no label known: not trained" in first
 
 
@@ -102,27 +104,37 @@ def test_every_number_measured_for_an_endpoint_stands_on_the_page(metrics, words
     number = notation.number
     for name, kind, model, r in results(metrics):
         n, measure = r["n"], "auc" if kind == "binary" else "harrell_c"
-        shown = [interval(r[measure], n), number(r[f"{measure}_within_folds"]["value"], n=n)]
+        shown = [interval(r[measure], n), interval(r["judged"], n)]
         shown += [number(fold[measure], 4, fold["n"]) for fold in r["folds"]]
         shown += [f"{number(r['fold_mean'], 4)} ± {number(r['fold_variance'], 4)}"]
-        shown += [notation.p_value(r["permutation"]["p"]), notation.adjusted_p(r["permutation"]["p_adjusted"])]
+        shown += [notation.p_value(r["chance_test"]["p"]), notation.adjusted_p(r["chance_test"]["p_adjusted"])]
         if kind == "binary":
             shown += [
                 interval(r["average_precision"], n),
                 *(number(r["calibration"][key]) for key in ("slope", "intercept", "ece")),
             ]
-            shown += [number(r["brier"][key], 4) for key in ("value", "reliability", "resolution", "uncertainty", "within")]
+            shown += [notation.interval(attributes(r["brier"]), n, 4)]
+            lines = [r["calibration"][f"{key}_interval"] for key in ("slope", "intercept")]
+            shown += [notation.ends(line["low"], line["high"], n) for line in lines]
+            shown += [interval(r["calibration"][key], n) for key in ("observed_to_expected", "ici")]
+            shown += [number(r["brier"][key], 4) for key in ("reliability", "resolution", "uncertainty", "within")]
             shown += [interval(r["operating_point"][key], n) for key in ("sensitivity", "specificity", "ppv", "npv")]
         else:
             shown += [interval(r["uno_c"], n), number(r["mean_auc"]), notation.p_value(r["logrank"]["p"]), r["cutoffs"]]
             shown += [interval(point, n) for point in r["auc_at"]] + [number(point["value"]) for point in r["brier_at"]]
+            ratios = [r["hazard"][key] for key in ("per_sd", "high_vs_low")]
+            shown += [notation.interval(attributes(ratio), n, 2) for ratio in ratios]
+            shown += [notation.p_value(ratio["proportional_p"]) for ratio in ratios]
+            shown += [notation.interval(attributes(r["restricted_mean"]["difference"]), n, 0)]
+            shown += [interval(r["integrated_brier"], n)] if r["integrated_brier"] else []
             shown += [f"{group['n']} patients, {group['events']} died" for group in r["groups"].values()]
-        if r["versus_clinical"]:
-            shown += [
-                notation.signed(attributes(r["versus_clinical"]), n),
-                notation.adjusted_p(r["versus_clinical"]["p_adjusted"]),
-            ]
+        for test in r["versus_controls"].values():
+            shown += [notation.signed(attributes(test), n), notation.p_alone(test["p_adjusted"])]
         assert [text for text in shown if text not in words] == [], (name, model)
+    for endpoint in metrics["endpoints"].values():
+        assert len(endpoint["pairs"]) == math.comb(sum(model != "shuffled" for model in endpoint["models"]), 2)
+        shown = [attributes(pair[key]) for pair in endpoint["pairs"] for key in ("score", "brier") if pair[key]]
+        assert all(f"{notation.signed(one)} {notation.p_value(one.p)}" in words for one in shown)
     assert all(rule in words for rule in metrics["rules"])
     assert all(probe["sentence"] in words for probe in metrics["site_probe"]["models"].values())
 
@@ -191,6 +203,7 @@ def test_the_fold_hash_is_that_of_the_file(run, words):
 def test_every_figure_is_on_the_page_and_beside_it_as_svg_and_png(home, page, metrics):
     expected = {"forest", "auc_time_os", "brier_time_os", "subgroups_os_vit"}
     expected |= {f"calibration_os_{at['days']}" for at in metrics["endpoints"]["os"]["models"]["vit"]["calibration_at"]}
+    expected |= {f"decision_os_{at['days']}" for at in metrics["endpoints"]["os"]["models"]["vit"]["decision_at"]}
     expected |= {f"km_os_{model}" for model in ("vit", *CONTROLS)}
     for name in ("mgmt", "pten", "idh1"):
         expected |= {f"{kind}_{name}" for kind in ("precision_recall", "calibration", "decision")}
@@ -345,7 +358,7 @@ def test_repeats_are_said_and_each_is_shown(tmp_path):
     home = written(make_run(tmp_path / "twice", patients=40, repeats=2, models=("vit", "clinical")), "mgmt", "os")
     words = seen(home)
     assert "each patient's mean score over the repeats" in words
-    tested = read_metrics(home)["endpoints"]["mgmt"]["models"]["vit"]["versus_clinical"]["nadeau_bengio"]
+    tested = read_metrics(home)["endpoints"]["mgmt"]["models"]["vit"]["versus_controls"]["clinical"]["nadeau_bengio"]
     assert f"t = {notation.number(tested['t'], 2)}, {notation.p_value(tested['p'])}, {tested['splits']} splits" in words
     assert "Nadeau and Bengio's corrected t-test, one-sided" in words
 
@@ -367,9 +380,8 @@ def test_another_cohort_is_reported_beside_the_runs_own(tmp_path, metrics):
     home = written(folder, "mgmt", "os")
     words, outside = seen(home), read_metrics(home)
     for name, kind, model, result in results(outside):
-        measure = "auc" if kind == "binary" else "harrell_c"
         inside = metrics["endpoints"][name]["models"][model]
-        pair = " ".join(interval(each[measure], each["n"]) for each in (inside, result))
+        pair = " ".join(interval(each["judged"], each["n"]) for each in (inside, result))
         assert f"{model} {'AUC' if kind == 'binary' else 'C'} {pair}" in words
     assert "nothing was fitted again" in words
     assert "Fitted on this cohort's own labels: a description, not a test." in words
@@ -417,7 +429,7 @@ def test_a_tiny_run_that_knows_nothing_has_a_report_of_undefined_figures(tmp_pat
     home = written(folder)
     words, metrics = seen(home), read_metrics(home)
     assert metrics["endpoints"]["idh1"]["models"]["vit"]["auc"] == {"value": None, "low": None, "high": None}
-    assert "cannot be judged (n = 9, 0 positive)" in words
+    assert "cannot be judged: all of one class (n = 9, 0 positive)" in words
     assert "undefined (n = 9)" in words
     assert "p undefined" in words
     assert "Excluded patients" not in words

@@ -126,7 +126,7 @@ def test_the_designs_fill_every_part_that_may_be_empty(texts):
     for key in ("site_probe", "internal", "map_settings", "map_scores", "map_scans", "leave_out"):
         assert {getattr(whole, key) is None for whole in found} == {True, False}, key
     results = [result for whole in found for endpoint in whole.endpoints.values() for result in endpoint.models.values()]
-    for key in ("calibration", "not_probability", "recalibrated", "versus_own", "versus_clinical"):
+    for key in ("calibration", "not_probability", "recalibrated", "versus_own", "versus_best"):
         assert {getattr(result, key) is None for result in results if isinstance(result, binary.BinaryResult)} == {True, False}
 
 

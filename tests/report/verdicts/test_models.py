@@ -12,16 +12,20 @@ import pandas as pd
 import pytest
 from made.report import measure
 from made.run import MODELS, REASON, make_run
+from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
+from mri_vit.crossval.alarm import FALSE_ALARMS, suspicion
+from mri_vit.metrics.decision import youden_threshold
+from mri_vit.metrics.delong import delong_paired
 from mri_vit.report import assembly
 from mri_vit.report.numbers import site_probe, subgroups
 from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.comparison import Comparison, Permutation, ResampledTest
+from mri_vit.report.schema.comparison import BestControl, ChanceTest, Comparison, ResampledTest, Retraining, WithinSites
 from mri_vit.report.schema.part import Estimate
 from mri_vit.report.verdicts import models as verdict
 from mri_vit.report.words import published, verdicts
@@ -55,49 +59,57 @@ def changed(run: Run, model: str, score) -> Run:
     return replace(run, predictions=table)
 
 
-# --- against clinical-only, and Holm's correction --------------------------------------------------------------------------
+# --- against the controls, and Holm's correction ---------------------------------------------------------------------------
 
 
 def test_candidates_stand_first_and_no_control_is_compared(metrics):
-    assert metrics["models"] == ["vit", *models.CONTROLS] == list(metrics["endpoints"]["mgmt"]["models"])
+    assert metrics["models"] == ["vit", *MODELS[1:]] == list(metrics["endpoints"]["mgmt"]["models"])
     for endpoint in metrics["endpoints"].values():
         for model, result in endpoint["models"].items():
-            assert (result["versus_clinical"] is None) == (model in models.CONTROLS)
+            assert list(result["versus_controls"]) == (["clinical", "volume"] if model == "vit" else [])
+            assert (result["versus_best"] is None) == (model != "vit")
 
 
-def test_holm_runs_over_endpoints_and_models_but_keeps_the_shuffled_control_apart(metrics):
+def test_holm_runs_over_candidates_over_controls_and_over_permuted_labels_each_apart(metrics):
     results = {(name, model): r for name, e in metrics["endpoints"].items() for model, r in e["models"].items()}
-    for family in ([k for k in results if k[1] != "shuffled"], [k for k in results if k[1] == "shuffled"]):
+    families = [[k for k in results if k[1] in models] for models in (("vit",), ("clinical", "volume"), ("shuffled",))]
+    for family in families:
         left, floor = len(family), 0.0
-        for key in sorted(family, key=lambda key: results[key]["permutation"]["p"]):
-            floor = max(floor, min(1.0, left * results[key]["permutation"]["p"]))
-            assert results[key]["permutation"]["p_adjusted"] == pytest.approx(floor)
+        for key in sorted(family, key=lambda key: results[key]["chance_test"]["p"]):
+            floor = max(floor, min(1.0, left * results[key]["chance_test"]["p"]))
+            assert results[key]["chance_test"]["p_adjusted"] == pytest.approx(floor)
             left -= 1
-    assert {len([k for k in results if k[1] == "shuffled"]), len([k for k in results if k[1] != "shuffled"])} == {4, 12}
+    assert [len(family) for family in families] == [4, 8, 4]
 
 
-def test_the_difference_from_clinical_only_is_that_of_the_two_figures(metrics):
+def test_the_difference_from_a_control_is_that_of_the_two_figures_and_its_error_allows_for_refitting(run, metrics):
     for name, figure in (("mgmt", "auc"), ("idh1", "auc"), ("os", "harrell_c")):
         models = metrics["endpoints"][name]["models"]
-        test = models["vit"]["versus_clinical"]
-        assert test["difference"] == pytest.approx(models["vit"][figure]["value"] - models["clinical"][figure]["value"])
-        assert test["low"] <= test["difference"] <= test["high"]
-        assert test["n"] == models["vit"]["n"]
-        assert test["p_adjusted"] >= test["p"]
-        assert test["nadeau_bengio"] is None  # one repeat
+        for control, found in models["vit"]["versus_controls"].items():
+            assert found["difference"] == pytest.approx(models["vit"][figure]["value"] - models[control][figure]["value"])
+            assert found["n"] == models["vit"]["n"]
+            assert found["p"] == pytest.approx(2 * norm.sf(abs(found["z"])))
+    table = (
+        run.predictions.loc[run.predictions.endpoint == "mgmt"]
+        .groupby(["model", "patient"])
+        .agg({"score": "mean", "truth": "max"})
+    )
+    truth = table.loc["vit"].truth.dropna()
+    plain = delong_paired(
+        (truth == 1).to_numpy(), *(table.loc[model].score.loc[truth.index].to_numpy() for model in ("vit", "clinical"))
+    )
+    found = metrics["endpoints"]["mgmt"]["models"]["vit"]["versus_controls"]["clinical"]
+    assert found["z"] == pytest.approx(plain.z / math.sqrt(2))
 
 
-@pytest.mark.parametrize("endpoint", ["mgmt", "os"])
-def test_a_model_that_is_the_clinical_one_is_not_better_than_it(small, endpoint):
-    copied = small.predictions[small.predictions.model == "vit"].assign(model="clinical")
-    others = small.predictions[small.predictions.model != "clinical"]
-    found = measure(alone(replace(small, predictions=pd.concat([others, copied])), endpoint))
-    result = found["endpoints"][endpoint]["models"]["vit"]
-    assert result["versus_clinical"] | {"nadeau_bengio": None} == {
-        **dict.fromkeys(("difference", "low", "high", "z"), 0),
-        **{"p": 1, "p_adjusted": 1, "n": result["n"], "nadeau_bengio": None},
-    }
-    assert "not better than clinical-only (age, sex; difference 0.000" in result["verdict"]
+def test_the_best_control_is_the_strongest_and_to_beat_them_all_is_to_beat_each(metrics):
+    for endpoint in metrics["endpoints"].values():
+        for result in endpoint["models"].values():
+            if best := result["versus_best"]:
+                tests = result["versus_controls"]
+                values = {name: endpoint["models"][name]["judged"]["value"] for name in tests}
+                assert best["strongest"] == max(values, key=lambda name: values[name])
+                assert best["p"] == max(test["p"] if test["difference"] > 0 else 1.0 for test in tests.values())
 
 
 def test_over_repeats_the_t_test_is_corrected_for_shared_training_patients(tmp_path):
@@ -108,28 +120,42 @@ def test_over_repeats_the_t_test_is_corrected_for_shared_training_patients(tmp_p
     d, n = values["vit"] - values["clinical"], models["vit"]["n"]
     n_test = round(n / 3)
     t = d.mean() / math.sqrt((1 / len(d) + n_test / (n - n_test)) * d.var(ddof=1))
-    found = models["vit"]["versus_clinical"]["nadeau_bengio"]
+    found = models["vit"]["versus_controls"]["clinical"]["nadeau_bengio"]
     assert (found["t"], found["p"], found["splits"]) == pytest.approx((t, student.sf(t, len(d) - 1), 9))
 
 
 # --- verdicts --------------------------------------------------------------------------------------------------------------
 
 
-def result(value=0.7, low=0.6, high=0.8, p=0.01, below=0.99, n=100, positive=40, versus=None) -> BinaryResult:
-    """A result of the fields that a verdict rests on."""
+def result(value=0.7, low=0.6, high=0.8, p=0.01, below=0.99, n=100, positive=40, versus=None, raw=None, **more) -> BinaryResult:
+    """A result of the fields that a verdict rests on; `versus` are its tests against the controls."""
+    tests = versus or {}
+    best = None
+    if tests:
+        least = max(tests, key=lambda name: tests[name].p_adjusted)
+        beaten = all(test.p_adjusted <= verdict.ALPHA and test.difference > 0 for test in tests.values())
+        best = BestControl(strongest=next(iter(tests)), least=least, p=0.5, p_adjusted=tests[least].p_adjusted, beaten=beaten)
+    fields = {"retraining": None, "within_sites": None, "operating_point": None}
     return BinaryResult.model_construct(
         n=n,
         positive=positive,
-        auc=Estimate(value=value, low=low, high=high),
-        permutation=Permutation.model_construct(p_adjusted=p, p_below_adjusted=below),
-        versus_clinical=versus,
-    )
+        judged=Estimate(value=value, low=low, high=high),
+        chance_test=ChanceTest(
+            method="within folds", value=value, error=0.05, inflation=1.414, draws=None,
+            p=p if raw is None else raw, p_adjusted=p, p_below=below, p_below_adjusted=below,
+        ),
+        versus_controls=tests,
+        versus_best=best,
+        **(fields | more),
+    )  # fmt: skip
 
 
-def judged(models: dict[str, BinaryResult], notes: dict[str, str]) -> dict[str, tuple[str, str]]:
+CAVEATS = Caveats(tied=False, apart=None, outside=0, like_truth=False, gap=0.1, has_cutoffs=False)
+
+
+def judged(models: dict[str, BinaryResult], notes: dict[str, str], caveats=CAVEATS, **more) -> dict[str, tuple[str, str]]:
     """The kind and the sentence of each model's verdict."""
-    caveats = Caveats(tied=False, apart=None, outside=0, has_cutoffs=False)
-    found = verdict.of_endpoint(models, dict.fromkeys(models, caveats))
+    found = verdict.of_endpoint(models, dict.fromkeys(models, caveats), more.pop("leaks", False), **more)
     return {model: (found[model].kind, verdicts.sentence(models[model], found[model], notes)) for model in models}
 
 
@@ -140,76 +166,119 @@ COLUMNS = {"clinical_columns": "age, sex"}
 @pytest.mark.parametrize(
     ("case", "kind", "sentence"),
     [
-        (result(), "better", "better than chance (AUC 0.700 [0.600, 0.800], permutation test, adjusted p = 0.010)"),
+        (
+            result(),
+            "better",
+            "better than chance (AUC 0.700 [0.600, 0.800], one-sided test, refitting allowed for, adjusted p = 0.010)",
+        ),
         (
             result(0.54, 0.47, 0.61, 0.21),
             "chance",
-            "indistinguishable from chance (AUC 0.540 [0.470, 0.610], permutation test, adjusted p = 0.21)",
+            "indistinguishable from chance (AUC 0.540 [0.470, 0.610], one-sided test, refitting allowed for, adjusted p = 0.21)",
         ),
-        (result(0.6, 0.51, 0.69, 0.06), "chance", "permutation test, adjusted p = 0.060"),
+        (result(0.6, 0.51, 0.69, 0.06), "chance", "one-sided test, refitting allowed for, adjusted p = 0.060"),
+        (result(0.6, 0.49, 0.69, 0.04), "better", "better than chance"),  # the p alone decides
         (
             result(0.3, 0.2, 0.4, 1.0, 0.002),
             "worse",
-            "permutation test of so low a value, adjusted p = 0.002): without a signal, cross-validation often falls below 0.5",
+            "so low a value, refitting allowed for, adjusted p = 0.002): without a signal, cross-validation often falls below",
         ),
         (result(0.3, 0.2, 0.4, 1.0, 0.2), "chance", "indistinguishable from chance"),
-        (result(positive=4), "undefined", "cannot be judged (n = 100, 4 positive)"),
-        (result(positive=96), "undefined", "cannot be judged (n = 100, 96 positive)"),
-        (result(low=math.nan), "undefined", "cannot be judged"),
-        (result(p=math.nan), "undefined", "cannot be judged"),
-        (result(1.0, 1.0, 1.0, 0.0001), "better", "AUC 1.000 [1.000, 1.000], permutation test, adjusted p < 0.001"),
-        (result(0.9991, 0.998, 1.0, 0.0001), "better", "AUC 0.999 [0.998, 1.000],"),
+        (result(positive=4), "undefined", "cannot be judged: fewer than 5 of the rarer class (n = 100, 4 positive)"),
+        (result(positive=96), "undefined", "cannot be judged: fewer than 5 of the rarer class (n = 100, 96 positive)"),
+        (result(positive=0), "undefined", "cannot be judged: all of one class (n = 100, 0 positive)"),
+        (result(low=math.nan), "undefined", "cannot be judged: the interval is undefined"),
+        (result(p=math.nan), "undefined", "cannot be judged: no fold holds two patients to compare"),
+        (
+            result(0.9991, 0.954, 1.0, 0.0001),
+            "better",
+            "AUC 0.999 [0.954, 1.000], one-sided test, refitting allowed for, adjusted p < 0.001",
+        ),
     ],
 )
 def test_the_verdict_follows_its_rules(case, kind, sentence):
     found = judged({"clinical": case}, {})["clinical"]
     assert found[0] == kind
     assert sentence in found[1]
+    if kind == "undefined":
+        assert "[" not in found[1]  # no interval beside what cannot be judged
+
+
+NOT_SHOWN = VERSUS.model_copy(update={"p_adjusted": 0.06})
+FIGURES = "difference +0.120 [+0.030, +0.210], two-sided adjusted p = 0.009"
 
 
 @pytest.mark.parametrize(
-    ("versus", "notes", "models", "ending"),
+    ("versus", "notes", "ending"),
     [
+        ({"clinical": VERSUS}, COLUMNS, f", and than clinical (age, sex; {FIGURES})"),
+        ({"clinical": NOT_SHOWN}, {}, f", but not than clinical ({FIGURES.replace('0.009', '0.060')})"),
         (
-            VERSUS,
-            COLUMNS,
-            1,
-            ", and better than clinical-only (age, sex; difference +0.120 [+0.030, +0.210], adjusted p = 0.009)",
-        ),
-        (
-            VERSUS.model_copy(update={"p_adjusted": 0.06}),
+            {"clinical": VERSUS.model_copy(update={"difference": -0.12})},
             {},
-            1,
-            ", not better than clinical-only (difference +0.120 [+0.030, +0.210], adjusted p = 0.060)",
+            ", but not than clinical (difference −0.120 [+0.030, +0.210], two-sided adjusted p = 0.009)",
         ),
         (
-            VERSUS.model_copy(update={"difference": -0.12}),
+            {"clinical": VERSUS.model_copy(update={"nadeau_bengio": ResampledTest(t=1.36, p=0.098, splits=9)})},
             {},
-            1,
-            ", not better than clinical-only (difference −0.120 [+0.030, +0.210], adjusted p = 0.009)",
+            f", but not than clinical ({FIGURES}; corrected resampled t-test, one-sided p = 0.098)",
+        ),
+        ({"clinical": VERSUS.model_copy(update={"n": 60})}, {}, f", and than clinical ({FIGURES}; on 60 of 100 patients)"),
+        ({"volume": VERSUS, "clinical": VERSUS}, {}, f", and than every control (strongest: volume; {FIGURES})"),
+        (
+            {"volume": NOT_SHOWN, "clinical": VERSUS},
+            {},
+            f", but not than the strongest control, volume ({FIGURES.replace('0.009', '0.060')})",
         ),
         (
-            VERSUS.model_copy(update={"nadeau_bengio": ResampledTest(t=1.36, p=0.098, splits=9)}),
+            {"volume": VERSUS, "clinical": NOT_SHOWN},
             {},
-            1,
-            ", not better than clinical-only (difference +0.120 [+0.030, +0.210], adjusted p = 0.009; "
-            "corrected resampled t-test, one-sided p = 0.098)",
+            f", and than the strongest control, volume ({FIGURES}), but not than clinical ({FIGURES.replace('0.009', '0.060')})",
         ),
-        (None, {"clinical": "no column varies"}, 0, ", clinical-only could not be made: no column varies"),
-        (None, {}, 0, ", clinical-only was not run"),
+        ({}, {"clinical": "no column varies"}, "; no control was made: no column varies"),
+        ({}, {}, "; no control was run"),
     ],
 )
-def test_a_candidate_better_than_chance_is_held_against_clinical_only(versus, notes, models, ending):
-    beside = {"clinical": result()} if models else {}
-    found = judged({"vit": result(versus=versus), **beside}, notes)
+def test_a_candidate_better_than_chance_is_held_against_the_best_control(versus, notes, ending):
+    found = judged({"vit": result(versus=versus), **{name: result() for name in versus}}, notes)
     assert found["vit"][1] == judged({"clinical": result()}, {})["clinical"][1] + ending
-    assert all("clinical-only" not in found[name][1] for name in beside)
 
 
-def test_beating_a_clinical_control_that_knows_nothing_is_said_to_be_no_more_than_beating_chance():
+def test_beating_a_control_that_knows_nothing_is_said_to_be_no_more_than_beating_chance():
     beside = {"clinical": result(0.31, 0.2, 0.43, 1.0, 0.02)}
-    found = judged({"vit": result(versus=VERSUS), **beside}, COLUMNS)
-    assert "better than clinical-only (age, sex; itself no better than chance; difference +0.12" in found["vit"][1]
+    found = judged({"vit": result(versus={"clinical": VERSUS}), **beside}, COLUMNS)
+    assert "and than clinical (age, sex; itself no better than chance; difference +0.12" in found["vit"][1]
+
+
+def test_what_other_trainings_would_give_stands_beside_the_interval():
+    again = Retraining(source="repeats", trainings=5, deviation=0.03, low=0.6, high=0.78)
+    assert "; another training would lie in [0.600, 0.780])" in judged({"vit": result(retraining=again)}, {})["vit"][1]
+
+
+def test_a_site_that_explains_it_is_in_the_verdict():
+    sites = WithinSites(sites=3, value=0.51, error=0.05, p=0.44, least=0.4, most=0.6, i_squared=0.1, confounded=True)
+    said = judged({"vit": result(within_sites=sites)}, {})["vit"][1]
+    assert "may be confounded by the site: among patients of one site it is 0.510, one-sided p = 0.44, not adjusted" in said
+    assert "confounded" not in judged({"vit": result(within_sites=sites.model_copy(update={"confounded": False}))}, {})["vit"][1]
+    assert verdicts.SITE in judged({"vit": result()}, {}, site_told=frozenset({"vit"}))["vit"][1]
+
+
+@pytest.mark.parametrize(
+    ("caveats", "models", "said"),
+    [
+        (replace(CAVEATS, like_truth=True), {}, "every score equals the label"),
+        (replace(CAVEATS, gap=0.95), {}, "as of patients that a model was fitted on"),
+        (CAVEATS, {"clinical": result(0.55), "volume": result(0.41)}, "while no control exceeds 0.6"),
+    ],
+)
+def test_a_result_too_good_to_be_true_asks_for_a_check(caveats, models, said):
+    found = judged({"vit": result(value=1.0), **models}, {}, caveats)
+    assert "warning: too good to be believed unchecked: " in found["vit"][1]
+    assert said in found["vit"][1]
+
+
+def test_a_perfect_result_beside_a_control_that_knows_as_much_asks_for_none():
+    assert "too good" not in judged({"vit": result(value=1.0), "intensity": result(0.98)}, {})["vit"][1]
 
 
 def test_a_model_that_scores_all_alike_has_an_auc_of_a_half_and_a_warning(small):
@@ -217,15 +286,51 @@ def test_a_model_that_scores_all_alike_has_an_auc_of_a_half_and_a_warning(small)
     found = measure(alone(alike, "pten"))["endpoints"]["pten"]["models"]["vit"]
     assert (found["auc"]["value"], found["verdict_kind"]) == (0.5, "chance")
     assert found["remark"].startswith("Warning: all ")
-    assert found["verdict"].endswith(verdicts.ALIKE)
+    assert verdicts.ALIKE in found["verdict"]
 
 
-def test_a_shuffled_control_that_is_better_than_chance_condemns_its_endpoint(small):
-    leaking = changed(small, "shuffled", lambda t: (t.truth.fillna(0) + np.arange(len(t)) / len(t))[t.model == "shuffled"])
+def leaked(first: float, second: float | None, endpoints: int = 4) -> frozenset[str]:
+    """The endpoints that leak when one endpoint's permuted labels are found with these p, and the others' are not."""
+    models = {f"e{i}": {"shuffled": result(raw=0.5)} for i in range(endpoints)}
+    models["e0"] = {"shuffled": result(raw=first)}
+    if second is not None:
+        models["e0"]["shuffled again"] = result(raw=second)
+    return verdict.leaking(models)
+
+
+def test_an_endpoint_leaks_when_two_permutations_in_a_row_are_found_and_not_before():
+    assert suspicion(4) == pytest.approx(0.05)
+    assert leaked(0.04, 0.04) == {"e0"}
+    assert leaked(0.0001, None) == leaked(0.0001, 0.06) == leaked(0.06, 0.0001) == frozenset()
+    assert leaked(math.nan, 0.01) == leaked(0.01, math.nan) == frozenset()
+    assert leaked(0.09, 0.09, endpoints=1) == {"e0"}  # sqrt(0.01) each
+
+
+def test_thresholds_that_are_their_own_folds_best_throughout_were_chosen_there(small):
+    ours = small.predictions
+    leaking = []
+    for _, fold in ours.loc[(ours.model == "shuffled") & (ours.endpoint != "os")].groupby(["endpoint", "fold"]):
+        known = fold.dropna(subset=["truth"])
+        both = known.truth.nunique() == 2
+        best = youden_threshold(known.truth.to_numpy(float), known.score.to_numpy(float)) if both else math.nan
+        leaking.append(fold.assign(threshold=best))
+    honest = measure(small)["endpoints"]["mgmt"]["models"]["vit"]
+    rest = ours.loc[~((ours.model == "shuffled") & (ours.endpoint != "os"))]
+    found = measure(replace(small, predictions=pd.concat([rest, *leaking])))["endpoints"]
+    assert not honest["verdict"].startswith(verdicts.LEAK)
+    assert all(r["verdict"].startswith(verdicts.LEAK) for name in ("mgmt", "pten") for r in found[name]["models"].values())
+    assert not found["os"]["models"]["vit"]["verdict"].startswith(verdicts.LEAK)
+
+
+def test_labels_found_twice_after_permutation_withdraw_their_endpoints_verdicts(small):
+    known = changed(small, "shuffled", lambda t: (t.truth.fillna(0) + np.arange(len(t)) / len(t))[t.model == "shuffled"])
+    again = known.predictions.loc[known.predictions.model == "shuffled"].assign(model="shuffled again")
+    leaking = replace(known, predictions=pd.concat([known.predictions, again]))
     models = measure(alone(leaking, "pten"))["endpoints"]["pten"]["models"]
-    assert models["shuffled"]["verdict_kind"] == "better"
     assert all(result["verdict"].startswith(verdicts.LEAK) for result in models.values())
     assert models["vit"]["verdict_kind"] == models["clinical"]["verdict_kind"] == "undefined"
+    once = measure(alone(known, "pten"))["endpoints"]["pten"]["models"]
+    assert not once["vit"]["verdict"].startswith(verdicts.LEAK)
 
 
 def test_what_is_planted_is_found_and_what_is_not_is_not(metrics):
@@ -234,9 +339,17 @@ def test_what_is_planted_is_found_and_what_is_not_is_not(metrics):
     assert metrics["endpoints"]["tertp"]["models"] == {}
 
 
+def test_what_a_made_up_cohort_holds_stands_beside_what_was_found(run):
+    planted = {"mgmt": "better", "pten": "better", "os": "chance"}
+    asked = run.study.report.model_copy(update={"planted": planted})
+    found = measure(replace(run, study=run.study.model_copy(update={"report": asked})))["planted"]
+    assert {name: one["as_expected"] for name, one in found.items()} == {"mgmt": True, "pten": False, "os": False}
+
+
 def test_the_rules_that_the_report_prints_name_the_limits_that_it_uses():
     rules = " ".join(verdicts.rules())
-    assert all(str(number) in rules for number in (verdict.ALPHA, verdict.FEWEST, verdict.CHANCE))
+    assert all(str(number) in rules for number in (verdict.ALPHA, verdict.FEWEST))
+    assert f"√({FALSE_ALARMS}/E)" in rules
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -249,7 +362,7 @@ def test_nothing_known_is_said_of_a_cohort_without_deaths_or_positives(tmp_path,
             assert told["verdict_kind"] == "undefined"
             figure = "auc" if endpoint["kind"] == "binary" else "harrell_c"
             assert all(math.isnan(value) for value in told[figure].values()), name
-            said = f"cannot be judged (n = {told['n']}, 0 {'positive' if figure == 'auc' else 'died'})"
+            said = f"cannot be judged: all of one class (n = {told['n']}, 0 {'positive' if figure == 'auc' else 'died'})"
             assert told["verdict"] == (said if told["n"] < 2 else f"{said}; {verdicts.ALIKE}")
     assert "Infinity" not in json.dumps(found)
 
@@ -356,7 +469,7 @@ def test_an_external_evaluation_stands_beside_the_runs_own_figures(small, tmp_pa
     outside = reports.read(make_run(tmp_path / "outside", seed=3, models=("vit", "clinical"), internal=internal))
     found = measure(alone(outside, "mgmt"))
     own = internal["endpoints"]["mgmt"]["models"]["vit"]
-    assert found["internal"]["mgmt"]["vit"] == {"measure": "auc", **own["auc"], "n": own["n"]}
+    assert found["internal"]["mgmt"]["vit"] == {"measure": "auc", **own["judged"], "n": own["n"]}
     assert (found["design"], found["folds_sha256"]) == ("external", None)
     told = found["endpoints"]["mgmt"]["models"]["vit"]
     again = told["recalibrated"]
@@ -377,7 +490,7 @@ def test_a_table_from_elsewhere_claims_no_settings_and_no_folds(tmp_path):
     assert (found["design"], found["settings"], found["folds_sha256"], found["environment"]) == ("table", {}, None, {})
     told = found["endpoints"]["mgmt"]["models"]["model"]
     assert told["auc"]["value"] == pytest.approx(roc_auc_score(truth, scores.score))
-    assert told["verdict"].endswith(", clinical-only was not run")
+    assert told["verdict"].endswith("; no control was run")
     assert [row["n"] for row in found["endpoints"]["mgmt"]["subgroups"]] == [25, 35]
 
 

@@ -10,10 +10,12 @@ import pytest
 from made.metrics import filled, sample
 from markdown_it import MarkdownIt
 
+from mri_vit.metrics import bootstrap, paired
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, intensity, outliers, register
+from mri_vit.report.numbers.survival import TAU_DAYS
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
-from mri_vit.report.schema.comparison import Comparison, Permutation
+from mri_vit.report.schema.comparison import ChanceTest, Comparison
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.part import Part
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
@@ -37,7 +39,8 @@ def made_up(**changes: Any) -> dict[str, Any]:
         "auc": estimate(0.7431),
         "auc_within_folds": {"value": 0.7112},
         "remark": "the folds' models do not share a scale",
-        "permutation": {"p": 0.0123, "p_adjusted": 0.0246, "permutations": 9999},
+        "judged": estimate(0.7112),
+        "chance_test": {"method": "within folds", "inflation": 1.414, "p": 0.0123, "p_adjusted": 0.0246},
         "average_precision": estimate(0.6644),
         "brier": {"value": 0.2143, "reliability": 0.01},
         "calibration": {"slope": 0.8768, "intercept": -0.1234, "ece": 0.05},
@@ -54,7 +57,8 @@ def made_up(**changes: Any) -> dict[str, Any]:
         "harrell_c_within_folds": {"value": 0.6501},
         "uno_c": estimate(0.6321),
         "auc_at": [{"days": 182, **estimate(0.5912)}],
-        "permutation": {"p": 0.091, "p_adjusted": 0.182, "permutations": 999},
+        "judged": estimate(0.6501),
+        "chance_test": {"method": "within folds", "inflation": 1.414, "p": 0.091, "p_adjusted": 0.182},
         "logrank": {"chi2": 20.1, "p": 0.00001},
         "cutoffs": "High risk is a risk above a made-up cut-off.",
         "groups": {"low risk": {"n": 24}},
@@ -75,7 +79,10 @@ def made_up(**changes: Any) -> dict[str, Any]:
                 "kind": "binary",
                 "known": 51,
                 "positive": 20,
-                "models": {"vit": {**binary, "versus_clinical": versus}, "clinical": {**binary, "auc": estimate(0.6189)}},
+                "models": {
+                    "vit": {**binary, "versus_controls": {"clinical": versus}},
+                    "clinical": {**binary, "judged": estimate(0.6189)},
+                },
             },
             "os": {"kind": "survival", "known": 48, "events": 33, "models": {"vit": survival}},
         },
@@ -139,7 +146,7 @@ def test_every_figure_of_the_metrics_is_told(text):
     shown = [62, 59, 53, 49, 51, 20, 48, 33, "seed 17", "ab" * 32, "2.13.0", "c0ffee", "5 folds", "3 times"]
     shown += [
         "0.743 [0.681, 0.795]",
-        "0.711",
+        "0.711 [0.650, 0.764]",
         "p = 0.012",
         "0.664",
         "0.214",
@@ -174,6 +181,7 @@ def test_every_figure_of_the_metrics_is_told(text):
         ({"weight_decay": 0.31}, "weight decay 0.31"),
         ({"batch": 23}, "batches of 23 patients"),
         ({"epochs": 77}, "at most 77 epochs"),
+        ({"seeds": 3}, "In each fold 3 networks were trained on the same patients, which differ in their seed alone"),
         ({"tune_every": 4}, "After every 4 epochs"),
         ({"token_budget": 99}, "up to 99 tokens"),
         ({"leave_out": "site"}, "each value of site is a test fold"),
@@ -255,7 +263,7 @@ def test_the_survival_head_is_the_one_of_the_settings():
 
 def test_without_controls_none_is_claimed(text):
     metrics = made_up()
-    del metrics["endpoints"]["mgmt"]["models"]["clinical"], metrics["endpoints"]["mgmt"]["models"]["vit"]["versus_clinical"]
+    del metrics["endpoints"]["mgmt"]["models"]["clinical"], metrics["endpoints"]["mgmt"]["models"]["vit"]["versus_controls"]
     without = written(metrics)
     assert "penalised logistic and Cox regression" in text
     assert "shuffled" not in text  # it is among the settings, but has no results
@@ -275,11 +283,49 @@ def test_the_columns_of_the_clinical_control_are_named():
     assert "The clinical model read age, sex." in written(made_up(notes={"clinical_columns": "age, sex"}))
 
 
+OF_A_TEST = [
+    key
+    for key in findings.MEASURES
+    if key.startswith("chance_test:") or key in ("refits", "p_adjusted", "retraining:seeds", "retraining:repeats")
+]
+
+
+@pytest.mark.parametrize(("method", "inflation"), [("refitted", 1.3), ("within folds", 1.414), ("scores as given", 1.0)])
+def test_a_test_against_chance_is_told_as_it_was_made(method, inflation):
+    metrics = made_up()
+    for endpoint in metrics["endpoints"].values():
+        for result in endpoint["models"].values():
+            result["chance_test"] |= {"method": method, "inflation": inflation}
+    told = findings.measures(filled(metrics))
+    assert {key for key in told if key.startswith("chance_test:")} == {f"chance_test:{method}"}
+    assert ("refits" in told) == (inflation > 1)
+    for endpoint in metrics["endpoints"].values():
+        for result in endpoint["models"].values():
+            result["chance_test"].pop("p_adjusted", None)
+            result.pop("versus_controls", None)
+    assert "p_adjusted" in told
+    assert "p_adjusted" not in findings.measures(filled(metrics))
+
+
+def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(text):
+    told = sections(text)["Evaluation"]
+    used = (
+        (bootstrap.RESAMPLES, "bootstrap of patients ({} resamples)"),
+        (paired.RESAMPLES, "a paired bootstrap of patients ({} resamples)"),
+        (f"{TAU_DAYS:.0f}", "before day {} or the end of follow-up"),
+    )
+    metrics = made_up()
+    metrics["endpoints"]["os"]["models"]["vit"]["versus_controls"] = {"clinical": {"difference": 0.1, "p": 0.2, "n": 4}}
+    told += sections(written(metrics))["Evaluation"]
+    assert [words.format(number) for number, words in used if words.format(number) not in told] == []
+    assert "G(t) of not being censored" in told
+
+
 def annotation(part: type[Part], name: str) -> Any:
     return part.model_fields[name].annotation
 
 
-@pytest.mark.parametrize("key", sorted(findings.MEASURES))
+@pytest.mark.parametrize("key", sorted(set(findings.MEASURES) - set(OF_A_TEST)))
 def test_a_measure_is_told_exactly_when_it_has_a_figure(key):
     sentence = references.uncited(findings.MEASURES[key])
     metrics, (name, _, kind) = made_up(), key.partition(":")
@@ -294,9 +340,10 @@ def test_a_measure_is_told_exactly_when_it_has_a_figure(key):
         levels = [(part, level) for part, level in levels if part is SurvivalResult]
     holders = [(part, level) for part, level in levels if name in part.model_fields]
     if not holders:  # of a test
-        part = Comparison if name == "nadeau_bengio" else Permutation
-        tests = [result[test] for _, result in levels for test in ("permutation", "versus_clinical") if test in result]
-        holders = [(part, test) for test in tests if part is Permutation or "difference" in test]
+        part = Comparison if name == "nadeau_bengio" else ChanceTest
+        single = [result["chance_test"] for _, result in levels if "chance_test" in result]
+        paired = [test for _, result in levels for test in result.get("versus_controls", {}).values()]
+        holders = [(part, test) for test in ([] if part is ChanceTest else paired)] or [(part, test) for test in single]
     for _, level in holders:
         level.pop(name, None)
     assert key not in findings.measures(filled(metrics)) or kind
@@ -383,7 +430,7 @@ def test_every_reference_that_is_cited_is_listed_and_every_listed_one_is_cited(t
         assert used == set(listed)
         assert listed == list(range(1, len(listed) + 1))
         assert len(listed) > 3
-    assert "Phipson" in text
+    assert "Newcombe" in text
     assert "Vickers" not in text  # no net benefit among the figures
 
 
@@ -458,9 +505,10 @@ def test_an_undefined_figure_is_called_so():
     metrics = made_up()
     metrics["endpoints"]["mgmt"]["models"]["vit"] |= {
         "auc": {"value": None, "low": None, "high": None},
-        "permutation": {"p": None, "p_adjusted": None, "permutations": 9999},
+        "judged": {"value": None, "low": None, "high": None},
+        "chance_test": {"method": "within folds", "p": None, "p_adjusted": None},
     }
     line = next(line for line in findings.lines(filled(metrics)) if line.startswith("**mgmt**, vit"))
     assert "AUC undefined" in line
-    assert "permutation p undefined" in line
+    assert "one-sided against chance p undefined" in line
     assert "nan" not in written(metrics).lower()

@@ -1,0 +1,226 @@
+"""Could chance have made it, refitting included? One model's rows of an endpoint in; test, judged interval and sites out.
+
+A row is a patient of a repeat, as `judged.known_rows` gives them; folds and repeats are counted from 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy.stats import t as student
+
+from mri_vit.metrics import within_fold
+from mri_vit.metrics.auc_interval import wilson_of_auc, wilson_of_c
+from mri_vit.metrics.delong import delong_variance
+from mri_vit.metrics.heterogeneity import i_squared
+from mri_vit.metrics.within_fold import WithinFold
+from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, fold_of
+from mri_vit.report.reading.run import Design
+from mri_vit.report.schema.comparison import ChanceTest, Retraining, WithinSites
+from mri_vit.report.schema.part import Estimate
+from mri_vit.settings.schema import Endpoint
+
+ALPHA = 0.05  # Fisher 1925; with 95 % intervals throughout
+
+
+@dataclass(frozen=True)
+class Background:
+    """What is known of a model's scores beside the rows."""
+
+    design: Design
+    nulls: pd.DataFrame  # predictions.NULL_COLUMNS, of this model and endpoint; empty where nothing was refitted
+    seeds: pd.DataFrame  # predictions.SEED_COLUMNS, likewise; empty where a fold had one network
+    site_of: Mapping[str, str]  # by patient; empty without sites
+
+
+@dataclass(frozen=True)
+class AgainstChance:
+    """Fields of a result about chance."""
+
+    judged: Estimate
+    chance_test: ChanceTest
+    retraining: Retraining | None
+    within_sites: WithinSites | None
+
+
+def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> AgainstChance:
+    """All that is asked of a model about chance; `rows` are of one model and endpoint, at least one."""
+    within = WITHIN[endpoint.kind]
+    repeats = [here for _, here in rows.groupby("repeat", sort=True)]
+    found = [within(here, fold_of(here)) for here in repeats]
+    inflated = inflation(rows, background.design)
+    mean = _mean(found)
+    refits = background.design != "external"
+    low, high = _interval(endpoint, rows, mean, refits)
+    return AgainstChance(
+        judged=Estimate(value=mean.value, low=low, high=high),
+        chance_test=_refitted(rows, found[0], background.nulls, within) or _free(mean, inflated, refits),
+        retraining=_retrained(endpoint, rows, [one.value for one in found], background.seeds),
+        within_sites=_within_sites(endpoint, rows, mean, inflated, background.site_of),
+    )
+
+
+def inflation(rows: pd.DataFrame, design: Design) -> float:
+    """What multiplies the error of scores as given: 1 where the patients taught no model, else for folds and repeats."""
+    if design == "external":
+        return 1.0
+    return within_fold.inflation(int(first_repeat(rows).fold.nunique()), int(rows.repeat.nunique()))
+
+
+def _retrained(endpoint: Endpoint, rows: pd.DataFrame, values: list[float], seeds: pd.DataFrame) -> Retraining | None:
+    """Where another training would lie: by the `values` of several repeats; of one repeat, by its networks of several seeds.
+
+    Repeats differ in folds and seeds and so in all that another training would differ in. A seed's figure is that of one
+    network, whose scatter is wider than that of the mean score of several.
+    """
+    if len(values) > 1 or not len(seeds):
+        return retraining(values, "repeats")
+    judged, within = rows.drop(columns="score"), WITHIN[endpoint.kind]
+    trained = [judged.merge(_by_judged(own, judged), validate="one_to_one") for _, own in seeds.groupby("seed")]
+    return retraining([within(here, fold_of(here)).value for here in trained], "seeds")
+
+
+def _by_judged(seeds: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
+    """One seed's scores of the patients who are judged, by the columns that name a row of theirs.
+
+    As in `judged.known_rows`, the score is the mean over a patient's visits where the judged rows name no visit.
+    """
+    keys = [column for column in ("repeat", "fold", "patient", "session") if column in judged]
+    return seeds.astype({"score": float}).groupby(keys, sort=False).score.mean().reset_index()
+
+
+def retraining(values: list[float], source: str) -> Retraining | None:
+    """A 95 % prediction interval of one more training, from those that were made; None with one alone.
+
+    Formula: mean ± t sqrt(1 + 1/R) s, s the sample standard deviation of R trainings, t of R - 1 degrees of freedom.
+    Assumption: trainings scatter as a normal distribution.
+    """
+    known = [value for value in values if not math.isnan(value)]
+    if len(known) < 2:
+        return None
+    mean, deviation = float(np.mean(known)), float(np.std(known, ddof=1))
+    reach = float(student.ppf(0.975, len(known) - 1)) * math.sqrt(1 + 1 / len(known)) * deviation
+    low, high = max(0.0, mean - reach), min(1.0, mean + reach)
+    return Retraining.model_validate(
+        {"source": source, "trainings": len(known), "deviation": deviation, "low": low, "high": high}
+    )
+
+
+def _free(found: WithinFold, inflated: float, refits: bool) -> ChanceTest:
+    """The test that needs no training: a normal p, which has no least value."""
+    return ChanceTest(
+        method="within folds" if refits else "scores as given",
+        value=found.value,
+        error=found.error,
+        inflation=inflated,
+        draws=None,
+        p=within_fold.p_above_chance(found, inflated),
+        p_adjusted=math.nan,
+        p_below=within_fold.p_below_chance(found, inflated),
+        p_below_adjusted=math.nan,
+    )
+
+
+def _refitted(rows: pd.DataFrame, found: WithinFold, nulls: pd.DataFrame, within: Within) -> ChanceTest | None:
+    """The test by refits of the first repeat on permuted labels; None where there are none, or nothing to compare.
+
+    Formula: (b + 1) / (m + 1), b of m permutations reaching the observed figure (Phipson & Smyth 2010,
+    doi:10.2202/1544-6115.1585). A fold keeps its classes when labels are permuted within it, and so its weight.
+    """
+    if not len(nulls) or math.isnan(found.value):
+        return None
+    once = first_repeat(rows)
+    weight = {fold: _pairs(once.loc[once.fold == fold], within) for fold in once.fold.unique().tolist()}
+    table = nulls.pivot(index="draw", columns="fold", values="value")
+    weights = np.array([weight.get(fold, 0.0) for fold in table.columns])
+    drawn = np.nan_to_num(table.to_numpy(float)) @ weights / weights.sum()
+    above, below = (int((side >= 0).sum()) for side in (drawn - found.value + 1e-9, found.value + 1e-9 - drawn))
+    return ChanceTest(
+        method="refitted",
+        value=found.value,
+        error=found.error,
+        inflation=float(np.sqrt(np.mean((drawn - within_fold.CHANCE) ** 2)) / found.error) if found.error else math.nan,
+        draws=len(drawn),
+        p=(above + 1) / (len(drawn) + 1),
+        p_adjusted=math.nan,
+        p_below=(below + 1) / (len(drawn) + 1),
+        p_below_adjusted=math.nan,
+    )
+
+
+def _interval(endpoint: Endpoint, rows: pd.DataFrame, mean: WithinFold, refits: bool) -> tuple[float, float]:
+    if endpoint.kind == "survival":
+        return wilson_of_c(mean.value, mean.variance, mean.error**2, refits)
+    truth = flags(averaged(rows).truth)
+    variance = 0.0 if math.isnan(mean.variance) else mean.variance  # a fold with one of a class has none; Newcombe's is left
+    return wilson_of_auc(mean.value, variance, int(truth.sum()), int((~truth).sum()), refits)
+
+
+def _mean(found: Sequence[WithinFold]) -> WithinFold:
+    """The mean figure of several repeats; errors and variances of one, for the patients are the same."""
+    columns = ([getattr(one, name) for one in found] for name in ("value", "error", "variance"))
+    return WithinFold(*(float(np.mean(column)) for column in columns))
+
+
+def _within_sites(
+    endpoint: Endpoint, rows: pd.DataFrame, pooled: WithinFold, inflated: float, site_of: Mapping[str, str]
+) -> WithinSites | None:
+    """The figure among patients of one site and fold, and how it differs between sites; None without two sites to compare."""
+    within = WITHIN[endpoint.kind]
+    rows = rows.assign(site=rows.patient.map(site_of).fillna(""))
+    rows = rows.loc[rows.site != ""]
+    if rows.site.nunique() < 2:
+        return None
+    repeats = [here for _, here in rows.groupby("repeat", sort=True)]
+    cells = [within(here, here.groupby(["fold", "site"]).ngroup().to_numpy()) for here in repeats]
+    found = _mean(cells)
+    people = averaged(rows).merge(rows[["patient", "site"]].drop_duplicates(), on="patient")
+    alone = {str(site): here for site, here in people.groupby("site") if _pairs(here.assign(repeat=0), within)}
+    figures = [within(here, np.zeros(len(here))).value for here in alone.values()]
+    if len(figures) < 2 or math.isnan(found.value):
+        return None
+    p = within_fold.p_above_chance(found, inflated)
+    over_all = within_fold.p_above_chance(pooled, inflated)
+    return WithinSites(
+        sites=len(figures),
+        value=found.value,
+        error=found.error,
+        p=p,
+        least=min(figures),
+        most=max(figures),
+        i_squared=_i_squared(list(alone.values()), figures) if endpoint.kind == "binary" else math.nan,
+        confounded=over_all <= ALPHA < p,
+    )
+
+
+def _i_squared(sites: list[pd.DataFrame], figures: list[float]) -> float:
+    variances = [delong_variance(flags(here.truth), floats(here.score)) for here in sites]
+    return i_squared(np.array(figures), np.array(variances))
+
+
+def _pairs(here: pd.DataFrame, within: Within) -> float:
+    """Pairs of patients that can be compared."""
+    if within is _auc:
+        positives = int(here.truth.sum())
+        return float(positives * (len(here) - positives))
+    time, event = floats(here.time_days), flags(here.event)
+    later = (time[:, None] < time) | ((time[:, None] == time) & ~event)
+    return float((event[:, None] & later).sum())
+
+
+def _auc(here: pd.DataFrame, group: Groups) -> WithinFold:
+    return within_fold.within_fold_auc(flags(here.truth), floats(here.score), group)
+
+
+def _c(here: pd.DataFrame, group: Groups) -> WithinFold:
+    return within_fold.within_fold_c(floats(here.time_days), flags(here.event), floats(here.score), group)
+
+
+Groups = Float[np.ndarray, " n"]
+Within = Callable[[pd.DataFrame, np.ndarray], WithinFold]
+WITHIN: Mapping[str, Within] = {"binary": _auc, "survival": _c}
