@@ -3,6 +3,7 @@
 Run from the checkout: .venv/bin/python pipelines/demo.py     (as `make demo` does; about 5 minutes on two idle cores)
 """
 
+import sys
 from pathlib import Path
 
 if __name__ == "__main__":  # worker processes import this file; they need not wait for all that the whole story needs
@@ -24,7 +25,7 @@ if __name__ == "__main__":  # worker processes import this file; they need not w
         patients = study.check(settings, run)
 
         # each patient's four scans are aligned, corrected and cut into the patches that hold brain
-        study.prepare(settings, patients, run, console)
+        excluded = study.prepare(settings, patients, run, console)
 
         # folds are written and hashed; then each is learned without its test patients and predicted once
         study.train(settings, run, console)
@@ -32,5 +33,7 @@ if __name__ == "__main__":  # worker processes import this file; they need not w
         # what the class token drew on, carried back into each patient's own T1ce
         study.explain(settings, run, console)
 
-        # one page that separates signal from noise
-        study.report(run, console)
+        # one page that separates signal from noise; it ends with what was planted beside what was found
+        written = study.report(run, console)
+
+    sys.exit(study.ended(excluded, written))

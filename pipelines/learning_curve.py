@@ -141,7 +141,7 @@ def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     of = begun(settings(seed, labelled), seed)
     with run_folder.claimed(of) as run:
         patients = frozen.included(of, run)
-        comparison.run(of, patients, folds.load(run / files.FOLDS, patients), run, lambda title: lambda *_: None)
+        comparison.run(of, patients, folds.load(run / files.FOLDS, patients), run, lambda title: lambda *_: None, print)
         costs = [
             {"model": name} | json.loads(file.read_text())
             for name in NAMES

@@ -46,7 +46,7 @@ def main(file: Path) -> None:
             for name in in_parallel.fit(settings, patients, splits, run, AT_A_TIME):
                 bar.update(task, advance=1, note=name)
                 if settings.name == MADE_UP:
-                    for weights in (run / files.COMPARATORS / name).glob(f"*/{files.WEIGHTS}"):
+                    for weights in (run / files.COMPARATORS / name).rglob(files.WEIGHTS):
                         weights.unlink()  # 13 GB for all rows, of networks that have learned nothing
 
         # then the study's own ViT and the controls; one table of predictions

@@ -1,0 +1,161 @@
+"""The demo on other cohorts, processors, threads and seeds: do its verdicts hold?
+
+    .venv/bin/python pipelines/demo_everywhere.py cohorts 30          (other seeds of the cohort, one training each)
+    .venv/bin/python pipelines/demo_everywhere.py machines            (the shipped cohort: instruction sets, threads, seeds)
+    .venv/bin/python pipelines/demo_everywhere.py short               (three runs, as among the slow tests)
+    .venv/bin/python pipelines/demo_everywhere.py                     (what docs/demo_everywhere.csv holds so far)
+
+Each run is the demo without its maps, in a process of its own, in runs/everywhere/ (or --home). A run that was stopped goes on
+where it was, and one that is in the table is not made again; each adds a row with the verdicts. About four minutes a run on two
+idle cores, more than half of them for the scans of a new cohort. --keep keeps cohorts and prepared patients, 1 GB each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+HOME = Path(__file__).parents[1]
+TABLE = HOME / "docs" / "demo_everywhere.csv"
+PLANTED = {"mgmt": "better", "tertp": "better", "pten": "chance", "os": "better"}  # as the cohort's README says
+COLUMNS = [
+    "run",
+    "cohort",
+    "seed",
+    "instructions",
+    "threads",
+    *(f"{e}{what}" for e in PLANTED for what in ("", "_value")),
+    "leaks",
+]
+SHIPPED = 20261121  # the cohort's seed: synthetic/cohort.py
+FIRST = 101  # seed of the first other cohort
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the demo: the seed of its cohort and of its training, and the processor it is to believe in."""
+
+    cohort: int = SHIPPED
+    seed: int = 0
+    instructions: str = "default"  # as ATEN_CPU_CAPABILITY takes them
+    threads: int = 1
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", f"cohort-{self.cohort}-seed-{self.seed}-{self.instructions}-{self.threads}")
+
+
+MACHINES = (
+    *(Run(instructions=instructions, threads=threads) for threads in (1, 2) for instructions in ("default", "avx2", "avx512")),
+    *(Run(seed=seed) for seed in (1, 2, 3)),
+)
+SHORT = (Run(), Run(instructions="avx2", threads=2), Run(seed=1))
+
+
+def make(run: Run, home: Path) -> None:
+    """Make the cohort where it is missing, prepare it, train and report; in this process."""
+    import torch
+    from rich.console import Console
+
+    from mri_vit import study
+    from mri_vit.run import folder as run_folder
+    from mri_vit.settings import file as study_file
+    from mri_vit.synthetic import cohort as synthetic
+
+    torch.set_num_threads(run.threads)
+    people = home / f"cohort-{run.cohort}"
+    changes = {
+        "cohort": str(people / "cohort.csv"),
+        "prepared": str(people / "prepared"),
+        "output": str(home / run.name),
+        "seed": str(run.seed),
+        "explain.patients": "0",
+        "explain.scored": "0",
+    }
+    settings, console = study_file.load(HOME / "configs" / "demo.toml", changes), Console()
+    synthetic.make(people, seed=run.cohort)
+    with run_folder.claimed(settings) as folder:
+        patients = study.check(settings, folder)
+        study.prepare(settings, patients, folder, console)
+        study.train(settings, folder, console)
+        study.report(folder, console)
+
+
+def verdicts(run: Run, home: Path) -> dict[str, object]:
+    """The row of a run that has ended."""
+    metrics = json.loads((home / run.name / "report" / "metrics.json").read_text(encoding="utf-8"))
+    own = {name: endpoint["models"]["vit"] for name, endpoint in metrics["endpoints"].items()}
+    row: dict[str, object] = {"run": run.name, "cohort": run.cohort, "seed": run.seed}
+    row |= {"instructions": run.instructions, "threads": run.threads}
+    for name in PLANTED:
+        row |= {name: own[name]["verdict_kind"], f"{name}_value": f"{own[name]['judged']['value']:.3f}"}
+    return row | {"leaks": sum("labels may leak" in result["verdict"] for result in own.values())}
+
+
+def everywhere(runs: tuple[Run, ...], home: Path, keep: bool) -> None:
+    """Make the runs that the table lacks, one after the other, and add a row for each."""
+    for index, run in enumerate(runs):
+        if run.name in set(known().run):
+            continue
+        environment = dict(os.environ, OMP_NUM_THREADS=str(run.threads))
+        if run.instructions != "default":
+            environment["ATEN_CPU_CAPABILITY"] = run.instructions
+        command = [sys.executable, __file__, "one", *map(str, (run.cohort, run.seed, run.threads)), run.instructions]
+        subprocess.run([*command, "--home", str(home)], env=environment, check=True)
+        _append(verdicts(run, home))
+        if not keep and all(other.cohort != run.cohort for other in runs[index + 1 :]):
+            shutil.rmtree(home / f"cohort-{run.cohort}")
+
+
+def _append(row: dict[str, object]) -> None:
+    new = not TABLE.exists()
+    with TABLE.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def known() -> pd.DataFrame:
+    """The table as it is."""
+    return pd.read_csv(TABLE) if TABLE.exists() else pd.DataFrame(columns=pd.Index(COLUMNS))
+
+
+def summary() -> None:
+    """Print the verdicts of every run, and how often each endpoint's is as planted."""
+    table = known()
+    print(table.drop(columns="run").to_string(index=False))
+    for group, rows in (
+        ("other cohorts", table.loc[table.cohort != SHIPPED]),
+        ("shipped cohort", table.loc[table.cohort == SHIPPED]),
+    ):
+        found = ", ".join(f"{name} {int((rows[name] == kind).sum())} as planted" for name, kind in PLANTED.items())
+        print(f"{group}, {len(rows)} runs: {found}; {int((rows.leaks > 0).sum())} told that labels leak")
+
+
+if __name__ == "__main__":  # patients are prepared in worker processes, which import this file
+    asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    asked.add_argument("what", nargs="?", choices=("cohorts", "machines", "short", "one"))
+    asked.add_argument("numbers", nargs="*", help="how many cohorts")
+    asked.add_argument("--home", type=Path, default=HOME / "runs" / "everywhere")
+    asked.add_argument("--keep", action="store_true")
+    given = asked.parse_args()
+    if given.what == "one":
+        cohort, seed, threads, instructions = given.numbers
+        make(Run(int(cohort), int(seed), instructions, int(threads)), given.home)
+    elif given.what == "cohorts":
+        count = int(given.numbers[0]) if given.numbers else 30
+        everywhere(tuple(Run(cohort=FIRST + i) for i in range(count)), given.home, given.keep)
+    elif given.what:
+        everywhere(MACHINES if given.what == "machines" else SHORT, given.home, keep=True)
+    if given.what != "one" and TABLE.exists():
+        summary()

@@ -1,0 +1,229 @@
+"""Studies of nothing: how often does the report call noise a finding, or an honest design a leak, and does it find what is there?
+
+    .venv/bin/python pipelines/null_studies.py logistic --patients 82 --studies 1000
+    .venv/bin/python pipelines/null_studies.py logistic --patients 300 --studies 1000 --auc 0.7
+    .venv/bin/python pipelines/null_studies.py              (what the table holds so far)
+
+A study has four endpoints, cross-validated and refitted per fold, and a control on permuted labels. Rows of ten studies are
+added to docs/null_studies.csv, so that the command goes on where it stopped and the table grows. Learners: logistic (20 features,
+scikit-learn's penalty), forest (30 trees), vit (a Vision Transformer of one block on 27 tokens, four heads on one trunk).
+With --auc the first endpoint has a cause, of that expected AUC, and the others have none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the problems are small
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from torch.nn import functional as F
+
+from mri_vit.crossval.alarm import suspicion
+from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
+from mri_vit.metrics.comparison import holm
+from mri_vit.metrics.proportion import rate
+from mri_vit.model.encoder import Encoder
+from mri_vit.report.numbers import chance, compare
+from mri_vit.report.numbers.chance import ALPHA, Background
+from mri_vit.settings.schema import Endpoint
+
+TABLE = Path(__file__).parents[1] / "docs" / "null_studies.csv"
+KEYS = ["learner", "patients", "folds", "auc"]
+COUNTS = ["studies", "better", "worse", "leaks", "suspicious", "found", "covered", "pairs_differ"]
+COLUMNS = [*KEYS, "block", *COUNTS]
+BLOCK = 10  # studies of a row
+ENDPOINTS = 4
+FEATURES, STRONG = 20, 5  # a few that a model leans on, and many weak ones
+FOLDS = {82: 3, 300: 5}  # as the built-in cohort has, and as the README's study
+SHIFT = {82: 0.46, 300: 0.40}  # of the strong features' mean between the classes, for an expected AUC of 0.70 (see `calibrate`)
+STEPS, RATE = 60, 5e-3  # of the transformer: its training loss is near 0 by then, as a real network's is
+
+Fit = Callable[
+    [np.ndarray, np.ndarray, np.ndarray, int], np.ndarray
+]  # (training x, labels, test x, seed) -> scores [n, endpoints]
+NO_NULLS, NO_SEEDS = pd.DataFrame(columns=pd.Index(NULL_COLUMNS)), pd.DataFrame(columns=pd.Index(SEED_COLUMNS))
+
+
+def logistic(train: np.ndarray, labels: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    fits = [LogisticRegression(max_iter=300).fit(train, labels[:, e]) for e in range(labels.shape[1])]
+    return np.stack([fit.predict_proba(test)[:, 1] for fit in fits], axis=1)
+
+
+def forest(train: np.ndarray, labels: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    make = lambda: RandomForestClassifier(30, min_samples_leaf=3, random_state=seed)  # noqa: E731
+    fits = [make().fit(train, labels[:, e]) for e in range(labels.shape[1])]
+    return np.stack([fit.predict_proba(test)[:, 1] for fit in fits], axis=1)
+
+
+def vit(train: np.ndarray, labels: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    """The package's encoder on 27 tokens of 8 numbers, made of the features and noise; four heads, full batches."""
+    torch.manual_seed(seed)
+    net = Encoder(patch_size=8, places=27, dim=24, depth=1, heads=2, mlp=48)
+    head = torch.nn.Linear(24, labels.shape[1])
+    place = torch.arange(27)
+    inputs = [torch.from_numpy(np.ascontiguousarray(x.reshape(len(x), 27, 8), dtype=np.float32)) for x in (train, test)]
+    target = torch.from_numpy(labels.astype(np.float32))
+    optimiser = torch.optim.AdamW([*net.parameters(), *head.parameters()], lr=RATE)
+    for _ in range(STEPS):
+        optimiser.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(head(net(inputs[0], place.expand(len(train), -1))), target)
+        loss.backward()
+        optimiser.step()
+    with torch.no_grad():
+        return torch.sigmoid(head(net(inputs[1], place.expand(len(test), -1)))).double().numpy()
+
+
+LEARNERS: dict[str, Fit] = {"logistic": logistic, "forest": forest, "vit": vit}
+
+
+def one_study(learner: str, n: int, shift: float, seed: int) -> dict[str, int]:
+    """The verdicts on one study: how many claims of each kind it would make."""
+    random, fit = np.random.default_rng([seed, n]), LEARNERS[learner]
+    fold = random.permutation(np.arange(n) % FOLDS[n])
+    labels = np.stack([_half(n, random) for _ in range(ENDPOINTS)], axis=1)
+    x = features(learner, labels[:, 0], shift, random)
+    rows = cross_validated(fit, x, labels, fold, seed)
+    first = permuted(labels, fold, random)
+    again = permuted(labels, fold, random)
+    found = [tested(one) for one in rows]
+    adjusted, below = (holm(np.array([getattr(one.chance_test, p) for one in found])) for p in ("p", "p_below"))
+    null = slice(1 if shift else 0, None)
+    limit = suspicion(ENDPOINTS)
+    once = np.array([tested(one).chance_test.p <= limit for one in cross_validated(fit, x, first, fold, seed)])
+    twice = once
+    if once.any():  # as a study does: the fresh permutation is made where the first is suspicious
+        twice = once & [tested(one).chance_test.p <= limit for one in cross_validated(fit, x, again, fold, seed)]
+    covered = sum(one.judged.low <= 0.5 <= one.judged.high for one in found[null])
+    differ = 0
+    if learner == "logistic":  # quick enough to be fitted once more, to other features that know as much
+        other = cross_validated(fit, features(learner, labels[:, 0], shift, random), labels, fold, seed)
+        pairs = [compare.versus(ENDPOINT, *both, found[0].chance_test.inflation, 0) for both in zip(rows, other, strict=True)]
+        differ = sum(pair is not None and pair.p <= ALPHA for pair in pairs)
+    return {
+        "studies": 1,
+        "better": int((adjusted[null] <= ALPHA).any()),
+        "worse": int((below[null] <= ALPHA).any()),
+        "leaks": int(twice.any()),
+        "suspicious": int(once.any()),
+        "found": int(adjusted[0] <= ALPHA) if shift else 0,
+        "covered": covered,
+        "pairs_differ": differ,
+    }
+
+
+def features(learner: str, label: np.ndarray, shift: float, random: np.random.Generator) -> np.ndarray:
+    """Features [n, 20], or tokens [n, 27 × 8] in which five of the patient's own numbers recur; the strong tell the label."""
+    n = len(label)
+    own = random.normal(size=(n, STRONG)) + shift * (label[:, None] - 0.5)
+    if learner != "vit":
+        return np.concatenate([2 * own, 0.5 * random.normal(size=(n, FEATURES - STRONG))], axis=1)
+    pattern = np.random.default_rng(0).normal(size=(STRONG, 27 * 8))  # the same in every study, as anatomy is
+    return own @ pattern / STRONG**0.5 + random.normal(size=(n, 27 * 8))
+
+
+def cross_validated(fit: Fit, x: np.ndarray, labels: np.ndarray, fold: np.ndarray, seed: int) -> list[pd.DataFrame]:
+    """Of each endpoint the rows that a report judges, every patient scored by the model of the other folds."""
+    score = np.zeros(labels.shape)
+    for k in np.unique(fold):
+        score[fold == k] = fit(x[fold != k], labels[fold != k], x[fold == k], seed)
+    patient = np.array([f"p{i:03d}" for i in range(len(fold))])
+    table = {"patient": patient, "repeat": 0, "fold": fold}
+    return [pd.DataFrame({**table, "truth": labels[:, e], "score": score[:, e]}) for e in range(labels.shape[1])]
+
+
+def permuted(labels: np.ndarray, fold: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Patients of a fold exchange all their labels, as in the shuffled control."""
+    dealt = labels.copy()
+    for k in np.unique(fold):
+        here = np.flatnonzero(fold == k)
+        dealt[here] = labels[random.permutation(here)]
+    return dealt
+
+
+def tested(rows: pd.DataFrame) -> chance.AgainstChance:
+    return chance.measure(ENDPOINT, rows, Background("cross-validation", NO_NULLS, NO_SEEDS, {}))
+
+
+def calibrate(learner: str, n: int) -> None:
+    """Print the expected AUC at shifts around that of `SHIFT`."""
+    for shift in np.arange(0.3, 1.0, 0.1):
+        found = []
+        for seed in range(30):
+            random = np.random.default_rng([seed, n, 1])
+            fold, label = random.permutation(np.arange(n) % FOLDS[n]), _half(n, random)
+            rows = cross_validated(LEARNERS[learner], features(learner, label, shift, random), label[:, None], fold, seed)
+            found.append(tested(rows[0]).judged.value)
+        print(f"{learner}, {n} patients, shift {shift:.1f}: AUC {np.mean(found):.3f}")
+
+
+def _half(n: int, random: np.random.Generator) -> np.ndarray:
+    return random.permutation(np.arange(n) % 2 == 1)
+
+
+def run(learner: str, n: int, auc: float, studies: int) -> None:
+    """Add rows to the table until it holds so many studies."""
+    key = {"learner": learner, "patients": n, "folds": FOLDS[n], "auc": auc}
+    done = len(_rows(key))
+    for block in range(done, -(-studies // BLOCK)):
+        ended = [one_study(learner, n, SHIFT[n] if auc > 0.5 else 0.0, block * BLOCK + i) for i in range(BLOCK)]
+        sums = {name: sum(one[name] for one in ended) for name in COUNTS}
+        new = not TABLE.exists()
+        with TABLE.open("a", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            if new:
+                writer.writeheader()
+            writer.writerow({**key, "block": block, **sums})
+
+
+def _rows(key: Mapping[str, object]) -> pd.DataFrame:
+    if not TABLE.exists():
+        return pd.DataFrame(columns=pd.Index(COLUMNS))
+    table = pd.read_csv(TABLE)
+    for name, value in key.items():
+        table = table.loc[table[name] == value]
+    return table
+
+
+def summary() -> None:
+    """Print rates in per cent, with Wilson's intervals."""
+    table = pd.read_csv(TABLE)
+    for row in table[KEYS].drop_duplicates().to_numpy(object):
+        values = dict(zip(KEYS, row, strict=True))
+        total = _rows(values)[COUNTS].sum()
+        n, nulls = int(total.studies), int(total.studies) * (ENDPOINTS - (values["auc"] > 0.5))
+        told = {"better": n, "worse": n, "suspicious": n, "leaks": n, "found": n, "covered": nulls, "pairs_differ": ENDPOINTS * n}
+        shares = [f"{name} {100 * total[name] / of:.1f} {_ends(int(total[name]), of)}" for name, of in told.items()]
+        print(f"{', '.join(map(str, values.values()))}; {n} studies, %: {'; '.join(shares)}")
+
+
+def _ends(count: int, total: int) -> str:
+    share = rate(count, total)
+    return f"[{100 * share.low:.1f}, {100 * share.high:.1f}]"
+
+
+ENDPOINT = Endpoint(name="made_up", kind="binary")
+
+if __name__ == "__main__":
+    asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    asked.add_argument("learner", nargs="?", choices=list(LEARNERS))
+    asked.add_argument("--patients", type=int, choices=list(FOLDS), default=82)
+    asked.add_argument("--auc", type=float, choices=(0.5, 0.7), default=0.5)
+    asked.add_argument("--studies", type=int, default=1000)
+    asked.add_argument("--calibrate", action="store_true", help="print the AUC expected at some shifts, and end")
+    given = asked.parse_args()
+    torch.set_num_threads(1)
+    if given.learner and given.calibrate:
+        calibrate(given.learner, given.patients)
+    elif given.learner:
+        run(given.learner, given.patients, given.auc, given.studies)
+    if TABLE.exists():
+        summary()
