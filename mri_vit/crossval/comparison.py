@@ -20,7 +20,7 @@ from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table
 from mri_vit.model.weights import image_exposed
-from mri_vit.predictors.intensity import intensity_table
+from mri_vit.predictors.intensity import described, intensity_table
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.tabular import Tabular, volume_table
@@ -120,9 +120,10 @@ def _covariates(study: Study, patients: Sequence[Patient]) -> tuple[dict[str, pd
         notes |= {} if columns else {CLINICAL: "the cohort table has no clinical column that varies"}
     if VOLUME in asked:
         tables[VOLUME] = volume_table(patients, study)
+    notes |= {f"{name}_columns": ", ".join(table) for name, table in tables.items()}
     if INTENSITY in asked:
         tables[INTENSITY] = intensity_table(patients, study)
-    notes |= {f"{name}_columns": ", ".join(table) for name, table in tables.items()}
+        notes[f"{INTENSITY}_columns"] = described(tables[INTENSITY])
     if SITE in asked:
         if study.train.leave_out == "site":
             notes[SITE] = "every test patient is of a site that no training patient is of"

@@ -51,6 +51,12 @@ def intensity_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, index=pd.Index([p.id for p in patients]), dtype=float)
 
 
+def described(table: pd.DataFrame) -> str:
+    """The columns in words: "mean, sd, … of t1, t1ce, t2, flair in the brain and in the tumour"."""
+    where = "in the brain and in the tumour" if any(name.startswith("tumour_") for name in table) else "in the brain"
+    return f"{', '.join(STATISTICS)} of {', '.join(CHANNELS)} {where} ({len(table.columns)} columns)"
+
+
 def statistics(voxels: Float[np.ndarray, "c n"]) -> dict[str, float]:
     """Mean, SD, skewness, excess kurtosis, percentiles and maximum of each sequence's voxels; NaN where they are undefined.
 

@@ -197,7 +197,9 @@ def test_by_default_a_table_without_sites_is_silently_without_that_control(tiny,
     tables, notes = of_controls(tiny, CONTROLS, "A")
     assert "site" not in tables
     assert "site" not in notes
-    assert notes["intensity_columns"].startswith("t1_mean, t1_sd, t1_skewness, t1_kurtosis, t1_p10")
+    assert notes["intensity_columns"].startswith(
+        "mean, sd, skewness, kurtosis, p10, p50, p90, p99, max of t1, t1ce, t2, flair in the brain"
+    )
 
 
 def test_there_is_no_site_control_where_sites_are_left_out(tiny):

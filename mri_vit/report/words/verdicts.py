@@ -11,7 +11,7 @@ from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.comparison import ChanceTest, Comparison
 from mri_vit.report.schema.metrics import Result
 from mri_vit.report.verdicts.models import FEWEST, GAP, NEAR_CHANCE, PERFECT, TooGood, Unjudged, Verdict
-from mri_vit.report.words.notation import adjusted_p, ends, interval, number, p_value, signed
+from mri_vit.report.words.notation import adjusted_p, ends, interval, number, p_value, signed, symbol
 from mri_vit.settings.models import CLINICAL
 
 # Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
@@ -46,7 +46,7 @@ def sentence(result: Result, verdict: Verdict, notes: Mapping[str, str]) -> str:
     said += f"; {ALIKE}" if verdict.is_tied else ""
     said += against_controls(result, verdict, notes) if verdict.controls else ""
     said += f"; {confounded(result)}" if result.within_sites and result.within_sites.confounded else ""
-    said += f"; {SITE}" if verdict.tells_site else ""
+    said += f"; {site_told(result)}" if verdict.tells_site else ""
     said += f"; warning: {too_good(verdict)}" if verdict.too_good else ""
     return f"{LEAK} ({said})" if verdict.leaks else said
 
@@ -110,6 +110,15 @@ def confounded(result: Result) -> str:
         f"warning: it may be confounded by the site: among patients of one site it is {number(found.value)}, "
         f"one-sided {p_value(found.p)}, not adjusted"
     )
+
+
+def site_told(result: Result) -> str:
+    """What it means that the model's CLS vector predicts the site: less where the result is there among patients of one site."""
+    found = result.within_sites
+    if not found or found.p > ALPHA:
+        return SITE
+    figures = f"{symbol(result)} {number(found.value)}, one-sided {p_value(found.p)}, not adjusted"
+    return f"the model's CLS vector predicts the site, but the result holds among patients of one site ({figures})"
 
 
 def too_good(verdict: Verdict) -> str | None:

@@ -260,7 +260,12 @@ def test_a_site_that_explains_it_is_in_the_verdict():
     said = judged({"vit": result(within_sites=sites)}, {})["vit"][1]
     assert "may be confounded by the site: among patients of one site it is 0.510, one-sided p = 0.44, not adjusted" in said
     assert "confounded" not in judged({"vit": result(within_sites=sites.model_copy(update={"confounded": False}))}, {})["vit"][1]
-    assert verdicts.SITE in judged({"vit": result()}, {}, site_told=frozenset({"vit"}))["vit"][1]
+    told = frozenset({"vit"})
+    assert verdicts.SITE in judged({"vit": result()}, {}, site_told=told)["vit"][1]
+    assert verdicts.SITE not in judged({"vit": result(p=0.5)}, {}, site_told=told)["vit"][1]  # nothing was found by any way
+    holds = result(within_sites=sites.model_copy(update={"confounded": False, "p": 0.01, "value": 0.68}))
+    said = judged({"vit": holds}, {}, site_told=told)["vit"][1]
+    assert "predicts the site, but the result holds among patients of one site (AUC 0.680, one-sided p = 0.010, not" in said
 
 
 @pytest.mark.parametrize(
