@@ -73,7 +73,7 @@ def wilson_of_c(value: float, variance: float, null_variance: float, refits: boo
 
     Parameters
     ----------
-    variance : of C for given scores, of a bootstrap of patients; it is 0 where no pair is out of order.
+    variance : of C for given scores (`within_fold.within_fold_c`, its variance); it is 0 where no pair is out of order.
     null_variance : of C of permuted risks (`within_fold.within_fold_c`, its error squared).
 
     Returns

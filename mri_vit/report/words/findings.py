@@ -69,7 +69,7 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "interval is Wilson's with an effective number of patients, from the larger of DeLong's and Newcombe's variance "
     "[@wilson,newcombe].",
     "judged:survival": "The C that is judged is that of pairs of patients whom one model scored, mean over repeats; its 95 % "
-    "interval is Wilson's with an effective number of patients, from the variance of a bootstrap [@wilson].",
+    "interval is Wilson's with an effective number of patients, from the infinitesimal jackknife's variance [@wilson,bootstrap].",
     "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), a the value.",
     "chance_test:refitted": "Regressions were tested against chance by refitting them to labels permuted within the folds "
     "[@phipson], until twenty permutations did as well or the p was small enough for Holm's correction [@besag].",

@@ -141,9 +141,9 @@ def rules() -> list[str]:
         f"“Better than chance”: the one-sided p of so high a value, corrected by Holm's method, is at most {ALPHA}. “Worse than "
         "chance”: that of so low a value is; it is no proof of flipped labels (Parker et al. 2007). Else: “indistinguishable "
         "from chance”. The p alone decides.",
-        "The interval shown first is Wilson's, with the larger of DeLong's and Newcombe's variance (for C: of a bootstrap of "
-        "patients), times 1 + 4 a (1 − a) where models were refitted, a the value. DeLong's and other intervals of the given "
-        "scores are in the table of all measures.",
+        "The interval shown first is Wilson's, and the normal one where many effective patients are on the wrong side, with the "
+        "larger of DeLong's and Newcombe's variance (for C: the infinitesimal jackknife's), times 1 + 4 a (1 − a) where models "
+        "were refitted, a the value. DeLong's and other intervals of the given scores are in the table of all measures.",
         "A model that is better than chance is held against every control by a paired test (DeLong's for an AUC, a bootstrap of "
         "patients for C; standard errors times c). It beats the controls when the largest of the two-sided p is at most "
         f"{ALPHA} after Holm's correction over endpoints and candidates; the verdict names the strongest control. Where this is "
