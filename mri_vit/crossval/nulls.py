@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import NULL_COLUMNS
+from mri_vit.errors import BadNumbers
 from mri_vit.metrics.pairs import count_from, in_line
 from mri_vit.predictors import refit
 from mri_vit.predictors.tabular import scaling, varies
@@ -60,32 +61,51 @@ def table(
     split : test folds of the first repeat.
     results : how many results of the study, of models and endpoints, are tested together.
     """
-    rows = [pd.DataFrame(columns=pd.Index(NULL_COLUMNS))]
+    found = [pd.DataFrame(columns=pd.Index(NULL_COLUMNS))]
     for number, endpoint in enumerate(study.endpoints):
         known = Known.of(patients, split, endpoint)
-        running = {name: Refitted.of(known, one, study, patients, split) for name, one in covariates.items()}
-        observed = {name: one.within_fold(one.values(known.as_they_are)[0]) for name, one in running.items()}
-        running = {name: one for name, one in running.items() if not math.isnan(observed[name])}
-        reached = dict.fromkeys(running, 0)
+        regressions = {name: Refitted.of(known, one, study, patients, split) for name, one in covariates.items()}
+        running = {name: Drawn(one, observed) for name, one in regressions.items() if (observed := one.observed()) is not None}
+        drawn = dict(running)
         for start in range(0, most_draws(results), BLOCK):
             if not running:
                 break
             generator = np.random.default_rng([study.seed, STREAM, number, start])
             givers = known.permuted(generator, min(BLOCK, most_draws(results) - start))
             for name, one in list(running.items()):
-                values = one.values(givers)
-                hits = np.flatnonzero(one.within_fold(values) >= observed[name] - 1e-9)  # beyond rounding of a sum of halves
-                if reached[name] + len(hits) >= REACHED:
-                    values = values[: hits[REACHED - reached[name] - 1] + 1]
+                try:
+                    ended = one.draw(givers)
+                except BadNumbers:  # no test by refits, then: the report uses the one that needs none, and says so
+                    del drawn[name]
+                    ended = True
+                if ended:
                     del running[name]
-                reached[name] += len(hits)
-                rows.append(_rows(values, name, endpoint.name, start))
-    return pd.concat(rows[1:], ignore_index=True) if len(rows) > 1 else rows[0]
+        found.extend(_rows(np.concatenate(one.values), name, endpoint.name) for name, one in drawn.items())
+    return pd.concat(found[1:], ignore_index=True) if len(found) > 1 else found[0]
 
 
-def _rows(values: Float[np.ndarray, "b folds"], model: str, endpoint: str, start: int) -> pd.DataFrame:
+@dataclass(eq=False)
+class Drawn:
+    """A regression of one endpoint, and what it reached on the permutations so far."""
+
+    regression: Refitted
+    observed: float  # within-fold value of the real labels
+    values: list[Float[np.ndarray, "b folds"]] = field(default_factory=list)
+    reached: int = 0  # draws whose value was no less
+
+    def draw(self, givers: Givers) -> bool:
+        """Fit to more permutations; whether those up to the last that is needed are there now."""
+        values = self.regression.values(givers)
+        hits = np.flatnonzero(self.regression.within_fold(values) >= self.observed - 1e-9)  # beyond rounding of a sum of halves
+        ended = self.reached + len(hits) >= REACHED
+        self.values.append(values[: hits[REACHED - self.reached - 1] + 1] if ended else values)
+        self.reached += len(hits)
+        return ended
+
+
+def _rows(values: Float[np.ndarray, "b folds"], model: str, endpoint: str) -> pd.DataFrame:
     draw, fold = np.divmod(np.arange(values.size), values.shape[1])
-    places = {"model": model, "endpoint": endpoint, "draw": start + draw, "repeat": 0, "fold": fold}
+    places = {"model": model, "endpoint": endpoint, "draw": draw, "repeat": 0, "fold": fold}
     return pd.DataFrame(places | {"value": values.ravel()}, columns=pd.Index(NULL_COLUMNS))
 
 
@@ -217,6 +237,14 @@ class Refitted:
                 risk = risk[:, np.argsort(fold.of)].round(DIGITS)  # in the order of `people`
                 found[:, index] = _c(self.known, fold.people, givers[:, fold.people], risk)
         return found
+
+    def observed(self) -> float | None:
+        """The within-fold value of the real labels; None where there is none, or the regression does not converge."""
+        try:
+            value = float(self.within_fold(self.values(self.known.as_they_are)[0]))
+        except BadNumbers:
+            return None
+        return None if math.isnan(value) else value
 
     def within_fold(self, values: Float[np.ndarray, "b folds"] | Float[np.ndarray, " folds"]) -> Float[np.ndarray, "*b"]:
         """The mean over folds by their comparable pairs; NaN where no fold has a value."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from mri_vit.crossval.folds import make
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
-from mri_vit.errors import UsageError
+from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.metrics.concordance import harrell_c
+from mri_vit.predictors import refit
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.settings.schema import Endpoint, Study, Train
 
@@ -172,6 +174,25 @@ def test_an_endpoint_that_cannot_be_fitted_has_no_nulls():
     assert set(table.endpoint) == {"os"}
     unvarying = covariates(patients).loc[:, ["y"]].assign(y=1.0)
     assert list(nulls.table({"volume": unvarying}, STUDY, patients, split, 1)) == predictions.NULL_COLUMNS
+
+
+def test_a_regression_that_does_not_converge_has_no_nulls_and_takes_none_from_the_others(monkeypatch):
+    whole, fit = drawn(2, volume="y", clinical="x"), refit.cox
+
+    def failing(train, time, event, other):
+        """Fails from the second block of draws on, which `volume` alone comes to."""
+        if len(time) > 1 and (blocks := next(calls)) > 3 * 2:  # three folds of two models
+            raise BadNumbers(f"block {blocks}")
+        return fit(train, time, event, other)
+
+    calls = itertools.count(1)
+    monkeypatch.setattr(refit, "cox", failing)
+    rest = drawn(2, volume="y", clinical="x")
+    assert set(whole.model + whole.endpoint) - set(rest.model + rest.endpoint) == {"volumeos"}
+    kept = whole[(whole.model != "volume") | (whole.endpoint != "os")].reset_index(drop=True)
+    pd.testing.assert_frame_equal(rest, kept)
+    monkeypatch.setattr(refit, "MOST_STEPS", 1)
+    assert not len(drawn(2, volume="y", clinical="x"))
 
 
 GOOD = "model,endpoint,draw,repeat,fold,value\nvolume,os,0,0,0,0.5\nvolume,os,0,0,1,\nvolume,os,1,0,0,0.25\n"
