@@ -106,7 +106,7 @@ def one_study(learner: str, n: int, shift: float, seed: int) -> dict[str, int]:
     differ = 0
     if learner == "logistic":  # quick enough to be fitted once more, to other features that know as much
         other = cross_validated(fit, features(learner, labels[:, 0], shift, random), labels, fold, seed)
-        pairs = [compare.versus(ENDPOINT, *both, found[0].chance_test.inflation, 0) for both in zip(rows, other, strict=True)]
+        pairs = [compare.versus(ENDPOINT, *both, found[0].chance_test.inflation) for both in zip(rows, other, strict=True)]
         differ = sum(pair is not None and pair.p <= ALPHA for pair in pairs)
     return {
         "studies": 1,

@@ -11,12 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.stats import rankdata
 
-from mri_vit.metrics.bootstrap import portions
 from mri_vit.metrics.censoring import censoring_survival
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, outcome
-from mri_vit.metrics.pairs import count_from, death_counts, in_line
+from mri_vit.metrics.pairs import death_counts
 
 Days = Float[np.ndarray, " n"]
 Event = Bool[np.ndarray, " n"]
@@ -143,50 +141,6 @@ def uno_c(
     weight = uno_weight(censoring(time_days, event, time_days[event]), time_days[event], tau)
     pairs = float((weight * comparable).sum())
     return float((weight * (lower + equal / 2)).sum()) / pairs if pairs else math.nan
-
-
-def concordance_p(
-    time_days: Numbers,
-    event: Flags,
-    risk: Numbers,
-    group: Groups,
-    generator: np.random.Generator,
-    permutations: int = 999,  # (m + 1) a round number, so that p has three exact digits
-) -> float:
-    """One-sided permutation p of Harrell's C: how often permuted risks do as well, or better.
-
-    Definition: risks are exchanged among the patients of a group (the same test fold; one value for all exchanges them
-    freely), and C over all pairs is computed again each time.
-    Formula: (b + 1) / (m + 1) with b of m random orders reaching at least the observed C.
-    Assumption: under the null hypothesis risks are exchangeable within a group.
-    Source: Phipson & Smyth 2010, doi:10.2202/1544-6115.1585.
-
-    Returns
-    -------
-    float in (0, 1]; NaN without a comparable pair.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
-    """
-    time_days, event, risk = outcome(time_days, event, risk)
-    group = grouped(group, len(risk))
-    concordant, discordant, tied = concordance_counts(time_days, event, risk)
-    if not concordant + discordant + tied:
-        return math.nan
-    members = [np.flatnonzero(group == name) for name in np.unique(group)]
-    rank = rankdata(risk, method="dense").astype(int)
-    order, start = in_line(time_days, event)  # the comparable pairs stay the same; only risks change hands
-    reached = 0
-    for count in portions(permutations, len(risk)):
-        shuffled = np.tile(rank, (count, 1))
-        for one in shuffled:
-            for rows in members:
-                one[rows] = rank[generator.permutation(rows)]
-        lower, equal = count_from(shuffled[:, order], start, shuffled[:, event])
-        found = 2 * lower.sum(axis=1) + equal.sum(axis=1)  # whole numbers, so no rounding decides
-        reached += int((found >= 2 * concordant + tied).sum())
-    return (reached + 1) / (permutations + 1)
 
 
 def uno_weight(

@@ -1,4 +1,4 @@
-"""How sure a concordance is: time, event and risk of n patients in, bootstrap intervals of C and of a difference out.
+"""How sure a concordance is: time, event and risk of n patients in, bootstrap intervals of C out.
 
 Times are in days; event is True for a death and False for a patient censored at that time. n is the number of patients,
 d of whom died; b is the number of resamples.
@@ -11,13 +11,10 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, distribution, interval
+from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, interval
 from mri_vit.metrics.censoring import drawn_censoring_survival
 from mri_vit.metrics.checked import Flags, Numbers, outcome
 from mri_vit.metrics.concordance import Days, Event, Risk, harrell_c, uno_c, uno_weight
-from mri_vit.metrics.delong import Comparison
-from mri_vit.metrics.paired import RESAMPLES as PAIRED_RESAMPLES
-from mri_vit.metrics.paired import compared
 
 BLOCK = 2_000_000  # pairs looked at together: 16 MB for each matrix
 
@@ -101,42 +98,6 @@ def uno_interval(
 
     low, high = interval(weighted_c, np.zeros(len(risk)), generator, resamples, confidence)
     return float(low), float(high)
-
-
-def concordance_difference(
-    time_days: Numbers,
-    event: Flags,
-    risk_a: Numbers,
-    risk_b: Numbers,
-    generator: np.random.Generator,
-    resamples: int = PAIRED_RESAMPLES,
-) -> Comparison:
-    """Difference of Harrell's C of two models on the same patients, by a paired bootstrap of patients.
-
-    Definition: each draw of patients is scored by both models; interval, z and p are those of `paired.compared`.
-    Assumption: as for `harrell_interval` and `paired.compared`.
-    Source: Efron & Tibshirani 1993, chapters 13 and 16; Davison & Hinkley 1997, section 4.2.
-
-    Returns
-    -------
-    Comparison; the difference NaN without a comparable pair, and then all else too. Where no draw differs from zero
-    (risks of equal order) z = 0 and p = 1; where all draws differ by one same amount z is NaN.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
-    """
-    time_days, event, risk_a = outcome(time_days, event, risk_a)
-    time_days, event, risk_b = outcome(time_days, event, risk_b)
-    difference = harrell_c(time_days, event, risk_a) - harrell_c(time_days, event, risk_b)
-    if math.isnan(difference):
-        return compared(difference, np.zeros(0))
-    even = np.ones((1, event.sum()))
-
-    def drawn_difference(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
-        return drawn_c(time_days, event, risk_a, drawn, even) - drawn_c(time_days, event, risk_b, drawn, even)
-
-    return compared(difference, distribution(drawn_difference, np.zeros(len(risk_a)), generator, resamples))
 
 
 def drawn_c(

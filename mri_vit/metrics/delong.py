@@ -167,13 +167,13 @@ def delong_paired(truth: Flags, score_a: Numbers, score_b: Numbers) -> Compariso
     truth, score_b = labelled(truth, score_b)
     difference = auc(truth, score_a) - auc(truth, score_b)
     if not _enough(truth):
-        return _compare(difference, math.nan)
+        return by_normal_law(difference, math.nan)
     wins_a, wins_b = _wins(truth, score_a), _wins(truth, score_b)
     positives, negatives = len(wins_a[0]), len(wins_a[1])
     # Counts are whole or half numbers, so their differences are exact, and so is a variance of zero.
     of_positives = (wins_a[0] - wins_b[0]).var(ddof=1) / negatives**2 / positives
     of_negatives = (wins_a[1] - wins_b[1]).var(ddof=1) / positives**2 / negatives
-    return _compare(difference, float(of_positives + of_negatives))
+    return by_normal_law(difference, float(of_positives + of_negatives))
 
 
 def delong_unpaired(
@@ -204,14 +204,14 @@ def delong_unpaired(
     of_a, of_b = delong_variance(truth_a, score_a), delong_variance(truth_b, score_b)
     total = of_a + of_b
     if not total > 0:
-        return _compare(difference, total)
+        return by_normal_law(difference, total)
     freedom = total**2 / (of_a**2 / (len(truth_a) - 1) + of_b**2 / (len(truth_b) - 1))
     z = difference / math.sqrt(total)
     reach = float(student.ppf(0.975, freedom)) * math.sqrt(total)
     return Comparison(difference, difference - reach, difference + reach, z, float(2 * student.sf(abs(z), freedom)))
 
 
-def _compare(difference: float, variance: float) -> Comparison:
+def by_normal_law(difference: float, variance: float) -> Comparison:
     """z, p and interval of a difference by the normal law; see `Comparison` for a variance of zero."""
     if variance > 0:
         z = difference / math.sqrt(variance)

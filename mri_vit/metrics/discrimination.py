@@ -6,14 +6,13 @@ n is the number of patients, m of whom are positive and k negative (m + k = n); 
 from __future__ import annotations
 
 import math
-from itertools import combinations
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score
 
-from mri_vit.metrics.bootstrap import CONFIDENCE, interval, portions
+from mri_vit.metrics.bootstrap import CONFIDENCE, interval
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, numbers
 
 
@@ -190,62 +189,6 @@ def bootstrap_interval(
 
     low, high = interval(drawn_auc, ~truth, generator, resamples, confidence)
     return float(low), float(high)
-
-
-def permutation_p(
-    truth: Flags,
-    score: Numbers,
-    group: Groups,
-    generator: np.random.Generator,
-    permutations: int = 9999,  # (m + 1) a round number, so that p has four exact digits
-) -> float:
-    """One-sided permutation p of the pooled AUC: how often chance alone does as well as the model, or better.
-
-    Definition: labels are exchanged among the patients of a group (the same test fold; one value for all exchanges them
-    freely), and the AUC is computed again each time.
-    Formula: (b + 1) / (m + 1) with b of m random labelings reaching at least the observed AUC; where there are no more
-    than m distinct labelings, all of them are counted, and p = b / total.
-    Assumption: under the null hypothesis labels are exchangeable within a group. With one labeling only (every group of
-    one class) p is 1: nothing can be learned.
-    Source: Phipson & Smyth 2010, doi:10.2202/1544-6115.1585.
-
-    Returns
-    -------
-    float in (0, 1]; NaN when only one class is present.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
-
-    Examples
-    --------
-    >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
-    >>> round(permutation_p(truth, score, np.zeros(4, int), np.random.default_rng(0)), 3)  # 2 of 6 labelings
-    0.333
-    """
-    truth, score = labelled(truth, score)
-    group = grouped(group, len(truth))
-    if not _both(truth):
-        return math.nan
-    # The AUC rises with the sum of the positives' midranks; doubled, these are whole, so equal AUCs compare as equal.
-    rank = (2 * rankdata(score)).astype(np.int64)
-    observed = int(rank[truth].sum())
-    strata = [(rank[group == name], int(truth[group == name].sum())) for name in np.unique(group)]
-    labelings = math.prod(math.comb(len(ranks), positives) for ranks, positives in strata)
-    if labelings <= permutations:
-        sums = np.zeros(1, dtype=np.int64)
-        for ranks, positives in strata:
-            here = [sum(chosen) for chosen in combinations(ranks.tolist(), positives)]
-            sums = np.add.outer(sums, np.array(here, dtype=np.int64)).ravel()
-        return int((sums >= observed).sum()) / labelings
-    reached = 0
-    for count in portions(permutations, len(truth)):
-        sums = np.zeros(count, dtype=np.int64)
-        for ranks, positives in strata:
-            shuffled = generator.permuted(np.tile(ranks, (count, 1)), axis=1)
-            sums += shuffled[:, :positives].sum(axis=1)
-        reached += int((sums >= observed).sum())
-    return (reached + 1) / (permutations + 1)
 
 
 def chance_error(positives: int, negatives: int) -> float:

@@ -1,4 +1,4 @@
-"""Is it better than chance? A test on pairs within a fold that holds although each fold's model learned from the others.
+"""AUC and C of the pairs within a fold, better than chance or than another model's, though each fold's model knew the others.
 
 n is the number of patients; a fold's test patients are a group, scored by one model.
 """
@@ -6,6 +6,7 @@ n is the number of patients; a fold's test patients are a group, scored by one m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,22 +14,27 @@ from jaxtyping import Bool, Float
 from scipy.stats import norm, rankdata
 
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, outcome
-from mri_vit.metrics.delong import delong_variance
+from mri_vit.metrics.delong import Comparison, by_normal_law, delong_components
 
 CHANCE = 0.5  # AUC and concordance of a model that knows nothing
 
 
 @dataclass(frozen=True)
 class WithinFold:
-    """An AUC or C of the pairs within a fold, its standard error without a signal, and its variance as it is.
+    """An AUC or C of the pairs within a fold, its standard error without a signal, and each patient's influence on it.
 
-    Both take scores as given. `error` is that of labels which have nothing to do with the scores, `variance` that of other
-    patients of the same kind. All are NaN without a pair.
+    Both take scores as given. `error` is that of labels which have nothing to do with the scores. The squares of the influences
+    add up to the variance over other patients of the same kind; those of the differences of two models' influences, to that of
+    the difference of the two. All are NaN without a pair.
     """
 
     value: float
     error: float
-    variance: float = math.nan
+    influence: Float[np.ndarray, " n"]
+
+    @property
+    def variance(self) -> float:
+        return float((self.influence**2).sum())
 
 
 def within_fold_auc(truth: Flags, score: Numbers, group: Groups) -> WithinFold:
@@ -36,11 +42,12 @@ def within_fold_auc(truth: Flags, score: Numbers, group: Groups) -> WithinFold:
 
     Formula: AUC_w = sum_g U_g / sum_g m_g k_g, U_g the pairs that the positive wins, ties one half;
     error² = sum_g (m_g k_g / n_g) s_g² / (sum_g m_g k_g)², s_g² the sample variance of the group's midranks, so that it is
-    exact with ties. `variance` is DeLong's of each group, put together likewise; NaN where a group with pairs has one
-    patient of a class.
+    exact with ties. The influence of a positive is (w - AUC_w k_g) / sum_g m_g k_g, w the negatives that it beats, times
+    sqrt(M / (M - 1)) of all M positives who are in a pair; of a negative likewise. In one group their squares add up to DeLong's
+    variance. They are NaN where M, or the number of such negatives, is 1.
     Assumption: scores are comparable inside a group.
     Source: the rank-sum test stratified as by van Elteren 1960, each group weighing as it has pairs; Lehmann 1975,
-    Nonparametrics, chapter 3, for the variance with ties.
+    Nonparametrics, chapter 3, for the variance with ties; DeLong et al. 1988, doi:10.2307/2531595, for the influences.
 
     Raises
     ------
@@ -55,19 +62,27 @@ def within_fold_auc(truth: Flags, score: Numbers, group: Groups) -> WithinFold:
     """
     truth, score = labelled(truth, score)
     group = grouped(group, len(truth))
-    wins = null = spread = pairs = 0.0
+    null = pairs = 0.0
+    won, met = np.zeros((2, len(truth)))  # by each patient: pairs, and those that go as they should
     for name in np.unique(group):
         here = group == name
         n, positives = int(here.sum()), int(truth[here].sum())
         negatives = n - positives
         if not positives or not negatives:
             continue
-        rank = rankdata(score[here])
-        wins += float(rank[truth[here]].sum()) - positives * (positives + 1) / 2
-        null += positives * negatives / n * float(rank.var(ddof=1))
-        spread += (positives * negatives) ** 2 * delong_variance(truth[here], score[here])
+        v10, v01 = delong_components(truth[here], score[here])
+        won[here & truth], won[here & ~truth] = negatives * v10, positives * v01
+        met[here] = np.where(truth[here], negatives, positives)
+        null += positives * negatives / n * float(rankdata(score[here]).var(ddof=1))
         pairs += positives * negatives
-    return WithinFold(wins / pairs, math.sqrt(null) / pairs, spread / pairs**2) if pairs else WithinFold(math.nan, math.nan)
+    if not pairs:
+        return _undefined(len(truth))
+    value = float(won[truth].sum()) / pairs
+    influence = (won - value * met) / pairs
+    for of_class in (truth & (met > 0), ~truth & (met > 0)):
+        count = int(of_class.sum())
+        influence[of_class] *= math.sqrt(count / (count - 1)) if count > 1 else math.nan
+    return WithinFold(value, math.sqrt(null) / pairs, influence)
 
 
 def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups) -> WithinFold:
@@ -76,9 +91,9 @@ def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups
     Formula: C_w = ½ + sum_g S_g / (2 sum_g P_g), S_g the concordant less the discordant of P_g comparable pairs. With a_ij
     the sign of who is known to have lived longer and b_ij that of the risks, S = ½ sum_ij a_ij b_ij, whose variance over all
     permutations is exact: var(sum ab) = 4 (A1 - A2) (B1 - B2) / (n (n-1) (n-2)) + 2 A2 B2 / (n (n-1)), A1 = sum_i (sum_j
-    a_ij)², A2 = sum_ij a_ij², B1 and B2 likewise. `variance` is the infinitesimal jackknife's: sum_i of the squared influence
-    of a patient, (sum_j q_ij - C_w sum_j p_ij) / P, q_ij 1, ½ or 0 for a concordant, tied or discordant pair, p_ij 1 for a
-    comparable one, times n / (n - 1).
+    a_ij)², A2 = sum_ij a_ij², B1 and B2 likewise. A patient's influence is that of the
+    infinitesimal jackknife, (sum_j q_ij - C_w sum_j p_ij) / P, q_ij 1, ½ or 0 for a concordant, tied or discordant pair, p_ij 1
+    for a comparable one, times sqrt(n / (n - 1)).
     Assumption: risks are comparable inside a group. Time and memory are O(n²) of a group.
     Source: Daniels 1944, doi:10.1093/biomet/33.2.129 (generalised correlation); Kendall, Rank Correlation Methods, chapter 5;
     Efron 1982, The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6.
@@ -97,7 +112,7 @@ def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups
     time_days, event, risk = outcome(time_days, event, risk)
     group = grouped(group, len(risk))
     balance = null = pairs = 0.0
-    won, compared = np.zeros((2, len(risk)))
+    won, met = np.zeros((2, len(risk)))
     for name in np.unique(group):
         here = group == name
         outlived = _outlived(time_days[here], event[here])
@@ -105,14 +120,37 @@ def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups
         balance += float((outlived * riskier).sum()) / 2
         null += _daniels_variance(outlived, riskier) / 4
         pairs += float((outlived > 0).sum())
-        compared[here] = np.abs(outlived).sum(axis=1)
+        met[here] = np.abs(outlived).sum(axis=1)
         won[here] = ((outlived * riskier + 1) / 2 * np.abs(outlived)).sum(axis=1)
     if not pairs:
-        return WithinFold(math.nan, math.nan)
+        return _undefined(len(risk))
     value = CHANCE + balance / (2 * pairs)
-    influence = (won - value * compared) / pairs
-    variance = float((influence**2).sum()) * len(risk) / (len(risk) - 1)
-    return WithinFold(value, math.sqrt(null) / (2 * pairs), variance)
+    influence = (won - value * met) / pairs * math.sqrt(len(risk) / (len(risk) - 1))
+    return WithinFold(value, math.sqrt(null) / (2 * pairs), influence)
+
+
+def compared(ours: Sequence[WithinFold], theirs: Sequence[WithinFold], inflated: float) -> Comparison:
+    """The difference of two models' figures on the same patients, and the two-sided test that it is zero.
+
+    Formula: z is the mean difference over the repeats, over its standard error: the root of the mean variance, each the sum of
+    the squared differences of influences, times `inflated` (see `inflation`), for the difference of two models that were
+    refitted per fold scatters as each of them does; p is normal and has no least value. With one group and `inflated` 1 it is
+    DeLong's paired test of two AUCs.
+    Assumption: the figures of a repeat are of the same patients in the same order. Repeats share their patients, so that the
+    variance of one is taken.
+    Source: DeLong et al. 1988, doi:10.2307/2531595; Efron 1982, chapter 6.
+
+    Parameters
+    ----------
+    ours, theirs : of each repeat.
+
+    Returns
+    -------
+    Comparison; see there for a variance of zero; all NaN where a figure is.
+    """
+    difference = float(np.mean([a.value - b.value for a, b in zip(ours, theirs, strict=True)]))
+    variances = [float(((a.influence - b.influence) ** 2).sum()) for a, b in zip(ours, theirs, strict=True)]
+    return by_normal_law(difference, inflated**2 * float(np.mean(variances)))
 
 
 def inflation(folds: int, repeats: int = 1) -> float:
@@ -141,6 +179,10 @@ def p_above_chance(found: WithinFold, inflated: float) -> float:
 def p_below_chance(found: WithinFold, inflated: float) -> float:
     """One-sided normal p of so low a value, likewise."""
     return p_above_chance(replace(found, value=1 - found.value), inflated)
+
+
+def _undefined(n: int) -> WithinFold:
+    return WithinFold(math.nan, math.nan, np.full(n, math.nan))
 
 
 def _outlived(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:

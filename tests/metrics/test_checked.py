@@ -52,7 +52,6 @@ OF_LABELS: dict[str, Callable] = {
     "auc_within": lambda y, x: discrimination.auc_within(y, x, np.zeros(len(x), int)),
     "average_precision": discrimination.average_precision,
     "bootstrap_interval": lambda y, x: discrimination.bootstrap_interval(y, x, generator(), 20),
-    "permutation_p": lambda y, x: discrimination.permutation_p(y, x, np.zeros(len(x), int), generator(), 20),
     "delong_components": delong.delong_components,
     "delong_variance": delong.delong_variance,
     "delong_covariance": lambda y, x: delong.delong_covariance(y, np.stack([x, x[::-1]])),
@@ -80,8 +79,6 @@ OF_EVENTS: dict[str, Callable] = {
     "uno_c": lambda y, x: concordance.uno_c(x, y, x[::-1].copy()),
     "harrell_interval": lambda y, x: concordance_interval.harrell_interval(x, y, x[::-1].copy(), generator(), 20),
     "uno_interval": lambda y, x: concordance_interval.uno_interval(x, y, x[::-1].copy(), generator(), None, 20),
-    "concordance_p": lambda y, x: concordance.concordance_p(x, y, x[::-1].copy(), np.zeros(len(x), int), generator(), 20),
-    "concordance_difference": lambda y, x: concordance_interval.concordance_difference(x, y, x, x[::-1].copy(), generator(), 20),
     "censoring_survival": lambda y, x: censoring.censoring_survival(x, y, DAYS),
     "censoring_survival_before": lambda y, x: censoring.censoring_survival_before(x, y, DAYS),
     "drawn_censoring_survival": lambda y, x: censoring.drawn_censoring_survival(x, y, np.ones((1, len(x)))),
@@ -107,7 +104,7 @@ OF_EVENTS: dict[str, Callable] = {
 WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
     "at_risk", "choose_cutoff", "high_risk", "operating_point", "net_benefit_of_all", "weighted_auc", "quantile_groups",
     "chance_error", "uno_weight", "mean_and_sample_variance", "log_odds", "odds", "integral", "refuse_disorder", "drawn_ici",
-    "drawn_lines", "drawn_auc", "drawn_brier", "drawn_c",
+    "by_normal_law", "drawn_lines", "drawn_auc", "drawn_brier", "drawn_c",
 }  # fmt: skip
 ALL = {**OF_LABELS, **OF_EVENTS}
 
@@ -182,7 +179,7 @@ def test_flags_of_every_type_give_equal_results(seed: int):
 def test_scores_and_times_of_every_type_give_equal_results(kind: type):
     flags, x = patients(0)
     x = np.argsort(x) + 1
-    for name in ("auc", "average_precision", "bootstrap_interval", "permutation_p", "delong_interval", "delong_paired"):
+    for name in ("auc", "average_precision", "bootstrap_interval", "delong_interval", "delong_paired"):
         assert numbers_of(ALL[name](flags, x.astype(kind))) == numbers_of(ALL[name](flags, x.astype(float))), name
     for name in ("harrell_c", "uno_c", "harrell_interval", "kaplan_meier", "logrank", "brier_at"):
         assert numbers_of(ALL[name](flags, x.astype(kind))) == numbers_of(ALL[name](flags, x.astype(float))), name
@@ -235,7 +232,7 @@ def test_flags_that_are_no_numbers_and_flags_in_a_column_are_refused(name: str, 
 
 
 @pytest.mark.usefixtures("untyped")
-def test_a_second_score_or_risk_is_checked_as_the_first():
+def test_a_second_score_is_checked_as_the_first():
     flags, x = patients(0)
     lost = np.where(np.arange(14) == 3, math.nan, x)
     for second in (lost, x[:-1]):
@@ -243,8 +240,6 @@ def test_a_second_score_or_risk_is_checked_as_the_first():
             delong.delong_paired(flags, x, second)
         with pytest.raises(ValueError, match=r"1 of 14 scores are NaN|14 labels and 13 scores"):
             delong.delong_covariance(flags, second[None])
-        with pytest.raises(ValueError, match=r"1 of 14 risks are NaN|14 times and 13 risks"):
-            concordance_interval.concordance_difference(x, flags, x, second, generator())
 
 
 @pytest.mark.usefixtures("untyped")
@@ -253,9 +248,7 @@ def test_groups_that_are_missing_or_of_another_length_are_refused(group: np.ndar
     flags, x = patients(0)
     for call in (
         lambda: discrimination.auc_within(flags, x, group),
-        lambda: discrimination.permutation_p(flags, x, group, generator()),
         lambda: concordance.harrell_c_within(x, flags, x, group),
-        lambda: concordance.concordance_p(x, flags, x, group, generator()),
         lambda: survival.high_risk(x, group),
     ):
         with pytest.raises(ValueError, match=r"groups of shape \(1|1 of 14 groups are NaN"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from importlib import resources
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -282,7 +282,6 @@ def test_of_one_class_nothing_is_defined_and_no_warning_is_given(truth):
     score = np.arange(len(truth), dtype=float)
     assert math.isnan(discrimination.average_precision(truth, score))
     assert all(math.isnan(bound) for bound in discrimination.bootstrap_interval(truth, score, generator))
-    assert math.isnan(discrimination.permutation_p(truth, score, np.zeros(len(truth), int), generator))
 
 
 def test_every_function_refuses_a_missing_score():
@@ -291,7 +290,6 @@ def test_every_function_refuses_a_missing_score():
     for call in (
         lambda: discrimination.average_precision(truth, score),
         lambda: discrimination.bootstrap_interval(truth, score, generator),
-        lambda: discrimination.permutation_p(truth, score, np.zeros(4, int), generator),
         lambda: delong.delong_variance(truth, score),
         lambda: delong.delong_interval(truth, score),
         lambda: delong.delong_paired(truth, whole, score),
@@ -329,45 +327,3 @@ def test_bootstrap_interval_is_that_of_drawing_each_class_one_by_one():
 
 def test_bootstrap_interval_of_a_constant_score_is_one_half():
     assert discrimination.bootstrap_interval(np.arange(9) < 4, np.ones(9), np.random.default_rng(0)) == (0.5, 0.5)
-
-
-@untimed
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 1)), min_size=2, max_size=8))
-def test_exact_permutation_p_counts_every_labeling_within_the_groups(rows):
-    truth, score, group = columns(rows, bool, float, int)
-    assume(truth.any() and not truth.all())
-    labelings = [
-        np.array(labels)
-        for labels in product([False, True], repeat=len(truth))
-        if all(sum(np.array(labels)[group == g]) == truth[group == g].sum() for g in (0, 1))
-    ]
-    observed = brute_auc(truth, score)
-    expected = np.mean([brute_auc(labels, score) >= observed - 1e-12 for labels in labelings])
-    assert discrimination.permutation_p(truth, score, group, np.random.default_rng(0)) == pytest.approx(expected)
-
-
-def test_random_permutation_p_is_near_the_exact_one_and_never_zero():
-    generator = np.random.default_rng(7)
-    truth, group = np.arange(14) % 2 == 0, np.arange(14) // 7
-    score = generator.normal(size=14) + 0.7 * truth
-    exact = discrimination.permutation_p(truth, score, group, generator)  # 35 x 35 labelings
-    random = discrimination.permutation_p(truth, score, group, generator, permutations=1200)
-    assert exact * 1225 == pytest.approx(round(exact * 1225))
-    assert random * 1201 == pytest.approx(round(random * 1201))
-    assert random == pytest.approx(exact, abs=4 * math.sqrt(exact / 1200))
-    separated = np.arange(200) < 100
-    free = np.zeros(200, int)
-    assert discrimination.permutation_p(separated, separated.astype(float), free, generator, permutations=99) == 1 / 100
-
-
-def test_permutation_within_folds_is_not_fooled_by_a_fold_that_is_easy_and_positive():
-    generator = np.random.default_rng(8)
-    fold = np.arange(200) % 2
-    truth = generator.random(200) < np.where(fold == 1, 0.8, 0.2)
-    score = fold + 0.1 * generator.normal(size=200)  # tells the fold, and nothing within it
-    assert discrimination.permutation_p(truth, score, 0 * fold, generator, permutations=999) == 1 / 1000
-    assert discrimination.permutation_p(truth, score, fold, generator, permutations=999) > 0.01
-
-
-def test_permutation_p_of_a_constant_score_is_one():
-    assert discrimination.permutation_p(np.arange(30) < 9, np.ones(30), np.zeros(30, int), np.random.default_rng(0)) == 1.0

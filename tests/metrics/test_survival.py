@@ -15,7 +15,6 @@ from lifelines.utils import concordance_index
 
 from mri_vit.metrics import (
     auc_interval,
-    bootstrap,
     censoring,
     concordance,
     concordance_interval,
@@ -151,49 +150,6 @@ def test_bootstrap_interval_repeats_with_its_seed_and_covers_the_estimate():
     assert first[0] < concordance.harrell_c(time_days, event, risk) < first[1]
 
 
-def test_permutation_p_of_concordance_finds_a_signal_and_no_other():
-    time_days, event, risk = cohort(120, seed=4)
-    group, noise = np.arange(120) % 3, np.random.default_rng(1).normal(size=120)
-    assert concordance.concordance_p(time_days, event, risk, group, np.random.default_rng(0), 199) < 0.02
-    assert concordance.concordance_p(time_days, event, noise, group, np.random.default_rng(0), 199) > 0.02
-    assert concordance.concordance_p(time_days, event, np.ones(120), group, np.random.default_rng(0), 19) == 1.0
-
-
-@pytest.mark.parametrize("most", [1, 150, 10**6])
-def test_permutation_p_of_concordance_is_that_of_permuting_one_after_the_other(most, monkeypatch):
-    monkeypatch.setattr(bootstrap, "MOST_COUNTS", most)  # one order at a time, two, or all
-    time_days, event, _ = cohort(60, seed=6, grid=100)
-    risk, fold = np.random.default_rng(7).integers(0, 5, 60).astype(float), np.arange(60) % 3  # noise, so that many reach it
-    generator, reached = np.random.default_rng(2), 0
-    for _ in range(99):
-        shuffled = risk.copy()
-        for name in range(3):
-            shuffled[fold == name] = risk[generator.permutation(np.flatnonzero(fold == name))]
-        reached += concordance.harrell_c(time_days, event, shuffled) >= concordance.harrell_c(time_days, event, risk)
-    assert 10 < reached < 90
-    assert concordance.concordance_p(time_days, event, risk, fold, np.random.default_rng(2), 99) == (reached + 1) / 100
-
-
-def test_permuted_risks_stay_in_their_fold():
-    time_days, event, _ = cohort(60, seed=5)
-    fold = np.arange(60) % 2
-    # Risk is one value in each fold, so no exchange within a fold changes anything, and the p says so.
-    assert concordance.concordance_p(time_days, event, 1.0 * fold, fold, np.random.default_rng(0), 19) == 1.0
-
-
-def test_paired_difference_of_concordance():
-    time_days, event, risk = cohort(150, seed=6)
-    noise = np.random.default_rng(2).normal(size=150)
-    found = concordance_interval.concordance_difference(time_days, event, risk, noise, np.random.default_rng(0), 500)
-    back = concordance_interval.concordance_difference(time_days, event, noise, risk, np.random.default_rng(0), 500)
-    assert found.difference == concordance.harrell_c(time_days, event, risk) - concordance.harrell_c(time_days, event, noise)
-    assert found.low < found.difference < found.high
-    assert found.p < 0.05
-    assert (back.difference, back.low, back.high, back.z) == pytest.approx((-found.difference, -found.high, -found.low, -found.z))
-    same = concordance_interval.concordance_difference(time_days, event, risk, np.exp(risk), np.random.default_rng(0), 50)
-    assert (same.difference, same.low, same.high, same.z, same.p) == (0.0, 0.0, 0.0, 0.0, 1.0)
-
-
 # --- undefined and refused -----------------------------------------------------------------------------------------------
 
 
@@ -207,8 +163,6 @@ def test_without_a_death_or_a_pair_everything_is_undefined_and_nothing_warns(n):
         concordance.harrell_c_within(time_days, nobody, risk, group),
         *concordance_interval.harrell_interval(time_days, nobody, risk, generator),
         *concordance_interval.uno_interval(time_days, nobody, risk, generator),
-        concordance.concordance_p(time_days, nobody, risk, group, generator),
-        concordance_interval.concordance_difference(time_days, nobody, risk, risk, generator).p,
         *survival.logrank(time_days, nobody, risk > 0),
         *ipcw.cumulative_dynamic_auc(time_days, nobody, risk, at_days),
         *np.ravel(ipcw_interval.auc_at_interval(time_days, nobody, risk, at_days, generator)),

@@ -12,9 +12,11 @@ from scipy.stats import mannwhitneyu, norm
 from sklearn.metrics import roc_auc_score
 
 from mri_vit.metrics.concordance import harrell_c_within
+from mri_vit.metrics.delong import Comparison, delong_paired, delong_variance
 from mri_vit.metrics.discrimination import auc_within
 from mri_vit.metrics.within_fold import (
     WithinFold,
+    compared,
     inflation,
     p_above_chance,
     p_below_chance,
@@ -78,10 +80,77 @@ def test_inflation_is_the_root_of_two_for_one_repeat_and_falls_with_repeats_to_w
 
 
 def test_p_is_one_sided_and_the_two_sides_add_to_one():
-    found = WithinFold(0.62, 0.05)
+    found = WithinFold(0.62, 0.05, np.zeros(0))
     assert p_above_chance(found, math.sqrt(2)) == pytest.approx(norm.sf(0.12 / 0.05 / math.sqrt(2)))
     assert p_above_chance(found, 1.4) + p_below_chance(found, 1.4) == pytest.approx(1)
-    assert p_below_chance(WithinFold(0.38, 0.05), 1.0) == pytest.approx(p_above_chance(found, 1.0))
+    assert p_below_chance(WithinFold(0.38, 0.05, np.zeros(0)), 1.0) == pytest.approx(p_above_chance(found, 1.0))
+
+
+def three_folds(seed: int, n: int = 90) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, days, events, folds, and scores [2, n] of two models, with ties."""
+    generator = np.random.default_rng(seed)
+    risk = generator.normal(size=n)
+    scores = np.round(np.stack([risk + generator.normal(size=n), risk + 2 * generator.normal(size=n)]), 1)
+    truth, days = risk + generator.normal(size=n) > 0.5, np.ceil(generator.exponential(np.exp(5 - risk)))
+    return truth, days, generator.random(n) < 0.7, np.arange(n) % 3, scores
+
+
+def test_in_one_fold_the_variance_and_the_paired_test_of_two_aucs_are_delong_s():
+    truth, _, _, _, scores = three_folds(3)
+    ours, theirs = (within_fold_auc(truth, score, np.zeros(len(truth))) for score in scores)
+    assert ours.variance == pytest.approx(delong_variance(truth, scores[0]))
+    expected = delong_paired(truth, *scores)
+    found = compared([ours], [theirs], 1.0)
+    assert (found.difference, found.low, found.high, found.z, found.p) == pytest.approx(
+        (expected.difference, expected.low, expected.high, expected.z, expected.p)
+    )
+
+
+@pytest.mark.parametrize("figure", ["auc", "c"])
+def test_over_folds_variances_are_those_of_patients_drawn_anew_within_their_fold(figure):
+    truth, days, event, fold, scores = three_folds(4, n=240)
+
+    def measure(rows: np.ndarray, score: np.ndarray) -> WithinFold:
+        if figure == "auc":
+            return within_fold_auc(truth[rows], score[rows], fold[rows])
+        return within_fold_c(days[rows], event[rows], score[rows], fold[rows])
+
+    generator, everybody = np.random.default_rng(0), np.arange(len(truth))
+    draws = []
+    for _ in range(1000):
+        rows = np.concatenate([generator.choice(np.flatnonzero(fold == k), (fold == k).sum()) for k in range(3)])
+        draws.append([measure(rows, score).value for score in scores])
+    values = np.array(draws)
+    ours, theirs = (measure(everybody, score) for score in scores)
+    assert math.sqrt(ours.variance) == pytest.approx(values[:, 0].std(), rel=0.1)  # a deviation of 1000 draws is known to 2 %
+    found = compared([ours], [theirs], 1.0)
+    assert found.difference == ours.value - theirs.value
+    assert found.difference / found.z == pytest.approx((values[:, 0] - values[:, 1]).std(), rel=0.1)
+
+
+def test_a_difference_counts_refitting_and_repeats_and_says_when_nothing_can_be_tested():
+    truth, _, _, fold, scores = three_folds(5)
+    ours, theirs = (within_fold_auc(truth, score, fold) for score in scores)
+    plain, wider = compared([ours], [theirs], 1.0), compared([ours], [theirs], math.sqrt(2))
+    assert wider.z == pytest.approx(plain.z / math.sqrt(2))
+    assert wider.high - wider.low == pytest.approx(math.sqrt(2) * (plain.high - plain.low))
+    assert compared([ours, ours], [theirs, theirs], 1.0) == plain
+    back = compared([theirs], [ours], 1.0)
+    assert (back.difference, back.low, back.high, back.p) == (-plain.difference, -plain.high, -plain.low, plain.p)
+    same = within_fold_auc(truth, np.exp(scores[0]), fold)  # the same order
+    assert compared([ours], [same], 1.0) == Comparison(0.0, 0.0, 0.0, 0.0, 1.0)
+    perfect, constant = (within_fold_auc(truth, score, fold) for score in (truth.astype(float), np.ones(len(truth))))
+    found = compared([perfect], [constant], 1.0)
+    assert found.difference == 0.5
+    assert math.isnan(found.p)
+    one = within_fold_auc(np.ones(4), np.arange(4.0), np.zeros(4))
+    assert math.isnan(compared([one], [one], 1.0).difference)
+
+
+def test_one_patient_of_a_class_says_nothing_of_the_variance():
+    found = within_fold_auc(np.array([1, 0, 0, 0]), np.array([0.6, 0.7, 0.1, 0.2]), np.zeros(4))
+    assert found.value == pytest.approx(2 / 3)
+    assert math.isnan(found.variance)
 
 
 def test_nothing_to_compare_is_undefined_and_equal_scores_prove_nothing():

@@ -50,19 +50,23 @@ class AgainstChance:
 
 def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> AgainstChance:
     """All that is asked of a model about chance; `rows` are of one model and endpoint, at least one."""
-    within = WITHIN[endpoint.kind]
-    repeats = [here for _, here in rows.groupby("repeat", sort=True)]
-    found = [within(here, fold_of(here)) for here in repeats]
+    found = within_folds(endpoint, rows)
     inflated = inflation(rows, background.design)
     mean = _mean(found)
     refits = background.design != "external"
-    low, high = _interval(endpoint, rows, mean, refits)
+    low, high = _interval(endpoint, rows, mean, float(np.mean([one.variance for one in found])), refits)
     return AgainstChance(
         judged=Estimate(value=mean.value, low=low, high=high),
-        chance_test=_refitted(rows, found[0], background.nulls, within) or _free(mean, inflated, refits),
+        chance_test=_refitted(rows, found[0], background.nulls, WITHIN[endpoint.kind]) or _free(mean, inflated, refits),
         retraining=_retrained(endpoint, rows, [one.value for one in found], background.seeds),
         within_sites=_within_sites(endpoint, rows, mean, inflated, background.site_of),
     )
+
+
+def within_folds(endpoint: Endpoint, rows: pd.DataFrame) -> list[WithinFold]:
+    """The AUC or C of pairs within a fold, of each repeat; influences are in the order of the repeat's rows."""
+    within = WITHIN[endpoint.kind]
+    return [within(here, fold_of(here)) for _, here in rows.groupby("repeat", sort=True)]
 
 
 def inflation(rows: pd.DataFrame, design: Design) -> float:
@@ -153,18 +157,19 @@ def _refitted(rows: pd.DataFrame, found: WithinFold, nulls: pd.DataFrame, within
     )
 
 
-def _interval(endpoint: Endpoint, rows: pd.DataFrame, mean: WithinFold, refits: bool) -> tuple[float, float]:
+def _interval(endpoint: Endpoint, rows: pd.DataFrame, mean: WithinFold, variance: float, refits: bool) -> tuple[float, float]:
+    """Of the mean figure; `variance` is that of one repeat, for the patients are the same."""
     if endpoint.kind == "survival":
-        return wilson_of_c(mean.value, mean.variance, mean.error**2, refits)
+        return wilson_of_c(mean.value, variance, mean.error**2, refits)
     truth = flags(averaged(rows).truth)
-    variance = 0.0 if math.isnan(mean.variance) else mean.variance  # a fold with one of a class has none; Newcombe's is left
+    variance = 0.0 if math.isnan(variance) else variance  # one patient of a class has none; Newcombe's is left
     return wilson_of_auc(mean.value, variance, int(truth.sum()), int((~truth).sum()), refits)
 
 
 def _mean(found: Sequence[WithinFold]) -> WithinFold:
-    """The mean figure of several repeats; errors and variances of one, for the patients are the same."""
-    columns = ([getattr(one, name) for one in found] for name in ("value", "error", "variance"))
-    return WithinFold(*(float(np.mean(column)) for column in columns))
+    """The mean figure of several repeats; error and influences of one, for the patients are the same."""
+    value, error = (float(np.mean([getattr(one, name) for one in found])) for name in ("value", "error"))
+    return WithinFold(value, error, found[0].influence)
 
 
 def _within_sites(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from mri_vit.metrics import comparison, concordance, concordance_interval, delong, discrimination, paired
-from mri_vit.metrics.delong import Comparison
+from mri_vit.metrics import comparison, concordance, discrimination, within_fold
+from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
+from mri_vit.report.numbers.judged import by_fold, flags, floats
 from mri_vit.report.numbers.survival import outcome
 from mri_vit.report.schema.comparison import BestControl, ResampledTest
 from mri_vit.report.schema.comparison import Comparison as PairedTest
@@ -20,33 +21,28 @@ from mri_vit.settings.models import PERMUTED, is_candidate
 from mri_vit.settings.schema import Endpoint
 
 Results = Mapping[str, Mapping[str, Result]]  # by endpoint and model
+ROW = ["repeat", "patient"]  # what a row of a model's table is of
 
 
-def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated: float, seed: int) -> PairedTest | None:
+def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated: float) -> PairedTest | None:
     """The difference between a model and another on the patients that both predicted, and the test that it is zero.
 
-    AUC: DeLong's paired test of the patients' mean scores. C: the standard error of a paired bootstrap of patients. Either
-    error is multiplied by `inflated`, for a difference of two models that were refitted per fold scatters as each of them does;
-    p is then a normal one, so that no number of resamples is its floor. Over several repeats also the corrected resampled
-    t-test of the differences per fold (one-sided: is the model better?).
+    What differs is the figure that is judged, of pairs within a fold, and the test is `within_fold.compared`. Over several
+    repeats also the corrected resampled t-test of the differences per fold (one-sided: is the model better?).
 
     Parameters
     ----------
     rows, other : as `judged.known_rows` gives them.
     inflated : as `chance.inflation` gives it.
-    seed : of the study.
 
     Returns
     -------
     The comparison, its `p_adjusted` still NaN (see `adjusted`); None without a shared patient.
     """
-    keys = ["repeat", "patient"]
-    labels = ["truth"] if endpoint.kind == "binary" else ["time_days", "event"]
-    pairs = rows[[*keys, "fold", *labels, "score"]].merge(other[[*keys, "score"]], on=keys, suffixes=("", "_other"))
-    if not len(pairs):
+    ours, theirs = shared([rows, other])
+    if not len(ours):
         return None
-    ours, theirs = averaged(pairs), averaged(pairs.assign(score=pairs.score_other))
-    found = paired.widened(PAIRED[endpoint.kind](ours, theirs, seed), inflated)
+    found = within_fold.compared(chance.within_folds(endpoint, ours), chance.within_folds(endpoint, theirs), inflated)
     return PairedTest(
         difference=found.difference,
         low=found.low,
@@ -54,9 +50,16 @@ def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated
         z=found.z,
         p=found.p,
         p_adjusted=math.nan,
-        n=len(ours),
-        nadeau_bengio=_over_repeats(pairs, ESTIMATE[endpoint.kind]),
+        n=ours.patient.nunique(),
+        nadeau_bengio=_over_repeats(ours.assign(score_other=theirs.score), ESTIMATE[endpoint.kind]),
     )
+
+
+def shared(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Each table's rows of the patients and repeats that all have, in one order."""
+    indexed = [table.set_index(ROW) for table in tables]
+    rows = functools.reduce(lambda a, b: a.intersection(b), [table.index for table in indexed]).sort_values()
+    return [table.loc[rows].reset_index() for table in indexed]
 
 
 def best_control(tests: Mapping[str, PairedTest], models: Mapping[str, Result]) -> BestControl | None:
@@ -64,7 +67,7 @@ def best_control(tests: Mapping[str, PairedTest], models: Mapping[str, Result]) 
 
     To be better than the best of them is to be better than each, so the largest p is the p of that claim and needs no
     correction for their number (the intersection-union test: Berger 1982, doi:10.1080/00401706.1982.10487790). A difference
-    that is not above 0 counts as p = 1.
+    that is not above 0, or that cannot be tested, counts as p = 1.
     """
     if not tests:
         return None
@@ -116,18 +119,7 @@ def _holm(p: list[float]) -> list[float]:
 
 
 def _p_of_gain(test: PairedTest) -> float:
-    if test.difference <= 0:
-        return 1.0
-    return test.p
-
-
-def _paired_auc(ours: pd.DataFrame, theirs: pd.DataFrame, seed: int) -> Comparison:
-    return delong.delong_paired(flags(ours.truth), floats(ours.score), floats(theirs.score))
-
-
-def _paired_c(ours: pd.DataFrame, theirs: pd.DataFrame, seed: int) -> Comparison:
-    a, b = outcome(ours), outcome(theirs)
-    return concordance_interval.concordance_difference(a.time_days, a.event, a.risk, b.risk, np.random.default_rng(seed))
+    return test.p if test.difference > 0 and not math.isnan(test.p) else 1.0
 
 
 def _auc(people: pd.DataFrame) -> float:
@@ -152,5 +144,4 @@ def _over_repeats(pairs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]
     return ResampledTest(t=t, p=p, splits=int((~np.isnan(differences)).sum()))
 
 
-PAIRED: Mapping[str, Callable[[pd.DataFrame, pd.DataFrame, int], Comparison]] = {"binary": _paired_auc, "survival": _paired_c}
 ESTIMATE: Mapping[str, Callable[[pd.DataFrame], float]] = {"binary": _auc, "survival": _c}

@@ -150,11 +150,11 @@ def _results(run: Run, endpoint: Endpoint, tables: Tables) -> dict[str, Result]:
 
 def _compared(run: Run, endpoint: Endpoint, model: str, tables: Tables, results: Results) -> Result:
     """A candidate's result with its paired tests."""
-    rows, seed = tables[model], run.study.seed
+    rows = tables[model]
     inflated = chance.inflation(rows, run.design)
     controls = [name for name in RIVALLED if name in tables]
-    tests = {name: compare.versus(endpoint, rows, tables[name], inflated, seed) for name in controls}
-    own = compare.versus(endpoint, rows, tables[OWN], inflated, seed) if OWN in tables and model != OWN else None
+    tests = {name: compare.versus(endpoint, rows, tables[name], inflated) for name in controls}
+    own = compare.versus(endpoint, rows, tables[OWN], inflated) if OWN in tables and model != OWN else None
     told = {name: test for name, test in tests.items() if test}
     best = compare.best_control(told, results)
     return results[model].model_copy(update={"versus_controls": told, "versus_best": best, "versus_own": own})

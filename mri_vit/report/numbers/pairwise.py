@@ -1,7 +1,7 @@
 """All models of an endpoint against all: their rows in, the differences of each two on the patients that both predicted out.
 
-Resamples are drawn once for all models of the same patients, and each model is measured once on each, so that 1300 pairs of 52
-models cost no more than 52 models. The draws are those of `compare.versus`, and so are the differences of AUC and C.
+Each model is measured once on the patients that it shares with others, and once on each resample of these, so that 1300 pairs
+of 52 models cost little more than 52 models. The differences of AUC and C are those of `compare.versus`.
 
 n is the number of patients, m the number of models, b the number of resamples, t the number of days.
 """
@@ -16,16 +16,18 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics import bootstrap, concordance, concordance_interval, delong, ipcw, paired
+from mri_vit.metrics import bootstrap, ipcw, paired, within_fold
 from mri_vit.metrics.delong import Comparison
+from mri_vit.metrics.within_fold import WithinFold
+from mri_vit.report.numbers import chance, compare
 from mri_vit.report.numbers.binary import outside
+from mri_vit.report.numbers.compare import ROW
 from mri_vit.report.numbers.judged import averaged, flags, floats
 from mri_vit.report.schema.pairs import Difference, Pair
 from mri_vit.settings.models import PERMUTED
 from mri_vit.settings.schema import Endpoint
 
 Tables = Mapping[str, pd.DataFrame]
-ROW = ["repeat", "patient"]  # what a row of a table is of
 Drawn = Float[np.ndarray, "b n"]
 
 
@@ -37,17 +39,18 @@ class Measured:
     value: Float[np.ndarray, " m"]
     draws: Float[np.ndarray, "b m"]
 
-    def difference(self, model: str, other: str) -> Comparison:
+    def difference(self, model: str, other: str, inflated: float) -> Comparison:
         a, b = self.column[model], self.column[other]
-        return paired.compared(float(self.value[a] - self.value[b]), self.draws[:, a] - self.draws[:, b])
+        return paired.compared(float(self.value[a] - self.value[b]), self.draws[:, a] - self.draws[:, b], inflated)
 
 
 @dataclass(frozen=True)
 class Shared:
-    """The models that have rows of the same patients and repeats: one row per patient, and each model's mean score."""
+    """Models on the patients and repeats that they share: one row per patient, each model's mean score, and its AUC or C."""
 
     people: pd.DataFrame
     scores: Mapping[str, Float[np.ndarray, " n"]]
+    within_folds: Mapping[str, list[WithinFold]]  # of each repeat
     measured: dict[str, Measured] = field(default_factory=dict)  # by figure, once it was asked for
 
 
@@ -69,54 +72,34 @@ def of_endpoint(endpoint: Endpoint, tables: Tables, alive: Tables, inflated: flo
     for model, other in itertools.combinations(own, 2):
         key = min(kind[model], kind[other]), max(kind[model], kind[other])
         if key not in shared:
-            rows = kinds[key[0]].intersection(kinds[key[1]])
-            shared[key] = _shared(rows, {name: tables[name] for name in own if kind[name] in key})
+            shared[key] = _shared(endpoint, {name: tables[name] for name in own if kind[name] in key})
         both = shared[key]
         if not len(both.people):
             continue
-        test = _auc if endpoint.kind == "binary" else _c
-        brier = (
-            _brier(both, model, other, seed) if endpoint.kind == "binary" else _survival_brier(both, alive, model, other, seed)
-        )
+        errors = _brier(both, model, other, seed) if endpoint.kind == "binary" else _integrated(both, alive, model, other, seed)
         found.append(
             Pair(
                 model=model,
                 other=other,
                 n=len(both.people),
-                score=_part(test(both, model, other, seed), inflated),
-                brier=brier and _part(brier, inflated),
+                score=_part(within_fold.compared(both.within_folds[model], both.within_folds[other], inflated)),
+                brier=errors and _part(errors.difference(model, other, inflated)),
             )
         )
     return tuple(found)
 
 
-def _shared(rows: pd.Index, tables: Tables) -> Shared:
-    of_rows = {model: averaged(table.set_index(ROW).loc[rows].reset_index()) for model, table in tables.items()}
-    return Shared(next(iter(of_rows.values())), {model: floats(people.score) for model, people in of_rows.items()})
+def _shared(endpoint: Endpoint, tables: Tables) -> Shared:
+    of_rows = dict(zip(tables, compare.shared(list(tables.values())), strict=True))
+    people = {model: averaged(rows) for model, rows in of_rows.items()}
+    return Shared(
+        people=next(iter(people.values())),
+        scores={model: floats(one.score) for model, one in people.items()},
+        within_folds={model: chance.within_folds(endpoint, rows) for model, rows in of_rows.items()},
+    )
 
 
-def _auc(both: Shared, model: str, other: str, seed: int) -> Comparison:
-    return delong.delong_paired(flags(both.people.truth), both.scores[model], both.scores[other])
-
-
-def _c(both: Shared, model: str, other: str, seed: int) -> Comparison:
-    if "c" not in both.measured:
-        time_days, event = _followed(both.people)
-        both.measured["c"] = _measure(
-            {
-                name: lambda drawn, risk=risk: concordance_interval.drawn_c(
-                    time_days, event, risk, drawn, np.ones((1, event.sum()))
-                )
-                for name, risk in both.scores.items()
-            },
-            np.array([concordance.harrell_c(time_days, event, risk) for risk in both.scores.values()]),
-            len(time_days),
-            seed,
-        )
-    return both.measured["c"].difference(model, other)
-
-
-def _brier(both: Shared, model: str, other: str, seed: int) -> Comparison | None:
+def _brier(both: Shared, model: str, other: str, seed: int) -> Measured | None:
     """Of the Brier score; None unless both models' scores are probabilities."""
     if outside(both.scores[model]) or outside(both.scores[other]):
         return None
@@ -129,10 +112,10 @@ def _brier(both: Shared, model: str, other: str, seed: int) -> Comparison | None
             len(truth),
             seed,
         )
-    return both.measured["brier"].difference(model, other)
+    return both.measured["brier"]
 
 
-def _survival_brier(both: Shared, alive: Tables, model: str, other: str, seed: int) -> Comparison | None:
+def _integrated(both: Shared, alive: Tables, model: str, other: str, seed: int) -> Measured | None:
     """Of the integrated Brier score, of patients with probabilities by both models at the same horizons; None without any."""
     ours, theirs = alive[model], alive[other]
     if not len(ours) or not len(theirs) or not ours.columns.equals(theirs.columns):
@@ -159,7 +142,7 @@ def _survival_brier(both: Shared, alive: Tables, model: str, other: str, seed: i
             len(known),
             seed,
         )
-    return both.measured[figure].difference(model, other)
+    return both.measured[figure]
 
 
 def _measure(
@@ -179,6 +162,5 @@ def _followed(people: pd.DataFrame) -> tuple[Float[np.ndarray, " n"], Bool[np.nd
     return floats(people.time_days), flags(people.event)
 
 
-def _part(found: Comparison, inflated: float) -> Difference:
-    found = paired.widened(found, inflated)
+def _part(found: Comparison) -> Difference:
     return Difference(difference=found.difference, low=found.low, high=found.high, p=found.p)

@@ -77,9 +77,9 @@ class ResampledTest(Part):
 
 
 class Comparison(Part):
-    """A paired test of two models on the patients that both predicted: DeLong's for an AUC, a bootstrap of patients for C."""
+    """A paired test of two models on the patients that both predicted: DeLong's within folds for an AUC, the jackknife for C."""
 
-    difference: Number = Field(description="the model's AUC or C less the other's")
+    difference: Number = Field(description="the model's AUC or C of pairs within a fold less the other's, mean over repeats")
     low: Number = Field(description="lower end of the 95 % confidence interval of the difference")
     high: Number = Field(description="upper end of the 95 % confidence interval of the difference")
     z: Number = Field(description="difference over its standard error, which allows for refitting where scores are out of fold")

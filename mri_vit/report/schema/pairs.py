@@ -22,7 +22,7 @@ class Pair(Part):
     model: str
     other: str
     n: int = Field(description="patients that both models predicted")
-    score: Difference = Field(description="of the AUC, by DeLong's paired test, or of Harrell's C, by a bootstrap of patients")
+    score: Difference = Field(description="of the AUC, by DeLong's paired test within folds, or of C, by the jackknife")
     brier: Difference | None = Field(
         description="of the Brier score, of survival the integrated one, by a bootstrap of patients; null without probabilities"
     )

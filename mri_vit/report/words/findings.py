@@ -82,18 +82,20 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "retraining:seeds": "These trainings are a fold's networks of several seeds, one by one; the mean of their scores, which is "
     "the model's, scatters less.",
     "within_sites": "The same figure was taken over pairs of patients of one site whom one model scored.",
-    "versus_controls:binary": "AUCs were compared with each control's by DeLong's paired test [@delong]; p are two-sided.",
-    "versus_controls:survival": "Cs were compared with each control's by the standard error of a paired bootstrap of patients "
-    f"({paired.RESAMPLES} resamples) [@bootstrap]; p are two-sided.",
+    "versus_controls:binary": "The AUCs that are judged were compared with each control's by DeLong's paired test, of pairs "
+    "within the folds [@delong]; p are two-sided.",
+    "versus_controls:survival": "The Cs that are judged were compared with each control's by the infinitesimal jackknife of "
+    "their difference [@bootstrap]; p are two-sided.",
     "versus_best": "A model beats the controls when it beats each of them; the largest p is adjusted over endpoints and models.",
-    "versus_own:binary": "AUCs of comparators were compared with the AUC of the own model by DeLong's paired test [@delong].",
-    "versus_own:survival": "Cs of comparators were compared with that of the study's own model by a paired bootstrap of patients "
+    "versus_own:binary": "AUCs of comparators were compared with the AUC of the own model by the same paired test [@delong].",
+    "versus_own:survival": "Cs of comparators were compared with that of the study's own model by the same jackknife "
     "[@bootstrap].",
     "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
     "[@nadeau].",
     "p_adjusted": "Adjusted p are adjusted over endpoints and models by Holm's method [@holm].",
     "pairs": "All models were compared with each other, two by two, on the patients that both predicted: AUCs by DeLong's "
-    "paired test [@delong], Cs and Brier scores by a paired bootstrap of patients [@bootstrap]; these p are not adjusted.",
+    "paired test within folds [@delong], Cs by the jackknife, Brier scores by a paired bootstrap of patients "
+    f"({paired.RESAMPLES} resamples) [@bootstrap]; these p are not adjusted.",
     "subgroups": "AUC and C of the models shown were also computed within subgroups, with intervals; no test compares these.",
     "site_probe": "A linear probe [@probe] measured how well what the model's heads read predicts the site.",
 }

@@ -144,10 +144,11 @@ def rules() -> list[str]:
         "The interval shown first is Wilson's, and the normal one where many effective patients are on the wrong side, with the "
         "larger of DeLong's and Newcombe's variance (for C: the infinitesimal jackknife's), times 1 + 4 a (1 − a) where models "
         "were refitted, a the value. DeLong's and other intervals of the given scores are in the table of all measures.",
-        "A model that is better than chance is held against every control by a paired test (DeLong's for an AUC, a bootstrap of "
-        "patients for C; standard errors times c). It beats the controls when the largest of the two-sided p is at most "
-        f"{ALPHA} after Holm's correction over endpoints and candidates; the verdict names the strongest control. Where this is "
-        "itself no better than chance, the verdict says so: to beat it then means little more than to beat chance. Over several "
+        "A model that is better than chance is held against every control by a paired test of the difference of what is judged "
+        "(DeLong's within folds for an AUC, the infinitesimal jackknife for C; standard errors times c). It beats the controls "
+        f"when the largest of the two-sided p is at most {ALPHA} after Holm's correction over endpoints and candidates; the "
+        "verdict names the strongest control. Where this is itself no better than chance, the verdict says so: to beat it then "
+        "means little more than to beat chance. Over several "
         f"repeats the corrected resampled t-test (Nadeau and Bengio) must have a one-sided p of at most {ALPHA} as well.",
         f"A comparator is better or worse than the study's own model ({OWN}) when the adjusted two-sided p of the same paired "
         f"test, here of the two models, is at most {ALPHA}, and over several repeats the corrected resampled t-test agrees; else "

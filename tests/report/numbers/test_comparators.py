@@ -18,7 +18,7 @@ from made.run import add_comparators, make_run, write_cost
 
 from mri_vit.data import predictions
 from mri_vit.errors import IntegrityError
-from mri_vit.metrics import comparison, delong, paired
+from mri_vit.metrics import comparison, within_fold
 from mri_vit.report.numbers import comparators
 from mri_vit.report.pages import html as report
 from mri_vit.report.reading import costs
@@ -222,8 +222,10 @@ def test_comparators_are_held_against_the_study_s_own_model_by_the_paired_test_w
     rows = run.predictions.query("endpoint == 'mgmt'").dropna(subset=["truth"])
     wide = rows.pivot_table(index="patient", columns="model", values="score")
     truth = rows[rows.model == "vit"].groupby("patient").truth.first().reindex(wide.index).to_numpy(bool)
-    plain = {name: delong.delong_paired(truth, wide[name].to_numpy(), wide["vit"].to_numpy()) for name in COMPARATORS}
-    tests = {name: paired.widened(test, math.sqrt(2)) for name, test in plain.items()}  # for refitting: three folds, one repeat
+    fold = rows[rows.model == "vit"].groupby("patient").fold.first().reindex(wide.index).to_numpy()
+    figures = {name: [within_fold.within_fold_auc(truth, wide[name].to_numpy(), fold)] for name in ("vit", *COMPARATORS)}
+    refitted = math.sqrt(2)  # three folds, one repeat
+    tests = {name: within_fold.compared(figures[name], figures["vit"], refitted) for name in COMPARATORS}
     adjusted = comparison.holm(np.array([test.p for test in tests.values()]))
     for (name, test), p in zip(tests.items(), adjusted, strict=True):
         found = models[name]["versus_own"]

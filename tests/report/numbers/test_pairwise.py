@@ -66,7 +66,7 @@ def test_every_two_models_differ_as_when_they_are_compared_alone(endpoint, repea
     pairs = pairwise.of_endpoint(endpoint, found, alive_of(found), 1.3, seed=3)
     assert [(pair.model, pair.other) for pair in pairs] == list(itertools.combinations(["vit", "clinical", "small"], 2))
     for pair in pairs:
-        alone = compare.versus(endpoint, found[pair.model], found[pair.other], 1.3, 3)
+        alone = compare.versus(endpoint, found[pair.model], found[pair.other], 1.3)
         assert alone is not None
         assert differences(pair) == (alone.difference, alone.low, alone.high, alone.p)
         assert pair.n == alone.n == (32 if "small" in (pair.model, pair.other) else 40)

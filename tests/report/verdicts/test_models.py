@@ -17,8 +17,8 @@ from scipy.stats import t as student
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from mri_vit.crossval.alarm import FALSE_ALARMS, suspicion
+from mri_vit.metrics import within_fold
 from mri_vit.metrics.decision import youden_threshold
-from mri_vit.metrics.delong import delong_paired
 from mri_vit.report import assembly
 from mri_vit.report.numbers import site_probe, subgroups
 from mri_vit.report.numbers.pooled import Caveats
@@ -83,21 +83,24 @@ def test_holm_runs_over_candidates_over_controls_and_over_permuted_labels_each_a
 
 
 def test_the_difference_from_a_control_is_that_of_the_two_figures_and_its_error_allows_for_refitting(run, metrics):
-    for name, figure in (("mgmt", "auc"), ("idh1", "auc"), ("os", "harrell_c")):
+    for name in ("mgmt", "idh1", "os"):
         models = metrics["endpoints"][name]["models"]
         for control, found in models["vit"]["versus_controls"].items():
-            assert found["difference"] == pytest.approx(models["vit"][figure]["value"] - models[control][figure]["value"])
+            assert found["difference"] == pytest.approx(models["vit"]["judged"]["value"] - models[control]["judged"]["value"])
             assert found["n"] == models["vit"]["n"]
             assert found["p"] == pytest.approx(2 * norm.sf(abs(found["z"])))
     table = (
         run.predictions.loc[run.predictions.endpoint == "mgmt"]
         .groupby(["model", "patient"])
-        .agg({"score": "mean", "truth": "max"})
+        .agg({"score": "mean", "truth": "max", "fold": "first"})
     )
-    truth = table.loc["vit"].truth.dropna()
-    plain = delong_paired(
-        (truth == 1).to_numpy(), *(table.loc[model].score.loc[truth.index].to_numpy() for model in ("vit", "clinical"))
+    people = table.loc["vit"].dropna(subset="truth")
+    truth, fold = (people.truth == 1).to_numpy(), people.fold.to_numpy()
+    ours, theirs = (
+        within_fold.within_fold_auc(truth, table.loc[model].score.loc[people.index].to_numpy(), fold)
+        for model in ("vit", "clinical")
     )
+    plain = within_fold.compared([ours], [theirs], 1.0)
     found = metrics["endpoints"]["mgmt"]["models"]["vit"]["versus_controls"]["clinical"]
     assert found["z"] == pytest.approx(plain.z / math.sqrt(2))
 

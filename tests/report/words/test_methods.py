@@ -315,7 +315,7 @@ def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(t
         (f"{TAU_DAYS:.0f}", "before day {} or the end of follow-up"),
     )
     metrics = made_up()
-    metrics["endpoints"]["os"]["models"]["vit"]["versus_controls"] = {"clinical": {"difference": 0.1, "p": 0.2, "n": 4}}
+    metrics["endpoints"]["os"]["pairs"] = [{"model": "vit", "other": "clinical"}]
     told += sections(written(metrics))["Evaluation"]
     assert [words.format(number) for number, words in used if words.format(number) not in told] == []
     assert "G(t) of not being censored" in told
