@@ -27,7 +27,8 @@ from mri_vit.prepare import stage as preparing
 from mri_vit.prepare import unchanged
 from mri_vit.prepare.stage import Excluded
 from mri_vit.report.pages import home, html
-from mri_vit.report.reading.run import from_tables, read
+from mri_vit.report.reading.foreign import from_tables
+from mri_vit.report.reading.run import read
 from mri_vit.report.words import terminal
 from mri_vit.run import files, intact
 from mri_vit.run import folder as run_folder

@@ -17,7 +17,7 @@ from mri_vit.data import predictions
 from mri_vit.metrics.concordance import harrell_c
 from mri_vit.metrics.delong import delong_interval
 from mri_vit.report.pages import html
-from mri_vit.report.reading.run import from_tables
+from mri_vit.report.reading.foreign import from_tables
 from mri_vit.run import files
 from mri_vit.settings.models import CLINICAL, VIT, VOLUME
 

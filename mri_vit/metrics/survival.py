@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Int, Real
 from lifelines import KaplanMeierFitter
 from lifelines.statistics import multivariate_logrank_test
 
-from mri_vit.metrics.calibration import quantile_groups
 from mri_vit.metrics.checked import Flags, Groups, Numbers, followed, grouped, numbers, refuse_unequal
+from mri_vit.metrics.reliability import quantile_groups
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_curve
 
 from mri_vit.errors import IntegrityError
-from mri_vit.metrics import bootstrap, calibration, calibration_interval, comparison, decision, proportion, smooth
+from mri_vit.metrics import bootstrap, calibration, calibration_interval, comparison, decision, proportion, reliability, smooth
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -40,7 +40,7 @@ def cohort(n, seed, slope=1.0, shift=0.0):
 @given(predicted, st.integers(1, 12))
 def test_parts_of_the_brier_score_add_up_exactly(rows, bins):
     truth, probability = columns(rows)
-    parts = calibration.brier_decomposition(truth, probability, bins)
+    parts = reliability.brier_decomposition(truth, probability, bins)
     total = parts.reliability - parts.resolution + parts.uncertainty + parts.within
     assert total == pytest.approx(calibration.brier(truth, probability), abs=1e-12)
     assert min(parts.reliability, parts.resolution, parts.uncertainty) >= 0
@@ -58,7 +58,7 @@ def test_parts_of_the_brier_score_worked_by_hand():
     truth = np.array([False, False, True, True, True, False])
     probability = np.array([0.2, 0.2, 0.2, 0.6, 0.6, 0.6])
     # Shares 1/3 and 2/3, prevalence 1/2; nothing varies within a bin.
-    parts = calibration.brier_decomposition(truth, probability, 2)
+    parts = reliability.brier_decomposition(truth, probability, 2)
     assert parts.reliability == pytest.approx(((0.2 - 1 / 3) ** 2 + (0.6 - 2 / 3) ** 2) / 2)
     assert parts.resolution == pytest.approx((1 / 6) ** 2)
     assert parts.uncertainty == 0.25
@@ -67,7 +67,7 @@ def test_parts_of_the_brier_score_worked_by_hand():
 
 def test_predicting_the_prevalence_has_neither_resolution_nor_unreliability():
     truth = np.arange(10) < 3
-    parts = calibration.brier_decomposition(truth, np.full(10, 0.3))
+    parts = reliability.brier_decomposition(truth, np.full(10, 0.3))
     assert (parts.reliability, parts.resolution) == pytest.approx((0, 0))
     assert calibration.brier(truth, np.full(10, 0.3)) == pytest.approx(parts.uncertainty)
 
@@ -133,7 +133,7 @@ def test_expected_calibration_error_is_that_of_its_definition(rows, bins):
         here = (probability > low) & (probability <= high) | ((probability == 0) & (b == 0))
         if here.any():
             total += here.mean() * abs(probability[here].mean() - truth[here].mean())
-    assert calibration.expected_calibration_error(truth, probability, bins) == pytest.approx(total, abs=1e-12)
+    assert reliability.expected_calibration_error(truth, probability, bins) == pytest.approx(total, abs=1e-12)
 
 
 def test_loess_is_that_of_R():
@@ -247,25 +247,28 @@ def test_intervals_never_warn_and_never_turn_round(rows):
 @given(predicted, st.integers(1, 8))
 def test_reliability_curve_holds_every_patient_once_and_parts_no_equal_predictions(rows, bins):
     truth, probability = columns(rows)
-    curve = calibration.reliability_curve(truth, probability, bins)
+    curve = reliability.reliability_curve(truth, probability, bins)
     assert curve.n.sum() == len(truth)
     assert len(curve.n) <= bins
     assert (curve.n > 0).all()
     assert (curve.observed * curve.n).sum() == pytest.approx(truth.sum())
     assert (np.diff(curve.predicted) > 0).all()
     assert ((curve.low <= curve.observed) & (curve.observed <= curve.high)).all()
-    group = calibration.quantile_groups(probability, bins)
+    group = reliability.quantile_groups(probability, bins)
     assert all(len(set(group[probability == value])) == 1 for value in np.unique(probability))
 
 
 def test_reliability_curve_of_distinct_predictions_has_equal_bins():
-    curve = calibration.reliability_curve(np.arange(100) % 2 == 0, np.linspace(0, 1, 100), 10)
+    curve = reliability.reliability_curve(np.arange(100) % 2 == 0, np.linspace(0, 1, 100), 10)
     assert curve.n.tolist() == [10] * 10
 
 
-@pytest.mark.parametrize("function", ["brier", "calibration_line", "expected_calibration_error", "reliability_curve"])
-def test_what_is_no_probability_is_refused(function):
-    call, truth = getattr(calibration, function), np.array([True, False, True])
+@pytest.mark.parametrize(
+    "call",
+    [calibration.brier, calibration.calibration_line, reliability.expected_calibration_error, reliability.reliability_curve],
+)
+def test_what_is_no_probability_is_refused(call):
+    truth = np.array([True, False, True])
     with pytest.raises(ValueError, match="1 of 3 probabilities are NaN"):
         call(truth, np.array([0.1, NAN, 0.2]))
     with pytest.raises(ValueError, match="2 of 3 probabilities lie outside"):
@@ -275,11 +278,11 @@ def test_what_is_no_probability_is_refused(function):
 def test_without_a_patient_calibration_is_undefined():
     nobody, nothing = np.zeros(0, bool), np.zeros(0)
     assert math.isnan(calibration.brier(nobody, nothing))
-    assert math.isnan(calibration.brier_decomposition(nobody, nothing).within)
-    assert math.isnan(calibration.expected_calibration_error(nobody, nothing))
+    assert math.isnan(reliability.brier_decomposition(nobody, nothing).within)
+    assert math.isnan(reliability.expected_calibration_error(nobody, nothing))
     assert math.isnan(calibration.calibration_in_the_large(nobody, nothing))
     assert math.isnan(calibration.calibration_line(nobody, nothing)[0])
-    assert len(calibration.reliability_curve(nobody, nothing).n) == 0
+    assert len(reliability.reliability_curve(nobody, nothing).n) == 0
 
 
 # --- shares and decisions ------------------------------------------------------------------------------------------------

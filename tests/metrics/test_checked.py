@@ -28,6 +28,7 @@ from mri_vit.metrics import (
     hazard,
     ipcw,
     ipcw_interval,
+    reliability,
     survival,
     survival_decision,
 )
@@ -59,12 +60,12 @@ OF_LABELS: dict[str, Callable] = {
     "delong_paired": lambda y, x: delong.delong_paired(y, x, x[::-1].copy()),
     "delong_unpaired": lambda y, x: delong.delong_unpaired(y, x, np.arange(5) > 2, np.arange(5.0)),
     "brier": calibration.brier,
-    "brier_decomposition": calibration.brier_decomposition,
+    "brier_decomposition": reliability.brier_decomposition,
     "calibration_line": calibration.calibration_line,
     "calibration_in_the_large": calibration.calibration_in_the_large,
     "recalibrated": calibration.recalibrated,
-    "expected_calibration_error": calibration.expected_calibration_error,
-    "reliability_curve": calibration.reliability_curve,
+    "expected_calibration_error": reliability.expected_calibration_error,
+    "reliability_curve": reliability.reliability_curve,
     "observed_to_expected": calibration.observed_to_expected,
     "integrated_calibration_index": calibration.integrated_calibration_index,
     "probability_intervals": lambda y, x: calibration_interval.probability_intervals(y, x, THRESHOLDS, generator(), 20),
@@ -141,7 +142,7 @@ def numbers_for(name: str, x: np.ndarray) -> np.ndarray:
 def test_every_public_function_is_held_to_these_rules():
     rooms = (
         *(calibration, calibration_interval, censoring, concordance, concordance_interval, decision, delong, discrimination),
-        *(hazard, ipcw, ipcw_interval, survival, survival_decision),
+        *(hazard, ipcw, ipcw_interval, reliability, survival, survival_decision),
     )
     public = {
         name
@@ -272,7 +273,7 @@ def test_calls_groups_of_risk_weights_and_predictions_are_checked_too():
         (lambda: survival.logrank(x, flags, flags[:-1]), "for 14 patients; expected one group each"),
         (lambda: survival.at_risk(x, np.array([math.nan])), "1 of 1 days are NaN"),
         (lambda: decision.choose_cutoff(names(x), x * math.inf), "are NaN|are infinite"),
-        (lambda: calibration.quantile_groups(x * math.nan, 3), "14 of 14 values are NaN"),
+        (lambda: reliability.quantile_groups(x * math.nan, 3), "14 of 14 values are NaN"),
         (lambda: survival.calibration_at(x, flags, x[:-1], 0.5), "14 times and 13 predictions"),
         (lambda: ipcw.brier_at(x, flags, np.ones((14, 3)), DAYS), r"shape \(14, 3\) for 14 patients and 2 days"),
         (lambda: discrimination.weighted_auc(-np.ones((1, 14)), np.ones((1, 14)), x), "14 of 14 weights are negative"),

@@ -12,8 +12,7 @@ import pandas as pd
 from mri_vit.metrics import comparison, concordance, discrimination, within_fold
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.numbers.judged import by_fold, flags, floats
-from mri_vit.report.numbers.survival import outcome
+from mri_vit.report.numbers.judged import by_fold, flags, floats, outcome
 from mri_vit.report.schema.comparison import BestControl, ResampledTest
 from mri_vit.report.schema.comparison import Comparison as PairedTest
 from mri_vit.report.schema.metrics import Result

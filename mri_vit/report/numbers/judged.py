@@ -153,3 +153,17 @@ def flags(column: pd.Series) -> Bool[np.ndarray, " n"]:
 
 def floats(column: pd.Series) -> Float[np.ndarray, " n"]:
     return column.to_numpy(dtype=float)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of n patients, and the risk that a model gave them."""
+
+    time_days: Float[np.ndarray, " n"]
+    event: Bool[np.ndarray, " n"]
+    risk: Float[np.ndarray, " n"]
+
+
+def outcome(people: pd.DataFrame) -> Outcome:
+    """Times, events and risks of the rows of a table, as arrays."""
+    return Outcome(floats(people.time_days), flags(people.event), floats(people.score))

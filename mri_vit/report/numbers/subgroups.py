@@ -14,8 +14,7 @@ import pandas as pd
 
 from mri_vit.data.cohort import MISSING
 from mri_vit.metrics import concordance, concordance_interval, delong, discrimination
-from mri_vit.report.numbers.judged import averaged, flags, floats
-from mri_vit.report.numbers.survival import outcome
+from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
 from mri_vit.report.schema.binary import BinarySubgroup
 from mri_vit.report.schema.survival import SurvivalSubgroup
 from mri_vit.settings.models import is_candidate

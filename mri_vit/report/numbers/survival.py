@@ -11,28 +11,33 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
-from mri_vit.metrics import concordance, concordance_interval, hazard, ipcw, ipcw_interval, survival_decision
+from mri_vit.metrics import concordance, concordance_interval, ipcw, ipcw_interval, survival_decision
 from mri_vit.metrics import survival as curves
 from mri_vit.report.numbers import chance, judged
 from mri_vit.report.numbers.chance import Background
-from mri_vit.report.numbers.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, risk_groups
+from mri_vit.report.numbers.judged import (
+    Outcome,
+    averaged,
+    by_fold,
+    first_repeat,
+    flags,
+    floats,
+    fold_of,
+    fold_summary,
+    outcome,
+)
 from mri_vit.report.numbers.pooled import Caveats, apart, calibration_groups
+from mri_vit.report.numbers.risk_groups import TAU_DAYS, hazard_ratios, of_risk_groups
 from mri_vit.report.schema.part import CalibrationGroup, Estimate, Value
 from mri_vit.report.schema.survival import (
     AucAt,
     BrierAt,
     CalibrationAt,
     DecisionAt,
-    Group,
-    Hazard,
-    HazardRatio,
     IntegratedBrier,
-    Logrank,
     OverTime,
-    RestrictedMean,
-    RiskGroup,
     SurvivalFold,
     SurvivalResult,
     UnoC,
@@ -45,18 +50,6 @@ TABLE_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, do
 DECISION_DAYS = TABLE_DAYS[1:]  # by 6 months few have died, and a decision would rest on them
 THRESHOLDS = np.arange(1, 100) / 100  # whole per cents, as of a binary endpoint
 NEAR_DAYS = 15.0  # half a month: a horizon of 180 or 366 days is still that of 6 or 12 months
-TAU_DAYS = 730.0  # Uno's C and restricted means: up to the last horizon, where the weights of censoring are still small
-TICK_STEPS_DAYS = (30, 60, 90, 180, 365, 730, 1825)  # months and years, as survival is read
-MOST_TICKS = 7  # more columns of numbers at risk than this run into each other at a figure's width
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of n patients, and the risk that a model gave them."""
-
-    time_days: Float[np.ndarray, " n"]
-    event: Bool[np.ndarray, " n"]
-    risk: Float[np.ndarray, " n"]
 
 
 def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, background: Background, seed: int) -> SurvivalResult:
@@ -92,7 +85,7 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, backgro
         **vars(_auc_over_time(seen, table_days(alive.columns), seed)),
         **vars(of_probabilities(pooled, alive, seed)),
         **vars(of_risk_groups(rows)),
-        hazard=_hazard(seen, rows),
+        hazard=hazard_ratios(seen, rows),
         cutoffs="",
         folds=folds,
         fold_mean=summary.mean,
@@ -121,11 +114,6 @@ def caveats(rows: pd.DataFrame) -> Caveats:
         gap=math.nan,
         has_cutoffs=judged.has_cutoffs(rows),
     )
-
-
-def outcome(people: pd.DataFrame) -> Outcome:
-    """Times, events and risks of the rows of a table, as arrays."""
-    return Outcome(floats(people.time_days), flags(people.event), floats(people.score))
 
 
 def table_days(horizons: Iterable[float]) -> tuple[float, ...]:
@@ -186,46 +174,6 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int) -> Of
     )
 
 
-@dataclass(frozen=True)
-class OfRiskGroups:
-    """Fields of a result about the groups of low and of high risk."""
-
-    logrank: Logrank
-    restricted_mean: RestrictedMean
-    at_risk_days: tuple[int, ...]
-    groups: dict[RiskGroup, Group]
-
-
-def of_risk_groups(rows: pd.DataFrame) -> OfRiskGroups:
-    """Log-rank test, restricted means, numbers at risk and medians of the groups of low and of high risk."""
-    grouped = risk_groups(rows)
-    ticks = risk_ticks(float(grouped.time_days.max()))
-    split = floats(grouped.time_days), flags(grouped.event), flags(grouped.high)
-    chi2, p = curves.logrank(*split)
-    mean = hazard.restricted_mean_difference(*split, TAU_DAYS)
-    return OfRiskGroups(
-        logrank=Logrank(chi2=chi2, p=p),
-        restricted_mean=RestrictedMean(
-            tau_days=mean.tau_days,
-            low_risk=mean.low_risk,
-            high_risk=mean.high_risk,
-            difference=Estimate(value=mean.difference, low=mean.low, high=mean.high),
-        ),
-        at_risk_days=tuple(ticks),
-        groups={
-            "low risk": _group(grouped.loc[~grouped.high], ticks),
-            "high risk": _group(grouped.loc[grouped.high], ticks),
-        },
-    )
-
-
-def risk_ticks(longest_days: float) -> list[int]:
-    """Days at which the numbers at risk are given: from 0 in the finest step that leaves them room."""
-    step = next((step for step in TICK_STEPS_DAYS if longest_days / step < MOST_TICKS - 1), None)
-    step = step or math.ceil(longest_days / (MOST_TICKS - 1))
-    return list(range(0, int(longest_days) + 1, step))
-
-
 def _uno(seen: Outcome, seed: int) -> UnoC:
     tau = min(TAU_DAYS, float(seen.time_days.max()))  # not beyond the follow-up
     low, high = concordance_interval.uno_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed), tau)
@@ -272,23 +220,6 @@ def _written(day: float) -> float | int:
 
 def _calibration(seen: Outcome, chance: Float[np.ndarray, " n"], day: float | int) -> tuple[CalibrationGroup, ...]:
     return calibration_groups(curves.calibration_at(seen.time_days, seen.event, chance, float(day)))
-
-
-def _group(rows: pd.DataFrame, ticks: list[int]) -> Group:
-    left = curves.at_risk(floats(rows.time_days), np.array(ticks, dtype=float)).tolist()
-    if not len(rows):
-        return Group(n=0, events=0, median_days=math.nan, at_risk=left)
-    median = float(curves.kaplan_meier(floats(rows.time_days), flags(rows.event), "").median_survival_time_)
-    median = median if math.isfinite(median) else math.nan  # infinite when more than half outlive the follow-up
-    return Group(n=len(rows), events=int(rows.event.sum()), median_days=median, at_risk=left)
-
-
-def _hazard(seen: Outcome, rows: pd.DataFrame) -> Hazard:
-    """Of all patients' risks, averaged over repeats, and of the first repeat's groups."""
-    grouped = risk_groups(rows)
-    per_sd = hazard.hazard_ratio_per_sd(seen.time_days, seen.event, seen.risk)
-    groups = hazard.hazard_ratio_of_groups(floats(grouped.time_days), flags(grouped.event), flags(grouped.high))
-    return Hazard(per_sd=HazardRatio(**vars(per_sd)), high_vs_low=HazardRatio(**vars(groups)))
 
 
 def _decision(seen: Outcome, death: Float[np.ndarray, " n"], day: float | int) -> DecisionAt:

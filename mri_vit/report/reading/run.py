@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 
-from mri_vit.crossval.site_probe import COLUMNS as PROBE_COLUMNS
 from mri_vit.data import cohort, predictions
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.report.reading import costs as run_costs
 from mri_vit.report.reading import maps as run_maps
+from mri_vit.report.reading import tables
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.schema.run import Design, Environment, InternalEstimate, Nothing, Step
 from mri_vit.run import files, origin
 from mri_vit.run.record import as_written, read_json
-from mri_vit.settings.models import PERMUTED, VIT
-from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Report, Study
+from mri_vit.settings.models import VIT
+from mri_vit.settings.schema import Study
 
 OWN = VIT  # the other candidates are its comparators
-EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 Internal = dict[str, dict[str, InternalEstimate]]  # by endpoint and model
 Old = Literal["maps", "scores", "mean maps"]
@@ -46,11 +43,12 @@ class Run:
     survival: pd.DataFrame  # predictions.SURVIVAL_COLUMNS
     probe: pd.DataFrame  # PROBE_COLUMNS: which site the model's CLS vector was taken for
     # predictions.SEED_COLUMNS: scores of a fold's networks that differ in their seed alone
-    seeds: pd.DataFrame = field(default_factory=lambda: _empty(predictions.SEED_COLUMNS))
-    nulls: pd.DataFrame = field(default_factory=lambda: _empty(predictions.NULL_COLUMNS))  # of regressions on permuted labels
+    seeds: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.SEED_COLUMNS))
+    # predictions.NULL_COLUMNS: what regressions reached on permuted labels
+    nulls: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.NULL_COLUMNS))
     internal: Internal | None = None  # of an external evaluation: the run's own out-of-fold estimates
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
-    costs: pd.DataFrame = field(default_factory=lambda: _empty(run_costs.COLUMNS))  # of each contender's folds
+    costs: pd.DataFrame = field(default_factory=lambda: tables.empty(run_costs.COLUMNS))  # of each contender's folds
     maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
     scores: tuple[Mapping[str, Any], ...] = ()  # how far each scored patient's maps can be believed
     groups: tuple[tuple[Mapping[str, Any], Path], ...] = ()  # the cohort's mean maps: what is known of each, and its picture
@@ -80,7 +78,7 @@ def read(folder: Path) -> Run:
     table = predictions.load(folder / files.PREDICTIONS)
     if not external:
         _check_folds(folder, table, read_json(folder / files.FOLDS))
-    people = _text_table(folder / files.COHORT)
+    people = tables.text_table(folder / files.COHORT)
     prepared = _prepared(study, set(people.patient))
     steps = [_steps(path) for path in prepared]
     settings, visits = study.explain.of_maps, _visits(people)
@@ -93,14 +91,14 @@ def read(folder: Path) -> Run:
         design="external" if external else "cross-validation",
         study=study,
         environment=_environment(folder, [files.fold_folder(home, *split) for home in homes.values() for split in splits]),
-        cohort=_by_patient(people),
-        excluded=_text_table(folder / files.EXCLUDED) if (folder / files.EXCLUDED).is_file() else _empty(EXCLUDED_COLUMNS),
+        cohort=tables.by_patient(people),
+        excluded=tables.excluded(folder / files.EXCLUDED),
         folds_sha256=None if external else hashlib.sha256((folder / files.FOLDS).read_bytes()).hexdigest(),
         predictions=table,
-        survival=_survival(folder / files.SURVIVAL),
-        nulls=_nulls(folder / files.NULLS),
-        probe=_probe(folder / files.SITE_PROBE),
-        seeds=_seeds(folder / files.SEEDS),
+        survival=tables.survival(folder / files.SURVIVAL),
+        nulls=tables.nulls(folder / files.NULLS),
+        probe=tables.probe(folder / files.SITE_PROBE),
+        seeds=tables.seeds(folder / files.SEEDS),
         internal=_internal(folder / files.EVALUATION) if external else None,
         notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
         costs=run_costs.read(homes, splits),
@@ -120,50 +118,6 @@ def _refuse_unfinished(folder: Path, also: Sequence[str]) -> None:
             raise UsageError(f"{folder}: no {name}; a report needs a run that has been cross-validated")
 
 
-def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...] = ()) -> Run:
-    """A report's matter from a table of predictions made elsewhere and the cohort table that it is about.
-
-    An endpoint is one of survival where the cohort has its `<name>_days` and `<name>_event` (or the predictions their
-    `time_days` and `event`), else binary. Truth that the predictions lack comes from the cohort's column of that name.
-    A `survival.csv` beside the predictions is read too. `subgroups` are columns of the cohort table, beside the usual ones.
-
-    Raises UsageError naming file, row and column.
-    """
-    table = predictions.load(scores)
-    if not len(table):
-        raise UsageError(f"{scores}: no row; expected a row for each patient and endpoint")
-    header = cohort.columns(people)
-    lacking = [name for name in subgroups if name not in header]
-    if lacking:
-        raise UsageError(f"{people}: no column {lacking[0]!r} to look into (found {', '.join(header)})")
-    endpoints = tuple(_endpoint(name, table, header, scores, people) for name in table.endpoint.unique())
-    patients = cohort.read(people, tuple(e for e in endpoints if set(e.columns) <= set(header)), needed=())
-    known = {patient.subject: patient for patient in cohort.first_visits(patients)}  # of several visits, the first is judged
-    strangers = sorted(set(table.patient) - set(known))
-    if strangers:
-        raise UsageError(f"{scores}: patient {strangers[0]} is not in {people} ({len(strangers)} such patients)")
-    visits = pd.DataFrame([{"patient": p.subject, **p.clinical, **p.labels} for p in patients]).astype(str).replace("nan", "")
-    return Run(
-        design="table",
-        study=Study(
-            name=_study_name(scores),
-            cohort=people,
-            prepared=output,
-            output=output,
-            endpoints=endpoints,
-            report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *subgroups)))),
-        ),
-        environment=Nothing(),
-        cohort=_by_patient(visits),
-        excluded=_empty(EXCLUDED_COLUMNS),
-        folds_sha256=None,
-        predictions=_with_truth(table, endpoints, known | {patient.id: patient for patient in patients}, scores),
-        survival=_survival(scores.with_name(files.SURVIVAL)),
-        nulls=_nulls(scores.with_name(files.NULLS)),
-        probe=_empty(PROBE_COLUMNS),
-    )
-
-
 def _prepared(study: Study, people: set[str]) -> list[Path]:
     """The records of these people's prepared visits."""
     records = sorted(study.prepared.glob(f"[!.]*/{files.PATIENT}"))
@@ -174,11 +128,6 @@ def _visits(people: pd.DataFrame) -> list[str]:
     """Ids of the visits in the order of the cohort table."""
     sessions = people["session"] if "session" in people else [""] * len(people)
     return [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
-
-
-def _probe(path: Path) -> pd.DataFrame:
-    kinds = {"patient": str, "site": str, "predicted": str}
-    return _our_table(path, PROBE_COLUMNS, kinds) if path.is_file() else _empty(PROBE_COLUMNS)
 
 
 def _environment(folder: Path, folds: Sequence[Path]) -> Environment:
@@ -217,87 +166,10 @@ def _steps(path: Path) -> list[Step]:
     return found
 
 
-def _by_patient(visits: pd.DataFrame) -> pd.DataFrame:
-    """A row per patient: of several visits, each column's first filled cell."""
-    return visits.where(visits != "").groupby("patient", sort=False).first().fillna("").reset_index()
-
-
-def _endpoint(name: str, table: pd.DataFrame, header: list[str], scores: Path, people: Path) -> Endpoint:
-    if not re.fullmatch(ENDPOINT_NAME, name):
-        raise UsageError(f"{scores}: endpoint {name!r}; expected small letters, digits and _ (such as 'mgmt'), 32 at most")
-    own = table[table.endpoint == name]
-    time, event = f"{name}_days", f"{name}_event"
-    if {time, event} <= set(header) or own.time_days.notna().any():
-        return Endpoint(name=name, kind="survival", time=time, event=event)
-    if name not in header and own.truth.isna().all():
-        raise UsageError(
-            f"{scores}: endpoint {name} has no truth, and {people} has no column {name!r} (found {', '.join(header)})"
-        )
-    return Endpoint(name=name, kind="binary")
-
-
-def _with_truth(table: pd.DataFrame, endpoints: tuple[Endpoint, ...], known: Mapping[str, Any], scores: Path) -> pd.DataFrame:
-    """Labels from the cohort table; where both tables have one, they must agree (but for permuted labels).
-
-    `known` holds patients by the visit's id and by the patient's.
-    """
-    table = table.copy()
-    visits = [cohort.visit_id(*pair) for pair in zip(table.patient, table.session, strict=True)]
-    table["visit"] = [visit if visit in known else patient for visit, patient in zip(visits, table.patient, strict=True)]
-    for endpoint in endpoints:
-        targets = ("truth",) if endpoint.kind == "binary" else ("time_days", "event")
-        rows = table.endpoint == endpoint.name
-        for target, column in zip(targets, endpoint.columns, strict=True):
-            of_cohort = table.loc[rows, "visit"].map(lambda visit, c=column: known[visit].labels.get(c, np.nan))
-            own = table.loc[rows, target].astype(float)
-            clash = own.notna() & of_cohort.notna() & (own != of_cohort) & ~table.loc[rows, "model"].isin(PERMUTED)
-            if clash.any():
-                row = clash.index[clash][0]
-                said = f"{target} {own[row]:g} of {table.patient[row]}"
-                raise UsageError(f"{scores}, row {row + 2}: {said}; the cohort table says {of_cohort[row]:g}")
-            table.loc[rows, target] = own.fillna(of_cohort)
-    return table.drop(columns="visit")
-
-
-def _study_name(path: Path) -> str:
-    allowed = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in path.stem)
-    return f"table-{allowed}"[:64]
-
-
-def _survival(path: Path) -> pd.DataFrame:
-    return predictions.load_survival(path) if path.is_file() else _empty(predictions.SURVIVAL_COLUMNS)
-
-
-def _nulls(path: Path) -> pd.DataFrame:
-    return predictions.load_nulls(path) if path.is_file() else _empty(predictions.NULL_COLUMNS)
-
-
-def _seeds(path: Path) -> pd.DataFrame:
-    return predictions.load_seeds(path) if path.is_file() else _empty(predictions.SEED_COLUMNS)
-
-
-def _empty(columns: list[str]) -> pd.DataFrame:
-    return pd.DataFrame(columns=pd.Index(columns))
-
-
 def subject(visit: str, people: set[str]) -> str:
     """Whose visit it is, of these people, when it is named `patient` or `patient_session`; the name itself when nobody's."""
     patient = visit.rpartition("_")[0]
     return patient if visit not in people and patient in people else visit
-
-
-def _text_table(path: Path) -> pd.DataFrame:
-    # Text throughout: a patient called 007 or 1e5 is not a number.
-    return _our_table(path, ["patient"], str)
-
-
-def _our_table(path: Path, needed: list[str], kinds: Any) -> pd.DataFrame:
-    """A CSV table that the run wrote. Raises IntegrityError where it cannot be read as that."""
-    with as_written(path):  # pandas' own errors are kinds of ValueError
-        table = pd.read_csv(path, dtype=kinds, keep_default_na=False)
-        if lacking := [name for name in needed if name not in table]:
-            raise ValueError(f"no column {lacking[0]}")
-    return table
 
 
 def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 
 from mri_vit.prepare import alignment
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.words import findings, maps, methods, network, recipes, wording
+from mri_vit.report.words import findings, methods, network, recipes, results, wording
 from mri_vit.report.words.notation import is_defined, number
 from mri_vit.report.words.references import uncited
 from mri_vit.report.words.training import partition
-from mri_vit.report.words.wording import Facts, counted, escape, listed, settings, trained
+from mri_vit.report.words.wording import Facts, escape, listed, settings, trained
 from mri_vit.settings.models import SITE, is_candidate
 
 UNCERTAINTY = (  # of `findings.MEASURES`, those with an interval or a test
@@ -122,7 +122,7 @@ def _optimised(metrics: Metrics) -> str:
 
 
 def _building(metrics: Metrics) -> str:
-    said = [_architecture(metrics), _optimised(metrics), _internal(metrics)]
+    said = [_architecture(metrics), _optimised(metrics), results.internal(metrics)]
     return " ".join(said) if all(said) else ""
 
 
@@ -184,97 +184,6 @@ def _predicting(metrics: Metrics) -> str:
     return f"Each patient was scored by the model of the patient's test fold, which {unseen}.{averaged}"
 
 
-def _imbalance(metrics: Metrics) -> str:
-    found = trained(metrics)
-    if found is None or "binary" not in wording.kinds(metrics):
-        return ""
-    if not found.train.class_weights:
-        return "No method against class imbalance was used."
-    return "Positives were weighted by negatives over positives; the shift of the log odds was removed from the probability."
-
-
-def _subgroups(metrics: Metrics) -> str:
-    columns = {row.column for found in metrics.endpoints.values() for row in found.subgroups}
-    if not columns:
-        return ""
-    named = listed(sorted(escape(name) for name in columns))
-    return (
-        f"AUC and C, with intervals, of the models shown within subgroups by {named}; no other figure, and no test compares them."
-    )
-
-
-def _output(metrics: Metrics) -> str:
-    if trained(metrics) is None:
-        return ""
-    words = {"binary": "a probability for a binary endpoint", "survival": "a risk for survival (higher: earlier death)"}
-    found = [words[kind] for kind in sorted(wording.kinds(metrics))]
-    threshold = methods.THRESHOLDS if "operating_point" in findings.measures(metrics) else ""
-    return f"The output is {listed(found)}. {threshold}".strip() if found else ""
-
-
-def _same_cohort(metrics: Metrics) -> str:
-    return "None by design: both are folds of one cohort." if trained(metrics) else ""
-
-
-def _versions(metrics: Metrics) -> str:
-    return " ".join(methods.software(metrics, Facts())[:-1])
-
-
-def _flow(metrics: Metrics) -> str:
-    people = metrics.cohort
-    if not people.patients:
-        return ""
-    said = [f"{counted(people.patients, 'patient')} in the table."]
-    said += [methods.excluded(metrics)] if settings(metrics) else []
-    return " ".join([*said, f"{counted(people.predicted, 'patient')} predicted.", _sizes(metrics)]).strip()
-
-
-def _known_labels(metrics: Metrics) -> str:
-    return " ".join(methods.labels(metrics))
-
-
-def _sizes(metrics: Metrics) -> str:
-    sizes = [f"{escape(name)}: {findings.size(found)}" for name, found in metrics.endpoints.items()]
-    return f"In the evaluation, {'; '.join(sizes)}." if sizes else ""
-
-
-def _performance(metrics: Metrics) -> str:
-    said = [f"{escape(name)}, {escape(model)}: {findings.headline(found)}" for name, model, found in wording.results(metrics)]
-    return " ".join([f"{'; '.join(said)}.", _subgroups(metrics)]).strip() if said else ""
-
-
-def _diagnostic(metrics: Metrics) -> str:
-    said = [
-        f"{escape(name)}, {escape(model)}: {', '.join(rates)}"
-        for name, model, found in wording.results(metrics)
-        if (rates := findings.rates(found))
-    ]
-    return f"{'; '.join(said)}." if said else ""
-
-
-def _robustness(metrics: Metrics) -> str:
-    ran = wording.controls(metrics)
-    said = [f"Controls: {'; '.join(methods.AS_MADE[name] for name in ran)}."] if ran else []
-    return " ".join([*said, _subgroups(metrics)]).strip()
-
-
-def _explained(metrics: Metrics) -> str:
-    return uncited(" ".join(maps.attention(metrics, Facts())[:-1]))
-
-
-def _internal(metrics: Metrics) -> str:
-    if trained(metrics) is None:
-        return ""
-    times = f", {metrics.repeats} times" if metrics.repeats > 1 else ""
-    return f"Cross-validation with {metrics.folds} folds by patient{times}."
-
-
-def _external(metrics: Metrics) -> str:
-    if metrics.design != "external":
-        return ""
-    return f"The models of an earlier run were applied without refitting to another cohort. {_performance(metrics)}".strip()
-
-
 def _refusals(metrics: Metrics) -> str:
     if settings(metrics) is None:
         return ""
@@ -306,19 +215,19 @@ FILLERS: Mapping[str, Callable[[Metrics], str]] = {
     "uncertainty": _uncertainty,
     "updating": _updating,
     "predicting": _predicting,
-    "imbalance": _imbalance,
-    "subgroups": _subgroups,
-    "output": _output,
-    "same_cohort": _same_cohort,
-    "versions": _versions,
-    "flow": _flow,
-    "known_labels": _known_labels,
-    "sizes": _sizes,
-    "performance": _performance,
-    "diagnostic": _diagnostic,
-    "robustness": _robustness,
-    "explained": _explained,
-    "internal": _internal,
-    "external": _external,
+    "imbalance": results.imbalance,
+    "subgroups": results.subgroups,
+    "output": results.output,
+    "same_cohort": results.same_cohort,
+    "versions": results.versions,
+    "flow": results.flow,
+    "known_labels": results.known_labels,
+    "sizes": results.sizes,
+    "performance": results.performance,
+    "diagnostic": results.diagnostic,
+    "robustness": results.robustness,
+    "explained": results.explained,
+    "internal": results.internal,
+    "external": results.external,
     "refusals": _refusals,
 }

@@ -9,9 +9,9 @@ import inspect
 
 from mri_vit.metrics import paired
 from mri_vit.metrics.bootstrap import RESAMPLES
-from mri_vit.metrics.calibration import expected_calibration_error
 from mri_vit.metrics.discrimination import bootstrap_interval
-from mri_vit.report.numbers.survival import TAU_DAYS
+from mri_vit.metrics.reliability import expected_calibration_error
+from mri_vit.report.numbers.risk_groups import TAU_DAYS
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.comparison import Comparison

@@ -21,6 +21,7 @@ from made.run import ODD_IDS, REASON, make_run
 
 from mri_vit.data import predictions
 from mri_vit.report.pages import html as report
+from mri_vit.report.reading import foreign
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.words import notation, terminal
 
@@ -398,7 +399,7 @@ def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
     table.to_csv(tmp_path / "theirs.csv", index=False)
     people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False).drop_duplicates("patient")
     people.to_csv(tmp_path / "people.csv", index=False)
-    found = run_folder.from_tables(tmp_path / "theirs.csv", tmp_path / "people.csv", tmp_path / "out")
+    found = foreign.from_tables(tmp_path / "theirs.csv", tmp_path / "people.csv", tmp_path / "out")
     home = report.write(found, tmp_path / "out").page.parent
     words = seen(home)
     for claim in (

@@ -22,6 +22,7 @@ from mri_vit.metrics.decision import youden_threshold
 from mri_vit.report import assembly
 from mri_vit.report.numbers import site_probe, subgroups
 from mri_vit.report.numbers.pooled import Caveats
+from mri_vit.report.reading import foreign
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryResult
@@ -494,7 +495,7 @@ def test_a_table_from_elsewhere_claims_no_settings_and_no_folds(tmp_path):
     people.to_csv(tmp_path / "cohort.csv", index=False)
     scores = people[["patient"]].assign(endpoint="mgmt", score=truth + np.random.default_rng(0).normal(size=n))
     scores.to_csv(tmp_path / "scores.csv", index=False)
-    found = measure(reports.from_tables(tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path))
+    found = measure(foreign.from_tables(tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path))
     assert (found["design"], found["settings"], found["folds_sha256"], found["environment"]) == ("table", {}, None, {})
     told = found["endpoints"]["mgmt"]["models"]["model"]
     assert told["auc"]["value"] == pytest.approx(roc_auc_score(truth, scores.score))

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from mri_vit.metrics import bootstrap, paired
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, intensity, outliers, register
-from mri_vit.report.numbers.survival import TAU_DAYS
+from mri_vit.report.numbers.risk_groups import TAU_DAYS
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.comparison import ChanceTest, Comparison
 from mri_vit.report.schema.metrics import Metrics

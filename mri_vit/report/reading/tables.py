@@ -1,0 +1,58 @@
+"""The tables of a run or beside one: paths in, checked tables out, empty where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from mri_vit.crossval.site_probe import COLUMNS as PROBE_COLUMNS
+from mri_vit.data import predictions
+from mri_vit.run.record import as_written
+
+EXCLUDED_COLUMNS = ["patient", "file", "reason"]
+
+
+def survival(path: Path) -> pd.DataFrame:
+    return predictions.load_survival(path) if path.is_file() else empty(predictions.SURVIVAL_COLUMNS)
+
+
+def nulls(path: Path) -> pd.DataFrame:
+    return predictions.load_nulls(path) if path.is_file() else empty(predictions.NULL_COLUMNS)
+
+
+def seeds(path: Path) -> pd.DataFrame:
+    return predictions.load_seeds(path) if path.is_file() else empty(predictions.SEED_COLUMNS)
+
+
+def empty(columns: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(columns=pd.Index(columns))
+
+
+def probe(path: Path) -> pd.DataFrame:
+    kinds = {"patient": str, "site": str, "predicted": str}
+    return our_table(path, PROBE_COLUMNS, kinds) if path.is_file() else empty(PROBE_COLUMNS)
+
+
+def excluded(path: Path) -> pd.DataFrame:
+    return text_table(path) if path.is_file() else empty(EXCLUDED_COLUMNS)
+
+
+def by_patient(visits: pd.DataFrame) -> pd.DataFrame:
+    """A row per patient: of several visits, each column's first filled cell."""
+    return visits.where(visits != "").groupby("patient", sort=False).first().fillna("").reset_index()
+
+
+def text_table(path: Path) -> pd.DataFrame:
+    # Text throughout: a patient called 007 or 1e5 is not a number.
+    return our_table(path, ["patient"], str)
+
+
+def our_table(path: Path, needed: list[str], kinds: Any) -> pd.DataFrame:
+    """A CSV table that the run wrote. Raises IntegrityError where it cannot be read as that."""
+    with as_written(path):  # pandas' own errors are kinds of ValueError
+        table = pd.read_csv(path, dtype=kinds, keep_default_na=False)
+        if lacking := [name for name in needed if name not in table]:
+            raise ValueError(f"no column {lacking[0]}")
+    return table
