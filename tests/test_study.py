@@ -455,10 +455,17 @@ def test_an_output_that_is_a_link_ends_with_6(tmp_path, capsys):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_the_same_scans_under_two_ids_are_refused(scans: Path, tmp_path, capsys):
-    files = ",".join(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in schema.CHANNELS)
+@pytest.mark.parametrize("anew", [False, True], ids=["the same files", "saved anew as floats, unpacked, under other names"])
+def test_the_same_scans_under_two_ids_are_refused(scans: Path, tmp_path, capsys, anew: bool):
+    own = [scans.parent / "demo-009" / f"{c}.nii.gz" for c in schema.CHANNELS]
+    files, copies = ",".join(map(str, own)), own
+    if anew:
+        copies = [tmp_path / f"copy-{index}.nii" for index in range(len(own))]
+        for file, copy in zip(own, copies, strict=True):
+            scan = nib.load(file)
+            nib.save(nib.Nifti1Image(scan.get_fdata(dtype=np.float32), scan.affine), copy)
     other = ",".join(str(scans.parent / "demo-010" / f"{c}.nii.gz") for c in schema.CHANNELS)
-    rows = [f"a,{files},1,5,1", f"b,{files},0,6,1", f"c,{other},1,5,1", f"d,{other},0,5,1"]
+    rows = [f"a,{files},1,5,1", f"b,{','.join(map(str, copies))},0,6,1", f"c,{other},1,5,1", f"d,{other},0,5,1"]
     assert mri_vit("prepare", faulty(tmp_path, HEAD + "\n".join(rows) + "\n")) == 2
     assert "patients a and b share a scan" in capsys.readouterr().err
 
