@@ -20,11 +20,15 @@ OUTCOME = re.compile(
     r"|progress\w*|recurr\w*|relapse\w*|follow\w*|date|outcome)($|[_ .-])"
 )
 
+METHYLATION = re.compile(r"(?i)methyl")  # of MGMT's promoter, in a table of glioblastoma
+LONG = 4  # letters from which a beginning is no accident: tert is TERTp's, os is not every osteo's
+
 
 def clinical_columns(patients: Sequence[Patient], study: Study) -> list[str]:
     """The columns that "clinical" may use: those named in `controls.columns`, else all that hold numbers or categories.
 
-    Labels, columns that by their name are outcomes, the site and the column whose values are left out are not among these.
+    Labels, columns that by their name are labels or outcomes, the site and the column whose values are left out are not among
+    these.
     What a column holds is inferred from the cells of all patients, test patients included; no label is looked at.
 
     Raises UsageError when a named column is not in the table.
@@ -35,9 +39,21 @@ def clinical_columns(patients: Sequence[Patient], study: Study) -> list[str]:
         raise UsageError(f"controls.columns: no column {unknown[0]!r} in the cohort table (found {', '.join(there)})")
     if asked is not None:
         return list(asked)
-    apart = {"site", study.train.leave_out, *LABEL_COLUMNS}
-    table = clinical_table(patients, [name for name in there if name not in apart and not OUTCOME.search(name)])
-    return [str(name) for name, column in table.items() if _useful(column)]
+    apart = {"site", study.train.leave_out}
+    taken = [name for name in there if name not in apart and not OUTCOME.search(name) and not _names_label(name, study)]
+    return [str(name) for name, column in clinical_table(patients, taken).items() if _useful(column)]
+
+
+def _names_label(column: str, study: Study) -> bool:
+    """Whether a column is a label or named after one, such as `MGMT index`, `tert_promoter` or `Methylated`."""
+    labels = {name.lower() for e in study.endpoints for name in (e.name, *e.columns)} | LABEL_COLUMNS
+    words = [column.lower(), *re.split(r"[^a-z0-9]+", column.lower())]
+    alike = (
+        min(len(word), len(label)) >= LONG and (word.startswith(label) or label.startswith(word))
+        for word in words
+        for label in labels
+    )
+    return METHYLATION.search(column) is not None or not labels.isdisjoint(words) or any(alike)
 
 
 def clinical_table(patients: Sequence[Patient], columns: Sequence[str]) -> pd.DataFrame:

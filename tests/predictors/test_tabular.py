@@ -74,6 +74,22 @@ def test_what_happened_after_imaging_is_no_covariate_unless_asked_for(name: str)
     assert clinical_columns(patients, asking(name)) == [name]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["MGMT index", "mgmt_status", "MGMT.value", "Methylation percentage", "methylated", "tert_promoter", "TERTp-call", "PTEN"],
+)
+def test_what_is_named_after_a_label_is_no_covariate_unless_asked_for(name: str):
+    patients = [replace(p, clinical=p.clinical | {name: str(i % 7)}) for i, p in enumerate(people(40))]
+    assert clinical_columns(patients, STUDY) == ["age", "sex"]
+    assert clinical_columns(patients, asking(name)) == [name]
+
+
+@pytest.mark.parametrize("name", ["kps", "osteoporosis", "eventual_dose", "idh1", "ose", "percent_resected"])
+def test_a_name_that_only_begins_like_a_short_label_is_a_covariate(name: str):
+    patients = [replace(p, clinical=p.clinical | {name: str(i % 7)}) for i, p in enumerate(people(40))]
+    assert clinical_columns(patients, STUDY) == ["age", "sex", name]
+
+
 def test_the_column_that_is_left_out_is_no_covariate():
     patients = [replace(p, clinical=p.clinical | {"centre": "AB"[i % 2]}) for i, p in enumerate(people(40))]
     assert "centre" in clinical_columns(patients, STUDY)

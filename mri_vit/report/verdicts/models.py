@@ -117,9 +117,10 @@ def too_good(model: str, models: Mapping[str, Result], caveats: Caveats) -> TooG
         return "truth"
     if caveats.gap >= GAP:
         return "gap"
-    controls = [models[name].judged.value for name in models if not is_candidate(name) and name not in PERMUTED and name != model]
+    others = [name for name in models if not is_candidate(name) and name not in PERMUTED and name != model]
+    controls = [models[name].judged.value for name in others]
     known = [value for value in controls if not math.isnan(value)]
-    if is_candidate(model) and known and models[model].judged.value >= PERFECT and max(known) <= NEAR_CHANCE:
+    if known and models[model].judged.value >= PERFECT and max(known) <= NEAR_CHANCE:
         return "control"
     return None
 

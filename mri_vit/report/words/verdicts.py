@@ -31,7 +31,7 @@ UNJUDGED: Mapping[Unjudged, str] = {
 TOO_GOOD: Mapping[TooGood, str] = {
     "truth": "every score equals the label",
     "gap": f"the two classes' probabilities lie at least {GAP:g} apart, as of patients that a model was fitted on",
-    "control": f"it is at least {PERFECT:g} while no control exceeds {NEAR_CHANCE:g}",
+    "control": f"it is at least {PERFECT:g}, and every control beside it at most {NEAR_CHANCE:g}",
 }
 METHODS: Mapping[str, str] = {
     "refitted": "refitted to permuted labels",
