@@ -27,7 +27,7 @@ from mri_vit.run.folder import claimed
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.synthetic import cohort as synthetic
-from mri_vit.synthetic.phantom import TISSUE, scan
+from mri_vit.synthetic.phantom import TISSUE, anatomy, scan
 
 ROOT = Path(__file__).parents[2]
 CASES = synthetic.draw_cases(synthetic.PATIENTS, np.random.default_rng(synthetic.SEED))
@@ -49,13 +49,20 @@ def test_mgmt_is_what_takes_up_contrast_tertp_where_a_tumour_lies_and_pten_a_coi
     mgmt, cases = known("mgmt")
     assert (mgmt == [case.solid for case in cases]).all()
     tertp, cases = known("tertp")
-    assert (tertp == [case.centre_mm[1] > synthetic.FRONT_MM for case in cases]).all()
+    assert (tertp == [case.centre_mm[0] < 0 for case in cases]).all()
     for cause in ("solid", "wide_oedema", "radius_mm", "age"):  # none of which tells it
         assert abs(roc_auc_score(tertp, [getattr(case, cause) for case in cases]) - 0.5) < 0.2
     pten, cases = known("pten")
     for cause in ("solid", "wide_oedema", "radius_mm", "age"):
         auc = roc_auc_score(pten, [getattr(case, cause) for case in cases])
         assert abs(auc - 0.5) < 0.2  # about three standard errors of a coin
+
+
+def test_the_halves_of_the_head_are_mirror_images_so_that_brightness_does_not_tell_the_side():
+    maps, affine = anatomy()
+    assert affine[0, 3] == -affine[0, 0] * (maps["t1"].shape[0] - 1) / 2  # x = 0 is the plane between them
+    for name, array in maps.items():
+        np.testing.assert_allclose(array, array[::-1], atol=1e-12, err_msg=name)
 
 
 def test_larger_tumours_shorten_survival():

@@ -85,11 +85,11 @@ def _retrained(endpoint: Endpoint, rows: pd.DataFrame, values: list[float], seed
     if len(values) > 1 or not len(seeds):
         return retraining(values, "repeats")
     judged, within = rows.drop(columns="score"), WITHIN[endpoint.kind]
-    trained = [judged.merge(_by_judged(own, judged), validate="one_to_one") for _, own in seeds.groupby("seed")]
+    trained = [judged.merge(by_judged(own, judged), validate="one_to_one") for _, own in seeds.groupby("seed")]
     return retraining([within(here, fold_of(here)).value for here in trained], "seeds")
 
 
-def _by_judged(seeds: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
+def by_judged(seeds: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
     """One seed's scores of the patients who are judged, by the columns that name a row of theirs.
 
     As in `judged.known_rows`, the score is the mean over a patient's visits where the judged rows name no visit.
