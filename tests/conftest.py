@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from made.study import made_here, make_tiny
 
+from mri_vit import style
 from mri_vit.run import executor
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
@@ -48,6 +49,12 @@ def in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor, "each", each)
         yield
+
+
+@pytest.fixture
+def sketched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report's figures are files without a picture: drawing them takes most of its time, and only words are looked at."""
+    monkeypatch.setattr(style, "to_bytes", lambda figure, kind: f"<svg><!-- {kind} --></svg>".encode())
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+QUICK = "read_a_report"  # the others train a network; half a minute each
 LARGEST = 300_000  # bytes: pictures in few colours (pipelines/notebooks.py)
 
 
@@ -19,7 +20,9 @@ def test_there_are_three_notebooks():
     assert [path.stem for path in NOTEBOOKS] == ["inspect_the_vit", "look_at_one_patient", "read_a_report"]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, marks=[] if p.stem == QUICK else pytest.mark.slow) for p in NOTEBOOKS], ids=lambda path: path.stem
+)
 def test_a_notebook_runs_to_its_end_without_an_error(path: Path, tmp_path: Path):
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
     (tmp_path / "notebooks").mkdir()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.metrics import roc_auc_score
+from scipy.stats import rankdata
 
 from mri_vit.crossval.alarm import suspicious
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint
@@ -92,7 +92,7 @@ def stopped_on_test(generator: np.random.Generator, labels: np.ndarray, fold: np
         epochs = [generator.normal(size=truth.shape)]
         for _ in range(35):
             epochs.append(0.8 * epochs[-1] + 0.6 * generator.normal(size=truth.shape))
-        aucs = [np.mean([roc_auc_score(truth[:, e], one[:, e]) for e in range(truth.shape[1])]) for one in epochs]
+        aucs = [np.mean([rankdata(scores)[known].mean() for scores, known in zip(one.T, truth.T, strict=True)]) for one in epochs]
         score[fold == k] = epochs[int(np.argmax(aucs))]
     return score
 

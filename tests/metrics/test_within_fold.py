@@ -64,13 +64,13 @@ def test_over_folds_c_counts_pairs_within_them_and_variances_add():
     fold = np.arange(50) % 3
     found = within_fold_c(days, event, risk, fold)
     dealt = []
-    for _ in range(4000):
+    for _ in range(1000):
         shuffled = risk.copy()
         for k in range(3):
             shuffled[fold == k] = generator.permutation(risk[fold == k])
         dealt.append(harrell_c_within(days, event, shuffled, fold))
     assert found.value == pytest.approx(harrell_c_within(days, event, risk, fold))
-    assert found.error == pytest.approx(np.std(dealt), rel=0.05)  # 4000 draws know a deviation to about 1 %
+    assert found.error == pytest.approx(np.std(dealt), rel=0.1)  # 1000 draws know a deviation to about 2 %
 
 
 def test_inflation_is_the_root_of_two_for_one_repeat_and_falls_with_repeats_to_what_the_folds_share():
@@ -117,15 +117,15 @@ def test_over_folds_variances_are_those_of_patients_drawn_anew_within_their_fold
 
     generator, everybody = np.random.default_rng(0), np.arange(len(truth))
     draws = []
-    for _ in range(1000):
+    for _ in range(400):
         rows = np.concatenate([generator.choice(np.flatnonzero(fold == k), (fold == k).sum()) for k in range(3)])
         draws.append([measure(rows, score).value for score in scores])
     values = np.array(draws)
     ours, theirs = (measure(everybody, score) for score in scores)
-    assert math.sqrt(ours.variance) == pytest.approx(values[:, 0].std(), rel=0.1)  # a deviation of 1000 draws is known to 2 %
+    assert math.sqrt(ours.variance) == pytest.approx(values[:, 0].std(), rel=0.15)  # 400 draws know a deviation to about 4 %
     found = compared([ours], [theirs], 1.0)
     assert found.difference == ours.value - theirs.value
-    assert found.difference / found.z == pytest.approx((values[:, 0] - values[:, 1]).std(), rel=0.1)
+    assert found.difference / found.z == pytest.approx((values[:, 0] - values[:, 1]).std(), rel=0.15)
 
 
 def test_a_difference_counts_refitting_and_repeats_and_says_when_nothing_can_be_tested():

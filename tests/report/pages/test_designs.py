@@ -21,6 +21,8 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.words import notation
 from mri_vit.report.words.wording import escape
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Run:

@@ -338,6 +338,7 @@ def test_no_word_of_the_tumour_is_said_for_an_endpoint_without_a_finding(metrics
     assert {one["kind"] for one in told} == {"none"}
 
 
+@pytest.mark.usefixtures("sketched")
 def test_two_candidates_stand_side_by_side_each_with_its_own_figures(tmp_path):
     folder = make_run(tmp_path / "two", patients=40, models=("vit", "clinical"))
     table = predictions.load(folder / "predictions.csv")
@@ -355,6 +356,7 @@ def test_two_candidates_stand_side_by_side_each_with_its_own_figures(tmp_path):
     assert metrics["endpoints"]["os"]["models"]["net/10 <x>"]["curve"] is None
 
 
+@pytest.mark.usefixtures("sketched")
 def test_repeats_are_said_and_each_is_shown(tmp_path):
     home = written(make_run(tmp_path / "twice", patients=40, repeats=2, models=("vit", "clinical")), "mgmt", "os")
     words = seen(home)
@@ -364,6 +366,7 @@ def test_repeats_are_said_and_each_is_shown(tmp_path):
     assert "Nadeau and Bengio's corrected t-test, one-sided" in words
 
 
+@pytest.mark.usefixtures("sketched")
 def test_the_demo_says_that_its_patients_are_made_up(tmp_path, words):
     folder = make_run(tmp_path / "demo", name="demo", patients=30, models=("vit",))
     made = run_folder.read(folder)
@@ -376,6 +379,7 @@ def test_the_demo_says_that_its_patients_are_made_up(tmp_path, words):
     assert "These patients are synthetic" not in words
 
 
+@pytest.mark.usefixtures("sketched")
 def test_another_cohort_is_reported_beside_the_runs_own(tmp_path, metrics):
     folder = make_run(tmp_path / "abroad", seed=3, internal=metrics)
     home = written(folder, "mgmt", "os")
@@ -392,6 +396,7 @@ def test_another_cohort_is_reported_beside_the_runs_own(tmp_path, metrics):
     assert "SHA-256" not in words
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
     folder = make_run(tmp_path / "source", patients=40, models=("vit",))
     table = predictions.load(folder / "predictions.csv").query("session == '' and endpoint in ('mgmt', 'os')")
@@ -420,6 +425,7 @@ def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
     assert not {"calibration_mgmt.svg", "decision_mgmt.svg"} & {path.name for path in (home / "figures").iterdir()}
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_tiny_run_that_knows_nothing_has_a_report_of_undefined_figures(tmp_path):
     folder = make_run(tmp_path / "tiny", patients=9, models=("vit",))
     table = predictions.load(folder / "predictions.csv")

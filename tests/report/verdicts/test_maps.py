@@ -453,6 +453,7 @@ def seen(folder: Path) -> str:
     return report.write(run, folder / "report").page.read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_map_links_to_its_viewer_where_there_is_one_and_maps_without_scores_are_not_vouched_for(tmp_path, monkeypatch):
     monkeypatch.setattr(viewer, "links", lambda maps: {maps[0].patient: "patients/first%20one.html"})
     folder = make_run(tmp_path / "linked", patients=30, models=("vit",))
