@@ -2,12 +2,15 @@
 
     .venv/bin/python pipelines/demo_everywhere.py cohorts 30          (other seeds of the cohort, one training each)
     .venv/bin/python pipelines/demo_everywhere.py machines            (the shipped cohort: instruction sets, threads, seeds)
+    .venv/bin/python pipelines/demo_everywhere.py seeds 9             (the shipped cohort: nine other seeds of training)
     .venv/bin/python pipelines/demo_everywhere.py short               (three runs, as among the slow tests)
     .venv/bin/python pipelines/demo_everywhere.py                     (what docs/demo_everywhere.csv holds so far)
 
 Each run is the demo without its maps, in a process of its own, in runs/everywhere/ (or --home). A run that was stopped goes on
-where it was, and one that is in the table is not made again; each adds a row with the verdicts. About four minutes a run on two
-idle cores, more than half of them for the scans of a new cohort. --keep keeps cohorts and prepared patients, 1 GB each.
+where it was, and one that is in the table is not made again; each adds a row with the verdicts, with how many endpoints the
+control on permuted labels found (a null study of the demo's network), and with what the control `intensity` reaches on the
+endpoint that it should not know. About four minutes a run on two idle cores, more than half of them for the scans of a new
+cohort. --keep keeps cohorts and prepared patients, 1 GB each.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ COLUMNS = [
     "threads",
     *(f"{e}{what}" for e in PLANTED for what in ("", "_value")),
     "leaks",
+    "shuffled",  # endpoints whose permuted labels were found
+    "tertp_intensity",
 ]
 SHIPPED = 20261121  # the cohort's seed: synthetic/cohort.py
 FIRST = 101  # seed of the first other cohort
@@ -98,7 +103,10 @@ def verdicts(run: Run, home: Path) -> dict[str, object]:
     row |= {"instructions": run.instructions, "threads": run.threads}
     for name in PLANTED:
         row |= {name: own[name]["verdict_kind"], f"{name}_value": f"{own[name]['judged']['value']:.3f}"}
-    return row | {"leaks": sum("labels may leak" in result["verdict"] for result in own.values())}
+    every = {name: endpoint["models"] for name, endpoint in metrics["endpoints"].items()}
+    row |= {"leaks": sum("labels may leak" in result["verdict"] for result in own.values())}
+    row |= {"shuffled": sum(models["shuffled"]["verdict_kind"] == "better" for models in every.values())}
+    return row | {"tertp_intensity": f"{every['tertp']['intensity']['judged']['value']:.3f}"}
 
 
 def everywhere(runs: tuple[Run, ...], home: Path, keep: bool) -> None:
@@ -140,21 +148,27 @@ def summary() -> None:
     ):
         found = ", ".join(f"{name} {int((rows[name] == kind).sum())} as planted" for name, kind in PLANTED.items())
         print(f"{group}, {len(rows)} runs: {found}; {int((rows.leaks > 0).sum())} told that labels leak")
+    apart = table.loc[(table.instructions == "default") & (table.threads == 1)]  # of the others each repeats one's permutation
+    found = int((apart.shuffled > 0).sum())
+    print(f"permuted labels, {len(apart)} studies of the demo's network: {found} find any of four endpoints")
+    others = table.loc[table.cohort != SHIPPED]
+    print(f"intensity on tertp, {len(others)} cohorts: mean AUC {others.tertp_intensity.mean():.3f}")
 
 
 if __name__ == "__main__":  # patients are prepared in worker processes, which import this file
     asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    asked.add_argument("what", nargs="?", choices=("cohorts", "machines", "short", "one"))
-    asked.add_argument("numbers", nargs="*", help="how many cohorts")
+    asked.add_argument("what", nargs="?", choices=("cohorts", "machines", "seeds", "short", "one"))
+    asked.add_argument("numbers", nargs="*", help="how many cohorts or seeds")
     asked.add_argument("--home", type=Path, default=HOME / "runs" / "everywhere")
     asked.add_argument("--keep", action="store_true")
     given = asked.parse_args()
     if given.what == "one":
         cohort, seed, threads, instructions = given.numbers
         make(Run(int(cohort), int(seed), instructions, int(threads)), given.home)
-    elif given.what == "cohorts":
+    elif given.what in ("cohorts", "seeds"):
         count = int(given.numbers[0]) if given.numbers else 30
-        everywhere(tuple(Run(cohort=FIRST + i) for i in range(count)), given.home, given.keep)
+        made = [Run(cohort=FIRST + i) if given.what == "cohorts" else Run(seed=1 + i) for i in range(count)]
+        everywhere(tuple(made), given.home, given.keep or given.what == "seeds")
     elif given.what:
         everywhere(MACHINES if given.what == "machines" else SHORT, given.home, keep=True)
     if given.what != "one" and TABLE.exists():
