@@ -34,7 +34,7 @@ from mri_vit.report.schema.maps import GroupMaps, MapSettings
 from mri_vit.report.schema.metrics import SCHEMA, Metrics, Result
 from mri_vit.report.schema.run import Cohort, Nothing, Settings
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
-from mri_vit.settings.models import NO_CANDIDATES, PERMUTED, is_candidate
+from mri_vit.settings.models import NO_CANDIDATES, PERMUTED, SITE, is_candidate
 from mri_vit.settings.schema import Endpoint, Study
 
 RIVALLED = tuple(name for name in NO_CANDIDATES if name not in PERMUTED)  # the controls that a candidate must beat
@@ -163,7 +163,8 @@ def _compared(run: Run, endpoint: Endpoint, model: str, tables: Tables, results:
 def _background(run: Run, endpoint: Endpoint, model: str) -> Background:
     nulls = run.nulls.loc[(run.nulls.endpoint == endpoint.name) & (run.nulls.model == model)]
     seeds = run.seeds.loc[(run.seeds.endpoint == endpoint.name) & (run.seeds.model == model)]
-    site_of = dict(zip(run.cohort.patient, run.cohort[SITE_COLUMN], strict=True)) if SITE_COLUMN in run.cohort else {}
+    sited = SITE_COLUMN in run.cohort and model != SITE  # among patients of one site, the site says nothing by its definition
+    site_of = dict(zip(run.cohort.patient, run.cohort[SITE_COLUMN], strict=True)) if sited else {}
     return Background(run.design, nulls, seeds, site_of)
 
 

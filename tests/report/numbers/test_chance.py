@@ -1,0 +1,76 @@
+"""Sites: what a model knows among patients of one site is told apart from what it knows of the sites."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from made.report import measure
+from made.run import make_run
+from sklearn.metrics import roc_auc_score
+
+from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
+from mri_vit.report.numbers import chance
+from mri_vit.report.numbers.chance import Background
+from mri_vit.report.reading import run as reports
+from mri_vit.report.schema.comparison import WithinSites
+from mri_vit.settings.schema import Endpoint
+
+MGMT = Endpoint(name="mgmt", kind="binary")
+NO_NULLS, NO_SEEDS = (pd.DataFrame(columns=pd.Index(columns)) for columns in (NULL_COLUMNS, SEED_COLUMNS))
+
+
+def people(seed: int = 0, n: int = 240) -> pd.DataFrame:
+    """Three folds and two sites, at one of which most patients are positive."""
+    generator = np.random.default_rng(seed)
+    site = generator.choice(["North", "South"], n)
+    truth = generator.random(n) < np.where(site == "North", 0.8, 0.2)
+    patient = [f"p{i:03d}" for i in range(n)]
+    return pd.DataFrame({"patient": patient, "repeat": 0, "fold": np.arange(n) % 3, "truth": truth, "site": site})
+
+
+def within_sites(rows: pd.DataFrame) -> WithinSites:
+    site_of = dict(zip(rows.patient, rows.site, strict=True))
+    judged = rows.drop(columns="site")
+    found = chance.measure(MGMT, judged, Background("cross-validation", NO_NULLS, NO_SEEDS, site_of)).within_sites
+    assert found is not None
+    return found
+
+
+def test_a_model_that_knows_the_site_alone_is_confounded_by_it():
+    rows = people()
+    found = within_sites(rows.assign(score=(rows.site == "North").astype(float)))
+    assert (found.sites, found.value, found.least, found.most) == (2, 0.5, 0.5, 0.5)
+    assert found.confounded
+
+
+def test_a_model_that_knows_the_label_among_patients_of_one_site_is_not():
+    rows = people()
+    generator = np.random.default_rng(1)
+    rows = rows.assign(score=rows.truth + generator.normal(size=len(rows)) + 5 * (rows.site == "South"))
+    found = within_sites(rows)
+    assert not found.confounded
+    won = compared = 0.0
+    for _, here in rows.groupby(["fold", "site"]):
+        for ours, theirs in itertools.product(here.score[here.truth], here.score[~here.truth]):
+            won, compared = won + (ours > theirs), compared + 1
+    assert found.value == pytest.approx(won / compared)
+    alone = [roc_auc_score(here.truth, here.score) for _, here in rows.groupby("site")]
+    assert (found.least, found.most) == pytest.approx((min(alone), max(alone)))
+
+
+def test_patients_without_a_site_and_a_single_site_say_nothing():
+    rows = people().assign(score=0.5, site="North")
+    judged = rows.drop(columns="site")
+    for site_of in ({}, dict(zip(rows.patient, rows.site, strict=True)), dict.fromkeys(rows.patient, "")):
+        background = Background("cross-validation", NO_NULLS, NO_SEEDS, site_of)
+        assert chance.measure(MGMT, judged, background).within_sites is None
+
+
+def test_the_control_that_reads_the_site_is_not_asked_about_it(tmp_path):
+    folder = make_run(tmp_path / "sites", patients=60, models=("vit", "site"))
+    models = measure(reports.read(folder))["endpoints"]["mgmt"]["models"]
+    assert models["vit"]["within_sites"]["sites"] == 3
+    assert models["site"]["within_sites"] is None
