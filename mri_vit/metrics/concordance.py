@@ -1,4 +1,4 @@
-"""How well risks order survival: time, event and risk of n patients in, Harrell's and Uno's C and a permutation p out.
+"""How well risks order survival: time, event and risk of n patients in, Harrell's and Uno's C out.
 
 Times are in days; event is True for a death and False for a patient censored at that time. n is the number of patients,
 d of whom died; b is the number of sets of weights.

@@ -159,11 +159,11 @@ def inflation(folds: int, repeats: int = 1) -> float:
     Definition: patient i teaches the model that scores j, and j the model that scores i. Without a signal this is one random
     term counted twice: the folds' figures correlate by about 1 / (K - 1), so that the variance of their mean doubles.
     Formula: c = sqrt(2 (1 - 1/K + 1/(K R))), K folds and R repeats whose figures are averaged; sqrt(2) for one repeat, whatever
-    K is. Scores of a test set that taught nobody have c = 1.
+    K is. Scores of a test set that taught nobody have c = 1, which is the least: of one fold, repeated, not even that is known.
     Assumption: scores near linear in the labels, for which it is an upper bound; simulated for regressions, forests and
     networks by `pipelines/null_studies.py`.
     """
-    return math.sqrt(2 * (1 - 1 / folds + 1 / (folds * repeats)))
+    return math.sqrt(max(1.0, 2 * (1 - 1 / folds + 1 / (folds * repeats))))
 
 
 def p_above_chance(found: WithinFold, inflated: float) -> float:

@@ -76,6 +76,7 @@ def test_over_folds_c_counts_pairs_within_them_and_variances_add():
 def test_inflation_is_the_root_of_two_for_one_repeat_and_falls_with_repeats_to_what_the_folds_share():
     assert [inflation(folds) for folds in (2, 3, 10)] == pytest.approx([math.sqrt(2)] * 3)
     assert inflation(5, 4) == pytest.approx(math.sqrt(2 * (0.8 + 0.05)))
+    assert inflation(1, 10) == 1.0  # nothing is known of such folds, but no error is less than that of given scores
     assert inflation(5, 1000) == pytest.approx(math.sqrt(2 * 0.8), rel=1e-3)
 
 

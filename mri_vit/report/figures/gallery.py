@@ -23,6 +23,7 @@ from mri_vit.report.schema.maps import MapEvaluation
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult, SurvivalSubgroup
 from mri_vit.report.words.notation import Bounded, file_name, interval, symbol, title, visible
+from mri_vit.report.words.notation import judged as judged_figure
 from mri_vit.settings.models import is_candidate
 from mri_vit.settings.schema import Endpoint
 
@@ -106,6 +107,8 @@ def _models(models: Mapping[str, Result]) -> list[Row]:
     for model, stroke in panels.drawn(models):
         result = models[model]
         row = _row(model, symbol(result), result.estimate, result.n, stroke)
+        if result.verdict_kind == "undefined":  # without an interval, which would vouch for it
+            row = replace(row, text=f"{symbol(result)} {judged_figure(result)}", low=row.value, high=row.value)
         rows.append(replace(row, filled=result.verdict_kind in ("better", "worse")))
     return rows
 

@@ -207,7 +207,9 @@ def _is_own_optimum(here: pd.DataFrame) -> bool:
     """Whether no other threshold would part the fold's own classes better, which one chosen elsewhere seldom does."""
     truth, score = flags(here.truth), floats(here.score)
     best = decision.youden_threshold(truth, score)
-    return not math.isnan(best) and _youden(truth, score, float(here.threshold.iloc[0])) >= _youden(truth, score, best) - 1e-12
+    if math.isnan(best) or _youden(truth, score, best) <= 0:  # equal scores: every threshold is as good
+        return False
+    return _youden(truth, score, float(here.threshold.iloc[0])) >= _youden(truth, score, best) - 1e-12
 
 
 def _youden(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], threshold: float) -> float:

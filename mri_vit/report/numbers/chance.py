@@ -14,6 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import t as student
 
+from mri_vit.crossval.nulls import REACHED
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.auc_interval import wilson_of_auc, wilson_of_c
 from mri_vit.metrics.delong import delong_variance
@@ -36,6 +37,7 @@ class Background:
     nulls: pd.DataFrame  # predictions.NULL_COLUMNS, of this model and endpoint; empty where nothing was refitted
     seeds: pd.DataFrame  # predictions.SEED_COLUMNS, likewise; empty where a fold had one network
     site_of: Mapping[str, str]  # by patient; empty without sites
+    family: int = 1  # results whose p are corrected together
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,11 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> A
     inflated = inflation(rows, background.design)
     mean = _mean(found)
     refits = background.design != "external"
+    free = _free(mean, inflated, refits)
     low, high = _interval(endpoint, rows, mean, float(np.mean([one.variance for one in found])), refits)
     return AgainstChance(
         judged=Estimate(value=mean.value, low=low, high=high),
-        chance_test=_refitted(rows, found[0], background.nulls, WITHIN[endpoint.kind]) or _free(mean, inflated, refits),
+        chance_test=_refitted(rows, found[0], background, WITHIN[endpoint.kind], free) or free,
         retraining=_retrained(endpoint, rows, [one.value for one in found], background.seeds),
         within_sites=_within_sites(endpoint, rows, mean, inflated, background.site_of),
     )
@@ -130,20 +133,28 @@ def _free(found: WithinFold, inflated: float, refits: bool) -> ChanceTest:
     )
 
 
-def _refitted(rows: pd.DataFrame, found: WithinFold, nulls: pd.DataFrame, within: Within) -> ChanceTest | None:
-    """The test by refits of the first repeat on permuted labels; None where there are none, or nothing to compare.
+def _refitted(
+    rows: pd.DataFrame, found: WithinFold, background: Background, within: Within, free: ChanceTest
+) -> ChanceTest | None:
+    """The test by refits of the first repeat on permuted labels; None where there are none, or too few to decide.
 
     Formula: (b + 1) / (m + 1), b of m permutations reaching the observed figure (Phipson & Smyth 2010,
-    doi:10.2202/1544-6115.1585). A fold keeps its classes when labels are permuted within it, and so its weight.
+    doi:10.2202/1544-6115.1585). A fold keeps its classes when labels are permuted within it, and so its weight. Drawing ends
+    with the twentieth that reaches it, which says nothing of low values: their p is that of the `free` test. Where fewer reach
+    it, and even none would leave p above the level once it is corrected for its family, m decides and not the model: no test.
     """
+    nulls = background.nulls
     if not len(nulls) or math.isnan(found.value):
         return None
     once = first_repeat(rows)
     weight = {fold: _pairs(once.loc[once.fold == fold], within) for fold in once.fold.unique().tolist()}
-    table = nulls.pivot(index="draw", columns="fold", values="value")
-    weights = np.array([weight.get(fold, 0.0) for fold in table.columns])
-    drawn = np.nan_to_num(table.to_numpy(float)) @ weights / weights.sum()
-    above, below = (int((side >= 0).sum()) for side in (drawn - found.value + 1e-9, found.value + 1e-9 - drawn))
+    values = nulls.pivot(index="draw", columns="fold", values="value")
+    weights = np.where(values.isna(), 0.0, [weight.get(fold, 0.0) for fold in values.columns])  # an undefined fold weighs nothing
+    total = weights.sum(axis=1)
+    drawn = (weights * values.fillna(0.0).to_numpy(float)).sum(axis=1)[total > 0] / total[total > 0]
+    above = int((drawn >= found.value - 1e-9).sum())
+    if above < REACHED and background.family > ALPHA * (len(drawn) + 1):
+        return None
     return ChanceTest(
         method="refitted",
         value=found.value,
@@ -152,7 +163,7 @@ def _refitted(rows: pd.DataFrame, found: WithinFold, nulls: pd.DataFrame, within
         draws=len(drawn),
         p=(above + 1) / (len(drawn) + 1),
         p_adjusted=math.nan,
-        p_below=(below + 1) / (len(drawn) + 1),
+        p_below=free.p_below,
         p_below_adjusted=math.nan,
     )
 

@@ -165,7 +165,18 @@ def _background(run: Run, endpoint: Endpoint, model: str) -> Background:
     seeds = run.seeds.loc[(run.seeds.endpoint == endpoint.name) & (run.seeds.model == model)]
     sited = SITE_COLUMN in run.cohort and model != SITE  # among patients of one site, the site says nothing by its definition
     site_of = dict(zip(run.cohort.patient, run.cohort[SITE_COLUMN], strict=True)) if sited else {}
-    return Background(run.design, nulls, seeds, site_of)
+    return Background(run.design, nulls, seeds, site_of, _family(run, model))
+
+
+def _family(run: Run, model: str) -> int:
+    """How many results are corrected together with this model's (see `compare.adjusted`)."""
+    results = run.predictions[["endpoint", "model"]].drop_duplicates().model
+    return int((results.map(_kind) == _kind(model)).sum())
+
+
+def _kind(model: str) -> str:
+    """Of which family a result is; each permuted model is one of its own."""
+    return model if model in PERMUTED else "candidate" if is_candidate(model) else "control"
 
 
 def _of_binary(run: Run, endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> BinaryResult:

@@ -28,7 +28,7 @@ class Caveats:
     tied: bool  # all scores are equal, so that the model does not distinguish any patients
     apart: Apart | None
     outside: int  # scores of a binary endpoint outside 0 to 1
-    like_truth: bool  # the score is the label itself
+    like_truth: bool  # the score is the label itself, or every risk follows the order of the deaths
     gap: float  # of probabilities: the least of a positive less the largest of a negative; NaN where there is none to take
     has_cutoffs: bool  # of a survival endpoint: every patient's risk has a threshold from the training fold
 

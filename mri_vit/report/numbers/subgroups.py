@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.data.cohort import MISSING
-from mri_vit.metrics import concordance, concordance_interval, delong, discrimination
+from mri_vit.metrics import concordance, concordance_interval, discrimination
+from mri_vit.metrics.auc_interval import auc_interval
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
 from mri_vit.report.schema.binary import BinarySubgroup
 from mri_vit.report.schema.survival import SurvivalSubgroup
@@ -93,7 +94,7 @@ def in_order(level_of: pd.Series) -> list[str]:
 def _of_binary(group: Named, here: pd.DataFrame) -> BinarySubgroup:
     truth, score = flags(here.truth), floats(here.score)
     value = discrimination.auc(truth, score)
-    low, high = _defined(value, delong.delong_interval(truth, score))
+    low, high = _defined(value, auc_interval(truth, score))
     positive = int(truth.sum())
     return BinarySubgroup(
         **group._asdict(),

@@ -110,7 +110,7 @@ def caveats(rows: pd.DataFrame) -> Caveats:
         tied=judged.tied(floats(averaged(rows).score)),
         apart=apart(pooled, _within(once), rows.repeat.nunique()),
         outside=0,
-        like_truth=False,
+        like_truth=pooled == 1.0,  # no pair out of order, in all folds together
         gap=math.nan,
         has_cutoffs=judged.has_cutoffs(rows),
     )

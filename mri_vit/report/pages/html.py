@@ -131,6 +131,7 @@ def _environment(metrics: Metrics) -> jinja2.Environment:
     environment.filters.update(
         number=notation.number,
         interval=notation.interval,
+        judged=notation.judged,
         signed=notation.signed,
         p=notation.p_value,
         adjusted_p=notation.adjusted_p,

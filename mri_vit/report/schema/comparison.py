@@ -41,7 +41,7 @@ class ChanceTest(Part):
     draws: int | None = Field(description="permutations of the labels that were refitted; null without any")
     p: Number = Field(description="one-sided p of so high a value, not adjusted")
     p_adjusted: Number = Field(description="`p`, adjusted by Holm's method")
-    p_below: Number = Field(description="one-sided p of so low a value, not adjusted")
+    p_below: Number = Field(description="one-sided p of so low a value, not adjusted, without refits on permuted labels")
     p_below_adjusted: Number = Field(description="`p_below`, adjusted by Holm's method")
 
 

@@ -24,7 +24,7 @@ class Sides:
     worse: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
-    leaks: bool = False  # the design leaks, so that nobody wins
+    leaks: bool = False  # labels may leak, so that nobody wins
 
 
 def standing(test: Comparison) -> Standing:
@@ -44,7 +44,7 @@ def standing(test: Comparison) -> Standing:
 def sides(models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> Sides | None:
     """The comparators of one endpoint by their standing; None where none is compared with another model.
 
-    A model that learned labels it should not know would win by that; where the design leaks, nobody wins.
+    A model that learned labels it should not know would win by that; where labels may leak, nobody wins.
     """
     tests = {model: result.versus_own for model, result in models.items() if result.versus_own}
     if not tests:

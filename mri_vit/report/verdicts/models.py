@@ -11,15 +11,15 @@ from mri_vit.crossval.alarm import suspicion
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.comparison import Kind
+from mri_vit.report.schema.comparison import Comparison, Kind
 from mri_vit.report.schema.metrics import Result
 from mri_vit.settings.models import PERMUTED, RESHUFFLED, SHUFFLED, is_candidate
 
 FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
-PERFECT = 0.995  # an AUC or C that is written as 1.00 or 0.99 and leaves no patient out of order
+PERFECT = 0.995  # an AUC or C of at most one pair in 200 out of order
 NEAR_CHANCE = 0.6  # of the best control: a third of what lies between chance and 0.8, say; the built-in cohort's bound too
 GAP = 0.9  # between the probabilities of the two classes: models give it to patients they were fitted on
-FEWEST_FOLDS = 3  # thresholds that are each their own fold's optimum by luck: about one in ten, three of them 1 in 1000
+FEWEST_FOLDS = 3  # thresholds that are each their own fold's optimum by luck: two to six in a hundred, three of them 1 in 5000
 
 Unjudged = Literal["few", "one class", "no pair", "no interval"]
 TooGood = Literal["truth", "control", "gap"]
@@ -38,6 +38,7 @@ class Verdict:
     controls: Standing | None = None  # only of a candidate that is better than chance
     best_is_weak: bool = False  # the strongest control is no better than chance itself
     too_good: TooGood | None = None
+    confounded: bool = False  # better than chance, and not among patients of one site
     tells_site: bool = False  # better than chance, and its CLS vector predicts the site
 
 
@@ -58,6 +59,7 @@ def of_endpoint(
             is_tied=caveats[model].tied,
             leaks=leaks,
             too_good=too_good(model, models, caveats[model]),
+            confounded=kind == "better" and (sites := models[model].within_sites) is not None and sites.confounded,
             tells_site=kind == "better" and model in site_told,
         )
         for model, kind in kinds.items()
@@ -101,12 +103,16 @@ def beside_controls(result: Result, models: Mapping[str, Result]) -> Standing:
         run = any(not is_candidate(model) and model not in PERMUTED for model in models)
         return "no shared patient" if run else "not run"
     tests = result.versus_controls
-    agreed = all(test.nadeau_bengio.p <= ALPHA for test in tests.values() if test.nadeau_bengio)
-    if best.beaten and agreed:
+    if best.beaten and all(agrees(test) for test in tests.values()):
         return "better"
     strongest = tests[best.strongest]
-    beats_it = strongest.p_adjusted <= ALPHA and strongest.difference > 0
-    return "not the least" if beats_it and best.least != best.strongest else "not better"
+    beats_it = strongest.p_adjusted <= ALPHA and strongest.difference > 0 and agrees(strongest)
+    return "not the least" if beats_it and (best.beaten or best.least != best.strongest) else "not better"
+
+
+def agrees(test: Comparison) -> bool:
+    """Whether the t-test over the folds of several repeats says so too; with one repeat nothing contradicts."""
+    return test.nadeau_bengio is None or test.nadeau_bengio.p <= ALPHA
 
 
 def too_good(model: str, models: Mapping[str, Result], caveats: Caveats) -> TooGood | None:

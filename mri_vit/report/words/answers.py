@@ -18,18 +18,12 @@ from mri_vit.report.words.wording import Facts, escape, listed, settings, traine
 from mri_vit.settings.models import SITE, is_candidate
 
 UNCERTAINTY = (  # of `findings.MEASURES`, those with an interval or a test
-    *(
-        "auc",
-        "auc_bootstrap",
-        "operating_point",
-        "harrell_c",
-        "logrank",
-        "chance_test:refitted",
-        "chance_test:within folds",
-        "chance_test:scores as given",
-    ),
-    *("versus_controls:binary", "versus_controls:survival", "versus_own:binary", "versus_own:survival"),
-    *("nadeau_bengio", "p_adjusted"),
+    *("judged:binary", "judged:survival", "refits", "retraining", "retraining:seeds", "within_sites"),
+    *("auc", "auc_bootstrap", "harrell_c", "operating_point", "brier", "calibration", "auc_at", "integrated_brier"),
+    *("hazard", "restricted_mean", "logrank"),
+    *("chance_test:refitted", "chance_test:within folds", "chance_test:scores as given"),
+    *("versus_controls:binary", "versus_controls:survival", "versus_best", "versus_own:binary", "versus_own:survival"),
+    *("nadeau_bengio", "p_adjusted", "pairs"),
 )
 
 

@@ -19,7 +19,7 @@ NAMED = 8  # models of one side that are named at all
 def comparators(sides: Sides, models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> Comparators:
     """The comparators of an endpoint as `metrics.json` has them."""
     if sides.leaks:
-        return Comparators(better=(), worse=(), sentence=f"no comparator is compared with {OWN}: the design leaks")
+        return Comparators(better=(), worse=(), sentence=f"no comparator is compared with {OWN}: labels may leak")
     return Comparators(better=sides.better, worse=sides.worse, sentence=_sentence(sides, models, verdicts))
 
 
@@ -69,6 +69,8 @@ def _better(model: str, test: Comparison, result: Result, verdict: Verdict) -> s
 
 def _figures(test: Comparison, result: Result) -> str:
     """The difference in favour of the better one, its interval, and p."""
-    said = f"difference of {'AUC' if isinstance(result, BinaryResult) else 'C'} {signed(test)}, {adjusted_p(test.p_adjusted)}"
+    said = f"difference of {'AUC' if isinstance(result, BinaryResult) else 'C'} {signed(test)}"
+    said += f", two-sided {p_value(test.p)}, {adjusted_p(test.p_adjusted)}"
     repeated = test.nadeau_bengio
-    return f"{said}; corrected resampled t-test, one-sided {p_value(repeated.p)}" if repeated else said
+    said = f"{said}; corrected resampled t-test, one-sided {p_value(repeated.p)}" if repeated else said
+    return f"{said}; on {test.n} of {result.n} patients" if test.n < result.n else said

@@ -19,7 +19,7 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.part import Estimate, Part, Value
 from mri_vit.report.schema.survival import IntegratedBrier, SurvivalEndpoint, SurvivalResult
 from mri_vit.report.words import wording
-from mri_vit.report.words.notation import adjusted_p, interval, is_defined, number, p_value, signed, symbol
+from mri_vit.report.words.notation import adjusted_p, interval, is_defined, judged, number, p_value, signed, symbol
 from mri_vit.report.words.wording import escape, is_known
 
 Result = BinaryResult | SurvivalResult
@@ -71,8 +71,8 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "judged:survival": "The C that is judged is that of pairs of patients whom one model scored, mean over repeats; its 95 % "
     "interval is Wilson's with an effective number of patients, from the infinitesimal jackknife's variance [@wilson,bootstrap].",
     "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), a the value.",
-    "chance_test:refitted": "Regressions were tested against chance by refitting them to labels permuted within the folds "
-    "[@phipson], until twenty permutations did as well or the p was small enough for Holm's correction [@besag].",
+    "chance_test:refitted": "Regressions were tested against chance by refitting them to labels permuted within the folds of the "
+    "first repeat [@phipson], until twenty permutations did as well or the p was small enough for Holm's correction [@besag].",
     "chance_test:within folds": "Other models were tested against chance by the standard error of that value for given scores, "
     "times sqrt(2 (1 - 1/K + 1/(K R))) for K folds and R repeats, because each patient taught the models that scored the others; "
     "the p is one-sided and normal.",
@@ -92,10 +92,10 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "[@bootstrap].",
     "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
     "[@nadeau].",
-    "p_adjusted": "Adjusted p are adjusted over endpoints and models by Holm's method [@holm].",
+    "p_adjusted": "Adjusted p are by Holm's method [@holm], over the endpoints and candidates, or the endpoints and controls.",
     "pairs": "All models were compared with each other, two by two, on the patients that both predicted: AUCs by DeLong's "
     "paired test within folds [@delong], Cs by the jackknife, Brier scores by a paired bootstrap of patients "
-    f"({paired.RESAMPLES} resamples) [@bootstrap]; these p are not adjusted.",
+    f"({paired.RESAMPLES} resamples) [@bootstrap]; all errors allow for refitting, and these p are not adjusted.",
     "subgroups": "AUC and C of the models shown were also computed within subgroups, with intervals; no test compares these.",
     "site_probe": "A linear probe [@probe] measured how well what the model's heads read predicts the site.",
 }
@@ -157,7 +157,7 @@ def size(found: Result | BinaryEndpoint | SurvivalEndpoint) -> str:
 
 def headline(result: Result) -> str:
     """The one figure of a result that stands for it."""
-    return f"{symbol(result)} {interval(result.estimate)}"
+    return f"{symbol(result)} {judged(result)}"
 
 
 def rates(result: Result) -> list[str]:

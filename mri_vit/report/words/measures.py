@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from mri_vit.report.schema.binary import BinaryResult, OperatingPoint
 from mri_vit.report.schema.part import Estimate
 from mri_vit.report.schema.survival import AucAt, BrierAt, Days, HazardRatio, SurvivalResult
-from mri_vit.report.words.notation import adjusted_p, between, ends, interval, is_defined, number, p_value
+from mri_vit.report.words.notation import adjusted_p, between, ends, interval, is_defined, judged, number, p_value
 from mri_vit.report.words.verdicts import METHODS
 
 R = TypeVar("R", BinaryResult, SurvivalResult)
@@ -105,7 +105,7 @@ def _intercept(r: BinaryResult) -> str | None:
 
 
 TEST = "Against chance, one-sided, not adjusted"
-ADJUSTED = "Against chance, one-sided, Holm over endpoints and models"
+ADJUSTED = "Against chance, one-sided, Holm over endpoints and candidates, or controls"
 RETRAINED = "Another training of the same study would lie in"
 SITES = "Pairs of patients of one site"
 
@@ -133,7 +133,7 @@ def _sites(r: BinaryResult | SurvivalResult) -> str | None:
 
 BINARY: tuple[Measure[BinaryResult], ...] = (
     Measure("Patients (positive)", lambda r: f"{r.n} ({r.positive})"),
-    Measure("AUC that is judged [95 %, refitting allowed for]", lambda r: interval(r.judged, r.n)),
+    Measure("AUC that is judged [95 %, refitting allowed for]", judged),
     Measure("AUC, all patients [DeLong 95 %]", lambda r: interval(r.auc, r.n)),
     Measure("AUC, all patients, Wilson 95 %", lambda r: ends(r.auc_wilson.low, r.auc_wilson.high)),
     Measure("AUC, all patients, bootstrap 95 %", lambda r: ends(r.auc_bootstrap.low, r.auc_bootstrap.high)),
@@ -165,7 +165,7 @@ BINARY: tuple[Measure[BinaryResult], ...] = (
 )
 SURVIVAL: tuple[Measure[SurvivalResult], ...] = (
     Measure("Patients (died)", lambda r: f"{r.n} ({r.events})"),
-    Measure("Harrell's C that is judged [95 %, refitting allowed for]", lambda r: interval(r.judged, r.n)),
+    Measure("Harrell's C that is judged [95 %, refitting allowed for]", judged),
     Measure("Harrell's C, all patients [bootstrap 95 %]", lambda r: interval(r.harrell_c, r.n)),
     Measure("Harrell's C, mean ± variance over folds", _spread),
     Measure("Uno's C [bootstrap 95 %]", _uno),

@@ -40,7 +40,7 @@ MAP_KINDS = {
 }
 MAP_MARKS = {"passes": "▲", "unsettled": "○", "fails": "▼", "none": "○", "undefined": "–"}
 FINEST = 4  # decimals of a cost: a tenth of a millisecond is less than a clock's noise
-SMALLEST_P = 0.001  # below it the digits say how many permutations were drawn, and no more
+SMALLEST_P = 0.001  # below it digits say nothing more: the normal law is rough out there, and so is a share of few permutations
 ROUGH_P = 0.1  # from here on two digits are enough; near the level of a test a third one counts
 
 Write = Callable[[float], str]
@@ -83,6 +83,13 @@ def number(value: float | int | None, digits: int = 3, n: int | None = None) -> 
 def interval(estimate: Bounded, n: int | None = None, digits: int = 3) -> str:
     """An estimate with its interval: 0.912 [0.850, 0.974]."""
     return between(estimate.value, estimate.low, estimate.high, n, digits)
+
+
+def judged(result: BinaryResult | SurvivalResult) -> str:
+    """The figure that is judged, with its interval; alone where it cannot be judged, for an interval would vouch for it."""
+    if result.verdict_kind == "undefined":
+        return number(result.estimate.value, n=result.n)
+    return interval(result.estimate, result.n)
 
 
 def signed(test: Paired, n: int | None = None) -> str:

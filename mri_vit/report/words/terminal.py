@@ -46,12 +46,8 @@ def rows(metrics: Metrics) -> list[Row]:
 
 
 def _row(name: str, model: str, result: BinaryResult | SurvivalResult) -> Row:
-    symbol, estimate = notation.symbol(result), result.estimate
-    text = "undefined"
-    if notation.is_defined(estimate.value):  # no interval beside what cannot be judged
-        judged = result.verdict_kind != "undefined"
-        text = notation.interval(estimate, result.n) if judged else notation.number(estimate.value)
-    return Row(name, model, str(result.n), f"{symbol} {text}", notation.KINDS[result.verdict_kind])
+    text = notation.judged(result) if notation.is_defined(result.estimate.value) else "undefined"
+    return Row(name, model, str(result.n), f"{notation.symbol(result)} {text}", notation.KINDS[result.verdict_kind])
 
 
 def planted(metrics: Metrics) -> list[tuple[str, str, str, str]]:

@@ -8,9 +8,9 @@ from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.comparison import ChanceTest, Comparison
+from mri_vit.report.schema.comparison import Comparison
 from mri_vit.report.schema.metrics import Result
-from mri_vit.report.verdicts.models import FEWEST, GAP, NEAR_CHANCE, PERFECT, TooGood, Unjudged, Verdict
+from mri_vit.report.verdicts.models import FEWEST, GAP, NEAR_CHANCE, PERFECT, TooGood, Unjudged, Verdict, agrees
 from mri_vit.report.words.notation import adjusted_p, ends, interval, number, p_value, signed, symbol
 from mri_vit.settings.models import CLINICAL
 
@@ -29,7 +29,7 @@ UNJUDGED: Mapping[Unjudged, str] = {
     "no interval": "the interval is undefined",
 }
 TOO_GOOD: Mapping[TooGood, str] = {
-    "truth": "every score equals the label",
+    "truth": "every score follows the label exactly",
     "gap": f"the two classes' probabilities lie at least {GAP:g} apart, as of patients that a model was fitted on",
     "control": f"it is at least {PERFECT:g}, and every control beside it at most {NEAR_CHANCE:g}",
 }
@@ -45,7 +45,7 @@ def sentence(result: Result, verdict: Verdict, notes: Mapping[str, str]) -> str:
     said = against_chance(result, verdict)
     said += f"; {ALIKE}" if verdict.is_tied else ""
     said += against_controls(result, verdict, notes) if verdict.controls else ""
-    said += f"; {confounded(result)}" if result.within_sites and result.within_sites.confounded else ""
+    said += f"; {confounded(result)}" if verdict.confounded else ""
     said += f"; {site_told(result)}" if verdict.tells_site else ""
     said += f"; warning: {too_good(verdict)}" if verdict.too_good else ""
     return f"{LEAK} ({said})" if verdict.leaks else said
@@ -59,9 +59,10 @@ def against_chance(result: Result, verdict: Verdict) -> str:
         return f"cannot be judged: {UNJUDGED[verdict.unjudged]} (n = {result.n}, {marked})"
     test, symbol = result.chance_test, "AUC" if binary else "C"
     below = test.value < CHANCE
-    said = adjusted_p(test.p_below_adjusted if below else test.p_adjusted)
+    p, adjusted = (test.p_below, test.p_below_adjusted) if below else (test.p, test.p_adjusted)
     low = " of so low a value" if below else ""
-    figures = f"{symbol} {interval(result.judged)}, one-sided test{low}, {_how(test)}, {said}"
+    how = METHODS["within folds"] if below and test.method == "refitted" else _how(result)
+    figures = f"{symbol} {interval(result.judged)}, one-sided test{low}, {how}, {p_value(p)}, {adjusted_p(adjusted)}"
     if again := result.retraining:
         one = {"repeats": "training", "seeds": "single network"}[again.source]  # the score of several seeds is their mean
         figures += f"; another {one} would lie in {ends(again.low, again.high)}"
@@ -91,13 +92,19 @@ def against_controls(result: Result, verdict: Verdict, notes: Mapping[str, str])
     named = f"{columns}; " if columns else ""
     figures = f"{named}{weak}{_difference(strongest, result.n)}"
     if verdict.controls == "better" and several:
-        least = f"; least against {best.least}, two-sided {adjusted_p(best.p_adjusted)}" if best.least != best.strongest else ""
+        least = (
+            f"; least against {best.least}, two-sided {p_value(best.p)}, {adjusted_p(best.p_adjusted)}"
+            if best.least != best.strongest
+            else ""
+        )
         return f", and than every control (strongest: {best.strongest}; {figures}{least})"
     if verdict.controls == "better":
         return f", and than {best.strongest} ({figures})"
     if verdict.controls == "not the least":
-        least = _difference(result.versus_controls[best.least], result.n)
-        return f", and than the strongest control, {best.strongest} ({figures}), but not than {best.least} ({least})"
+        doubted = [name for name, test in result.versus_controls.items() if not agrees(test)]
+        least = doubted[0] if best.beaten else best.least
+        why = _difference(result.versus_controls[least], result.n)
+        return f", and than the strongest control, {best.strongest} ({figures}), but not than {least} ({why})"
     return f", but not than {'the strongest control, ' * several}{best.strongest} ({figures})"
 
 
@@ -135,8 +142,9 @@ def rules() -> list[str]:
         "two patients to compare, or where its interval is undefined: “cannot be judged”, with the reason.",
         "What is judged is the AUC, or Harrell's C, of pairs of patients within a fold, mean over repeats. Its test allows for "
         "refitting: every patient taught the models that scored the others, so that scores of nothing scatter more than their "
-        "usual error says. Regressions were fitted again on labels permuted within the folds. Networks are too slow for that: "
-        "their standard error is multiplied by c = √(2 (1 − 1/K + 1/(K R))) for K folds and R repeats, √2 for one repeat. For "
+        "usual error says. Regressions were fitted again on labels permuted within the folds of the first repeat, unless the "
+        "permutations are too few to decide; networks are too slow for that, and for “worse” permutations end too soon: there "
+        "the standard error is multiplied by c = √(2 (1 − 1/K + 1/(K R))) for K folds and R repeats, √2 for one repeat. For "
         "patients who taught no model (an evaluation on another cohort) c is 1. Each result says which test it got.",
         f"“Better than chance”: the one-sided p of so high a value, corrected by Holm's method, is at most {ALPHA}. “Worse than "
         "chance”: that of so low a value is; it is no proof of flipped labels (Parker et al. 2007). Else: “indistinguishable "
@@ -160,17 +168,19 @@ def rules() -> list[str]:
         f"(one-sided p over {ALPHA}, not adjusted) may be confounded by the site.",
         "Labels may leak where the model finds permuted labels again: where for one endpoint of E the one-sided p is at most "
         "√(0.01/E), and then also on a second, fresh permutation; or where every threshold of the permuted control is the best "
-        "of its own test fold. Honest studies are accused in at most 1 %. Below chance is no sign of a leak.",
+        "of its own test fold. The two permutations accuse at most 1 % of honest studies. Below chance is no sign of a leak.",
     ]
 
 
-def _how(test: ChanceTest) -> str:
-    return METHODS[test.method] + (f" {test.draws:,} times" if test.draws else "")
+def _how(result: Result) -> str:
+    test = result.chance_test
+    first = " in the first repeat" if test.method == "refitted" and len(result.repeats) > 1 else ""
+    return METHODS[test.method] + (f" {test.draws:,} times" if test.draws else "") + first
 
 
 def _difference(test: Comparison, n: int) -> str:
     """The difference from another model and its p, and on how many patients where it is not on all."""
-    said = f"difference {signed(test)}, two-sided {adjusted_p(test.p_adjusted)}"
+    said = f"difference {signed(test)}, two-sided {p_value(test.p)}, {adjusted_p(test.p_adjusted)}"
     if test.nadeau_bengio:
         said += f"; corrected resampled t-test, one-sided {p_value(test.nadeau_bengio.p)}"
     return f"{said}; on {test.n} of {n} patients" if test.n < n else said

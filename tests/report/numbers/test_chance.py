@@ -1,4 +1,4 @@
-"""Sites: what a model knows among patients of one site is told apart from what it knows of the sites."""
+"""Chance: the test by refits is that of its permutations, and what a model knows of sites is told from what it knows within."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.reading import run as reports
-from mri_vit.report.schema.comparison import WithinSites
+from mri_vit.report.schema.comparison import ChanceTest, WithinSites
 from mri_vit.settings.schema import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
@@ -37,6 +37,48 @@ def within_sites(rows: pd.DataFrame) -> WithinSites:
     found = chance.measure(MGMT, judged, Background("cross-validation", NO_NULLS, NO_SEEDS, site_of)).within_sites
     assert found is not None
     return found
+
+
+def refits(values: list[list[float]]) -> pd.DataFrame:
+    """A table of null draws: of each, the values of three folds."""
+    rows = [("m", "mgmt", d, 0, fold, value) for d, folds in enumerate(values) for fold, value in enumerate(folds)]
+    return pd.DataFrame(rows, columns=pd.Index(NULL_COLUMNS))
+
+
+def against_chance(rows: pd.DataFrame, nulls: pd.DataFrame, family: int = 1) -> ChanceTest:
+    background = Background("cross-validation", nulls, NO_SEEDS, {}, family)
+    return chance.measure(MGMT, rows, background).chance_test
+
+
+def scored(seed: int = 3) -> pd.DataFrame:
+    rows = people(seed)
+    return rows.assign(score=0.5 * rows.truth + np.random.default_rng(seed).normal(size=len(rows)))
+
+
+def test_refits_count_the_draws_that_reach_the_value_folds_weighing_as_they_have_pairs():
+    rows, generator = scored(), np.random.default_rng(0)
+    values = generator.normal(0.5, 0.1, (300, 3))
+    values[generator.random((300, 3)) < 0.2] = np.nan  # a fold that could not be fitted on that draw
+    pairs = np.array([here.truth.sum() * (~here.truth).sum() for _, here in rows.groupby("fold")])
+    drawn = [np.nansum(v * pairs) / pairs[~np.isnan(v)].sum() for v in values if not np.isnan(v).all()]
+    found, free = against_chance(rows, refits(values.tolist())), against_chance(rows, NO_NULLS)
+    assert (found.method, found.draws) == ("refitted", len(drawn))
+    assert found.p == pytest.approx((np.sum(np.array(drawn) >= found.value) + 1) / (len(drawn) + 1))
+    assert 1 / 300 < found.p < 1
+    assert found.p_below == free.p_below  # drawing ends at the twentieth that reaches it, which says nothing of low values
+
+
+@pytest.mark.parametrize(
+    ("draws", "family", "method"),
+    [(19, 1, "refitted"), (18, 1, "within folds"), (399, 20, "refitted"), (398, 20, "within folds")],
+)
+def test_refits_that_are_too_few_to_decide_are_not_used(draws: int, family: int, method: str):
+    assert against_chance(scored(), refits([[0.5, 0.5, 0.5]] * draws), family).method == method
+
+
+def test_twenty_draws_that_reach_the_value_are_enough_however_many_results_there_are():
+    found = against_chance(scored(), refits([[0.9, 0.9, 0.9]] * 20), family=1000)
+    assert (found.method, found.p) == ("refitted", 1.0)
 
 
 def test_a_model_that_knows_the_site_alone_is_confounded_by_it():

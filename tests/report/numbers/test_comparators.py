@@ -278,7 +278,7 @@ def test_a_comparator_s_standing_follows_its_rules(test, standing):
 
 def told_of(tests: dict[str, Comparison], leaks: bool = False) -> Comparators:
     """What is said of comparators with these tests against a study's own model that is better than chance."""
-    models: dict[str, Result] = {name: BinaryResult.model_construct(versus_own=test) for name, test in tests.items()}
+    models: dict[str, Result] = {name: BinaryResult.model_construct(versus_own=test, n=50) for name, test in tests.items()}
     models["vit"] = BinaryResult.model_construct(versus_own=None)
     verdicts = {name: Verdict("chance", "chance", None, is_tied=False, leaks=leaks) for name in tests}
     verdicts["vit"] = Verdict("better", "better", None, is_tied=False, leaks=leaks)
@@ -290,8 +290,9 @@ def told_of(tests: dict[str, Comparison], leaks: bool = False) -> Comparators:
 def test_a_difference_is_told_from_the_side_of_who_is_better():
     told = told_of({"a": versus(-0.3, 0.001), "b": versus(0.2, 0.01)})
     assert told.sentence == (
-        "b (difference of AUC +0.200 [+0.100, +0.300], adjusted p = 0.010; itself not better than chance) is better than "
-        "vit; vit is better than a (difference of AUC +0.300 [+0.200, +0.400], adjusted p = 0.001)"
+        "b (difference of AUC +0.200 [+0.100, +0.300], two-sided p = 0.010, adjusted p = 0.010; itself not better than chance) "
+        "is better than vit; vit is better than a (difference of AUC +0.300 [+0.200, +0.400], two-sided p = 0.001, "
+        "adjusted p = 0.001)"
     )
 
 
@@ -304,7 +305,7 @@ def test_of_many_who_win_three_have_figures_eight_a_name_and_the_rest_a_number()
 
 def test_nobody_wins_where_the_design_leaks():
     told = told_of({"a": versus(0.3, 0.001)}, leaks=True)
-    assert told == Comparators(better=(), worse=(), sentence="no comparator is compared with vit: the design leaks")
+    assert told == Comparators(better=(), worse=(), sentence="no comparator is compared with vit: labels may leak")
 
 
 def test_a_table_without_the_study_s_own_model_compares_nobody(run, tmp_path):

@@ -144,7 +144,7 @@ def result(value=0.7, low=0.6, high=0.8, p=0.01, below=0.99, n=100, positive=40,
         least = max(tests, key=lambda name: tests[name].p_adjusted)
         beaten = all(test.p_adjusted <= verdict.ALPHA and test.difference > 0 for test in tests.values())
         best = BestControl(strongest=next(iter(tests)), least=least, p=0.5, p_adjusted=tests[least].p_adjusted, beaten=beaten)
-    fields = {"retraining": None, "within_sites": None, "operating_point": None}
+    fields = {"retraining": None, "within_sites": None, "operating_point": None, "repeats": ()}
     return BinaryResult.model_construct(
         n=n,
         positive=positive,
@@ -178,19 +178,20 @@ COLUMNS = {"clinical_columns": "age, sex"}
         (
             result(),
             "better",
-            "better than chance (AUC 0.700 [0.600, 0.800], one-sided test, refitting allowed for, adjusted p = 0.010)",
+            "better than chance (AUC 0.700 [0.600, 0.800], one-sided test, refitting allowed for, p = 0.010, adjusted p = 0.010)",
         ),
         (
             result(0.54, 0.47, 0.61, 0.21),
             "chance",
-            "indistinguishable from chance (AUC 0.540 [0.470, 0.610], one-sided test, refitting allowed for, adjusted p = 0.21)",
+            "indistinguishable from chance (AUC 0.540 [0.470, 0.610], one-sided test, refitting allowed for, p = 0.21, "
+            "adjusted p = 0.21)",
         ),
-        (result(0.6, 0.51, 0.69, 0.06), "chance", "one-sided test, refitting allowed for, adjusted p = 0.060"),
+        (result(0.6, 0.51, 0.69, 0.06), "chance", "one-sided test, refitting allowed for, p = 0.060, adjusted p = 0.060"),
         (result(0.6, 0.49, 0.69, 0.04), "better", "better than chance"),  # the p alone decides
         (
             result(0.3, 0.2, 0.4, 1.0, 0.002),
             "worse",
-            "so low a value, refitting allowed for, adjusted p = 0.002): without a signal, cross-validation often falls below",
+            "so low a value, refitting allowed for, p = 0.002, adjusted p = 0.002): without a signal, cross-validation ",
         ),
         (result(0.3, 0.2, 0.4, 1.0, 0.2), "chance", "indistinguishable from chance"),
         (result(positive=4), "undefined", "cannot be judged: fewer than 5 of the rarer class (n = 100, 4 positive)"),
@@ -201,7 +202,7 @@ COLUMNS = {"clinical_columns": "age, sex"}
         (
             result(0.9991, 0.954, 1.0, 0.0001),
             "better",
-            "AUC 0.999 [0.954, 1.000], one-sided test, refitting allowed for, adjusted p < 0.001",
+            "AUC 0.999 [0.954, 1.000], one-sided test, refitting allowed for, p < 0.001, adjusted p < 0.001",
         ),
     ],
 )
@@ -214,18 +215,20 @@ def test_the_verdict_follows_its_rules(case, kind, sentence):
 
 
 NOT_SHOWN = VERSUS.model_copy(update={"p_adjusted": 0.06})
-FIGURES = "difference +0.120 [+0.030, +0.210], two-sided adjusted p = 0.009"
+DOUBTED = VERSUS.model_copy(update={"nadeau_bengio": ResampledTest(t=0.5, p=0.30, splits=9)})
+UNSHOWN = "difference +0.120 [+0.030, +0.210], two-sided p = 0.009, adjusted p = 0.060"
+FIGURES = "difference +0.120 [+0.030, +0.210], two-sided p = 0.009, adjusted p = 0.009"
 
 
 @pytest.mark.parametrize(
     ("versus", "notes", "ending"),
     [
         ({"clinical": VERSUS}, COLUMNS, f", and than clinical (age, sex; {FIGURES})"),
-        ({"clinical": NOT_SHOWN}, {}, f", but not than clinical ({FIGURES.replace('0.009', '0.060')})"),
+        ({"clinical": NOT_SHOWN}, {}, f", but not than clinical ({UNSHOWN})"),
         (
             {"clinical": VERSUS.model_copy(update={"difference": -0.12})},
             {},
-            ", but not than clinical (difference −0.120 [+0.030, +0.210], two-sided adjusted p = 0.009)",
+            ", but not than clinical (difference −0.120 [+0.030, +0.210], two-sided p = 0.009, adjusted p = 0.009)",
         ),
         (
             {"clinical": VERSUS.model_copy(update={"nadeau_bengio": ResampledTest(t=1.36, p=0.098, splits=9)})},
@@ -237,12 +240,23 @@ FIGURES = "difference +0.120 [+0.030, +0.210], two-sided adjusted p = 0.009"
         (
             {"volume": NOT_SHOWN, "clinical": VERSUS},
             {},
-            f", but not than the strongest control, volume ({FIGURES.replace('0.009', '0.060')})",
+            f", but not than the strongest control, volume ({UNSHOWN})",
         ),
         (
             {"volume": VERSUS, "clinical": NOT_SHOWN},
             {},
-            f", and than the strongest control, volume ({FIGURES}), but not than clinical ({FIGURES.replace('0.009', '0.060')})",
+            f", and than the strongest control, volume ({FIGURES}), but not than clinical ({UNSHOWN})",
+        ),
+        (
+            {"volume": DOUBTED, "clinical": NOT_SHOWN},  # the strongest is not beaten, whatever of the others
+            {},
+            f", but not than the strongest control, volume ({FIGURES}; corrected resampled t-test, one-sided p = 0.30)",
+        ),
+        (
+            {"volume": VERSUS, "clinical": DOUBTED},
+            {},
+            f", and than the strongest control, volume ({FIGURES}), but not than clinical ({FIGURES}; corrected resampled "
+            "t-test, one-sided p = 0.30)",
         ),
         ({}, {"clinical": "no column varies"}, "; no control was made: no column varies"),
         ({}, {}, "; no control was run"),
@@ -268,6 +282,8 @@ def test_a_site_that_explains_it_is_in_the_verdict():
     sites = WithinSites(sites=3, value=0.51, error=0.05, p=0.44, least=0.4, most=0.6, i_squared=0.1, confounded=True)
     said = judged({"vit": result(within_sites=sites)}, {})["vit"][1]
     assert "may be confounded by the site: among patients of one site it is 0.510, one-sided p = 0.44, not adjusted" in said
+    of_nothing = result(0.54, 0.47, 0.61, 0.21, within_sites=sites)
+    assert "confounded" not in judged({"vit": of_nothing}, {})["vit"][1]  # of what is no better than chance, no site is to blame
     assert "confounded" not in judged({"vit": result(within_sites=sites.model_copy(update={"confounded": False}))}, {})["vit"][1]
     told = frozenset({"vit"})
     assert verdicts.SITE in judged({"vit": result()}, {}, site_told=told)["vit"][1]
@@ -280,7 +296,7 @@ def test_a_site_that_explains_it_is_in_the_verdict():
 @pytest.mark.parametrize(
     ("caveats", "models", "said"),
     [
-        (replace(CAVEATS, like_truth=True), {}, "every score equals the label"),
+        (replace(CAVEATS, like_truth=True), {}, "every score follows the label exactly"),
         (replace(CAVEATS, gap=0.95), {}, "as of patients that a model was fitted on"),
         (CAVEATS, {"clinical": result(0.55), "volume": result(0.41)}, "every control beside it at most 0.6"),
     ],
