@@ -8,8 +8,8 @@
 
 Each run is the demo without its maps, in a process of its own, in runs/everywhere/ (or --home). A run that was stopped goes on
 where it was, and one that is in the table is not made again; each adds a row with the verdicts, with how many endpoints the
-control on permuted labels found (a null study of the demo's network), and with what the control `intensity` reaches on the
-endpoint that it should not know. About four minutes a run on two idle cores, more than half of them for the scans of a new
+control on permuted labels found (a null study of the demo's network), and with what other controls reach on the endpoint that
+they should not know. About four minutes a run on two idle cores, more than half of them for the scans of a new
 cohort. --keep keeps cohorts and prepared patients, 1 GB each.
 """
 
@@ -30,6 +30,7 @@ import pandas as pd
 HOME = Path(__file__).parents[1]
 TABLE = HOME / "docs" / "demo_everywhere.csv"
 PLANTED = {"mgmt": "better", "tertp": "better", "pten": "chance", "os": "better"}  # as the cohort's README says
+BLIND = ("intensity", "volume", "clinical")  # controls that should not know on which side a tumour lies
 COLUMNS = [
     "run",
     "cohort",
@@ -39,7 +40,7 @@ COLUMNS = [
     *(f"{e}{what}" for e in PLANTED for what in ("", "_value")),
     "leaks",
     "shuffled",  # endpoints whose permuted labels were found
-    "tertp_intensity",
+    *(f"tertp_{control}" for control in BLIND),
 ]
 SHIPPED = 20261121  # the cohort's seed: synthetic/cohort.py
 FIRST = 101  # seed of the first other cohort
@@ -106,7 +107,7 @@ def verdicts(run: Run, home: Path) -> dict[str, object]:
     every = {name: endpoint["models"] for name, endpoint in metrics["endpoints"].items()}
     row |= {"leaks": sum("labels may leak" in result["verdict"] for result in own.values())}
     row |= {"shuffled": sum(models["shuffled"]["verdict_kind"] == "better" for models in every.values())}
-    return row | {"tertp_intensity": f"{every['tertp']['intensity']['judged']['value']:.3f}"}
+    return row | {f"tertp_{control}": f"{every['tertp'][control]['judged']['value']:.3f}" for control in BLIND}
 
 
 def everywhere(runs: tuple[Run, ...], home: Path, keep: bool) -> None:
@@ -151,8 +152,9 @@ def summary() -> None:
     apart = table.loc[(table.instructions == "default") & (table.threads == 1)]  # of the others each repeats one's permutation
     found = int((apart.shuffled > 0).sum())
     print(f"permuted labels, {len(apart)} studies of the demo's network: {found} find any of four endpoints")
-    others = table.loc[table.cohort != SHIPPED]
-    print(f"intensity on tertp, {len(others)} cohorts: mean AUC {others.tertp_intensity.mean():.3f}")
+    others = table.loc[table.cohort != SHIPPED, [f"tertp_{control}" for control in BLIND]]
+    means = ", ".join(f"{name} {value:.3f}" for name, value in others.mean().items())
+    print(f"controls that should not know it, mean AUC of {len(others)} cohorts: {means}")
 
 
 if __name__ == "__main__":  # patients are prepared in worker processes, which import this file

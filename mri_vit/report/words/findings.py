@@ -12,6 +12,7 @@ from mri_vit.metrics.bootstrap import RESAMPLES
 from mri_vit.metrics.discrimination import bootstrap_interval
 from mri_vit.metrics.reliability import expected_calibration_error
 from mri_vit.report.numbers.risk_groups import TAU_DAYS
+from mri_vit.report.numbers.site_probe import PERMUTATIONS
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.comparison import Comparison
@@ -42,7 +43,7 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     f"patients ({RESAMPLES} resamples) [@bootstrap].",
     "calibration": "Calibration was measured by the slope and intercept of a logistic regression on the log odds [@calibration], "
     "by the ratio of observed to expected positives and by the integrated calibration index [@austin], with intervals from the "
-    f"same bootstrap, and by the expected calibration error over {CALIBRATION_BINS} groups of equal size.",
+    f"same bootstrap, and by the expected calibration error over {CALIBRATION_BINS} bins of equal width.",
     "operating_point": "Sensitivity, specificity and predictive values at the threshold given for the patient's fold have "
     "Wilson's intervals [@wilson].",
     "net_benefit": "Clinical use was judged by net benefit over thresholds [@vickers], with a pointwise bootstrap band.",
@@ -97,7 +98,8 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "paired test within folds [@delong], Cs by the jackknife, Brier scores by a paired bootstrap of patients "
     f"({paired.RESAMPLES} resamples) [@bootstrap]; all errors allow for refitting, and these p are not adjusted.",
     "subgroups": "AUC and C of the models shown were also computed within subgroups, with intervals; no test compares these.",
-    "site_probe": "A linear probe [@probe] measured how well what the model's heads read predicts the site.",
+    "site_probe": "A linear probe [@probe] measured how well what the model's heads read predicts the site; its p is from "
+    f"{PERMUTATIONS} permutations of the sites within the folds [@phipson], its normal quantile divided by what refitting adds.",
 }
 SHOWN = {
     "auc": "AUC of all scores together",
