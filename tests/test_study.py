@@ -462,7 +462,7 @@ def test_the_same_scans_under_two_ids_are_refused(scans: Path, tmp_path, capsys,
     if anew:
         copies = [tmp_path / f"copy-{index}.nii" for index in range(len(own))]
         for file, copy in zip(own, copies, strict=True):
-            scan = nib.load(file)
+            scan = nib.Nifti1Image.from_filename(file)
             nib.save(nib.Nifti1Image(scan.get_fdata(dtype=np.float32), scan.affine), copy)
     other = ",".join(str(scans.parent / "demo-010" / f"{c}.nii.gz") for c in schema.CHANNELS)
     rows = [f"a,{files},1,5,1", f"b,{','.join(map(str, copies))},0,6,1", f"c,{other},1,5,1", f"d,{other},0,5,1"]
