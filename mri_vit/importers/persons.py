@@ -1,0 +1,112 @@
+"""Persons: visits of several cohorts in, who is one and the same person out.
+
+Two rows are of one person where a cohort declares it (its column `same_as`) or where two scans have the same voxels, whatever
+file, format, orientation or id they came in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from mri_vit.data.cohort import Patient
+from mri_vit.data.volume import canonical, read
+from mri_vit.errors import UsageError
+
+SAME_AS = "same_as"  # column of a cohort table: `cohort:patient` of the same person elsewhere, several parted by blanks
+
+
+@dataclass(frozen=True)
+class Source:
+    """One cohort that is merged with others."""
+
+    name: str
+    table: Path
+    patients: Sequence[Patient]
+
+    @property
+    def subjects(self) -> list[str]:
+        """Its patients, in the table's order."""
+        return list(dict.fromkeys(patient.subject for patient in self.patients))
+
+
+@dataclass(frozen=True, order=True)
+class Subject:
+    """A patient of one cohort."""
+
+    cohort: str
+    patient: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """Two patients who are one person, and how that is known."""
+
+    one: Subject
+    other: Subject
+    why: str
+
+
+def declared(sources: Sequence[Source]) -> list[Link]:
+    """The links that the column `same_as` states; those to a cohort that is not merged, or to nobody in it, are none.
+
+    Raises UsageError naming table and patient where a cell is not of the form `cohort:patient`.
+    """
+    there = {Subject(source.name, subject) for source in sources for subject in source.subjects}
+    found = []
+    for source in sources:
+        for patient in source.patients:
+            for said in patient.clinical.get(SAME_AS, "").split():
+                cohort, colon, name = said.partition(":")
+                if not (cohort and colon and name):
+                    raise UsageError(f"{source.table}: patient {patient.id}, column {SAME_AS}: {said!r}; expected cohort:patient")
+                if (other := Subject(cohort, name)) in there:
+                    found.append(Link(Subject(source.name, patient.subject), other, f"{SAME_AS} of {source.name}"))
+    return found
+
+
+def by_voxels(sources: Sequence[Source], hashes: Mapping[Path, str]) -> list[Link]:
+    """The links between patients who have a scan in common; `hashes` are those of `voxel_hash`, by file."""
+    holders: dict[str, dict[Subject, Path]] = defaultdict(dict)
+    for source in sources:
+        for patient in source.patients:
+            for path in scans(patient):
+                if hashes.get(path):
+                    holders[hashes[path]].setdefault(Subject(source.name, patient.subject), path)
+    found = []
+    for people in holders.values():
+        first, *others = people
+        found += [Link(first, other, f"same voxels: {people[first].name} and {people[other].name}") for other in others]
+    return found
+
+
+def joined(sources: Sequence[Source], links: Iterable[Link]) -> dict[Subject, int]:
+    """A number per person, equal for all who are linked, directly or through others; persons count in the sources' order."""
+    subjects = [Subject(source.name, subject) for source in sources for subject in source.subjects]
+    place = {subject: index for index, subject in enumerate(subjects)}
+    pairs = np.array([(place[link.one], place[link.other]) for link in links], dtype=int).reshape(-1, 2)
+    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(subjects), len(subjects)))
+    component = connected_components(graph, directed=False)[1]
+    number: dict[int, int] = {}
+    return {subject: number.setdefault(int(of), len(number)) for subject, of in zip(subjects, component, strict=True)}
+
+
+def scans(patient: Patient) -> list[Path]:
+    """The scan files that a patient has."""
+    return [path for path in patient.scans.values() if path]
+
+
+def voxel_hash(path: Path) -> str:
+    """SHA-256 of a scan's voxels as RAS+, whatever orientation, data type and packing they were stored in.
+
+    Empty for a scan of one value, which anybody's may be. Raises UnusablePatient where the file is no readable scan.
+    """
+    array = canonical(read(path)).array
+    return hashlib.sha256(array.tobytes()).hexdigest() if array.min() < array.max() else ""
