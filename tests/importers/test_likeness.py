@@ -1,0 +1,58 @@
+"""Likeness: a copy that was turned, resampled and bent in contrast is found again, and different patients are not flagged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from mri_vit.data.volume import Volume, canonical, read, resample, write
+from mri_vit.errors import UnusablePatient
+from mri_vit.importers import likeness
+from mri_vit.importers.persons import Subject
+
+PATIENTS = (
+    "tumours/BraTS2021_01477",
+    "tumours/BraTS2021_01479",
+    "tumours/BraTS2021_01483",
+    "stripped/TCGA-DU-7294",
+    "raw/TCGA-FG-6692",
+)
+
+
+def made_anew(path: Path, copy: Path, seed: int) -> Path:
+    """The scan turned by some degrees, at 2 mm, its intensities bent."""
+    scan, generator = canonical(read(path)), np.random.default_rng(seed)
+    shape = tuple(int(n) for n in np.ceil(np.array(scan.shape) * np.array(scan.spacing_mm) / 2))
+    affine = np.eye(4)
+    affine[:3, :3] = 2 * Rotation.from_euler("xyz", generator.normal(0, 5, 3), degrees=True).as_matrix()
+    middle = scan.affine @ np.r_[(np.array(scan.shape) - 1) / 2, 1]
+    affine[:3, 3] = middle[:3] - affine[:3, :3] @ ((np.array(shape) - 1) / 2)
+    array = 3 * np.maximum(resample(scan, shape, affine).array, 0) ** 0.8
+    write(Volume(array.astype(np.float32), affine), copy)
+    return copy
+
+
+def test_copies_of_real_patients_are_found_and_no_two_different_ones(shared, tmp_path):
+    scans = {Subject("a", Path(name).name): shared / "data" / name / "flair.nii.gz" for name in PATIENTS}
+    copies = {
+        Subject("b", f"copy{index}"): made_anew(path, tmp_path / f"{index}.nii.gz", index)
+        for index, path in enumerate(scans.values())
+    }
+    person = {subject: index for index, subject in enumerate({**scans, **copies})}
+    found = likeness.alike({**scans, **copies}, person)
+    assert {(pair.one, pair.other) for pair in found} == set(zip(scans, copies, strict=True))
+    assert min(pair.correlation for pair in found) > 0.9  # and so no pair lies between 0.8 and 0.9
+    known = {subject: index % len(scans) for index, subject in enumerate({**scans, **copies})}
+    assert likeness.alike({**scans, **copies}, known) == []  # who is known as one person is not flagged
+
+
+def test_nobody_looks_like_nobody_and_a_scan_of_nothing_is_refused(tmp_path):
+    assert likeness.alike({}, {}) == []
+    assert likeness.neighbours(np.zeros((2, 5))) == [(0, 1)]
+    assert np.array_equal(likeness.signature(np.zeros((3, 3, 3))), np.zeros(likeness.EDGE**3))
+    write(Volume(np.zeros((20, 20, 20), np.float32), np.diag([8.0, 8, 8, 1])), tmp_path / "a.nii.gz")
+    with pytest.raises(UnusablePatient, match="an empty image"):
+        likeness.alike({Subject("x", "a"): tmp_path / "a.nii.gz"}, {Subject("x", "a"): 0})
