@@ -25,7 +25,8 @@ PATIENTS = (
 def made_anew(path: Path, copy: Path, seed: int) -> Path:
     """The scan turned by some degrees, at 2 mm, its intensities bent."""
     scan, generator = canonical(read(path)), np.random.default_rng(seed)
-    shape = tuple(int(n) for n in np.ceil(np.array(scan.shape) * np.array(scan.spacing_mm) / 2))
+    nx, ny, nz = np.ceil(np.array(scan.shape) * np.array(scan.spacing_mm) / 2).astype(int).tolist()
+    shape = (nx, ny, nz)
     affine = np.eye(4)
     affine[:3, :3] = 2 * Rotation.from_euler("xyz", generator.normal(0, 5, 3), degrees=True).as_matrix()
     middle = scan.affine @ np.r_[(np.array(scan.shape) - 1) / 2, 1]
