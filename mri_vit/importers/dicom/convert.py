@@ -1,0 +1,110 @@
+"""Convert: a series that passed the checks goes in, its volume comes out: dcm2niix's voxels, held against the headers."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import dcm2niix
+import nibabel as nib
+import numpy as np
+from jaxtyping import Float
+from pydicom import dcmread
+
+from mri_vit.data.volume import Volume, canonical
+from mri_vit.importers.dicom import checks, geometry
+from mri_vit.importers.dicom.fault import Fault, Refused
+from mri_vit.importers.dicom.series import Series
+
+TOLERANCE_MM = 1e-3  # between dcm2niix's affine and the headers', at the farthest corner
+TIMEOUT_S = 600  # a series takes seconds; one that takes longer hangs
+OPTIONS = (
+    *("-g", "i"),  # heed no ~/.dcm2nii.ini
+    *("-b", "n"),  # no JSON sidecar, which repeats the header
+    *("-z", "n"),
+    *("-x", "i"),  # neither crop nor rotate: voxels as they were stored
+    *("-f", "volume"),  # nothing of the header in the name
+)
+
+
+def volume(series: Series, scratch: Path) -> Volume:
+    """The series as a volume, with voxels and grid as they were stored.
+
+    `scratch` is where a temporary folder is made; nothing of it remains.
+
+    Raises
+    ------
+    Refused
+        dcm2niix fails, or what it writes is not the one volume that the headers describe.
+    """
+    with tempfile.TemporaryDirectory(dir=scratch, prefix=".dcm2niix-") as name:
+        given, made = Path(name, "in"), Path(name, "out")
+        given.mkdir()
+        made.mkdir()
+        _stage(series, given)
+        try:
+            done = subprocess.run(
+                [dcm2niix.bin, *OPTIONS, "-o", str(made), str(given)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,  # what it prints names patients and paths, and is shown nowhere
+                timeout=TIMEOUT_S,
+                env={"HOME": name, "LC_ALL": "C"},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Refused(Fault(f"dcm2niix took longer than {TIMEOUT_S} s")) from None
+        if done.returncode:
+            raise Refused(Fault(f"dcm2niix ended with exit code {done.returncode}"))
+        files = sorted(path for path in made.iterdir() if path.suffix == ".nii")
+        if len(files) != 1:
+            raise Refused(Fault(f"dcm2niix made {len(files)} files of it; expected 1"))
+        found = _loaded(files[0])
+    return _verified(found, series)
+
+
+def _stage(series: Series, folder: Path) -> None:
+    """Put the series' files, and no others, in a folder under names of our own: as links, or decompressed where need be."""
+    decompress = checks.decompress_first(series)
+    for number, file in enumerate(series.files):
+        place = folder / f"{number:06}.dcm"
+        if not decompress:
+            place.symlink_to(file.path.resolve())
+            continue
+        try:
+            dataset = dcmread(file.path)
+            if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
+                dataset.decompress(generate_instance_uid=False)
+            dataset.save_as(place, implicit_vr=False, little_endian=True)
+        except Exception as error:  # a codec raises whatever damaged pixels lead to
+            raise Refused(Fault(f"image {{}} cannot be decompressed ({type(error).__name__})", (file.sop_uid,))) from None
+
+
+def _loaded(path: Path) -> Volume:
+    image = nib.Nifti1Image.from_filename(path)
+    if len(image.shape) != 3:
+        raise Refused(Fault(f"dcm2niix made an image of {' x '.join(map(str, image.shape))}; expected three dimensions"))
+    array = np.asanyarray(image.dataobj)
+    if array.dtype == np.float64:  # scaled; float32 holds 16 bits of a scanner exactly enough
+        array = array.astype(np.float32)
+    return Volume(np.array(array), np.asarray(image.affine, np.float64))
+
+
+def _verified(found: Volume, series: Series) -> Volume:
+    """The volume, unless matrix, slices or affine are not the headers'."""
+    slices = geometry.ordered(series.images)
+    expected = canonical(Volume(np.broadcast_to(np.uint8(0), geometry.shape(slices)), geometry.affine(slices)))
+    upright = canonical(found)
+    if upright.shape != expected.shape:
+        told = f"{' x '.join(map(str, upright.shape))} voxels; the headers say {' x '.join(map(str, expected.shape))}"
+        raise Refused(Fault(f"dcm2niix made a volume of {told}"))
+    apart_mm = corners_apart_mm(upright.affine, expected.affine, expected.shape)
+    if apart_mm > TOLERANCE_MM:
+        raise Refused(Fault(f"dcm2niix put the volume {apart_mm:.4f} mm from where the headers do; tolerance {TOLERANCE_MM} mm"))
+    return found
+
+
+def corners_apart_mm(one: Float[np.ndarray, "4 4"], other: Float[np.ndarray, "4 4"], shape: tuple[int, int, int]) -> float:
+    """How far apart two affines put the corner of a volume where they differ most."""
+    corners = np.array(np.meshgrid(*[(0, n - 1) for n in shape], [1], indexing="ij"), float).reshape(4, -1)
+    return float(np.linalg.norm(((one - other) @ corners)[:3], axis=0).max())
