@@ -1,4 +1,4 @@
-"""DICOMDIR: the table of contents of a medium. It is believed about files inside the folder, and refused where it points outside."""
+"""DICOMDIR: the table of contents of a medium, believed about files inside the folder and refused where it points outside."""
 
 from __future__ import annotations
 

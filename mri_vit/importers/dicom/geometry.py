@@ -1,4 +1,4 @@
-"""Geometry: where the slices of a series lie goes in; their order, the steps between them and the affine of the volume come out."""
+"""Geometry: where the slices of a series lie goes in; their order, steps and the affine of their volume come out."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shape(images: Sequence[Image]) -> tuple[int, int, int]:
 
 
 def affine(images: Sequence[Image]) -> Float[np.ndarray, "4 4"]:
-    """From (column, row, slice) to RAS+ mm, of slices that are in order, parallel and evenly spaced (DICOM PS3.3, C.7.6.2.1.1)."""
+    """From (column, row, slice) to RAS+ mm, of ordered, parallel, evenly spaced slices (DICOM PS3.3, C.7.6.2.1.1)."""
     first = images[0]
     row, column = np.reshape(first.orientation or (), (2, 3))
     between_rows, between_columns = first.spacing_mm or ()
