@@ -31,7 +31,7 @@ class Candidate:
 
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Best first: whole head, original, 3D or axial, finest voxels, most slices, the last that was taken."""
-    return sorted(candidates, key=lambda one: ([-value for value in _merits(one.series).values()], one.name))
+    return sorted(candidates, key=lambda one: ([-value for value in _merits(one.series).values()], one.series.name))
 
 
 def why_not(candidate: Candidate, chosen: Candidate) -> str:
@@ -40,7 +40,7 @@ def why_not(candidate: Candidate, chosen: Candidate) -> str:
     for merit, value in ours.items():
         if value != theirs[merit]:
             return f"another was chosen for {merit}{_figures(merit, theirs[merit], value)}"
-    return "another was chosen, of equal merit, by the order of their hashes"
+    return "another was chosen, of equal merit, by the order of their UIDs"
 
 
 def summary(series: Series) -> str:

@@ -115,7 +115,7 @@ def _one_kind(series: Series) -> list[Fault]:
     for image in series.images[1:]:
         told = _difference(first, image)
         if told:
-            return [Fault(f"{told}: images {{}} and {{}} of series {{}}", (first.sop_uid, image.sop_uid, series.series_uid))]
+            return [Fault(f"{told}: images {{}} and {{}}", (first.sop_uid, image.sop_uid))]
     return []
 
 
@@ -136,14 +136,13 @@ def _stack(series: Series) -> list[Fault]:
     places = geometry.places_mm(slices)
     steps = np.diff(places)
     if len(slices) > 1 and places[-1] - places[0] < SAME_PLACE_MM:
-        return [Fault(f"no volume: all {len(slices)} images of series {{}} lie in the same place", (series.series_uid,))]
+        return [Fault(f"no volume: all {len(slices)} images lie in the same place")]
     if (steps < SAME_PLACE_MM).any():
         at = int(np.argmax(steps < SAME_PLACE_MM))
         told = f"duplicate slice: {int((steps < SAME_PLACE_MM).sum())} of {len(slices)} lie where another does, first at"
         return [Fault(f"{told} {places[at]:.2f} mm along the normal ({{}} and {{}})", _pair(slices, at))]
     if len(slices) < FEWEST_SLICES:
-        told = f"too few slices for a volume: {len(slices)}; expected {FEWEST_SLICES} or more"
-        return [Fault(f"{told} in series {{}}", (series.series_uid,))]
+        return [Fault(f"too few slices for a volume: {len(slices)}; expected {FEWEST_SLICES} or more")]
     return []
 
 
@@ -161,8 +160,7 @@ def _steps(series: Series) -> list[Fault]:
         more = f", and {int(off.sum()) - 1} more such steps" if off.sum() > 1 else ""
         found.append(Fault(f"{_uneven(steps[at], usual)}: {where} where {usual:.2f} mm is usual{more}", _pair(slices, at)))
     if (tilt := _tilt_degrees(geometry.positions_mm(slices), places)) > np.degrees(np.arcsin(DIRECTION)):
-        told = f"tilted gantry: slices are stacked {tilt:.1f} degrees off their normal"
-        found.append(Fault(f"{told} in series {{}}", (series.series_uid,)))
+        found.append(Fault(f"tilted gantry: slices are stacked {tilt:.1f} degrees off their normal"))
     return found
 
 

@@ -11,10 +11,12 @@ import nibabel as nib
 import numpy as np
 from jaxtyping import Float
 from pydicom import dcmread
+from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
 
 from mri_vit.data.volume import Volume, canonical
 from mri_vit.importers.dicom import checks, geometry
 from mri_vit.importers.dicom.fault import Fault, Refused
+from mri_vit.importers.dicom.header import File, lenient
 from mri_vit.importers.dicom.series import Series
 
 TOLERANCE_MM = 1e-3  # between dcm2niix's affine and the headers', at the farthest corner
@@ -38,7 +40,7 @@ def volume(series: Series, scratch: Path) -> Volume:
     Refused
         dcm2niix fails, or what it writes is not the one volume that the headers describe.
     """
-    with tempfile.TemporaryDirectory(dir=scratch, prefix=".dcm2niix-") as name:
+    with tempfile.TemporaryDirectory(dir=scratch.resolve(), prefix=".dcm2niix-") as name:
         given, made = Path(name, "in"), Path(name, "out")
         given.mkdir()
         made.mkdir()
@@ -64,20 +66,41 @@ def volume(series: Series, scratch: Path) -> Volume:
 
 
 def _stage(series: Series, folder: Path) -> None:
-    """Put the series' files, and no others, in a folder under names of our own: as links, or decompressed where need be."""
-    decompress = checks.decompress_first(series)
-    for number, file in enumerate(series.files):
+    """Put the series' files, and no others, in a folder under names of our own.
+
+    They are links, or copies where dcm2niix has no codec, or would stack slices by instance numbers that do not run with their
+    places: of a series of six such slices it makes a volume of two, and ends with exit code 0.
+    """
+    files = {file.sop_uid: file for file in series.files}
+    order = list(dict.fromkeys(image.sop_uid for image in geometry.ordered(series.images)))
+    linked = not checks.decompress_first(series) and _runs_with_place(series)
+    for number, uid in enumerate(order, start=1):
         place = folder / f"{number:06}.dcm"
-        if not decompress:
-            place.symlink_to(file.path.resolve())
-            continue
-        try:
+        if linked:
+            place.symlink_to(files[uid].path.resolve())
+        else:
+            _rewrite(files[uid], number, place)
+
+
+def _runs_with_place(series: Series) -> bool:
+    """Whether instance numbers rise, or fall, from slice to slice; those of frames of one file say nothing."""
+    steps = np.diff([image.instance for image in geometry.ordered(series.images)])
+    return len(series.files) == 1 or bool((steps > 0).all() or (steps < 0).all())
+
+
+def _rewrite(file: File, number: int, place: Path) -> None:
+    """A copy of a file with another instance number, and decompressed."""
+    try:
+        with lenient():
             dataset = dcmread(file.path)
             if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
                 dataset.decompress(generate_instance_uid=False)
-            dataset.save_as(place, implicit_vr=False, little_endian=True)
-        except Exception as error:  # a codec raises whatever damaged pixels lead to
-            raise Refused(Fault(f"image {{}} cannot be decompressed ({type(error).__name__})", (file.sop_uid,))) from None
+            elif dataset.file_meta.TransferSyntaxUID == DeflatedExplicitVRLittleEndian:
+                dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+            dataset.InstanceNumber = number
+            dataset.save_as(place)
+    except Exception as error:  # pydicom and its codecs raise whatever a damaged file leads to
+        raise Refused(Fault(f"image {{}} cannot be decoded ({type(error).__name__})", (file.sop_uid,))) from None
 
 
 def _loaded(path: Path) -> Volume:

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydicom import dcmread
 
 from mri_vit.errors import IntegrityError
+from mri_vit.importers.dicom.header import lenient
 
 
 def missing(path: Path, folder: Path) -> list[Path]:
@@ -19,17 +20,21 @@ def missing(path: Path, folder: Path) -> list[Path]:
     """
     root = folder.resolve()
     absent = []
-    for record in dcmread(path).get("DirectoryRecordSequence") or ():
-        parts = record.get("ReferencedFileID")
-        if not parts:
-            continue
-        parts = [parts] if isinstance(parts, str) else [str(part) for part in parts]
-        listed = path.parent.joinpath(*(part for name in parts for part in name.split("\\")))
+    for listed in _listed(path):
         if not listed.resolve().is_relative_to(root):
             raise IntegrityError(f"{path}: lists a file outside {folder}; nothing outside is read: copy the whole medium")
         if not _exists(listed, path.parent):
             absent.append(listed)
     return absent
+
+
+def _listed(path: Path) -> list[Path]:
+    """Files that a DICOMDIR lists, by names of which some systems write the parts as one with backslashes."""
+    with lenient():
+        records = dcmread(path).get("DirectoryRecordSequence") or ()
+        names = [record.get("ReferencedFileID") or () for record in records]
+        parted = [[name] if isinstance(name, str) else list(name) for name in names]
+    return [path.parent.joinpath(*(part for name in parts for part in str(name).split("\\"))) for parts in parted if parts]
 
 
 def _exists(listed: Path, home: Path) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydicom import Dataset, dcmread
+from pydicom import Dataset, config, dcmread
 from pydicom.uid import DeflatedExplicitVRLittleEndian, MediaStorageDirectoryStorage
 
 DEFERRED_BYTES = 4096  # longer values (pixels) are left on disk; only where they lie and how long they are is looked at
@@ -42,6 +43,7 @@ class Image:
     orientation: tuple[float, ...] | None  # direction of a row, then of a column
     spacing_mm: tuple[float, ...] | None  # between rows, then between columns
     matrix: tuple[int, int]  # rows, columns
+    instance: int  # number within the series, which should run with the place and need not
     kind: tuple[object, ...]  # echo, image type, b-value, time: what parts volumes that were stored as one series
 
 
@@ -79,17 +81,30 @@ class Header:
 def read(path: Path) -> Header | None:
     """What a file's header says; None where it cannot be read."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # values that break a rule of the standard; what matters is checked by ours
-            dataset = dcmread(path, defer_size=DEFERRED_BYTES)
-            return _parsed(dataset, path)
+        with lenient():
+            return _parsed(dcmread(path, defer_size=DEFERRED_BYTES), path)
     except Exception:  # pydicom raises whatever a damaged file leads to
         return None
 
 
-def _parsed(dataset: Dataset, path: Path) -> Header:
+@contextmanager
+def lenient() -> Iterator[None]:
+    """Read values that break a rule of the standard without a word of pydicom's: its warnings quote them."""
+    mode = config.settings.reading_validation_mode
+    config.settings.reading_validation_mode = config.IGNORE
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        config.settings.reading_validation_mode = mode
+
+
+def _parsed(dataset: Dataset, path: Path) -> Header | None:
     if dataset.file_meta.get("MediaStorageSOPClassUID") == MediaStorageDirectoryStorage:
         return Header(is_directory=True)
+    if "SOPInstanceUID" not in dataset:  # which every object has: what was read is none
+        return None
     if "PixelData" not in dataset or "Rows" not in dataset:
         return Header(is_directory=False)
     return Header(
@@ -109,7 +124,7 @@ def _file(dataset: Dataset, path: Path) -> File:
     frames = int(dataset.get("NumberOfFrames") or 1)
     samples = int(dataset.get("SamplesPerPixel") or 1)
     pixels = dataset.get_item("PixelData")
-    compressed = syntax.is_compressed or syntax == DeflatedExplicitVRLittleEndian
+    compressed = not syntax.is_transfer_syntax or syntax.is_compressed or syntax == DeflatedExplicitVRLittleEndian
     size = path.stat().st_size
     if compressed:
         return File(path, str(dataset.SOPInstanceUID), str(syntax), frames, samples, str(dataset.get("Modality")), None, size)
@@ -134,6 +149,7 @@ def _image(dataset: Dataset, groups: Sequence[Dataset]) -> Image:
         _numbers(_value(dataset, groups, "PlaneOrientationSequence", "ImageOrientationPatient"), 6),
         _numbers(_value(dataset, groups, "PixelMeasuresSequence", "PixelSpacing"), 2),
         (int(dataset.Rows), int(dataset.Columns)),
+        int(dataset.get("InstanceNumber") or 0),
         (
             str(echo),
             _strings(_value(dataset, groups, "MRImageFrameTypeSequence", "FrameType") or dataset.get("ImageType")),

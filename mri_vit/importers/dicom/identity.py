@@ -40,7 +40,8 @@ class Hasher:
 
 def default_key(output: Path) -> Path:
     """Beside the output folder, so that whoever passes the folder on does not pass on the key."""
-    return output.parent / f"{output.name}.key"
+    folder = output.resolve()  # "." has a name as well
+    return folder.parent / f"{folder.name}.key"
 
 
 def hasher(path: Path, output: Path) -> Hasher:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from mri_vit.importers.dicom.header import Tags
 
-# Times by which a weighting is known, ms.
+# Times by which a weighting is known, ms. MS-SMART is the table of nine scanners' protocols in BMJ Open 2018, 8:e021944, table 4.
 SHORT_ECHO_MS = 30  # IMAIOS e-MRI, "Signal weighting": a short TE is usually lower than 30 ms
-LONG_ECHO_MS = 80  # Ellingson et al. 2015 (BTIP), doi:10.1093/neuonc/nov095: T2 with a TE of 80 to 120 ms
-SHORT_REPETITION_MS = 1000  # about the T1 of brain at 1.5 T, below which a spin echo is T1-weighted (IMAIOS e-MRI)
+LONG_ECHO_MS = 80  # MS-SMART: T2 with a TE of 85 ms and more, FLAIR of 100 ms and more
+SHORT_REPETITION_MS = 1000  # MS-SMART: T1 spin echo with a TR of 518 to 700 ms; about the T1 of brain at 1.5 T is short (IMAIOS)
 LONG_REPETITION_MS = 1500  # IMAIOS e-MRI: a long TR is usually greater than 1500 ms
-FAST_REPETITION_MS = 15  # Ellingson et al. 2015: spoiled 3D gradient echo with a TR of 5 to 15 ms
-T1_INVERSION_MS = (400, 1100)  # Ellingson et al. 2015: 400 to 450 ms (GE, Philips) to 1100 ms (Siemens)
-FLAIR_INVERSION_MS = (1400, 3000)  # from Hyperfine's 64 mT FLAIR to CSF's null at an endless TR, 4.3 s x ln 2
+FAST_REPETITION_MS = 15  # MS-SMART: spoiled 3D gradient echo with a TR of 6.9 to 13 ms
+T1_INVERSION_MS = (400, 1100)  # MS-SMART: 450 to 1000 ms
+FLAIR_INVERSION_MS = (1400, 3000)  # from Hyperfine's 64 mT FLAIR (MS-SMART: 2200 to 2400) to CSF's null, 4.3 s x ln 2
 
 _HEAD = r"(?<![a-z0-9])(?:axial|ax|sagittal|sag|coronal|cor|tra|3d|2d|w)?"  # T1 as a word, or behind the plane as in AxT1
 T1_WORD = re.compile(_HEAD + r"t1(?!\d)|mp ?rage|bravo|fspgr|spgr|tfl3d")
@@ -30,7 +30,7 @@ WITHOUT_AGENT = re.compile(
 )
 WITH_AGENT = re.compile(
     r"\bgd|gado|\bgad\b|contrast|\bpost\b(?! ?op)|post ?gd|\+ ?c\b|\bc ?\+|\bce\b|\bkm\b|\bmdc\b|\bpostcontrast"
-    r"|t1 ?c(?:e\b|\b)|t1 ?gd|t1 ?post|t1 ?\+"
+    r"|t1 ?c(?:e\b|\b)|t1 ?gd|t1 ?post(?! ?op)|t1 ?\+"
 )
 NO_AGENT = re.compile(r"(?i)no|none|n/?a|0|nil|without.*|no contrast.*|unenhanced")  # written into the agent's field
 

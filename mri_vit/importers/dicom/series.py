@@ -33,8 +33,9 @@ class Series:
     @property
     def name(self) -> str:
         """What its hash in tables is made from: no two series of an import have the same."""
-        first = self.files[0].sop_uid if self.files[0].frames > 1 else ""
-        return f"{self.series_uid}/{first}/{self.part}"
+        if self.files[0].frames > 1:
+            return f"{self.series_uid}/{self.files[0].sop_uid}"
+        return f"{self.series_uid}/{self.part}" if self.part else self.series_uid
 
 
 @dataclass(frozen=True)

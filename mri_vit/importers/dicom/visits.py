@@ -27,7 +27,7 @@ def fit_series(place: Place, found: Sequence[Series], wanted: Sequence[str], led
         if guess.known and guess.channel not in wanted:
             ledger.passed_over(place, one, guess.reason + (", which was not asked for" if guess.channel else ""))
             continue
-        faults = checks.faults(one) if one.patient_id else [Fault("no PatientID in series {}", (one.series_uid,))]
+        faults = checks.faults(one) if one.patient_id else [Fault("its headers have no PatientID")]
         if faults:
             ledger.refused(place, one, guess.channel or "", faults)
         else:
