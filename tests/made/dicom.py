@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Shaped
+from pydicom import dcmread
 from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.encaps import encapsulate
 from pydicom.sequence import Sequence as Items
 from pydicom.uid import UID, EnhancedMRImageStorage, ExplicitVRLittleEndian, MRImageStorage, generate_uid
 
@@ -81,6 +83,15 @@ def write_enhanced(folder: Path, voxels: Shaped[np.ndarray, "slices rows columns
     dataset.PerFrameFunctionalGroupsSequence = Items(frames)
     _set(dataset, tags)
     return _save(dataset, folder / "enhanced")
+
+
+def encapsulate_as(path: Path, syntax: str) -> None:
+    """Announce another transfer syntax of a file, and wrap its plain pixels as those of a compressed one are."""
+    dataset = dcmread(path)
+    dataset.file_meta.TransferSyntaxUID = UID(syntax)
+    dataset.PixelData = encapsulate([dataset.PixelData])
+    dataset["PixelData"].VR = "OB"
+    dataset.save_as(path, implicit_vr=False, little_endian=True)
 
 
 def affine(orientation: Sequence[float]) -> np.ndarray:
