@@ -46,7 +46,7 @@ def why_not(candidate: Candidate, chosen: Candidate) -> str:
 def summary(series: Series) -> str:
     """Slices, voxels and plane of a series, in words."""
     slices = geometry.ordered(series.images)
-    rows, columns = slices[0].spacing_mm or ()
+    rows, columns = slices[0].spacing_mm
     kind = "3D" if series.tags.is_3d else "2D"
     return f"{len(slices)} slices, {columns:.2f} x {rows:.2f} x {_step_mm(series):.2f} mm, {_plane(series)}, {kind}"
 
@@ -94,7 +94,7 @@ def _merits(series: Series) -> dict[str, float]:
         "being original": float("DERIVED" not in series.tags.image_type),
         "being 3D": float(series.tags.is_3d),
         "being axial": float(series.tags.is_3d or _plane(series) == "axial"),
-        "finer voxels (mm)": -round(max(*(slices[0].spacing_mm or ()), step_mm), 2),
+        "finer voxels (mm)": -round(max(*slices[0].spacing_mm, step_mm), 2),
         "more slices": float(len(slices)),
         "being later": float(series.tags.number),
     }

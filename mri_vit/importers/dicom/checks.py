@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
-from pydicom.pixels import get_decoder
-from pydicom.uid import UID, UID_dictionary
+from pydicom.pixels.decoders.base import get_decoder
+from pydicom.uid import UID
 
 from mri_vit.data.nifti import AFFINE_TOLERANCE, SPACING_MM
 from mri_vit.importers.dicom import geometry
@@ -56,8 +56,8 @@ def _pixels(series: Series) -> list[Fault]:
     """Files whose pixels are missing, cut off, coloured or stored in a way that nothing here decodes."""
     for file in series.files:
         if not _decodable(file):
-            known = UID_dictionary.get(file.syntax)
-            name = f"{known[0]} ({file.syntax})" if known else "{1}, which the DICOM standard does not know"
+            known = UID(file.syntax).name  # the UID itself where the standard has no name for it
+            name = f"{known} ({file.syntax})" if known != file.syntax else "{1}, which the DICOM standard does not know"
             return [Fault(f"image {{0}} has the transfer syntax {name}; no codec here decodes it", (file.sop_uid, file.syntax))]
         if file.samples != 1:
             return [Fault(f"image {{}} has {file.samples} samples per pixel (colour); expected 1", (file.sop_uid,))]
@@ -93,16 +93,16 @@ def _header(series: Series) -> list[Fault]:
             (image.orientation, "ImageOrientationPatient"),
             (image.spacing_mm, "PixelSpacing"),
         ):
-            if value is None:
+            if not np.isfinite(value).all():
                 return [Fault(f"image {{}} has no usable {name}: its place is unknown", (image.sop_uid,))]
-        row, column = np.reshape(image.orientation or (), (2, 3))
+        row, column = np.reshape(image.orientation, (2, 3))
         upright = abs(float(row @ column)) < DIRECTION
         if not upright or np.abs(np.linalg.norm([row, column], axis=1) - 1).max() > DIRECTION:
             return [
                 Fault("image {} has an ImageOrientationPatient that is no pair of perpendicular directions", (image.sop_uid,))
             ]
-        if min(image.spacing_mm or ()) < SPACING_MM[0] or max(image.spacing_mm or ()) > SPACING_MM[1]:
-            told = " x ".join(f"{x:g}" for x in image.spacing_mm or ())
+        if min(image.spacing_mm) < SPACING_MM[0] or max(image.spacing_mm) > SPACING_MM[1]:
+            told = " x ".join(f"{x:g}" for x in image.spacing_mm)
             return [
                 Fault(f"image {{}} has pixels of {told} mm; expected {SPACING_MM[0]} to {SPACING_MM[1]} mm", (image.sop_uid,))
             ]
@@ -120,13 +120,13 @@ def _one_kind(series: Series) -> list[Fault]:
 
 
 def _difference(one: Image, other: Image) -> str:
-    if not np.allclose(one.orientation or (), other.orientation or (), atol=DIRECTION):
+    if not np.allclose(one.orientation, other.orientation, atol=DIRECTION):
         cosine = float(np.clip(abs(geometry.normal(one) @ geometry.normal(other)), 0, 1))
         return f"mixed orientation, slices {np.degrees(np.arccos(cosine)):.1f} degrees apart"
     if one.matrix != other.matrix:
         return f"mixed matrix, {one.matrix[0]} x {one.matrix[1]} and {other.matrix[0]} x {other.matrix[1]}"
-    if not np.allclose(one.spacing_mm or (), other.spacing_mm or (), rtol=AFFINE_TOLERANCE):
-        return f"mixed spacing, {_mm(one.spacing_mm or ())} and {_mm(other.spacing_mm or ())} mm"
+    if not np.allclose(one.spacing_mm, other.spacing_mm, rtol=AFFINE_TOLERANCE):
+        return f"mixed spacing, {_mm(one.spacing_mm)} and {_mm(other.spacing_mm)} mm"
     return ""
 
 

@@ -13,7 +13,7 @@ from mri_vit.importers.dicom.header import Image
 
 def normal(image: Image) -> Float[np.ndarray, "3"]:
     """Unit vector that stands upright on a slice, LPS+."""
-    row, column = np.reshape(image.orientation or (), (2, 3))
+    row, column = np.reshape(image.orientation, (2, 3))
     across = np.cross(row, column)
     return across / np.linalg.norm(across)
 
@@ -21,7 +21,7 @@ def normal(image: Image) -> Float[np.ndarray, "3"]:
 def ordered(images: Sequence[Image]) -> list[Image]:
     """Slices in the order of their places along the normal of the first."""
     direction = normal(images[0])
-    return sorted(images, key=lambda image: float(np.dot(image.position_mm or (), direction)))
+    return sorted(images, key=lambda image: float(np.dot(image.position_mm, direction)))
 
 
 def places_mm(images: Sequence[Image]) -> Float[np.ndarray, "n"]:
@@ -43,8 +43,8 @@ def shape(images: Sequence[Image]) -> tuple[int, int, int]:
 def affine(images: Sequence[Image]) -> Float[np.ndarray, "4 4"]:
     """From (column, row, slice) to RAS+ mm, of ordered, parallel, evenly spaced slices (DICOM PS3.3, C.7.6.2.1.1)."""
     first = images[0]
-    row, column = np.reshape(first.orientation or (), (2, 3))
-    between_rows, between_columns = first.spacing_mm or ()
+    row, column = np.reshape(first.orientation, (2, 3))
+    between_rows, between_columns = first.spacing_mm
     positions = positions_mm(images)
     lps = np.eye(4)
     lps[:3, 0] = row / np.linalg.norm(row) * between_columns

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,12 @@ class File:
 
 @dataclass(frozen=True)
 class Image:
-    """A slice and its place: position and direction in LPS+ mm, as DICOM has them; None where the header says nothing."""
+    """A slice and its place: position and direction in LPS+ mm, as DICOM has them; NaN where the header says nothing."""
 
     sop_uid: str
-    position_mm: tuple[float, ...] | None  # centre of the first pixel
-    orientation: tuple[float, ...] | None  # direction of a row, then of a column
-    spacing_mm: tuple[float, ...] | None  # between rows, then between columns
+    position_mm: tuple[float, ...]  # centre of the first pixel
+    orientation: tuple[float, ...]  # direction of a row, then of a column
+    spacing_mm: tuple[float, ...]  # between rows, then between columns
     matrix: tuple[int, int]  # rows, columns
     instance: int  # number within the series, which should run with the place and need not
     kind: tuple[object, ...]  # echo, image type, b-value, time: what parts volumes that were stored as one series
@@ -64,27 +65,34 @@ class Tags:
     number: int  # of the series, by which a repetition is later
 
 
+class NoImage(Enum):
+    """What a file is that holds no image."""
+
+    DIRECTORY = "a DICOMDIR"
+    OTHER = "a report, a plan or another object without pixels"
+    UNREADABLE = "a file that starts as DICOM and goes on otherwise"
+
+
 @dataclass(frozen=True)
 class Header:
-    """What an import needs of one file; `file` is None where it holds no image."""
+    """What an import needs of one file."""
 
-    is_directory: bool
-    patient_id: str = ""
-    study_uid: str = ""
-    study_date: str = ""
-    series_uid: str = ""
-    tags: Tags | None = None
-    file: File | None = None
-    images: tuple[Image, ...] = ()
+    patient_id: str
+    study_uid: str
+    study_date: str
+    series_uid: str
+    tags: Tags
+    file: File
+    images: tuple[Image, ...]
 
 
-def read(path: Path) -> Header | None:
-    """What a file's header says; None where it cannot be read."""
+def read(path: Path) -> Header | NoImage:
+    """What a file's header says."""
     try:
         with lenient():
             return _parsed(dcmread(path, defer_size=DEFERRED_BYTES), path)
     except Exception:  # pydicom raises whatever a damaged file leads to
-        return None
+        return NoImage.UNREADABLE
 
 
 @contextmanager
@@ -100,15 +108,14 @@ def lenient() -> Iterator[None]:
         config.settings.reading_validation_mode = mode
 
 
-def _parsed(dataset: Dataset, path: Path) -> Header | None:
+def _parsed(dataset: Dataset, path: Path) -> Header | NoImage:
     if dataset.file_meta.get("MediaStorageSOPClassUID") == MediaStorageDirectoryStorage:
-        return Header(is_directory=True)
+        return NoImage.DIRECTORY
     if "SOPInstanceUID" not in dataset:  # which every object has: what was read is none
-        return None
+        return NoImage.UNREADABLE
     if "PixelData" not in dataset or "Rows" not in dataset:
-        return Header(is_directory=False)
+        return NoImage.OTHER
     return Header(
-        False,
         str(dataset.get("PatientID") or "").strip(),
         str(dataset.get("StudyInstanceUID") or ""),
         str(dataset.get("StudyDate") or "").strip(),
@@ -208,9 +215,8 @@ def _number(value: Any) -> float:
     return float(value if isinstance(value, (str, int, float)) else value[0])
 
 
-def _numbers(value: Any, count: int) -> tuple[float, ...] | None:
-    """A field of `count` finite numbers, or None."""
+def _numbers(value: Any, count: int) -> tuple[float, ...]:
+    """A field of `count` numbers, NaN where it is not one."""
     if value is None or isinstance(value, str) or len(value) != count:
-        return None
-    found = tuple(float(x) for x in value)
-    return found if all(map(math.isfinite, found)) else None
+        return (math.nan,) * count
+    return tuple(float(x) for x in value)

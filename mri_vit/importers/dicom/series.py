@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mri_vit.importers.dicom import dicomdir, header
-from mri_vit.importers.dicom.header import File, Image, Tags
+from mri_vit.importers.dicom.header import File, Header, Image, NoImage, Tags
 from mri_vit.run.hashes import sha256
 from mri_vit.settings import source
 
@@ -55,17 +55,17 @@ def find(folder: Path) -> Contents:
     IntegrityError
         A DICOMDIR names a file outside the folder.
     """
-    found: dict[tuple[str, ...], list[header.Header]] = defaultdict(list)
+    found: dict[tuple[str, ...], list[Header]] = defaultdict(list)
     unreadable = []
     missing: list[Path] = []
     seen: dict[str, Path] = {}
     for path in _files(folder):
         content = header.read(path)
-        if content is None:
+        if content is NoImage.UNREADABLE:
             unreadable.append(path)
-        elif content.is_directory:
+        elif content is NoImage.DIRECTORY:
             missing += dicomdir.missing(path, folder)
-        elif content.file is not None:
+        elif isinstance(content, Header):
             first = seen.setdefault(content.file.sop_uid, path)
             if first is not path and sha256(first) == sha256(path):
                 continue  # the same file twice, which says nothing new
@@ -88,15 +88,15 @@ def _files(folder: Path) -> Iterator[Path]:
                     yield path
 
 
-def _parts(headers: Sequence[header.Header]) -> list[Series]:
+def _parts(headers: Sequence[Header]) -> list[Series]:
     """A series as one, or, where slices lie at the same place, by echo, kind of image, b-value and time, if that parts them."""
     first = headers[0]
     images = tuple(image for one in headers for image in one.images)
-    files = tuple(one.file for one in headers if one.file is not None)
+    files = tuple(one.file for one in headers)
     whole = Series(first.patient_id, first.study_uid, first.study_date, first.series_uid, 0, first.tags, files, images)
     if files[0].frames > 1 or _apart(images):
         return [whole]
-    parts: dict[tuple[object, ...], list[header.Header]] = defaultdict(list)
+    parts: dict[tuple[object, ...], list[Header]] = defaultdict(list)
     for one in headers:
         parts[one.images[0].kind].append(one)
     alike = [tuple(one.images[0] for one in part) for part in parts.values()]
@@ -107,7 +107,7 @@ def _parts(headers: Sequence[header.Header]) -> list[Series]:
             whole,
             part=number,
             tags=part[0].tags,
-            files=tuple(one.file for one in part if one.file is not None),
+            files=tuple(one.file for one in part),
             images=tuple(one.images[0] for one in part),
         )
         for number, part in enumerate(parts.values(), start=1)
@@ -116,5 +116,5 @@ def _parts(headers: Sequence[header.Header]) -> list[Series]:
 
 def _apart(images: Sequence[Image]) -> bool:
     """Whether no two slices lie at the same place, to 0.01 mm."""
-    places = {tuple(round(x, 2) for x in image.position_mm or ()) for image in images}
+    places = {tuple(round(x, 2) for x in image.position_mm) for image in images}
     return len(places) == len(images)

@@ -10,6 +10,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 from made import dicom
+from pydicom import dcmread
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from mri_vit.data.volume import Volume, canonical
 from mri_vit.importers.dicom import checks, convert, geometry, series
@@ -74,6 +76,16 @@ def test_affine_of_the_headers_is_the_one_worked_out_by_hand(tmp_path: Path) -> 
     assert geometry.shape(slices) == (24, 20, 6)
 
 
+def test_files_that_dcm2niix_cannot_decode_are_decompressed_first(tmp_path: Path) -> None:
+    for path in dicom.write_series(tmp_path / "in"):
+        dataset = dcmread(path)
+        dataset.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+        dataset.save_as(path)
+    found = canonical(convert.volume(only(tmp_path / "in"), tmp_path))
+    expected = canonical(Volume(dicom.head().transpose(2, 1, 0), dicom.affine(dicom.AXIAL)))
+    np.testing.assert_array_equal(found.array, expected.array)
+
+
 def test_two_echoes_in_one_series_are_two_volumes(tmp_path: Path) -> None:
     for echo in (12.0, 95.0):
         dicom.write_series(
@@ -108,8 +120,8 @@ def test_a_volume_that_is_not_where_the_headers_say_is_refused(tmp_path: Path) -
         convert.volume(moved, tmp_path)
 
 
-def shifted(position_mm: tuple[float, ...] | None) -> tuple[float, ...]:
-    x, y, z = position_mm or ()
+def shifted(position_mm: tuple[float, ...]) -> tuple[float, ...]:
+    x, y, z = position_mm
     return x + 0.005, y, z
 
 

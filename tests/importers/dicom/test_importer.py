@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import pytest
 from made import dicom
 from pydicom import dcmread
 from pydicom.dataset import Dataset
-from pydicom.uid import HTJ2KLossless
+from pydicom.uid import UID, HTJ2KLossless
 
 from mri_vit.data import cohort, volume
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.importers import dicom as dicom_room
 from mri_vit.importers.dicom import header, identity, importer
 from mri_vit.importers.found import Found
 
@@ -267,7 +269,7 @@ def _plant(folder: Path, name: str, words: str, steps: Sequence[int] | None = No
             for keyword, value in (PLANTED | {"SeriesDescription": f"{words} SECRETSERIES"} | tags).items():
                 setattr(dataset, keyword, value)
         dataset.SeriesInstanceUID = f"1.2.77777.2.{int.from_bytes(name.encode())}"
-        dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = f"{dataset.SeriesInstanceUID}.{number + 1}"
+        dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = UID(f"{dataset.SeriesInstanceUID}.{number + 1}")
         dataset.private_block(0x0029, "SECRETCREATOR", create=True).add_new(0x01, "LO", "SECRETPRIVATE")
 
     with header.lenient():
@@ -316,3 +318,12 @@ def test_no_name_date_id_uid_or_text_of_a_header_is_in_any_output(tmp_path: Path
     for path in (tmp_path / "out").rglob("*.nii.gz"):
         raw = gzip.decompress(path.read_bytes())
         assert not any(raw[4:32] + raw[148:252] + raw[328:344])  # data_type, db_name; descrip, aux_file; intent_name
+
+
+def test_without_the_extra_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("mri_vit.importers.dicom.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(dicom_room, "importer")
+    monkeypatch.setitem(sys.modules, "dcm2niix", None)
+    with pytest.raises(UsageError, match=r"dcm2niix is not installed.*mri-vit\[dicom\]"):
+        dicom_room.reader()
