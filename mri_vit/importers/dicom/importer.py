@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mri_vit.errors import UsageError
-from mri_vit.importers.dicom import identity, series, table, visits
+from mri_vit.importers.dicom import identity, series, table, visits, web
 from mri_vit.importers.dicom.candidates import Candidate
 from mri_vit.importers.dicom.ledger import Ledger, Place
 from mri_vit.importers.dicom.series import Series
@@ -39,6 +40,28 @@ def import_folder(
     ownership.refuse_link(output)
     ownership.refuse_foreign(output, ours=False, what="cohort")
     found = read(folder, output, key, choices, also, say)
+    _write_cohort(found, output, (*CHANNELS, *also))
+    return found
+
+
+def import_web(
+    url: str,
+    output: Path,
+    key: Path | None = None,
+    choices: Path | None = None,
+    also: Sequence[str] = (),
+    say: Say = silent,
+) -> Found:
+    """Import all that a DICOMweb server on this machine has; parameters as those of `read`.
+
+    Instances are held in a folder of the output that only its owner can read, and which is deleted at the end.
+    """
+    ownership.refuse_link(output)
+    ownership.refuse_foreign(output, ours=False, what="cohort")
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output, prefix=".dicomweb-") as name:
+        web.fetch(url, Path(name))
+        found = read(Path(name), output, key, choices, also, say)
     _write_cohort(found, output, (*CHANNELS, *also))
     return found
 
@@ -85,7 +108,7 @@ def read(
     ledger = Ledger(identity.hasher(key or identity.default_key(output), output), say)
     ledger.unread(contents)
     by_visit = _by_visit(contents.series, ledger.hasher)
-    fit = {place: visits.fit_series(place, ones, wanted, ledger) for place, ones in by_visit.items()}
+    fit = {place: visits.fit_series(place, ones, wanted, set(chosen.values()), ledger) for place, ones in by_visit.items()}
     by_place = _by_place(chosen, fit, choices)
     output.mkdir(parents=True, exist_ok=True)
     found = []

@@ -25,6 +25,7 @@ T1_WORD = re.compile(_HEAD + r"t1(?!\d)|mp ?rage|bravo|fspgr|spgr|tfl3d")
 T2_WORD = re.compile(_HEAD + r"t2(?!\d)")
 FLAIR_WORD = re.compile(r"flair|dark ?fluid|spcir")  # *spcir is Siemens' 3D SPACE with inversion
 STAR_WORD = re.compile(r"t2 ?\*|t2 ?star|\bgre\b.*hem|hemo\b")
+DENSITY_WORD = re.compile(r"\bpd(?!\w)|\bpdt2|proton ?density")
 WITHOUT_AGENT = re.compile(
     r"\bpre\b|pre ?gd|pre ?gad|pre ?contrast|without|w ?/ ?o\b|\bwo\b|\bnon? ?contrast|\bno ?gd\b|\bohne\b|unenhanced|\bnativ"
 )
@@ -45,7 +46,6 @@ OTHER_WORDS = {
     "spectroscopy": re.compile(r"spectro|\bcsi\b|\bsvs\b|\bmrs\b"),
     "diffusion": re.compile(r"\bdwi\b|\bdti\b|diff|\btrace\b|\bb ?1000|tensor|\bfa\b|colfa|\bexp(?:onential)? ?adc"),
     "T2*-weighted": STAR_WORD,
-    "proton density": re.compile(r"\bpd\b|proton ?density"),
     "a map": re.compile(r"\bt[12] ?map|quantitative"),
 }
 OTHER_TYPES = {
@@ -101,7 +101,9 @@ def channel(tags: Tags) -> Guess:
 
 
 def _words(tags: Tags) -> str:
-    return " ".join(re.sub(r"[_\-.,:;()\[\]\\]", " ", tags.words.lower()).split())
+    """The name in lower case, with signs between words taken out, but for C- (no contrast agent), which is spelt out."""
+    spelt = re.sub(r"(?<![a-z0-9])(?:c ?-|- ?c)(?![a-z0-9])", " without ", tags.words.lower())
+    return " ".join(re.sub(r"[_\-.,:;()\[\]\\]", " ", spelt).split())
 
 
 def _other(tags: Tags) -> Guess | None:
@@ -129,6 +131,8 @@ def _other(tags: Tags) -> Guess | None:
 def _by_words(tags: Tags) -> Guess | None:
     words = _words(tags)
     t1, t2, flair = (bool(pattern.search(words)) for pattern in (T1_WORD, T2_WORD, FLAIR_WORD))
+    if DENSITY_WORD.search(words):  # PD and T2 are often the two echoes of one series, whose times tell them apart
+        return None if t2 else Guess(None, True, "proton density, by its name")
     if flair and t1 and not t2:
         return Guess("t1", True, "T1-weighted with nulled fluid (a T1 FLAIR), by its name")
     if flair:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,19 +19,25 @@ SCANS = "scans"  # a folder per patient, with one per session where there are se
 ENDING = ".nii.gz"
 
 
-def fit_series(place: Place, found: Sequence[Series], wanted: Sequence[str], ledger: Ledger) -> list[Candidate]:
-    """Series that passed the checks; those known to be something else (a localizer) are not checked, and leave nobody out."""
+def fit_series(
+    place: Place, found: Sequence[Series], wanted: Sequence[str], chosen: Collection[str], ledger: Ledger
+) -> list[Candidate]:
+    """Series that passed the checks; those known to be something else (a localizer) are not checked, and leave nobody out.
+
+    Unless they are among the `chosen`, by name, of the table of choices.
+    """
     fit = []
     for one in found:
         guess = recognise.channel(one.tags)
-        if guess.known and guess.channel not in wanted:
+        name = ledger.hasher.uid(one.name)
+        if guess.known and guess.channel not in wanted and name not in chosen:
             ledger.passed_over(place, one, guess.reason + (", which was not asked for" if guess.channel else ""))
             continue
         faults = checks.faults(one) if one.patient_id else [Fault("its headers have no PatientID")]
         if faults:
             ledger.refused(place, one, guess.channel or "", faults)
         else:
-            fit.append(Candidate(ledger.hasher.uid(one.name), one, guess))
+            fit.append(Candidate(name, one, guess))
     return fit
 
 

@@ -126,6 +126,16 @@ def test_the_best_of_several_is_taken_unless_a_table_chooses_another(tmp_path: P
     assert set(second.visits[0].scans) == {"t1", "t1ce", "t2"}
 
 
+def test_a_series_that_was_taken_for_something_else_can_be_chosen(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path / "in" / "x", SeriesDescription="t2 scout")
+    bring_in(tmp_path)
+    (row,) = series_rows(tmp_path)
+    choices = tmp_path / "choices.csv"
+    choices.write_text("patient,session,channel,series\n{patient},{session},t2,{series}\n".format(**row))
+    found = importer.import_folder(tmp_path / "in", tmp_path / "out2", tmp_path / "out.key", choices)
+    assert set(found.visits[0].scans) == {"t2"}
+
+
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [

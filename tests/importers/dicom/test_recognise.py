@@ -27,6 +27,7 @@ SILENT = Tags("", "", ("ORIGINAL", "PRIMARY", "M"), "", (), (), math.nan, math.n
         ("Sag T1 FLAIR", "t1"),  # GE's T1-weighted inversion recovery
         ("t1_se_tra ohne KM", "t1"),
         ("AX T1 W/O", "t1"),
+        ("AX T1 C-", "t1"),
         ("3D BRAVO", "t1"),
         ("t1_mprage_pat2", "t1"),
         ("T1 postop", "t1"),
@@ -59,13 +60,19 @@ SILENT = Tags("", "", ("ORIGINAL", "PRIMARY", "M"), "", (), (), math.nan, math.n
         ("ep2d_perf DSC T2", None),
         ("T1 MIP", None),
         ("AX T1 SUB", None),
-        ("PD T2 axial", None),
+        ("PD axial", None),
         ("TOF 3D angio", None),
     ],
 )
 def test_a_name_says_which_channel_a_series_is(words: str, channel: str | None) -> None:
     guess = recognise.channel(replace(SILENT, words=words))
     assert (guess.channel, guess.known) == (channel, True)
+
+
+def test_two_echoes_named_as_one_are_told_apart_by_their_times() -> None:
+    both = replace(SILENT, words="PD+T2 TSE axial", repetition_ms=3000.0)
+    assert recognise.channel(replace(both, echo_ms=95.0)).channel == "t2"
+    assert recognise.channel(replace(both, echo_ms=12.0)).channel is None
 
 
 @pytest.mark.parametrize(
