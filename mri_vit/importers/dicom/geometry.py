@@ -52,3 +52,9 @@ def affine(images: Sequence[Image]) -> Float[np.ndarray, "4 4"]:
     lps[:3, 2] = (positions[-1] - positions[0]) / (len(images) - 1)
     lps[:3, 3] = positions[0]
     return LPS @ lps
+
+
+def drift_mm(images: Sequence[Image]) -> float:
+    """How far the last of ordered slices would be off if all steps were the one that differs most from their mean."""
+    steps = np.diff(positions_mm(images), axis=0)
+    return float(np.linalg.norm(steps - steps.mean(axis=0), axis=1).max() * len(steps))

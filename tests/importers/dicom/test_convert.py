@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from made import dicom
 from pydicom import dcmread
+from pydicom.dataset import Dataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from mri_vit.data.volume import Volume, canonical
@@ -123,6 +124,23 @@ def test_a_volume_that_is_not_where_the_headers_say_is_refused(tmp_path: Path) -
 def shifted(position_mm: tuple[float, ...]) -> tuple[float, ...]:
     x, y, z = position_mm
     return x + 0.005, y, z
+
+
+def test_positions_that_a_scanner_rounds_are_no_reason_to_refuse_and_do_not_add_up(tmp_path: Path) -> None:
+    up = dicom.normal(dicom.OBLIQUE)
+
+    def rounded(dataset: Dataset, number: int) -> None:
+        place = np.array(dicom.ORIGIN_MM) + number * (dicom.STEP_MM + 0.0004) * up
+        dataset.ImagePositionPatient = [round(float(x), 3) for x in place]
+
+    voxels = dicom.head(60)
+    dicom.write_series(tmp_path / "in", voxels, orientation=dicom.OBLIQUE, edit=rounded)
+    found = canonical(convert.volume(only(tmp_path / "in"), tmp_path))
+    stretched = dicom.affine(dicom.OBLIQUE)
+    stretched[:3, 2] *= 1 + 0.0004 / dicom.STEP_MM
+    expected = canonical(Volume(voxels.transpose(2, 1, 0), stretched))
+    assert convert.corners_apart_mm(found.affine, expected.affine, expected.shape).max() < 2e-3
+    np.testing.assert_array_equal(found.array, expected.array)
 
 
 def test_a_volume_of_other_size_than_the_headers_say_is_refused(tmp_path: Path) -> None:
