@@ -1,0 +1,222 @@
+"""Header: one DICOM file goes in; where its slices lie, how its pixels are stored and what kind of scan it is come out.
+
+Classic files hold a slice, enhanced multi-frame files a slice per frame, whose place stands in "functional groups" (DICOM
+PS3.3, C.7.6.16): those that all frames share, and those of each frame.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pydicom import Dataset, config, dcmread
+from pydicom.uid import DeflatedExplicitVRLittleEndian, MediaStorageDirectoryStorage
+
+DEFERRED_BYTES = 4096  # longer values (pixels) are left on disk; only where they lie and how long they are is looked at
+
+
+@dataclass(frozen=True)
+class File:
+    """How a file stores its pixels."""
+
+    path: Path
+    sop_uid: str
+    syntax: str  # transfer syntax UID
+    frames: int  # as announced
+    samples: int  # per pixel: 1, or 3 of a colour image
+    modality: str
+    bytes_expected: int | None  # None where pixels are compressed
+    bytes_found: int
+
+
+@dataclass(frozen=True)
+class Image:
+    """A slice and its place: position and direction in LPS+ mm, as DICOM has them; NaN where the header says nothing."""
+
+    sop_uid: str
+    position_mm: tuple[float, ...]  # centre of the first pixel
+    orientation: tuple[float, ...]  # direction of a row, then of a column
+    spacing_mm: tuple[float, ...]  # between rows, then between columns
+    matrix: tuple[int, int]  # rows, columns
+    instance: int  # number within the series, which should run with the place and need not
+    kind: tuple[object, ...]  # echo, image type, b-value, time: what parts volumes that were stored as one series
+
+
+@dataclass(frozen=True)
+class Tags:
+    """What a header says about the kind of scan; times in ms, NaN where it is silent."""
+
+    words: str  # description, protocol and sequence, as they stand
+    agent: str  # of contrast; "" where the header has no such field or an empty one
+    image_type: tuple[str, ...]
+    contrast: str  # of enhanced files: T1, T2, FLUID_ATTENUATED …
+    sequence: tuple[str, ...]  # SE, IR, GR, EP
+    variant: tuple[str, ...]  # SP: spoiled, MP: magnetisation prepared …
+    echo_ms: float
+    repetition_ms: float
+    inversion_ms: float
+    is_3d: bool
+    number: int  # of the series, by which a repetition is later
+
+
+class NoImage(Enum):
+    """What a file is that holds no image."""
+
+    DIRECTORY = "a DICOMDIR"
+    OTHER = "a report, a plan or another object without pixels"
+    UNREADABLE = "a file that starts as DICOM and goes on otherwise"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an import needs of one file."""
+
+    patient_id: str
+    study_uid: str
+    study_date: str
+    series_uid: str
+    tags: Tags
+    file: File
+    images: tuple[Image, ...]
+
+
+def read(path: Path) -> Header | NoImage:
+    """What a file's header says."""
+    try:
+        with lenient():
+            return _parsed(dcmread(path, defer_size=DEFERRED_BYTES), path)
+    except Exception:  # pydicom raises whatever a damaged file leads to
+        return NoImage.UNREADABLE
+
+
+@contextmanager
+def lenient() -> Iterator[None]:
+    """Read values that break a rule of the standard without a word of pydicom's: its warnings quote them."""
+    mode = config.settings.reading_validation_mode
+    config.settings.reading_validation_mode = config.IGNORE
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        config.settings.reading_validation_mode = mode
+
+
+def _parsed(dataset: Dataset, path: Path) -> Header | NoImage:
+    if dataset.file_meta.get("MediaStorageSOPClassUID") == MediaStorageDirectoryStorage:
+        return NoImage.DIRECTORY
+    if "SOPInstanceUID" not in dataset:  # which every object has: what was read is none
+        return NoImage.UNREADABLE
+    if "PixelData" not in dataset or "Rows" not in dataset:
+        return NoImage.OTHER
+    return Header(
+        str(dataset.get("PatientID") or "").strip(),
+        str(dataset.get("StudyInstanceUID") or ""),
+        str(dataset.get("StudyDate") or "").strip(),
+        str(dataset.get("SeriesInstanceUID") or ""),
+        _tags(dataset),
+        _file(dataset, path),
+        _images(dataset),
+    )
+
+
+def _file(dataset: Dataset, path: Path) -> File:
+    syntax = dataset.file_meta.TransferSyntaxUID
+    frames = int(dataset.get("NumberOfFrames") or 1)
+    samples = int(dataset.get("SamplesPerPixel") or 1)
+    pixels = dataset.get_item("PixelData")
+    compressed = not syntax.is_transfer_syntax or syntax.is_compressed or syntax == DeflatedExplicitVRLittleEndian
+    size = path.stat().st_size
+    if compressed:
+        return File(path, str(dataset.SOPInstanceUID), str(syntax), frames, samples, str(dataset.get("Modality")), None, size)
+    start = getattr(pixels, "value_tell", None) or size
+    length = getattr(pixels, "length", None)
+    found = min(length, size - start) if length else len(pixels.value or b"")
+    expected = int(dataset.Rows) * int(dataset.Columns) * frames * samples * int(dataset.BitsAllocated) // 8
+    return File(path, str(dataset.SOPInstanceUID), str(syntax), frames, samples, str(dataset.get("Modality")), expected, found)
+
+
+def _images(dataset: Dataset) -> tuple[Image, ...]:
+    frames = dataset.get("PerFrameFunctionalGroupsSequence") or (None,)
+    shared = next(iter(dataset.get("SharedFunctionalGroupsSequence") or ()), None)
+    return tuple(_image(dataset, [one for one in (frame, shared) if one is not None]) for frame in frames)
+
+
+def _image(dataset: Dataset, groups: Sequence[Dataset]) -> Image:
+    echo = _value(dataset, groups, "MREchoSequence", "EffectiveEchoTime") or dataset.get("EchoTime")
+    return Image(
+        str(dataset.SOPInstanceUID),
+        _numbers(_value(dataset, groups, "PlanePositionSequence", "ImagePositionPatient"), 3),
+        _numbers(_value(dataset, groups, "PlaneOrientationSequence", "ImageOrientationPatient"), 6),
+        _numbers(_value(dataset, groups, "PixelMeasuresSequence", "PixelSpacing"), 2),
+        (int(dataset.Rows), int(dataset.Columns)),
+        int(dataset.get("InstanceNumber") or 0),
+        (
+            str(echo),
+            _strings(_value(dataset, groups, "MRImageFrameTypeSequence", "FrameType") or dataset.get("ImageType")),
+            str(dataset.get("DiffusionBValue")),
+            str(dataset.get("TemporalPositionIdentifier")),
+        ),
+    )
+
+
+def _tags(dataset: Dataset) -> Tags:
+    names = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
+    groups = [dataset[name].value[0] for name in names if dataset.get(name)]
+
+    def of(sequence: str, keyword: str) -> Any:
+        return _value(dataset, groups, sequence, keyword)
+
+    words = ("SeriesDescription", "ProtocolName", "SequenceName", "PulseSequenceName")
+    coded = dataset.get("ContrastBolusAgentSequence")
+    sequence = _strings(dataset.get("ScanningSequence"))
+    if str(of("MRModifierSequence", "InversionRecovery")) == "YES":
+        sequence = (*sequence, "IR")
+    return Tags(
+        " ".join(str(dataset.get(word) or "") for word in words).strip(),
+        str(dataset.get("ContrastBolusAgent") or "").strip() or ("coded" if coded else ""),
+        _strings(dataset.get("ImageType")),
+        str(of("MRImageFrameTypeSequence", "AcquisitionContrast") or "").strip(),
+        sequence,
+        _strings(dataset.get("SequenceVariant")),
+        _number(of("MREchoSequence", "EffectiveEchoTime") or dataset.get("EchoTime")),
+        _number(of("MRTimingAndRelatedParametersSequence", "RepetitionTime")),
+        _number(of("MRModifierSequence", "InversionTimes") or of("MRModifierSequence", "InversionTime")),
+        dataset.get("MRAcquisitionType") == "3D",
+        int(dataset.get("SeriesNumber") or 0),
+    )
+
+
+def _value(dataset: Dataset, groups: Sequence[Dataset], sequence: str, keyword: str) -> Any:
+    """A field of a frame's functional groups, its own before the shared ones, or else of the file."""
+    for group in groups:
+        items = group.get(sequence)
+        if items and items[0].get(keyword) is not None:
+            return items[0].get(keyword)
+    return dataset.get(keyword)
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    if value is None or value == "":
+        return ()
+    return (value,) if isinstance(value, str) else tuple(map(str, value))
+
+
+def _number(value: Any) -> float:
+    """A field as a number, the first where it has several; NaN where there is none."""
+    if value is None or value == "":
+        return math.nan
+    return float(value if isinstance(value, (str, int, float)) else value[0])
+
+
+def _numbers(value: Any, count: int) -> tuple[float, ...]:
+    """A field of `count` numbers, NaN where it is not one."""
+    if value is None or isinstance(value, str) or len(value) != count:
+        return (math.nan,) * count
+    return tuple(float(x) for x in value)

@@ -1,0 +1,175 @@
+"""Importer: a folder of DICOM files goes in; scans under hashed names, `series.csv` and what was found come out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from mri_vit.errors import UsageError
+from mri_vit.importers.dicom import identity, series, table, visits, web
+from mri_vit.importers.dicom.candidates import Candidate
+from mri_vit.importers.dicom.ledger import Ledger, Place
+from mri_vit.importers.dicom.series import Series
+from mri_vit.importers.found import Found, Visit
+from mri_vit.run import files, ownership
+from mri_vit.run.atomic import write_bytes
+from mri_vit.settings.schema import CHANNELS
+
+EXTRAS = ("adc", "swi", "asl")  # channels that are imported where asked for
+
+Say = Callable[[str], None]
+
+
+def silent(line: str) -> None:
+    """For whom nothing is to be said."""
+
+
+def import_folder(
+    folder: Path,
+    output: Path,
+    key: Path | None = None,
+    choices: Path | None = None,
+    also: Sequence[str] = (),
+    say: Say = silent,
+) -> Found:
+    """Import a folder of DICOM files into a new cohort folder; parameters as those of `read`."""
+    ownership.refuse_link(output)
+    ownership.refuse_foreign(output, ours=False, what="cohort")
+    found = read(folder, output, key, choices, also, say)
+    _write_cohort(found, output, (*CHANNELS, *also))
+    return found
+
+
+def import_web(
+    url: str,
+    output: Path,
+    key: Path | None = None,
+    choices: Path | None = None,
+    also: Sequence[str] = (),
+    say: Say = silent,
+) -> Found:
+    """Import all that a DICOMweb server on this machine has; parameters as those of `read`.
+
+    Instances are held in a folder of the output that only its owner can read, and which is deleted at the end.
+    """
+    ownership.refuse_link(output)
+    ownership.refuse_foreign(output, ours=False, what="cohort")
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output, prefix=".dicomweb-") as name:
+        web.fetch(url, Path(name))
+        found = read(Path(name), output, key, choices, also, say)
+    _write_cohort(found, output, (*CHANNELS, *also))
+    return found
+
+
+def read(
+    folder: Path,
+    output: Path,
+    key: Path | None = None,
+    choices: Path | None = None,
+    also: Sequence[str] = (),
+    say: Say = silent,
+) -> Found:
+    """The visits in a folder of DICOM files, their scans converted into `output`/scans, and `series.csv` beside them.
+
+    Nothing that is returned or written holds a name, a date, an id, a UID or a text of a header.
+
+    Parameters
+    ----------
+    folder
+        Searched at any depth; files are known by their content, and left as they are.
+    output
+        Outside of `folder`.
+    key
+        The file of the key by which ids are hashed, outside of `output`; default `<output>.key`, made where there is none.
+    choices
+        A CSV that overrides which series is taken for a channel: see `table.choices`.
+    also
+        Of `EXTRAS`, the channels to import beside the four.
+    say
+        Told of each refused series, with UIDs by which a hospital finds it. For a terminal: its lines are personal data.
+
+    Raises
+    ------
+    UsageError
+        The folder holds no DICOM image, a choice fits nothing, or folders or key lie where they may not.
+    IntegrityError
+        A DICOMDIR points outside `folder`.
+    """
+    wanted = _checked(folder, output, also)
+    chosen = table.choices(choices, wanted) if choices else {}
+    contents = series.find(folder)
+    if not (contents.series or contents.unreadable or contents.missing):
+        raise UsageError(f"{folder}: holds no DICOM image")
+    ledger = Ledger(identity.hasher(key or identity.default_key(output), output), say)
+    ledger.unread(contents)
+    by_visit = _by_visit(contents.series, ledger.hasher)
+    fit = {place: visits.fit_series(place, ones, wanted, set(chosen.values()), ledger) for place, ones in by_visit.items()}
+    by_place = _by_place(chosen, fit, choices)
+    output.mkdir(parents=True, exist_ok=True)
+    found = []
+    for place, ones in fit.items():
+        if scans := visits.scans(place, ones, wanted, by_place.get(place, {}), output, ledger):
+            found.append(Visit(place.patient, place.session, scans))
+        else:
+            ledger.nothing_of(place, wanted)
+    table.write(ledger.rows, output)
+    return Found(tuple(found), (), tuple(ledger.left_out))
+
+
+def _checked(folder: Path, output: Path, also: Sequence[str]) -> tuple[str, ...]:
+    """The channels to import, if folders and names make sense."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no folder; expected one of DICOM files")
+    if unknown := [name for name in also if name not in EXTRAS]:
+        raise UsageError(f"cannot import {', '.join(unknown)}; beside {', '.join(CHANNELS)} there are {', '.join(EXTRAS)}")
+    if output.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"output {output} lies in the source {folder}, which is left as it is; expected a place outside")
+    return (*CHANNELS, *also)
+
+
+def _by_visit(found: Sequence[Series], hasher: identity.Hasher) -> dict[Place, list[Series]]:
+    """Series by patient and visit; those without a PatientID, who may be of several people, by a patient without a name."""
+    patients: dict[str, list[Series]] = defaultdict(list)
+    for one in found:
+        patients[one.patient_id].append(one)
+    by_visit: dict[Place, list[Series]] = defaultdict(list)
+    for patient_id, ones in patients.items():
+        sessions = identity.sessions((one.study_uid, one.study_date) for one in ones)
+        for one in ones:
+            patient = hasher.patient(patient_id) if patient_id else ""
+            by_visit[Place(patient, sessions[one.study_uid])].append(one)
+    return dict(sorted(by_visit.items(), key=lambda item: (item[0].patient, item[0].session)))
+
+
+def _by_place(
+    chosen: Mapping[tuple[str, str, str], str], fit: Mapping[Place, Sequence[Candidate]], path: Path | None
+) -> dict[Place, dict[str, str]]:
+    """Choices by visit and channel, each of which names a series of the visit that passed the checks, and only once."""
+    by_place: dict[Place, dict[str, str]] = defaultdict(dict)
+    for (patient, session, channel), name in chosen.items():
+        place = Place(patient, session)
+        where = f"{path}: {channel} of patient {patient}{f', session {session}' if session else ''}"
+        if place not in fit:
+            raise UsageError(f"{where}: no such visit in this folder; see series.csv of an import with the same key")
+        if name != table.NOTHING and name not in {one.name for one in fit[place]}:
+            raise UsageError(f"{where}: series {name!r} is none of the visit's, or was refused; see {table.SERIES}")
+        if name != table.NOTHING and name in by_place[place].values():
+            raise UsageError(f"{where}: series {name} is chosen for another channel as well")
+        by_place[place][channel] = name
+    return by_place
+
+
+def _write_cohort(found: Found, output: Path, channels: Sequence[str]) -> None:
+    """The cohort table: patients, sessions and scans, with paths relative to it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["patient", "session", *channels])
+    for visit in found.visits:
+        paths = [visit.scans[channel].relative_to(output).as_posix() if channel in visit.scans else "" for channel in channels]
+        writer.writerow([visit.patient, visit.session, *paths])
+    write_bytes(text.getvalue().encode(), output / files.COHORT)

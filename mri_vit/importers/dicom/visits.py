@@ -1,0 +1,115 @@
+"""Visits: the series of a patient on one day go in; one scan per channel, converted, comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mri_vit.data import volume
+from mri_vit.data.volume import Volume
+from mri_vit.importers.dicom import candidates, checks, convert, recognise, table
+from mri_vit.importers.dicom.candidates import Candidate
+from mri_vit.importers.dicom.fault import Fault, Refused
+from mri_vit.importers.dicom.ledger import Ledger, Place
+from mri_vit.importers.dicom.recognise import Guess
+from mri_vit.importers.dicom.series import Series
+
+SCANS = "scans"  # a folder per patient, with one per session where there are several
+ENDING = ".nii.gz"
+
+
+def fit_series(
+    place: Place, found: Sequence[Series], wanted: Sequence[str], chosen: Collection[str], ledger: Ledger
+) -> list[Candidate]:
+    """Series that passed the checks; those known to be something else (a localizer) are not checked, and leave nobody out.
+
+    Unless they are among the `chosen`, by name, of the table of choices.
+    """
+    fit = []
+    for one in found:
+        guess = recognise.channel(one.tags)
+        name = ledger.hasher.uid(one.name)
+        if guess.known and guess.channel not in wanted and name not in chosen:
+            ledger.passed_over(place, one, guess.reason + (", which was not asked for" if guess.channel else ""))
+            continue
+        faults = checks.faults(one) if one.patient_id else [Fault("its headers have no PatientID")]
+        if faults:
+            ledger.refused(place, one, guess.channel or "", faults)
+        else:
+            fit.append(Candidate(name, one, guess))
+    return fit
+
+
+def scans(
+    place: Place, fit: Sequence[Candidate], wanted: Sequence[str], chosen: Mapping[str, str], output: Path, ledger: Ledger
+) -> dict[str, Path]:
+    """Convert and write one scan per channel, if there is one; `chosen` gives the name of a series by channel."""
+    fit = _overridden(fit, chosen)
+    if not {"t1", "t1ce"} & chosen.keys():
+        fit = _told_by_content(place, fit, output, ledger)
+    found = {}
+    for channel in wanted:
+        ones = [one for one in fit if one.guess.channel == channel]
+        if chosen.get(channel) == table.NOTHING:
+            for one in ones:
+                ledger.not_chosen(place, one, channel, "the table of choices takes none")
+            continue
+        if scan := _best(place, channel, ones, chosen.get(channel), output, ledger):
+            path = output / SCANS / place.patient / place.session / f"{channel}{ENDING}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            volume.write(scan, path)
+            found[channel] = path
+    for one in fit:
+        if one.guess.channel is None:
+            ledger.passed_over(place, one.series, one.guess.reason)
+    return found
+
+
+def _overridden(fit: Sequence[Candidate], chosen: Mapping[str, str]) -> list[Candidate]:
+    """Candidates, taken for what the table of choices says where it says something."""
+    channel_of = {name: channel for channel, name in chosen.items()}
+    return [
+        replace(one, guess=Guess(channel_of[one.name], True, "chosen by the table of choices")) if one.name in channel_of else one
+        for one in fit
+    ]
+
+
+def _told_by_content(place: Place, fit: Sequence[Candidate], output: Path, ledger: Ledger) -> list[Candidate]:
+    """T1 told from T1ce by voxels, where a visit has several T1 scans and no field says of any whether an agent was given."""
+    unsaid = [one for one in fit if one.guess.agent_unsaid]
+    if len(unsaid) < 2 or sum(one.guess.channel in ("t1", "t1ce") for one in fit) > len(unsaid):
+        return list(fit)
+    arrays, readable = [], []
+    for one in unsaid:
+        if scan := _converted(place, one, output, ledger):
+            arrays.append(scan.array)
+            readable.append(one)
+    told = {one.name: one for one in candidates.by_content(readable, arrays)}
+    return [told.get(one.name, one) for one in fit if one.name in told or not one.guess.agent_unsaid]
+
+
+def _best(
+    place: Place, channel: str, ones: Sequence[Candidate], chosen: str | None, output: Path, ledger: Ledger
+) -> Volume | None:
+    """The scan of the chosen series, or of the best that can be converted."""
+    order = candidates.ranked(ones)
+    if chosen:
+        order.sort(key=lambda one: one.name != chosen)
+    while order:
+        best = order.pop(0)
+        if scan := _converted(place, best, output, ledger):
+            ledger.chosen(place, best, channel)
+            for one in order:
+                why = "the table of choices takes another" if chosen else candidates.why_not(one, best)
+                ledger.not_chosen(place, one, channel, why)
+            return scan
+    return None
+
+
+def _converted(place: Place, one: Candidate, output: Path, ledger: Ledger) -> Volume | None:
+    try:
+        return convert.volume(one.series, output)
+    except Refused as refused:
+        ledger.refused(place, one.series, one.guess.channel or "", [refused.fault])
+        return None

@@ -1,0 +1,194 @@
+"""What is refused before conversion, and with which reason; dcm2niix converts nearly all of it and ends with exit code 0."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from made import dicom
+from pydicom import dcmread
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.sequence import Sequence
+from pydicom.uid import (
+    HEVCMP51,
+    MPEG2MPML,
+    ExplicitVRLittleEndian,
+    HTJ2KLossless,
+    MediaStorageDirectoryStorage,
+    generate_uid,
+)
+
+from mri_vit.errors import IntegrityError
+from mri_vit.importers.dicom import checks, header, series
+from mri_vit.importers.dicom.fault import Fault
+
+FAILING = {
+    "gantrytilting/001": "tilted gantry: slices are stacked 14.0 degrees off their normal",
+    "notavolume/001": "no volume: all 4 images lie in the same place",
+    "slicecount/001": "too few slices for a volume: 2; expected 4 or more",
+    "sliceincrement/001": "missing slice: from 28.11 to 38.11 mm along the normal",
+    "sliceincrement/002": "missing slice: from -133.75 to -132.25 mm along the normal",
+    "sliceorientation/001": "mixed orientation, slices 90.0 degrees apart",
+}
+
+
+def faults(folder: Path) -> list[Fault]:
+    """Of the one series in a folder."""
+    (found,) = series.find(folder).series
+    return checks.faults(found)
+
+
+def reason(folder: Path) -> str:
+    return "; ".join(fault.reason for fault in faults(folder))
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_every_failing_series_of_the_reference_data_is_refused_with_its_reason(shared: Path, name: str) -> None:
+    assert FAILING[name] in reason(shared / "data" / "dicom" / "failing" / name)
+
+
+def test_a_missing_slice_is_told_with_its_place_and_the_uids_of_its_neighbours(tmp_path: Path) -> None:
+    paths = dicom.write_series(tmp_path, steps=[0, 1, 2, 4, 5, 6])
+    (fault,) = faults(tmp_path)
+    uids = [dcmread(path).SOPInstanceUID for path in paths]
+    below, above = dicom.ORIGIN_MM[2] + 2 * dicom.STEP_MM, dicom.ORIGIN_MM[2] + 4 * dicom.STEP_MM
+    assert fault.uids == (uids[2], uids[3])
+    assert fault.with_uids().startswith(f"missing slice: from {below:.2f} to {above:.2f} mm along the normal ({uids[2]} and")
+
+
+def test_several_missing_slices_and_a_shift_are_told_apart(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path / "gap", steps=[0, 1, 2, 6, 7, 8])
+    dicom.write_series(tmp_path / "shift", steps=[0, 1, 2, 3.4, 4.4, 5.4])
+    assert reason(tmp_path / "gap").startswith("3 missing slices")
+    assert reason(tmp_path / "shift").startswith("unevenly spaced slices")
+
+
+def test_steps_that_differ_by_rounding_pass(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path, steps=[0, 1.004, 2, 2.996, 4, 5])
+    assert not faults(tmp_path)
+
+
+def test_a_duplicate_slice_is_refused(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path, steps=[0, 1, 2, 2, 3, 4])
+    assert reason(tmp_path).startswith("duplicate slice: 1 of 6 lie where another does")
+
+
+def test_a_slice_of_another_direction_is_refused(tmp_path: Path) -> None:
+    def turn(dataset: Dataset, number: int) -> None:
+        if number == 3:
+            dataset.ImageOrientationPatient = [1, 0, 0, 0, math.cos(0.2), math.sin(0.2)]
+
+    dicom.write_series(tmp_path, edit=turn)
+    assert reason(tmp_path).startswith("mixed orientation, slices 11.5 degrees apart")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"PixelSpacing": [1.5, 1.26]}, "mixed spacing, 1.5 x 1.25 and 1.5 x 1.26 mm"),
+        ({"Rows": 24, "Columns": 20}, "mixed matrix, 20 x 24 and 24 x 20"),
+        ({"ImagePositionPatient": None}, "image {} has no usable ImagePositionPatient"),
+        ({"ImageOrientationPatient": [1, 0, 0, 1, 0, 0]}, "no pair of perpendicular directions"),
+        ({"PixelSpacing": [0.0, 0.0]}, "has pixels of 0 x 0 mm"),
+        ({"PixelData": b"\0" * 100}, "holds 100 bytes of pixels where its header announces 960: it is cut off"),
+        ({"SamplesPerPixel": 3}, "has 3 samples per pixel (colour)"),
+        ({"NumberOfFrames": 2, "PixelData": bytes(1920)}, "announces 2 frames and gives the place of 1"),
+    ],
+)
+def test_one_slice_that_differs_is_enough(tmp_path: Path, change: dict[str, object], expected: str) -> None:
+    def edit(dataset: Dataset, number: int) -> None:
+        for keyword, value in change.items() if number == 3 else ():
+            setattr(dataset, keyword, value)
+
+    dicom.write_series(tmp_path, edit=edit)
+    assert any(expected in fault.reason for one in series.find(tmp_path).series for fault in checks.faults(one))
+
+
+def test_a_multi_frame_file_with_fewer_places_than_frames_is_refused(tmp_path: Path) -> None:
+    dicom.write_enhanced(tmp_path, dicom.head(), NumberOfFrames=7, PixelData=bytes(7 * 960))
+    assert reason(tmp_path) == "image {} announces 7 frames and gives the place of 6"
+
+
+def test_a_file_that_breaks_off_is_refused(tmp_path: Path) -> None:
+    path = dicom.write_enhanced(tmp_path, dicom.head())
+    path.write_bytes(path.read_bytes()[:-2000])
+    assert "holds 3,760 bytes of pixels where its header announces 5,760: it is cut off" in reason(tmp_path)
+
+
+@pytest.mark.parametrize("syntax", [MPEG2MPML, HEVCMP51])
+def test_a_series_that_no_codec_decodes_is_refused_with_its_transfer_syntax(tmp_path: Path, syntax: str) -> None:
+    for path in dicom.write_series(tmp_path):
+        dicom.encapsulate_as(path, syntax)
+    assert f"({syntax}); no codec here decodes it" in reason(tmp_path)
+
+
+def test_a_transfer_syntax_that_no_standard_knows_is_told_as_a_uid_and_not_as_text(tmp_path: Path) -> None:
+    for path in dicom.write_series(tmp_path):
+        path.write_bytes(path.read_bytes().replace(b"1.2.840.10008.1.2.1", b"1.2.3.4".ljust(19, b"\0")))
+    (fault,) = faults(tmp_path)
+    assert "1.2.3.4" in fault.with_uids()
+    assert "1.2.3.4" not in fault.with_hashes(lambda uid: "U0")
+
+
+def test_what_pydicom_decodes_and_dcm2niix_does_not_is_decompressed_first(tmp_path: Path) -> None:
+    for path in dicom.write_series(tmp_path):
+        dicom.encapsulate_as(path, HTJ2KLossless)
+    (found,) = series.find(tmp_path).series
+    assert checks.decompress_first(found)
+    assert not checks.faults(found)
+
+
+def test_another_modality_is_refused_and_its_text_not_repeated(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path / "ct", Modality="CT")
+    dicom.write_series(tmp_path / "text", Modality="JANE DOE")
+    assert reason(tmp_path / "ct") == "modality CT; expected MR"
+    assert reason(tmp_path / "text") == "modality other than MR; expected MR"
+
+
+def test_a_file_that_only_starts_as_dicom_is_listed_as_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 50)
+    contents = series.find(tmp_path)
+    assert contents.unreadable == (tmp_path / "x",)
+    assert not contents.series
+
+
+def test_a_dicomdir_is_followed_inside_the_folder_only(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path / "disc" / "DICOM")
+    (tmp_path / "outside").write_bytes(b"")
+    dicomdir(tmp_path / "disc", ["DICOM", "IM0000"], ["dicom", "im0001"], ["DICOM", "GONE"])
+    contents = series.find(tmp_path / "disc")
+    assert len(contents.series) == 1
+    assert contents.missing == (tmp_path / "disc" / "DICOM" / "GONE",)
+    for outside in (["..", "outside"], ["DICOM", "..", "..", "outside"], [str(tmp_path / "outside")], ["..\\outside"]):
+        dicomdir(tmp_path / "disc", outside)
+        with pytest.raises(IntegrityError, match="lists a file outside"):
+            series.find(tmp_path / "disc")
+
+
+def test_a_dicomdir_that_leads_outside_by_a_link_is_refused(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path / "elsewhere")
+    (tmp_path / "disc").mkdir()
+    (tmp_path / "disc" / "DICOM").symlink_to(tmp_path / "elsewhere")
+    dicomdir(tmp_path / "disc", ["DICOM", "IM0000"])
+    with pytest.raises(IntegrityError):
+        series.find(tmp_path / "disc")
+
+
+def dicomdir(folder: Path, *listed: list[str]) -> None:
+    """A DICOMDIR in `folder` that lists files by the parts of their names."""
+    records = []
+    for parts in listed:
+        record = Dataset()
+        record.DirectoryRecordType = "IMAGE"
+        with header.lenient():  # names that break rules
+            record.ReferencedFileID = parts
+        records.append(record)
+    dataset = Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.MediaStorageSOPClassUID = MediaStorageDirectoryStorage
+    dataset.file_meta.MediaStorageSOPInstanceUID = generate_uid()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.DirectoryRecordSequence = Sequence(records)
+    with header.lenient():
+        dataset.save_as(folder / "DICOMDIR", enforce_file_format=True)
