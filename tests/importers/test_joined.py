@@ -8,7 +8,7 @@ import pytest
 
 from mri_vit.data import cohort
 from mri_vit.errors import UsageError
-from mri_vit.importers.merged import Conflict, Row, columns, merge
+from mri_vit.importers.joined import Conflict, Row, columns, merge
 from mri_vit.importers.persons import Link, Source, Subject, by_voxels, declared, joined
 from mri_vit.settings.schema import Endpoint
 
