@@ -71,6 +71,16 @@ def visit_id(subject: str, session: str) -> str:
     return f"{subject}_{session}" if session else subject
 
 
+def is_patient_id(name: str) -> bool:
+    """Whether a name can be a patient's: it is safe as a folder's name everywhere."""
+    return bool(PATIENT_ID.fullmatch(name)) and not RESERVED.fullmatch(name) and not name.endswith(".")
+
+
+def is_session(name: str) -> bool:
+    """Whether a name can be a visit's; the only visit of a patient has an empty one."""
+    return bool(SESSION.fullmatch(name)) and not name.endswith(".")
+
+
 def columns(path: Path) -> list[str]:
     """The names of a cohort table's columns."""
     return table(path)[0]
@@ -198,13 +208,13 @@ def _check_ids(path: Path, rows: list[tuple[int, dict[str, str]]]) -> None:
     spellings: dict[str, tuple[int, str]] = {}  # patients
     for line, row in rows:
         name = row["patient"]
-        if not PATIENT_ID.fullmatch(name) or RESERVED.fullmatch(name) or name.endswith("."):
+        if not is_patient_id(name):
             raise UsageError(
                 f"{path}, row {line}: patient id {name!r}; expected 1 to 64 letters, digits, '.', '_' or '-', "
                 "starting with a letter or digit, and no device name"
             )
         session = row.get("session", "")
-        if not SESSION.fullmatch(session) or session.endswith("."):
+        if not is_session(session):
             raise UsageError(f"{path}, row {line}: session {session!r}; expected letters, digits, '.', '_' or '-'")
         visit = visit_id(name, session)
         key = unicodedata.normalize("NFKC", visit).casefold()

@@ -11,7 +11,7 @@ from mri_vit.importers.layout import Layout, files_below
 from mri_vit.importers.merged import Imported
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS
 
-BINARY = ("mgmt", "pten", "tertp", "idh")
+BINARY = ("mgmt", "pten", "tertp", "idh", "idh1")
 OS = next(endpoint for endpoint in DEFAULT_ENDPOINTS if endpoint.kind == "survival")
 STUDY = """\
 # A first study of the cohort in this folder, which `mri-vit import auto` wrote from the layout {layout}.

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from mri_vit.data import cohort
 from mri_vit.data.aliases import key, nearest, suggestion
-from mri_vit.data.cohort import PATIENT_ID, SESSION
 from mri_vit.errors import UsageError
 from mri_vit.importers import rules, table
 from mri_vit.importers.found import NO_RULE, Found, LeftOut, Reading, Visit
@@ -148,7 +147,7 @@ def _visits(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[Visit
     visits, left_out = [], []
     for (patient, session), files in found.items():
         twice = [f"{column} ({', '.join(path.name for path in paths)})" for column, paths in files.items() if len(paths) > 1]
-        if not PATIENT_ID.fullmatch(patient):
+        if not cohort.is_patient_id(patient) or not cohort.is_session(session):
             left_out.append(LeftOut(patient, next(iter(files.values()))[0], "expected an id of letters, digits, '.', '_' or '-'"))
         elif twice:
             reason = f"several files for {'; '.join(twice)}; expected one"
@@ -179,12 +178,12 @@ def _whose(layout: Layout, kind: Table, row: Row) -> tuple[str, str]:
         patient, session = layout.called(
             match["patient"], match.groupdict().get("session") or row.cell(row.first(kind.session) or "")
         )
-        if not SESSION.fullmatch(session):
+        if not cohort.is_session(session):
             column = row.first(kind.session)
             raise UsageError(
                 f"{row.file}, row {row.line}, column {column}: visit {session!r}; expected letters, digits, '.', '_' or '-'"
             )
-        if PATIENT_ID.fullmatch(patient):
+        if cohort.is_patient_id(patient):
             return patient, session
     expected = "letters, digits, '.', '_' or '-'" if kind.ids is ANY_ID else f"one as in {layout.example}"
     raise UsageError(f"{row.file}, row {row.line}, column {column}: patient id {raw!r}; expected {expected}")

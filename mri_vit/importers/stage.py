@@ -28,7 +28,7 @@ def import_layout(name: str, source: Path, folder: Path, console: Console) -> bo
     """
     if name not in (AUTO, *LAYOUTS):
         near = difflib.get_close_matches(name, (AUTO, *LAYOUTS), n=1, cutoff=0.0)[0]
-        raise UsageError(f"no layout {name!r}; the nearest one is {near!r} (there are {AUTO}, {', '.join(LAYOUTS)}, dicom)")
+        raise UsageError(f"no layout {name!r}; the nearest one is {near!r} (there are {AUTO}, {', '.join(LAYOUTS)})")
     written.check(source, folder)
     if name == AUTO:
         chosen, seen = auto.recognise(source, LAYOUTS)

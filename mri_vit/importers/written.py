@@ -40,7 +40,7 @@ def write(imported: Imported, layout: str, source: Path, folder: Path) -> None:
     write_bytes(_csv(("patient", "file", "reason"), excluded), home / files.EXCLUDED)
     write_bytes(table, home / files.COHORT)
     record = {"layout": layout, "source": str(source), "cohort": sha256(table).hexdigest(), "notes": list(imported.notes)}
-    write_bytes(f"{json.dumps(record, indent=1, ensure_ascii=False)}\n".encode(), home / IMPORT)
+    write_bytes(f"{json.dumps(record, indent=1)}\n".encode(), home / IMPORT)
 
 
 def check(source: Path, folder: Path) -> None:
@@ -126,4 +126,4 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
     writer.writerows([harmless(cell) for cell in row] for row in rows)
-    return out.getvalue().encode()
+    return out.getvalue().encode(errors="backslashreplace")  # names of files may be no UTF-8

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made.layouts import folder, imported, scans_of
 
 from mri_vit.errors import UsageError
+from mri_vit.importers import layout, merged
 from mri_vit.importers.layouts import LAYOUTS
 
 FOUR = {"t1", "t1ce", "t2", "flair"}
@@ -236,28 +239,71 @@ def test_a_plain_time_without_a_unit_is_missing_and_listed(tmp_path: Path):
     assert {r.column: r.rule for r in found.readings} == {"os_days": "no rule", "os_event": "1 is 1; not used: no os_days"}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_empty_folder_is_refused_with_what_is_expected(tmp_path: Path, layout: str):
-    with pytest.raises(UsageError, match=f"nothing in the layout {layout}, such as .*; found no NIfTI file and no table"):
-        imported(layout, tmp_path)
+def test_the_layout_that_the_documentation_adds_is_30_lines_and_works(tmp_path: Path):
+    page = (Path(__file__).parents[2] / "docs" / "importing.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert len(code.splitlines()) <= 30
+    module: dict[str, Any] = {"__name__": "example"}
+    exec(code, module)
+    names = [f"scans/H000{n}_{v}_{s}.nii.gz" for n, v in ((1, "v1"), (1, "v2"), (2, "v1")) for s in ("T1", "T1KM", "T2", "dark")]
+    text = (
+        "Pseudonym;Geschlecht;Alter;MGMT;Follow-up (weeks);tot\n"
+        "H0001;F;61;methyliert;52;nein\nH0002;M;;grenzwertig;10;ja\nH0003;d;44;fraglich;1;ja\n"
+    )
+    found = merged.merge(layout.read(module["LAYOUT"], folder(tmp_path, *names, tables={"register.csv": text})))
+    assert scans_of(found) == {("H0001", "v1"): FOUR, ("H0001", "v2"): FOUR, ("H0002", "v1"): FOUR}
+    assert found.cells["H0001", "v1"] == {"sex": "F", "age": "61", "mgmt": "1", "os_days": "364", "os_event": "0"}
+    assert found.cells["H0001", "v2"] == {"sex": "F", "age": "61", "mgmt": "1"}
+    assert found.cells["H0002", "v1"] == {"sex": "M", "age": "", "mgmt": "", "os_days": "70", "os_event": "1"}
+    assert [left.patient for left in found.left_out] == ["H0003"]
+
+
+def test_a_folder_whose_name_is_no_id_is_left_out(tmp_path: Path):
+    found = imported("plain", folder(tmp_path, "P 1/t1.nii.gz", "aux/t1.nii.gz", "P2/t1.nii.gz"))
+    assert list(scans_of(found)) == [("P2", "")]
+    assert {left.patient: left.reason for left in found.left_out} == dict.fromkeys(
+        ("P 1", "aux"), "expected an id of letters, digits, '.', '_' or '-'"
+    )
+
+
+def test_scans_of_the_two_visits_of_a_patient_keep_their_own_labels(tmp_path: Path):
+    """As of UPENN-GBM's patient 00352, whose MGMT is unmethylated at first and methylated at recurrence."""
+    text = (
+        "ID,MGMT,Survival_from_surgery_days_UPDATED,Survival_Status,Survival_Censor\n"
+        "UPENN-GBM-00352_11,Unmethylated,617,Deceased,Not Available\n"
+        "UPENN-GBM-00352_21,Methylated,519,Deceased,Not Available\n"
+        "UPENN-GBM-00353_21,Methylated,10,Deceased,Not Available\n"
+    )
+    names = [f"UPENN-GBM-00352_{v}_T1.nii.gz" for v in (11, 21)] + ["UPENN-GBM-00353_11_T1.nii.gz"]
+    found = imported("upenn_gbm", folder(tmp_path, *names, tables={"c.csv": text}))
+    assert [(c.get("mgmt"), c.get("os_days")) for c in found.cells.values()] == [("0", "617"), ("1", "519"), (None, None)]
+    (left,) = found.left_out
+    assert (left.patient, left.reason) == ("UPENN-GBM-00353", "visit 21 is in the table, but without scans")
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_an_empty_folder_is_refused_with_what_is_expected(tmp_path: Path, name: str):
+    with pytest.raises(UsageError, match=f"nothing in the layout {name}, such as .*; found no NIfTI file and no table"):
+        imported(name, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("layout", "text", "message"),
+    ("name", "text", "message"),
     [
         ("upenn_gbm", "ID,MGMT\nUPENN-GBM-00001_11,Methylated\n", "no column 'Survival_from_surgery_days_UPDATED'; the nearest"),
         ("rsna_miccai", "BraTS21ID,MGMT_value\n../../x,1\n", "row 2, column BraTS21ID: patient id '../../x'; expected one as in"),
         ("plain", "patient_id,mgmt\na,1\n<script>,1\n", "row 3, column patient_id: patient id '<script>'; expected letters"),
         ("plain", "id,visit,mgmt\na,../x,1\n", "row 2, column visit: visit '../x'"),
+        ("plain", "id,mgmt\nCON,1\n", "row 2, column id: patient id 'CON'"),
         ("plain", "id,mgmt\na,1\nA,0\n", "patient 'A' is 'a' in another spelling"),
         ("plain", "id,t1\na,x.nii\na,y.nii\n", "patient a: two sets of scans"),
         ("plain", "id,mgmt\na,1,2\n", "line 2: 3 cells; expected 2"),
         ("brats2023", "id,mgmt\na,1\n", "the layout brats2023 has no table"),
     ],
 )
-def test_an_unusable_table_is_refused_with_file_row_and_column(tmp_path: Path, layout: str, text: str, message: str):
+def test_an_unusable_table_is_refused_with_file_row_and_column(tmp_path: Path, name: str, text: str, message: str):
     with pytest.raises(UsageError) as error:
-        imported(layout, folder(tmp_path, tables={"t.csv": text}) / "t.csv")
+        imported(name, folder(tmp_path, tables={"t.csv": text}) / "t.csv")
     assert message in str(error.value)
     if "spelling" not in message and "two sets" not in message:
         assert "t.csv" in str(error.value)

@@ -100,7 +100,7 @@ def test_upenn_gbm_has_671_visits_of_630_patients(shared: Path):
         ("Indeterminate", ""): 32,
         ("Not Available", ""): 348,
     }
-    assert given(found, "idh") == {("Wildtype", "0"): 546, ("NOS/NEC", ""): 106, ("Mutated", "1"): 19}
+    assert given(found, "idh1") == {("Wildtype", "0"): 546, ("NOS/NEC", ""): 106, ("Mutated", "1"): 19}
     assert values(found, "sex") == {"M": 405, "F": 266}
     assert values(found, "kps")[""] == 596
     assert not merged.no_rule(found)

@@ -48,7 +48,8 @@ LAYOUT = Layout(
                 Column("sex", ("Sex",), SEX),
                 Column("age", ("Age at MRI",), age),
                 Column("grade", ("WHO CNS Grade",), number),
-                Column("diagnosis", ("Final pathologic diagnosis (WHO 2021)",), text),
+                # It says what IDH is: by this name, no study of IDH takes it for a covariate.
+                Column("idh_diagnosis", ("Final pathologic diagnosis (WHO 2021)",), text),
                 Column("mgmt", ("MGMT status",), METHYLATION),  # the index is not made a label: cohorts cut it differently
                 Column("mgmt_index", ("MGMT index",), number),
                 Column("idh", ("IDH",), named_mutation),

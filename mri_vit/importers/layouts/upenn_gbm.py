@@ -29,7 +29,7 @@ LAYOUT = Layout(
                 Column("age", ("Age_at_scan_years",), age),
                 Column("kps", ("KPS",), number),
                 Column("mgmt", ("MGMT",), METHYLATION),
-                Column("idh", ("IDH1",), MUTATION),
+                Column("idh1", ("IDH1",), MUTATION),
                 Column("os_days", ("Survival_from_surgery_days_UPDATED", "Survival_Censor"), days("day")),
                 Column("os_event", ("Survival_Status",), EVENT),
             ),
