@@ -74,29 +74,34 @@ class Layout:
 
 
 def read(layout: Layout, source: Path) -> Found:
-    """All that a folder, or one table, holds in this layout. Raises UsageError where that is nothing."""
+    """All that a folder, or one table, holds in this layout. Raises UsageError where that is nothing.
+
+    Where a table names the scans' files, these are the scans; else they are known by their names.
+    """
     scans, paths = files_below(source)
-    visits, left_out, unread = _visits(layout, source, scans)
+    listed: list[Visit] = []
     readings: list[Reading] = []
-    notes = [f"{len(unread)} other NIfTI files were not read, such as {unread[0]}"] if unread else []
+    notes: list[str] = []
     for path in paths:
         for kind in [kind for kind in layout.tables if kind.fits(table.header(path))][:1]:
             notes += _not_read(kind, path)
             for row in table.read(path):
                 patient, session = _whose(layout, kind, row)
                 readings += _readings(kind, row, patient, session)
-                visits += _listed(kind, row, patient, session)
+                listed += _listed(kind, row, patient, session)
+    visits, left_out, unread = (listed, [], []) if listed else _visits(layout, source, scans)
     if not visits and not readings and not left_out:
         if source in paths:
             raise _unlike(layout, source)
         raise UsageError(f"{source}: nothing in the layout {layout.name}, such as {layout.example}{_there(unread, paths)}")
-    bad = [
-        LeftOut(name, None, reason) for name, reason in layout.bad.items() if any(x.patient == name for x in [*visits, *readings])
-    ]
+    if unread:
+        notes.insert(0, f"{len(unread)} other NIfTI files were not read, such as {unread[0]}")
+    there = {found.patient for found in (*visits, *readings)}
+    left_out += [LeftOut(name, None, reason) for name, reason in layout.bad.items() if name in there]
     return Found(
         tuple(v for v in visits if v.patient not in layout.bad),
         tuple(r for r in readings if r.patient not in layout.bad),
-        (*left_out, *bad),
+        tuple(left_out),
         tuple(notes),
     )
 
@@ -149,6 +154,8 @@ def _visits(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[Visit
         twice = [f"{column} ({', '.join(path.name for path in paths)})" for column, paths in files.items() if len(paths) > 1]
         if not cohort.is_patient_id(patient) or not cohort.is_session(session):
             left_out.append(LeftOut(patient, next(iter(files.values()))[0], "expected an id of letters, digits, '.', '_' or '-'"))
+        elif not any(channel in files for channel in CHANNELS):
+            left_out.append(LeftOut(patient, next(iter(files.values()))[0], "a mask, but no scan"))
         elif twice:
             reason = f"several files for {'; '.join(twice)}; expected one"
             left_out.append(LeftOut(patient, next(paths[0] for paths in files.values() if len(paths) > 1), reason))
@@ -210,10 +217,8 @@ def _from_visit(given: Given, days: str) -> Given:
     left = float(given.value) - float(days)
     if left < 0:
         return Given("", NO_RULE)  # dead or lost before the visit
-    return Given(
-        rules.number(str(left), "").value,
-        given.rule if left == float(given.value) else f"{given.rule}, less the {days} days to the visit",
-    )
+    less = f", less the {float(days):g} days to the visit" if float(days) else ""
+    return Given(rules.number(str(left), "").value, given.rule + less)
 
 
 def _unlike(layout: Layout, path: Path) -> UsageError:

@@ -195,48 +195,10 @@ def test_several_runs_of_a_sequence_leave_the_visit_out(tmp_path: Path):
     assert left.reason == "several files for t2 (sub-01_run-1_T2w.nii.gz, sub-01_run-2_T2w.nii.gz); expected one"
 
 
-@pytest.mark.parametrize(
-    ("names", "patient"),
-    [
-        (("P1/T1.nii.gz", "P1/T1CE.nii.gz", "P1/t2.nii", "P1/Flair.nii.gz", "P1/SEG.nii.gz"), "P1"),
-        (("P1/P1_t1n.nii.gz", "P1/P1-t1c.nii.gz", "P1/P1_T2w.nii.gz", "P1/P1_t2f.nii.gz", "P1/P1_tumorMask.nii.gz"), "P1"),
-        (("P_1_T1w.nii.gz", "P_1_T1-Gd.nii.gz", "P_1_T2.nii.gz", "P_1_T2_FLAIR.nii.gz", "P_1_seg.nii.gz"), "P_1"),
-    ],
-)
-def test_a_plain_folder_is_read_under_common_names_in_any_case(tmp_path: Path, names: tuple[str, ...], patient: str):
-    assert scans_of(imported("plain", folder(tmp_path, *names))) == {(patient, ""): ALL}
-
-
-def test_a_plain_folder_is_not_read_where_the_patient_is_not_clear(tmp_path: Path):
-    found = imported("plain", folder(tmp_path, "P1/t1ce.nii.gz", "P2/scans/t1ce.nii.gz", "P1/brain_mask_t1.nii.gz"))
-    assert scans_of(found) == {("P1", ""): {"t1ce"}}
-    assert "2 other NIfTI files were not read" in found.notes[0]
-
-
-@pytest.mark.parametrize("name", ["patient_id", "BraTS21ID", "Subject", "PARTICIPANT_ID", "patient"])
-def test_a_plain_table_is_read_under_common_names_in_any_case(tmp_path: Path, name: str):
-    head = f"{name};T1;T1CE;T2;FLAIR;Gender;MGMT_value;OS (months);Vital Status\n"
-    text = f"{head}007;a.nii;b.nii;c.nii;d.nii;male;Methylated;12;Dead\n"
-    found = imported("plain", folder(tmp_path, tables={"table.csv": text}) / "table.csv")
-    assert scans_of(found) == {("007", ""): FOUR}
-    assert found.visits[0].scans["t1ce"] == tmp_path / "b.nii"
-    assert found.cells["007", ""] == {"sex": "M", "mgmt": "1", "os_days": "365", "os_event": "1"}
-
-
-def test_a_plain_column_that_is_not_known_is_suggested_and_not_read(tmp_path: Path):
-    text = "patient,MGMT_stat,weight\nP1,1,70\n"
-    with pytest.raises(UsageError, match="no column 'patient'; the nearest one is 'weight'"):
-        imported("plain", folder(tmp_path, tables={"t.csv": text.replace("patient", "who")}) / "t.csv")
-    (tmp_path / "t.csv").write_text(text.replace("weight", "sex").replace("70", "F"))
-    found = imported("plain", tmp_path / "t.csv")
-    assert found.cells["P1", ""] == {"sex": "F"}
-    assert found.notes == ("t.csv: columns that were not read: MGMT_stat (mgmt?)",)
-
-
-def test_a_plain_time_without_a_unit_is_missing_and_listed(tmp_path: Path):
-    found = imported("plain", folder(tmp_path, tables={"t.csv": "patient,OS,dead\nP1,18,1\n"}) / "t.csv")
-    assert found.cells["P1", ""] == {"os_days": "", "os_event": ""}
-    assert {r.column: r.rule for r in found.readings} == {"os_days": "no rule", "os_event": "1 is 1; not used: no os_days"}
+def test_a_mask_without_a_scan_is_left_out(tmp_path: Path):
+    found = imported("upenn_gbm", folder(tmp_path, "UPENN-GBM-00001_11_T1.nii.gz", "UPENN-GBM-00002_11_segm.nii.gz"))
+    assert list(scans_of(found)) == [("UPENN-GBM-00001", "11")]
+    assert [(left.patient, left.reason) for left in found.left_out] == [("UPENN-GBM-00002", "a mask, but no scan")]
 
 
 def test_the_layout_that_the_documentation_adds_is_30_lines_and_works(tmp_path: Path):
@@ -256,14 +218,6 @@ def test_the_layout_that_the_documentation_adds_is_30_lines_and_works(tmp_path: 
     assert found.cells["H0001", "v2"] == {"sex": "F", "age": "61", "mgmt": "1"}
     assert found.cells["H0002", "v1"] == {"sex": "M", "age": "", "mgmt": "", "os_days": "70", "os_event": "1"}
     assert [left.patient for left in found.left_out] == ["H0003"]
-
-
-def test_a_folder_whose_name_is_no_id_is_left_out(tmp_path: Path):
-    found = imported("plain", folder(tmp_path, "P 1/t1.nii.gz", "aux/t1.nii.gz", "P2/t1.nii.gz"))
-    assert list(scans_of(found)) == [("P2", "")]
-    assert {left.patient: left.reason for left in found.left_out} == dict.fromkeys(
-        ("P 1", "aux"), "expected an id of letters, digits, '.', '_' or '-'"
-    )
 
 
 def test_scans_of_the_two_visits_of_a_patient_keep_their_own_labels(tmp_path: Path):

@@ -72,6 +72,8 @@ def test_the_second_visits_of_ucsf_pdgm_are_of_their_patients(shared: Path):
     found = read(shared, "ucsf_pdgm", UCSF)
     assert found.cells["UCSF-PDGM-0396", "baseline"]["os_days"] == "1084"
     assert found.cells["UCSF-PDGM-0396", "FU175d"]["os_days"] == "909"  # 175 days later
+    rule = {r.patient: r.rule for r in found.readings if r.column == "os_days" and r.session.startswith("FU")}
+    assert rule["UCSF-PDGM-0429"] == "days, less the 3 days to the visit"
 
 
 def test_a_death_of_ucsf_pdgm_without_a_time_is_not_used(shared: Path):
