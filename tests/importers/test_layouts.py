@@ -118,6 +118,15 @@ def test_survival_of_mu_glioma_post_counts_from_each_visit(tmp_path: Path):
     }
 
 
+def test_a_visit_after_the_death_has_no_survival_and_is_listed(tmp_path: Path):
+    head = "Patient_ID,MGMT methylation,Overall Survival (Death),Number of days from Diagnosis to death (Days)"
+    text = f"{head},Number of Days from Diagnosis to 1st MRI (Timepoint_1)\nPatientID_0003,1,1,500,501\n"
+    scan = "PatientID_0003_Timepoint_1_brain_t1c.nii.gz"
+    found = imported("mu_glioma_post", folder(tmp_path, scan, tables={"c.csv": text}))
+    assert found.cells["PatientID_0003", "Timepoint_1"] == {"mgmt": "1", "os_days": "", "os_event": ""}
+    assert [r.column for r in merged.no_rule(found)] == ["os_days"]
+
+
 def test_survival_of_rhuh_gbm_is_of_the_visit_before_surgery_and_yes_is_censored(tmp_path: Path):
     names = [f"RHUH-000{n}/{v}/RHUH-000{n}_{v}_t1ce.nii.gz" for n in (1, 2) for v in (0, 1, 2)]
     mask = "RHUH-0001/0/RHUH-0001_0_segmentations.nii.gz"

@@ -59,6 +59,13 @@ def test_a_plain_column_that_is_not_known_is_suggested_and_not_read(tmp_path: Pa
     assert found.notes == ("t.csv: columns that were not read: MGMT_stat (mgmt?)",)
 
 
+def test_a_death_on_day_0_is_not_used_and_a_censoring_is(tmp_path: Path):
+    text = "patient,os_days,dead\nP1,0,1\nP2,0,0\nP3,5,1\n"
+    found = imported("plain", folder(tmp_path, tables={"t.csv": text}) / "t.csv")
+    assert [(c["os_days"], c["os_event"]) for c in found.cells.values()] == [("", ""), ("0", "0"), ("5", "1")]
+    assert all(r.rule.endswith("not used: a death on day 0") for r in found.readings if r.patient == "P1")
+
+
 def test_a_plain_time_without_a_unit_is_missing_and_listed(tmp_path: Path):
     found = imported("plain", folder(tmp_path, tables={"t.csv": "patient,OS,dead\nP1,18,1\n"}) / "t.csv")
     assert found.cells["P1", ""] == {"os_days": "", "os_event": ""}
