@@ -301,6 +301,27 @@ def predict(run: Path, cohort: Path, output: Path, workers: int = 1) -> int:
     return 3 if predict_cohort(run, cohort, output, workers, Console()) else 0
 
 
+@app.command(name="import")
+def import_cohort(layout: str, source: Path, *, output: Annotated[Path, Parameter(alias="-o")]) -> int:
+    """Make a cohort table of what others publish or store, with the origin of every label.
+
+    Parameters
+    ----------
+    layout
+        One of auto, which looks for itself and also writes a study file; brats2021, brats2023, rsna_miccai, ucsf_pdgm, upenn_gbm,
+        tcga, mu_glioma_post, rhuh_gbm, brats2020_survival, nnunet, bids; and plain, a table or folder under common names.
+    source
+        Folder of scans and tables, or one table; it stays as it is.
+    output
+        Folder for cohort.csv, provenance.csv, conflicts.csv and excluded.csv.
+    """
+    from rich.console import Console
+
+    from mri_vit.importers import stage
+
+    return 3 if stage.import_layout(layout, source, output, Console()) else 0
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `mri-vit`: runs a verb and turns how it ended into the exit code."""
     signal.signal(signal.SIGTERM, _terminated)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import math
 import os
@@ -15,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mri_vit.data import aliases
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.settings import source
 from mri_vit.settings.schema import CHANNELS, Endpoint
@@ -71,9 +71,19 @@ def visit_id(subject: str, session: str) -> str:
     return f"{subject}_{session}" if session else subject
 
 
+def is_patient_id(name: str) -> bool:
+    """Whether a name can be a patient's: it is safe as a folder's name everywhere."""
+    return bool(PATIENT_ID.fullmatch(name)) and not RESERVED.fullmatch(name) and not name.endswith(".")
+
+
+def is_session(name: str) -> bool:
+    """Whether a name can be a visit's; the only visit of a patient has an empty one."""
+    return bool(SESSION.fullmatch(name)) and not name.endswith(".")
+
+
 def columns(path: Path) -> list[str]:
     """The names of a cohort table's columns."""
-    return _rows(path)[0]
+    return table(path)[0]
 
 
 def read(path: Path, endpoints: tuple[Endpoint, ...], needed: Sequence[str] = CHANNELS) -> list[Patient]:
@@ -81,12 +91,13 @@ def read(path: Path, endpoints: tuple[Endpoint, ...], needed: Sequence[str] = CH
 
     `needed` are columns that must be there beside `patient` and the endpoints' (none, where only labels are of interest).
     """
-    header, rows = _rows(path)
+    header, rows = table(path)
+    _refuse_formulas(path, rows)
     labels = [column for endpoint in endpoints for column in endpoint.columns]
     for column in ("patient", *needed, *labels):
         if column not in header:
-            near = difflib.get_close_matches(column, header, n=1, cutoff=0.0)
-            raise UsageError(f"{path}: no column {column!r}; the nearest one is {near[0]!r} (found {', '.join(header)})")
+            near = aliases.nearest(column, header)
+            raise UsageError(f"{path}: no column {column!r}; the nearest one is {near!r} (found {', '.join(header)})")
     _check_ids(path, rows)
     faults: list[str] = []
     patients = []
@@ -132,15 +143,18 @@ def first_visits(patients: Sequence[Patient]) -> list[Patient]:
     return list({p.subject: p for p in reversed(patients)}.values())[::-1]
 
 
-def _rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """Column names, and each row with its line number; every cell is text."""
+def table(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """A table's column names, and each row with its line number; every cell is text. Raises UsageError naming file and line.
+
+    It may be CSV, TSV or with semicolons, in UTF-8 or UTF-16, with any line ends.
+    """
     if wrong := source.fault(path):
-        raise UsageError(f"cohort table {source.shown(path)}: {wrong}")
+        raise UsageError(f"table {source.shown(path)}: {wrong}")
     try:
         raw = path.read_bytes()
         text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     except OSError as error:
-        raise UsageError(f"cohort table {path}: cannot be read: {error.strerror}") from None
+        raise UsageError(f"table {path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: neither UTF-8 nor UTF-16 ({error}); save it as UTF-8") from None
     first = text.partition("\n")[0]
@@ -158,14 +172,17 @@ def _rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
             continue
         if len(cells) != len(header):
             raise UsageError(f"{path}, line {reader.line_num}: {len(cells)} cells; expected {len(header)}")
-        row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
-        for column, cell in row.items():
-            if cell.startswith(("=", "@")):
-                raise UsageError(f"{path}, row {reader.line_num}, column {column}: {cell!r} looks like a spreadsheet formula")
-        rows.append((reader.line_num, row))
+        rows.append((reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
     if not rows:
         raise UsageError(f"{path}: no patient in the table")
     return header, rows
+
+
+def _refuse_formulas(path: Path, rows: list[tuple[int, dict[str, str]]]) -> None:
+    for line, row in rows:
+        for column, cell in row.items():
+            if cell.startswith(("=", "@")):
+                raise UsageError(f"{path}, row {line}, column {column}: {cell!r} looks like a spreadsheet formula")
 
 
 def _cells(reader: Any, path: Path) -> Iterator[list[str]]:
@@ -191,13 +208,13 @@ def _check_ids(path: Path, rows: list[tuple[int, dict[str, str]]]) -> None:
     spellings: dict[str, tuple[int, str]] = {}  # patients
     for line, row in rows:
         name = row["patient"]
-        if not PATIENT_ID.fullmatch(name) or RESERVED.fullmatch(name) or name.endswith("."):
+        if not is_patient_id(name):
             raise UsageError(
                 f"{path}, row {line}: patient id {name!r}; expected 1 to 64 letters, digits, '.', '_' or '-', "
                 "starting with a letter or digit, and no device name"
             )
         session = row.get("session", "")
-        if not SESSION.fullmatch(session) or session.endswith("."):
+        if not is_session(session):
             raise UsageError(f"{path}, row {line}: session {session!r}; expected letters, digits, '.', '_' or '-'")
         visit = visit_id(name, session)
         key = unicodedata.normalize("NFKC", visit).casefold()

@@ -47,7 +47,7 @@ def clinical_columns(patients: Sequence[Patient], study: Study) -> list[str]:
 def _names_label(column: str, study: Study) -> bool:
     """Whether a column is a label or named after one, such as `MGMT index`, `tert_promoter` or `Methylated`."""
     labels = {name.lower() for e in study.endpoints for name in (e.name, *e.columns)} | LABEL_COLUMNS
-    words = [column.lower(), *re.split(r"[^a-z0-9]+", column.lower())]
+    words = [column.lower(), *re.split(r"[^a-z0-9]+", column.lower()), *re.split(r"[^a-z]+", column.lower())]  # IDH1 is of IDH
     alike = (
         min(len(word), len(label)) >= LONG and (word.startswith(label) or label.startswith(word))
         for word in words

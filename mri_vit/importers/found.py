@@ -54,3 +54,4 @@ class Found:
     visits: tuple[Visit, ...]
     readings: tuple[Reading, ...]
     left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()  # what the reader should know beside, a sentence each

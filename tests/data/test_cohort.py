@@ -79,6 +79,17 @@ def test_a_missing_column_gets_the_nearest_name(tmp_path):
         cohort.read(table(tmp_path, row("a"), head=HEAD.replace("mgmt", "mgmt_status")), (MGMT, OS))
 
 
+@pytest.mark.parametrize("name", ["patient_id", "BraTS21ID", "Subject", "participant_id"])
+def test_a_patient_column_in_another_spelling_is_the_one_suggested(tmp_path, name: str):
+    (tmp_path / "t.csv").write_text(f"os_event,{name},t1,T1-CE,t2,flair,pat\n")
+    (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text() + "1,a,b,c,d,e,f\n")
+    with pytest.raises(UsageError, match=f"no column 'patient'; the nearest one is '{name}'"):
+        cohort.read(tmp_path / "t.csv", ())
+    (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace(name, "patient"))
+    with pytest.raises(UsageError, match="no column 't1ce'; the nearest one is 'T1-CE'"):
+        cohort.read(tmp_path / "t.csv", ())
+
+
 def test_a_column_of_a_scan_that_nobody_needs_may_lack(tmp_path):
     text = table(tmp_path, row("a", "1")).read_text().splitlines()
     header = text[0].split(",")

@@ -84,6 +84,14 @@ def test_what_is_named_after_a_label_is_no_covariate_unless_asked_for(name: str)
     assert clinical_columns(patients, asking(name)) == [name]
 
 
+@pytest.mark.parametrize("name", ["idh1", "IDH2", "idh_diagnosis", "IDH status"])
+def test_what_is_named_after_idh_is_no_covariate_of_a_study_of_idh(name: str):
+    study = STUDY.model_copy(update={"endpoints": (Endpoint(name="idh", kind="binary"),)})
+    patients = [replace(p, clinical=p.clinical | {name: str(i % 7)}) for i, p in enumerate(people(40))]
+    assert name in clinical_columns(patients, STUDY)
+    assert name not in clinical_columns(patients, study)
+
+
 @pytest.mark.parametrize("name", ["kps", "osteoporosis", "eventual_dose", "idh1", "ose", "percent_resected"])
 def test_a_name_that_only_begins_like_a_short_label_is_a_covariate(name: str):
     patients = [replace(p, clinical=p.clinical | {name: str(i % 7)}) for i, p in enumerate(people(40))]

@@ -1,0 +1,42 @@
+"""Plain: a table with a row per visit, or a folder of scans by patient, under any of the names in `mri_vit/data/aliases.py`.
+
+Names are taken in any case and with any signs between: `BraTS21ID`, `patient_id`, `T1CE`, `t1-gd`. A column or file of another
+name is not read, and what it may mean is suggested. A survival time is read where its column names the unit (`os_months`, `OS
+(days)`).
+"""
+
+from __future__ import annotations
+
+import re
+
+from mri_vit.data.aliases import ALIASES, OURS
+from mri_vit.importers.layout import Column, Layout, Table
+from mri_vit.importers.rules import EVENT, METHYLATION, MUTATION, SEX, age, days
+from mri_vit.settings.schema import CHANNELS
+
+FILES = (*CHANNELS, "brain_mask", "tumour_mask")
+RULES = {
+    **{"sex": SEX, "age": age, "mgmt": METHYLATION, "pten": MUTATION, "tertp": MUTATION, "idh": MUTATION},
+    **{"os_days": days(), "os_event": EVENT},
+}
+COLUMNS = tuple(Column(name, (name, *ALIASES[name]), rule) for name, rule in RULES.items())
+SEQUENCES = {spelling: ours for spelling, ours in OURS.items() if ours in FILES}
+
+LAYOUT = Layout(
+    name="plain",
+    example="P001/t1ce.nii.gz, P001_t1ce.nii.gz, or a table with the columns patient, t1, t1ce, t2, flair",
+    scans=re.compile(
+        r"^(?:(?P<folder>[^/]+)/(?:(?P=folder)[_-])?|(?P<patient>[^/]+?)[_-])"
+        r"(?P<sequence>(?i:t1|t2|fl|ce|ct1|seg|brain|tumou?r|native)[A-Za-z0-9 _-]*)\.nii(\.gz)?$"
+    ),
+    sequences=SEQUENCES,
+    tables=(
+        Table(
+            id=("patient", *ALIASES["patient"]),
+            marks=(),
+            session=("session", *ALIASES["session"]),
+            columns=COLUMNS,
+            scans=SEQUENCES,
+        ),
+    ),
+)

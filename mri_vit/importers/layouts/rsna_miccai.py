@@ -1,0 +1,41 @@
+"""RSNA-MICCAI 2021: `train_labels.csv` with BraTS21ID and MGMT_value; ids are text of five digits, which spreadsheets cut.
+
+Source: kaggle.com/c/rsna-miccai-brain-tumor-radiogenomic-classification, whose data page names the three bad patients. Its
+scans are DICOM; converted ones are read as `00000/00000_t1ce.nii.gz`, `00000/T1wCE.nii.gz`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mri_vit.importers.layout import BRATS, Column, Layout, Table
+from mri_vit.importers.rules import METHYLATION, Given
+
+BLANK = "known bad: the challenge's data page names it as one with blank images of a sequence"
+
+
+def _five_digits(patient: str, session: str) -> tuple[str, str]:
+    return patient.zfill(5), session
+
+
+def _of_brats(raw: str, column: str) -> Given:
+    """The same patient in BraTS 2021, by which cohorts are joined."""
+    return Given(f"BraTS2021_{raw.zfill(5)}", "the id with BraTS2021_ before its five digits")
+
+
+LAYOUT = Layout(
+    name="rsna_miccai",
+    example="train_labels.csv with BraTS21ID and MGMT_value, or 00000/T1wCE.nii.gz",
+    scans=re.compile(r"(?:^|/)(?P<patient>\d{5})/(?:(?P=patient)_)?(?P<sequence>\w+)\.nii(\.gz)?$"),
+    sequences=BRATS | {"t1w": "t1", "t1wce": "t1ce"},
+    tables=(
+        Table(
+            id=("BraTS21ID",),
+            marks=("MGMT_value",),
+            ids=re.compile(r"(?P<patient>\d{1,5})"),
+            columns=(Column("mgmt", ("MGMT_value",), METHYLATION), Column("brats21_id", ("BraTS21ID",), _of_brats)),
+        ),
+    ),
+    called=_five_digits,
+    bad=dict.fromkeys(("00109", "00123", "00709"), BLANK),
+)

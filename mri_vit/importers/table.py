@@ -1,0 +1,51 @@
+"""Table: a CSV that somebody else made goes in, its rows as text with their lines come out; columns are found in any case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mri_vit.data import cohort
+from mri_vit.data.aliases import key
+
+ENDINGS = (".csv", ".tsv")
+HEAD_BYTES = 65536  # of a file that may be a table: enough for its header
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table; `cells` are by their column's name without case and signs."""
+
+    file: Path
+    line: int  # the header being the first
+    cells: Mapping[str, str]
+    names: Mapping[str, str]  # of columns, likewise, as the file spells them
+
+    def first(self, sources: Sequence[str]) -> str | None:
+        """The first of these columns that the table has, in its spelling."""
+        return next((self.names[key(name)] for name in sources if key(name) in self.names), None)
+
+    def cell(self, name: str) -> str:
+        """The cell of a column; empty where there is no such column."""
+        return self.cells.get(key(name), "")
+
+
+def read(path: Path) -> Iterator[Row]:
+    """The rows of a table. Raises UsageError naming file and line."""
+    header, rows = cohort.table(path)
+    names = {key(name): name for name in reversed(header)}
+    for line, cells in rows:
+        yield Row(path, line, {key(name): cell for name, cell in reversed(cells.items())}, names)
+
+
+def header(path: Path) -> set[str]:
+    """The names of a table's columns without case and signs, from its beginning; none where it is no text."""
+    with path.open("rb") as file:
+        start = file.read(HEAD_BYTES)
+    try:
+        text = start.decode("utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", errors="ignore")
+    except UnicodeError:
+        return set()
+    return {key(name) for name in re.split(r"[,;\t]", text.splitlines()[0])} if text.strip() else set()

@@ -1,0 +1,129 @@
+"""Written: an imported cohort goes in; its table, and those of origins, conflicts and exclusions come out, each whole."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.importers.found import Reading
+from mri_vit.importers.merged import Imported
+from mri_vit.importers.rules import NUMBER
+from mri_vit.run import files
+from mri_vit.run.atomic import write_bytes
+from mri_vit.settings.schema import CHANNELS
+
+PROVENANCE, CONFLICTS = "provenance.csv", "conflicts.csv"
+IMPORT = "import.json"  # by its hash of the table, a table of ours is known
+ORIGIN_COLUMNS = ("patient", "session", "column", "value", "file", "row", "source_column", "raw", "rule")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters by which a spreadsheet takes text for a formula (OWASP, CSV injection)
+
+
+def write(imported: Imported, layout: str, source: Path, folder: Path) -> None:
+    """Write an imported cohort into a folder, which is made.
+
+    Raises UsageError where it is the source, lies in it or holds another cohort table, IntegrityError where it leads elsewhere.
+    """
+    check(source, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    home = folder.resolve()
+    table = _cohort(imported, home)
+    _refuse_foreign(folder / files.COHORT, table)
+    for name, readings in ((PROVENANCE, imported.readings), (CONFLICTS, imported.conflicts)):
+        write_bytes(_csv(ORIGIN_COLUMNS, (_origin(reading, by_session(imported)) for reading in readings)), home / name)
+    excluded = ((x.patient, str(x.file or ""), x.reason) for x in imported.left_out)
+    write_bytes(_csv(("patient", "file", "reason"), excluded), home / files.EXCLUDED)
+    write_bytes(table, home / files.COHORT)
+    record = {"layout": layout, "source": str(source), "cohort": sha256(table).hexdigest(), "notes": list(imported.notes)}
+    write_bytes(f"{json.dumps(record, indent=1)}\n".encode(), home / IMPORT)
+
+
+def check(source: Path, folder: Path) -> None:
+    """Raise where a cohort cannot be written into a folder; nothing is made."""
+    if folder.is_symlink():
+        raise IntegrityError(f"{folder}: a link to {os.readlink(folder)}; expected a folder of its own")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: a file; expected a folder for the cohort")
+    inputs = source.resolve() if source.is_dir() else source.resolve().parent
+    if folder.resolve() == inputs or (source.is_dir() and inputs in folder.resolve().parents):
+        raise UsageError(f"{folder}: in the source, which stays as it is; name a folder outside of {inputs}")
+
+
+def harmless(cell: str) -> str:
+    """The cell as text to a spreadsheet too: a leading = + - @ gets an apostrophe before it, unless it is a number's."""
+    return f"'{cell}" if cell.startswith(FORMULA) and not NUMBER.fullmatch(cell) else cell
+
+
+def _refuse_foreign(path: Path, table: bytes) -> None:
+    """Raise UsageError where another table stands that no import wrote, or that was changed since."""
+    if not path.exists() or path.read_bytes() == table:
+        return
+    try:
+        ours = json.loads((path.parent / IMPORT).read_bytes())["cohort"] == sha256(path.read_bytes()).hexdigest()
+    except (OSError, ValueError, KeyError, TypeError):
+        ours = False
+    if not ours:
+        raise UsageError(f"{path}: a cohort table that no import wrote as it stands; name another folder, or move it away")
+
+
+def _cohort(imported: Imported, home: Path) -> bytes:
+    """The table; the column `session` is there where visits differ by it, and masks where there are any."""
+    masks = [name for name in ("brain_mask", "tumour_mask") if any(getattr(v, name) for v in imported.visits)]
+    sessions = ["session"] if by_session(imported) else []
+    rows = []
+    for visit in imported.visits:
+        paths = [visit.scans.get(channel) for channel in CHANNELS] + [getattr(visit, name) for name in masks]
+        cells = imported.cells[visit.patient, visit.session]
+        rows.append(
+            [
+                visit.patient,
+                *([visit.session] if sessions else []),
+                *(_path(path, home) for path in paths),
+                *(cells.get(column, "") for column in imported.columns),
+            ]
+        )
+    return _csv(("patient", *sessions, *CHANNELS, *masks, *imported.columns), rows)
+
+
+def _path(path: Path | None, home: Path) -> str:
+    """The file from the table's folder, as `mri_vit.data.cohort` reads it; whole where there is no way between them."""
+    if path is None:
+        return ""
+    whole = path.parent.resolve() / path.name  # the file's own name, which a link's target may not end in .nii
+    try:
+        way = os.path.relpath(whole, home)
+    except ValueError:  # another drive
+        return str(whole)
+    return f".{os.sep}{way}" if way.startswith(FORMULA) else way
+
+
+def by_session(imported: Imported) -> bool:
+    """Whether visits differ by their session, so that the table needs a column for it."""
+    return len({visit.session for visit in imported.visits}) > 1
+
+
+def _origin(reading: Reading, sessions: bool) -> Sequence[str]:
+    return (
+        *(
+            reading.patient,
+            reading.session if sessions else "",
+            reading.column,
+            reading.value,
+            str(reading.file),
+            str(reading.row),
+        ),
+        *(reading.source_column, reading.raw, reading.rule),
+    )
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([harmless(cell) for cell in row] for row in rows)
+    return out.getvalue().encode(errors="backslashreplace")  # names of files may be no UTF-8

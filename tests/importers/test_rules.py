@@ -1,0 +1,139 @@
+"""Rules: each word becomes what is written, in any case; what no rule covers is missing and says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mri_vit.importers import rules
+from mri_vit.importers.found import NO_RULE
+from mri_vit.importers.units import mixed
+
+
+@pytest.mark.parametrize(
+    ("rule", "raw", "value"),
+    [
+        (rules.METHYLATION, "positive", "1"),
+        (rules.METHYLATION, "Methylated", "1"),
+        (rules.METHYLATION, "METHYLATED", "1"),
+        (rules.METHYLATION, "negative", "0"),
+        (rules.METHYLATION, "Unmethylated", "0"),
+        (rules.METHYLATION, "1", "1"),
+        (rules.METHYLATION, "0.0", "0"),
+        (rules.METHYLATION, "indeterminate", ""),
+        (rules.MUTATION, "Mutant", "1"),
+        (rules.MUTATION, "mut", "1"),
+        (rules.MUTATION, "WT", "0"),
+        (rules.MUTATION, "Wild  type", "0"),
+        (rules.MUTATION, "NOS/NEC", ""),
+        (rules.named_mutation, "wildtype", "0"),
+        (rules.named_mutation, "mutated (NOS)", "1"),
+        (rules.named_mutation, "IDH1 p.R132H", "1"),
+        (rules.named_mutation, "IDH1 p.Arg132His", "1"),
+        (rules.named_mutation, "IDH2 p.Arg172Trp", "1"),
+        (rules.EVENT, "Deceased", "1"),
+        (rules.EVENT, "Alive", "0"),
+        (rules.EVENT, "Lost to Follow-up", "0"),
+        (rules.EVENT, "Deceased - uncertain date of death", "0"),
+        (rules.CENSORED, "yes", "0"),
+        (rules.CENSORED, "No", "1"),
+        (rules.SEX, "female", "F"),
+        (rules.age, "63.25", "63.25"),
+        (rules.age, "60.0", "60"),
+        (rules.age, "0.0", ""),
+        (rules.number, "1e5", ""),
+        (rules.days_or_alive, "289", "289"),
+        (rules.days_or_alive, "ALIVE (361 days later)", "361"),
+        (rules.dead_or_alive, "289", "1"),
+        (rules.dead_or_alive, "ALIVE (361 days later)", "0"),
+        (rules.dead_or_alive, "", ""),
+        (rules.text, "Glioblastoma", "Glioblastoma"),
+    ],
+)
+def test_a_word_becomes_what_is_written(rule: rules.Rule, raw: str, value: str):
+    assert rule(raw, "a column").value == value
+
+
+@pytest.mark.parametrize(
+    "raw", ["", "NA", "Not Available", "Not Applicable", "--", "'--", "not reported", "unknown", "[Not Available]"]
+)
+@pytest.mark.parametrize(
+    "rule", [rules.METHYLATION, rules.EVENT, rules.number, rules.age, rules.text, rules.days("day"), rules.SEX]
+)
+def test_every_word_for_missing_is_missing_by_a_rule(rule: rules.Rule, raw: str):
+    given = rule(raw, "a column")
+    assert given.value == ""
+    assert "missing" in given.rule
+
+
+@pytest.mark.parametrize(
+    ("rule", "raw"),
+    [
+        (rules.METHYLATION, "2"),
+        (rules.METHYLATION, "0.5"),
+        (rules.METHYLATION, "weakly methylated"),
+        (rules.MUTATION, "R132H?"),
+        (rules.named_mutation, "IDH3 p.R132H"),
+        (rules.EVENT, "Deceased?"),
+        (rules.CENSORED, "left"),
+        (rules.age, "420"),
+        (rules.age, "sixty"),
+        (rules.number, "1,5"),
+        (rules.number, "nan days"),
+        (rules.days("day"), "-3"),
+        (rules.days("day"), "2 years"),
+        (rules.days_or_alive, "ALIVE"),
+    ],
+)
+def test_what_no_rule_covers_is_missing_and_listed(rule: rules.Rule, raw: str):
+    assert rule(raw, "a column") == rules.Given("", NO_RULE)
+
+
+@pytest.mark.parametrize(
+    ("column", "raw", "days"),
+    [
+        ("OS (days)", "561", "561"),
+        ("os_days", "561.5", "561.5"),
+        ("Survival (months)", "18.43", "561"),  # the patient TCGA-FG-6692, who died on day 561
+        ("survival_weeks", "10", "70"),
+        ("Overall Survival (Months)", "12", "365"),
+        ("Follow-up, years", "2", "730"),
+    ],
+)
+def test_a_time_is_in_the_unit_that_its_column_names(column: str, raw: str, days: str):
+    given = rules.days()(raw, column)
+    assert given.value == days
+    assert "days" in given.rule
+
+
+@pytest.mark.parametrize("column", ["OS", "survival", "time", "holidays_left_months_ago_x"])
+def test_a_time_without_a_unit_has_no_rule(column: str):
+    assert (rules.days()("18", column).rule == NO_RULE) == ("months" not in column)
+
+
+def test_a_name_that_holds_a_unit_by_chance_declares_none():
+    assert rules.days()("18", "birthdays").rule == NO_RULE
+    assert rules.days()("18", "someday").rule == NO_RULE
+
+
+@pytest.mark.parametrize(("patients", "most"), [(100, 7), (300, 3)])
+def test_days_alone_are_rarely_taken_for_mixed_units(patients: int, most: int):
+    rng = np.random.default_rng(3)
+    flagged = sum(bool(mixed((1 + rng.exponential(500, patients)).tolist())) for _ in range(40))
+    assert flagged <= most  # 7 % and 2 % are expected, of an exponential; the published tables are not flagged
+
+
+def test_a_third_in_months_is_found_in_most_cohorts():
+    rng = np.random.default_rng(4)
+    flagged = 0
+    for _ in range(20):
+        days = 1 + rng.exponential(500, 300)
+        days[rng.random(300) < 1 / 3] /= 30.4
+        flagged += bool(mixed(days.tolist()))
+    assert flagged >= 18
+
+
+def test_few_or_equal_times_are_not_judged():
+    assert mixed([12.0] * 29) == ""
+    assert mixed([400.0] * 50) == ""
+    assert mixed([]) == ""

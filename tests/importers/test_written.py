@@ -1,0 +1,241 @@
+"""What an import writes: a table that a study reads, the origin of every cell, what disagrees; and nothing anywhere else."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from made.layouts import folder
+from rich.console import Console
+
+from mri_vit.cli import app
+from mri_vit.data import cohort
+from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.importers.layouts import LAYOUTS
+from mri_vit.importers.stage import import_layout
+from mri_vit.settings import file as study_file
+from mri_vit.settings.schema import Endpoint
+
+MGMT = Endpoint(name="mgmt", kind="binary")
+FILES = {"cohort.csv", "provenance.csv", "conflicts.csv", "excluded.csv", "import.json"}
+
+
+def brought(name: str, source: Path, home: Path) -> bool:
+    return import_layout(name, source, home, Console(quiet=True))
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def brats(home: Path, *patients: str, labels: str = "00001,1\n00002,0\n") -> Path:
+    names = [f"BraTS2021_{p}/BraTS2021_{p}_{s}.nii.gz" for p in patients for s in ("t1", "t1ce", "t2", "flair")]
+    return folder(home, *names, tables={"train_labels.csv": f"BraTS21ID,MGMT_value\n{labels}"})
+
+
+def test_the_table_is_read_as_a_cohort_and_its_scans_are_found(tmp_path: Path):
+    source, home = brats(tmp_path / "some data", "00001", "00002"), tmp_path / "cohorts" / "brats"
+    assert not brought("brats2021", source, home)
+    assert {path.name for path in home.iterdir()} == FILES
+    first, second = cohort.read(home / "cohort.csv", (MGMT,))
+    assert first.scans["t1ce"] == (source / "BraTS2021_00001" / "BraTS2021_00001_t1ce.nii.gz").resolve()
+    assert (first.labels["mgmt"], second.labels["mgmt"]) == (1.0, 0.0)
+    assert "session" not in cohort.columns(home / "cohort.csv")
+    written = rows(home / "cohort.csv")[0]
+    assert written["t1"] == "../../some data/BraTS2021_00001/BraTS2021_00001_t1.nii.gz"
+    (origin,) = (row for row in rows(home / "provenance.csv") if row["patient"] == "BraTS2021_00002")
+    assert origin == {
+        **{"patient": "BraTS2021_00002", "session": "", "column": "mgmt", "value": "0"},
+        **{"file": str(source / "train_labels.csv"), "row": "3", "source_column": "MGMT_value"},
+        **{"raw": "0", "rule": "0 is 0"},
+    }
+
+
+def test_a_column_of_visits_is_there_where_visits_differ(tmp_path: Path):
+    one = folder(tmp_path / "one", "BraTS-GLI-00000-000-t1c.nii.gz", "BraTS-GLI-00001-000-t1c.nii.gz")
+    two = folder(tmp_path / "two", "BraTS-GLI-00000-000-t1c.nii.gz", "BraTS-GLI-00001-001-t1c.nii.gz")
+    for source in (one, two):
+        brought("brats2023", source, source.parent / f"{source.name}-cohort")
+    assert [v.id for v in cohort.read(tmp_path / "one-cohort" / "cohort.csv", ())] == ["BraTS-GLI-00000", "BraTS-GLI-00001"]
+    again = cohort.read(tmp_path / "two-cohort" / "cohort.csv", ())
+    assert [(v.subject, v.session) for v in again] == [("BraTS-GLI-00000", "000"), ("BraTS-GLI-00001", "001")]
+
+
+def test_readings_that_disagree_leave_the_cell_empty_and_are_listed(tmp_path: Path):
+    source = brats(tmp_path / "in", "00001", "00002", labels="00001,1\n00002,0\n")
+    (source / "more.csv").write_text("BraTS21ID,MGMT_value\n00001,0\n00002,0\n")
+    assert brought("brats2021", source, tmp_path / "out")
+    first, second = rows(tmp_path / "out" / "cohort.csv")
+    assert (first["mgmt"], second["mgmt"]) == ("", "0")
+    conflicts = rows(tmp_path / "out" / "conflicts.csv")
+    assert {(c["patient"], c["column"], Path(c["file"]).name, c["row"], c["value"]) for c in conflicts} == {
+        ("BraTS2021_00001", "mgmt", "train_labels.csv", "2", "1"),
+        ("BraTS2021_00001", "mgmt", "more.csv", "2", "0"),
+    }
+    origins = [o for o in rows(tmp_path / "out" / "provenance.csv") if o["patient"] == "BraTS2021_00001"]
+    assert [o["value"] for o in origins] == ["", ""]
+    assert all(o["rule"].endswith("not used: readings disagree") for o in origins)
+
+
+def test_a_patient_without_scans_is_left_out_with_the_table(tmp_path: Path):
+    source = brats(tmp_path / "in", "00001")
+    assert brought("brats2021", source, tmp_path / "out")
+    (left,) = rows(tmp_path / "out" / "excluded.csv")
+    assert left["patient"] == "BraTS2021_00002"
+    assert left["file"].endswith("train_labels.csv")
+    assert left["reason"] == "in the table, but without scans"
+
+
+def test_text_is_text_to_a_spreadsheet_too(tmp_path: Path):
+    head = "Brats20ID,Age,Survival_days,Extent_of_Resection\n"
+    text = head + "BraTS20_Training_001,60,=1+1,=cmd|' /C calc'!A0\nBraTS20_Training_002,61,-5,@x\n"
+    assert brought("brats2020_survival", folder(tmp_path / "in", tables={"survival_info.csv": text}), tmp_path / "out")
+    first, second = rows(tmp_path / "out" / "cohort.csv")
+    assert (first["resection"], second["resection"]) == ("'=cmd|' /C calc'!A0", "'@x")
+    raw = {o["raw"] for o in rows(tmp_path / "out" / "provenance.csv")}
+    assert {"'=1+1", "-5"} <= raw  # a number is no formula
+    assert not any(cell.startswith(("=", "@")) for cell in raw)
+    assert cohort.read(tmp_path / "out" / "cohort.csv", ())[0].clinical["resection"].startswith("'=")
+
+
+def test_an_import_is_repeated_and_changed_tables_are_not_overwritten(tmp_path: Path):
+    source, home = brats(tmp_path / "in", "00001", labels="00001,1\n"), tmp_path / "out"
+    brought("brats2021", source, home)
+    before = (home / "cohort.csv").read_bytes()
+    brought("brats2021", source, home)
+    assert (home / "cohort.csv").read_bytes() == before
+    (source / "train_labels.csv").write_text("BraTS21ID,MGMT_value\n00001,0\n")
+    brought("brats2021", source, home)  # our own table as it was written is replaced
+    assert (home / "cohort.csv").read_bytes() != before
+    (home / "cohort.csv").write_text("patient,mgmt\nmine,1\n")
+    with pytest.raises(UsageError, match="a cohort table that no import wrote as it stands"):
+        brought("brats2021", source, home)
+    assert (home / "cohort.csv").read_text() == "patient,mgmt\nmine,1\n"
+
+
+def test_nothing_is_written_into_the_source_or_through_a_link(tmp_path: Path):
+    source = brats(tmp_path / "in", "00001")
+    before = sorted(source.rglob("*"))
+    for home in (source, source / "cohort", source / "train_labels.csv"):
+        with pytest.raises(UsageError):
+            brought("brats2021", source, home)
+    with pytest.raises(UsageError, match="in the source"):
+        brought("rsna_miccai", source / "train_labels.csv", source)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(IntegrityError, match="a link to"):
+        brought("brats2021", source, tmp_path / "link")
+    assert sorted(source.rglob("*")) == before
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "elsewhere", "link"}
+
+
+def test_a_table_that_cannot_be_read_writes_nothing(tmp_path: Path):
+    source = folder(tmp_path / "in", tables={"t.csv": "BraTS21ID,MGMT_value\n1,1\nsecond,0\n"})
+    with pytest.raises(UsageError, match=r"t.csv, row 3, column BraTS21ID: patient id 'second'"):
+        brought("rsna_miccai", source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeffID;MGMT\r\na;Methylated\r\n", "ID\tMGMT\na\tMethylated\n", '"ID","MGMT"\n"a","Methylated"\n']
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_marks_line_ends_and_separators_of_a_table_make_no_difference(tmp_path: Path, text: str, encoding: str):
+    (tmp_path / "t.csv").write_bytes(text.removeprefix("\ufeff" if encoding == "utf-16" else "").encode(encoding))
+    brought("plain", tmp_path / "t.csv", tmp_path / "out")
+    assert rows(tmp_path / "out" / "cohort.csv")[0] | {"t1": ""} == {
+        **dict.fromkeys(("t1", "t1ce", "t2", "flair"), ""),
+        **{"patient": "a", "mgmt": "1"},
+    }
+
+
+def auto(source: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    brought_by = Console(width=200)
+    import_layout("auto", source, home, brought_by)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("layout", "names"),
+    [
+        ("brats2021", ["BraTS2021_00001/BraTS2021_00001_t1ce.nii.gz"]),
+        ("brats2023", ["BraTS-GLI-00000-000/BraTS-GLI-00000-000-t1c.nii.gz"]),
+        ("rsna_miccai", ["00000/00000_t1ce.nii.gz"]),
+        ("ucsf_pdgm", ["UCSF-PDGM-0004_nifti/UCSF-PDGM-0004_T1c.nii.gz"]),
+        ("upenn_gbm", ["UPENN-GBM-00001_11/UPENN-GBM-00001_11_T1GD.nii.gz"]),
+        ("tcga", ["TCGA-FG-6692/t1ce.nii.gz"]),
+        ("mu_glioma_post", ["PatientID_0003/Timepoint_1/PatientID_0003_Timepoint_1_brain_t1c.nii.gz"]),
+        ("rhuh_gbm", ["RHUH-0001/0/RHUH-0001_0_t1ce.nii.gz"]),
+        ("brats2020_survival", ["BraTS20_Training_001/BraTS20_Training_001_t1ce.nii"]),
+        ("nnunet", ["imagesTr/case_0000.nii.gz"]),
+        ("bids", ["sub-01/anat/sub-01_T1w.nii.gz"]),
+        ("plain", ["P001/t1ce.nii.gz"]),
+    ],
+)
+def test_auto_recognises_each_layout_and_says_what_it_saw(tmp_path: Path, capsys, layout: str, names: list[str]):
+    tables = {"dataset.json": '{"channel_names": {"0": "T1ce"}}'} if layout == "nnunet" else {}
+    said = auto(folder(tmp_path / "in", *names, tables=tables), tmp_path / "out", capsys)
+    assert f"is {layout} (1 NIfTI files, 0 tables)" in said
+    assert json.loads((tmp_path / "out" / "import.json").read_text())["layout"] == layout
+
+
+def test_each_layout_is_one_that_auto_is_tried_on():
+    (mark,) = (m for m in test_auto_recognises_each_layout_and_says_what_it_saw.pytestmark if m.name == "parametrize")
+    assert [layout for layout, _ in mark.args[1]] == list(LAYOUTS)
+
+
+def test_auto_takes_the_labels_that_lie_beside_scans(tmp_path: Path, capsys):
+    said = auto(brats(tmp_path / "in", "00001", "00002"), tmp_path / "out", capsys)
+    assert "is brats2021 (8 NIfTI files, 1 tables)" in said
+    said = auto(folder(tmp_path / "labels", tables={"l.csv": "BraTS21ID,MGMT_value\n1,1\n"}), tmp_path / "out2", capsys)
+    assert "is rsna_miccai (0 NIfTI files, 1 tables)" in said
+
+
+def test_auto_refuses_several_layouts_and_none(tmp_path: Path, capsys):
+    both = folder(tmp_path / "both", "BraTS2021_00001_t1.nii.gz", "RHUH-0001_0_t1.nii.gz")
+    with pytest.raises(UsageError, match=r"brats2021 \(1 NIfTI files, 0 tables\) and rhuh_gbm .*; name the layout"):
+        auto(both, tmp_path / "out", capsys)
+    with pytest.raises(UsageError, match="1 NIfTI files and 1 tables, in none of the layouts"):
+        auto(folder(tmp_path / "none", "a/b/c/d.nii", tables={"x.csv": "a,b\n1,2\n"}), tmp_path / "out", capsys)
+
+
+def test_auto_writes_a_study_that_loads_with_the_endpoints_that_are_known(tmp_path: Path, capsys):
+    home = tmp_path / "out"
+    auto(brats(tmp_path / "in", "00001", "00002"), home, capsys)
+    study = study_file.load(home / "study.toml", {})
+    assert study.cohort == home / "cohort.csv"
+    assert [endpoint.name for endpoint in study.endpoints] == ["mgmt"]
+    assert len(cohort.read(study.cohort, study.endpoints)) == 2
+    assert sum(line.startswith("#") or "  # " in line for line in (home / "study.toml").read_text().splitlines()) >= 5
+    (home / "study.toml").write_text("mine")
+    assert "is there already and stays" in auto(tmp_path / "in", home, capsys)
+    assert (home / "study.toml").read_text() == "mine"
+
+
+def test_auto_writes_a_survival_endpoint(tmp_path: Path, capsys):
+    text = "Brats20ID,Survival_days\nBraTS20_Training_001,289\nBraTS20_Training_002,ALIVE (361 days later)\n"
+    auto(folder(tmp_path / "in", tables={"survival_info.csv": text}), tmp_path / "out", capsys)
+    study = study_file.load(tmp_path / "out" / "study.toml", {})
+    assert [endpoint.columns for endpoint in study.endpoints] == [("os_days", "os_event")]
+    assert len(cohort.read(study.cohort, study.endpoints)) == 2
+
+
+def test_the_verb_prints_counts_and_ends_with_3_where_something_is_left_out(tmp_path: Path, capsys):
+    source = brats(tmp_path / "in", "00001", "00002", labels="00001,1\n00002,weak\n")
+    code = app(["import", "brats2021", str(source), "-o", str(tmp_path / "out")], result_action="return_value")
+    said = " ".join(capsys.readouterr().out.split())
+    assert code == 3
+    assert "2 patients, 2 visits; scans: t1 2, t1ce 2, t2 2, flair 2" in said
+    assert "mgmt 1 1 1 0" in said  # known, missing, no rule, conflict
+    assert "no rule for 'weak'" in said
+    source = brats(tmp_path / "in2", "00001", "00002")
+    assert app(["import", "brats2021", str(source), "-o", str(tmp_path / "out2")], result_action="return_value") == 0
+
+
+def test_an_unknown_layout_gets_the_nearest_one(tmp_path: Path):
+    with pytest.raises(UsageError, match="no layout 'upen'; the nearest one is 'upenn_gbm'"):
+        brought("upen", tmp_path, tmp_path / "out")
