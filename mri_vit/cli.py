@@ -322,6 +322,31 @@ def import_cohort(layout: str, source: Path, *, output: Annotated[Path, Paramete
     return 3 if stage.import_layout(layout, source, output, Console()) else 0
 
 
+cohorts = App(name="cohort", help="Cohort tables: merge several, no patient twice.")
+app.command(cohorts)
+
+
+@cohorts.command(name="merge")
+def merge_cohorts(*tables: Path, output: Annotated[Path, Parameter(alias="-o")], study: Path | None = None) -> int:
+    """Merge cohort TABLES into one in which every person stands once, with all labels.
+
+    Parameters
+    ----------
+    tables
+        Two or more cohort tables, or folders with a cohort.csv.
+    output
+        Folder for cohort.csv, people.csv, conflicts.csv and alike.csv.
+    study
+        Study file whose endpoints are the labels, and whose key prefer says which cohort is right where they disagree.
+    """
+    from rich.console import Console
+
+    from mri_vit.importers.join import join
+
+    endpoints = _load(study, {}).endpoints if study else None
+    return 3 if join(tables, output, endpoints, Console()) else 0
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `mri-vit`: runs a verb and turns how it ended into the exit code."""
     signal.signal(signal.SIGTERM, _terminated)

@@ -48,7 +48,6 @@ def merge(
     person: Mapping[Subject, int],
     hashes: Hashes,
     endpoints: Sequence[Endpoint],
-    prefer: Mapping[str, str],
 ) -> tuple[list[Row], list[Conflict]]:
     """The merged rows, persons in the order of the sources, and the conflicts.
 
@@ -56,14 +55,13 @@ def merge(
     ----------
     person : as `persons.joined` gives it.
     hashes : as `persons.voxel_hash` gives them; scans without one are nobody else's.
-    endpoints : whose columns are labels.
-    prefer : by endpoint, the cohort whose label holds where cohorts disagree.
+    endpoints : whose columns are labels, and which name the cohort that is right where cohorts disagree (`prefer`).
 
     Raises
     ------
-    UsageError where a rule names an endpoint or a cohort that is not there.
+    UsageError where an endpoint prefers a cohort that is not there.
     """
-    _refuse_strange_rules(prefer, endpoints, sources)
+    _refuse_strange_rules(endpoints, sources)
     visits: dict[int, list[tuple[Source, Patient]]] = defaultdict(list)
     for source in sources:
         for patient in source.patients:
@@ -73,7 +71,7 @@ def merge(
     for number, own in sorted(visits.items()):
         labels = [dict(pair for e in endpoints for pair in zip(e.columns, _label(visit, e), strict=True)) for _, visit in own]
         for endpoint in endpoints:
-            conflict = _settle(names[number], endpoint, own, labels, prefer.get(endpoint.name, ""))
+            conflict = _settle(names[number], endpoint, own, labels)
             conflicts += [conflict] if conflict else []
         kept = _kept(own, hashes)
         sessions = _sessions([own[index] for index in kept])
@@ -86,7 +84,6 @@ def _settle(
     endpoint: Endpoint,
     own: Sequence[tuple[Source, Patient]],
     labels: Sequence[dict[str, str]],
-    preferred: str,
 ) -> Conflict | None:
     """Fill one person's labels of an endpoint in place where cohorts agree; the conflict where they do not."""
     said: dict[str, set[Label]] = defaultdict(set)
@@ -98,6 +95,7 @@ def _settle(
     single = {cohort: next(iter(values)) for cohort, values in said.items()}
     if endpoint.kind == "survival" and max(Counter(source.name for source, _ in own).values()) > 1:
         return None  # time counts from a visit, and which visits are the same day is not known
+    preferred = endpoint.prefer or ""
     agreed = len(set(single.values())) == 1
     empty = ("",) * len(endpoint.columns)
     value = next(iter(single.values())) if agreed else single.get(preferred, empty)
@@ -146,13 +144,12 @@ def _names(visits: Mapping[int, Sequence[tuple[Source, Patient]]]) -> dict[int, 
     }
 
 
-def _refuse_strange_rules(prefer: Mapping[str, str], endpoints: Sequence[Endpoint], sources: Sequence[Source]) -> None:
-    for endpoint, cohort in prefer.items():
-        if endpoint not in {e.name for e in endpoints}:
-            raise UsageError(f"merge.prefer: no endpoint {endpoint!r} in the study")
-        if cohort not in {source.name for source in sources}:
+def _refuse_strange_rules(endpoints: Sequence[Endpoint], sources: Sequence[Source]) -> None:
+    names = [source.name for source in sources]
+    for endpoint in endpoints:
+        if endpoint.prefer and endpoint.prefer not in names:
             raise UsageError(
-                f"merge.prefer.{endpoint}: no cohort {cohort!r} is merged (found {', '.join(source.name for source in sources)})"
+                f"endpoint {endpoint.name} prefers {endpoint.prefer!r}, which is not merged (found {', '.join(names)})"
             )
 
 

@@ -35,9 +35,9 @@ def write(imported: Imported, layout: str, source: Path, folder: Path) -> None:
     table = _cohort(imported, home)
     _refuse_foreign(folder / files.COHORT, table)
     for name, readings in ((PROVENANCE, imported.readings), (CONFLICTS, imported.conflicts)):
-        write_bytes(_csv(ORIGIN_COLUMNS, (_origin(reading, by_session(imported)) for reading in readings)), home / name)
+        write_bytes(to_csv(ORIGIN_COLUMNS, (_origin(reading, by_session(imported)) for reading in readings)), home / name)
     excluded = ((x.patient, str(x.file or ""), x.reason) for x in imported.left_out)
-    write_bytes(_csv(("patient", "file", "reason"), excluded), home / files.EXCLUDED)
+    write_bytes(to_csv(("patient", "file", "reason"), excluded), home / files.EXCLUDED)
     write_bytes(table, home / files.COHORT)
     record = {"layout": layout, "source": str(source), "cohort": sha256(table).hexdigest(), "notes": list(imported.notes)}
     write_bytes(f"{json.dumps(record, indent=1)}\n".encode(), home / IMPORT)
@@ -83,14 +83,14 @@ def _cohort(imported: Imported, home: Path) -> bytes:
             [
                 visit.patient,
                 *([visit.session] if sessions else []),
-                *(_path(path, home) for path in paths),
+                *(way_to(path, home) for path in paths),
                 *(cells.get(column, "") for column in imported.columns),
             ]
         )
-    return _csv(("patient", *sessions, *CHANNELS, *masks, *imported.columns), rows)
+    return to_csv(("patient", *sessions, *CHANNELS, *masks, *imported.columns), rows)
 
 
-def _path(path: Path | None, home: Path) -> str:
+def way_to(path: Path | None, home: Path) -> str:
     """The file from the table's folder, as `mri_vit.data.cohort` reads it; whole where there is no way between them."""
     if path is None:
         return ""
@@ -121,7 +121,7 @@ def _origin(reading: Reading, sessions: bool) -> Sequence[str]:
     )
 
 
-def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
+def to_csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)

@@ -155,6 +155,7 @@ class Endpoint(Section):
     kind: Literal["binary", "survival"] = Field(description="Binary marker, or survival time.")
     time: str | None = Field(default=None, description="Column of the days from imaging to death or the last follow-up.")
     event: str | None = Field(default=None, description="Column of the event flag: 1 is death, 0 is censored.")
+    prefer: str | None = Field(default=None, description="Cohort whose label holds where merged cohorts disagree; unset is none.")
 
     @model_validator(mode="after")
     def _columns_fit_the_kind(self) -> Endpoint:

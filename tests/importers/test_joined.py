@@ -15,7 +15,6 @@ from mri_vit.settings.schema import Endpoint
 MGMT = Endpoint(name="mgmt", kind="binary")
 PTEN = Endpoint(name="pten", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
-ENDPOINTS = (MGMT, PTEN, OS)
 
 
 def source(folder: Path, name: str, table: str) -> Source:
@@ -43,7 +42,9 @@ def two(tmp_path) -> list[Source]:
 
 
 def merged(sources, links=(), hashes=None, prefer=None) -> tuple[list[Row], list[Conflict]]:
-    return merge(sources, joined(sources, links), hashes or {}, ENDPOINTS, prefer or {})
+    """The merged rows, and what disagrees; `prefer` is the cohort that is right about MGMT."""
+    endpoints = (MGMT.model_copy(update={"prefer": prefer}), PTEN, OS)
+    return merge(sources, joined(sources, links), hashes or {}, endpoints)
 
 
 def test_declared_patients_are_one_person_and_others_keep_to_themselves(two):
@@ -70,12 +71,11 @@ def test_labels_of_all_cohorts_are_the_person_s_and_ages_stay_with_their_visit(t
 
 
 def test_a_rule_settles_a_disagreement_and_is_written_beside_it(two):
-    rows, conflicts = merged(two, declared(two), prefer={"mgmt": "brats"})
+    rows, conflicts = merged(two, declared(two), prefer="brats")
     assert rows[0].labels["mgmt"] == rows[1].labels["mgmt"] == "1"
     assert (conflicts[0].rule, conflicts[0].value) == ("mgmt is that of brats", ("1",))
-    for prefer, said in (({"mgmt": "tcga"}, "no cohort 'tcga' is merged"), ({"idh": "brats"}, "no endpoint 'idh'")):
-        with pytest.raises(UsageError, match=said):
-            merged(two, prefer=prefer)
+    with pytest.raises(UsageError, match="endpoint mgmt prefers 'tcga', which is not merged"):
+        merged(two, prefer="tcga")
 
 
 def test_of_scans_with_the_same_voxels_throughout_the_first_stays(two):
