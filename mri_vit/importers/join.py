@@ -48,7 +48,7 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint] | N
     person = persons.joined(sources, links)
     rows, conflicts = joined.merge(sources, person, hashes, endpoints or DEFAULT_ENDPOINTS)
     pairs = _alike(sources, person, set(unread), console)
-    _write(rows, links, conflicts, pairs, folder)
+    _write(rows, _people(sources, person, rows, links), conflicts, pairs, folder)
     _say(rows, sources, conflicts, pairs, unread, folder, console)
     return bool(pairs or unread or any(not conflict.rule for conflict in conflicts))
 
@@ -92,22 +92,25 @@ def _alike(sources: Sequence[Source], person: dict[Subject, int], unread: set[Pa
     return likeness.alike(of_channel[channel], person)
 
 
-def _write(
-    rows: Sequence[Row], links: Iterable[Link], conflicts: Iterable[Conflict], pairs: Iterable[Alike], folder: Path
-) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    home = folder.resolve()
+def _people(
+    sources: Sequence[Source], person: dict[Subject, int], rows: Sequence[Row], links: Iterable[Link]
+) -> list[tuple[str, str, str, str]]:
+    """Every patient of every cohort: the id in the merged table, cohort, id there, and how they are known to be one person."""
+    name = {person[_of(row)]: row.patient for row in rows}
     why: dict[Subject, list[str]] = defaultdict(list)
     for link in links:
         for subject in (link.one, link.other):
             why[subject].append(link.why)
-    people = (
-        (row.patient, row.session, row.source.name, row.visit.subject, row.visit.session, "; ".join(dict.fromkeys(why[_of(row)])))
-        for row in rows
-    )
-    write_bytes(
-        written.to_csv(("patient", "session", "cohort", "patient_there", "session_there", "joined_by"), people), home / PEOPLE
-    )
+    subjects = [Subject(source.name, subject) for source in sources for subject in source.subjects]
+    return [(name[person[one]], one.cohort, one.patient, "; ".join(dict.fromkeys(why[one]))) for one in subjects]
+
+
+def _write(
+    rows: Sequence[Row], people: Iterable[Sequence[str]], conflicts: Iterable[Conflict], pairs: Iterable[Alike], folder: Path
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    home = folder.resolve()
+    write_bytes(written.to_csv(("patient", "cohort", "patient_there", "joined_by"), people), home / PEOPLE)
     said = (
         (c.patient, c.endpoint, name, " ".join(label), c.rule, " ".join(c.value))
         for c in conflicts

@@ -83,7 +83,7 @@ def by_voxels(sources: Sequence[Source], hashes: Mapping[Path, str]) -> list[Lin
     found = []
     for people in holders.values():
         first, *others = people
-        found += [Link(first, other, f"same voxels: {people[first].name} and {people[other].name}") for other in others]
+        found += [Link(first, other, "scans of the same voxels") for other in others]
     return found
 
 
