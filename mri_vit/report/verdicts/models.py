@@ -116,8 +116,11 @@ def agrees(test: Comparison) -> bool:
 
 
 def too_good(model: str, models: Mapping[str, Result], caveats: Caveats) -> TooGood | None:
-    """Why a candidate's or control's result asks for a check before it is believed; None where it does not."""
-    if model in PERMUTED:
+    """Why a candidate's or control's result asks for a check before it is believed; None where it does not.
+
+    A result that cannot be judged is not believed anyway: of two patients, one order in two is perfect.
+    """
+    if model in PERMUTED or unjudged(models[model]):
         return None
     if caveats.like_truth:
         return "truth"

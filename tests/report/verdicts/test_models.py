@@ -307,6 +307,12 @@ def test_a_result_too_good_to_be_true_asks_for_a_check(caveats, models, said):
     assert said in found["vit"][1]
 
 
+def test_a_perfect_result_of_too_few_to_judge_is_not_called_too_good():
+    found = judged({"vit": result(value=1.0, positive=2), "clinical": result(0.5)}, {}, replace(CAVEATS, like_truth=True))
+    assert "cannot be judged" in found["vit"][1]
+    assert "too good" not in found["vit"][1]
+
+
 def test_a_perfect_result_beside_a_control_that_knows_as_much_asks_for_none():
     assert "too good" not in judged({"vit": result(value=1.0), "intensity": result(0.98)}, {})["vit"][1]
 
