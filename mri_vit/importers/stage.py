@@ -1,24 +1,29 @@
-"""Stage: a layout's name and a source go in, a cohort's folder comes out, and a table on the screen says what is in it."""
+"""Stage: a source in a layout, or of DICOM, goes in, a cohort's folder comes out, and a table on the screen says what is in it."""
 
 from __future__ import annotations
 
 import difflib
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from mri_vit.errors import UsageError
-from mri_vit.importers import auto, layout, written
-from mri_vit.importers.layouts import LAYOUTS
+from mri_vit.importers import auto, dicom, layout, written
+from mri_vit.importers.dicom import identity
+from mri_vit.importers.found import Found, Reading
+from mri_vit.importers.layouts import LAYOUTS, plain
 from mri_vit.importers.merged import Imported, merge, no_rule
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.screen import WARNING, plain, say
+from mri_vit.run.screen import WARNING, say
+from mri_vit.run.screen import plain as as_text
 from mri_vit.settings.schema import CHANNELS
 
-AUTO = "auto"
+AUTO, DICOM = "auto", "dicom"
 
 
 def import_layout(name: str, source: Path, folder: Path, console: Console) -> bool:
@@ -36,11 +41,48 @@ def import_layout(name: str, source: Path, folder: Path, console: Console) -> bo
     else:
         chosen = LAYOUTS[name]
     imported = merge(layout.read(chosen, source))
-    written.write(imported, chosen.name, source, folder)
+    written.write(imported, chosen.name, str(source), folder)
     if name == AUTO:
         _write_study(auto.study_file(chosen.name, imported), folder / files.STUDY, console)
     show(imported, folder, console)
     return bool(imported.left_out or imported.conflicts or no_rule(imported))
+
+
+def import_dicom(
+    source: Path | str,
+    folder: Path,
+    console: Console,
+    key: Path | None = None,
+    choices: Path | None = None,
+    also: Sequence[str] = (),
+    labels: Path | None = None,
+) -> bool:
+    """Import DICOM, in a folder or from the address of a server, into a cohort's folder; whether something needs a look.
+
+    Parameters
+    ----------
+    key, choices, also : as those of `dicom.importer.read`.
+    labels : a plain table of what is known of the patients, under the PatientID of the headers; ids in it are hashed as well.
+
+    Raises
+    ------
+    UsageError for a source, a table or a folder that cannot be used; IntegrityError for one that leads elsewhere.
+    """
+    importer = dicom.reader()
+    written.check_own(DICOM, folder, importer.WRITTEN)
+    known = _under_hashes(labels, identity.hasher(key or identity.default_key(folder), folder)) if labels else ()
+    read = importer.read if isinstance(source, Path) else importer.read_web
+    found = read(source, folder, key, choices, also, lambda line: say(console, line, WARNING))
+    imported = merge(Found(found.visits, tuple(known) if found.visits else (), found.left_out))
+    written.write(imported, DICOM, DICOM, folder)  # the source's path may name a patient
+    show(imported, folder, console)
+    return bool(imported.left_out or imported.conflicts or no_rule(imported))
+
+
+def _under_hashes(labels: Path, hasher: identity.Hasher) -> list[Reading]:
+    """What a table says, with hashes for its ids, and of its path the name alone."""
+    of_hashes = replace(plain.LAYOUT, called=lambda patient, session: (hasher.patient(patient), session))
+    return [replace(reading, file=Path(reading.file.name)) for reading in layout.read(of_hashes, labels).readings]
 
 
 def _write_study(text: str, path: Path, console: Console) -> None:
@@ -80,5 +122,5 @@ def _labels(imported: Imported) -> Table:
     for column in imported.columns:
         known = sum(bool(row.get(column)) for row in visits)
         counts = (known, len(visits) - known, unruled[column], conflicts[column])
-        table.add_row(plain(column), *map(str, counts))
+        table.add_row(as_text(column), *map(str, counts))
     return table

@@ -14,7 +14,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.found import Reading
 from mri_vit.importers.merged import Imported
 from mri_vit.importers.rules import NUMBER
-from mri_vit.run import files
+from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import CHANNELS
 
@@ -24,12 +24,8 @@ ORIGIN_COLUMNS = ("patient", "session", "column", "value", "file", "row", "sourc
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters by which a spreadsheet takes text for a formula (OWASP, CSV injection)
 
 
-def write(imported: Imported, layout: str, source: Path, folder: Path) -> None:
-    """Write an imported cohort into a folder, which is made.
-
-    Raises UsageError where it is the source, lies in it or holds another cohort table, IntegrityError where it leads elsewhere.
-    """
-    check(source, folder)
+def write(imported: Imported, layout: str, source: str, folder: Path) -> None:
+    """Write an imported cohort into a folder, which is made. Raises UsageError where it holds another cohort table."""
     folder.mkdir(parents=True, exist_ok=True)
     home = folder.resolve()
     table = _cohort(imported, home)
@@ -38,9 +34,9 @@ def write(imported: Imported, layout: str, source: Path, folder: Path) -> None:
         write_bytes(to_csv(ORIGIN_COLUMNS, (_origin(reading, by_session(imported)) for reading in readings)), home / name)
     excluded = ((x.patient, str(x.file or ""), x.reason) for x in imported.left_out)
     write_bytes(to_csv(("patient", "file", "reason"), excluded), home / files.EXCLUDED)
-    write_bytes(table, home / files.COHORT)
-    record = {"layout": layout, "source": str(source), "cohort": sha256(table).hexdigest(), "notes": list(imported.notes)}
+    record = {"layout": layout, "source": source, "cohort": sha256(table).hexdigest(), "notes": list(imported.notes)}
     write_bytes(f"{json.dumps(record, indent=1)}\n".encode(), home / IMPORT)
+    write_bytes(table, home / files.COHORT)
 
 
 def check(source: Path, folder: Path) -> None:
@@ -59,25 +55,35 @@ def harmless(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA) and not NUMBER.fullmatch(cell) else cell
 
 
+def check_own(layout: str, folder: Path, names: Iterable[str]) -> None:
+    """Raise where a folder is none that an import of the layout made, which beside tables has files and folders of these names.
+
+    Raises UsageError where something else is in it, IntegrityError where it leads elsewhere; nothing is made.
+    """
+    ownership.refuse_link(folder)
+    ours = ownership.record(folder / IMPORT).get("layout") == layout
+    unfinished = set(ownership.entries(folder)) <= {*names, PROVENANCE, CONFLICTS, files.EXCLUDED}
+    ownership.refuse_foreign(folder, ours or unfinished, f"import of {layout}")
+    _refuse_foreign(folder / files.COHORT, b"")
+
+
 def _refuse_foreign(path: Path, table: bytes) -> None:
     """Raise UsageError where another table stands that no import wrote, or that was changed since."""
-    if not path.exists() or path.read_bytes() == table:
+    if not path.exists() or (there := path.read_bytes()) == table:
         return
-    try:
-        ours = json.loads((path.parent / IMPORT).read_bytes())["cohort"] == sha256(path.read_bytes()).hexdigest()
-    except (OSError, ValueError, KeyError, TypeError):
-        ours = False
-    if not ours:
+    if ownership.record(path.parent / IMPORT).get("cohort") != sha256(there).hexdigest():
         raise UsageError(f"{path}: a cohort table that no import wrote as it stands; name another folder, or move it away")
 
 
 def _cohort(imported: Imported, home: Path) -> bytes:
-    """The table; the column `session` is there where visits differ by it, and masks where there are any."""
+    """The table; the column `session` is there where visits differ by it, and masks and further sequences where there are any."""
+    more = dict.fromkeys(name for visit in imported.visits for name in visit.scans if name not in CHANNELS)
+    channels = (*CHANNELS, *more)
     masks = [name for name in ("brain_mask", "tumour_mask") if any(getattr(v, name) for v in imported.visits)]
     sessions = ["session"] if by_session(imported) else []
     rows = []
     for visit in imported.visits:
-        paths = [visit.scans.get(channel) for channel in CHANNELS] + [getattr(visit, name) for name in masks]
+        paths = [visit.scans.get(channel) for channel in channels] + [getattr(visit, name) for name in masks]
         cells = imported.cells[visit.patient, visit.session]
         rows.append(
             [
@@ -87,7 +93,7 @@ def _cohort(imported: Imported, home: Path) -> bytes:
                 *(cells.get(column, "") for column in imported.columns),
             ]
         )
-    return to_csv(("patient", *sessions, *CHANNELS, *masks, *imported.columns), rows)
+    return to_csv(("patient", *sessions, *channels, *masks, *imported.columns), rows)
 
 
 def way_to(path: Path | None, home: Path) -> str:

@@ -1,10 +1,8 @@
-"""Importer: a folder of DICOM files goes in; scans under hashed names, `series.csv` and what was found come out."""
+"""Importer: DICOM files, in a folder or on a server, go in; scans under hashed names, `series.csv` and what was found come out."""
 
 from __future__ import annotations
 
-import csv
-import io
-import tempfile
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +13,11 @@ from mri_vit.importers.dicom.candidates import Candidate
 from mri_vit.importers.dicom.ledger import Ledger, Place
 from mri_vit.importers.dicom.series import Series
 from mri_vit.importers.found import Found, Visit
-from mri_vit.run import files, ownership
-from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import CHANNELS
 
 EXTRAS = ("adc", "swi", "asl")  # channels that are imported where asked for
+
+WRITTEN = (visits.SCANS, table.SERIES)  # what an import writes into its output beside the tables of every import
 
 Say = Callable[[str], None]
 
@@ -28,23 +26,7 @@ def silent(line: str) -> None:
     """For whom nothing is to be said."""
 
 
-def import_folder(
-    folder: Path,
-    output: Path,
-    key: Path | None = None,
-    choices: Path | None = None,
-    also: Sequence[str] = (),
-    say: Say = silent,
-) -> Found:
-    """Import a folder of DICOM files into a new cohort folder; parameters as those of `read`."""
-    ownership.refuse_link(output)
-    ownership.refuse_foreign(output, ours=False, what="cohort")
-    found = read(folder, output, key, choices, also, say)
-    _write_cohort(found, output, (*CHANNELS, *also))
-    return found
-
-
-def import_web(
+def read_web(
     url: str,
     output: Path,
     key: Path | None = None,
@@ -52,18 +34,18 @@ def import_web(
     also: Sequence[str] = (),
     say: Say = silent,
 ) -> Found:
-    """Import all that a DICOMweb server on this machine has; parameters as those of `read`.
+    """The visits of all that a DICOMweb server on this machine has; parameters as those of `read`.
 
-    Instances are held in a folder of the output that only its owner can read, and which is deleted at the end.
+    Instances are held in a folder beside the output that only its owner can read, and which is deleted at the end.
     """
-    ownership.refuse_link(output)
-    ownership.refuse_foreign(output, ours=False, what="cohort")
-    output.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output, prefix=".dicomweb-") as name:
-        web.fetch(url, Path(name))
-        found = read(Path(name), output, key, choices, also, say)
-    _write_cohort(found, output, (*CHANNELS, *also))
-    return found
+    held = output.resolve().with_name(f".{output.resolve().name}.dicomweb")
+    shutil.rmtree(held, ignore_errors=True)  # of an import that was cut off
+    held.mkdir(mode=0o700, parents=True)
+    try:
+        web.fetch(url, held)
+        return read(held, output, key, choices, also, say)
+    finally:
+        shutil.rmtree(held)
 
 
 def read(
@@ -162,14 +144,3 @@ def _by_place(
             raise UsageError(f"{where}: series {name} is chosen for another channel as well")
         by_place[place][channel] = name
     return by_place
-
-
-def _write_cohort(found: Found, output: Path, channels: Sequence[str]) -> None:
-    """The cohort table: patients, sessions and scans, with paths relative to it."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["patient", "session", *channels])
-    for visit in found.visits:
-        paths = [visit.scans[channel].relative_to(output).as_posix() if channel in visit.scans else "" for channel in channels]
-        writer.writerow([visit.patient, visit.session, *paths])
-    write_bytes(text.getvalue().encode(), output / files.COHORT)
