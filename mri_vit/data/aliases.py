@@ -19,6 +19,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "flair": ("t2f", "t2flair", "fl", "flairw"),
     "brain_mask": ("brainmask", "brainsegmentation"),
     "tumour_mask": ("tumourmask", "tumormask", "tumorsegmentation", "tumoursegmentation", "seg", "segm", "segmentation"),
+    "site": ("centre", "center", "hospital", "institution", "institute", "clinic"),
     "age": ("ageyears", "ageatmri", "ageatscan", "ageatscanyears", "ageatdiagnosis"),
     "sex": ("gender", "sexatbirth"),
     "mgmt": ("mgmtstatus", "mgmtvalue", "mgmtmethylation", "mgmtpromoter", "mgmtpromoterstatus", "mgmtmethylationstatus"),

@@ -13,6 +13,12 @@ from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Study
 
 LARGEST = 1e100  # its square, which a variance takes, is still a number
 MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category
+ORIGIN = (
+    "site",
+    "cohort",
+    "scan_cohort",
+    "same_as",
+)  # where a patient is from, not how they are
 LABEL_COLUMNS = {column for endpoint in DEFAULT_ENDPOINTS for column in endpoint.columns}  # no covariate, studied or not
 # Words by which tables name what happened after imaging; such a column is no covariate unless it is asked for by name.
 OUTCOME = re.compile(
@@ -39,7 +45,7 @@ def clinical_columns(patients: Sequence[Patient], study: Study) -> list[str]:
         raise UsageError(f"controls.columns: no column {unknown[0]!r} in the cohort table (found {', '.join(there)})")
     if asked is not None:
         return list(asked)
-    apart = {"site", study.train.leave_out}
+    apart = {*ORIGIN, study.train.leave_out}
     taken = [name for name in there if name not in apart and not OUTCOME.search(name) and not _names_label(name, study)]
     return [str(name) for name, column in clinical_table(patients, taken).items() if _useful(column)]
 

@@ -19,6 +19,7 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, progress, say
 from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Endpoint
 
+MERGE = "merge"  # in the place of a layout
 PEOPLE, ALIKE = "people.csv", "alike.csv"
 TELLING = ("flair", "t1ce", "t2", "t1")  # channels by which copies are looked for: the first that most patients have
 MASKS = ("brain_mask", "tumour_mask")
@@ -43,12 +44,13 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint] | N
         raise UsageError(f"expected two or more cohorts of different names, found {', '.join(names)}; {named}")
     for path in tables:
         written.check(path, folder)
+    written.refuse_foreign(folder / files.COHORT)
     hashes, unread = _hashes(sources, console)
     links = [*persons.declared(sources), *persons.by_voxels(sources, hashes)]
     person = persons.joined(sources, links)
     rows, conflicts = joined.merge(sources, person, hashes, endpoints or DEFAULT_ENDPOINTS)
     pairs = _alike(sources, person, set(unread), console)
-    _write(rows, _people(sources, person, rows, links), conflicts, pairs, folder)
+    _write(rows, sources, _people(sources, person, rows, links), conflicts, pairs, folder)
     _say(rows, sources, conflicts, pairs, unread, folder, console)
     return bool(pairs or unread or any(not conflict.rule for conflict in conflicts))
 
@@ -106,7 +108,12 @@ def _people(
 
 
 def _write(
-    rows: Sequence[Row], people: Iterable[Sequence[str]], conflicts: Iterable[Conflict], pairs: Iterable[Alike], folder: Path
+    rows: Sequence[Row],
+    sources: Sequence[Source],
+    people: Iterable[Sequence[str]],
+    conflicts: Iterable[Conflict],
+    pairs: Iterable[Alike],
+    folder: Path,
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     home = folder.resolve()
@@ -121,28 +128,38 @@ def _write(
     alike = ((p.one.cohort, p.one.patient, p.other.cohort, p.other.patient, f"{p.correlation:.3f}") for p in pairs)
     header = ("cohort", "patient", "other_cohort", "other_patient", "correlation")
     write_bytes(written.to_csv(header, alike), home / ALIKE)
-    write_bytes(_table(rows, home), home / files.COHORT)
+    written.write_table(_table(rows, home), MERGE, ", ".join(str(source.table) for source in sources), home)
 
 
 def _table(rows: Sequence[Row], home: Path) -> bytes:
+    """A row per visit. `cohort` and `site` are the person's, those of the first visit, so that a study can leave one out."""
     masks = [name for name in MASKS if any(getattr(row.visit, name) for row in rows)]
     sessions = ["session"] if any(row.session for row in rows) else []
     labels = list(dict.fromkeys(column for row in rows for column in row.labels))
     others = joined.columns(rows)
+    first: dict[str, Row] = {}
+    for row in rows:
+        first.setdefault(row.patient, row)
     lines = [
         [
             row.patient,
             *([row.session] if sessions else []),
             *(written.way_to(row.visit.scans[channel], home) for channel in CHANNELS),
             *(written.way_to(getattr(row.visit, name), home) for name in masks),
+            *_origin(first[row.patient]),
             row.source.name,
-            row.visit.clinical.get("site", "") or row.source.name,
             *(row.visit.clinical.get(column, "") for column in others),
             *(row.labels[column] for column in labels),
         ]
         for row in rows
     ]
-    return written.to_csv(("patient", *sessions, *CHANNELS, *masks, "cohort", "site", *others, *labels), lines)
+    return written.to_csv(("patient", *sessions, *CHANNELS, *masks, *joined.ORIGIN, *others, *labels), lines)
+
+
+def _origin(row: Row) -> tuple[str, str]:
+    """Cohort and site of a visit: what its table says, else the cohort's name."""
+    cohort_of = row.visit.clinical.get("cohort", "") or row.source.name
+    return cohort_of, row.visit.clinical.get("site", "") or cohort_of
 
 
 def _say(

@@ -14,11 +14,14 @@ from pathlib import Path
 
 from mri_vit.data.cohort import MISSING, Patient
 from mri_vit.errors import UsageError
-from mri_vit.importers.persons import SAME_AS, Source, Subject
+from mri_vit.importers.persons import Source, Subject, scans
+from mri_vit.importers.rules import SAME_AS
 from mri_vit.settings.schema import Endpoint
 
 Hashes = Mapping[Path, str]  # of voxels, by file
 Label = tuple[str, ...]  # the cells of an endpoint: one, or days and event
+
+ORIGIN = ("cohort", "site", "scan_cohort")  # columns of the merged table: the first two are of the person, the last of the visit
 
 
 @dataclass(frozen=True)
@@ -112,11 +115,12 @@ def _label(visit: Patient, endpoint: Endpoint) -> Label:
 
 
 def _kept(own: Sequence[tuple[Source, Patient]], hashes: Hashes) -> list[int]:
-    """Which visits stay: of those whose scans all have the same voxels, the first."""
+    """Which visits stay: of those whose scans all have the same voxels the first; without scans, none where another has some."""
     kept, seen = [], set()
+    some = any(scans(visit) for _, visit in own)
     for index, (_, visit) in enumerate(own):
         content = tuple(hashes.get(path, "") for path in visit.scans.values() if path)
-        if content and all(content) and content in seen:
+        if (some and not content) or (content and all(content) and content in seen):
             continue
         seen.add(content)
         kept.append(index)
@@ -165,4 +169,4 @@ def columns(rows: Sequence[Row]) -> list[str]:
     """Names of the merged table's columns beside labels and files, in the order in which cohorts have them."""
     of_labels = {column for row in rows for column in row.labels}
     others = dict.fromkeys(name for row in rows for name in row.visit.clinical)
-    return [name for name in others if name not in {*of_labels, SAME_AS, "cohort", "site"}]
+    return [name for name in others if name not in {*of_labels, *ORIGIN, SAME_AS}]

@@ -70,6 +70,7 @@ class Layout:
     tables: tuple[Table, ...] = ()
     called: Callable[[str, str], tuple[str, str]] = lambda patient, session: (patient, session)  # as ids and visits are written
     owns_tables: bool = True  # not where its table is another layout's, and read where it lies beside its scans
+    collection: bool = True  # whether it is one collection, whose cohort table carries its name, or a way to lay files out
     bad: Mapping[str, str] = field(default_factory=dict)  # patients who are left out, and why
 
 

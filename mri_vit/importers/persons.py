@@ -19,8 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import canonical, read
 from mri_vit.errors import UsageError
-
-SAME_AS = "same_as"  # column of a cohort table: `cohort:patient` of the same person elsewhere, several parted by blanks
+from mri_vit.importers.rules import SAME_AS
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,9 @@ def declared(sources: Sequence[Source]) -> list[Link]:
                 cohort, colon, name = said.partition(":")
                 if not (cohort and colon and name):
                     raise UsageError(f"{source.table}: patient {patient.id}, column {SAME_AS}: {said!r}; expected cohort:patient")
-                if (other := Subject(cohort, name)) in there:
-                    found.append(Link(Subject(source.name, patient.subject), other, f"{SAME_AS} of {source.name}"))
+                own, other = Subject(source.name, patient.subject), Subject(cohort, name)
+                if other in there and other != own:
+                    found.append(Link(own, other, f"{SAME_AS} of {source.name}"))
     return found
 
 

@@ -16,6 +16,7 @@ from mri_vit.importers.found import NO_RULE
 
 # UPENN-GBM: Not Available, Not Applicable, NA; TCGA: --, '--, not reported, [Not Available]; UCSF-PDGM: empty, unknown.
 MISSING = MISSING_HERE | {"'--", "[not available]", "[not applicable]", "[unknown]", "null", ".", "not allowed to collect"}
+SAME_AS = "same_as"  # column of a cohort table: `cohort:patient` of the same person elsewhere, several parted by blanks
 DAYS_IN = {"day": 1.0, "week": 7.0, "month": 365.25 / 12, "year": 365.25}  # a month is a twelfth of a mean Julian year
 UNIT = re.compile(r"(?i)(?<![a-z])(day|week|month|year)s?(?![a-z])")
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)")
@@ -86,6 +87,17 @@ def named_mutation(raw: str, column: str) -> Given:
 def text(raw: str, column: str) -> Given:
     """The cell as it is."""
     return Given("", f"{raw!r} is missing" if raw else "empty is missing") if missing(raw) else Given(raw, "as it is")
+
+
+def same_brats(raw: str, column: str) -> Given:
+    """A patient's id in BraTS 2021, whose two tasks number them alike, as the cohorts `brats2021` and `rsna_miccai` have it."""
+    if missing(raw):
+        return text(raw, column)
+    digits = re.fullmatch(r"(?:BraTS2021_)?(\d{1,5})", raw)
+    if not digits:
+        return UNKNOWN
+    number = digits[1].zfill(5)
+    return Given(f"brats2021:BraTS2021_{number} rsna_miccai:{number}", "the patient of this number in BraTS 2021")
 
 
 def number(raw: str, column: str) -> Given:

@@ -1,4 +1,4 @@
-"""Stage: a source in a layout, or of DICOM, goes in, a cohort's folder comes out, and a table on the screen says what is in it."""
+"""Stage: a layout or DICOM goes in, a cohort's folder comes out, and a table on the screen says what is in it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def import_layout(name: str, source: Path, folder: Path, console: Console) -> bo
     else:
         chosen = LAYOUTS[name]
     imported = merge(layout.read(chosen, source))
-    written.write(imported, chosen.name, str(source), folder)
+    written.write(imported, chosen.name, str(source), folder, chosen.name if chosen.collection else "")
     if name == AUTO:
         _write_study(auto.study_file(chosen.name, imported), folder / files.STUDY, console)
     show(imported, folder, console)

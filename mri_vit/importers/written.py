@@ -24,17 +24,25 @@ ORIGIN_COLUMNS = ("patient", "session", "column", "value", "file", "row", "sourc
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters by which a spreadsheet takes text for a formula (OWASP, CSV injection)
 
 
-def write(imported: Imported, layout: str, source: str, folder: Path) -> None:
-    """Write an imported cohort into a folder, which is made. Raises UsageError where it holds another cohort table."""
+def write(imported: Imported, layout: str, source: str, folder: Path, cohort: str = "") -> None:
+    """Write an imported cohort into a folder, which is made; `cohort` is its name for other cohorts, where it has one.
+
+    Raises UsageError where the folder holds another cohort table.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     home = folder.resolve()
-    table = _cohort(imported, home)
-    _refuse_foreign(folder / files.COHORT, table)
+    table = _cohort(imported, cohort, home)
+    refuse_foreign(folder / files.COHORT, table)
     for name, readings in ((PROVENANCE, imported.readings), (CONFLICTS, imported.conflicts)):
         write_bytes(to_csv(ORIGIN_COLUMNS, (_origin(reading, by_session(imported)) for reading in readings)), home / name)
     excluded = ((x.patient, str(x.file or ""), x.reason) for x in imported.left_out)
     write_bytes(to_csv(("patient", "file", "reason"), excluded), home / files.EXCLUDED)
-    record = {"layout": layout, "source": source, "cohort": sha256(table).hexdigest(), "notes": list(imported.notes)}
+    write_table(table, layout, source, home, imported.notes)
+
+
+def write_table(table: bytes, made_by: str, source: str, home: Path, notes: Sequence[str] = ()) -> None:
+    """Write a cohort table into a folder, and before it the record by which it is known as ours."""
+    record = {"layout": made_by, "source": source, "cohort": sha256(table).hexdigest(), "notes": list(notes)}
     write_bytes(f"{json.dumps(record, indent=1)}\n".encode(), home / IMPORT)
     write_bytes(table, home / files.COHORT)
 
@@ -64,23 +72,24 @@ def check_own(layout: str, folder: Path, names: Iterable[str]) -> None:
     ours = ownership.record(folder / IMPORT).get("layout") == layout
     unfinished = set(ownership.entries(folder)) <= {*names, PROVENANCE, CONFLICTS, files.EXCLUDED}
     ownership.refuse_foreign(folder, ours or unfinished, f"import of {layout}")
-    _refuse_foreign(folder / files.COHORT, b"")
+    refuse_foreign(folder / files.COHORT)
 
 
-def _refuse_foreign(path: Path, table: bytes) -> None:
-    """Raise UsageError where another table stands that no import wrote, or that was changed since."""
+def refuse_foreign(path: Path, table: bytes = b"") -> None:
+    """Raise UsageError where another cohort table stands that we did not write, or that was changed since."""
     if not path.exists() or (there := path.read_bytes()) == table:
         return
     if ownership.record(path.parent / IMPORT).get("cohort") != sha256(there).hexdigest():
-        raise UsageError(f"{path}: a cohort table that no import wrote as it stands; name another folder, or move it away")
+        raise UsageError(f"{path}: a cohort table that mri-vit did not write as it stands; name another folder, or move it away")
 
 
-def _cohort(imported: Imported, home: Path) -> bytes:
+def _cohort(imported: Imported, cohort: str, home: Path) -> bytes:
     """The table; the column `session` is there where visits differ by it, and masks and further sequences where there are any."""
     more = dict.fromkeys(name for visit in imported.visits for name in visit.scans if name not in CHANNELS)
     channels = (*CHANNELS, *more)
     masks = [name for name in ("brain_mask", "tumour_mask") if any(getattr(v, name) for v in imported.visits)]
     sessions = ["session"] if by_session(imported) else []
+    named = ["cohort"] if cohort else []
     rows = []
     for visit in imported.visits:
         paths = [visit.scans.get(channel) for channel in channels] + [getattr(visit, name) for name in masks]
@@ -90,10 +99,11 @@ def _cohort(imported: Imported, home: Path) -> bytes:
                 visit.patient,
                 *([visit.session] if sessions else []),
                 *(way_to(path, home) for path in paths),
+                *([cohort] if named else []),
                 *(cells.get(column, "") for column in imported.columns),
             ]
         )
-    return to_csv(("patient", *sessions, *channels, *masks, *imported.columns), rows)
+    return to_csv(("patient", *sessions, *channels, *masks, *named, *imported.columns), rows)
 
 
 def way_to(path: Path | None, home: Path) -> str:

@@ -127,6 +127,9 @@ def test_a_cell_that_names_no_cohort_is_refused(tmp_path):
         declared([source(tmp_path, "a", "patient,same_as\nP,B97")])
 
 
-def test_folds_over_merged_cohorts_hold_every_person_once(two):
-    rows, _ = merged(two, declared(two))
-    assert len({row.patient for row in rows}) == 5  # of six patients in two cohorts
+def test_a_visit_of_labels_alone_gives_them_to_the_visits_with_scans(two, tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("patient,pten,same_as\nL4,1,ucsf:004\nL5,0,\n")
+    sources = [two[0], Source("labels", path, cohort.read(path, (), needed=()))]
+    rows, _ = merged(sources, declared(sources))
+    assert [(row.patient, row.labels["pten"]) for row in rows] == [("004", "1"), ("005", ""), ("X1", ""), ("L5", "0")]

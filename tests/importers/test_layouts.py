@@ -45,7 +45,7 @@ def test_ids_of_rsna_miccai_are_text_of_five_digits_and_three_are_bad(tmp_path: 
     assert {patient: cells["mgmt"] for (patient, _), cells in found.cells.items()} == {"00000": "1", "00002": "1", "00003": "0"}
     assert {left.patient for left in found.left_out} == {"00109", "00123", "00709"}
     assert all("known bad" in left.reason for left in found.left_out)
-    assert found.cells["00003", ""]["brats21_id"] == "BraTS2021_00003"
+    assert found.cells["00003", ""]["same_as"] == "brats2021:BraTS2021_00003 rsna_miccai:00003"
 
 
 def test_images_of_ucsf_pdgm_have_four_digits_and_its_table_three(tmp_path: Path):

@@ -58,7 +58,7 @@ def test_ucsf_pdgm_has_501_visits_of_495_patients(shared: Path):
         ("", ""): 80,  # not tested
     }
     assert values(found, "idh") == {"0": 398, "1": 103}  # wildtype, and eight spellings of a mutation
-    assert sum(count for value, count in values(found, "brats21_id").items() if value) == 298
+    assert sum(count for value, count in values(found, "same_as").items() if value) == 298
     assert not merged.no_rule(found)
     assert not found.conflicts
 
@@ -160,7 +160,7 @@ def test_every_cell_of_an_imported_table_is_one_of_its_source(shared: Path, tmp_
         assert origin["rule"]
     told = {(o["patient"], o["session"], o["column"]): o["value"] for o in origins}
     header, rows = cohort.table(tmp_path / "cohort.csv")
-    columns = [c for c in header if c not in ("patient", "session", *cohort.FILES)]
+    columns = [c for c in header if c not in ("patient", "session", "cohort", *cohort.FILES)]
     written = {(row["patient"], row.get("session", ""), c): row[c] for _, row in rows for c in columns}
     assert written == told
 

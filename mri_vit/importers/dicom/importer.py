@@ -1,4 +1,4 @@
-"""Importer: DICOM files, in a folder or on a server, go in; scans under hashed names, `series.csv` and what was found come out."""
+"""Importer: DICOM files, of a folder or server, go in; scans under hashed names, `series.csv` and what was found come out."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from mri_vit.importers.layouts.plain import COLUMNS
 
 LAYOUT = Layout(
     name="bids",
+    collection=False,
     example="sub-01/anat/sub-01_ce-GADOLINIUM_T1w.nii.gz",
     scans=re.compile(
         r"^(?!(?:.*/)?(?:derivatives|sourcedata)/)(?:.*/)?sub-(?P<patient>[A-Za-z0-9]+)(_ses-(?P<session>[A-Za-z0-9]+))?"

@@ -34,6 +34,7 @@ def _of_numbers(source: Path) -> Mapping[str, str]:
 
 LAYOUT = Layout(
     name="nnunet",
+    collection=False,
     example="imagesTr/case_0000.nii.gz beside dataset.json",
     scans=re.compile(
         r"(?:^|/)(?:images(?:Tr|Ts)/(?P<patient>[^/]+)_(?P<sequence>\d{4})|labels(?:Tr|Ts)/(?P<masked>[^/]+))\.nii(\.gz)?$"

@@ -11,19 +11,20 @@ import re
 
 from mri_vit.data.aliases import ALIASES, OURS
 from mri_vit.importers.layout import Column, Layout, Table
-from mri_vit.importers.rules import EVENT, METHYLATION, MUTATION, SEX, age, days
+from mri_vit.importers.rules import EVENT, METHYLATION, MUTATION, SAME_AS, SEX, age, days, text
 from mri_vit.settings.schema import CHANNELS
 
 FILES = (*CHANNELS, "brain_mask", "tumour_mask")
 RULES = {
     **{"sex": SEX, "age": age, "mgmt": METHYLATION, "pten": MUTATION, "tertp": MUTATION, "idh": MUTATION},
-    **{"os_days": days(), "os_event": EVENT},
+    **{"site": text, SAME_AS: text, "os_days": days(), "os_event": EVENT},
 }
-COLUMNS = tuple(Column(name, (name, *ALIASES[name]), rule) for name, rule in RULES.items())
+COLUMNS = tuple(Column(name, (name, *ALIASES.get(name, ())), rule) for name, rule in RULES.items())
 SEQUENCES = {spelling: ours for spelling, ours in OURS.items() if ours in FILES}
 
 LAYOUT = Layout(
     name="plain",
+    collection=False,
     example="P001/t1ce.nii.gz, P001_t1ce.nii.gz, or a table with the columns patient, t1, t1ce, t2, flair",
     scans=re.compile(
         r"^(?:(?P<folder>[^/]+)/(?:(?P=folder)[_-])?|(?P<patient>[^/]+?)[_-])"

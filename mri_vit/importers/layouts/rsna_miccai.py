@@ -9,18 +9,13 @@ from __future__ import annotations
 import re
 
 from mri_vit.importers.layout import BRATS, Column, Layout, Table
-from mri_vit.importers.rules import METHYLATION, Given
+from mri_vit.importers.rules import METHYLATION, SAME_AS, same_brats
 
 BLANK = "known bad: the challenge's data page names it as one with blank images of a sequence"
 
 
 def _five_digits(patient: str, session: str) -> tuple[str, str]:
     return patient.zfill(5), session
-
-
-def _of_brats(raw: str, column: str) -> Given:
-    """The same patient in BraTS 2021, by which cohorts are joined."""
-    return Given(f"BraTS2021_{raw.zfill(5)}", "the id with BraTS2021_ before its five digits")
 
 
 LAYOUT = Layout(
@@ -33,7 +28,7 @@ LAYOUT = Layout(
             id=("BraTS21ID",),
             marks=("MGMT_value",),
             ids=re.compile(r"(?P<patient>\d{1,5})"),
-            columns=(Column("mgmt", ("MGMT_value",), METHYLATION), Column("brats21_id", ("BraTS21ID",), _of_brats)),
+            columns=(Column("mgmt", ("MGMT_value",), METHYLATION), Column(SAME_AS, ("BraTS21ID",), same_brats)),
         ),
     ),
     called=_five_digits,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from mri_vit.importers.layout import BRATS, Column, Layout, Table
-from mri_vit.importers.rules import EVENT, METHYLATION, SEX, age, days, named_mutation, number, text
+from mri_vit.importers.rules import EVENT, METHYLATION, SAME_AS, SEX, age, days, named_mutation, number, same_brats, text
 from mri_vit.importers.table import Row
 
 FIRST = "baseline"
@@ -55,7 +55,7 @@ LAYOUT = Layout(
                 Column("idh", ("IDH",), named_mutation),
                 Column("os_days", ("OS",), days("day"), since=_since_first),
                 Column("os_event", ("1-dead 0-alive",), EVENT),
-                Column("brats21_id", ("BraTS21 ID",), text),
+                Column(SAME_AS, ("BraTS21 ID",), same_brats),
             ),
         ),
     ),
