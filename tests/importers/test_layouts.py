@@ -95,6 +95,16 @@ def test_tcga_is_read_from_names_folders_and_three_tables(tmp_path: Path):
     assert not found.conflicts  # 18.43 months and 561 days are one
 
 
+def test_the_names_of_the_gdc_s_columns_before_2024_and_since_are_both_read(tmp_path: Path):
+    text = (
+        "cases.submitter_id\tdemographic.vital_status\tdemographic.days_to_death\tdiagnoses.days_to_last_follow_up\n"
+        "TCGA-FG-6692\tDead\t561\t'--\nTCGA-FG-6692\tDead\t561\t'--\nTCGA-02-0006\tAlive\t'--\t300\n"
+    )
+    found = imported("tcga", folder(tmp_path, tables={"clinical.tsv": text}))
+    assert found.cells["TCGA-FG-6692", ""] == {"os_days": "561", "os_event": "1"}  # a row for each treatment
+    assert found.cells["TCGA-02-0006", ""] == {"os_days": "300", "os_event": "0"}
+
+
 def test_survival_of_mu_glioma_post_counts_from_each_visit(tmp_path: Path):
     stem = "PatientID_0003/Timepoint_{0}/PatientID_0003_Timepoint_{0}_{1}.nii.gz"
     names = [stem.format(t, s) for t in (1, 2) for s in ("brain_t1n", "brain_t1c", "brain_t2w", "brain_t2f", "tumorMask")]

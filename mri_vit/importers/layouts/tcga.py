@@ -57,5 +57,15 @@ LAYOUT = Layout(
                 Column("os_event", ("vital_status",), EVENT),
             ),
         ),
+        Table(  # the same since the GDC's release of November 2024, whose columns carry the name of their table
+            id=("cases.submitter_id",),
+            marks=("demographic.vital_status", "demographic.days_to_death"),
+            ids=PATIENT,
+            columns=(
+                Column("sex", ("demographic.gender", "demographic.sex_at_birth"), SEX),
+                Column("os_days", ("demographic.days_to_death", "diagnoses.days_to_last_follow_up"), days("day")),
+                Column("os_event", ("demographic.vital_status",), EVENT),
+            ),
+        ),
     ),
 )
