@@ -40,7 +40,7 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint] | N
     sources = [_source(path) for path in tables]
     names = [source.name for source in sources]
     if len(sources) < 2 or len(set(names)) < len(names):
-        named = "a cohort's name is its column `cohort`, or its folder's"
+        named = "a cohort's name is its column `cohort`, or its folder's; import two parts of a collection from one folder"
         raise UsageError(f"expected two or more cohorts of different names, found {', '.join(names)}; {named}")
     for path in tables:
         written.check(path, folder)
