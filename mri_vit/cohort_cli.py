@@ -96,5 +96,5 @@ def merge_cohorts(*tables: Path, output: Output, study: Path | None = None) -> i
     from mri_vit.importers.join import join
     from mri_vit.settings import file as study_file
 
-    endpoints = study_file.load(study, {}).endpoints if study else None
+    endpoints = study_file.load(study, {}).endpoints if study else ()
     return 3 if join(tables, output, endpoints, Console()) else 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +14,7 @@ from mri_vit.importers import joined, likeness, persons, written
 from mri_vit.importers.joined import Conflict, Row
 from mri_vit.importers.likeness import Alike
 from mri_vit.importers.persons import Link, Source, Subject
+from mri_vit.importers.rules import SAME_AS
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, progress, say
@@ -23,15 +24,16 @@ MERGE = "merge"  # in the place of a layout
 PEOPLE, ALIKE = "people.csv", "alike.csv"
 TELLING = ("flair", "t1ce", "t2", "t1")  # channels by which copies are looked for: the first that most patients have
 MASKS = ("brain_mask", "tumour_mask")
+MARKERS = (*DEFAULT_ENDPOINTS, *(Endpoint(name=name, kind="binary") for name in ("idh", "idh1")))  # labels, studied or not
 
 
-def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint] | None, console: Console) -> bool:
-    """Merge cohorts into a folder; whether something needs a look: a conflict without a rule, or patients who look alike.
+def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], console: Console) -> bool:
+    """Merge cohorts into a folder; whether something needs a look: an open conflict, patients who look alike or are not found.
 
     Parameters
     ----------
     tables : cohort tables, or folders with a `cohort.csv`; the first that knows a person names them.
-    endpoints : whose columns are labels; None for the usual ones.
+    endpoints : whose columns are labels, beside the usual ones.
 
     Raises
     ------
@@ -44,15 +46,18 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint] | N
         raise UsageError(f"expected two or more cohorts of different names, found {', '.join(names)}; {named}")
     for path in tables:
         written.check(path, folder)
-    written.refuse_foreign(folder / files.COHORT)
+    written.refuse_foreign(folder)
+    labels = _labels(sources, endpoints)
     hashes, unread = _hashes(sources, console)
     links = [*persons.declared(sources), *persons.by_voxels(sources, hashes)]
     person = persons.joined(sources, links)
-    rows, conflicts = joined.merge(sources, person, hashes, endpoints or DEFAULT_ENDPOINTS)
-    pairs = _alike(sources, person, set(unread), console)
-    _write(rows, sources, _people(sources, person, rows, links), conflicts, pairs, folder)
-    _say(rows, sources, conflicts, pairs, unread, folder, console)
-    return bool(pairs or unread or any(not conflict.rule for conflict in conflicts))
+    rows, conflicts = joined.merge(sources, person, hashes, labels)
+    pairs, apart = _alike(sources, person, set(unread), console)
+    warnings = [*_warnings(persons.unknown(sources, links), pairs, apart, folder)]
+    warnings += [f"{path}: {reason}; nobody was joined by it" for path, reason in unread.items()]
+    _write(rows, sources, labels, _people(sources, person, rows, links), conflicts, pairs, _names(person), folder)
+    _say(rows, sources, conflicts, warnings, folder, console)
+    return bool(warnings or any(not conflict.rule for conflict in conflicts))
 
 
 def _source(path: Path) -> Source:
@@ -60,8 +65,18 @@ def _source(path: Path) -> Source:
     table = path / files.COHORT if path.is_dir() else path
     patients = cohort.read(table, (), needed=())
     said = {patient.clinical.get("cohort", "") for patient in patients}
-    name = said.pop() if len(said) == 1 else ""
-    return Source(name or table.resolve().parent.name, table, patients)
+    name = (said.pop() if len(said) == 1 else "") or table.resolve().parent.name
+    if not cohort.is_patient_id(name):
+        expected = "letters, digits, '.', '_' or '-'; give the table a column `cohort`, or the folder another name"
+        raise UsageError(f"{table}: the cohort's name is {name!r}; expected {expected}")
+    return Source(name, table, patients)
+
+
+def _labels(sources: Sequence[Source], endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+    """The endpoints of the study, then the usual ones, of which a table has all columns."""
+    tables = [set(source.patients[0].clinical) for source in sources]
+    named = {endpoint.name: endpoint for endpoint in (*MARKERS, *endpoints)}  # a study's own come last, and stay
+    return [endpoint for endpoint in named.values() if any(table.issuperset(endpoint.columns) for table in tables)]
 
 
 def _hashes(sources: Sequence[Source], console: Console) -> tuple[dict[Path, str], dict[Path, str]]:
@@ -80,8 +95,10 @@ def _hashes(sources: Sequence[Source], console: Console) -> tuple[dict[Path, str
     return found, unread
 
 
-def _alike(sources: Sequence[Source], person: dict[Subject, int], unread: set[Path], console: Console) -> list[Alike]:
-    """Pairs of persons who look alike, by the channel that most patients have."""
+def _alike(
+    sources: Sequence[Source], person: dict[Subject, int], unread: set[Path], console: Console
+) -> tuple[list[Alike], list[Subject]]:
+    """Pairs of persons who look alike, by the channel that most patients have; and patients with scans, but none to compare."""
     visits: dict[Subject, list[dict[str, Path | None]]] = defaultdict(list)
     for source in sources:
         for patient in source.patients:
@@ -91,7 +108,17 @@ def _alike(sources: Sequence[Source], person: dict[Subject, int], unread: set[Pa
     channel = max(TELLING, key=lambda name: len(of_channel[name]))
     if len(of_channel[channel]) > 1:
         say(console, f"comparing {channel} of {len(of_channel[channel])} patients")
-    return likeness.alike(of_channel[channel], person)
+    pairs, headless = likeness.alike(of_channel[channel], person)
+    scanned = {subject for scans in of_channel.values() for subject in scans}
+    return pairs, [*headless, *(subject for subject in scanned if subject not in of_channel[channel])]
+
+
+def _names(person: dict[Subject, int]) -> dict[Subject, str]:
+    """For each patient what `same_as` says of their person: all names that are known, also those of cohorts that are not here."""
+    named: dict[int, list[str]] = defaultdict(list)
+    for subject, number in person.items():
+        named[number].append(f"{subject.cohort}:{subject.patient}")
+    return {subject: " ".join(named[number]) for subject, number in person.items()}
 
 
 def _people(
@@ -99,44 +126,70 @@ def _people(
 ) -> list[tuple[str, str, str, str]]:
     """Every patient of every cohort: the id in the merged table, cohort, id there, and how they are known to be one person."""
     name = {person[_of(row)]: row.patient for row in rows}
-    why: dict[Subject, list[str]] = defaultdict(list)
-    for link in links:
-        for subject in (link.one, link.other):
-            why[subject].append(link.why)
     subjects = [Subject(source.name, subject) for source in sources for subject in source.subjects]
-    return [(name[person[one]], one.cohort, one.patient, "; ".join(dict.fromkeys(why[one]))) for one in subjects]
+    several = Counter(person[subject] for subject in subjects)
+    why: dict[int, list[str]] = defaultdict(list)
+    for link in links:
+        why[person[link.one]].append(link.why)
+    return [
+        (name[number], one.cohort, one.patient, "; ".join(dict.fromkeys(why[number])) if several[number] > 1 else "")
+        for one, number in ((one, person[one]) for one in subjects)
+    ]
+
+
+def _warnings(unknown: Iterable[Link], pairs: Iterable[Alike], apart: Sequence[Subject], folder: Path) -> Iterator[str]:
+    for link in unknown:
+        yield f"{link.why}: {link.one.patient} is said to be {link.other.patient} of {link.other.cohort}, who is not there"
+    for pair in pairs:
+        both = f"{pair.one.patient} of {pair.one.cohort} and {pair.other.patient} of {pair.other.cohort}"
+        yield f"{both} look like one person (correlation {pair.correlation:.2f}); see {folder / ALIKE}"
+    if apart:
+        first = f"{apart[0].patient} of {apart[0].cohort}"
+        yield f"{len(apart)} patients were compared with nobody, for want of the sequence, or of a head in it: {first}, …"
 
 
 def _write(
     rows: Sequence[Row],
     sources: Sequence[Source],
+    labels: Sequence[Endpoint],
     people: Iterable[Sequence[str]],
     conflicts: Iterable[Conflict],
     pairs: Iterable[Alike],
+    names: dict[Subject, str],
     folder: Path,
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     home = folder.resolve()
+    table = _table(rows, labels, names, home)
+    written.write_record(table, MERGE, ", ".join(str(source.table) for source in sources), home)
     write_bytes(written.to_csv(("patient", "cohort", "patient_there", "joined_by"), people), home / PEOPLE)
     said = (
-        (c.patient, c.endpoint, name, " ".join(label), c.rule, " ".join(c.value))
+        (c.patient, c.endpoint, one.cohort, one.patient, " ".join(label), c.rule, " ".join(c.value))
         for c in conflicts
-        for name, label in c.said.items()
+        for one, label in c.said
     )
-    header = ("patient", "endpoint", "cohort", "says", "rule", "value")
+    header = ("patient", "endpoint", "cohort", "patient_there", "says", "rule", "value")
     write_bytes(written.to_csv(header, said), home / written.CONFLICTS)
+    origins = (
+        (row.patient, row.session, column, cell.value, one.cohort, one.patient)
+        for row in rows
+        for column, cell in row.cells.items()
+        for one in cell.said_by
+    )
+    header = ("patient", "session", "column", "value", "cohort", "patient_there")
+    write_bytes(written.to_csv(header, origins), home / written.PROVENANCE)
     alike = ((p.one.cohort, p.one.patient, p.other.cohort, p.other.patient, f"{p.correlation:.3f}") for p in pairs)
     header = ("cohort", "patient", "other_cohort", "other_patient", "correlation")
     write_bytes(written.to_csv(header, alike), home / ALIKE)
-    written.write_table(_table(rows, home), MERGE, ", ".join(str(source.table) for source in sources), home)
+    write_bytes(table, home / files.COHORT)
 
 
-def _table(rows: Sequence[Row], home: Path) -> bytes:
+def _table(rows: Sequence[Row], labels: Sequence[Endpoint], names: dict[Subject, str], home: Path) -> bytes:
     """A row per visit. `cohort` and `site` are the person's, those of the first visit, so that a study can leave one out."""
     masks = [name for name in MASKS if any(getattr(row.visit, name) for row in rows)]
     sessions = ["session"] if any(row.session for row in rows) else []
-    labels = list(dict.fromkeys(column for row in rows for column in row.labels))
-    others = joined.columns(rows)
+    of_labels = list(dict.fromkeys(column for endpoint in labels for column in endpoint.columns))
+    others = [name for name in dict.fromkeys(name for row in rows for name in row.cells) if name not in of_labels]
     first: dict[str, Row] = {}
     for row in rows:
         first.setdefault(row.patient, row)
@@ -148,12 +201,18 @@ def _table(rows: Sequence[Row], home: Path) -> bytes:
             *(written.way_to(getattr(row.visit, name), home) for name in masks),
             *_origin(first[row.patient]),
             row.source.name,
-            *(row.visit.clinical.get(column, "") for column in others),
-            *(row.labels[column] for column in labels),
+            names[_of(row)],
+            *(_cell(row, column, home) for column in (*others, *of_labels)),
         ]
         for row in rows
     ]
-    return written.to_csv(("patient", *sessions, *CHANNELS, *masks, *joined.ORIGIN, *others, *labels), lines)
+    header = ("patient", *sessions, *CHANNELS, *masks, *joined.ORIGIN, SAME_AS, *others, *of_labels)
+    return written.to_csv(header, lines)
+
+
+def _cell(row: Row, column: str, home: Path) -> str:
+    value = row.cells[column].value if column in row.cells else ""
+    return written.way_to(Path(value), home) if joined.is_scan(value) else value
 
 
 def _origin(row: Row) -> tuple[str, str]:
@@ -166,23 +225,19 @@ def _say(
     rows: Sequence[Row],
     sources: Sequence[Source],
     conflicts: Sequence[Conflict],
-    pairs: Sequence[Alike],
-    unread: dict[Path, str],
+    warnings: Iterable[str],
     folder: Path,
     console: Console,
 ) -> None:
     subjects = sum(len(source.subjects) for source in sources)
     people = len({row.patient for row in rows})
     say(console, f"{people} persons of {subjects} patients in {len(sources)} cohorts, {len(rows)} visits")
-    settled = sum(bool(conflict.rule) for conflict in conflicts)
     if conflicts:
-        told = f"{len(conflicts)} labels disagree, {settled} settled by the study's rule; the others are left empty"
+        settled = sum(bool(conflict.rule) for conflict in conflicts)
+        told = f"{len(conflicts)} cells disagree, {settled} settled by a rule"
         say(console, f"{told}: {folder / written.CONFLICTS}", WARNING)
-    for pair in pairs:
-        both = f"{pair.one.patient} of {pair.one.cohort} and {pair.other.patient} of {pair.other.cohort}"
-        say(console, f"{both} look like one person (correlation {pair.correlation:.2f}); see {folder / ALIKE}", WARNING)
-    for path, reason in unread.items():
-        say(console, f"{path}: {reason}; nobody was joined by it", WARNING)
+    for warning in warnings:
+        say(console, warning, WARNING)
     say(console, f"cohort table {folder / files.COHORT}; who was joined and why is in {PEOPLE}")
 
 

@@ -1,14 +1,15 @@
 """Cohorts merged: visits and who is one person in; one table out, in which every person stands once, and what disagreed.
 
-A person's visits of all cohorts have one patient id. Visits whose scans are the same voxels throughout stand once. Labels that
-cohorts agree on are those of all the person's visits; where they disagree, the cell is empty, unless a rule names the cohort
-that is right. What is of a visit, such as age, stays with it.
+A person's visits of all cohorts have one patient id. Visits whose scans are the same voxels throughout stand once, and a visit of
+labels alone gives what it knows to one with scans. A marker is the person's: where all who know it agree, all visits have it.
+Survival counts from a visit and stays with it. Where sources disagree the cell is empty, unless a rule names the cohort that is
+right. All else, such as age, stays with its visit.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,15 @@ Hashes = Mapping[Path, str]  # of voxels, by file
 Label = tuple[str, ...]  # the cells of an endpoint: one, or days and event
 
 ORIGIN = ("cohort", "site", "scan_cohort")  # columns of the merged table: the first two are of the person, the last of the visit
+OWN = ("each visit its own",)  # in place of a value
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A filled cell of the merged table, and who says so."""
+
+    value: str
+    said_by: tuple[Subject, ...]
 
 
 @dataclass(frozen=True)
@@ -32,25 +42,44 @@ class Row:
     session: str
     source: Source
     visit: Patient
-    labels: Mapping[str, str]  # by column
+    cells: Mapping[str, Cell]  # by column, without those that are empty
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """What cohorts say of one person and endpoint where they disagree."""
+    """What is said of one person and endpoint, or column, where it disagrees."""
 
     patient: str
     endpoint: str
-    said: Mapping[str, Label]  # by cohort
+    said: tuple[tuple[Subject, Label], ...]
     rule: str  # that settled it; empty where none did
     value: Label  # that stands in the table
 
 
+@dataclass(frozen=True)
+class _Visit:
+    source: Source
+    patient: Patient
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.source.name, self.patient.subject)
+
+    def label(self, columns: Iterable[str]) -> Label:
+        """The cells as numbers are written once (1, 365), empty where missing."""
+        cells = [self.patient.clinical.get(column, "") for column in columns]
+        return tuple("" if cell.lower() in MISSING else f"{float(cell):.10g}" if _is_number(cell) else cell for cell in cells)
+
+    def text(self, column: str) -> str:
+        """The cell as it is, empty where missing; one that names a scan as a whole path."""
+        cell = self.patient.clinical.get(column, "")
+        if is_scan(cell):
+            return str((self.source.table.parent / cell).resolve())
+        return "" if cell.lower() in MISSING else cell
+
+
 def merge(
-    sources: Sequence[Source],
-    person: Mapping[Subject, int],
-    hashes: Hashes,
-    endpoints: Sequence[Endpoint],
+    sources: Sequence[Source], person: Mapping[Subject, int], hashes: Hashes, endpoints: Sequence[Endpoint]
 ) -> tuple[list[Row], list[Conflict]]:
     """The merged rows, persons in the order of the sources, and the conflicts.
 
@@ -65,87 +94,129 @@ def merge(
     UsageError where an endpoint prefers a cohort that is not there.
     """
     _refuse_strange_rules(endpoints, sources)
-    visits: dict[int, list[tuple[Source, Patient]]] = defaultdict(list)
+    people: dict[int, list[_Visit]] = defaultdict(list)
     for source in sources:
         for patient in source.patients:
-            visits[person[Subject(source.name, patient.subject)]].append((source, patient))
-    names = _names(visits)
+            people[person[Subject(source.name, patient.subject)]].append(_Visit(source, patient))
+    names = _names(people)
     rows, conflicts = [], []
-    for number, own in sorted(visits.items()):
-        labels = [dict(pair for e in endpoints for pair in zip(e.columns, _label(visit, e), strict=True)) for _, visit in own]
+    for number, visits in sorted(people.items()):
+        groups = _groups(visits, hashes)
+        cells: list[dict[str, Cell]] = [{} for _ in groups]
         for endpoint in endpoints:
-            conflict = _settle(names[number], endpoint, own, labels)
-            conflicts += [conflict] if conflict else []
-        kept = _kept(own, hashes)
-        sessions = _sessions([own[index] for index in kept])
-        rows += [Row(names[number], session, *own[index], labels[index]) for index, session in zip(kept, sessions, strict=True)]
+            conflicts += _label(names[number], endpoint, visits, groups, cells)
+        for group, filled in zip(groups, cells, strict=True):
+            conflicts += _others(names[number], group, {c for e in endpoints for c in e.columns}, filled)
+        sessions = _sessions([group[0] for group in groups])
+        for session, group, filled in zip(sessions, groups, cells, strict=True):
+            rows.append(Row(names[number], session, group[0].source, group[0].patient, filled))
     return rows, conflicts
 
 
-def _settle(
-    patient: str,
-    endpoint: Endpoint,
-    own: Sequence[tuple[Source, Patient]],
-    labels: Sequence[dict[str, str]],
-) -> Conflict | None:
-    """Fill one person's labels of an endpoint in place where cohorts agree; the conflict where they do not."""
-    said: dict[str, set[Label]] = defaultdict(set)
-    for source, visit in own:
-        if any(label := _label(visit, endpoint)):
-            said[source.name].add(label)
-    if any(len(values) > 1 for values in said.values()) or not said:
-        return None  # a label of the visit and not of the person, or none
-    single = {cohort: next(iter(values)) for cohort, values in said.items()}
-    if endpoint.kind == "survival" and max(Counter(source.name for source, _ in own).values()) > 1:
-        return None  # time counts from a visit, and which visits are the same day is not known
-    preferred = endpoint.prefer or ""
-    agreed = len(set(single.values())) == 1
-    empty = ("",) * len(endpoint.columns)
-    value = next(iter(single.values())) if agreed else single.get(preferred, empty)
-    for cells in labels:
-        cells.update(zip(endpoint.columns, value, strict=True))
-    rule = f"{endpoint.name} is that of {preferred}" if preferred in single else ""
-    return None if agreed else Conflict(patient, endpoint.name, single, rule, value)
+def _groups(visits: Sequence[_Visit], hashes: Hashes) -> list[list[_Visit]]:
+    """A person's visits, those of the same voxels throughout together; the first of each group stays.
+
+    Visits without any scan go with the one that has some; where there are several, what they say of a visit is of none.
+    """
+    if not any(scans(visit.patient) for visit in visits):
+        return [[visit] for visit in visits]
+    groups: dict[object, list[_Visit]] = {}
+    loose = []
+    for index, visit in enumerate(visits):
+        content = tuple(hashes.get(path, "") for path in scans(visit.patient))
+        if content:
+            groups.setdefault(content if all(content) else index, []).append(visit)
+        else:
+            loose.append(visit)
+    found = list(groups.values())
+    return [[*found[0], *loose]] if len(found) == 1 else found
 
 
-def _label(visit: Patient, endpoint: Endpoint) -> Label:
-    """The cells of a visit's label as numbers are written once (1, 365), empty where missing."""
-    cells = (visit.clinical.get(column, "") for column in endpoint.columns)
-    return tuple("" if cell.lower() in MISSING else f"{float(cell):g}" if _is_number(cell) else cell for cell in cells)
+def _label(
+    patient: str, endpoint: Endpoint, visits: Sequence[_Visit], groups: Sequence[Sequence[_Visit]], cells: list[dict[str, Cell]]
+) -> list[Conflict]:
+    """Fill an endpoint's cells of all groups in place; what disagrees."""
+    said = _said(visits, endpoint.columns)
+    own = Counter(subject for subject, _ in dict.fromkeys(said))
+    differs = endpoint.kind == "binary" and any(count > 1 for count in own.values())
+    conflicts = []
+    if differs and len(own) > 1:
+        conflicts.append(Conflict(patient, endpoint.name, tuple(dict.fromkeys(said)), "", OWN))
+    for group, filled in zip(groups, cells, strict=True):
+        here = _said(group, endpoint.columns) if differs or endpoint.kind == "survival" else said
+        value, rule = _settled(endpoint, here)
+        if len({label for _, label in here}) > 1:
+            conflicts.append(Conflict(patient, endpoint.name, tuple(dict.fromkeys(here)), rule, value))
+        by = tuple(dict.fromkeys(subject for subject, label in here if label == value))
+        filled.update({c: Cell(v, by) for c, v in zip(endpoint.columns, value, strict=True) if v})
+    return list(dict.fromkeys(conflicts))
 
 
-def _kept(own: Sequence[tuple[Source, Patient]], hashes: Hashes) -> list[int]:
-    """Which visits stay: of those whose scans all have the same voxels the first; without scans, none where another has some."""
-    kept, seen = [], set()
-    some = any(scans(visit) for _, visit in own)
-    for index, (_, visit) in enumerate(own):
-        content = tuple(hashes.get(path, "") for path in visit.scans.values() if path)
-        if (some and not content) or (content and all(content) and content in seen):
+def _settled(endpoint: Endpoint, said: Sequence[tuple[Subject, Label]]) -> tuple[Label, str]:
+    """The label that all who know one agree on, or that the preferred cohort has, and by what rule; else an empty one."""
+    labels = {label for _, label in said}
+    if len(labels) == 1:
+        return labels.pop(), ""
+    preferred = {label for subject, label in said if subject.cohort == endpoint.prefer}
+    if len(preferred) == 1:
+        return preferred.pop(), f"{endpoint.name} is that of {endpoint.prefer}"
+    return ("",) * len(endpoint.columns), ""
+
+
+def _said(visits: Iterable[_Visit], columns: Sequence[str]) -> list[tuple[Subject, Label]]:
+    return [(visit.subject, label) for visit in visits if any(label := visit.label(columns))]
+
+
+def _others(patient: str, group: Sequence[_Visit], labels: set[str], filled: dict[str, Cell]) -> list[Conflict]:
+    """Fill the cells of all other columns in place: the visit's own, else that of another with the same scans."""
+    names = dict.fromkeys(name for visit in group for name in visit.patient.clinical)
+    conflicts = []
+    for name in (name for name in names if name not in {*labels, *ORIGIN, SAME_AS}):
+        said = [(visit.subject, (cell,)) for visit in group if (cell := visit.text(name))]
+        if not said:
             continue
-        seen.add(content)
-        kept.append(index)
-    return kept
+        (subject, (value,)) = said[0]
+        filled[name] = Cell(value, (subject,))
+        if len({label for _, label in said}) > 1:
+            conflicts.append(
+                Conflict(patient, name, tuple(dict.fromkeys(said)), f"{name} is that of the scan's cohort", (value,))
+            )
+    return conflicts
 
 
-def _sessions(visits: Sequence[tuple[Source, Patient]]) -> list[str]:
-    """A name for each of a person's visits: its own, else its cohort's where there are several, both where that is taken."""
+def is_scan(cell: str) -> bool:
+    """Whether a cell names a NIfTI file."""
+    return cell.endswith((".nii", ".nii.gz"))
+
+
+def _sessions(visits: Sequence[_Visit]) -> list[str]:
+    """A name for each of a person's visits: its own, else its cohort's where there are several; none twice in any case."""
     if len(visits) == 1:
-        return [visits[0][1].session]
-    plain = [visit.session or source.name for source, visit in visits]
-    twice = {name for name, count in Counter(plain).items() if count > 1}
-    return [
-        f"{source.name}-{visit.session}" if name in twice and visit.session else name
-        for name, (source, visit) in zip(plain, visits, strict=True)
-    ]
+        return [visits[0].patient.session]
+    taken: set[str] = set()
+    wished = (
+        [v.patient.session, f"{v.source.name}-{v.patient.session}"] if v.patient.session else [v.source.name] for v in visits
+    )
+    return [_free(names, taken) for names in wished]
 
 
-def _names(visits: Mapping[int, Sequence[tuple[Source, Patient]]]) -> dict[int, str]:
-    """A patient id for each person: that of the first cohort, with the cohort's name where others have it too."""
-    plain = {number: own[0][1].subject for number, own in visits.items()}
-    taken = Counter(name.casefold() for name in plain.values())
+def _names(people: Mapping[int, Sequence[_Visit]]) -> dict[int, str]:
+    """A patient id for each person: that of the first cohort, with the cohort's name before it where others have it too."""
+    first = {number: visits[0].subject for number, visits in people.items()}
+    count = Counter(subject.patient.casefold() for subject in first.values())
+    taken = {subject.patient.casefold() for subject in first.values() if count[subject.patient.casefold()] == 1}
     return {
-        number: name if taken[name.casefold()] == 1 else f"{visits[number][0][0].name}-{name}" for number, name in plain.items()
+        number: one.patient if count[one.patient.casefold()] == 1 else _free([f"{one.cohort}-{one.patient}"], taken)
+        for number, one in first.items()
     }
+
+
+def _free(wished: Sequence[str], taken: set[str]) -> str:
+    """The first of the names that nobody has in any case, else the last with a number; it is taken then."""
+    numbered = (f"{wished[-1]}-{n}" for n in range(2, len(taken) + 3))
+    name = next(name for name in (*wished, *numbered) if name.casefold() not in taken)
+    taken.add(name.casefold())
+    return name
 
 
 def _refuse_strange_rules(endpoints: Sequence[Endpoint], sources: Sequence[Source]) -> None:
@@ -163,10 +234,3 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def columns(rows: Sequence[Row]) -> list[str]:
-    """Names of the merged table's columns beside labels and files, in the order in which cohorts have them."""
-    of_labels = {column for row in rows for column in row.labels}
-    others = dict.fromkeys(name for row in rows for name in row.visit.clinical)
-    return [name for name in others if name not in {*of_labels, *ORIGIN, SAME_AS}]

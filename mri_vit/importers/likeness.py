@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import SimpleITK as sitk
 from jaxtyping import Float
-from scipy.ndimage import map_coordinates, uniform_filter
+from scipy.ndimage import gaussian_filter, map_coordinates, uniform_filter
 from scipy.stats import rankdata
 from SimpleITK import Image
 
@@ -40,8 +40,8 @@ class Alike:
     correlation: float
 
 
-def alike(scans: Mapping[Subject, Path], person: Mapping[Subject, int]) -> list[Alike]:
-    """Pairs of different persons whose scans of one channel look alike, the most alike first.
+def alike(scans: Mapping[Subject, Path], person: Mapping[Subject, int]) -> tuple[list[Alike], list[Subject]]:
+    """Pairs of different persons whose scans of one channel look alike, the most alike first; and whose scan shows no head.
 
     Parameters
     ----------
@@ -52,15 +52,15 @@ def alike(scans: Mapping[Subject, Path], person: Mapping[Subject, int]) -> list[
     ------
     UnusablePatient where a file is no readable scan.
     """
-    people = list(scans)
     small = {one: coarse(canonical(read(path))) for one, path in scans.items()}
-    signatures = np.stack([signature(sitk.GetArrayViewFromImage(small[one])) for one in people]) if people else np.zeros((0, 1))
+    people = [one for one, copy in small.items() if (sitk.GetArrayViewFromImage(copy) > HEAD).any()]
+    signatures = [signature(sitk.GetArrayViewFromImage(small[one])) for one in people]
     found = []
-    for a, b in neighbours(signatures):
+    for a, b in neighbours(np.stack(signatures)) if people else ():
         one, other = people[a], people[b]
         if person[one] != person[other] and (value := correlation(small[one], small[other])) >= ALIKE:
             found.append(Alike(one, other, value))
-    return sorted(found, key=lambda pair: -pair.correlation)
+    return sorted(found, key=lambda pair: -pair.correlation), [one for one in scans if one not in people]
 
 
 def coarse(scan: Volume) -> Image:
@@ -68,17 +68,15 @@ def coarse(scan: Volume) -> Image:
     border = np.concatenate([scan.array.take(end, axis).ravel() for axis in range(3) for end in (0, -1)])
     above = np.maximum(scan.array - np.median(border), 0)
     bright = np.percentile(above[above > 0], 99) if (above > 0).any() else 1.0
-    image = to_itk(Volume((above / bright).astype(np.float32), scan.affine))
+    smooth = gaussian_filter(above / bright, [COARSE_MM / 2 / mm for mm in scan.spacing_mm])  # ITK's needs four slices
+    image = to_itk(Volume(smooth.astype(np.float32), scan.affine))
     size = [max(1, round(n * mm / COARSE_MM)) for n, mm in zip(image.GetSize(), image.GetSpacing(), strict=True)]
-    smooth = sitk.SmoothingRecursiveGaussian(image, [COARSE_MM / 2] * 3)
     origin, direction = image.GetOrigin(), image.GetDirection()
-    return sitk.Resample(smooth, size, sitk.Transform(), sitk.sitkLinear, origin, [COARSE_MM] * 3, direction, 0.0)
+    return sitk.Resample(image, size, sitk.Transform(), sitk.sitkLinear, origin, [COARSE_MM] * 3, direction, 0.0)
 
 
 def signature(array: Float[np.ndarray, "z y x"]) -> Float[np.ndarray, " c"]:
-    """EDGE³ cells over the box of the head, as ranks from -1 to 1; zeros where there is no head."""
-    if not (array > HEAD).any():
-        return np.zeros(EDGE**3)
+    """EDGE³ cells over the box of the head, as ranks from -1 to 1; there is a head."""
     low, high = (np.array([end(axis) for axis in np.nonzero(array > HEAD)]) for end in (np.min, np.max))
     at = np.stack(np.meshgrid(*(np.linspace(a, b, EDGE) for a, b in zip(low, high, strict=True)), indexing="ij"))
     smooth = uniform_filter(array, np.maximum(1, np.round((high - low) / EDGE)).astype(int).tolist())
@@ -111,7 +109,10 @@ def correlation(one: Image, other: Image) -> float:
     registration.SetOptimizerAsRegularStepGradientDescent(STEPS_MM, ENOUGH_MM, MOST_STEPS)
     registration.SetOptimizerScalesFromPhysicalShift()
     registration.SetNumberOfThreads(1)  # a pair takes half a second, and results do not hang on the machine
-    registration.Execute(one, other)
+    try:
+        registration.Execute(one, other)
+    except RuntimeError:  # ITK: the two do not overlap, or one is too flat to be turned
+        return 0.0
     moved = sitk.GetArrayFromImage(sitk.Resample(other, one, transform, sitk.sitkLinear, 0.0))
     still = sitk.GetArrayFromImage(one)
     both = (still > HEAD) & (moved > HEAD)

@@ -46,7 +46,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Link:
-    """Two patients who are one person, and how that is known."""
+    """Two patients who are one person, and how that is known; the other may be of a cohort that is not merged."""
 
     one: Subject
     other: Subject
@@ -54,11 +54,11 @@ class Link:
 
 
 def declared(sources: Sequence[Source]) -> list[Link]:
-    """The links that the column `same_as` states; those to a cohort that is not merged, or to nobody in it, are none.
+    """The links that the column `same_as` states.
 
+    Two patients of whom both are said to be a third are one person, whether or not the third one's cohort is merged.
     Raises UsageError naming table and patient where a cell is not of the form `cohort:patient`.
     """
-    there = {Subject(source.name, subject) for source in sources for subject in source.subjects}
     found = []
     for source in sources:
         for patient in source.patients:
@@ -67,9 +67,16 @@ def declared(sources: Sequence[Source]) -> list[Link]:
                 if not (cohort and colon and name):
                     raise UsageError(f"{source.table}: patient {patient.id}, column {SAME_AS}: {said!r}; expected cohort:patient")
                 own, other = Subject(source.name, patient.subject), Subject(cohort, name)
-                if other in there and other != own:
+                if other != own:
                     found.append(Link(own, other, f"{SAME_AS} of {source.name}"))
-    return found
+    return list(dict.fromkeys(found))
+
+
+def unknown(sources: Sequence[Source], links: Iterable[Link]) -> list[Link]:
+    """The links to a patient whom a merged cohort does not have: a slip, or a patient who was left out."""
+    there = _subjects(sources)
+    cohorts = {source.name for source in sources}
+    return [link for link in links if link.other.cohort in cohorts and link.other not in there]
 
 
 def by_voxels(sources: Sequence[Source], hashes: Mapping[Path, str]) -> list[Link]:
@@ -88,14 +95,24 @@ def by_voxels(sources: Sequence[Source], hashes: Mapping[Path, str]) -> list[Lin
 
 
 def joined(sources: Sequence[Source], links: Iterable[Link]) -> dict[Subject, int]:
-    """A number per person, equal for all who are linked, directly or through others; persons count in the sources' order."""
-    subjects = [Subject(source.name, subject) for source in sources for subject in source.subjects]
-    place = {subject: index for index, subject in enumerate(subjects)}
-    pairs = np.array([(place[link.one], place[link.other]) for link in links], dtype=int).reshape(-1, 2)
-    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(subjects), len(subjects)))
+    """A number per person, equal for all who are linked, directly or through others; persons count in the sources' order.
+
+    Those of cohorts that are not merged, whom links name, have their persons' numbers too.
+    """
+    pairs = [(link.one, link.other) for link in links]
+    place = {
+        subject: n for n, subject in enumerate(dict.fromkeys([*_subjects(sources), *(one for pair in pairs for one in pair)]))
+    }
+    ends = np.array([(place[one], place[other]) for one, other in pairs], dtype=int).reshape(-1, 2)
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(place), len(place)))
     component = connected_components(graph, directed=False)[1]
     number: dict[int, int] = {}
-    return {subject: number.setdefault(int(of), len(number)) for subject, of in zip(subjects, component, strict=True)}
+    return {subject: number.setdefault(int(of), len(number)) for subject, of in zip(place, component, strict=True)}
+
+
+def _subjects(sources: Sequence[Source]) -> dict[Subject, None]:
+    """The patients of all cohorts, in their order."""
+    return {Subject(source.name, subject): None for source in sources for subject in source.subjects}
 
 
 def scans(patient: Patient) -> list[Path]:

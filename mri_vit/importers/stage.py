@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,13 +18,16 @@ from mri_vit.importers.dicom import identity
 from mri_vit.importers.found import Found, Reading
 from mri_vit.importers.layouts import LAYOUTS, plain
 from mri_vit.importers.merged import Imported, merge, no_rule
-from mri_vit.run import files
+from mri_vit.importers.rules import SAME_AS
+from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, say
 from mri_vit.run.screen import plain as as_text
 from mri_vit.settings.schema import CHANNELS
 
 AUTO, DICOM = "auto", "dicom"
+LABELS = "labels"  # in place of the path of a hospital's table, which may name a patient
+VISIT_NUMBER = re.compile(r"|\d{2,}")  # as `dicom.identity.sessions` gives them
 
 
 def import_layout(name: str, source: Path, folder: Path, console: Console) -> bool:
@@ -69,10 +73,19 @@ def import_dicom(
     UsageError for a source, a table or a folder that cannot be used; IntegrityError for one that leads elsewhere.
     """
     importer = dicom.reader()
-    written.check_own(DICOM, folder, importer.WRITTEN)
+    ownership.refuse_link(folder)
+    written.refuse_foreign(folder, importer.WRITTEN)
     known = _under_hashes(labels, identity.hasher(key or identity.default_key(folder), folder)) if labels else ()
     read = importer.read if isinstance(source, Path) else importer.read_web
-    found = read(source, folder, key, choices, also, lambda line: say(console, line, WARNING))
+    found = read(
+        source,
+        folder,
+        key,
+        choices,
+        also,
+        say=lambda line: say(console, line, WARNING),
+        begin=lambda: written.write_record(b"", DICOM, DICOM, folder.resolve()),
+    )
     imported = merge(Found(found.visits, tuple(known) if found.visits else (), found.left_out))
     written.write(imported, DICOM, DICOM, folder)  # the source's path may name a patient
     show(imported, folder, console)
@@ -80,9 +93,21 @@ def import_dicom(
 
 
 def _under_hashes(labels: Path, hasher: identity.Hasher) -> list[Reading]:
-    """What a table says, with hashes for its ids, and of its path the name alone."""
+    """What a table says, with hashes for its ids. Cells that no rule covers may hold anything, and are left out.
+
+    Raises UsageError where a visit is called otherwise than by its number: a date must not get into an output.
+    """
     of_hashes = replace(plain.LAYOUT, called=lambda patient, session: (hasher.patient(patient), session))
-    return [replace(reading, file=Path(reading.file.name)) for reading in layout.read(of_hashes, labels).readings]
+    readings = layout.read(of_hashes, labels).readings
+    for reading in readings:
+        if not VISIT_NUMBER.fullmatch(reading.session):
+            expected = "the number of a visit by its date, such as 01, or nothing where a patient has one"
+            raise UsageError(f"{labels}, row {reading.row}: visit {reading.session!r}; expected {expected}")
+    return [
+        replace(reading, file=Path(LABELS), raw=reading.raw if reading.value else "")
+        for reading in readings
+        if reading.column != SAME_AS
+    ]
 
 
 def _write_study(text: str, path: Path, console: Console) -> None:

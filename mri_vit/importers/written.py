@@ -29,22 +29,27 @@ def write(imported: Imported, layout: str, source: str, folder: Path, cohort: st
 
     Raises UsageError where the folder holds another cohort table.
     """
+    refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
     home = folder.resolve()
     table = _cohort(imported, cohort, home)
-    refuse_foreign(folder / files.COHORT, table)
+    write_record(table, layout, source, home, imported.notes)
     for name, readings in ((PROVENANCE, imported.readings), (CONFLICTS, imported.conflicts)):
         write_bytes(to_csv(ORIGIN_COLUMNS, (_origin(reading, by_session(imported)) for reading in readings)), home / name)
     excluded = ((x.patient, str(x.file or ""), x.reason) for x in imported.left_out)
     write_bytes(to_csv(("patient", "file", "reason"), excluded), home / files.EXCLUDED)
-    write_table(table, layout, source, home, imported.notes)
-
-
-def write_table(table: bytes, made_by: str, source: str, home: Path, notes: Sequence[str] = ()) -> None:
-    """Write a cohort table into a folder, and before it the record by which it is known as ours."""
-    record = {"layout": made_by, "source": source, "cohort": sha256(table).hexdigest(), "notes": list(notes)}
-    write_bytes(f"{json.dumps(record, indent=1)}\n".encode(), home / IMPORT)
     write_bytes(table, home / files.COHORT)
+
+
+def write_record(table: bytes, made_by: str, source: str, home: Path, notes: Sequence[str] = ()) -> None:
+    """Write the record by which a folder and its cohort table are known as ours; before anything else, the table last.
+
+    It has the hash of the table that stands there as well, which stays ours if the writing is cut off.
+    """
+    there = home / files.COHORT
+    hashes = [sha256(content).hexdigest() for content in (table, *([there.read_bytes()] if there.exists() else []))]
+    record = {"layout": made_by, "source": source, "cohort": hashes, "notes": list(notes)}
+    write_bytes(f"{json.dumps(record, indent=1)}\n".encode(), home / IMPORT)
 
 
 def check(source: Path, folder: Path) -> None:
@@ -63,24 +68,18 @@ def harmless(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA) and not NUMBER.fullmatch(cell) else cell
 
 
-def check_own(layout: str, folder: Path, names: Iterable[str]) -> None:
-    """Raise where a folder is none that an import of the layout made, which beside tables has files and folders of these names.
+def refuse_foreign(folder: Path, also: Iterable[str] = ()) -> None:
+    """Raise UsageError where a file, or a folder of the names in `also`, would be written over that we did not write.
 
-    Raises UsageError where something else is in it, IntegrityError where it leads elsewhere; nothing is made.
+    That is a cohort table that was changed since, and any of our names in a folder without a record of ours.
     """
-    ownership.refuse_link(folder)
-    ours = ownership.record(folder / IMPORT).get("layout") == layout
-    unfinished = set(ownership.entries(folder)) <= {*names, PROVENANCE, CONFLICTS, files.EXCLUDED}
-    ownership.refuse_foreign(folder, ours or unfinished, f"import of {layout}")
-    refuse_foreign(folder / files.COHORT)
-
-
-def refuse_foreign(path: Path, table: bytes = b"") -> None:
-    """Raise UsageError where another cohort table stands that we did not write, or that was changed since."""
-    if not path.exists() or (there := path.read_bytes()) == table:
-        return
-    if ownership.record(path.parent / IMPORT).get("cohort") != sha256(there).hexdigest():
-        raise UsageError(f"{path}: a cohort table that mri-vit did not write as it stands; name another folder, or move it away")
+    record = ownership.record(folder / IMPORT)
+    found = sorted({files.COHORT, PROVENANCE, CONFLICTS, files.EXCLUDED, *also} & set(ownership.entries(folder)))
+    if found and "layout" not in record:
+        raise UsageError(f"{folder / found[0]}: mri-vit did not write it; name another folder, or move it away")
+    there = folder / files.COHORT
+    if there.exists() and sha256(there.read_bytes()).hexdigest() not in record.get("cohort", ()):
+        raise UsageError(f"{there}: not as mri-vit wrote it; name another folder, or move it away")
 
 
 def _cohort(imported: Imported, cohort: str, home: Path) -> bytes:

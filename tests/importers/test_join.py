@@ -73,7 +73,10 @@ def test_two_collections_of_the_same_people_make_one_table_of_persons(imported: 
     }
     people = rows(tmp_path / "people.csv")
     assert len(people) == 2 * COMMON + UCSF_ALONE + RSNA_ALONE
-    assert Counter(row["joined_by"] for row in people) == {"same_as of ucsf_pdgm": 2 * COMMON, "": UCSF_ALONE + RSNA_ALONE}
+    assert Counter(row["joined_by"] for row in people) == {
+        "same_as of ucsf_pdgm; same_as of rsna_miccai": 2 * COMMON,
+        "": UCSF_ALONE + RSNA_ALONE,
+    }
 
 
 def test_labels_that_disagree_are_empty_and_listed_with_what_each_cohort_says(imported: Path, tmp_path: Path) -> None:
@@ -134,11 +137,43 @@ def test_a_patient_under_two_ids_is_found_by_voxels_and_a_copy_by_its_likeness(s
     assert {row["joined_by"] for row in rows(tmp_path / "out" / "people.csv")} == {"scans of the same voxels", ""}
 
 
+def test_a_merged_cohort_goes_on_to_be_merged_and_written_again(imported: Path, tmp_path: Path) -> None:
+    (tmp_path / "brats").mkdir()
+    lines = [f"BraTS2021_{n + 2000:05},1" for n in range(COMMON)]
+    (tmp_path / "brats" / "cohort.csv").write_text("\n".join(["patient,idh,cohort", *(f"{x},brats2021" for x in lines), ""]))
+    for _ in range(2):  # the second time over our own
+        run("cohort", "merge", imported / "ucsf_pdgm", imported / "rsna_miccai", "-o", tmp_path / "both")
+    run("cohort", "merge", tmp_path / "both", tmp_path / "brats", "-o", tmp_path / "all")
+    table = rows(tmp_path / "all" / "cohort.csv")
+    assert len({row["patient"] for row in table}) == COMMON + UCSF_ALONE + RSNA_ALONE
+    assert {row["idh"] for row in table if row["patient"] == "UCSF-PDGM-0001"} == {"1"}
+    said = {(row["cohort"], row["patient_there"]) for row in rows(tmp_path / "all" / "provenance.csv") if row["column"] == "idh"}
+    assert ("brats2021", "BraTS2021_02000") in said
+
+
 def test_a_table_that_is_somebody_s_stays(imported: Path, tmp_path: Path) -> None:
     (tmp_path / "cohort.csv").write_text("patient\nmine\n")
-    with pytest.raises(UsageError, match="mri-vit did not write"):
+    with pytest.raises(UsageError, match="mri-vit did not write it"):
         run("cohort", "merge", imported / "ucsf_pdgm", imported / "rsna_miccai", "-o", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["cohort.csv"]
+
+
+def test_a_folder_s_name_that_is_no_name_for_a_cohort_is_refused(imported: Path, tmp_path: Path) -> None:
+    (tmp_path / "my cohort").mkdir()
+    (tmp_path / "my cohort" / "cohort.csv").write_text("patient\nP1\n")
+    with pytest.raises(UsageError, match="the cohort's name is 'my cohort'; expected letters"):
+        run("cohort", "merge", imported / "ucsf_pdgm", tmp_path / "my cohort", "-o", tmp_path / "out")
+
+
+def test_files_of_further_sequences_are_found_from_the_new_folder(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cohort.csv").write_text("patient,adc\n" + f"{name}1,scans/{name}.nii.gz\n")
+    run("cohort", "merge", tmp_path / "a", tmp_path / "b", "-o", tmp_path / "deep" / "out")
+    assert [row["adc"] for row in rows(tmp_path / "deep" / "out" / "cohort.csv")] == [
+        "../../a/scans/a.nii.gz",
+        "../../b/scans/b.nii.gz",
+    ]
 
 
 def test_cohorts_of_one_name_are_not_merged(imported: Path, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from mri_vit.data import cohort
 from mri_vit.errors import UsageError
-from mri_vit.importers.joined import Conflict, Row, columns, merge
-from mri_vit.importers.persons import Link, Source, Subject, by_voxels, declared, joined
+from mri_vit.importers.joined import OWN, Conflict, Row, merge
+from mri_vit.importers.persons import Link, Source, Subject, by_voxels, declared, joined, unknown
 from mri_vit.settings.schema import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
@@ -47,6 +47,10 @@ def merged(sources, links=(), hashes=None, prefer=None) -> tuple[list[Row], list
     return merge(sources, joined(sources, links), hashes or {}, endpoints)
 
 
+def cells(row: Row, *names: str) -> list[str]:
+    return [row.cells[name].value if name in row.cells else "" for name in names]
+
+
 def test_declared_patients_are_one_person_and_others_keep_to_themselves(two):
     links = declared(two)
     assert links == [Link(Subject("ucsf", "004"), Subject("brats", "B97"), "same_as of ucsf")]
@@ -61,18 +65,20 @@ def test_declared_patients_are_one_person_and_others_keep_to_themselves(two):
     ]
 
 
-def test_labels_of_all_cohorts_are_the_person_s_and_ages_stay_with_their_visit(two):
+def test_markers_are_the_person_s_and_what_is_of_a_visit_stays_with_it(two):
+    """Scans of other voxels may be of another day: neither survival nor age goes from one to the other."""
     rows, conflicts = merged(two, declared(two))
     first, second = rows[:2]
-    assert first.labels == second.labels == {"mgmt": "", "pten": "1", "os_days": "1303", "os_event": "1"}
-    assert conflicts == [Conflict("004", "mgmt", {"ucsf": ("0",), "brats": ("1",)}, "", ("",))]
-    assert (first.visit.clinical["age"], second.visit.clinical.get("age")) == ("66", None)
-    assert columns(rows) == ["age"]
+    assert cells(first, "mgmt", "pten", "os_days", "os_event", "age") == ["", "1", "1303", "1", "66"]
+    assert cells(second, "mgmt", "pten", "os_days", "os_event", "age") == ["", "1", "", "", ""]
+    assert second.cells["pten"].said_by == (Subject("brats", "B97"),)
+    said = ((Subject("ucsf", "004"), ("0",)), (Subject("brats", "B97"), ("1",)))
+    assert conflicts == [Conflict("004", "mgmt", said, "", ("",))]
 
 
 def test_a_rule_settles_a_disagreement_and_is_written_beside_it(two):
     rows, conflicts = merged(two, declared(two), prefer="brats")
-    assert rows[0].labels["mgmt"] == rows[1].labels["mgmt"] == "1"
+    assert cells(rows[0], "mgmt") == cells(rows[1], "mgmt") == ["1"]
     assert (conflicts[0].rule, conflicts[0].value) == ("mgmt is that of brats", ("1",))
     with pytest.raises(UsageError, match="endpoint mgmt prefers 'tcga', which is not merged"):
         merged(two, prefer="tcga")
@@ -84,7 +90,8 @@ def test_of_scans_with_the_same_voxels_throughout_the_first_stays(two):
     links = by_voxels(two, hashes)
     assert [(link.one, link.other) for link in links] == 4 * [(Subject("ucsf", "005"), Subject("brats", "B98"))]
     rows, conflicts = merged(two, links, hashes)
-    assert [(row.patient, row.session, row.labels["mgmt"]) for row in rows if row.patient == "005"] == [("005", "", "1")]
+    kept = [(row.session, *cells(row, "mgmt", "os_days", "age")) for row in rows if row.patient == "005"]
+    assert kept == [("", "1", "274", "80")]
     assert not conflicts
     one = {path: value for path, value in hashes.items() if value == "hash 0"}  # one scan alone is the same
     rows, _ = merged(two, by_voxels(two, one), one)
@@ -102,7 +109,8 @@ def test_links_go_on_through_others(tmp_path):
         source(tmp_path, "b", "patient,same_as\nQ,c:R nowhere:Z b:unknown"),
         source(tmp_path, "c", "patient\nR\nS"),
     ]
-    assert list(joined(three, declared(three)).values()) == [0, 0, 0, 1]
+    person = joined(three, declared(three))
+    assert [person[Subject(*name)] for name in (("a", "P"), ("b", "Q"), ("c", "R"), ("c", "S"))] == [0, 0, 0, 1]
     rows, _ = merged(three, declared(three))
     assert [(row.patient, row.session) for row in rows] == [("P", "a"), ("P", "b"), ("P", "c"), ("S", "")]
 
@@ -114,7 +122,7 @@ def test_survival_of_patients_with_several_visits_stays_with_the_visit(tmp_path)
         source(tmp_path, "b", "patient,os_days,os_event\nQ,390,1"),
     ]
     rows, conflicts = merged(sources, declared(sources))
-    assert [(row.session, row.labels["os_days"], row.labels["mgmt"]) for row in rows] == [
+    assert [(row.session, *cells(row, "os_days", "mgmt")) for row in rows] == [
         ("11", "400", "1"),
         ("21", "250", "1"),
         ("b", "390", "1"),
@@ -129,7 +137,61 @@ def test_a_cell_that_names_no_cohort_is_refused(tmp_path):
 
 def test_a_visit_of_labels_alone_gives_them_to_the_visits_with_scans(two, tmp_path):
     path = tmp_path / "labels.csv"
-    path.write_text("patient,pten,same_as\nL4,1,ucsf:004\nL5,0,\n")
+    path.write_text("patient,pten,os_days,os_event,kps,same_as\nL4,1,1303,1,090,ucsf:004\nL5,0,,,,\n")
     sources = [two[0], Source("labels", path, cohort.read(path, (), needed=()))]
     rows, _ = merged(sources, declared(sources))
-    assert [(row.patient, row.labels["pten"]) for row in rows] == [("004", "1"), ("005", ""), ("X1", ""), ("L5", "0")]
+    assert [(row.patient, *cells(row, "pten", "kps")) for row in rows] == [
+        ("004", "1", "090"),
+        ("005", "", ""),
+        ("X1", "", ""),
+        ("L5", "0", ""),
+    ]
+
+
+def test_a_merged_table_merges_on_with_those_whom_its_persons_are_said_to_be(tmp_path):
+    a = source(tmp_path, "a", "patient,same_as\nU1,brats:B1")
+    b = source(tmp_path, "b", "patient,same_as\nV1,brats:B1")
+    rows, _ = merged([a, b], declared([a, b]))
+    assert [row.patient for row in rows] == ["U1", "U1"]  # though brats itself is not there
+    ab = source(tmp_path, "ab", "patient,same_as\nU1,a:U1 b:V1 brats:B1")
+    both = [ab, source(tmp_path, "brats", "patient\nB1")]
+    rows, _ = merged(both, declared(both))
+    assert [row.patient for row in rows] == ["U1", "U1"]
+
+
+def test_a_declared_patient_who_is_not_there_is_told(tmp_path):
+    sources = [source(tmp_path, "a", "patient,same_as\nP,b:q b:Q elsewhere:Z"), source(tmp_path, "b", "patient\nQ")]
+    assert [link.other for link in unknown(sources, declared(sources))] == [Subject("b", "q")]
+
+
+def test_two_patients_of_one_cohort_who_are_one_person_may_disagree(tmp_path):
+    sources = [source(tmp_path, "a", "patient,mgmt,same_as\nP1,1,\nP2,0,a:P1"), source(tmp_path, "b", "patient,mgmt\nQ,1")]
+    rows, (conflict,) = merged(sources, declared(sources))
+    assert [(row.patient, row.session, *cells(row, "mgmt")) for row in rows[:2]] == [("P1", "a", ""), ("P1", "a-2", "")]
+    assert conflict.said == ((Subject("a", "P1"), ("1",)), (Subject("a", "P2"), ("0",)))
+
+
+def test_a_marker_that_differs_between_visits_stays_with_them_and_others_are_told(tmp_path):
+    table = "patient,session,mgmt,same_as\nP,11,1,b:Q\nP,21,0,b:Q"
+    sources = [source(tmp_path, "a", table), source(tmp_path, "b", "patient,mgmt\nQ,0")]
+    rows, (conflict,) = merged(sources, declared(sources))
+    assert [cells(row, "mgmt") for row in rows] == [["1"], ["0"], ["0"]]
+    assert (conflict.rule, conflict.value) == ("", OWN)
+
+
+def test_names_stay_apart_whatever_their_case_and_prefixes(tmp_path):
+    sources = [
+        source(tmp_path, "a", "patient,same_as\nP1,\nb-P1,\nR,b:r"),
+        source(tmp_path, "b", "patient,session\np1,\nr,pre\nr,Pre2"),
+    ]
+    rows, _ = merged(sources, declared(sources))
+    names = [(row.patient, row.session) for row in rows]
+    assert names == [("a-P1", ""), ("b-P1", ""), ("R", "a"), ("R", "pre"), ("R", "Pre2"), ("b-p1-2", "")]
+
+
+def test_of_a_copy_s_cells_those_that_the_visit_lacks_are_taken(two):
+    scans = [list(patient.scans.values()) for patient in (two[0].patients[2], two[1].patients[2])]
+    hashes = {path: f"hash {index}" for paths in scans for index, path in enumerate(paths) if path}
+    rows, _ = merged(two, by_voxels(two, hashes), hashes)
+    (row,) = [row for row in rows if row.patient == "X1" or (row.patient.endswith("-X1") and row.source.name == "ucsf")]
+    assert cells(row, "age", "mgmt", "pten") == ["50", "1", ""]

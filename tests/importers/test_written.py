@@ -111,7 +111,7 @@ def test_an_import_is_repeated_and_changed_tables_are_not_overwritten(tmp_path: 
     brought("brats2021", source, home)  # our own table as it was written is replaced
     assert (home / "cohort.csv").read_bytes() != before
     (home / "cohort.csv").write_text("patient,mgmt\nmine,1\n")
-    with pytest.raises(UsageError, match="a cohort table that mri-vit did not write as it stands"):
+    with pytest.raises(UsageError, match="cohort.csv: not as mri-vit wrote it"):
         brought("brats2021", source, home)
     assert (home / "cohort.csv").read_text() == "patient,mgmt\nmine,1\n"
 

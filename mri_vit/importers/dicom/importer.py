@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from mri_vit.errors import UsageError
-from mri_vit.importers.dicom import identity, series, table, visits, web
+from mri_vit.importers.dicom import convert, identity, series, table, visits, web
 from mri_vit.importers.dicom.candidates import Candidate
 from mri_vit.importers.dicom.ledger import Ledger, Place
 from mri_vit.importers.dicom.series import Series
 from mri_vit.importers.found import Found, Visit
+from mri_vit.run import ownership
 from mri_vit.settings.schema import CHANNELS
 
 EXTRAS = ("adc", "swi", "asl")  # channels that are imported where asked for
@@ -20,10 +23,15 @@ EXTRAS = ("adc", "swi", "asl")  # channels that are imported where asked for
 WRITTEN = (visits.SCANS, table.SERIES)  # what an import writes into its output beside the tables of every import
 
 Say = Callable[[str], None]
+Begin = Callable[[], None]
 
 
 def silent(line: str) -> None:
     """For whom nothing is to be said."""
+
+
+def nothing() -> None:
+    """For whom nothing is to be done."""
 
 
 def read_web(
@@ -33,19 +41,12 @@ def read_web(
     choices: Path | None = None,
     also: Sequence[str] = (),
     say: Say = silent,
+    begin: Begin = nothing,
 ) -> Found:
-    """The visits of all that a DICOMweb server on this machine has; parameters as those of `read`.
-
-    Instances are held in a folder beside the output that only its owner can read, and which is deleted at the end.
-    """
-    held = output.resolve().with_name(f".{output.resolve().name}.dicomweb")
-    shutil.rmtree(held, ignore_errors=True)  # of an import that was cut off
-    held.mkdir(mode=0o700, parents=True)
-    try:
+    """The visits of all that a DICOMweb server on this machine has; parameters as those of `read`."""
+    with _beside(output, "dicomweb") as held:
         web.fetch(url, held)
-        return read(held, output, key, choices, also, say)
-    finally:
-        shutil.rmtree(held)
+        return read(held, output, key, choices, also, say, begin)
 
 
 def read(
@@ -55,6 +56,7 @@ def read(
     choices: Path | None = None,
     also: Sequence[str] = (),
     say: Say = silent,
+    begin: Begin = nothing,
 ) -> Found:
     """The visits in a folder of DICOM files, their scans converted into `output`/scans, and `series.csv` beside them.
 
@@ -74,6 +76,8 @@ def read(
         Of `EXTRAS`, the channels to import beside the four.
     say
         Told of each refused series, with UIDs by which a hospital finds it. For a terminal: its lines are personal data.
+    begin
+        Called before the first file is written, when nothing speaks against the import any more.
 
     Raises
     ------
@@ -93,14 +97,33 @@ def read(
     fit = {place: visits.fit_series(place, ones, wanted, set(chosen.values()), ledger) for place, ones in by_visit.items()}
     by_place = _by_place(chosen, fit, choices)
     output.mkdir(parents=True, exist_ok=True)
+    begin()
     found = []
-    for place, ones in fit.items():
-        if scans := visits.scans(place, ones, wanted, by_place.get(place, {}), output, ledger):
-            found.append(Visit(place.patient, place.session, scans))
-        else:
-            ledger.nothing_of(place, wanted)
+    with _beside(output, "dcm2niix") as scratch:
+        to_volume = partial(convert.volume, scratch=scratch)
+        for place, ones in fit.items():
+            if scans := visits.scans(place, ones, wanted, by_place.get(place, {}), output, to_volume, ledger):
+                found.append(Visit(place.patient, place.session, scans))
+            else:
+                ledger.nothing_of(place, wanted)
     table.write(ledger.rows, output)
     return Found(tuple(found), (), tuple(ledger.left_out))
+
+
+@contextmanager
+def _beside(output: Path, what: str) -> Iterator[Path]:
+    """A folder beside the output, never in it, for files with whole headers; only its owner can read it, and it is deleted.
+
+    One of an import that was cut off is deleted first.
+    """
+    folder = output.resolve().with_name(f".{output.resolve().name}.{what}")
+    ownership.refuse_link(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
 
 
 def _checked(folder: Path, output: Path, also: Sequence[str]) -> tuple[str, ...]:

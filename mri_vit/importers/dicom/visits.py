@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mri_vit.data import volume
 from mri_vit.data.volume import Volume
-from mri_vit.importers.dicom import candidates, checks, convert, recognise, table
+from mri_vit.importers.dicom import candidates, checks, recognise, table
 from mri_vit.importers.dicom.candidates import Candidate
 from mri_vit.importers.dicom.fault import Fault, Refused
 from mri_vit.importers.dicom.ledger import Ledger, Place
@@ -17,6 +17,8 @@ from mri_vit.importers.dicom.series import Series
 
 SCANS = "scans"  # a folder per patient, with one per session where there are several
 ENDING = ".nii.gz"
+
+ToVolume = Callable[[Series], Volume]  # raises Refused
 
 
 def fit_series(
@@ -42,12 +44,18 @@ def fit_series(
 
 
 def scans(
-    place: Place, fit: Sequence[Candidate], wanted: Sequence[str], chosen: Mapping[str, str], output: Path, ledger: Ledger
+    place: Place,
+    fit: Sequence[Candidate],
+    wanted: Sequence[str],
+    chosen: Mapping[str, str],
+    output: Path,
+    to_volume: ToVolume,
+    ledger: Ledger,
 ) -> dict[str, Path]:
     """Convert and write one scan per channel, if there is one; `chosen` gives the name of a series by channel."""
     fit = _overridden(fit, chosen)
     if not {"t1", "t1ce"} & chosen.keys():
-        fit = _told_by_content(place, fit, output, ledger)
+        fit = _told_by_content(place, fit, to_volume, ledger)
     found = {}
     for channel in wanted:
         ones = [one for one in fit if one.guess.channel == channel]
@@ -55,7 +63,7 @@ def scans(
             for one in ones:
                 ledger.not_chosen(place, one, channel, "the table of choices takes none")
             continue
-        if scan := _best(place, channel, ones, chosen.get(channel), output, ledger):
+        if scan := _best(place, channel, ones, chosen.get(channel), to_volume, ledger):
             path = output / SCANS / place.patient / place.session / f"{channel}{ENDING}"
             path.parent.mkdir(parents=True, exist_ok=True)
             volume.write(scan, path)
@@ -75,14 +83,14 @@ def _overridden(fit: Sequence[Candidate], chosen: Mapping[str, str]) -> list[Can
     ]
 
 
-def _told_by_content(place: Place, fit: Sequence[Candidate], output: Path, ledger: Ledger) -> list[Candidate]:
+def _told_by_content(place: Place, fit: Sequence[Candidate], to_volume: ToVolume, ledger: Ledger) -> list[Candidate]:
     """T1 told from T1ce by voxels, where a visit has several T1 scans and no field says of any whether an agent was given."""
     unsaid = [one for one in fit if one.guess.agent_unsaid]
     if len(unsaid) < 2 or sum(one.guess.channel in ("t1", "t1ce") for one in fit) > len(unsaid):
         return list(fit)
     arrays, readable = [], []
     for one in unsaid:
-        if scan := _converted(place, one, output, ledger):
+        if scan := _converted(place, one, to_volume, ledger):
             arrays.append(scan.array)
             readable.append(one)
     told = {one.name: one for one in candidates.by_content(readable, arrays)}
@@ -90,7 +98,7 @@ def _told_by_content(place: Place, fit: Sequence[Candidate], output: Path, ledge
 
 
 def _best(
-    place: Place, channel: str, ones: Sequence[Candidate], chosen: str | None, output: Path, ledger: Ledger
+    place: Place, channel: str, ones: Sequence[Candidate], chosen: str | None, to_volume: ToVolume, ledger: Ledger
 ) -> Volume | None:
     """The scan of the chosen series, or of the best that can be converted."""
     order = candidates.ranked(ones)
@@ -98,7 +106,7 @@ def _best(
         order.sort(key=lambda one: one.name != chosen)
     while order:
         best = order.pop(0)
-        if scan := _converted(place, best, output, ledger):
+        if scan := _converted(place, best, to_volume, ledger):
             ledger.chosen(place, best, channel)
             for one in order:
                 why = "the table of choices takes another" if chosen else candidates.why_not(one, best)
@@ -107,9 +115,9 @@ def _best(
     return None
 
 
-def _converted(place: Place, one: Candidate, output: Path, ledger: Ledger) -> Volume | None:
+def _converted(place: Place, one: Candidate, to_volume: ToVolume, ledger: Ledger) -> Volume | None:
     try:
-        return convert.volume(one.series, output)
+        return to_volume(one.series)
     except Refused as refused:
         ledger.refused(place, one.series, one.guess.channel or "", [refused.fault])
         return None

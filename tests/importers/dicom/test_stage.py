@@ -57,8 +57,8 @@ def test_labels_under_the_ids_of_the_headers_find_their_patients(tmp_path: Path)
     (row,) = rows(tmp_path, "cohort.csv")
     assert (row["mgmt"], row["age"]) == ("1", "61")
     assert {(r["file"], r["row"], r["raw"]) for r in rows(tmp_path, "provenance.csv")} == {
-        ("register.csv", "2", "methylated"),
-        ("register.csv", "2", "61"),
+        ("labels", "2", "methylated"),
+        ("labels", "2", "61"),
     }
     (left_out,) = rows(tmp_path, "excluded.csv")
     assert left_out["patient"].startswith("P")
@@ -76,22 +76,42 @@ def test_sequences_that_were_asked_for_are_columns(tmp_path: Path) -> None:
 def test_a_second_import_goes_on_where_the_first_is_our_own(tmp_path: Path) -> None:
     write_visit(tmp_path / "in")
     bring_in(tmp_path)
-    (tmp_path / "out" / "import.json").unlink()
-    (tmp_path / "out" / "cohort.csv").unlink()  # cut off before its tables were written
+    for name in ("cohort.csv", "provenance.csv", "excluded.csv"):
+        (tmp_path / "out" / name).unlink()  # cut off before its tables were written
     assert not bring_in(tmp_path)
     assert not bring_in(tmp_path)
     (tmp_path / "out" / "cohort.csv").write_text("patient\nmine\n")
-    with pytest.raises(UsageError, match="mri-vit did not write as it stands"):
+    with pytest.raises(UsageError, match="cohort.csv: not as mri-vit wrote it"):
         bring_in(tmp_path)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     write_visit(tmp_path / "in")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"holds thesis\.txt"):
+    (tmp_path / "out" / "scans").mkdir(parents=True)
+    (tmp_path / "out" / "scans" / "mine.nii").write_text("mine")
+    with pytest.raises(UsageError, match="scans: mri-vit did not write it"):
         bring_in(tmp_path)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+    assert [path.name for path in (tmp_path / "out").rglob("*")] == ["scans", "mine.nii"]
+    assert not (tmp_path / "out.key").exists()
+
+
+def test_what_an_import_left_that_was_killed_is_deleted_and_never_in_the_output(tmp_path: Path) -> None:
+    write_visit(tmp_path / "in")
+    for what in ("dcm2niix", "dicomweb"):
+        (tmp_path / f".out.{what}").mkdir()
+        (tmp_path / f".out.{what}" / "DOE_JANE.dcm").write_bytes(b"a whole header")
+    bring_in(tmp_path)
+    assert not (tmp_path / ".out.dcm2niix").exists()
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_a_date_in_place_of_a_visit_s_number_is_refused_with_its_row(tmp_path: Path) -> None:
+    write_visit(tmp_path / "in")
+    labels = tmp_path / "register.csv"
+    labels.write_text("patient,visit,mgmt\n0042,2024-01-31,1\n")
+    with pytest.raises(UsageError, match="row 2: visit '2024-01-31'; expected the number of a visit"):
+        bring_in(tmp_path, labels=labels)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_or_an_address_is_needed(tmp_path: Path) -> None:
@@ -182,7 +202,7 @@ def test_no_name_date_id_uid_or_text_of_a_header_is_in_any_output(tmp_path: Path
     key.write_text("5a" * identity.KEY_BYTES)
     (tmp_path / "secret labels").mkdir()
     labels = tmp_path / "secret labels" / "labels.csv"
-    labels.write_text("patient,mgmt,SECRETCOLUMN\nSECRETID77,1,SECRETCELL\nSECRETID78,0,x\n")
+    labels.write_text("patient,mgmt,pten,SECRETCOLUMN,same_as\nSECRETID77,1,SECRETWORD,SECRETCELL,a:SECRETID\nSECRETID78,0,,x,\n")
     assert bring_in(tmp_path, key=key, labels=labels)
     assert len(rows(tmp_path, "excluded.csv")) == 5
     assert {len(_leaks(path.read_bytes())) > 3 for path in (tmp_path / "in" / "DOE_JANE" / "t1").iterdir()} == {True}
