@@ -79,6 +79,8 @@ def clinical_table(patients: Sequence[Patient], columns: Sequence[str]) -> pd.Da
 
 
 def _useful(column: pd.Series) -> bool:
-    """Whether a column varies and is a number or a category."""
+    """Whether a column varies and is a number or a category, and names no files."""
     levels = column.nunique()
-    return levels > 1 and (column.dtype == float or levels <= MOST_LEVELS)
+    if column.dtype == float:
+        return levels > 1
+    return 1 < levels <= MOST_LEVELS and not column.str.endswith((".nii", ".nii.gz")).any()

@@ -54,6 +54,8 @@ def recognise(source: Path, layouts: Mapping[str, Layout]) -> tuple[Layout, str]
     for name, layout in layouts.items():
         fitting = sum(bool(layout.scans and layout.scans.search(path)) for path in names)
         read = sum(any(kind.fits(header) for kind in layout.tables) for header in headers)
+        if layout.telling and not read and not any(layout.telling.search(path) for path in names):
+            continue
         if fitting or (read and layout.owns_tables):
             seen[name] = fitting, read
     *named, last = layouts

@@ -36,6 +36,7 @@ class Reading:
     source_column: str
     raw: str
     rule: str  # in words, such as "positive is 1"; NO_RULE where none covers the raw value
+    give: float = 0.0  # of a number: how far a finer reading of the same may lie from it
 
 
 @dataclass(frozen=True)

@@ -178,9 +178,8 @@ def _others(patient: str, group: Sequence[_Visit], labels: set[str], filled: dic
         (subject, (value,)) = said[0]
         filled[name] = Cell(value, (subject,))
         if len({label for _, label in said}) > 1:
-            conflicts.append(
-                Conflict(patient, name, tuple(dict.fromkeys(said)), f"{name} is that of the scan's cohort", (value,))
-            )
+            rule = f"{name} is that of the scan's cohort"
+            conflicts.append(Conflict(patient, name, tuple(dict.fromkeys(said)), rule, (value,)))
     return conflicts
 
 

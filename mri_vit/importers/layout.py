@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mri_vit.data import cohort
@@ -37,6 +37,7 @@ class Column:
     rule: Rule
     session: str | None = None  # the visit that a time counts from, where rows are of patients
     since: Callable[[Row, str], str] | None = None  # days from where a time counts to the visit, to be subtracted; "" is unknown
+    unless: Callable[[Row], str] | None = None  # why the cell of a row says nothing, "" where it does
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Layout:
     called: Callable[[str, str], tuple[str, str]] = lambda patient, session: (patient, session)  # as ids and visits are written
     owns_tables: bool = True  # not where its table is another layout's, and read where it lies beside its scans
     collection: bool = True  # whether it is one collection, whose cohort table carries its name, or a way to lay files out
+    telling: re.Pattern[str] | None = None  # names of scans that no other layout has, where `scans` fits those of many
     bad: Mapping[str, str] = field(default_factory=dict)  # patients who are left out, and why
 
 
@@ -84,12 +86,16 @@ def read(layout: Layout, source: Path) -> Found:
     readings: list[Reading] = []
     notes: list[str] = []
     for path in paths:
-        for kind in [kind for kind in layout.tables if kind.fits(table.header(path))][:1]:
+        kinds = [kind for kind in layout.tables if kind.fits(table.header(path))][:1]
+        if not kinds:
+            notes.append(f"{path.name} was not read: no table of the layout {layout.name}")
+        for kind in kinds:
             notes += _not_read(kind, path)
             for row in table.read(path):
                 patient, session = _whose(layout, kind, row)
-                readings += _readings(kind, row, patient, session)
+                readings += _readings(layout, kind, row, patient, session)
                 listed += _listed(kind, row, patient, session)
+    readings = readings if layout.collection else _without_codes(readings)
     visits, left_out, unread = (listed, [], []) if listed else _visits(layout, source, scans)
     if not visits and not readings and not left_out:
         if source in paths:
@@ -124,7 +130,7 @@ def files_below(source: Path) -> tuple[list[Path], list[Path]]:
             raise UsageError(f"{source_file.shown(source)}: {wrong}")
         return [], [source]
     scans, tables = [], []
-    for home, folders, names in os.walk(source):
+    for home, folders, names in os.walk(source, onerror=_raise):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(name for name in names if not name.startswith(".")):
             if name.lower().endswith(NIFTI):
@@ -132,6 +138,10 @@ def files_below(source: Path) -> tuple[list[Path], list[Path]]:
             elif name.lower().endswith(table.ENDINGS) and Path(home, name).is_file():  # a pipe would wait for ever
                 tables.append(Path(home, name))
     return scans, tables
+
+
+def _raise(error: OSError) -> None:
+    raise error  # a folder without the right to read it is no empty one
 
 
 def _visits(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[Visit], list[LeftOut], list[str]]:
@@ -171,8 +181,15 @@ def _visit(patient: str, session: str, files: Mapping[str, Path]) -> Visit:
 
 
 def _listed(kind: Table, row: Row, patient: str, session: str) -> Iterator[Visit]:
-    """The visit whose scans a row names by their paths."""
-    files = {column: row.file.parent / row.cell(name) for name, column in kind.scans.items() if row.cell(name)}
+    """The visit whose scans a row names by their paths. Raises UsageError where it names two for one sequence."""
+    files: dict[str, Path] = {}
+    for name, column in kind.scans.items():
+        if rules.missing(row.cell(name)):
+            continue
+        path = row.file.parent / row.cell(name)
+        if files.setdefault(column, path) != path:
+            spelled = row.names[key(name)]
+            raise UsageError(f"{row.file}, row {row.line}, column {spelled}: a second file for {column}; expected one")
     if files:
         yield _visit(patient, session, files)
 
@@ -197,18 +214,38 @@ def _whose(layout: Layout, kind: Table, row: Row) -> tuple[str, str]:
     raise UsageError(f"{row.file}, row {row.line}, column {column}: patient id {raw!r}; expected {expected}")
 
 
-def _readings(kind: Table, row: Row, patient: str, session: str) -> Iterator[Reading]:
+def _readings(layout: Layout, kind: Table, row: Row, patient: str, session: str) -> Iterator[Reading]:
+    """What a row says. Of several columns that a collection has for one of ours the first that is filled counts, by its layout;
+    in any other table each does, and they may disagree.
+    """
     for column in kind.columns:
         there = [name for name in column.sources if key(name) in row.cells]
-        if not there:
-            continue
-        name = next((name for name in there if not rules.missing(row.cell(name))), there[0])
-        spelled = row.names[key(name)]
-        visit = session if column.session is None else column.session
-        given = column.rule(row.cell(name), spelled)
-        if column.since and given.value:
-            given = _from_visit(given, column.since(row, visit))
-        yield Reading(patient, visit, column.name, given.value, row.file, row.line, spelled, row.cell(name), given.rule)
+        filled = [name for name in there if not rules.missing(row.cell(name))]
+        for name in filled if filled and not layout.collection else [*filled, *there][:1]:
+            spelled = row.names[key(name)]
+            visit = session if column.session is None else column.session
+            given = column.rule(row.cell(name), spelled)
+            if given.value and column.unless and (why := column.unless(row)):
+                given = Given("", f"{given.rule}; missing: {why}")
+            if column.since and given.value:
+                given = _from_visit(given, column.since(row, visit))
+            source = (row.file, row.line, spelled, row.cell(name))
+            yield Reading(patient, visit, column.name, given.value, *source, given.rule, given.give)
+
+
+def _without_codes(readings: list[Reading]) -> list[Reading]:
+    """The readings without the numbers of a column of yes and no that has others than 0 and 1: of 1 and 2, 1 may be no."""
+    numbers: dict[tuple[Path, str], list[Reading]] = {}
+    for reading in readings:
+        if rules.NUMBER.fullmatch(reading.raw):
+            numbers.setdefault((reading.file, reading.source_column), []).append(reading)
+    coded = {place for place, its in numbers.items() if {"", "0", "1"} >= {r.value for r in its} > {""}}
+    return [
+        replace(r, value="", rule=f"{NO_RULE}: the column has other numbers than 0 and 1")
+        if (r.file, r.source_column) in coded and rules.NUMBER.fullmatch(r.raw)
+        else r
+        for r in readings
+    ]
 
 
 def _from_visit(given: Given, days: str) -> Given:
@@ -219,7 +256,7 @@ def _from_visit(given: Given, days: str) -> Given:
     if left < 0:
         return Given("", NO_RULE)  # dead or lost before the visit
     less = f", less the {float(days):g} days to the visit" if float(days) else ""
-    return Given(rules.number(str(left), "").value, given.rule + less)
+    return Given(rules.number(str(left), "").value, given.rule + less, given.give)
 
 
 def _unlike(layout: Layout, path: Path) -> UsageError:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mri_vit.errors import UsageError
@@ -12,6 +13,9 @@ from mri_vit.importers.units import mixed
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS
 
 PAIRS = [(e.time, e.event) for e in DEFAULT_ENDPOINTS if e.time and e.event]  # a time and its event are known both, or neither
+
+# An id that ends like this may be a visit of the patient whose id stands before it.
+VISIT = re.compile(r"(?i)(.+)[_-](?:v\d+|visit\d+|ses\d+|tp\d+|fu\d*|pre|post|baseline|follow-?up|(?:19|20)\d\d)")
 
 EVENTS = {event for _, event in PAIRS}  # whether a patient lives is known of every visit, also of one that never was
 
@@ -42,7 +46,7 @@ def merge(found: Found) -> Imported:
     for patient, session in there:
         sessions.setdefault(patient, []).append(session)
     spread = [
-        replace(reading, session=session)
+        _of_visit(reading, session, sessions[reading.patient])
         for reading in found.readings
         for session in sessions.get(reading.patient, ())
         if reading.session in ("", session)
@@ -51,7 +55,7 @@ def merge(found: Found) -> Imported:
     cells: dict[tuple[str, str], dict[str, list[Reading]]] = {visit: {} for visit in there}
     for reading in spread:
         cells[reading.patient, reading.session].setdefault(reading.column, []).append(reading)
-    conflicts = [r for row in cells.values() for its in row.values() if len({r.value for r in its if r.value}) > 1 for r in its]
+    conflicts = [r for row in cells.values() for its in row.values() if _disagree(its) for r in its]
     kept = [_settled(r, its) for row in cells.values() for column, its in row.items() for r in _paired(column, its, row)]
     values: dict[tuple[str, str], dict[str, str]] = {visit: {} for visit in there}
     for reading in kept:
@@ -65,7 +69,7 @@ def merge(found: Found) -> Imported:
         tuple(kept),
         tuple(conflicts),
         (*found.left_out, *lost),
-        (*found.notes, *_suspicious(values.values())),
+        (*found.notes, *_suspicious(values.values()), *_like_visits(sessions)),
     )
 
 
@@ -105,11 +109,37 @@ def _check_names(visits: Iterable[Visit]) -> None:
         seen.add((visit.patient, visit.session))
 
 
-def _settled(reading: Reading, its: list[Reading]) -> Reading:
-    """The reading with the value that its cell gets: none where others disagree."""
-    if len({r.value for r in its if r.value}) > 1:
+def _of_visit(reading: Reading, session: str, sessions: list[str]) -> Reading:
+    """The reading as one of this visit. A time that is of the patient counts from one visit, and which one is not known."""
+    of_patient = not reading.session and len(sessions) > 1 and any(reading.column in pair for pair in PAIRS)
+    if of_patient and reading.value:
+        reading = replace(reading, value="", rule=f"{reading.rule}; not used: from which visit it counts is not said")
+    return replace(reading, session=session)
+
+
+def _finest(its: Iterable[Reading]) -> Reading | None:
+    """The known reading that says it most exactly."""
+    return min((r for r in its if r.value), key=lambda r: r.give, default=None)
+
+
+def _disagree(its: Sequence[Reading]) -> bool:
+    """Whether known readings differ by more than a coarser one leaves open: 18.4 months and 561 days are one."""
+    best = _finest(its)
+    return best is not None and any(
+        r.value != best.value and not (r.give > best.give and abs(float(r.value) - float(best.value)) < r.give)
+        for r in its
+        if r.value
+    )
+
+
+def _settled(reading: Reading, its: Sequence[Reading]) -> Reading:
+    """The reading with the value that its cell gets: none where others disagree, the finest of those that agree."""
+    if _disagree(its):
         return replace(reading, value="", rule=f"{reading.rule}; not used: readings disagree")
-    return reading
+    best = _finest(its)
+    if best is None or not reading.value or reading.value == best.value:
+        return reading
+    return replace(reading, value=best.value, rule=f"{reading.rule}; a finer reading has {best.value}")
 
 
 def _paired(column: str, its: list[Reading], row: Mapping[str, list[Reading]]) -> list[Reading]:
@@ -125,10 +155,10 @@ def _paired(column: str, its: list[Reading], row: Mapping[str, list[Reading]]) -
     return its
 
 
-def _agreed(its: Iterable[Reading]) -> str:
-    """The value that all known readings have; empty where there is none."""
-    values = {r.value for r in its if r.value}
-    return values.pop() if len(values) == 1 else ""
+def _agreed(its: Sequence[Reading]) -> str:
+    """The value that all known readings have, as the finest says it; empty where there is none."""
+    best = _finest(its)
+    return "" if best is None or _disagree(its) else best.value
 
 
 def _suspicious(rows: Iterable[Mapping[str, str]]) -> list[str]:
@@ -136,6 +166,19 @@ def _suspicious(rows: Iterable[Mapping[str, str]]) -> list[str]:
     table = list(rows)
     found = ((time, mixed([float(row[time]) for row in table if row.get(time)])) for time, _ in PAIRS)
     return [f"{time}: {warning}" for time, warning in found if warning]
+
+
+def _like_visits(patients: Iterable[str]) -> list[str]:
+    """A warning where ids of patients look like visits of fewer, who would be in several folds."""
+    by_stem: dict[str, list[str]] = {}
+    for patient in patients:
+        if found := VISIT.fullmatch(patient):
+            by_stem.setdefault(found[1], []).append(patient)
+    alike = [ids for ids in by_stem.values() if len(ids) > 1]
+    if not alike:
+        return []
+    more = f", and so do {len(alike) - 1} more" if len(alike) > 1 else ""
+    return [f"{' and '.join(alike[0][:2])} look like visits of one patient{more}: give them a `session`"]
 
 
 def no_rule(imported: Imported) -> list[Reading]:

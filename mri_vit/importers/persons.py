@@ -100,9 +100,8 @@ def joined(sources: Sequence[Source], links: Iterable[Link]) -> dict[Subject, in
     Those of cohorts that are not merged, whom links name, have their persons' numbers too.
     """
     pairs = [(link.one, link.other) for link in links]
-    place = {
-        subject: n for n, subject in enumerate(dict.fromkeys([*_subjects(sources), *(one for pair in pairs for one in pair)]))
-    }
+    everybody = dict.fromkeys([*_subjects(sources), *(one for pair in pairs for one in pair)])
+    place = {subject: n for n, subject in enumerate(everybody)}
     ends = np.array([(place[one], place[other]) for one, other in pairs], dtype=int).reshape(-1, 2)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(place), len(place)))
     component = connected_components(graph, directed=False)[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mri_vit.data.cohort import MISSING as MISSING_HERE
 from mri_vit.importers.found import NO_RULE
@@ -18,6 +18,7 @@ from mri_vit.importers.found import NO_RULE
 MISSING = MISSING_HERE | {"'--", "[not available]", "[not applicable]", "[unknown]", "null", ".", "not allowed to collect"}
 SAME_AS = "same_as"  # column of a cohort table: `cohort:patient` of the same person elsewhere, several parted by blanks
 DAYS_IN = {"day": 1.0, "week": 7.0, "month": 365.25 / 12, "year": 365.25}  # a month is a twelfth of a mean Julian year
+OLDEST = 120  # years; nobody is known to have lived longer than 122
 UNIT = re.compile(r"(?i)(?<![a-z])(day|week|month|year)s?(?![a-z])")
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)")
 
@@ -28,6 +29,7 @@ class Given:
 
     value: str
     rule: str
+    give: float = 0.0  # how far above or below a finer reading of the same may lie, in the table's unit
 
 
 Rule = Callable[[str, str], Given]  # of a raw cell and the name of its column
@@ -112,7 +114,9 @@ def age(raw: str, column: str) -> Given:
     given = number(raw, column)
     if not given.value:
         return given
-    return Given("", "an age of 0 is missing") if float(given.value) == 0 else given if float(given.value) < 120 else UNKNOWN
+    if float(given.value) == 0:
+        return Given("", "an age of 0 is missing")
+    return replace(given, give=0.0 if "." in given.value else 1.0) if float(given.value) < OLDEST else UNKNOWN
 
 
 def days(unit: str = "") -> Rule:
@@ -127,7 +131,8 @@ def days(unit: str = "") -> Rule:
             return UNKNOWN
         if measure == "day":
             return Given(_shortest(float(raw)), "days")
-        return Given(str(round(float(raw) * DAYS_IN[measure])), f"{measure}s of {DAYS_IN[measure]:.6g} days, rounded")
+        last_place = DAYS_IN[measure] / 10 ** len(raw.partition(".")[2])
+        return Given(str(round(float(raw) * DAYS_IN[measure])), f"{measure}s of {DAYS_IN[measure]:.6g} days, rounded", last_place)
 
     return rule
 

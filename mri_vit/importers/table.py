@@ -48,4 +48,4 @@ def header(path: Path) -> set[str]:
         text = start.decode("utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", errors="ignore")
     except UnicodeError:
         return set()
-    return {key(name) for name in re.split(r"[,;\t]", text.splitlines()[0])} if text.strip() else set()
+    return {key(name) for name in re.split(r"[,;\t]", text.lstrip().splitlines()[0])} if text.strip() else set()

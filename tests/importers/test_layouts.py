@@ -12,6 +12,7 @@ from made.layouts import folder, imported, scans_of
 
 from mri_vit.errors import UsageError
 from mri_vit.importers import layout, merged
+from mri_vit.importers.auto import recognise
 from mri_vit.importers.layouts import LAYOUTS
 
 FOUR = {"t1", "t1ce", "t2", "flair"}
@@ -63,7 +64,7 @@ def test_images_of_ucsf_pdgm_have_four_digits_and_its_table_three(tmp_path: Path
     }
     times = {visit: cells["os_days"] for visit, cells in found.cells.items()}
     assert list(times.values()) == ["100", "25", "47"]
-    assert "7 other" not in found.notes[0]
+    assert found.notes[0].startswith("3 other NIfTI files were not read")
 
 
 def test_upenn_gbm_has_a_visit_before_surgery_and_one_at_recurrence(tmp_path: Path):
@@ -280,3 +281,67 @@ def test_an_unusable_table_is_refused_with_file_row_and_column(tmp_path: Path, n
     assert message in str(error.value)
     if "spelling" not in message and "two sets" not in message:
         assert "t.csv" in str(error.value)
+
+
+def test_a_hospital_s_folders_of_five_digits_are_not_those_of_rsna_miccai(tmp_path: Path):
+    home = folder(tmp_path, "00097/t1.nii.gz", "00109/t1.nii.gz", tables={"reg.csv": "patient,mgmt\n00097,1\n00109,0\n"})
+    chosen, _ = recognise(home, LAYOUTS)
+    assert chosen.name == "plain"
+    assert imported("plain", home).cells["00109", ""] == {"mgmt": "0"}
+    assert "reg.csv was not read: no table of the layout rsna_miccai" in imported("rsna_miccai", home).notes
+
+
+def test_a_time_of_a_patient_is_none_of_several_visits(tmp_path: Path):
+    names = [f"sub-1/ses-{visit}/anat/sub-1_ses-{visit}_T1w.nii.gz" for visit in ("a", "b")] + ["sub-2/anat/sub-2_T1w.nii.gz"]
+    table = "participant_id\tmgmt\tos_days\tos_event\nsub-1\t1\t400\t1\nsub-2\t0\t300\t1\n"
+    found = imported("bids", folder(tmp_path, *names, tables={"participants.tsv": table}))
+    assert {row["os_days"] for (patient, _), row in found.cells.items() if patient.endswith("1")} == {""}
+    assert {row["mgmt"] for (patient, _), row in found.cells.items() if patient.endswith("1")} == {"1"}
+    assert {row["os_days"] for (patient, _), row in found.cells.items() if patient.endswith("2")} == {"300"}
+
+
+def test_a_death_without_its_day_is_not_on_the_day_of_the_last_visit(tmp_path: Path):
+    for prefix, patient in (("", "case_submitter_id"), ("demographic.", "cases.submitter_id")):
+        last = "diagnoses.days_to_last_follow_up" if prefix else "days_to_last_follow_up"
+        text = f"{patient}\t{prefix}vital_status\t{prefix}days_to_death\t{last}\nTCGA-02-0006\tDead\t'--\t300\n"
+        found = imported("tcga", folder(tmp_path / f"in{prefix}", tables={"clinical.tsv": text}))
+        assert found.cells["TCGA-02-0006", ""] == {"os_days": "", "os_event": ""}
+
+
+def test_a_coarser_reading_agrees_with_a_finer_one(tmp_path: Path):
+    tables = {
+        "mutations.csv": "Project,Case_ID,PTEN,Age_at_diagnosis\nTCGA-LGG,TCGA-FG-6692,1,61.3\nTCGA-LGG,TCGA-FG-6693,1,63.1\n",
+        "s1.csv": "Case,MGMT promoter status,TERT promoter status,Age (years at diagnosis),Survival (months),"
+        "Vital status (1=dead)\nTCGA-FG-6692,NA,NA,61,18.4,1\nTCGA-FG-6693,NA,NA,61,10,1\n",
+        "clinical.tsv": "case_submitter_id\tvital_status\tdays_to_death\tdays_to_last_follow_up\nTCGA-FG-6692\tDead\t561\t'--\n",
+    }
+    found = imported("tcga", folder(tmp_path, tables=tables))
+    assert {name: found.cells["TCGA-FG-6692", ""][name] for name in ("age", "os_days")} == {"age": "61.3", "os_days": "561"}
+    assert {(r.patient, r.raw) for r in found.conflicts} == {("TCGA-FG-6693", "63.1"), ("TCGA-FG-6693", "61")}
+
+
+def test_numbers_count_only_where_they_can_mean_one_thing(tmp_path: Path):
+    head = "patient,vital_status,mgmt,pten,os_days"
+    text = f"{head}\nA,1,1,0,100\nB,2,2,1,200\nC,dead,methylated,1,300\n"
+    found = imported("plain", folder(tmp_path, tables={"t.csv": text}))
+    assert [[row[name] for name in ("os_event", "mgmt", "pten")] for row in found.cells.values()] == [
+        ["", "", "0"],
+        ["", "", "1"],
+        ["1", "1", "1"],
+    ]
+    assert len(merged.no_rule(found)) == 4
+
+
+def test_columns_that_mean_one_thing_may_disagree_and_two_files_may_not(tmp_path: Path):
+    text = "patient,mgmt,mgmt_status,os_days,os_months,dead\nA,1,unmethylated,300,5,1\nB,1,methylated,300,10,1\n"
+    found = imported("plain", folder(tmp_path / "a", tables={"t.csv": text}))
+    assert [[row[name] for name in ("mgmt", "os_days")] for row in found.cells.values()] == [["", ""], ["1", "300"]]
+    assert {r.column for r in found.conflicts} == {"mgmt", "os_days"}
+    two = folder(tmp_path / "b", tables={"t.csv": "patient,t1ce,t1c\nA,a.nii.gz,NA\nB,a.nii.gz,b.nii.gz\n"})
+    with pytest.raises(UsageError, match="row 3, column t1c: a second file for t1ce"):
+        imported("plain", two)
+
+
+def test_patients_who_look_like_visits_are_told(tmp_path: Path):
+    found = imported("plain", folder(tmp_path, "P1_v1_t1.nii.gz", "P1_v2_t1.nii.gz", "P2_t1.nii.gz"))
+    assert "P1_v1 and P1_v2 look like visits of one patient: give them a `session`" in found.notes

@@ -111,7 +111,7 @@ def test_an_import_is_repeated_and_changed_tables_are_not_overwritten(tmp_path: 
     brought("brats2021", source, home)  # our own table as it was written is replaced
     assert (home / "cohort.csv").read_bytes() != before
     (home / "cohort.csv").write_text("patient,mgmt\nmine,1\n")
-    with pytest.raises(UsageError, match="cohort.csv: not as mri-vit wrote it"):
+    with pytest.raises(UsageError, match=r"cohort\.csv: not as mri-vit wrote it"):
         brought("brats2021", source, home)
     assert (home / "cohort.csv").read_text() == "patient,mgmt\nmine,1\n"
 
@@ -164,7 +164,7 @@ def auto(source: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> str:
     [
         ("brats2021", ["BraTS2021_00001/BraTS2021_00001_t1ce.nii.gz"]),
         ("brats2023", ["BraTS-GLI-00000-000/BraTS-GLI-00000-000-t1c.nii.gz"]),
-        ("rsna_miccai", ["00000/00000_t1ce.nii.gz"]),
+        ("rsna_miccai", ["00000/T1wCE.nii.gz"]),
         ("ucsf_pdgm", ["UCSF-PDGM-0004_nifti/UCSF-PDGM-0004_T1c.nii.gz"]),
         ("upenn_gbm", ["UPENN-GBM-00001_11/UPENN-GBM-00001_11_T1GD.nii.gz"]),
         ("tcga", ["TCGA-FG-6692/t1ce.nii.gz"]),

@@ -77,7 +77,7 @@ def find(folder: Path) -> Contents:
 
 def _files(folder: Path) -> Iterator[Path]:
     """Files that start as DICOM part 10 does, in the order of their names; links to folders are not followed."""
-    for home, folders, names in os.walk(folder):
+    for home, folders, names in os.walk(folder, onerror=_raise):
         folders.sort()
         for name in sorted(names):
             path = Path(home, name)
@@ -118,3 +118,7 @@ def _apart(images: Sequence[Image]) -> bool:
     """Whether no two slices lie at the same place, to 0.01 mm."""
     places = {tuple(round(x, 2) for x in image.position_mm) for image in images}
     return len(places) == len(images)
+
+
+def _raise(error: OSError) -> None:
+    raise error  # a folder without the right to read it is no empty one

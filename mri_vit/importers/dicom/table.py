@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
+from mri_vit.data import cohort
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
 
@@ -41,26 +42,25 @@ def write(rows: Iterable[Row], folder: Path) -> None:
 def choices(path: Path, channels: Iterable[str]) -> dict[tuple[str, str, str], str]:
     """By patient, session and channel, the series to take: a CSV of `COLUMNS`, or `series.csv` with `chosen` edited.
 
-    Where a column `chosen` is there, only rows with "yes" are choices.
+    Where a column `chosen` is there, only rows with "yes" are choices; commas, semicolons or tabs may part cells.
 
     Raises
     ------
     UsageError
-        A column is missing, a channel unknown, or two rows choose for the same channel.
+        The table cannot be read, a column is missing, a channel unknown, or two rows choose for the same channel.
     """
-    try:
-        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig")))
-        rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: cannot be read as a CSV of choices ({error})") from None
-    absent = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+    header, rows = cohort.table(path)
+    absent = [column for column in COLUMNS if column not in header]
     if absent:
         raise UsageError(f"{path}: no column {', '.join(absent)}; expected {', '.join(COLUMNS)}")
     found: dict[tuple[str, str, str], str] = {}
-    for line, row in enumerate(rows, start=2):
-        if row.get("chosen", "yes") != "yes" or not row["channel"]:
+    for line, row in rows:
+        chosen = row.get("chosen", "yes").lower()
+        if chosen not in ("yes", "no"):
+            raise UsageError(f"{path}, row {line}, column chosen: {row['chosen']!r}; expected yes or no")
+        if chosen == "no" or not row["channel"]:
             continue
-        where = (row["patient"], row["session"] or "", row["channel"])
+        where = (row["patient"], row["session"], row["channel"])
         if row["channel"] not in channels:
             raise UsageError(f"{path}, row {line}: channel {row['channel']!r}; expected one of {', '.join(channels)}")
         if where in found:

@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import re
 
-from mri_vit.data.aliases import ALIASES, OURS
+from mri_vit.data.aliases import ALIASES, OURS, key
 from mri_vit.importers.layout import Column, Layout, Table
-from mri_vit.importers.rules import EVENT, METHYLATION, MUTATION, SAME_AS, SEX, age, days, text
+from mri_vit.importers.rules import EVENT, METHYLATION, MUTATION, NUMBER, SAME_AS, SEX, UNKNOWN, Given, age, days, text
 from mri_vit.settings.schema import CHANNELS
+
+DEATHS = ("osevent", "death", "dead", "deceased")  # names under which 1 is a death; elsewhere it may be a life
+
+
+def event(raw: str, column: str) -> Given:
+    """Words under any name; numbers only where the column's name says what they mean."""
+    return UNKNOWN if NUMBER.fullmatch(raw) and key(column) not in DEATHS else EVENT(raw, column)
+
 
 FILES = (*CHANNELS, "brain_mask", "tumour_mask")
 RULES = {
     **{"sex": SEX, "age": age, "mgmt": METHYLATION, "pten": MUTATION, "tertp": MUTATION, "idh": MUTATION},
-    **{"site": text, SAME_AS: text, "os_days": days(), "os_event": EVENT},
+    **{"site": text, SAME_AS: text, "os_days": days(), "os_event": event},
 }
 COLUMNS = tuple(Column(name, (name, *ALIASES.get(name, ())), rule) for name, rule in RULES.items())
 SEQUENCES = {spelling: ours for spelling, ours in OURS.items() if ours in FILES}

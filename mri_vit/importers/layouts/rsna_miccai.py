@@ -31,6 +31,7 @@ LAYOUT = Layout(
             columns=(Column("mgmt", ("MGMT_value",), METHYLATION), Column(SAME_AS, ("BraTS21ID",), same_brats)),
         ),
     ),
+    telling=re.compile(r"(?:^|/)\d{5}/(T1wCE|T1w|T2w|FLAIR)\.nii"),  # five digits alone are any hospital's
     called=_five_digits,
     bad=dict.fromkeys(("00109", "00123", "00709"), BLANK),
 )

@@ -11,9 +11,17 @@ from __future__ import annotations
 import re
 
 from mri_vit.importers.layout import BRATS, Column, Layout, Table
-from mri_vit.importers.rules import EVENT, METHYLATION, MUTATION, SEX, age, days, text
+from mri_vit.importers.rules import EVENT, METHYLATION, MUTATION, SEX, age, days, missing, text
+from mri_vit.importers.table import Row
 
 PATIENT = re.compile(r"(?P<patient>TCGA-\w\w-\w{4})(-.*)?")  # more behind it is a sample's number
+
+
+def _no_day(row: Row) -> str:
+    """A death without its day is not on the day of the last follow-up; columns as the GDC names them, before 2024 and since."""
+    status, day = (row.cell(name) or row.cell(f"demographic.{name}") for name in ("vital_status", "days_to_death"))
+    return "dead on a day that is not known" if EVENT(status, "").value == "1" and missing(day) else ""
+
 
 LAYOUT = Layout(
     name="tcga",
@@ -53,7 +61,7 @@ LAYOUT = Layout(
             ids=PATIENT,
             columns=(
                 Column("sex", ("gender",), SEX),
-                Column("os_days", ("days_to_death", "days_to_last_follow_up"), days("day")),
+                Column("os_days", ("days_to_death", "days_to_last_follow_up"), days("day"), unless=_no_day),
                 Column("os_event", ("vital_status",), EVENT),
             ),
         ),
@@ -63,7 +71,7 @@ LAYOUT = Layout(
             ids=PATIENT,
             columns=(
                 Column("sex", ("demographic.gender", "demographic.sex_at_birth"), SEX),
-                Column("os_days", ("demographic.days_to_death", "diagnoses.days_to_last_follow_up"), days("day")),
+                Column("os_days", ("demographic.days_to_death", "diagnoses.days_to_last_follow_up"), days("day"), unless=_no_day),
                 Column("os_event", ("demographic.vital_status",), EVENT),
             ),
         ),

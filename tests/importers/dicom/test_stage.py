@@ -81,7 +81,7 @@ def test_a_second_import_goes_on_where_the_first_is_our_own(tmp_path: Path) -> N
     assert not bring_in(tmp_path)
     assert not bring_in(tmp_path)
     (tmp_path / "out" / "cohort.csv").write_text("patient\nmine\n")
-    with pytest.raises(UsageError, match="cohort.csv: not as mri-vit wrote it"):
+    with pytest.raises(UsageError, match=r"cohort\.csv: not as mri-vit wrote it"):
         bring_in(tmp_path)
 
 
