@@ -2,12 +2,15 @@
 
     .venv/bin/python pipelines/null_studies.py logistic --patients 82 --studies 1000
     .venv/bin/python pipelines/null_studies.py logistic --patients 300 --studies 1000 --auc 0.7
+    .venv/bin/python pipelines/null_studies.py logistic --patients 82 --studies 1000 --planted 3
     .venv/bin/python pipelines/null_studies.py              (what the table holds so far)
 
-A study has four endpoints, cross-validated and refitted per fold, and a control on permuted labels. Rows of ten studies are
-added to docs/null_studies.csv, so that the command goes on where it stopped and the table grows. Learners: logistic (20 features,
-scikit-learn's penalty), forest (30 trees), vit (a Vision Transformer of one block on 27 tokens, four heads on one trunk).
-With --auc the first endpoint has a cause, of that expected AUC, and the others have none.
+A study has four endpoints, cross-validated in the package's folds and refitted in each, and a control on permuted labels. Rows of
+ten studies are added to docs/null_studies.csv, so that the command goes on where it stopped and the table grows. Learners:
+logistic (20 features, scikit-learn's penalty), forest (30 trees), vit (a Vision Transformer of one block on 27 tokens, four heads
+on one trunk). With --auc the first endpoint has a cause, of that expected AUC, and the others have none. With --planted 3 three
+have causes that no learner misses, and the fourth is a coin beside them, as PTEN is in the demo: what it has in common with the
+others by chance is no finding.
 """
 
 from __future__ import annotations
@@ -27,17 +30,19 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from torch.nn import functional as F
 
+from mri_vit.crossval import folds
 from mri_vit.crossval.alarm import suspicion
+from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.proportion import rate
 from mri_vit.model.encoder import Encoder
 from mri_vit.report.numbers import chance, compare
 from mri_vit.report.numbers.chance import ALPHA, Background
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.schema import Endpoint, Train
 
 TABLE = Path(__file__).parents[1] / "docs" / "null_studies.csv"
-KEYS = ["learner", "patients", "folds", "auc"]
+KEYS = ["learner", "patients", "folds", "auc", "planted"]
 COUNTS = ["studies", "better", "worse", "leaks", "suspicious", "found", "covered", "pairs_differ"]
 COLUMNS = [*KEYS, "block", *COUNTS]
 BLOCK = 10  # studies of a row
@@ -45,6 +50,7 @@ ENDPOINTS = 4
 FEATURES, STRONG = 20, 5  # a few that a model leans on, and many weak ones
 FOLDS = {82: 3, 300: 5}  # as the built-in cohort has, and as the README's study
 SHIFT = {82: 0.46, 300: 0.40}  # of the strong features' mean between the classes, for an expected AUC of 0.70 (see `calibrate`)
+PLAIN = 4.0  # of the one feature that tells a planted label: nobody misses it
 STEPS, RATE = 60, 5e-3  # of the transformer: its training loss is near 0 by then, as a real network's is
 
 Fit = Callable[
@@ -85,27 +91,27 @@ def vit(train: np.ndarray, labels: np.ndarray, test: np.ndarray, seed: int) -> n
 LEARNERS: dict[str, Fit] = {"logistic": logistic, "forest": forest, "vit": vit}
 
 
-def one_study(learner: str, n: int, shift: float, seed: int) -> dict[str, int]:
-    """The verdicts on one study: how many claims of each kind it would make."""
+def one_study(learner: str, n: int, shifts: np.ndarray, seed: int) -> dict[str, int]:
+    """The verdicts on one study: how many claims of each kind it would make; `shifts` as in `features`."""
     random, fit = np.random.default_rng([seed, n]), LEARNERS[learner]
-    fold = random.permutation(np.arange(n) % FOLDS[n])
     labels = np.stack([_half(n, random) for _ in range(ENDPOINTS)], axis=1)
-    x = features(learner, labels[:, 0], shift, random)
+    fold = dealt(labels, seed)
+    x = features(learner, labels, shifts, random)
     rows = cross_validated(fit, x, labels, fold, seed)
     first = permuted(labels, fold, random)
     again = permuted(labels, fold, random)
     found = [tested(one) for one in rows]
     adjusted, below = (holm(np.array([getattr(one.chance_test, p) for one in found])) for p in ("p", "p_below"))
-    null = slice(1 if shift else 0, None)
+    null = ~shifts.any(axis=1)
     limit = suspicion(ENDPOINTS)
     once = np.array([tested(one).chance_test.p <= limit for one in cross_validated(fit, x, first, fold, seed)])
     twice = once
     if once.any():  # as a study does: the fresh permutation is made where the first is suspicious
         twice = once & [tested(one).chance_test.p <= limit for one in cross_validated(fit, x, again, fold, seed)]
-    covered = sum(one.judged.low <= 0.5 <= one.judged.high for one in found[null])
+    covered = sum(one.judged.low <= 0.5 <= one.judged.high for one, nothing in zip(found, null, strict=True) if nothing)
     differ = 0
     if learner == "logistic":  # quick enough to be fitted once more, to other features that know as much
-        other = cross_validated(fit, features(learner, labels[:, 0], shift, random), labels, fold, seed)
+        other = cross_validated(fit, features(learner, labels, shifts, random), labels, fold, seed)
         pairs = [compare.versus(ENDPOINT, *both, found[0].chance_test.inflation) for both in zip(rows, other, strict=True)]
         differ = sum(pair is not None and pair.p <= ALPHA for pair in pairs)
     return {
@@ -114,20 +120,34 @@ def one_study(learner: str, n: int, shift: float, seed: int) -> dict[str, int]:
         "worse": int((below[null] <= ALPHA).any()),
         "leaks": int(twice.any()),
         "suspicious": int(once.any()),
-        "found": int(adjusted[0] <= ALPHA) if shift else 0,
+        "found": int((adjusted[~null] <= ALPHA).all()) if not null.all() else 0,
         "covered": covered,
         "pairs_differ": differ,
     }
 
 
-def features(learner: str, label: np.ndarray, shift: float, random: np.random.Generator) -> np.ndarray:
-    """Features [n, 20], or tokens [n, 27 × 8] in which five of the patient's own numbers recur; the strong tell the label."""
-    n = len(label)
-    own = random.normal(size=(n, STRONG)) + shift * (label[:, None] - 0.5)
+def features(learner: str, labels: np.ndarray, shifts: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Features [n, 20], or tokens [n, 27 × 8] in which five of the patient's own numbers recur.
+
+    `shifts` [endpoints, 5] are those of the five, the strong ones, between an endpoint's classes.
+    """
+    n = len(labels)
+    own = random.normal(size=(n, STRONG)) + (labels - 0.5) @ shifts
     if learner != "vit":
         return np.concatenate([2 * own, 0.5 * random.normal(size=(n, FEATURES - STRONG))], axis=1)
     pattern = np.random.default_rng(0).normal(size=(STRONG, 27 * 8))  # the same in every study, as anatomy is
     return own @ pattern / STRONG**0.5 + random.normal(size=(n, 27 * 8))
+
+
+def dealt(labels: np.ndarray, seed: int) -> np.ndarray:
+    """Each patient's fold, as the package deals them."""
+    patients = [
+        Patient(f"p{i}", {}, {one.name: float(value) for one, value in zip(FOUR, row, strict=True)}, {})
+        for i, row in enumerate(labels)
+    ]
+    (split,) = folds.make(patients, FOUR, Train(folds=FOLDS[len(labels)]), seed)
+    of = {name: number for number, fold in enumerate(split) for name in fold}
+    return np.array([of[patient.id] for patient in patients])
 
 
 def cross_validated(fit: Fit, x: np.ndarray, labels: np.ndarray, fold: np.ndarray, seed: int) -> list[pd.DataFrame]:
@@ -142,11 +162,11 @@ def cross_validated(fit: Fit, x: np.ndarray, labels: np.ndarray, fold: np.ndarra
 
 def permuted(labels: np.ndarray, fold: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Patients of a fold exchange all their labels, as in the shuffled control."""
-    dealt = labels.copy()
+    exchanged = labels.copy()
     for k in np.unique(fold):
         here = np.flatnonzero(fold == k)
-        dealt[here] = labels[random.permutation(here)]
-    return dealt
+        exchanged[here] = labels[random.permutation(here)]
+    return exchanged
 
 
 def tested(rows: pd.DataFrame) -> chance.AgainstChance:
@@ -159,8 +179,9 @@ def calibrate(learner: str, n: int) -> None:
         found = []
         for seed in range(30):
             random = np.random.default_rng([seed, n, 1])
-            fold, label = random.permutation(np.arange(n) % FOLDS[n]), _half(n, random)
-            rows = cross_validated(LEARNERS[learner], features(learner, label, shift, random), label[:, None], fold, seed)
+            labels = np.stack([_half(n, random) for _ in range(ENDPOINTS)], axis=1)
+            x = features(learner, labels, _shifts(shift, 0), random)
+            rows = cross_validated(LEARNERS[learner], x, labels, dealt(labels, seed), seed)
             found.append(tested(rows[0]).judged.value)
         print(f"{learner}, {n} patients, shift {shift:.1f}: AUC {np.mean(found):.3f}")
 
@@ -169,12 +190,21 @@ def _half(n: int, random: np.random.Generator) -> np.ndarray:
     return random.permutation(np.arange(n) % 2 == 1)
 
 
-def run(learner: str, n: int, auc: float, studies: int) -> None:
+def _shifts(first: float, planted: int) -> np.ndarray:
+    """The shifts of `features`: all five of the first endpoint, or one of each planted endpoint."""
+    shifts = np.zeros((ENDPOINTS, STRONG))
+    shifts[0] = first
+    shifts[range(planted), range(planted)] = PLAIN
+    return shifts
+
+
+def run(learner: str, n: int, auc: float, planted: int, studies: int) -> None:
     """Add rows to the table until it holds so many studies."""
-    key = {"learner": learner, "patients": n, "folds": FOLDS[n], "auc": auc}
+    key = {"learner": learner, "patients": n, "folds": FOLDS[n], "auc": auc, "planted": planted}
+    shifts = _shifts(SHIFT[n] if auc > 0.5 else 0.0, planted)
     done = len(_rows(key))
     for block in range(done, -(-studies // BLOCK)):
-        ended = [one_study(learner, n, SHIFT[n] if auc > 0.5 else 0.0, block * BLOCK + i) for i in range(BLOCK)]
+        ended = [one_study(learner, n, shifts, block * BLOCK + i) for i in range(BLOCK)]
         sums = {name: sum(one[name] for one in ended) for name in COUNTS}
         new = not TABLE.exists()
         with TABLE.open("a", newline="") as file:
@@ -199,7 +229,7 @@ def summary() -> None:
     for row in table[KEYS].drop_duplicates().to_numpy(object):
         values = dict(zip(KEYS, row, strict=True))
         total = _rows(values)[COUNTS].sum()
-        n, nulls = int(total.studies), int(total.studies) * (ENDPOINTS - (values["auc"] > 0.5))
+        n, nulls = int(total.studies), int(total.studies) * (ENDPOINTS - max(values["auc"] > 0.5, values["planted"]))
         told = {"better": n, "worse": n, "suspicious": n, "leaks": n, "found": n, "covered": nulls, "pairs_differ": ENDPOINTS * n}
         shares = [f"{name} {100 * total[name] / of:.1f} {_ends(int(total[name]), of)}" for name, of in told.items()]
         print(f"{', '.join(map(str, values.values()))}; {n} studies, %: {'; '.join(shares)}")
@@ -211,12 +241,14 @@ def _ends(count: int, total: int) -> str:
 
 
 ENDPOINT = Endpoint(name="made_up", kind="binary")
+FOUR = tuple(Endpoint(name=f"e{i}", kind="binary") for i in range(ENDPOINTS))
 
 if __name__ == "__main__":
     asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     asked.add_argument("learner", nargs="?", choices=list(LEARNERS))
     asked.add_argument("--patients", type=int, choices=list(FOLDS), default=82)
     asked.add_argument("--auc", type=float, choices=(0.5, 0.7), default=0.5)
+    asked.add_argument("--planted", type=int, choices=(0, 3), default=0)
     asked.add_argument("--studies", type=int, default=1000)
     asked.add_argument("--calibrate", action="store_true", help="print the AUC expected at some shifts, and end")
     given = asked.parse_args()
@@ -224,6 +256,6 @@ if __name__ == "__main__":
     if given.learner and given.calibrate:
         calibrate(given.learner, given.patients)
     elif given.learner:
-        run(given.learner, given.patients, given.auc, given.studies)
+        run(given.learner, given.patients, given.auc, given.planted, given.studies)
     if TABLE.exists():
         summary()

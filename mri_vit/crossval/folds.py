@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
 
 from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.errors import IntegrityError, UsageError
@@ -15,27 +19,26 @@ from mri_vit.run.record import as_written
 from mri_vit.settings.schema import Endpoint, Train
 
 Split = list[list[str]]  # the ids of each test fold's visits
+DEALS = 1000  # of which the evenest is taken: of 96 patients in three folds, classes of five labels then differ by one or two
+MOST_DEALS = 100_000  # until each fold has what it needs; some seconds for a thousand patients
 
 
 def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train, seed: int) -> list[Split]:
     """`train.repeats` splits of the patients into test folds; a patient's visits stay together.
 
-    Folds are balanced over the endpoints; with `train.leave_out` each value of that column is a fold instead.
+    Folds are balanced over each endpoint by itself; with `train.leave_out` each value of that column is a fold instead.
 
     Raises UsageError when an endpoint's rarer class cannot be in every fold, or a patient has no value or two to leave out.
     """
     check(patients, endpoints, train)
     if train.leave_out:
         return [_one_out(patients, train.leave_out)]
-    from sklearn.model_selection import StratifiedKFold  # here, because its import takes seconds
-
     first = first_visits(patients)  # they speak for the patient
-    strata = _strata(first, endpoints, train.folds)
     splits = []
     for repeat in range(train.repeats):
-        splitter = StratifiedKFold(train.folds, shuffle=True, random_state=seed + repeat)
-        tests = [{first[i].subject for i in test} for _, test in splitter.split(strata, strata)]
-        splits.append([[p.id for p in patients if p.subject in test] for test in tests])
+        fold = _evenest(first, endpoints, train.folds, np.random.default_rng([seed, repeat]))
+        of = dict(zip((p.subject for p in first), fold.tolist(), strict=True))
+        splits.append([[p.id for p in patients if of[p.subject] == k] for k in range(train.folds)])
     return splits
 
 
@@ -120,6 +123,31 @@ def _require_labels(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...]
         raise UsageError(
             f"no label of {', '.join(e.name for e in endpoints)} is known for any patient: there is nothing to learn"
         )
+
+
+def _evenest(
+    patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], folds: int, random: np.random.Generator
+) -> Int[np.ndarray, "n"]:
+    """Each patient's fold, in the one of many random deals whose folds have the most even counts of each endpoint's classes.
+
+    The labels enter by these counts alone. So labels are exchangeable within a fold, and what two labels have in common by
+    chance in the other folds says nothing of this one. A deal over all endpoints' classes at once would give every fold the same
+    of it, and a model that has learned one label would score above chance for the other.
+    """
+    each = [(e, value, np.array([p.stratum(e) == value for p in patients])) for e in endpoints for value in ("0", "1")]
+    classes = np.stack([here for _, _, here in each])[[here.any() for _, _, here in each]]
+    needed = np.array([e.kind == "binary" or value == "1" for e, value, here in each if here.any()])  # in every fold
+    ideal = classes.sum(axis=1, keepdims=True) / folds
+    best, least = None, math.inf
+    for deal in range(MOST_DEALS):
+        if deal >= DEALS and best is not None:
+            return best
+        fold = random.permutation(np.arange(len(patients)) % folds)
+        counts = np.stack([np.bincount(fold[here], minlength=folds) for here in classes])
+        uneven = float(((counts - ideal) ** 2 / ideal).sum())
+        if uneven < least and (counts[needed] > 0).all():
+            best, least = fold, uneven
+    raise UsageError(f"no {folds} folds with both classes of every endpoint in each were found; use fewer folds")
 
 
 def _one_out(patients: Sequence[Patient], column: str) -> Split:

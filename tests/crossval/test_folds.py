@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,7 +50,11 @@ def test_folds_hold_everyone_once_and_balance_the_classes(labels: list[tuple[flo
     splits = folds.make(patients, ENDPOINTS, train, seed)
     for split in splits:
         assert sorted(i for fold in split for i in fold) == sorted(p.id for p in patients)
-        assert max(map(len, split)) - min(map(len, split)) <= 9  # strata are dealt one by one; nine pairs of classes
+        assert max(map(len, split)) - min(map(len, split)) <= 1
+        for fold in split:
+            here = [labels[int(i[1:])] for i in fold]
+            assert not sum(ones) or {0, 1} <= {m for m, _ in here}
+            assert not deaths + censored or 1 in {e for _, e in here}
     assert splits == folds.make(patients, ENDPOINTS, train, seed)
 
 
@@ -69,7 +74,34 @@ def test_all_visits_of_a_patient_share_a_fold_and_a_tuning_part(visits: list[int
 def test_each_fold_has_its_share_of_ones():
     patients = [patient(i, float(i % 3 == 0), float(i % 2)) for i in range(96)]
     for fold in folds.make(patients, ENDPOINTS, Train(folds=4), seed=3)[0]:
-        assert sum(int(i[1:]) % 3 == 0 for i in fold) == 8
+        assert len(fold) == 24
+        assert abs(sum(int(i[1:]) % 3 == 0 for i in fold) - 8) <= 1
+        assert abs(sum(int(i[1:]) % 2 for i in fold) - 12) <= 1
+
+
+def test_what_two_labels_share_by_chance_in_other_folds_says_nothing_of_a_fold():
+    """A coin beside a label that scans tell: dealt over both at once, all folds would share their chance association."""
+    random, k = np.random.default_rng(0), 3
+    gains = []
+    for cohort in range(300):
+        mgmt, coin = random.permutation(np.arange(60) % 2), random.permutation(np.arange(60) % 2)
+        patients = [patient(i, m, c) for i, (m, c) in enumerate(zip(mgmt, coin, strict=True))]
+        (split,) = folds.make(patients, ENDPOINTS, Train(folds=k), seed=cohort)
+        of = np.empty(60, int)
+        for number, fold in enumerate(split):
+            of[[int(i[1:]) for i in fold]] = number
+        shared = (2 * mgmt - 1) * (2 * coin - 1)
+        gains.append(sum(np.sign(shared[of != fold].sum()) * shared[of == fold].sum() for fold in range(k)))
+    error = np.std(gains) / len(gains) ** 0.5
+    assert abs(np.mean(gains)) < 3 * error
+
+
+def test_a_class_too_rare_for_random_deals_is_told():
+    """Eight classes of which each fold of eight needs one patient: there is a deal, and no random one is likely to be it."""
+    many = tuple(Endpoint(name=f"e{i}", kind="binary") for i in range(8))
+    patients = [Patient(f"p{i}", {}, {f"e{j}": float(i % 8 == j) for j in range(8)}, {}) for i in range(64)]
+    with pytest.raises(UsageError, match="no 8 folds with both classes of every endpoint in each were found; use fewer"):
+        folds.make(patients, many, Train(folds=8), seed=0)
 
 
 def test_leaving_sites_out_makes_a_fold_of_each():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mri_vit.crossval.folds import DEALS
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import wording
 from mri_vit.report.words.wording import Facts, escape, trained
@@ -108,8 +109,8 @@ def partition(metrics: Metrics, train: Train) -> list[str]:
     else:
         times = "" if repeats == 1 else f", {repeats} times with different splits"
         said = [
-            f"Patients were divided into {folds} folds before any training{times} (seed {metrics.seed}), stratified over "
-            "the labels of all endpoints."
+            f"Patients were divided into {folds} folds before any training{times} (seed {metrics.seed}): of {DEALS:,} "
+            "random splits that with the most even counts of each endpoint's classes was taken."
         ]
     if metrics.folds_sha256:
         said.append(f"The split was written down first; its SHA-256 is {escape(metrics.folds_sha256)}.")
