@@ -76,16 +76,16 @@ def import_dicom(
     ownership.refuse_link(folder)
     written.refuse_foreign(folder, importer.WRITTEN)
     known = _under_hashes(labels, identity.hasher(key or identity.default_key(folder), folder)) if labels else ()
-    read = importer.read if isinstance(source, Path) else importer.read_web
-    found = read(
-        source,
-        folder,
-        key,
-        choices,
-        also,
-        say=lambda line: say(console, line, WARNING),
-        begin=lambda: written.write_record(b"", DICOM, DICOM, folder.resolve()),
-    )
+    with importer.files_of(source, folder) as files_there:
+        found = importer.read(
+            files_there,
+            folder,
+            key,
+            choices,
+            also,
+            say=lambda line: say(console, line, WARNING),
+            begin=lambda: written.write_record(b"", DICOM, DICOM, folder.resolve()),
+        )
     imported = merge(Found(found.visits, tuple(known) if found.visits else (), found.left_out))
     written.write(imported, DICOM, DICOM, folder)  # the source's path may name a patient
     show(imported, folder, console)

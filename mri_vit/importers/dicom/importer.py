@@ -34,19 +34,15 @@ def nothing() -> None:
     """For whom nothing is to be done."""
 
 
-def read_web(
-    url: str,
-    output: Path,
-    key: Path | None = None,
-    choices: Path | None = None,
-    also: Sequence[str] = (),
-    say: Say = silent,
-    begin: Begin = nothing,
-) -> Found:
-    """The visits of all that a DICOMweb server on this machine has; parameters as those of `read`."""
+@contextmanager
+def files_of(source: Path | str, output: Path) -> Iterator[Path]:
+    """The folder of a source's files: itself, or one beside the output with all that a DICOMweb server on this machine has."""
+    if isinstance(source, Path):
+        yield source
+        return
     with _beside(output, "dicomweb") as held:
-        web.fetch(url, held)
-        return read(held, output, key, choices, also, say, begin)
+        web.fetch(source, held)
+        yield held
 
 
 def read(

@@ -89,7 +89,8 @@ def test_an_import_by_dicomweb_gives_what_an_import_of_the_files_gives(
 ) -> None:
     monkeypatch.setattr(web, "PAGE", 5)  # so that there are pages
     by_files = importer.read(tmp_path / "in", tmp_path / "a")
-    by_web = importer.read_web(f"{archive}/", tmp_path / "b", tmp_path / "a.key")
+    with importer.files_of(f"{archive}/", tmp_path / "b") as folder:
+        by_web = importer.read(folder, tmp_path / "b", tmp_path / "a.key")
     assert set(by_files.visits[0].scans) == {"t2", "flair"}
     _assert_alike(tmp_path / "a", tmp_path / "b")
     assert not by_web.left_out
@@ -118,8 +119,8 @@ def test_a_server_that_leads_elsewhere_or_is_not_there_is_refused(tmp_path: Path
 
 def test_a_server_that_stops_on_the_way_is_a_lack_and_no_short_cohort(tmp_path: Path, archive: str) -> None:
     Archive.lost = True
-    with pytest.raises(OutOfResource, match="stopped answering"):
-        importer.read_web(archive, tmp_path / "b")
+    with pytest.raises(OutOfResource, match="stopped answering"), importer.files_of(archive, tmp_path / "b"):
+        pass
     assert not list(tmp_path.glob(".*"))
     assert not (tmp_path / "b").exists()
 
@@ -152,7 +153,8 @@ def test_a_round_trip_through_orthanc_changes_nothing(tmp_path: Path) -> None:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/instances", path.read_bytes(), timeout=10).close()
         importer.read(tmp_path / "in", tmp_path / "a")
         if PLUGIN.exists():
-            importer.read_web(f"http://127.0.0.1:{port}/dicom-web", tmp_path / "b", tmp_path / "a.key")
+            with importer.files_of(f"http://127.0.0.1:{port}/dicom-web", tmp_path / "b") as folder:
+                importer.read(folder, tmp_path / "b", tmp_path / "a.key")
             _assert_alike(tmp_path / "a", tmp_path / "b")
     finally:
         server.terminate()
