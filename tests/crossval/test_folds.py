@@ -83,7 +83,7 @@ def test_what_two_labels_share_by_chance_in_other_folds_says_nothing_of_a_fold()
     """A coin beside a label that scans tell: dealt over both at once, all folds would share their chance association."""
     random, k = np.random.default_rng(0), 3
     gains = []
-    for cohort in range(300):
+    for cohort in range(150):
         mgmt, coin = random.permutation(np.arange(60) % 2), random.permutation(np.arange(60) % 2)
         patients = [patient(i, m, c) for i, (m, c) in enumerate(zip(mgmt, coin, strict=True))]
         (split,) = folds.make(patients, ENDPOINTS, Train(folds=k), seed=cohort)

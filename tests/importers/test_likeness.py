@@ -36,8 +36,9 @@ def made_anew(path: Path, copy: Path, seed: int) -> Path:
     return copy
 
 
-def test_copies_of_real_patients_are_found_and_no_two_different_ones(shared, tmp_path):
-    scans = {Subject("a", Path(name).name): shared / "data" / name / "flair.nii.gz" for name in PATIENTS}
+@pytest.mark.parametrize("names", [PATIENTS[1:4:2], pytest.param(PATIENTS, marks=pytest.mark.slow)], ids=["two", "five"])
+def test_copies_of_real_patients_are_found_and_no_two_different_ones(shared, tmp_path, names):
+    scans = {Subject("a", Path(name).name): shared / "data" / name / "flair.nii.gz" for name in names}
     copies = {
         Subject("b", f"copy{index}"): made_anew(path, tmp_path / f"{index}.nii.gz", index)
         for index, path in enumerate(scans.values())
