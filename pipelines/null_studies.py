@@ -102,7 +102,7 @@ def one_study(learner: str, n: int, shifts: np.ndarray, seed: int) -> dict[str, 
     again = permuted(labels, fold, random)
     found = [tested(one) for one in rows]
     adjusted, below = (holm(np.array([getattr(one.chance_test, p) for one in found])) for p in ("p", "p_below"))
-    null = ~shifts.any(axis=1)
+    null = np.array([not row.any() for row in shifts])
     limit = suspicion(ENDPOINTS)
     once = np.array([tested(one).chance_test.p <= limit for one in cross_validated(fit, x, first, fold, seed)])
     twice = once
