@@ -37,6 +37,7 @@ class Column:
     rule: Rule
     session: str | None = None  # the visit that a time counts from, where rows are of patients
     since: Callable[[Row, str], str] | None = None  # days from where a time counts to the visit, to be subtracted; "" is unknown
+    like: re.Pattern[str] | None = None  # names of further columns of the source, as they are spelled
     unless: Callable[[Row], str] | None = None  # why the cell of a row says nothing, "" where it does
 
 
@@ -118,8 +119,10 @@ def _not_read(kind: Table, path: Path) -> Iterator[str]:
     known = {
         key(name) for name in (*kind.id, *kind.session, *kind.scans, *(s for column in kind.columns for s in column.sources))
     }
-    if names := [name for name in cohort.columns(path) if key(name) not in known]:
-        meant = [f"{name} ({like}?)" if (like := suggestion(name)) else name for name in names]
+    like = [column.like for column in kind.columns if column.like]
+    others = [name for name in cohort.columns(path) if key(name) not in known]
+    if names := [name for name in others if not any(pattern.fullmatch(name) for pattern in like)]:
+        meant = [f"{name} ({ours}?)" if (ours := suggestion(name)) else name for name in names]
         yield f"{path.name}: columns that were not read: {', '.join(meant)}"
 
 
@@ -220,6 +223,7 @@ def _readings(layout: Layout, kind: Table, row: Row, patient: str, session: str)
     """
     for column in kind.columns:
         there = [name for name in column.sources if key(name) in row.cells]
+        there += [name for name in row.names.values() if column.like and column.like.fullmatch(name) and name not in there]
         filled = [name for name in there if not rules.missing(row.cell(name))]
         for name in filled if filled and not layout.collection else [*filled, *there][:1]:
             spelled = row.names[key(name)]

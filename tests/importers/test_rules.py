@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from made.layouts import folder, imported
 
 from mri_vit.importers import rules
 from mri_vit.importers.found import NO_RULE
@@ -137,3 +140,29 @@ def test_few_or_equal_times_are_not_judged():
     assert mixed([12.0] * 29) == ""
     assert mixed([400.0] * 50) == ""
     assert mixed([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "raw", "value"),
+    [
+        ("MGMT (%), cut-off 8", "8", "1"),
+        ("mgmt_percent_cutoff_8.5", "8.4 %", "0"),
+        ("MGMT cut-off: 10%", "> 30", "1"),
+        ("MGMT cut-off: 10%", "<5%", "0"),
+        ("MGMT cut-off: 10%", "<20", ""),  # below 20 is on neither side
+        ("MGMT cut-off: 10%", ">5", ""),
+        ("MGMT (%)", "30", ""),  # no cut-off, no rule
+        ("MGMT cut-off: 10%", "high", ""),
+    ],
+)
+def test_an_assay_s_number_is_held_against_the_cut_off_that_its_column_names(column: str, raw: str, value: str):
+    given = rules.above_cut_off(raw, column)
+    assert given.value == value
+    assert (given.rule == NO_RULE) == (not value)
+
+
+def test_a_column_with_a_cut_off_is_read(tmp_path: Path):
+    text = 'patient,"MGMT (%), cut-off 8",pten\nA,12,0\nB,3,1\nC,,1\n'
+    found = imported("plain", folder(tmp_path, tables={"t.csv": text}))
+    assert [row["mgmt"] for row in found.cells.values()] == ["1", "0", ""]
+    assert not [note for note in found.notes if "not read" in note]

@@ -11,7 +11,20 @@ import re
 
 from mri_vit.data.aliases import ALIASES, OURS, key
 from mri_vit.importers.layout import Column, Layout, Table
-from mri_vit.importers.rules import EVENT, METHYLATION, MUTATION, NUMBER, SAME_AS, SEX, UNKNOWN, Given, age, days, text
+from mri_vit.importers.rules import (
+    EVENT,
+    METHYLATION,
+    MUTATION,
+    NUMBER,
+    SAME_AS,
+    SEX,
+    UNKNOWN,
+    Given,
+    above_cut_off,
+    age,
+    days,
+    text,
+)
 from mri_vit.settings.schema import CHANNELS
 
 DEATHS = ("osevent", "death", "dead", "deceased")  # names under which 1 is a death; elsewhere it may be a life
@@ -27,7 +40,13 @@ RULES = {
     **{"sex": SEX, "age": age, "mgmt": METHYLATION, "pten": MUTATION, "tertp": MUTATION, "idh": MUTATION},
     **{"site": text, SAME_AS: text, "os_days": days(), "os_event": event},
 }
-COLUMNS = tuple(Column(name, (name, *ALIASES.get(name, ())), rule) for name, rule in RULES.items())
+COLUMNS = (
+    *(Column(name, (name, *ALIASES.get(name, ())), rule) for name, rule in RULES.items()),
+    *(
+        Column(name, (), above_cut_off, like=re.compile(rf"(?i)\W*{name}.*cut[-_ ]?off.*\d.*"))
+        for name in ("mgmt", "pten", "tertp")
+    ),
+)
 SEQUENCES = {spelling: ours for spelling, ours in OURS.items() if ours in FILES}
 
 LAYOUT = Layout(
