@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.errors import IntegrityError, UsageError
@@ -20,7 +20,6 @@ from mri_vit.settings.schema import Endpoint, Train
 
 Split = list[list[str]]  # the ids of each test fold's visits
 DEALS = 1000  # of which the evenest is taken: of 96 patients in three folds, classes of five labels then differ by one or two
-MOST_DEALS = 100_000  # until each fold has what it needs; some seconds for a thousand patients
 
 
 def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train, seed: int) -> list[Split]:
@@ -44,11 +43,11 @@ def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Tr
 
 def check(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train) -> None:
     """See that folds can be made, without making any. Raises UsageError as `make` does."""
-    _require_labels(patients, endpoints)
+    first = first_visits(patients)  # they speak for the patient
+    _require_labels(first, endpoints)
     if train.leave_out:
         _require_something_to_learn(patients, endpoints, _one_out(patients, train.leave_out), train.leave_out)
         return
-    first = first_visits(patients)  # they speak for the patient
     for endpoint in endpoints:
         count = Counter(p.stratum(endpoint) for p in first)
         least = count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
@@ -135,19 +134,42 @@ def _evenest(
     of it, and a model that has learned one label would score above chance for the other.
     """
     each = [(e, value, np.array([p.stratum(e) == value for p in patients])) for e in endpoints for value in ("0", "1")]
-    classes = np.stack([here for _, _, here in each])[[here.any() for _, _, here in each]]
+    classes = np.stack([here for _, _, here in each if here.any()])
     needed = np.array([e.kind == "binary" or value == "1" for e, value, here in each if here.any()])  # in every fold
     ideal = classes.sum(axis=1, keepdims=True) / folds
-    best, least = None, math.inf
-    for deal in range(MOST_DEALS):
-        if deal >= DEALS and best is not None:
+    for deal in (_dealt, _dealt_rare_first):
+        best, least = None, math.inf
+        for _ in range(DEALS):
+            fold = deal(classes[needed], folds, random)
+            counts = np.stack([np.bincount(fold[here], minlength=folds) for here in classes])
+            uneven = float(((counts - ideal) ** 2 / ideal).sum())
+            if uneven < least and (counts[needed] > 0).all():
+                best, least = fold, uneven
+        if best is not None:
             return best
-        fold = random.permutation(np.arange(len(patients)) % folds)
-        counts = np.stack([np.bincount(fold[here], minlength=folds) for here in classes])
-        uneven = float(((counts - ideal) ** 2 / ideal).sum())
-        if uneven < least and (counts[needed] > 0).all():
-            best, least = fold, uneven
     raise UsageError(f"no {folds} folds with both classes of every endpoint in each were found; use fewer folds")
+
+
+def _dealt(classes: Bool[np.ndarray, "c n"], folds: int, random: np.random.Generator) -> Int[np.ndarray, "n"]:
+    """Patients dealt at random into folds of one size, or of two that differ by one."""
+    return random.permutation(np.arange(classes.shape[1]) % folds)
+
+
+def _dealt_rare_first(classes: Bool[np.ndarray, "c n"], folds: int, random: np.random.Generator) -> Int[np.ndarray, "n"]:
+    """The same, but that of each class one patient is put into every fold that has none yet, the rarest class first.
+
+    For classes of about as many patients as there are folds, which no random deal is likely to spread.
+    """
+    fold = np.full(classes.shape[1], -1)
+    for here in classes[np.argsort(classes.sum(axis=1), kind="stable")]:
+        lacking = random.permutation(np.setdiff1d(np.arange(folds), fold[here]))
+        free = random.permutation(np.flatnonzero(here & (fold < 0)))[: len(lacking)]
+        fold[free] = lacking[: len(free)]
+    sizes = np.bincount(fold[fold >= 0], minlength=folds)
+    room = np.repeat(np.arange(folds), np.maximum(np.bincount(np.arange(len(fold)) % folds, minlength=folds) - sizes, 0))
+    rest = np.flatnonzero(fold < 0)
+    fold[rest] = random.permutation(room)[: len(rest)]
+    return fold
 
 
 def _one_out(patients: Sequence[Patient], column: str) -> Split:

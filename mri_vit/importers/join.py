@@ -46,16 +46,18 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], co
         raise UsageError(f"expected two or more cohorts of different names, found {', '.join(names)}; {named}")
     for path in tables:
         written.check(path, folder)
-    written.refuse_foreign(folder)
+    written.refuse_foreign(folder, (PEOPLE, ALIKE))
     labels = _labels(sources, endpoints)
     hashes, unread = _hashes(sources, console)
     links = [*persons.declared(sources), *persons.by_voxels(sources, hashes)]
     person = persons.joined(sources, links)
     rows, conflicts = joined.merge(sources, person, hashes, labels)
     pairs, apart = _alike(sources, person, set(unread), console)
-    warnings = [*_warnings(persons.unknown(sources, links), pairs, apart, folder)]
+    warnings = [*_warnings(pairs, apart, folder)]
+    warnings += [f"endpoint {one.name}: no table has {' and '.join(one.columns)}" for one in endpoints if one not in labels]
     warnings += [f"{path}: {reason}; nobody was joined by it" for path, reason in unread.items()]
-    _write(rows, sources, labels, _people(sources, person, rows, links), conflicts, pairs, _names(person), folder)
+    _write(rows, sources, labels, _people(sources, person, rows, links), conflicts, pairs, _names(sources, person), folder)
+    _say_unknown(persons.unknown(sources, links), console)
     _say(rows, sources, conflicts, warnings, folder, console)
     return bool(warnings or any(not conflict.rule for conflict in conflicts))
 
@@ -65,18 +67,19 @@ def _source(path: Path) -> Source:
     table = path / files.COHORT if path.is_dir() else path
     patients = cohort.read(table, (), needed=())
     said = {patient.clinical.get("cohort", "") for patient in patients}
-    name = (said.pop() if len(said) == 1 else "") or table.resolve().parent.name
+    named = said.pop() if len(said) == 1 else ""
+    name = named or table.resolve().parent.name
     if not cohort.is_patient_id(name):
         expected = "letters, digits, '.', '_' or '-'; give the table a column `cohort`, or the folder another name"
         raise UsageError(f"{table}: the cohort's name is {name!r}; expected {expected}")
-    return Source(name, table, patients)
+    return Source(name, table, patients, bool(named))
 
 
 def _labels(sources: Sequence[Source], endpoints: Sequence[Endpoint]) -> list[Endpoint]:
     """The endpoints of the study, then the usual ones, of which a table has all columns."""
     tables = [set(source.patients[0].clinical) for source in sources]
-    named = {endpoint.name: endpoint for endpoint in (*MARKERS, *endpoints)}  # a study's own come last, and stay
-    return [endpoint for endpoint in named.values() if any(table.issuperset(endpoint.columns) for table in tables)]
+    of_columns = {endpoint.columns: endpoint for endpoint in (*MARKERS, *endpoints)}  # a study's own come last, and stay
+    return [endpoint for endpoint in of_columns.values() if any(table.issuperset(endpoint.columns) for table in tables)]
 
 
 def _hashes(sources: Sequence[Source], console: Console) -> tuple[dict[Path, str], dict[Path, str]]:
@@ -113,11 +116,16 @@ def _alike(
     return pairs, [*headless, *(subject for subject in scanned if subject not in of_channel[channel])]
 
 
-def _names(person: dict[Subject, int]) -> dict[Subject, str]:
-    """For each patient what `same_as` says of their person: all names that are known, also those of cohorts that are not here."""
+def _names(sources: Sequence[Source], person: dict[Subject, int]) -> dict[Subject, str]:
+    """For each patient what `same_as` says of their person: all names that are known, also those of cohorts that are not here.
+
+    Not those in a cohort that only its folder names: in another merge that name may be another cohort's.
+    """
+    by_folder = {source.name for source in sources if not source.named}
     named: dict[int, list[str]] = defaultdict(list)
     for subject, number in person.items():
-        named[number].append(f"{subject.cohort}:{subject.patient}")
+        if subject.cohort not in by_folder:
+            named[number].append(f"{subject.cohort}:{subject.patient}")
     return {subject: " ".join(named[number]) for subject, number in person.items()}
 
 
@@ -137,9 +145,15 @@ def _people(
     ]
 
 
-def _warnings(unknown: Iterable[Link], pairs: Iterable[Alike], apart: Sequence[Subject], folder: Path) -> Iterator[str]:
-    for link in unknown:
-        yield f"{link.why}: {link.one.patient} is said to be {link.other.patient} of {link.other.cohort}, who is not there"
+def _say_unknown(unknown: Sequence[Link], console: Console) -> None:
+    """Collections share a part of their patients, so that nothing needs a look; but a slip in an id would be among these."""
+    for (why, there), count in Counter((link.why, link.other.cohort) for link in unknown).items():
+        example = next(link for link in unknown if (link.why, link.other.cohort) == (why, there))
+        said = f"{example.one.patient} is {example.other.patient}"
+        say(console, f"{why}: {count} are said to be in {there} and are not there, for instance {said}")
+
+
+def _warnings(pairs: Iterable[Alike], apart: Sequence[Subject], folder: Path) -> Iterator[str]:
     for pair in pairs:
         both = f"{pair.one.patient} of {pair.one.cohort} and {pair.other.patient} of {pair.other.cohort}"
         yield f"{both} look like one person (correlation {pair.correlation:.2f}); see {folder / ALIKE}"
@@ -161,6 +175,7 @@ def _write(
     folder.mkdir(parents=True, exist_ok=True)
     home = folder.resolve()
     table = _table(rows, labels, names, home)
+    written.refuse_unreadable(table, home)
     written.write_record(table, MERGE, ", ".join(str(source.table) for source in sources), home)
     write_bytes(written.to_csv(("patient", "cohort", "patient_there", "joined_by"), people), home / PEOPLE)
     said = (

@@ -23,7 +23,7 @@ Hashes = Mapping[Path, str]  # of voxels, by file
 Label = tuple[str, ...]  # the cells of an endpoint: one, or days and event
 
 ORIGIN = ("cohort", "site", "scan_cohort")  # columns of the merged table: the first two are of the person, the last of the visit
-OWN = ("each visit its own",)  # in place of a value
+OWN, NOWHERE = ("each visit its own",), ("",)  # in place of a value
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,11 @@ def merge(
     names = _names(people)
     rows, conflicts = [], []
     for number, visits in sorted(people.items()):
-        groups = _groups(visits, hashes)
+        groups, loose = _groups(visits, hashes)
         cells: list[dict[str, Cell]] = [{} for _ in groups]
         for endpoint in endpoints:
             conflicts += _label(names[number], endpoint, visits, groups, cells)
+            conflicts += _left(names[number], endpoint, loose)
         for group, filled in zip(groups, cells, strict=True):
             conflicts += _others(names[number], group, {c for e in endpoints for c in e.columns}, filled)
         sessions = _sessions([group[0] for group in groups])
@@ -113,13 +114,14 @@ def merge(
     return rows, conflicts
 
 
-def _groups(visits: Sequence[_Visit], hashes: Hashes) -> list[list[_Visit]]:
-    """A person's visits, those of the same voxels throughout together; the first of each group stays.
+def _groups(visits: Sequence[_Visit], hashes: Hashes) -> tuple[list[list[_Visit]], list[_Visit]]:
+    """A person's visits, those of the same voxels throughout together, of which the first stays; and those that are of none.
 
-    Visits without any scan go with the one that has some; where there are several, what they say of a visit is of none.
+    A visit without any scan goes with the one that has some if a table has no other visit of its patient. Else what it says of a
+    visit is of none.
     """
     if not any(scans(visit.patient) for visit in visits):
-        return [[visit] for visit in visits]
+        return [[visit] for visit in visits], []
     groups: dict[object, list[_Visit]] = {}
     loose = []
     for index, visit in enumerate(visits):
@@ -128,8 +130,11 @@ def _groups(visits: Sequence[_Visit], hashes: Hashes) -> list[list[_Visit]]:
             groups.setdefault(content if all(content) else index, []).append(visit)
         else:
             loose.append(visit)
-    found = list(groups.values())
-    return [[*found[0], *loose]] if len(found) == 1 else found
+    found, alone = list(groups.values()), Counter(visit.subject for visit in visits)
+    if len(found) > 1:
+        return found, loose
+    fitting = [visit for visit in loose if alone[visit.subject] == 1]
+    return [[*found[0], *fitting]], [visit for visit in loose if visit not in fitting]
 
 
 def _label(
@@ -163,8 +168,15 @@ def _settled(endpoint: Endpoint, said: Sequence[tuple[Subject, Label]]) -> tuple
     return ("",) * len(endpoint.columns), ""
 
 
+def _left(patient: str, endpoint: Endpoint, loose: Iterable[_Visit]) -> list[Conflict]:
+    """Survival of visits without scans that is of no visit in the table."""
+    said = tuple(_said(loose, endpoint.columns)) if endpoint.kind == "survival" else ()
+    return [Conflict(patient, endpoint.name, said, "of visits without scans, and left out", NOWHERE)] if said else []
+
+
 def _said(visits: Iterable[_Visit], columns: Sequence[str]) -> list[tuple[Subject, Label]]:
-    return [(visit.subject, label) for visit in visits if any(label := visit.label(columns))]
+    """The labels that visits have; half of a time and its event is none."""
+    return [(visit.subject, label) for visit in visits if all(label := visit.label(columns))]
 
 
 def _others(patient: str, group: Sequence[_Visit], labels: set[str], filled: dict[str, Cell]) -> list[Conflict]:

@@ -238,14 +238,21 @@ def _readings(layout: Layout, kind: Table, row: Row, patient: str, session: str)
 
 
 def _without_codes(readings: list[Reading]) -> list[Reading]:
-    """The readings without the numbers of a column of yes and no that has others than 0 and 1: of 1 and 2, 1 may be no."""
+    """The readings without the numbers of a column of yes and no that may mean something else.
+
+    That is a column that has others than 0 and 1: of 1 and 2, 1 may be no. And one of shares under a cut-off of which none is
+    above 1: these are fractions, or the assay's verdict already.
+    """
     numbers: dict[tuple[Path, str], list[Reading]] = {}
     for reading in readings:
         if rules.NUMBER.fullmatch(reading.raw):
             numbers.setdefault((reading.file, reading.source_column), []).append(reading)
     coded = {place for place, its in numbers.items() if {"", "0", "1"} >= {r.value for r in its} > {""}}
+    coded |= {
+        place for place, its in numbers.items() if all(r.rule.endswith(rules.BY_CUT_OFF) and float(r.raw) <= 1 for r in its)
+    }
     return [
-        replace(r, value="", rule=f"{NO_RULE}: the column has other numbers than 0 and 1")
+        replace(r, value="", rule=f"{NO_RULE}: what the column's numbers mean is not clear")
         if (r.file, r.source_column) in coded and rules.NUMBER.fullmatch(r.raw)
         else r
         for r in readings
@@ -271,6 +278,8 @@ def _unlike(layout: Layout, path: Path) -> UsageError:
     kind = layout.tables[0]
     lacking = [kind.id[0]] if not any(key(name) in map(key, names) for name in kind.id) else []
     lacking += [mark for mark in kind.marks if key(mark) not in map(key, names)]
+    if not lacking:
+        return UsageError(f"{path}: no column that a rule is about (found {', '.join(names)})")
     near = nearest(lacking[0], names)
     return UsageError(f"{path}: no column {lacking[0]!r}; the nearest one is {near!r} (found {', '.join(names)})")
 

@@ -78,7 +78,7 @@ def _without_scans(found: Found, sessions: Mapping[str, list[str]]) -> list[Left
     known = {left.patient for left in found.left_out}
     lost: dict[tuple[str, str], LeftOut] = {}
     for r in found.readings:
-        if r.patient in known:
+        if r.patient in known and r.patient not in sessions:
             continue
         if r.patient not in sessions:
             lost[r.patient, ""] = LeftOut(r.patient, r.file, "in the table, but without scans")

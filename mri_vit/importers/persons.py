@@ -29,6 +29,7 @@ class Source:
     name: str
     table: Path
     patients: Sequence[Patient]
+    named: bool = True  # by its own table; a folder's name may be another cohort's too
 
     @property
     def subjects(self) -> list[str]:

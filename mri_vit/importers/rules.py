@@ -141,6 +141,9 @@ CUT_OFF = re.compile(r"(?i).*cut[-_ ]?off[^0-9]*(\d+(?:\.\d+)?)[^0-9]*")  # as i
 SHARE = re.compile(r"([<>]?)\s*(\d+(?:\.\d+)?)\s*%?")
 
 
+BY_CUT_OFF = "by the cut-off in the column's name"
+
+
 def above_cut_off(raw: str, column: str) -> Given:
     """An assay's number, such as a share of methylated DNA, against the cut-off that its column's name has; none has no rule.
 
@@ -149,13 +152,15 @@ def above_cut_off(raw: str, column: str) -> Given:
     if missing(raw):
         return text(raw, column)
     named, found = CUT_OFF.fullmatch(column), SHARE.fullmatch(raw)
-    if not named or not found:
+    if not found:
+        return METHYLATION(raw, column)
+    if not named:
         return UNKNOWN
     sign, share, cut = found[1], float(found[2]), float(named[1])
     if (sign == "<" and share > cut) or (sign == ">" and share < cut):
         return UNKNOWN
     high = share >= cut if sign != "<" else False
-    return Given(str(int(high)), f"{named[1]} and more is 1, by the cut-off in the column's name")
+    return Given(str(int(high)), f"{named[1]} and more is 1, {BY_CUT_OFF}")
 
 
 ALIVE = re.compile(r"(?i)alive \((\d+) days later\)")  # BraTS 2020, survival_info.csv: alive when last seen, on that day

@@ -27,7 +27,7 @@ from mri_vit.settings.schema import CHANNELS
 
 AUTO, DICOM = "auto", "dicom"
 LABELS = "labels"  # in place of the path of a hospital's table, which may name a patient
-VISIT_NUMBER = re.compile(r"|\d{2,}")  # as `dicom.identity.sessions` gives them
+VISIT_NUMBER = re.compile(r"|\d\d")  # as `dicom.identity.sessions` gives them; a date has more digits
 
 
 def import_layout(name: str, source: Path, folder: Path, console: Console) -> bool:
@@ -86,6 +86,8 @@ def import_dicom(
             say=lambda line: say(console, line, WARNING),
             begin=lambda: written.write_record(b"", DICOM, DICOM, folder.resolve()),
         )
+    once = {visit.patient for visit in found.visits if not visit.session}  # whose only visit a table may call the first
+    known = [replace(one, session="") if one.patient in once and one.session == "01" else one for one in known]
     imported = merge(Found(found.visits, tuple(known) if found.visits else (), found.left_out))
     written.write(imported, DICOM, DICOM, folder)  # the source's path may name a patient
     show(imported, folder, console)
@@ -104,7 +106,7 @@ def _under_hashes(labels: Path, hasher: identity.Hasher) -> list[Reading]:
             expected = "the number of a visit by its date, such as 01, or nothing where a patient has one"
             raise UsageError(f"{labels}, row {reading.row}: visit {reading.session!r}; expected {expected}")
     return [
-        replace(reading, file=Path(LABELS), raw=reading.raw if reading.value else "")
+        replace(reading, file=Path(LABELS), source_column=reading.column, raw=reading.raw if reading.value else "")
         for reading in readings
         if reading.column != SAME_AS
     ]

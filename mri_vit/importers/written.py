@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from mri_vit.data.cohort import read as read_cohort
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.found import Reading
 from mri_vit.importers.merged import Imported
@@ -33,6 +35,7 @@ def write(imported: Imported, layout: str, source: str, folder: Path, cohort: st
     folder.mkdir(parents=True, exist_ok=True)
     home = folder.resolve()
     table = _cohort(imported, cohort, home)
+    refuse_unreadable(table, home)
     write_record(table, layout, source, home, imported.notes)
     for name, readings in ((PROVENANCE, imported.readings), (CONFLICTS, imported.conflicts)):
         write_bytes(to_csv(ORIGIN_COLUMNS, (_origin(reading, by_session(imported)) for reading in readings)), home / name)
@@ -50,6 +53,15 @@ def write_record(table: bytes, made_by: str, source: str, home: Path, notes: Seq
     hashes = [sha256(content).hexdigest() for content in (table, *([there.read_bytes()] if there.exists() else []))]
     record = {"layout": made_by, "source": source, "cohort": hashes, "notes": list(notes)}
     write_bytes(f"{json.dumps(record, indent=1)}\n".encode(), home / IMPORT)
+
+
+def refuse_unreadable(table: bytes, home: Path) -> None:
+    """Raise UsageError where our own reader would refuse a table, as of a patient A_01 beside a visit 01 of A."""
+    with tempfile.NamedTemporaryFile(dir=home, prefix=".cohort-", suffix=".csv") as file:
+        file.write(table)
+        file.flush()
+        if table.count(b"\n") > 1:  # a table of nobody says so itself
+            read_cohort(Path(file.name), (), needed=())
 
 
 def check(source: Path, folder: Path) -> None:

@@ -96,12 +96,20 @@ def test_what_two_labels_share_by_chance_in_other_folds_says_nothing_of_a_fold()
     assert abs(np.mean(gains)) < 3 * error
 
 
-def test_a_class_too_rare_for_random_deals_is_told():
-    """Eight classes of which each fold of eight needs one patient: there is a deal, and no random one is likely to be it."""
-    many = tuple(Endpoint(name=f"e{i}", kind="binary") for i in range(8))
-    patients = [Patient(f"p{i}", {}, {f"e{j}": float(i % 8 == j) for j in range(8)}, {}) for i in range(64)]
-    with pytest.raises(UsageError, match="no 8 folds with both classes of every endpoint in each were found; use fewer"):
-        folds.make(patients, many, Train(folds=8), seed=0)
+def test_classes_of_as_many_patients_as_folds_are_spread():
+    """Two classes of ten in ten folds: no random deal is likely to spread them, and there is one."""
+    patients = [patient(i, float(i < 10), float(10 <= i < 20)) for i in range(200)]
+    (split,) = folds.make(patients, ENDPOINTS, Train(folds=10), seed=0)
+    assert {len(fold) for fold in split} == {20}
+    assert all(sum(int(i[1:]) < 10 for i in fold) == 1 for fold in split)
+    assert all(sum(10 <= int(i[1:]) < 20 for i in fold) == 1 for fold in split)
+
+
+def test_a_label_of_second_visits_alone_is_none_to_learn_from():
+    patients = [patient(i, label, math.nan, session) for i in range(9) for session, label in (("1", math.nan), ("2", i % 2))]
+    for make_or_check in (folds.check, lambda *given: folds.make(*given, seed=0)):
+        with pytest.raises(UsageError, match="nothing to learn"):
+            make_or_check(patients, ENDPOINTS, Train(folds=2))
 
 
 def test_leaving_sites_out_makes_a_fold_of_each():

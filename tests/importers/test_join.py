@@ -179,3 +179,40 @@ def test_files_of_further_sequences_are_found_from_the_new_folder(tmp_path: Path
 def test_cohorts_of_one_name_are_not_merged(imported: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="two or more cohorts of different names, found ucsf_pdgm, ucsf_pdgm"):
         run("cohort", "merge", imported / "ucsf_pdgm", imported / "ucsf_pdgm" / "cohort.csv", "-o", tmp_path)
+
+
+def test_folders_of_one_name_do_not_join_their_patients(tmp_path: Path) -> None:
+    for home, name in (("h1", "cohort"), ("h1", "z"), ("h2", "cohort")):
+        (tmp_path / home / name).mkdir(parents=True)
+        (tmp_path / home / name / "cohort.csv").write_text(f"patient,mgmt\n{'Z' if name == 'z' else 'P1'},1\n")
+    run("cohort", "merge", tmp_path / "h1" / "cohort", tmp_path / "h1" / "z", "-o", tmp_path / "all")
+    run("cohort", "merge", tmp_path / "all", tmp_path / "h2" / "cohort", "-o", tmp_path / "more")
+    assert [row["patient"] for row in rows(tmp_path / "more" / "cohort.csv")] == ["all-P1", "Z", "cohort-P1"]
+
+
+def test_a_table_that_our_reader_would_refuse_is_not_written(tmp_path: Path) -> None:
+    for name, table in (("a", "patient,session\nP1,1\nP1,2\n"), ("b", "patient\nP1_2\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cohort.csv").write_text(table)
+    with pytest.raises(UsageError, match="patient id 'P1_2'"):
+        run("cohort", "merge", tmp_path / "a", tmp_path / "b", "-o", tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_an_endpoint_by_another_name_settles_its_columns(tmp_path: Path) -> None:
+    for name, days in (("a", 100), ("b", 120)):
+        scan = tmp_path / name / "s.nii.gz"
+        scan.parent.mkdir()
+        write(Volume(np.arange(8000, dtype=np.float32).reshape(20, 20, 20), np.diag([8.0, 8, 8, 1])), scan)
+        (scan.parent / "cohort.csv").write_text(f"patient,t1,os_days,os_event\nP{name},s.nii.gz,{days},1\n")
+    survival = 'name = "survival"\nkind = "survival"\ntime = "os_days"\nevent = "os_event"\nprefer = "a"'
+    (tmp_path / "study.toml").write_text(STUDY.format("").replace('name = "mgmt"\nkind = "binary"', survival))
+    run("cohort", "merge", tmp_path / "a", tmp_path / "b", "-o", tmp_path / "out", "--study", tmp_path / "study.toml")
+    conflicts = rows(tmp_path / "out" / "conflicts.csv")
+    assert {(row["endpoint"], row["rule"], row["value"]) for row in conflicts} == {("survival", "survival is that of a", "100 1")}
+
+
+def test_somebody_s_table_of_people_stays(imported: Path, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("mine")
+    with pytest.raises(UsageError, match=r"people\.csv: mri-vit did not write it"):
+        run("cohort", "merge", imported / "ucsf_pdgm", imported / "rsna_miccai", "-o", tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,16 +136,16 @@ def test_a_cell_that_names_no_cohort_is_refused(tmp_path):
         declared([source(tmp_path, "a", "patient,same_as\nP,B97")])
 
 
-def test_a_visit_of_labels_alone_gives_them_to_the_visits_with_scans(two, tmp_path):
+def test_a_visit_of_labels_alone_gives_them_to_the_visit_with_scans(two, tmp_path):
     path = tmp_path / "labels.csv"
-    path.write_text("patient,pten,os_days,os_event,kps,same_as\nL4,1,1303,1,090,ucsf:004\nL5,0,,,,\n")
+    path.write_text("patient,pten,os_days,os_event,kps,same_as\nL4,1,1303,1,090,ucsf:X1\nL5,0,,,,\n")
     sources = [two[0], Source("labels", path, cohort.read(path, (), needed=()))]
     rows, _ = merged(sources, declared(sources))
-    assert [(row.patient, *cells(row, "pten", "kps")) for row in rows] == [
-        ("004", "1", "090"),
-        ("005", "", ""),
-        ("X1", "", ""),
-        ("L5", "0", ""),
+    assert [(row.patient, *cells(row, "pten", "kps", "os_days")) for row in rows] == [
+        ("004", "", "", "1303"),
+        ("005", "", "", "274"),
+        ("X1", "1", "090", "1303"),
+        ("L5", "0", "", ""),
     ]
 
 
@@ -189,9 +190,30 @@ def test_names_stay_apart_whatever_their_case_and_prefixes(tmp_path):
     assert names == [("a-P1", ""), ("b-P1", ""), ("R", "a"), ("R", "pre"), ("R", "Pre2"), ("b-p1-2", "")]
 
 
-def test_of_a_copy_s_cells_those_that_the_visit_lacks_are_taken(two):
-    scans = [list(patient.scans.values()) for patient in (two[0].patients[2], two[1].patients[2])]
+def test_of_a_copy_s_cells_those_that_the_visit_lacks_are_taken(tmp_path):
+    sources = [
+        source(tmp_path, "a", "patient,age,mgmt\nP,50,1"),
+        source(tmp_path, "b", "patient,kps,pten,os_days,os_event\nQ,90,0,300,1"),
+    ]
+    scans = [list(own.patients[0].scans.values()) for own in sources]
     hashes = {path: f"hash {index}" for paths in scans for index, path in enumerate(paths) if path}
-    rows, _ = merged(two, by_voxels(two, hashes), hashes)
-    (row,) = [row for row in rows if row.patient == "X1" or (row.patient.endswith("-X1") and row.source.name == "ucsf")]
-    assert cells(row, "age", "mgmt", "pten") == ["50", "1", ""]
+    (row,), conflicts = merged(sources, by_voxels(sources, hashes), hashes)
+    assert cells(row, "age", "mgmt", "kps", "pten", "os_days", "os_event") == ["50", "1", "90", "0", "300", "1"]
+    assert not conflicts
+
+
+def test_a_visit_without_scans_beside_others_of_its_patient_gives_markers_alone(tmp_path):
+    table = source(tmp_path, "a", "patient,session,mgmt,os_days,os_event\nP,01,,,\nP,02,1,90,1")
+    bare = [table.patients[0], replace(table.patients[1], scans=dict.fromkeys(table.patients[1].scans))]
+    (row,), (left,) = merged([Source("a", table.table, bare)])
+    assert (row.session, *cells(row, "mgmt", "os_days")) == ("01", "1", "")
+    assert (left.said, left.rule) == (((Subject("a", "P"), ("90", "1")),), "of visits without scans, and left out")
+
+
+def test_half_of_a_time_and_its_event_is_no_label(tmp_path):
+    sources = [
+        source(tmp_path, "a", "patient,os_days,same_as\nP,100,b:Q"),
+        source(tmp_path, "b", "patient,os_days,os_event\nQ,90,1"),
+    ]
+    rows, _ = merged(sources, declared(sources))
+    assert [cells(row, "os_days", "os_event") for row in rows] == [["", ""], ["90", "1"]]

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from made.layouts import folder, imported
 
-from mri_vit.importers import rules
+from mri_vit.errors import UsageError
+from mri_vit.importers import layout, rules
 from mri_vit.importers.found import NO_RULE
+from mri_vit.importers.layouts import LAYOUTS
 from mri_vit.importers.units import mixed
 
 
@@ -166,3 +168,23 @@ def test_a_column_with_a_cut_off_is_read(tmp_path: Path):
     found = imported("plain", folder(tmp_path, tables={"t.csv": text}))
     assert [row["mgmt"] for row in found.cells.values()] == ["1", "0", ""]
     assert not [note for note in found.notes if "not read" in note]
+
+
+@pytest.mark.parametrize(("cells", "values"), [(("1", "0", "1"), ["", "", ""]), (("0.3", "0.02", ""), ["", "", ""])])
+def test_verdicts_and_fractions_are_not_held_against_a_cut_off_in_per_cent(
+    tmp_path: Path, cells: tuple[str, ...], values: list[str]
+):
+    rows = "".join(f"P{i},{cell}\n" for i, cell in enumerate(cells))
+    found = imported("plain", folder(tmp_path, tables={"t.csv": f'patient,"MGMT methylated (cut-off 8%)"\n{rows}'}))
+    assert [row["mgmt"] for row in found.cells.values()] == values
+    assert rules.above_cut_off("methylated", "MGMT, cut-off 8").value == "1"
+
+
+def test_yes_under_a_status_says_nothing(tmp_path: Path):
+    found = imported("plain", folder(tmp_path, tables={"t.csv": "patient,survival_status,os_days\nA,yes,9\nB,Alive,9\n"}))
+    assert [row["os_event"] for row in found.cells.values()] == ["", "0"]
+
+
+def test_a_table_of_unknown_columns_is_told(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"no column that a rule is about \(found patient, WHO grade\)"):
+        layout.read(LAYOUTS["plain"], folder(tmp_path, tables={"t.csv": "patient,WHO grade\nA,4\n"}) / "t.csv")

@@ -38,6 +38,7 @@ def nothing() -> None:
 def files_of(source: Path | str, output: Path) -> Iterator[Path]:
     """The folder of a source's files: itself, or one beside the output with all that a DICOMweb server on this machine has."""
     if isinstance(source, Path):
+        _sweep(output, "dicomweb")
         yield source
         return
     with _beside(output, "dicomweb") as held:
@@ -112,14 +113,20 @@ def _beside(output: Path, what: str) -> Iterator[Path]:
 
     One of an import that was cut off is deleted first.
     """
-    folder = output.resolve().with_name(f".{output.resolve().name}.{what}")
-    ownership.refuse_link(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = _sweep(output, what)
     folder.mkdir(mode=0o700, parents=True)
     try:
         yield folder
     finally:
         shutil.rmtree(folder)
+
+
+def _sweep(output: Path, what: str) -> Path:
+    """The place of such a folder, without one that a power cut left."""
+    folder = output.resolve().with_name(f".{output.resolve().name}.{what}")
+    ownership.refuse_link(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
 
 
 def _checked(folder: Path, output: Path, also: Sequence[str]) -> tuple[str, ...]:

@@ -15,10 +15,12 @@ from mri_vit.importers.rules import (
     EVENT,
     METHYLATION,
     MUTATION,
+    NO,
     NUMBER,
     SAME_AS,
     SEX,
     UNKNOWN,
+    YES,
     Given,
     above_cut_off,
     age,
@@ -31,8 +33,9 @@ DEATHS = ("osevent", "death", "dead", "deceased")  # names under which 1 is a de
 
 
 def event(raw: str, column: str) -> Given:
-    """Words under any name; numbers only where the column's name says what they mean."""
-    return UNKNOWN if NUMBER.fullmatch(raw) and key(column) not in DEATHS else EVENT(raw, column)
+    """Words of life and death under any name; numbers, yes and no only where the column's name says what they mean."""
+    unclear = NUMBER.fullmatch(raw) or raw.lower() in (*YES, *NO)
+    return UNKNOWN if unclear and key(column) not in DEATHS else EVENT(raw, column)
 
 
 FILES = (*CHANNELS, "brain_mask", "tumour_mask")

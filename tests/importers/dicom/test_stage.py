@@ -16,9 +16,11 @@ from rich.console import Console
 
 from mri_vit.cli import app
 from mri_vit.data import cohort
+from mri_vit.data.volume import Volume
 from mri_vit.errors import UsageError
 from mri_vit.importers import stage
-from mri_vit.importers.dicom import header, identity
+from mri_vit.importers.dicom import convert, header, identity
+from mri_vit.importers.dicom.series import Series
 
 FOUR = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
 
@@ -95,29 +97,43 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "out.key").exists()
 
 
-def test_what_an_import_left_that_was_killed_is_deleted_and_never_in_the_output(tmp_path: Path) -> None:
+def test_what_an_import_left_that_was_killed_is_deleted_and_never_in_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_visit(tmp_path / "in")
     for what in ("dcm2niix", "dicomweb"):
         (tmp_path / f".out.{what}").mkdir()
         (tmp_path / f".out.{what}" / "DOE_JANE.dcm").write_bytes(b"a whole header")
+    seen: list[list[str]] = []
+
+    def convert_and_look(series: Series, scratch: Path) -> Volume:
+        seen.append([path.name for path in (tmp_path / "out").rglob(".*")])
+        return volume_of(series, scratch)
+
+    volume_of = convert.volume
+    monkeypatch.setattr(convert, "volume", convert_and_look)
     bring_in(tmp_path)
-    assert not (tmp_path / ".out.dcm2niix").exists()
-    assert not list((tmp_path / "out").glob(".*"))
+    assert seen == [[]] * 4  # while it converts
+    assert not list(tmp_path.glob(".*"))
 
 
-def test_a_date_in_place_of_a_visit_s_number_is_refused_with_its_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("visit", ["2024-01-31", "20240131", "before"])
+def test_a_date_in_place_of_a_visit_s_number_is_refused_with_its_row(tmp_path: Path, visit: str) -> None:
     write_visit(tmp_path / "in")
     labels = tmp_path / "register.csv"
-    labels.write_text("patient,visit,mgmt\n0042,2024-01-31,1\n")
-    with pytest.raises(UsageError, match="row 2: visit '2024-01-31'; expected the number of a visit"):
+    labels.write_text(f"patient,visit,mgmt\n0042,{visit},1\n")
+    with pytest.raises(UsageError, match=f"row 2: visit '{visit}'; expected the number of a visit"):
         bring_in(tmp_path, labels=labels)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_or_an_address_is_needed(tmp_path: Path) -> None:
-    for source in ([], ["folder", "--dicomweb", "http://127.0.0.1:1"]):
-        with pytest.raises(UsageError, match="expected a folder of DICOM files, or the address"):
-            app(["import", "dicom", *source, "-o", str(tmp_path / "out")], result_action="return_value")
+def test_a_patient_s_only_visit_may_be_called_the_first(tmp_path: Path) -> None:
+    write_visit(tmp_path / "in", PatientID="0042")
+    labels = tmp_path / "register.csv"
+    labels.write_text("patient,visit,mgmt\n0042,01,1\n0042,02,0\n")
+    assert bring_in(tmp_path, labels=labels)
+    assert [row["mgmt"] for row in rows(tmp_path, "cohort.csv")] == ["1"]
+    assert [row["reason"] for row in rows(tmp_path, "excluded.csv")] == ["visit 02 is in the table, but without scans"]
 
 
 PLANTED = {
