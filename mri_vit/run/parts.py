@@ -89,9 +89,10 @@ def _lease(part: Path) -> Iterator[None]:
 
 def sweep_folders(home: Path) -> None:
     """Remove the part folders of processes that have died, and what they had moved out of the way."""
-    if not home.is_dir():
+    try:  # asking first whether it is there would say little: another process removes it as soon as it is empty
+        names = {entry.name for entry in os.scandir(home) if not entry.is_symlink()}
+    except (FileNotFoundError, NotADirectoryError):
         return
-    names = {entry.name for entry in os.scandir(home) if not entry.is_symlink()}
     for lease in sorted(name for name in names if name.endswith(LEASE_ENDING)):
         part = lease.removesuffix(LEASE_ENDING)
         known = NAME.fullmatch(part)

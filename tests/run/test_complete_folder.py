@@ -111,6 +111,19 @@ def left(home: Path, host: str, old: bool) -> Path:
     return part
 
 
+def test_a_building_place_that_another_process_removes_before_it_is_listed_leaves_nothing_to_sweep(tmp_path: Path, monkeypatch):
+    scandir = os.scandir
+
+    def gone_first(path):
+        Path(path).rmdir()  # empty by now: its last part has just been moved into its place
+        return scandir(path)
+
+    (tmp_path / BUILDING).mkdir()
+    monkeypatch.setattr(os, "scandir", gone_first)
+    parts.sweep_folders(tmp_path / BUILDING)
+    assert not (tmp_path / BUILDING).exists()
+
+
 def test_another_hosts_part_is_swept_only_when_it_has_rested_because_its_lock_may_not_reach_here(tmp_path: Path):
     fresh, old = left(tmp_path / "fresh", "elsewhere", old=False), left(tmp_path / "old", "elsewhere", old=True)
     parts.sweep_folders(fresh.parent)
