@@ -1,6 +1,7 @@
 """What this project costs beside the usual way: the network, maps, learning without labels, reading and feeding, a report.
 
 .venv/bin/python pipelines/bench.py --part model --threads 1 --repeats 2 --memory
+.venv/bin/python pipelines/bench.py --part preparation --patient scans/P-001 --before ../older-worktree
 
 Variants take turns within every round, so that a busy machine slows all of them alike; a ratio is the median over the rounds of
 a variant's time by the first row's. Ratios travel between machines, seconds do not. On a GPU the same code runs under bfloat16
@@ -25,6 +26,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from bench_inputs import DEVICE, FOREGROUND, GRID, autocast, patient
+from bench_preparation import children_cpu_seconds, preparation, preparation_unstripped
 from bench_rollout import difference, maps, rollouts
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -44,18 +46,34 @@ WEIGHED = ("model", "rollout", "maps", "training")  # the parts whose peak memor
 
 def main(
     *,
-    part: Literal["model", "rollout", "maps", "pretraining", "storage", "feeding", "training", "evaluation", "all"] = "all",
+    part: Literal[
+        "model",
+        "rollout",
+        "maps",
+        "pretraining",
+        "storage",
+        "feeding",
+        "training",
+        "evaluation",
+        "preparation",
+        "unstripped",
+        "all",
+    ] = "all",
     threads: Literal[1, 2] = 1,
     repeats: int = 3,
     warm_up: int = 1,
     memory: bool = False,
     output: Path | None = None,
     peak_of: str | None = None,
+    patient: tuple[Path, ...] = (),
+    before: tuple[Path, ...] = (),
 ) -> None:
     """Measure and print a table; `--memory` adds each network variant's peak, in a process of its own.
 
-    `--warm-up` rounds are not counted. `--output` also writes the figures as JSON. `--peak-of GROUP/VARIANT` is what those
-    processes are started with.
+    `--patient` is a folder with t1, t1ce, t2 and flair .nii.gz that `preparation` and `unstripped` prepare, `--before` a worktree
+    of older code beside which `preparation` does; both may be given several times. Processor time is that of processes which a
+    variant starts and waits for. `--warm-up` rounds are not counted. `--output` also writes the figures as JSON. `--peak-of
+    GROUP/VARIANT` is what those processes are started with.
     """
     torch.set_num_threads(threads)
     with TemporaryDirectory() as folder:
@@ -68,6 +86,8 @@ def main(
             "feeding": partial(fed, Path(folder)),
             "training": partial(trained, Path(folder)),
             "evaluation": partial(evaluated, Path(folder)),
+            "preparation": partial(preparation, Path(folder), patient, before),
+            "unstripped": partial(preparation_unstripped, Path(folder), patient),
         }
         chosen = {name: groups() for name, groups in parts.items() if part in (name, "all")}
         if peak_of:
@@ -86,8 +106,8 @@ def main(
             for group, variants in groups.items()
         }
     table = Table(box=SIMPLE_HEAD, title=f"{DEVICE.type}, {threads} thread(s), {repeats} round(s), torch {torch.__version__}")
-    table.add_column("")
-    for column in ("median s", "range s", "÷ first", "peak GB", "÷ first"):
+    table.add_column("", no_wrap=True)
+    for column in ("median s", "range s", "÷ first", "CPU s", "÷ first", "peak GB", "÷ first"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, rows in figures.items():
         add_rows(table, name, rows)
@@ -112,20 +132,23 @@ def measured(variants: Variants, repeats: int, warm_up: int, peaks: dict[str, in
     first = next(iter(runs))
     return {
         name: {
-            "seconds": [times[name] for times in rounds],
-            "ratio": median(times[name] / times[first] for times in rounds),
+            "seconds": [times[name][0] for times in rounds],
+            "ratio": median(times[name][0] / times[first][0] for times in rounds),
+            "cpu_seconds": [times[name][1] for times in rounds],
+            "cpu_ratio": median(times[name][1] / times[first][1] for times in rounds) if rounds[0][first][1] else None,
             "peak_bytes": peaks.get(name),
         }
         for name in runs
     }
 
 
-def seconds(run: Run) -> float:
+def seconds(run: Run) -> tuple[float, float]:
+    """By the clock, and of the processors in processes that the run started and waited for."""
     synchronise()
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), children_cpu_seconds()
     run()
     synchronise()
-    return time.perf_counter() - began
+    return time.perf_counter() - began, children_cpu_seconds() - cpu_began
 
 
 def synchronise() -> None:
@@ -153,9 +176,16 @@ def add_rows(table: Table, group: str, variants: dict[str, dict[str, Any]]) -> N
     first = next(iter(variants.values()))["peak_bytes"]
     for name, figures in variants.items():
         times, peak = figures["seconds"], figures["peak_bytes"]
+        cpu = figures["cpu_ratio"]
+        processors = (f"{median(figures['cpu_seconds']):.3g}", f"{cpu:.3f}") if cpu else ("–", "–")
         weight = (f"{peak / 1e9:.2f}", f"{peak / first:.2f}") if first else ("–", "–")
         table.add_row(
-            f"  {name}", f"{median(times):.3g}", f"{min(times):.3g}–{max(times):.3g}", f"{figures['ratio']:.3f}", *weight
+            f"  {name}",
+            f"{median(times):.3g}",
+            f"{min(times):.3g}–{max(times):.3g}",
+            f"{figures['ratio']:.3f}",
+            *processors,
+            *weight,
         )
 
 

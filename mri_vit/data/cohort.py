@@ -8,16 +8,15 @@ import math
 import os
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from mri_vit.data import aliases
-from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.settings import source
-from mri_vit.settings.schema import CHANNELS, Endpoint
+from mri_vit.data import aliases, sheet
+from mri_vit.data.sheet import Fault, Row
+from mri_vit.errors import IntegrityError
+from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.sequences import CHANNELS
 
 PATIENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # safe as a folder name everywhere
 SESSION = re.compile(r"|(?=.*[A-Za-z0-9])[A-Za-z0-9._-]{1,63}")  # likewise, behind the patient's id; "" for an only visit
@@ -34,7 +33,7 @@ MISSING = {
     "unknown",
     "--",
 }  # as public tables write it
-FILES = (*CHANNELS, "brain_mask", "tumour_mask")
+MASKS = ("brain_mask", "tumour_mask")
 
 
 @dataclass(frozen=True)
@@ -81,48 +80,80 @@ def is_session(name: str) -> bool:
     return bool(SESSION.fullmatch(name)) and not name.endswith(".")
 
 
-def columns(path: Path) -> list[str]:
-    """The names of a cohort table's columns."""
-    return table(path)[0]
+@dataclass(frozen=True)
+class Examined:
+    """A cohort table with all its faults: the patients of the rows that can be read, what is wrong, and what columns there are.
+
+    Labels that cannot be read are NaN; `rows` are the table's line of each patient.
+    """
+
+    patients: list[Patient]
+    rows: list[int]
+    faults: list[Fault]
+    header: list[str]
 
 
-def read(path: Path, endpoints: tuple[Endpoint, ...], needed: Sequence[str] = CHANNELS) -> list[Patient]:
+def of_study(study: Study) -> list[Patient]:
+    """A study's patients with its scans and labels. Raises UsageError as `read` does."""
+    return read(study.cohort, study.endpoints, study.prepare.needs, study.channels)
+
+
+def read(
+    path: Path, endpoints: tuple[Endpoint, ...], needed: Sequence[str] | None = None, channels: Sequence[str] = CHANNELS
+) -> list[Patient]:
     """Read a cohort table (CSV, TSV or `;`); scan paths are relative to it. Raises UsageError naming rows and columns.
 
-    `needed` are columns that must be there beside `patient` and the endpoints' (none, where only labels are of interest).
+    `needed` are columns that must be there beside `patient` and the endpoints' (none, where only labels are of interest; all
+    scans, where it is not given); `channels` are the columns of scans.
     """
-    header, rows = table(path)
-    _refuse_formulas(path, rows)
+    found = examine(path, endpoints, needed, channels)
+    sheet.refuse(path, found.faults)
+    return found.patients
+
+
+def examine(
+    path: Path, endpoints: tuple[Endpoint, ...], needed: Sequence[str] | None = None, channels: Sequence[str] = CHANNELS
+) -> Examined:
+    """The same with every fault of the table, and nothing raised but where there is no table at all."""
+    found = sheet.examine(path)
+    needed = channels if needed is None else needed
     labels = [column for endpoint in endpoints for column in endpoint.columns]
-    for column in ("patient", *needed, *labels):
-        if column not in header:
-            near = aliases.nearest(column, header)
-            raise UsageError(f"{path}: no column {column!r}; the nearest one is {near!r} (found {', '.join(header)})")
-    _check_ids(path, rows)
-    faults: list[str] = []
-    patients = []
-    for line, row in rows:
+    faults = [*found.faults, *_formulas(found.rows)]
+    for column in dict.fromkeys(("patient", *needed, *labels)):
+        if column not in found.header:
+            near = aliases.nearest(column, found.header)
+            remedy = "; a study without that sequence names its own in `channels`" if column in channels else ""
+            faults.append(Fault(f"no column {column!r}; the nearest one is {near!r} (found {', '.join(found.header)}){remedy}"))
+    if "patient" not in found.header:
+        return Examined([], [], faults, found.header)
+    wrong = _id_faults(found.rows)
+    faults += wrong
+    no_clinical = {"patient", "session", *CHANNELS, *channels, *MASKS, *labels}  # the four are scans, read or not
+    nameless = {fault.row for fault in wrong}
+    patients, rows = [], []
+    for line, row in found.rows:
         values = {
-            column: _label(row[column], column, endpoint, f"{path}, row {line}", faults)
+            column: _label(row.get(column, ""), column, endpoint, line, faults)
             for endpoint in endpoints
             for column in endpoint.columns
         }
-        faults += _survival_faults(values, endpoints, f"{path}, row {line}")
-        files = {name: _located(path.parent / row[name]) if row.get(name) else None for name in FILES}
+        faults += _survival_faults(row, values, endpoints, line)
+        if line in nameless:
+            continue
+        files = {name: _located(path.parent / row[name]) if row.get(name) else None for name in (*channels, *MASKS)}
+        rows.append(line)
         patients.append(
             Patient(
                 visit_id(row["patient"], row.get("session", "")),
-                {channel: files[channel] for channel in CHANNELS},
+                {channel: files[channel] for channel in channels},
                 values,
-                {c: row[c] for c in header if c not in {"patient", "session", *FILES, *labels}},
+                {c: row[c] for c in found.header if c not in no_clinical},
                 files["brain_mask"],
                 files["tumour_mask"],
                 row.get("session", ""),
             )
         )
-    if faults:
-        raise UsageError("\n".join(faults))
-    return patients
+    return Examined(patients, rows, faults, found.header)
 
 
 def without_labels(patient: Patient) -> Patient:
@@ -143,56 +174,13 @@ def first_visits(patients: Sequence[Patient]) -> list[Patient]:
     return list({p.subject: p for p in reversed(patients)}.values())[::-1]
 
 
-def table(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """A table's column names, and each row with its line number; every cell is text. Raises UsageError naming file and line.
-
-    It may be CSV, TSV or with semicolons, in UTF-8 or UTF-16, with any line ends.
-    """
-    if wrong := source.fault(path):
-        raise UsageError(f"table {source.shown(path)}: {wrong}")
-    try:
-        raw = path.read_bytes()
-        text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"table {path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: neither UTF-8 nor UTF-16 ({error}); save it as UTF-8") from None
-    first = text.partition("\n")[0]
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
-    lines = _cells(reader, path)
-    header = [name.strip() for name in next(lines, [])]
-    if not any(header):
-        raise UsageError(f"{path}: an empty table; expected a first line with the columns' names")
-    twice = [name for name, n in Counter(header).items() if n > 1]
-    if twice:
-        raise UsageError(f"{path}: column {twice[0]!r} stands more than once")
-    rows = []
-    for cells in lines:
-        if not any(cells):
-            continue
-        if len(cells) != len(header):
-            raise UsageError(f"{path}, line {reader.line_num}: {len(cells)} cells; expected {len(header)}")
-        rows.append((reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
-    if not rows:
-        raise UsageError(f"{path}: no patient in the table")
-    return header, rows
-
-
-def _refuse_formulas(path: Path, rows: list[tuple[int, dict[str, str]]]) -> None:
-    for line, row in rows:
-        for column, cell in row.items():
-            if cell.startswith(("=", "@")):
-                raise UsageError(f"{path}, row {line}, column {column}: {cell!r} looks like a spreadsheet formula")
-
-
-def _cells(reader: Any, path: Path) -> Iterator[list[str]]:
-    """The table's lines. Raises UsageError naming one that the csv module cannot part into cells."""
-    try:
-        yield from reader
-    except csv.Error as error:  # a cell of more than 131,072 characters: most often a quotation mark that is never closed
-        raise UsageError(
-            f"{path}, line {reader.line_num + 1}: not CSV: {error}; look for a quotation mark without its pair"
-        ) from None
+def _formulas(rows: Sequence[Row]) -> list[Fault]:
+    return [
+        Fault(f"{cell!r} looks like a spreadsheet formula", line, column)
+        for line, row in rows
+        for column, cell in row.items()
+        if cell.startswith(("=", "@"))
+    ]
 
 
 def _located(path: Path) -> Path:
@@ -203,33 +191,31 @@ def _located(path: Path) -> Path:
         return Path(os.path.abspath(path))
 
 
-def _check_ids(path: Path, rows: list[tuple[int, dict[str, str]]]) -> None:
+def _id_faults(rows: Sequence[Row]) -> list[Fault]:
+    """Of every row whose patient or visit has no usable name, or one that stands in an earlier row."""
+    faults: list[Fault] = []
     seen: dict[str, tuple[int, str]] = {}  # visits
     spellings: dict[str, tuple[int, str]] = {}  # patients
     for line, row in rows:
-        name = row["patient"]
+        name, session = row["patient"], row.get("session", "")
         if not is_patient_id(name):
-            raise UsageError(
-                f"{path}, row {line}: patient id {name!r}; expected 1 to 64 letters, digits, '.', '_' or '-', "
-                "starting with a letter or digit, and no device name"
-            )
-        session = row.get("session", "")
+            expected = "1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit, and no device name"
+            faults.append(Fault(f"patient id {name!r}; expected {expected}", line))
+            continue
         if not is_session(session):
-            raise UsageError(f"{path}, row {line}: session {session!r}; expected letters, digits, '.', '_' or '-'")
+            faults.append(Fault(f"session {session!r}; expected letters, digits, '.', '_' or '-'", line))
+            continue
         visit = visit_id(name, session)
-        key = unicodedata.normalize("NFKC", visit).casefold()
-        if key in seen:
-            other, other_visit = seen[key]
-            raise UsageError(f"{path}: patient id {visit!r} in row {line} repeats {other_visit!r} in row {other}")
-        seen[key] = (line, visit)
-        spelled = spellings.setdefault(unicodedata.normalize("NFKC", name).casefold(), (line, name))
-        if spelled[1] != name:
-            raise UsageError(
-                f"{path}: patient id {name!r} in row {line} repeats {spelled[1]!r} in row {spelled[0]} in another spelling"
-            )
+        other, other_visit = seen.setdefault(unicodedata.normalize("NFKC", visit).casefold(), (line, visit))
+        spelled_in, spelled = spellings.setdefault(unicodedata.normalize("NFKC", name).casefold(), (line, name))
+        if other != line:
+            faults.append(Fault(f"patient id {visit!r} repeats {other_visit!r} in row {other}", line))
+        elif spelled != name:
+            faults.append(Fault(f"patient id {name!r} repeats {spelled!r} in row {spelled_in} in another spelling", line))
+    return faults
 
 
-def _label(cell: str, column: str, endpoint: Endpoint, where: str, faults: list[str]) -> float:
+def _label(cell: str, column: str, endpoint: Endpoint, line: int, faults: list[Fault]) -> float:
     if cell.lower() in MISSING:
         return math.nan
     if column == endpoint.time:
@@ -238,34 +224,36 @@ def _label(cell: str, column: str, endpoint: Endpoint, where: str, faults: list[
         except ValueError:
             days = math.nan
         if not (math.isfinite(days) and days >= 0):
-            faults.append(f"{where}, column {column}: {cell!r}; expected days from imaging, 0 or more, or empty")
+            faults.append(Fault(f"{cell!r}; expected days from imaging, 0 or more, or empty", line, column))
+            return math.nan
         return days
     if cell not in ("0", "1", "0.0", "1.0"):
-        faults.append(f"{where}, column {column}: {cell!r}; expected 0, 1, or empty when missing")
+        faults.append(Fault(f"{cell!r}; expected 0, 1, or empty when missing", line, column))
         return math.nan
     return float(cell)
 
 
-def _survival_faults(labels: dict[str, float], endpoints: tuple[Endpoint, ...], where: str) -> list[str]:
+def _survival_faults(row: dict[str, str], labels: dict[str, float], endpoints: tuple[Endpoint, ...], line: int) -> list[Fault]:
     faults = []
-    for endpoint in (e for e in endpoints if e.kind == "survival"):
+    for endpoint in (e for e in endpoints if e.kind == "survival" and set(e.columns) <= set(row)):
         time, event = (labels[column] for column in endpoint.columns)
-        if math.isnan(time) != math.isnan(event):
-            faults.append(f"{where}: {endpoint.time} and {endpoint.event} must both be filled or both be empty")
+        given = {row[column].lower() not in MISSING for column in endpoint.columns}
+        if len(given) == 2:
+            faults.append(Fault(f"{endpoint.time} and {endpoint.event} must both be filled or both be empty", line))
         elif time == 0 and event == 1:
-            faults.append(f"{where}, column {endpoint.time}: an event on day 0; expected a time after imaging")
+            faults.append(Fault("an event on day 0; expected a time after imaging", line, endpoint.time or ""))
     return faults
 
 
 def dumps(patients: list[Patient]) -> bytes:
     """The table that a run is made from: the same patients with absolute paths, in the form that `read` takes."""
-    extra = [name for name in ("brain_mask", "tumour_mask") if any(getattr(p, name) for p in patients)]
+    extra = [name for name in MASKS if any(getattr(p, name) for p in patients)]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     sessions = ["session"] if any(p.session for p in patients) else []
-    writer.writerow(["patient", *sessions, *CHANNELS, *extra, *patients[0].clinical, *patients[0].labels])
+    writer.writerow(["patient", *sessions, *patients[0].scans, *extra, *patients[0].clinical, *patients[0].labels])
     for p in patients:
-        files = [p.scans[c] or "" for c in CHANNELS] + [getattr(p, name) or "" for name in extra]
+        files = [path or "" for path in p.scans.values()] + [getattr(p, name) or "" for name in extra]
         labels = ["" if math.isnan(value) else repr(value).removesuffix(".0") for value in p.labels.values()]
         writer.writerow([p.subject, *([p.session] if sessions else []), *files, *p.clinical.values(), *labels])
     return out.getvalue().encode()

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, Int64
 
 from mri_vit.data import tokens
-from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.schema import Study
 
 EMPTY = -1  # as a row: a patch of zeros, as every background place has one
 NOWHERE = -1  # as a place: no token at all, which only fills up a patient who has fewer than the others of the batch
@@ -43,9 +43,9 @@ def shown(place: Int[np.ndarray, " f"], study: Study) -> tuple[Int64[np.ndarray,
     return row, np.arange(study.grid.places)
 
 
-def plain(patient: int, row: Int64[np.ndarray, " p"], place: Int64[np.ndarray, " p"]) -> Draw:
+def plain(patient: int, row: Int64[np.ndarray, " p"], place: Int64[np.ndarray, " p"], channels: int) -> Draw:
     """These rows of one patient at these places, as they are stored."""
-    shape = (1, len(row), len(CHANNELS))
+    shape = (1, len(row), channels)
     return Draw(
         np.full((1, len(row)), patient, np.int64),
         row[None],
@@ -60,7 +60,8 @@ def whole(patient: int, place: Int[np.ndarray, " f"], study: Study, width: int) 
     """Every token that the study's encoder reads of a patient, filled up to `width` with none."""
     row, at = shown(place, study)
     lacking = (0, width - len(row))
-    return plain(patient, np.pad(row, lacking, constant_values=EMPTY), np.pad(at, lacking, constant_values=NOWHERE))
+    row, at = np.pad(row, lacking, constant_values=EMPTY), np.pad(at, lacking, constant_values=NOWHERE)
+    return plain(patient, row, at, len(study.channels))
 
 
 def drawn(patient: int, place: Int[np.ndarray, " f"], study: Study, budget: int, random: np.random.Generator) -> Draw:
@@ -74,15 +75,15 @@ def drawn(patient: int, place: Int[np.ndarray, " f"], study: Study, budget: int,
     if lacking := budget - len(row):
         background = random.permutation(np.setdiff1d(np.arange(study.grid.places), place))[:lacking]
         row, at = np.pad(row, (0, lacking), constant_values=EMPTY), np.concatenate([at, background])
-    return plain(patient, row, at)
+    return plain(patient, row, at, len(study.channels))
 
 
 def augmented(draw: Draw, study: Study, random: np.random.Generator) -> Draw:
     """One patient perhaps mirrored, each scan with a random gain and shift, and perhaps some scans emptied."""
-    settings = study.train
+    settings, channels = study.train, draw.gain.shape[2]
     mirrored = bool(random.random() < 0.5) and settings.mirror
-    gain, shift = np.array([1.0, 0.0])[:, None] + settings.intensity * random.standard_normal((2, len(CHANNELS)))
-    left = kept_scans(settings.modality_dropout, random)
+    gain, shift = np.array([1.0, 0.0])[:, None] + settings.intensity * random.standard_normal((2, channels))
+    left = kept_scans(channels, settings.modality_dropout, random)
     return replace(
         draw,
         place=tokens.mirrored(draw.place, study.grid.side) if mirrored else draw.place,
@@ -92,12 +93,12 @@ def augmented(draw: Draw, study: Study, random: np.random.Generator) -> Draw:
     )
 
 
-def kept_scans(chance: float, random: np.random.Generator) -> Bool[np.ndarray, " c"]:
-    """Which scans of a patient stay when each is emptied with that chance, but for one that always stays (ModDrop: Neverova et
-    al. 2016).
+def kept_scans(channels: int, chance: float, random: np.random.Generator) -> Bool[np.ndarray, " c"]:
+    """Which of so many scans of a patient stay when each is emptied with that chance, but for one that always stays (ModDrop:
+    Neverova et al. 2016).
     """
-    kept = random.random(len(CHANNELS)) >= chance
-    kept[random.integers(len(CHANNELS))] = True
+    kept = random.random(channels) >= chance
+    kept[random.integers(channels)] = True
     return kept
 
 

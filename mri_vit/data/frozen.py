@@ -17,7 +17,7 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import record
 from mri_vit.run.record import as_written
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.schema import Study
 
 EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
 
@@ -45,12 +45,12 @@ def included(study: Study, run: Path) -> list[Patient]:
         if "patient" not in (rows.fieldnames or ()):
             raise ValueError("no column patient")
         out = {row["patient"] for row in rows}
-    return [patient for patient in patients(run, study.endpoints) if patient.id not in out]
+    return [patient for patient in patients(run, study) if patient.id not in out]
 
 
-def patients(run: Path, endpoints: tuple[Endpoint, ...]) -> list[Patient]:
+def patients(run: Path, study: Study) -> list[Patient]:
     """The patients of a run's frozen table, whose scans need not be there."""
-    read = cohort.read(run / files.COHORT, endpoints)
+    read = cohort.read(run / files.COHORT, study.endpoints, channels=study.channels)
     home = os.path.realpath(run)
     if record(run / files.ORIGIN).get("folder") in (None, home):
         return read

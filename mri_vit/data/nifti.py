@@ -6,6 +6,7 @@ The bytes are decompressed to their end with the CRC checked, and must hold exac
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 
 import nibabel as nib
 import numpy as np
@@ -15,6 +16,7 @@ from mri_vit.errors import UnusablePatient
 from mri_vit.settings import source
 
 MAX_BYTES = 2 << 30  # a 1024³ int16 scan; more is a damaged header or a bomb, refused before allocation
+START_BYTES = 4096  # of a file: a header of 540 bytes and what gzip puts before it
 SPACING_MM = (0.1, 10.0)  # from histology to the thickest clinical slice; outside is a unit error
 AFFINE_TOLERANCE = 1e-3  # relative; float32 headers of real scanners agree to 1e-6, a quaternion near half a turn to 7e-4
 ORIGIN_TOLERANCE_MM = 1e-3  # sform and qform store it as the same three numbers
@@ -30,18 +32,7 @@ def parse(raw: bytes, gzipped: bool) -> tuple[Float[np.ndarray, "x y z"], Float[
 
     Raises UnusablePatient that says what is wrong with them.
     """
-    if raw[:40].startswith((b"version https://git-lfs", b"/annex/objects", b"../.git/annex")):
-        raise UnusablePatient("a Git LFS or annex pointer, not the scan itself; fetch the file's content")
-    if source.is_dicom(raw):
-        raise UnusablePatient("a DICOM file; expected NIfTI: convert the whole series first, for example with dcm2niix")
-    if gzipped and raw[:2] != b"\x1f\x8b":
-        raise UnusablePatient(f"named .gz, but not gzip (starts with {raw[:4]!r})")
-    start = _inflate(raw, 544, whole=False) if gzipped else raw[:544]  # a NIfTI-2 header is 540 bytes
-    header = _header(start)
-    shape = header.get_data_shape()
-    expected = int(header["vox_offset"]) + int(np.prod(shape, dtype=object)) * header.get_data_dtype().itemsize
-    if expected > MAX_BYTES:
-        raise UnusablePatient(f"announces {expected:,} bytes of voxels {shape}; more than {MAX_BYTES:,} is refused")
+    header, shape, expected = _start(raw, gzipped)
     content = _inflate(raw, expected, whole=True) if gzipped else raw
     if len(content) != expected:
         raise UnusablePatient(f"holds {len(content):,} bytes where its header announces {expected:,}")
@@ -60,6 +51,38 @@ def parse(raw: bytes, gzipped: bool) -> tuple[Float[np.ndarray, "x y z"], Float[
     if array.min() == array.max():
         raise UnusablePatient(f"every voxel is {array.flat[0]:g}: an empty image")
     return array, _affine(header, shape[:3], notes), tuple(notes)
+
+
+@dataclass(frozen=True)
+class Announced:
+    """What a file's header says of it: dimensions, place, and how many bytes it has when it is unpacked."""
+
+    shape: tuple[int, ...]
+    affine: Float[np.ndarray, "4 4"]
+    content_bytes: int
+
+
+def announced(start: bytes, gzipped: bool) -> Announced:
+    """What the first bytes of a file (START_BYTES are enough) say of it. Raises UnusablePatient as `parse` does."""
+    header, shape, expected = _start(start, gzipped)
+    return Announced(shape[:3], _affine(header, shape[:3], []), expected)
+
+
+def _start(raw: bytes, gzipped: bool) -> tuple[nib.Nifti1Header, tuple[int, ...], int]:
+    """The header of a file, its dimensions, and how many bytes it announces. Raises UnusablePatient."""
+    if raw[:40].startswith((b"version https://git-lfs", b"/annex/objects", b"../.git/annex")):
+        raise UnusablePatient("a Git LFS or annex pointer, not the scan itself; fetch the file's content")
+    if source.is_dicom(raw):
+        raise UnusablePatient("a DICOM file; expected NIfTI: convert the whole series first, for example with dcm2niix")
+    if gzipped and raw[:2] != b"\x1f\x8b":
+        raise UnusablePatient(f"named .gz, but not gzip (starts with {raw[:4]!r})")
+    start = _inflate(raw, 544, whole=False) if gzipped else raw[:544]  # a NIfTI-2 header is 540 bytes
+    header = _header(start)
+    shape = header.get_data_shape()
+    expected = int(header["vox_offset"]) + int(np.prod(shape, dtype=object)) * header.get_data_dtype().itemsize
+    if expected > MAX_BYTES:
+        raise UnusablePatient(f"announces {expected:,} bytes of voxels {shape}; more than {MAX_BYTES:,} is refused")
+    return header, shape, expected
 
 
 def _scaling(header: nib.Nifti1Header, array: Shaped[np.ndarray, "x y z"], notes: list[str]) -> tuple[float, float]:
@@ -142,7 +165,8 @@ def _affine(header: nib.Nifti1Header, shape: tuple[int, ...], notes: list[str]) 
     if not np.isfinite(affine).all():
         raise UnusablePatient(f"affine holds NaN or infinity:\n{affine}")
     spacing = np.linalg.norm(affine[:3, :3], axis=0)
-    if spacing.min() < SPACING_MM[0] or spacing.max() > SPACING_MM[1]:
+    rounding = 1 + AFFINE_TOLERANCE  # an oblique slice of 10 mm comes out of a float32 header as 10.0000004
+    if spacing.min() * rounding < SPACING_MM[0] or spacing.max() > SPACING_MM[1] * rounding:
         raise UnusablePatient(f"voxel spacing {spacing.round(4).tolist()} mm; expected {SPACING_MM[0]} to {SPACING_MM[1]} mm")
     axes = affine[:3, :3] / spacing
     if abs(np.linalg.det(axes)) < AFFINE_TOLERANCE:  # unit axes: 1 when they stand upright on each other, 0 in one plane

@@ -27,7 +27,6 @@ from torch import Tensor
 from mri_vit.data import tokens
 from mri_vit.data.draw import EMPTY, NOWHERE, Draw
 from mri_vit.run.resource import free_memory
-from mri_vit.settings.schema import CHANNELS
 
 T = TypeVar("T")
 
@@ -69,7 +68,7 @@ class Store(Protocol):
 def store(files: Sequence[Path], device: torch.device) -> Held | Read:
     """The patients of these `tokens.safetensors`: held where they fit into the stated share of the device's memory.
 
-    Raises IntegrityError for a file that is damaged.
+    Raises IntegrityError for a file that is damaged, or has other sequences than the first.
     """
     size = sum(file.stat().st_size for file in files if file.exists())
     return held(files, device) if size <= budget(device) else Read(files, device)
@@ -87,7 +86,7 @@ class Held:
 
     def __init__(self, rows: Float16[Tensor, "r k"], place: Sequence[Int16[np.ndarray, " _"]], patch: int) -> None:
         self.place = list(place)
-        self._rows, self._lanes = rows, lanes(patch, rows.device)
+        self._rows, self._lanes = rows, lanes(rows.shape[1] // patch**3, patch, rows.device)
         self._first = np.cumsum([0, *map(len, place)])
 
     def take(self, draw: Draw, over: Batch | None = None) -> Batch:
@@ -114,26 +113,26 @@ class Held:
 
 
 @cache
-def lanes(patch: int, device: torch.device) -> Int64[Tensor, "2 l"]:
+def lanes(channels: int, patch: int, device: torch.device) -> Int64[Tensor, "2 l"]:
     """Where each lane of a patch is taken from, as it is stored and mirrored.
 
     A patch has l = c·x lanes of x² numbers each; mirrored, lanes trade places within their channel.
     """
-    lane = np.arange(len(CHANNELS) * patch).reshape(len(CHANNELS), patch)
+    lane = np.arange(channels * patch).reshape(channels, patch)
     return torch.from_numpy(np.stack([lane, lane[:, ::-1]]).reshape(2, -1)).to(device)
 
 
 def held(files: Sequence[Path], device: torch.device) -> Held:
     """The patients of these files, read one after the other into one tensor."""
     place = [tokens.load_place(file) for file in files]
-    grid = tokens.load(files[0]).grid
-    rows = torch.empty(sum(map(len, place)) + 1, len(CHANNELS) * grid.patch**3, dtype=torch.float16, device=device)
+    first = tokens.load(files[0])
+    rows = torch.empty(sum(map(len, place)) + 1, first.patches.shape[1], dtype=torch.float16, device=device)
     rows[-1] = 0
     start = 0
     for file, at in zip(files, place, strict=True):
-        rows[start : start + len(at)] = torch.from_numpy(tokens.load(file).patches)
+        rows[start : start + len(at)] = torch.from_numpy(tokens.load(file, first.channels).patches)
         start += len(at)
-    return Held(rows, place, grid.patch)
+    return Held(rows, place, first.grid.patch)
 
 
 class Read:
@@ -142,7 +141,8 @@ class Read:
     def __init__(self, files: Sequence[Path], device: torch.device) -> None:
         self.place = [tokens.load_place(file) for file in files]
         self._files, self._device = list(files), device
-        self._patch = tokens.load(files[0]).grid.patch
+        first = tokens.load(files[0])
+        self._patch, self._channels = first.grid.patch, first.channels
 
     def take(self, draw: Draw) -> Batch:
         return self._sent(*self._fetched(draw))
@@ -158,7 +158,7 @@ class Read:
 
     def _fetched(self, draw: Draw) -> tuple[Float16[Tensor, "r k"], Draw]:
         """The rows that are drawn and an empty one, and the draw as one of these."""
-        numbers = len(CHANNELS) * self._patch**3
+        numbers = len(self._channels) * self._patch**3
         used = draw.row != EMPTY
         rows = torch.empty(int(used.sum()) + 1, numbers, dtype=torch.float16, pin_memory=self._device.type == "cuda")
         rows[-1] = 0
@@ -167,7 +167,7 @@ class Read:
         for patient in np.unique(draw.patient[used]):
             whose = used & (draw.patient == patient)
             end = start + int(whose.sum())
-            patches = tokens.load(self._files[patient]).patches
+            patches = tokens.load(self._files[patient], self._channels).patches
             np.take(patches, draw.row[whose], axis=0, out=rows.numpy()[start:end], mode="clip")  # "raise" would copy twice
             row[whose] = np.arange(start, end)
             start = end
@@ -202,8 +202,9 @@ def sent(array: np.ndarray, device: torch.device) -> Tensor:
 
 def change(patches: Float16[Tensor, "b p k"], gain: Float[Tensor, "b p c"], shift: Float[Tensor, "b p c"]) -> None:
     """gain·x + shift of each voxel that is not 0, per channel, in place; the background stays exactly zero."""
-    x = patches.view(-1, len(CHANNELS), patches.shape[2] // len(CHANNELS))
+    channels = gain.shape[2]
+    x = patches.view(-1, channels, patches.shape[2] // channels)
     parts = len(x) if patches.is_cuda else max(1, IN_CACHE // (patches.shape[2] * patches.element_size()))
-    gain, shift = (factor.to(patches.dtype).view(-1, len(CHANNELS), 1) for factor in (gain, shift))
+    gain, shift = (factor.to(patches.dtype).view(-1, channels, 1) for factor in (gain, shift))
     for some, by, more in zip(x.split(parts), gain.split(parts), shift.split(parts), strict=True):
         some.mul_(by).addcmul_(some.sign().abs_(), more)

@@ -6,7 +6,7 @@ Letters: c channels, p patch edge, e grid edge, s = e/p places along an edge, f 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,8 @@ from mri_vit.errors import IntegrityError
 from mri_vit.run.atomic import replacing
 from mri_vit.run.record import as_written
 from mri_vit.run.tensor_file import sort_header
-from mri_vit.settings.schema import CHANNELS, Grid
+from mri_vit.settings.schema import Grid
+from mri_vit.settings.sequences import CHANNELS, names_of
 
 SCHEMA = "mri-vit tokens 1"
 AGAIN = "delete its folder and prepare again"
@@ -30,12 +31,16 @@ AGAIN = "delete its folder and prepare again"
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The patches that hold brain, and where on the grid they sit: place = (i·s + j)·s + k along x, y, z."""
+    """The patches that hold brain, and where on the grid they sit: place = (i·s + j)·s + k along x, y, z.
+
+    `channels` are the sequences in the order in which a patch has them.
+    """
 
     patches: Float[np.ndarray, "f k"]
     place: Int16[np.ndarray, "f"]
     grid: Grid
     config_sha256: str
+    channels: tuple[str, ...] = CHANNELS
 
 
 def patchify(volume: Float[np.ndarray, "c e e e"], patch: int) -> Float[np.ndarray, "places k"]:
@@ -49,11 +54,23 @@ def unpatchify(patches: Float[np.ndarray, "places k"], grid: Grid) -> Float[np.n
     return rearrange(patches, "(i j k) (c x y z) -> c (i x) (j y) (k z)", i=side, j=side, k=side, x=patch, y=patch, z=patch)
 
 
-def from_volume(volume: Float[np.ndarray, "c e e e"], brain: Bool[np.ndarray, "e e e"], grid: Grid, config_sha256: str) -> Tokens:
+def from_volume(
+    volume: Float[np.ndarray, "c e e e"],
+    brain: Bool[np.ndarray, "e e e"],
+    grid: Grid,
+    config_sha256: str,
+    channels: tuple[str, ...] = CHANNELS,
+) -> Tokens:
     """Keep the places with any brain voxel, as float16, with everything outside the brain exactly zero."""
-    patches = patchify(np.where(brain, volume, 0).astype(np.float16), grid.patch)
-    place = np.flatnonzero(patchify(brain[None].astype(np.float32), grid.patch).any(axis=1)).astype(np.int16)
-    return Tokens(patches[place], place, grid, config_sha256)
+    if len(volume) != len(channels):
+        raise ValueError(f"found {len(volume)} volumes; expected one for each of {', '.join(channels)}")
+    cut = {"x": grid.patch, "y": grid.patch, "z": grid.patch}
+    masks = rearrange(brain, "(i x) (j y) (k z) -> i j k x y z", **cut)  # views, of which the places with brain are copied
+    at = np.nonzero(masks.any(axis=(3, 4, 5)))
+    patches = rearrange(volume, "c (i x) (j y) (k z) -> i j k c x y z", **cut)[at]
+    patches = np.where(masks[at][:, None], patches, 0).astype(np.float16)
+    place = np.ravel_multi_index(at, (grid.side,) * 3).astype(np.int16)
+    return Tokens(patches.reshape(len(place), -1), place, grid, config_sha256, channels)
 
 
 def to_volume(tokens: Tokens) -> Float[np.ndarray, "c e e e"]:
@@ -69,7 +86,7 @@ def save(tokens: Tokens, path: Path) -> None:
         "schema": SCHEMA,
         "grid": tokens.grid.model_dump_json(),
         "affine": json.dumps(tokens.grid.affine),
-        "channels": json.dumps(CHANNELS),
+        "channels": json.dumps(tokens.channels),
         "config_sha256": tokens.config_sha256,
     }
     with replacing(path) as beside:
@@ -77,22 +94,24 @@ def save(tokens: Tokens, path: Path) -> None:
         sort_header(beside)
 
 
-def load(path: Path) -> Tokens:
+def load(path: Path, channels: Sequence[str] | None = None) -> Tokens:
     """Read a prepared patient's tokens.
 
     Parameters
     ----------
     path
         `tokens.safetensors` in the prepared patient's folder.
+    channels
+        The sequences that it must have, in this order; any where none are given.
 
     Returns
     -------
-    Tokens: `patches` float16 [f, k], z-scored in the brain, 0 outside; `place` int16 [f]; the grid.
+    Tokens: `patches` float16 [f, k], z-scored in the brain, 0 outside; `place` int16 [f]; the grid; the sequences.
 
     Raises
     ------
     IntegrityError
-        The file is damaged, or its channels are in another order.
+        The file is damaged, or its sequences are others or in another order.
 
     Examples
     --------
@@ -111,7 +130,12 @@ def load(path: Path) -> Tokens:
         patches, place = file.get_tensor("patches"), file.get_tensor("place")
     with as_written(path, AGAIN):
         grid, config_sha256 = Grid.model_validate_json(metadata["grid"]), metadata["config_sha256"]
-    return Tokens(patches, place, grid, config_sha256)
+        found = names_of(metadata["channels"])
+        if patches.shape[1:] != (len(found) * grid.patch**3,):
+            raise ValueError(f"patches of {patches.shape[1:]} numbers for {len(found)} sequences")
+    if channels is not None and found != tuple(channels):
+        raise IntegrityError(f"{path}: found the sequences {', '.join(found)}; expected {', '.join(channels)}; {AGAIN}")
+    return Tokens(patches, place, grid, config_sha256, found)
 
 
 def load_place(path: Path) -> Int16[np.ndarray, " f"]:
@@ -126,11 +150,8 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
     try:
         with safetensors.safe_open(str(path), "numpy") as file:
             metadata = file.metadata() or {}
-            with as_written(path, AGAIN):
-                ours = metadata.get("schema") == SCHEMA and json.loads(metadata["channels"]) == list(CHANNELS)
-            if not ours:
-                found = f"found {metadata.get('schema')} with channels {metadata.get('channels')}"
-                raise IntegrityError(f"{path}: {found}; expected {SCHEMA} with {CHANNELS}")
+            if metadata.get("schema") != SCHEMA:
+                raise IntegrityError(f"{path}: found {metadata.get('schema')}; expected {SCHEMA}")
             yield file, metadata
     except (safetensors.SafetensorError, OSError) as error:
         raise IntegrityError(f"{path}: not a prepared patient: {error}; {AGAIN}") from None

@@ -40,7 +40,7 @@ class MapEntry:
     overlay: str
     note: str
     by_scan: dict[str, float] | None  # how much of the map is each sequence's; None where the map is 0 throughout
-    minimum: float  # inside the brain, on the T1ce's voxels, as the two that follow
+    minimum: float  # inside the brain, on the reference's voxels, as the two that follow
     peak: float
     peak_mm: list[float]  # where the highest voxel lies, RAS+ mm of the scanner
 
@@ -57,7 +57,7 @@ class MapRecord:
     fold: int
     tokens: int  # that the network read
     settings: dict[str, Any]  # `Explain.of_maps` of the study
-    brain: str | None  # the T1ce's brain; None where it may hold a face
+    brain: str | None  # the reference's brain; None where it may hold a face
     mask: str  # of the brain, on the prepared grid
     tumour: bool  # whether there is a tumour mask
     maps: list[MapEntry]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.encoder import Encoder
 from mri_vit.settings.recipe import Model
-from mri_vit.settings.schema import CHANNELS, GRID_CENTRE_MM, Grid
+from mri_vit.settings.schema import GRID_CENTRE_MM, Grid
 
 BRAIN_MM = ((-72.0, 72.0), (-107.0, 73.0), (-72.0, 82.0))  # the MNI152 brain's box, see GRID_CENTRE_MM in settings/schema.py
 MARGIN_MM = 16.0  # alignment is rigid, so a head keeps its size: room for one a fifth longer than the template's
@@ -32,10 +32,10 @@ class VolumeEncoder(nn.Module):
     Raises ValueError when the network cannot read a volume as small as the grid's box.
     """
 
-    def __init__(self, model: Model, grid: Grid) -> None:
+    def __init__(self, model: Model, grid: Grid, channels: tuple[str, ...]) -> None:
         super().__init__()
         baseline = BASELINES[model.architecture]
-        self.box = Box.of_head(grid, model.channels)
+        self.box = Box.of_head(grid, model.channels, channels)
         if min(self.box.size) < baseline.smallest:
             size = " × ".join(map(str, self.box.size))
             raise ValueError(
@@ -63,17 +63,18 @@ class HybridEncoder(nn.Module):
     section 3.1); its places are the map's voxels, place = (x·Y + y)·Z + z for a map of X × Y × Z, which is `map_size`.
     """
 
-    def __init__(self, model: Model, grid: Grid) -> None:
+    def __init__(self, model: Model, grid: Grid, channels: tuple[str, ...]) -> None:
         super().__init__()
-        hybrid, channels = HYBRIDS[model.architecture], len(model.channels)
-        self.box = Box.of_head(grid, model.channels)
+        hybrid, read = HYBRIDS[model.architecture], len(model.channels)
+        self.box = Box.of_head(grid, model.channels, channels)
         with torch.device("meta"):  # the map's size, found without computing the map
-            probe = hybrid.trunk(channels).eval()(torch.empty(1, channels, *self.box.size))
+            probe = hybrid.trunk(read).eval()(torch.empty(1, read, *self.box.size))
         self.map_size = tuple(probe.shape[2:])
-        self.trunk = hybrid.trunk(channels)
+        self.trunk = hybrid.trunk(read)
         self.dim, depth, heads, mlp = model.shape
         places = math.prod(self.map_size)
-        self.encoder = Encoder(hybrid.width, places, self.dim, depth, heads, mlp, drop_path=model.drop_path, pool=model.pool)
+        how = {"drop_path": model.drop_path, "pool": model.pool, "channels": hybrid.width}  # a patch is one voxel of the map
+        self.encoder = Encoder(hybrid.width, places, self.dim, depth, heads, mlp, **how)
 
     def volume(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b c x y z"]:
         """What the trunk reads."""
@@ -95,15 +96,19 @@ class HybridEncoder(nn.Module):
 
 @dataclass(frozen=True)
 class Box:
-    """A box of the grid's places, and the channels that are read in it; `start` and `end` (exclusive) are along i, j, k."""
+    """A box of the grid's places, and the `channels` that are read in it of those that are `stored`.
+
+    `start` and `end` (exclusive) are along i, j, k.
+    """
 
     grid: Grid
     channels: tuple[str, ...]
+    stored: tuple[str, ...]
     start: tuple[int, int, int]
     end: tuple[int, int, int]
 
     @classmethod
-    def of_head(cls, grid: Grid, channels: tuple[str, ...]) -> Box:
+    def of_head(cls, grid: Grid, channels: tuple[str, ...], stored: tuple[str, ...]) -> Box:
         """The box that holds any brain aligned to the MNI152 frame: the template's and a margin, in whole places of the grid."""
         place_mm = grid.patch * grid.spacing_mm
         start, end = [], []
@@ -111,7 +116,7 @@ class Box:
             outer = centre - grid.side * place_mm / 2  # the outer face of the first place
             start.append(max(0, math.floor((low - MARGIN_MM - outer) / place_mm)))
             end.append(min(grid.side, math.ceil((high + MARGIN_MM - outer) / place_mm)))
-        return cls(grid, channels, (start[0], start[1], start[2]), (end[0], end[1], end[2]))
+        return cls(grid, channels, stored, (start[0], start[1], start[2]), (end[0], end[1], end[2]))
 
     @property
     def sides(self) -> tuple[int, int, int]:
@@ -138,9 +143,9 @@ def laid_out(patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], box: Bo
 
     Equal to the box of `tokens.to_volume`, number by number.
     """
-    chosen = [CHANNELS.index(channel) for channel in box.channels]
+    chosen = [box.stored.index(channel) for channel in box.channels]
     (i, j, k), patch = box.sides, box.grid.patch
-    flat = rearrange(rearrange(patches, "b p (c v) -> b p c v", c=len(CHANNELS))[:, :, chosen], "b p c v -> b p (c v)")
+    flat = rearrange(rearrange(patches, "b p (c v) -> b p c v", c=len(box.stored))[:, :, chosen], "b p c v -> b p (c v)")
     slots = flat.new_zeros(len(flat), i * j * k + 1, flat.shape[2])  # the last takes what lies outside
     slots = slots.scatter(1, box.slot(place)[:, :, None].expand_as(flat), flat)[:, :-1]
     volume = rearrange(slots, "b (i j k) (c x y z) -> b c (i x) (j y) (k z)", i=i, j=j, k=k, x=patch, y=patch, z=patch)

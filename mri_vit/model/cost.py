@@ -39,13 +39,39 @@ def flops(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b
     -------
     Operations, for all b patients.
     """
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        _in_shapes(net, patches, place)
+    return counter.get_total_flops()
+
+
+@torch.no_grad()
+def activation_bytes(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> int:
+    """What a forward pass keeps for the backward pass, about: the batch and every layer's output, in single precision.
+
+    Assumption: attention keeps no weights (PyTorch's fused one), and functions between layers keep nothing of their own.
+    """
+    kept = [patches]
+
+    def keep(layer: nn.Module, given: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            kept.append(output)
+
+    hooks = [module.register_forward_hook(keep) for module in net.modules() if not any(True for _ in module.children())]
+    try:
+        _in_shapes(net, patches, place)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(tensor.numel() for tensor in kept) * 4
+
+
+def _in_shapes(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> None:
+    """A forward pass in evaluation of which nothing is computed; the network is left as it was."""
     modes = {module: module.training for module in net.modules()}
     net.eval()  # batch normalisation in training refuses a batch of one
     weights = {name: tensor.to("meta") for name, tensor in (*net.named_parameters(), *net.named_buffers())}  # shapes alone
     try:
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            torch.func.functional_call(net, weights, (patches.to("meta"), place.to("meta")))
+        torch.func.functional_call(net, weights, (patches.to("meta"), place.to("meta")))
     finally:
         for module, mode in modes.items():
             module.training = mode
-    return counter.get_total_flops()

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from mri_vit.model.embedding import embedding
 from mri_vit.settings.recipe import Pool
-from mri_vit.settings.schema import CHANNELS
 
 POSITION_STD = 0.02  # of CLS's position and of what starts small; Dosovitskiy et al.'s code: nn.initializers.normal(stddev=0.02)
 POSITION_BASE = 100.0  # waves of 6 to some 400 places; with the 10,000 of sentences most never turn within a grid of 14
@@ -124,9 +123,10 @@ class Block(nn.Module):
 class Encoder(nn.Module):
     """Patches at given places to the normalised CLS token.
 
-    `patch_size` is k (numbers in a patch), `places` how many places the grid has; `stem` and `conv_stem` choose the patch
-    embedding, `pool` what the output is: the normalised CLS token; or to it the other tokens' mean or each feature's largest
-    value is added, so that one place of hundreds can be heard before any attention has learned where to look.
+    `patch_size` is k (numbers in a patch of `channels` sequences), `places` how many places the grid has; `stem` and
+    `conv_stem` choose the patch embedding, `pool` what the output is: the normalised CLS token; or to it the other tokens' mean
+    or each feature's largest value is added, so that one place of hundreds can be heard before any attention has learned where
+    to look.
 
     The readout of no places is CLS alone. Places add to CLS what they show; none shows nothing, so it adds 0. That is finite
     for the mean and the maximum alike, and it is what the curves of a map's faithfulness start from and end at.
@@ -155,10 +155,11 @@ class Encoder(nn.Module):
         drop_path: float = 0.0,
         conv_stem: int | None = None,
         pool: Pool = "cls",
+        channels: int = 4,
     ) -> None:
         super().__init__()
-        self.dim, self.pool = dim, pool
-        self.embed = embedding(patch_size, dim, stem, conv_stem, len(CHANNELS))
+        self.dim, self.pool, self.channels = dim, pool, channels
+        self.embed = embedding(patch_size, dim, stem, conv_stem, channels)
         self.cls = nn.Parameter(torch.zeros(1, 1, dim))
         self.position = nn.Parameter(torch.empty(1, places + 1, dim))
         if not self.position.is_meta:  # where a draw makes nothing, but torch import its compiler for two seconds

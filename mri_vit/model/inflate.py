@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from mri_vit.errors import UsageError
 from mri_vit.model.encoder import POSITION_STD, Encoder
 from mri_vit.model.vit2d import Weights2D
-from mri_vit.settings.schema import CHANNELS
 
 
 @torch.no_grad()
@@ -43,7 +42,7 @@ def inflate(weights: Weights2D, encoder: Encoder) -> None:
     _refuse_other_shape(weights, encoder)
     side = round((encoder.position.shape[1] - 1) ** (1 / 3))
     inflated = {
-        "embed.weight": inflated_kernel(weights.tensors["embed.weight"]),
+        "embed.weight": inflated_kernel(weights.tensors["embed.weight"], encoder.channels),
         "position": inflated_positions(weights.tensors["position"], side),
     }
     encoder.load_state_dict(encoder.state_dict() | weights.tensors | inflated)
@@ -52,16 +51,16 @@ def inflate(weights: Weights2D, encoder: Encoder) -> None:
             module.eps = weights.norm_eps
 
 
-def inflated_kernel(kernel: Float[Tensor, "d 3 e e"]) -> Float[Tensor, "d k"]:
-    """The linear map on a 3D patch that sees, in four equal scans that do not change in depth, what the kernel saw in grey.
+def inflated_kernel(kernel: Float[Tensor, "d 3 e e"], channels: int) -> Float[Tensor, "d k"]:
+    """The linear map on a 3D patch that sees, in equal scans that do not change in depth, what the kernel saw in grey.
 
-    A grey image has three equal colours and gives the sum of three kernels, 3 × their mean; each of the four scans gets
+    A grey image has three equal colours and gives the sum of three kernels, 3 × their mean; each of four scans gets
     ¾ of the mean, so that an embedding keeps its size. It is spread evenly over depth (Carreira & Zisserman 2017, 3.1).
     """
     edge = kernel.shape[-1]
-    axial = rearrange(kernel.mean(dim=1).flip(1, 2), "d row column -> d column row") * (3 / len(CHANNELS))
+    axial = rearrange(kernel.mean(dim=1).flip(1, 2), "d row column -> d column row") * (3 / channels)
     depth = kernel.new_full((edge,), 1 / edge)
-    return repeat(einsum(axial, depth, "d x y, z -> d x y z"), "d x y z -> d (c x y z)", c=len(CHANNELS))
+    return repeat(einsum(axial, depth, "d x y, z -> d x y z"), "d x y z -> d (c x y z)", c=channels)
 
 
 def inflated_positions(position: Float[Tensor, "1 n d"], side: int) -> Float[Tensor, "1 m d"]:
@@ -102,7 +101,7 @@ def _refuse_other_shape(weights: Weights2D, encoder: Encoder) -> None:
         "model.heads": (weights.heads or first.attention.heads, first.attention.heads),
         "grid.patch": (
             weights.tensors["embed.weight"].shape[-1],
-            round((ours["embed.weight"].shape[1] / len(CHANNELS)) ** (1 / 3)),
+            round((ours["embed.weight"].shape[1] / encoder.channels) ** (1 / 3)),
         ),
     }
     differing = [f"{key} {theirs} (the study's is {own})" for key, (theirs, own) in pairs.items() if theirs != own]

@@ -23,7 +23,8 @@ from mri_vit.run.record import as_written
 from mri_vit.run.tensor_file import sort_header
 from mri_vit.settings import source
 from mri_vit.settings.recipe import Model
-from mri_vit.settings.schema import CHANNELS, Endpoint, Grid
+from mri_vit.settings.schema import Endpoint, Grid
+from mri_vit.settings.sequences import CHANNELS, names_of
 
 SCHEMA = "mri-vit network 1"
 
@@ -31,16 +32,19 @@ SCHEMA = "mri-vit network 1"
 class Network(nn.Module):
     """The ViT, or another network, with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name.
 
+    `channels` are the sequences of the patches that it is given, in their order; a network of dense volumes reads those of them
+    that `model.channels` names.
+
     `label_exposed` are the subjects whose labels its weights were trained on or selected by, `image_exposed` those whose scans
     they were pretrained on.
     """
 
-    def __init__(self, model: Model, grid: Grid, heads: list[Head]) -> None:
+    def __init__(self, model: Model, grid: Grid, heads: list[Head], channels: tuple[str, ...] = CHANNELS) -> None:
         super().__init__()
-        self.model, self.grid, self.heads = model, grid, heads
+        self.model, self.grid, self.heads, self.channels = model, grid, heads, channels
         self.label_exposed: tuple[str, ...] = ()
         self.image_exposed: tuple[str, ...] = ()
-        self.encoder = encoder(model, grid)
+        self.encoder = encoder(model, grid, channels)
         self.head = nn.ModuleDict({head.endpoint.name: nn.Linear(self.encoder.dim, head.width) for head in heads})
         for linear in self.head.values() if model.zero_head else ():
             nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
@@ -53,24 +57,25 @@ class Network(nn.Module):
         return {name: linear(cls) for name, linear in self.head.items()}
 
 
-def encoder(model: Model, grid: Grid) -> Any:
+def encoder(model: Model, grid: Grid, channels: tuple[str, ...]) -> Any:
     """What a recipe names: patches [b p k], places [b p] and who is present [b p] to features [b d], with `dim` = d; an
     `Encoder` for "vit".
     """
     if model.architecture in HYBRIDS:
-        return HybridEncoder(model, grid)
+        return HybridEncoder(model, grid, channels)
     if model.architecture in BASELINES:
-        return VolumeEncoder(model, grid)
+        return VolumeEncoder(model, grid, channels)
     dim, depth, heads, mlp = model.shape
-    size = len(CHANNELS) * grid.patch**3
-    return Encoder(size, grid.places, dim, depth, heads, mlp, model.stem, model.drop_path, model.conv_stem, model.pool)
+    count, shape = len(channels), (dim, depth, heads, mlp)
+    size = count * grid.patch**3
+    return Encoder(size, grid.places, *shape, model.stem, model.drop_path, model.conv_stem, model.pool, count)
 
 
 def save(network: Network, path: Path) -> None:
     """Write the weights atomically."""
     metadata = {
         "schema": SCHEMA,
-        "channels": json.dumps(CHANNELS),
+        "channels": json.dumps(network.channels),
         "model": network.model.model_copy(update={"weights": None}).model_dump_json(),  # a path may give a machine away
         "grid": network.grid.model_dump_json(),
         "norm_eps": json.dumps(getattr(network.encoder, "norm_eps", None)),
@@ -94,12 +99,8 @@ def read(path: Path, schema: str) -> tuple[dict[str, Tensor], dict[str, str]]:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
         raise IntegrityError(f"{path}: weights cannot be read: {error}") from None
-    with as_written(path):
-        ours = metadata.get("schema") == schema and json.loads(metadata["channels"]) == list(CHANNELS)
-    if not ours:
-        raise IntegrityError(
-            f"{path}: found {metadata.get('schema')} with {metadata.get('channels')}; expected {schema} with {CHANNELS}"
-        )
+    if metadata.get("schema") != schema:
+        raise IntegrityError(f"{path}: found {metadata.get('schema')}; expected {schema}")
     return weights, metadata
 
 
@@ -117,7 +118,7 @@ def load(path: Path) -> Network:
         if not isinstance(norm_eps, int | float | None):
             raise ValueError(f"norm_eps {norm_eps!r}")
         with torch.device("meta"):
-            network = Network(model, grid, heads)
+            network = Network(model, grid, heads, names_of(metadata["channels"]))
     try:
         network.load_state_dict(weights, assign=True)
     except RuntimeError as error:

@@ -21,14 +21,14 @@ from mri_vit.run.record import as_written
 from mri_vit.run.tensor_file import sort_header
 from mri_vit.settings import source
 from mri_vit.settings.recipe import Model
-from mri_vit.settings.schema import CHANNELS, Grid
+from mri_vit.settings.schema import Grid
 
 SCHEMA = "mri-vit encoder 1"
 
 
 def save_encoder(encoder: Encoder, made: Mapping[str, Any], path: Path) -> None:
     """Write an encoder's weights atomically; `made` is the header that `load_encoder` returns, without `norm_eps`."""
-    header = {"channels": CHANNELS, **made, "norm_eps": encoder.norm_eps}
+    header = {**made, "norm_eps": encoder.norm_eps}
     metadata = {"schema": SCHEMA, **{key: json.dumps(value) for key, value in header.items()}}
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
     with replacing(path) as beside:
@@ -48,7 +48,7 @@ def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     weights, metadata = network.read(path, SCHEMA)
     with as_written(path):
         header = {key: value if key == "schema" else json.loads(value) for key, value in metadata.items()}
-        _ = [header[key] for key in ("model", "grid", "pretrain")]
+        _ = [header[key] for key in ("model", "grid", "pretrain", "channels")]
     return weights, header
 
 

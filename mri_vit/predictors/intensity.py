@@ -19,9 +19,9 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read, resample
 from mri_vit.errors import IntegrityError, UnusablePatient
-from mri_vit.prepare.prepared import load_record
+from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.run import files
-from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.schema import Study
 
 PERCENTILES = (10, 50, 90, 99)
 STATISTICS = ("mean", "sd", "skewness", "kurtosis", *(f"p{percent}" for percent in PERCENTILES), "max")
@@ -40,30 +40,30 @@ def intensity_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
     rows = []
     for patient in patients:
         try:
-            stored = tokens.load(study.prepared / patient.id / files.TOKENS)
-            row = statistics(_voxels(stored, _brain(stored)))
+            stored = tokens.load(study.prepared / patient.id / files.TOKENS, study.channels)
+            row = statistics(_voxels(stored, _brain(stored)), study.channels)
             if masks:
                 inside = _tumour(patient, study, stored) if patient.tumour_mask else np.zeros_like(_brain(stored))
-                row |= {f"tumour_{name}": value for name, value in statistics(_voxels(stored, inside)).items()}
+                row |= {f"tumour_{name}": value for name, value in statistics(_voxels(stored, inside), study.channels).items()}
         except (IntegrityError, UnusablePatient) as error:
             raise IntegrityError(f"patient {patient.id}: no intensities for the control: {error}") from None
         rows.append(row)
     return pd.DataFrame(rows, index=pd.Index([p.id for p in patients]), dtype=float)
 
 
-def described(table: pd.DataFrame) -> str:
+def described(table: pd.DataFrame, channels: Sequence[str]) -> str:
     """The columns in words: "mean, sd, … of t1, t1ce, t2, flair in the brain and in the tumour"."""
     where = "in the brain and in the tumour" if any(name.startswith("tumour_") for name in table) else "in the brain"
-    return f"{', '.join(STATISTICS)} of {', '.join(CHANNELS)} {where} ({len(table.columns)} columns)"
+    return f"{', '.join(STATISTICS)} of {', '.join(channels)} {where} ({len(table.columns)} columns)"
 
 
-def statistics(voxels: Float[np.ndarray, "c n"]) -> dict[str, float]:
+def statistics(voxels: Float[np.ndarray, "c n"], channels: Sequence[str]) -> dict[str, float]:
     """Mean, SD, skewness, excess kurtosis, percentiles and maximum of each sequence's voxels; NaN where they are undefined.
 
     Skewness and kurtosis are the moment ratios m₃ / m₂^(3/2) and m₄ / m₂² − 3 (as scipy's `skew` and `kurtosis`).
     """
     found = {}
-    for channel, values in zip(CHANNELS, voxels.astype(np.float64), strict=True):
+    for channel, values in zip(channels, voxels.astype(np.float64), strict=True):
         if not values.any():  # not acquired: stored as zeros; or an empty region
             numbers = [math.nan] * len(STATISTICS)
         else:
@@ -81,20 +81,22 @@ def statistics(voxels: Float[np.ndarray, "c n"]) -> dict[str, float]:
 
 def _brain(stored: Tokens) -> Bool[np.ndarray, "f v"]:
     """Which voxels of the stored patches are brain: outside it every sequence is exactly zero."""
-    return (rearrange(stored.patches, "f (c v) -> f c v", c=len(CHANNELS)) != 0).any(axis=1)
+    return (rearrange(stored.patches, "f (c v) -> f c v", c=len(stored.channels)) != 0).any(axis=1)
 
 
 def _voxels(stored: Tokens, region: Bool[np.ndarray, "f v"]) -> Float[np.ndarray, "c n"]:
     """Each sequence's values in a region."""
-    patches = rearrange(stored.patches, "f (c v) -> c f v", c=len(CHANNELS))
+    patches = rearrange(stored.patches, "f (c v) -> c f v", c=len(stored.channels))
     return np.stack([values[region] for values in patches])
 
 
 def _tumour(patient: Patient, study: Study, stored: Tokens) -> Bool[np.ndarray, "f v"]:
-    """Which brain voxels of the stored patches are tumour: the mask, in the T1ce's space, on the grid by nearest neighbour."""
+    """Which brain voxels of the stored patches are tumour: the mask, in the reference's space, on the grid by nearest
+    neighbour.
+    """
     assert patient.tumour_mask
     grid, mask = stored.grid, read(patient.tumour_mask)
-    to_mask = np.linalg.inv(np.array(load_record(study.prepared / patient.id)["t1ce_to_grid"]))
+    to_mask = np.linalg.inv(reference_to_grid(study.prepared / patient.id))
     drawn = Volume((mask.array != 0).astype(np.uint8), mask.affine)
     on_grid = resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), to_mask, NEAREST).array
     return (tokens.patchify(on_grid[None].astype(np.float32), grid.patch)[stored.place] > 0) & _brain(stored)

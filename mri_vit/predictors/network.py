@@ -91,7 +91,9 @@ class Neural:
     def _cost_of(self, number: int, net: Network, patient: Patient) -> dict[str, int | float]:
         """Parameters; floating-point operations and seconds for one patient's prediction; seconds of training."""
         device = next(net.parameters()).device
-        batch = [part.to(device) for part in everything(tokens.load(token_file(self.study, patient)), self.study)]
+        batch = [
+            part.to(device) for part in everything(tokens.load(token_file(self.study, patient), self.study.channels), self.study)
+        ]
         net.eval()(*batch)  # the first call of a shape is slower
         seconds = []
         for _ in range(3):
@@ -129,7 +131,7 @@ class Neural:
         self.network.eval()
         rows = []
         for patient in patients:
-            patches, place = everything(tokens.load(token_file(self.study, patient)), self.study)
+            patches, place = everything(tokens.load(token_file(self.study, patient), self.study.channels), self.study)
             rows.append(self.network.encoder(patches.to(device), place.to(device))[0].float().cpu().numpy())
         return np.stack(rows)
 

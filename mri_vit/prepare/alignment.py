@@ -1,4 +1,4 @@
-"""Alignment: a patient's scans go in; out comes for each the 4×4 that carries a point of the T1ce, or of the MNI152 frame, to it.
+"""Alignment: a patient's scans go in; out comes for each the 4×4 that carries a point of the reference, or of MNI152, to it.
 
 The steps in their order, each with its entry in the log; `register` does the work.
 """
@@ -14,25 +14,33 @@ from jaxtyping import Bool, Float
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import intensity, register
+from mri_vit.prepare import box, intensity, register
 from mri_vit.prepare.log import Log
-from mri_vit.settings.schema import REFERENCE
+from mri_vit.settings.sequences import title, titles
 
-OVERLAP = 0.90  # least share of the T1ce's brain inside every scan's field of view; a tumour must not be in the missing part
+OVERLAP = 0.90  # least share of the reference's brain inside every scan's field of view; a tumour must not be in the missing part
 MISSED = 0.005  # of the brain outside a scan's field of view: a rim that needs no warning
 
 
-def to_t1ce(scans: dict[str, Volume], log: Log) -> dict[str, np.ndarray]:
-    """For each scan the 4×4 that carries a point of the T1ce to it."""
+def to_reference(
+    scans: dict[str, Volume], reference: str, log: Log, brain: Bool[np.ndarray, "x y z"] | None = None
+) -> dict[str, np.ndarray]:
+    """For each scan the 4×4 that carries a point of the reference to it.
+
+    `brain` is the mask of a stripped reference: its background holds nothing, and the metric looks at the brain and its outline
+    alone.
+    """
+    mask = None if brain is None else Volume(brain.astype(np.float32), scans[reference].affine)
+    near = None if mask is None else register.around(mask, register.MARGIN_MM)
     matrices: dict[str, np.ndarray] = {}
     figures: dict[str, Any] = {}
     for channel, scan in scans.items():
         matrices[channel] = np.eye(4)
-        if channel == REFERENCE:
+        if channel == reference:
             continue
-        found = register.to_reference(scans[REFERENCE], scan)
+        found = register.to_reference(scans[reference], scan, near)
         if not math.isfinite(found.metric):
-            raise UnusablePatient(f"{channel} and {REFERENCE} cannot be aligned: they share no space")
+            raise UnusablePatient(f"{channel} and {reference} cannot be aligned: they share no space")
         matrices[channel] = found.matrix
         by_header = bool(np.array_equal(found.matrix, np.eye(4)))
         figures[channel] = {
@@ -41,8 +49,11 @@ def to_t1ce(scans: dict[str, Volume], log: Log) -> dict[str, np.ndarray]:
             "kept": "header" if by_header else "registration",
         }
     log.add(
-        "to_t1ce",
-        "T1, T2 and FLAIR were rigidly aligned to T1ce by maximising Mattes mutual information (SimpleITK).",
+        "to_reference",
+        f"{titles(list(figures))} {'was' if len(figures) == 1 else 'were'} rigidly aligned to {title(reference)} by maximising "
+        "Mattes mutual information (SimpleITK)."
+        if figures
+        else f"{title(reference)} is the only scan, to which no other was aligned.",
         copies_mm=register.FINE_MM,
         bins=register.BINS,
         scans=figures,
@@ -50,13 +61,15 @@ def to_t1ce(scans: dict[str, Volume], log: Log) -> dict[str, np.ndarray]:
     return matrices
 
 
-def within_brain(scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: Volume, log: Log) -> dict[str, np.ndarray]:
+def within_brain(
+    scans: dict[str, Volume], reference: str, from_reference: dict[str, np.ndarray], mask: Volume, log: Log
+) -> dict[str, np.ndarray]:
     """The same 4×4s, settled on the brain and the fluid around it."""
     near = register.around(mask, register.INNER_MARGIN_MM)
-    matrices = dict(from_t1ce)
+    matrices = dict(from_reference)
     figures: dict[str, Any] = {}
-    for channel in (channel for channel in scans if channel != REFERENCE):
-        found = register.refine(scans[REFERENCE], scans[channel], from_t1ce[channel], near)
+    for channel in (channel for channel in scans if channel != reference):
+        found = register.refine(scans[reference], scans[channel], from_reference[channel], near)
         matrices[channel] = found.matrix
         figures[channel] = {"metric": _finite(found.metric), "metric_before": _finite(found.first_metric)}
     log.add(
@@ -68,35 +81,55 @@ def within_brain(scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mas
     return matrices
 
 
-def check_overlap(patient: Patient, scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: Volume, log: Log) -> None:
-    """Share of the T1ce brain's voxels whose centres lie within each scan's outer voxel faces; under `OVERLAP` is unusable."""
-    points = mask.affine @ np.vstack([np.argwhere(mask.array > 0).T, np.ones(int((mask.array > 0).sum()))])
+def check_overlap(
+    patient: Patient, scans: dict[str, Volume], reference: str, from_reference: dict[str, np.ndarray], mask: Volume, log: Log
+) -> None:
+    """Share of the reference brain's voxels whose centres lie within each scan's outer faces; under `OVERLAP` is unusable."""
+    block = box.around(mask.array > 0)
     shares = {}
     for channel, scan in scans.items():
-        index = (np.linalg.inv(scan.affine) @ from_t1ce[channel] @ points)[:3]
-        inside = ((index >= -0.5) & (index <= np.array(scan.shape)[:, None] - 0.5)).all(axis=0)
-        shares[channel] = round(float(inside.mean()), 4)
+        to_index = np.linalg.inv(scan.affine) @ from_reference[channel] @ mask.affine
+        shares[channel] = 1.0 if _holds(scan, box.carried(block, to_index)) else round(_share(mask, to_index, scan), 4)
         if shares[channel] < OVERLAP:
-            reason = f"field of view of {channel} holds {shares[channel]:.1%} of the T1ce's brain; expected {OVERLAP:.0%} or more"
+            held = f"{shares[channel]:.1%} of the {title(reference)}'s brain"
+            reason = f"field of view of {channel} holds {held}; expected {OVERLAP:.0%} or more"
             raise UnusablePatient(reason, str(patient.scans[channel]))
         if shares[channel] < 1 - MISSED:
             log.warnings.append(f"{channel}: {1 - shares[channel]:.1%} of the brain lies outside its field of view and is 0")
     log.add("overlap", f"Every scan covers at least {OVERLAP:.0%} of the brain.", shares=shares)
 
 
-def to_mni(t1ce: Volume, mask: Bool[np.ndarray, "x y z"], log: Log) -> Float[np.ndarray, "4 4"]:
-    """The 4×4 that carries a point of the MNI152 frame to the T1ce."""
-    low, high = np.percentile(t1ce.array[mask], (intensity.TAIL_PERCENT, 100 - intensity.TAIL_PERCENT))
-    shown = (t1ce.array.clip(low, high) - low) / max(high - low, 1e-6) + 0.1  # darkest brain stays apart from background 0
-    found = register.to_template(Volume(np.where(mask, shown, 0).astype(np.float32), t1ce.affine))
+def _holds(scan: Volume, block: box.Box) -> bool:
+    """Whether all of a block of voxels is within a scan."""
+    return all(part.start >= 0 and part.stop <= n for part, n in zip(block, scan.shape, strict=True))
+
+
+def _share(mask: Volume, to_index: Float[np.ndarray, "4 4"], scan: Volume) -> float:
+    """Of a mask's voxels, those whose centres, carried by `to_index`, lie within a scan's outer voxel faces."""
+    voxels = np.argwhere(mask.array > 0)
+    index = voxels @ to_index[:3, :3].T + to_index[:3, 3]
+    return float(((index >= -0.5) & (index <= np.array(scan.shape) - 0.5)).all(axis=1).mean())
+
+
+def to_mni(scan: Volume, name: str, mask: Bool[np.ndarray, "x y z"], whole: Volume, log: Log) -> register.Pose:
+    """The 4×4s that carry a point of the MNI152 frame to a scan of that name.
+
+    `scan` is the box of the `whole` scan that holds the brain; what is background counts as far as the whole one reaches.
+    """
+    low, high = np.percentile(scan.array[mask], (intensity.TAIL_PERCENT, 100 - intensity.TAIL_PERCENT))
+    shown = (scan.array.clip(low, high) - low) / max(high - low, 1e-6) + 0.1  # darkest brain stays apart from background 0
+    shown = Volume(np.where(mask, shown, 0).astype(np.float32), scan.affine)
+    found = register.to_template(box.laid(shown, whole))
     log.add(
         "to_mni",
-        "The skull-stripped T1ce was rigidly aligned to the MNI152 brain, so that sizes are kept.",
-        metric=_finite(found.metric),
-        coarse_metrics=[_finite(metric) for metric in found.coarse_metrics],
+        f"The MNI152 brain was laid over the skull-stripped {title(name)} by an affine transform, of which the grid takes the"
+        " rigid part, so that sizes are kept.",
+        metric=_finite(found.affine.metric),
+        coarse_metrics=[_finite(metric) for metric in found.affine.coarse_metrics],
+        affine=found.affine.matrix.tolist(),
         bins=register.TEMPLATE_BINS,
     )
-    return found.matrix
+    return found
 
 
 def _finite(metric: float) -> float | None:

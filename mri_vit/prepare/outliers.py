@@ -18,13 +18,14 @@ FRINGE = 1.5  # around such voxels: oedema fades, and its weak border pulls a fi
 LEAST_ML = 3.0  # a piece of 18 mm across; vessels, sulci and noise make smaller ones
 DARK = ("t1",)  # lesions are darker than brain on T1, brighter on the other scans
 LOST = 1 / 3  # of the contrast; more is worth a look
+BY_MAD = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
 
 
 def score(log: Float[np.ndarray, "x y z"], brain: Bool[np.ndarray, "x y z"]) -> Float[np.ndarray, "x y z"]:
     """Distance of log intensities from the brain's median in robust standard deviations (1.4826 MAD), with sign; 0 outside."""
     values = log[brain]
     centre = np.median(values)
-    spread = 1.4826 * np.median(np.abs(values - centre))
+    spread = BY_MAD * np.median(np.abs(values - centre))
     scores = np.zeros(log.shape, np.float32)
     if spread > 0:
         scores[brain] = (values - centre) / spread

@@ -1,4 +1,4 @@
-"""Patient: four scans go in, one prepared patient comes out (tokens.safetensors, patient.json, qc.png).
+"""Patient: a study's scans go in, one prepared patient comes out (tokens.safetensors, patient.json, qc.png).
 
 The order of the steps is here; each step says what it did in the record, with a sentence for a Methods section.
 """
@@ -14,22 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, read, resample
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import alignment, bias, brain, outliers, qc
+from mri_vit.prepare import alignment, bias, box, brain, outliers, qc
 from mri_vit.prepare.log import Log
 from mri_vit.prepare.on_grid import on_grid
 from mri_vit.prepare.prepared import CONTENT, SCHEMA, config_sha256, holds, refuse_foreign, verify
+from mri_vit.prepare.quality import copies
+from mri_vit.prepare.quality import figures as quality
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
 from mri_vit.settings import source
-from mri_vit.settings.schema import CHANNELS, REFERENCE, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sequences import is_quantitative, like_the_template, named, titles
 
 NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 BRAIN_ML = (700.0, 2100.0)  # adults from atrophy to the largest; outside, someone should look
@@ -61,7 +64,7 @@ def prepare(patient: Patient, study: Study) -> Path:
     """
     target = study.prepared / patient.id
     refuse_foreign(target)
-    files = {channel: path for channel in CHANNELS if (path := patient.scans[channel])}
+    files = {channel: path for channel in study.channels if (path := patient.scans.get(channel))}
     if lacking := [channel for channel in study.prepare.needs if channel not in files]:
         raise UnusablePatient(f"no {' and no '.join(lacking)} scan; {', '.join(study.prepare.needs)} are needed")
     if patient.brain_mask and study.prepare.brain in ("auto", "mask"):
@@ -84,35 +87,56 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     """The steps in order; writes the three files into `folder`."""
     log = Log()
     scans = _read(patient, study, log)
-    t1ce = scans[REFERENCE]
-    from_t1ce = alignment.to_t1ce(scans, log)
-    t1 = resample(scans["t1"], t1ce.shape, t1ce.affine, from_t1ce["t1"]) if "t1" in scans else None
-    found = brain.extract(t1ce, t1, str(patient.scans[REFERENCE]), patient.brain_mask, study.prepare, folder)
-    brain_ml = brain.volume_ml(found.mask, t1ce)
+    reference = study.prepare.reference
+    own = scans[reference]
+
+    def brain_of(t1: Volume | None) -> brain.Brain:
+        return brain.extract(own, t1, str(patient.scans[reference]), patient.brain_mask, study.prepare, folder)
+
+    if brain.way(own, patient.brain_mask, study.prepare) == "none":  # nothing but the brain is there to align by
+        found = brain_of(None)
+        from_reference = alignment.to_reference(scans, reference, log, found.mask)
+    else:
+        from_reference = alignment.to_reference(scans, reference, log)
+        beside = "t1" in scans and reference != "t1"
+        found = brain_of(resample(scans["t1"], own.shape, own.affine, from_reference["t1"]) if beside else None)
+    brain_ml = brain.volume_ml(found.mask, own)
     log.add("brain", found.methods, source=found.source, brain_ml=round(brain_ml, 1))
     if not BRAIN_ML[0] <= brain_ml <= BRAIN_ML[1]:
         log.warnings.append(f"brain volume {brain_ml:.0f} ml; {BRAIN_ML[0]:.0f} to {BRAIN_ML[1]:.0f} is usual")
-    mask = Volume(found.mask.astype(np.float32), t1ce.affine)
+    mask = Volume(found.mask.astype(np.float32), own.affine)
     if found.source != "none":  # the head was in view and had its say: scalp, eyes and neck move against the brain
-        from_t1ce = alignment.within_brain(scans, from_t1ce, mask, log)
-    alignment.check_overlap(patient, scans, from_t1ce, mask, log)
+        from_reference = alignment.within_brain(scans, reference, from_reference, mask, log)
+    alignment.check_overlap(patient, scans, reference, from_reference, mask, log)
+    wholes, margin_mm = scans, 2 * study.grid.spacing_mm
+    parts = {channel: box.of_brain(scan, mask, from_reference[channel], margin_mm) for channel, scan in scans.items()}
+    scans, brains = {c: part for c, (part, _) in parts.items()}, {c: inside for c, (_, inside) in parts.items()}
+    taken = scans
     if study.prepare.bias:
-        scans = _unbiased(scans, from_t1ce, mask, log)
-    t1ce_from_grid = alignment.to_mni(scans[REFERENCE], found.mask, log)
-    from_grid = {channel: matrix @ t1ce_from_grid for channel, matrix in from_t1ce.items()}
-    volume, inside = on_grid(scans, mask, from_grid, study.grid, log)
-    tokens.save(tokens.from_volume(volume, inside, study.grid, record["config_sha256"]), folder / files.TOKENS)
+        scans = _unbiased(scans, brains, from_reference, log)
+    facing = like_the_template(scans, reference)
+    pose = alignment.to_mni(scans[facing], facing, brains[facing], wholes[facing], log).seen_from(from_reference[facing])
+    from_grid = {channel: matrix @ pose.rigid for channel, matrix in from_reference.items()}
+    volume, inside = on_grid(scans, study.channels, reference, brains, from_grid, study.grid, log)
+    stored = tokens.from_volume(volume, inside, study.grid, record["config_sha256"], study.channels)
+    tokens.save(stored, folder / files.TOKENS)
+    of_scans = {
+        channel: quality.of_scan(wholes[channel], part, scans[channel], brains[channel], mask, from_reference[channel])
+        for channel, part in taken.items()
+    }
+    looked = copies.of_grid(volume, inside, study.channels, study.grid)
     caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
-    write_bytes(qc.draw(volume, inside, patient.id, caption, _told(log)), folder / files.QC)
+    write_bytes(qc.draw(volume, inside, patient.id, caption, _told(log), study.channels), folder / files.QC)
     to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}
     record = {
         "schema": SCHEMA,
         "patient": patient.id,
         **record,
         "files": {name: hashes.sha256(folder / name) for name in CONTENT},
-        "t1ce_to_grid": to_grid[REFERENCE],
+        "reference": reference,
         "to_grid": to_grid,
         "steps": log.steps,
+        "quality": quality.of_patient(looked, mask, pose, reference, wholes, of_scans),
         "brain_ml": round(brain_ml, 1),
         "warnings": log.warnings,
         "versions": _versions(found.source),
@@ -125,14 +149,14 @@ def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
     scans: dict[str, Volume] = {}
     content: dict[str, str] = {}
     figures: dict[str, Any] = {}
-    for channel in CHANNELS:
-        path = patient.scans[channel]
+    for channel in study.channels:
+        path = patient.scans.get(channel)
         if path is None:
             log.warnings.append(f"{channel}: no scan; left empty, as prepare.needs = {list(study.prepare.needs)} allows")
             continue
         stored = read(path)
         scan = canonical(stored)
-        key = hashlib.sha256(scan.array.tobytes()).hexdigest()
+        key = hashlib.sha256(scan.array.data).hexdigest()
         if key in content:
             raise UnusablePatient(f"{channel} has the same voxels as {content[key]}; expected two different scans", str(path))
         content[key] = channel
@@ -144,22 +168,28 @@ def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
         as_stored = {"shape": stored.shape, "affine": stored.affine.tolist()}  # before its axes are laid as RAS+: where maps lie
         figures[channel] = {"shape": scan.shape, "spacing_mm": spacing, "notes": scan.notes, "voxels_sha256": key}
         figures[channel]["stored"] = as_stored
-    empty = "" if len(scans) == len(CHANNELS) else "; those that a patient lacks were left empty"
-    methods = f"T1, contrast-enhanced T1 (T1ce), T2 and FLAIR scans were read with their axes laid as RAS+{empty}."
+    empty = "" if len(scans) == len(study.channels) else "; those that a patient lacks were left empty"
+    scan = "scan was read with its" if len(study.channels) == 1 else "scans were read with their"
+    methods = f"{named(study.channels)} {scan} axes laid as RAS+{empty}."
     log.add("read", methods, scans=figures)
     return scans
 
 
-def _unbiased(scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: Volume, log: Log) -> dict[str, Volume]:
+def _unbiased(
+    scans: dict[str, Volume], brains: dict[str, Bool[np.ndarray, "..."]], from_reference: dict[str, np.ndarray], log: Log
+) -> dict[str, Volume]:
     masks: dict[str, Bool[np.ndarray, "..."]] = {}
+    quantities = [channel for channel in scans if is_quantitative(channel)]
     for channel, scan in scans.items():
-        inside = resample(mask, scan.shape, scan.affine, np.linalg.inv(from_t1ce[channel])).array > 0.5
-        share = float((scan.array[inside] < 0).mean())
+        if channel in quantities:
+            continue
+        values = scan.array[brains[channel]]
+        share = float((values < 0).mean())
         if share > NEGATIVE_SHARE:
             log.warnings.append(f"{channel}: {share:.1%} of the brain is negative, so its bias field was not corrected")
-        elif (scan.array[inside] > 0).any():  # else it is 0 throughout, which the intensity step refuses
-            masks[channel] = inside
-    corrected = bias.correct({channel: scans[channel] for channel in masks}, masks, from_t1ce)
+        elif (values > 0).any():  # else it is 0 throughout, which the intensity step refuses
+            masks[channel] = brains[channel]
+    corrected = bias.correct({channel: scans[channel] for channel in masks}, masks, from_reference)
     figures: dict[str, Any] = {}
     for channel, one in corrected.items():
         figures[channel] = {"iterations": one.field.iterations, "change": one.field.change, "used": round(one.used, 4)}
@@ -174,7 +204,8 @@ def _unbiased(scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: 
         "bias",
         f"Intensity inhomogeneity was corrected with N4 (Tustison et al. 2010; {bias.LEVELS} levels) inside the brain, "
         f"estimated without voxels that lie more than {outliers.CORE:g} robust standard deviations from the median in any scan "
-        "and their surroundings.",
+        f"and their surroundings{f'; {titles(quantities)}, a map of a quantity each, left out' if quantities else ''}.",
+        quantitative=quantities,
         levels=bias.LEVELS,
         iterations=bias.ITERATIONS,
         tolerance=bias.TOLERANCE,
@@ -184,6 +215,11 @@ def _unbiased(scans: dict[str, Volume], from_t1ce: dict[str, np.ndarray], mask: 
         scans=figures,
     )
     return {**scans, **{channel: one.volume for channel, one in corrected.items()}}
+
+
+def _carried(mask: Volume, scan: Volume, from_reference: Float[np.ndarray, "4 4"]) -> Bool[np.ndarray, "..."]:
+    """The reference's brain on another scan's voxels."""
+    return resample(mask, scan.shape, scan.affine, np.linalg.inv(from_reference)).array > 0.5
 
 
 def _told(log: Log) -> str:

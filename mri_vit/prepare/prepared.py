@@ -8,19 +8,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.run import files, hashes, ownership
 from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sequences import REFERENCE
 
-SCHEMA = 2  # of patient.json and of the steps: a higher number prepares every patient anew
+SCHEMA = 3  # of patient.json and of the steps: a higher number prepares every patient anew
 CONTENT = (files.TOKENS, files.QC)  # what lies beside the record
-OF_RECORD = ("config_sha256", "inputs", "steps", "t1ce_to_grid", "to_grid")  # what later stages read of every patient.json
+OF_RECORD = ("config_sha256", "inputs", "steps", "to_grid")  # what later stages read of every patient.json
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 
 
@@ -29,10 +32,25 @@ def load_record(folder: Path) -> dict[str, Any]:
     file = folder / files.PATIENT
     record = read_json(file, OF_RECORD, PREPARE_AGAIN)
     with as_written(file, PREPARE_AGAIN):
-        matrices = [record["t1ce_to_grid"], *record["to_grid"].values()]
+        matrices = [record["to_grid"][_reference(record)], *record["to_grid"].values()]
         if any(np.array(matrix, float).shape != (4, 4) for matrix in matrices):
             raise ValueError("a matrix that is not 4×4")
     return record
+
+
+def reference_of(folder: Path) -> str:
+    """The sequence whose space is a prepared patient's own."""
+    return _reference(load_record(folder))
+
+
+def reference_to_grid(folder: Path) -> Float[np.ndarray, "4 4"]:
+    """From a prepared patient's own space to the grid's, RAS+ mm."""
+    record = load_record(folder)
+    return np.array(record["to_grid"][_reference(record)], float)
+
+
+def _reference(record: Mapping[str, Any]) -> str:
+    return str(record.get("reference", REFERENCE))  # a version before 0.5 knew no other
 
 
 def voxels(folder: Path) -> list[str]:
@@ -44,11 +62,11 @@ def voxels(folder: Path) -> list[str]:
 
 
 def config_sha256(study: Study) -> str:
-    """Hash of the settings that the prepared patient depends on: all of `grid` and `prepare` but the number of workers, and
-    but `needs`, which says who is prepared and not how.
+    """Hash of the settings that the prepared patient depends on: `channels`, and all of `grid` and `prepare` but the number of
+    workers, and but `needs`, which says who is prepared and not how.
     """
     how = study.prepare.model_dump(exclude={"workers", "needs"})
-    matter = {"schema": SCHEMA, "grid": study.grid.model_dump(), "prepare": how}
+    matter = {"schema": SCHEMA, "channels": study.channels, "grid": study.grid.model_dump(), "prepare": how}
     return hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
 
 

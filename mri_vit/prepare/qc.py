@@ -1,15 +1,16 @@
-"""QC: the prepared volume goes in, one picture to judge it by comes out: three planes × four scans, with the brain's outline."""
+"""QC: the prepared volume goes in, one picture to judge it by comes out: three planes of each scan, with the brain's outline."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import binary_erosion
 
-from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.sequences import CHANNELS
 
 PANEL = 224  # pixels per plane: one per millimetre of the default grid
 HEADER = 50  # pixels for the title and the line below it
@@ -25,11 +26,16 @@ PLANES = {  # name: (axis through the plane, letter on its left, letter on its r
 
 
 def draw(
-    volume: Float[np.ndarray, "c e e e"], brain: Bool[np.ndarray, "e e e"], patient: str, caption: str, below: str = ""
+    volume: Float[np.ndarray, "c e e e"],
+    brain: Bool[np.ndarray, "e e e"],
+    patient: str,
+    caption: str,
+    below: str = "",
+    channels: Sequence[str] = CHANNELS,
 ) -> bytes:
     """The picture as PNG, with `below` under the title. The planes pass through the middle of the brain."""
     middle = [round(place) for place in np.argwhere(brain).mean(axis=0).tolist()]
-    picture = Image.new("RGB", (PANEL * len(CHANNELS), HEADER + PANEL * len(PLANES)), BACKGROUND)
+    picture = Image.new("RGB", (PANEL * len(channels), HEADER + PANEL * len(PLANES)), BACKGROUND)
     pen = ImageDraw.Draw(picture)
     small, large = ImageFont.load_default(13), ImageFont.load_default(16)
     pen.text((8, 6), patient, TEXT, large)
@@ -37,7 +43,7 @@ def draw(
     pen.text((8, 29), below, TEXT, small)
     for row, (plane, (axis, left, right)) in enumerate(PLANES.items()):
         outline = _edge(_enlarged(_slice(brain, axis, middle[axis]).astype(np.uint8) * 255) > 127)
-        for column, channel in enumerate(CHANNELS):
+        for column, channel in enumerate(channels):
             low, high = WINDOW
             grey = ((_slice(volume[column], axis, middle[axis]) - low) / (high - low)).clip(0, 1) * 255
             shown = np.where(_slice(brain, axis, middle[axis]) & volume[column].any(), grey, 0).astype(np.uint8)

@@ -21,7 +21,7 @@ from mri_vit.run import executor, files, parts
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import refuse_link
 from mri_vit.run.screen import WARNING, printable, progress, say
-from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.schema import Study
 from mri_vit.settings.source import shown
 
 Fault = dict[str, str]  # file and reason
@@ -40,7 +40,7 @@ def prepare(study: Study, patients: Sequence[Patient], folder: Path, console: Co
     faults = _prepare_all(study, patients, console)
     excluded = [{"patient": patient.id, **faults[patient.id]} for patient in patients if patient.id in faults]
     _refuse_twins(study, without(patients, excluded))
-    write_bytes(_table(excluded), folder / files.EXCLUDED)
+    write_bytes(table(excluded), folder / files.EXCLUDED)
     return excluded
 
 
@@ -85,8 +85,8 @@ def faults_of(jobs: Mapping[str, tuple[Patient, Study]], at_a_time: int) -> Iter
 
 def fault_of(patient: Patient, study: Study) -> Fault | None:
     """Prepare one patient, in a process of the executor: None when prepared, else file and reason."""
-    found = [channel for channel in CHANNELS if patient.scans[channel]]
-    if lacking := [channel for channel in CHANNELS if channel in study.prepare.needs and channel not in found]:
+    found = [channel for channel in study.channels if patient.scans.get(channel)]
+    if lacking := [channel for channel in study.channels if channel in study.prepare.needs and channel not in found]:
         return {"file": "", "reason": f"found {', '.join(found) or 'no scan'}; need {', '.join(lacking)} as well"}
     try:
         if patient.tumour_mask:
@@ -111,7 +111,8 @@ def _refuse_twins(study: Study, patients: Sequence[Patient]) -> None:
         raise UsageError(f"{study.cohort}: patients {' and '.join(twins)} share a scan's voxels; keep one of them")
 
 
-def _table(excluded: Excluded) -> bytes:
+def table(excluded: Excluded) -> bytes:
+    """The rows of excluded.csv."""
     out = io.StringIO()
     writer = csv.DictWriter(out, ["patient", "file", "reason"], lineterminator="\n")
     writer.writeheader()

@@ -11,8 +11,9 @@ from scipy.spatial import KDTree
 from mri_vit.data import tokens
 from mri_vit.data.volume import Volume, read
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare.prepared import load_record
+from mri_vit.prepare.prepared import reference_of, reference_to_grid
 from mri_vit.run import files
+from mri_vit.settings.sequences import title
 
 
 def check(mask: Path, prepared: Path) -> None:
@@ -21,32 +22,35 @@ def check(mask: Path, prepared: Path) -> None:
     Parameters
     ----------
     mask
-        In the space of the patient's T1ce; what is not 0 is tumour.
+        In the space of the patient's reference scan; what is not 0 is tumour.
     prepared
         The patient's folder.
     """
     tumour = read(mask)
     stored = tokens.load(prepared / files.TOKENS)
     brain = Volume((tokens.to_volume(stored) != 0).any(axis=0), np.array(stored.grid.affine))
-    away_mm = distance_mm(tumour, np.array(load_record(prepared)["t1ce_to_grid"]), brain)
+    away_mm = distance_mm(tumour, reference_to_grid(prepared), brain)
     if away_mm > 0:
-        reason = f"the tumour mask lies {away_mm:.0f} mm away from the prepared brain; expected a mask in the space of the T1ce"
+        space = title(reference_of(prepared))
+        reason = (
+            f"the tumour mask lies {away_mm:.0f} mm away from the prepared brain; expected a mask in the space of the {space}"
+        )
         raise UnusablePatient(reason, str(mask))
 
 
-def distance_mm(tumour: Volume, t1ce_to_grid: Float[np.ndarray, "4 4"], brain: Volume) -> float:
+def distance_mm(tumour: Volume, to_grid: Float[np.ndarray, "4 4"], brain: Volume) -> float:
     """From a mask to the nearest voxel of a brain, 0 where a voxel of the mask is one of the brain's.
 
-    `t1ce_to_grid` carries a point of the mask's space to the brain's, RAS+ mm.
+    `to_grid` carries a point of the mask's space to the brain's, RAS+ mm.
     """
-    points = _points_mm(tumour.array != 0, t1ce_to_grid @ tumour.affine)
+    points = _points_mm(tumour.array != 0, to_grid @ tumour.affine)
     index = np.rint(np.linalg.inv(brain.affine) @ np.vstack([points.T, np.ones(len(points))]))[:3].astype(int)
     inside = ((index >= 0) & (index < np.array(brain.shape)[:, None])).all(axis=0)
     if brain.array[tuple(index[:, inside])].any():
         return 0.0
     surface = (tumour.array != 0) & ~_surrounded(tumour.array != 0)  # the nearest points of both lie on their surfaces
     rim = brain.array & ~_surrounded(brain.array)
-    points = _points_mm(surface, t1ce_to_grid @ tumour.affine)
+    points = _points_mm(surface, to_grid @ tumour.affine)
     return float(KDTree(_points_mm(rim, brain.affine)).query(points)[0].min())
 
 

@@ -55,4 +55,5 @@ def scattered(member: Member, count: int) -> Int[np.ndarray, " p"]:
 
 def view(member: Member, chosen: Int[np.ndarray, " p"], study: Study) -> Draw:
     """The chosen tokens of one patient, perhaps mirrored, intensities perhaps changed."""
-    return augmented(plain(member.patient, chosen, member.place[chosen].astype(np.int64)), study, member.random)
+    own = plain(member.patient, chosen, member.place[chosen].astype(np.int64), len(study.channels))
+    return augmented(own, study, member.random)

@@ -185,6 +185,7 @@ def header_of(study: Study, patients: Sequence[Patient], seed: int) -> dict[str,
     """What an encoder depends on, as its file's header has it (see `load_encoder`): recipe, seed, and who was exposed."""
     weights = study.model.weights
     return {
+        "channels": list(study.channels),
         "model": study.model.model_copy(update={"weights": None}).model_dump(mode="json"),  # a path may give a machine away
         "start": hashlib.sha256(weights.read_bytes()).hexdigest() if weights else None,
         "grid": study.grid.model_dump(mode="json"),
@@ -230,4 +231,4 @@ def untrained(study: Study) -> Any:
 
     No block is left out: hiding tokens or cropping is regularisation enough.
     """
-    return Network(study.model.model_copy(update={"drop_path": 0.0}), study.grid, []).encoder
+    return Network(study.model.model_copy(update={"drop_path": 0.0}), study.grid, [], study.channels).encoder

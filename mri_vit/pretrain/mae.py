@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from mri_vit.data.draw import Draw, split, stacked
 from mri_vit.model.encoder import POSITION_STD, Block, Encoder
 from mri_vit.pretrain.crops import Member, scattered, view
-from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.schema import Study
 
 # Added to a patch's variance before dividing by its root. Scans are z-scored in the brain, so a spread of 0.1 is a tenth of
 # the brain's: what varies less than this is mostly noise, which without a floor would count as much as any structure.
@@ -47,7 +47,7 @@ class MaskedAutoencoder(nn.Module):
         super().__init__()
         self.study = study
         self.encoder = encoder
-        numbers = len(CHANNELS) * study.grid.patch**3
+        numbers = len(study.channels) * study.grid.patch**3
         width = round(DECODER_WIDTH * encoder.dim)
         self.decoder = Decoder(encoder.dim, numbers, study.grid.places, width, DECODER_DEPTH)
         self._sums: list[Tensor] = []  # of each batch since `watched` was asked: its loss, and the loss of knowing nothing
@@ -68,7 +68,7 @@ class MaskedAutoencoder(nn.Module):
     ) -> Float[Tensor, ""]:
         """The loss of reconstructing the `hidden` patches from those that are `seen`."""
         predicted = self.decoder(*self.known(seen, at), place)
-        wanted, brain = target(hidden.to(predicted.dtype), self.study.pretrain.target)
+        wanted, brain = target(hidden.to(predicted.dtype), self.study.pretrain.target, len(self.study.channels))
         loss = masked_error(predicted, wanted, brain)
         nothing = masked_error(wanted.new_zeros(()), wanted, brain)
         self._sums.append(torch.stack([loss.detach(), nothing]))
@@ -137,7 +137,7 @@ def encoded(encoder: Encoder, patches: Float[Tensor, "b v k"], place: Int[Tensor
 
 
 def target(
-    patches: Float[Tensor, "b h k"], kind: Literal["patch", "scan"]
+    patches: Float[Tensor, "b h k"], kind: Literal["patch", "scan"], channels: int
 ) -> tuple[Float[Tensor, "b h k"], Bool[Tensor, "b h k"]]:
     """What is to be reconstructed of the hidden patches, and which of their numbers are of the brain.
 
@@ -145,7 +145,7 @@ def target(
     patch's brain voxels; for "scan" they stay as they are. Outside the brain every channel is exactly zero; these voxels are 0
     here too, and do not count; nor does a sequence that the patient lacks.
     """
-    x = rearrange(patches, "b h (c x) -> b h c x", c=len(CHANNELS))
+    x = rearrange(patches, "b h (c x) -> b h c x", c=channels)
     brain = (x != 0).any(dim=2, keepdim=True)  # (b, h, 1, x)
     there = (x != 0).any(dim=3, keepdim=True).any(dim=1, keepdim=True)  # (b, 1, c, 1): a scan that is missing is empty everywhere
     counted = rearrange(brain & there, "b h c x -> b h (c x)")

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -62,6 +62,8 @@ def _type(annotation: Any) -> str:
     inner = get_args(annotation)
     if get_origin(annotation) in (Union, types.UnionType):
         return _type(next(one for one in inner if one is not type(None)))
+    if get_origin(annotation) is Annotated:
+        return _type(inner[0])
     if get_origin(annotation) is Literal:
         return " | ".join(inner)
     if get_origin(annotation) is tuple:

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Channel = Literal["t1", "t1ce", "t2", "flair"]  # in the order of every stored array
+from mri_vit.settings.sequences import CHANNELS
+
 SIZES = {  # (dim, depth, heads, mlp): Dosovitskiy et al. 2021, Table 1; "S": Touvron et al. 2021, Table 1
     "S": (384, 12, 6, 1536),
     "B": (768, 12, 12, 3072),
@@ -32,8 +33,8 @@ class Model(Section):
     architecture: Architecture = Field(
         default="vit", description="Network; vit is this package's own encoder, the others are baselines."
     )
-    channels: tuple[Channel, ...] = Field(
-        default=("t1", "t1ce", "t2", "flair"), description="Sequences that the network reads; vit reads all four."
+    channels: tuple[str, ...] = Field(
+        default=CHANNELS, description="Sequences that the network reads; vit reads all of the study's."
     )
     size: Literal["S", "B", "L", "H"] = Field(
         default="B", description="Published width, depth, heads and MLP; the next four keys override it."
@@ -76,10 +77,6 @@ class Model(Section):
     def _channels_differ(self) -> Model:
         if not self.channels or len(set(self.channels)) != len(self.channels):
             raise ValueError(f"channels must be one or more that differ, found {list(self.channels)}")
-        if self.architecture == "vit" and len(self.channels) < 4:
-            raise ValueError(
-                'architecture "vit" reads all four channels; train.modality_dropout makes it robust to a missing one'
-            )
         return self
 
     @property

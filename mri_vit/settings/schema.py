@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
 from mri_vit.settings.models import CONTROLS, NO_CANDIDATES, VIT, Control
-from mri_vit.settings.recipe import Channel, Comparator, Model, Pretrain, Section, Train
+from mri_vit.settings.quality import Quality
+from mri_vit.settings.recipe import Comparator, Model, Pretrain, Section, Train
+from mri_vit.settings.sequences import CHANNELS, COLUMNS, NAME, REFERENCE
 
-CHANNELS = get_args(Channel)  # the order of every stored array; checked on reading
-REFERENCE = "t1ce"  # the scan that the others are aligned to, and whose space is the patient's own
 GRID_CENTRE_MM = (
     0.0,
     -17.0,
@@ -26,6 +26,7 @@ TOKENS_ALONE = {
     "layer_decay": 1.0,
     "embedding_rate": 1.0,
 }  # keys of [train] for a Vision Transformer, and off
+MOST_SHARED = 6  # sequences in the maps of a study: 64 passes per patient and fold, where the four take 16
 SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all contenders alike
 ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
 
@@ -75,8 +76,11 @@ class Prepare(Section):
     brain_command: tuple[str, ...] = Field(
         default=(), description='For brain = "command": ["hd-bet", "-i", "{input}", "-o", "{output}"], say.'
     )
-    bias: bool = Field(default=True, description="Whether the bias field is corrected (N4).")
-    needs: tuple[Channel, ...] = Field(
+    reference: str = Field(
+        default=REFERENCE, description="Sequence to which others are aligned; masks and maps lie in its space."
+    )
+    bias: bool = Field(default=True, description="Whether the bias field is corrected (N4); not in maps such as adc.")
+    needs: tuple[str, ...] = Field(
         default=CHANNELS, description="Sequences without which a patient is excluded; others may be missing."
     )
     workers: int = Field(default=1, ge=1, description="Patients prepared at a time, each on one thread.")
@@ -85,12 +89,6 @@ class Prepare(Section):
     def _command_given(self) -> Prepare:
         if (self.brain == "command") != bool(self.brain_command):
             raise ValueError('brain_command goes with brain = "command", and only with it')
-        return self
-
-    @model_validator(mode="after")
-    def _reference_needed(self) -> Prepare:
-        if REFERENCE not in self.needs:
-            raise ValueError(f"needs must hold {REFERENCE}, to which the other scans are aligned; found {list(self.needs)}")
         return self
 
 
@@ -185,8 +183,14 @@ class Study(Section):
     prepared: Path = Field(description="Folder of the prepared patients.")
     output: Path = Field(description="Folder of the run.")
     seed: int = Field(default=0, ge=0, description="Seed of folds, initial weights and all else that is random.")
+    channels: tuple[Annotated[str, Field(pattern=f"^{NAME}$")], ...] = Field(
+        default=CHANNELS,
+        min_length=1,
+        description="Sequences, each a column of the cohort table, as arrays have them.",
+    )
     grid: Grid = Grid()
     prepare: Prepare = Prepare()
+    qc: Quality = Quality()
     model: Model = Model()
     pretrain: Pretrain = Pretrain()
     train: Train = Train()
@@ -198,6 +202,46 @@ class Study(Section):
         default=(), description="Models on the same folds, each with some keys of its own."
     )
     fused: bool = Field(default=False, description="Whether to add the model vit+clinical: network and clinical columns.")
+
+    @model_validator(mode="after")
+    def _sequences_have_names_of_their_own(self) -> Study:
+        files = [name.replace("_", "") for name in self.channels]  # as the files of maps have them
+        if len(set(files)) != len(files):
+            raise ValueError(f"channels must differ, and by more than _; found {list(self.channels)}")
+        labels = {column for endpoint in self.endpoints for column in endpoint.columns}
+        if taken := [name for name in self.channels if name in {*COLUMNS, *labels} or name.startswith("tumour_")]:
+            raise ValueError(f"channels: {taken[0]!r} is a column of another meaning; name the sequence otherwise")
+        return self
+
+    @model_validator(mode="after")
+    def _sequences_are_the_studys(self) -> Study:
+        """What [prepare] and [model] leave out is all of the study's sequences; what they name is among these."""
+        self._left_out("prepare", "needs")
+        self._left_out("model", "channels")
+        reference, known = self.prepare.reference, f"channels {list(self.channels)}"
+        if reference not in self.channels:
+            unset = "" if "reference" in self.prepare.model_fields_set else ", which it is unless it is set,"
+            raise ValueError(f"prepare.reference {reference!r}{unset} is not among {known}; set it to one of them")
+        for key, named in (("prepare.needs", self.prepare.needs), ("model.channels", self.model.channels)):
+            if unknown := [name for name in named if name not in self.channels]:
+                raise ValueError(f"{key}: {unknown[0]!r} is not among {known}")
+        if reference not in self.prepare.needs:
+            raise ValueError(
+                f"prepare.needs must hold the reference {reference!r}, to which the other scans are aligned; found "
+                f"{list(self.prepare.needs)}"
+            )
+        if self.model.architecture == "vit" and set(self.model.channels) != set(self.channels):
+            raise ValueError(
+                'model.architecture "vit" reads all of the study\'s sequences: leave model.channels out, and name fewer in the '
+                "study's channels; train.modality_dropout makes it robust to a missing one"
+            )
+        return self
+
+    def _left_out(self, section: str, key: str) -> None:
+        """Fill a key of a section in with the study's channels, where nobody gave it."""
+        found: Section = getattr(self, section)
+        if key not in found.model_fields_set:
+            object.__setattr__(self, section, found.model_copy(update={key: self.channels}))  # frozen is what a study becomes
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Study:
@@ -253,6 +297,11 @@ class Study(Section):
                 raise ValueError(f"{model.architecture} normalises over a batch: train.batch must be 2 or more")
         if self.explained and model.architecture != "vit":
             raise ValueError('maps need architecture "vit"; set explain.patients and explain.scored to 0, or change it')
+        if self.explained and len(self.channels) > MOST_SHARED:
+            raise ValueError(
+                f"a score is shared out among sequences by every set of them, 2^{len(self.channels)} for {len(self.channels)} "
+                f"channels; at most {MOST_SHARED} with maps: name fewer, or set explain.patients and explain.scored to 0"
+            )
         return self
 
     @property

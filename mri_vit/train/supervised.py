@@ -38,7 +38,7 @@ def outputs(net: torch.nn.Module, patients: Sequence[Patient], study: Study, dev
     net.eval()
     rows = []
     for patient in patients:
-        patches, place = everything(tokens.load(token_file(study, patient)), study)
+        patches, place = everything(tokens.load(token_file(study, patient), study.channels), study)
         rows.append(net(patches.to(device), place.to(device)))
     return {name: torch.cat([row[name] for row in rows]).float().cpu() for name in rows[0]}
 
@@ -199,7 +199,7 @@ def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:
     ]
     if not any(fitted):
         raise UsageError(f"no endpoint has both classes, or an event, among {len(train)} training patients; use fewer folds")
-    net = Network(model, study.grid, [head for head in fitted if head])
+    net = Network(model, study.grid, [head for head in fitted if head], study.channels)
     for head in net.heads:
         net.head[head.endpoint.name].bias.data.copy_(heads.bias(head, labels(train, head.endpoint)))  # type: ignore[union-attr]
     if model.weights:

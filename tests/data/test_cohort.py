@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from mri_vit.data import cohort
+from mri_vit.data.covariates import clinical_columns
 from mri_vit.errors import UsageError
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.schema import Endpoint, Prepare, Study
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
@@ -55,8 +56,8 @@ def test_marks_line_ends_and_separators_of_spreadsheets_are_read(tmp_path, encod
         ([row("a", days="0")], "an event on day 0"),
         ([row("a", days="")], "os_days and os_event must both be filled"),
         ([row("a", event="NA")], "os_days and os_event must both be filled"),
-        ([row("a"), row("a")], "patient id 'a' in row 3 repeats 'a' in row 2"),
-        ([row("a"), row("A")], "patient id 'A' in row 3 repeats 'a' in row 2"),
+        ([row("a"), row("a")], "row 3: patient id 'a' repeats 'a' in row 2"),
+        ([row("a"), row("A")], "row 3: patient id 'A' repeats 'a' in row 2"),
         ([row("../../x")], r"row 2: patient id '../../x'; expected"),
         ([row("/etc/x")], "patient id '/etc/x'"),
         ([row("C:\\x")], "patient id"),
@@ -65,7 +66,7 @@ def test_marks_line_ends_and_separators_of_spreadsheets_are_read(tmp_path, encod
         ([row("x" * 300)], "patient id"),
         ([row("<script>")], "patient id '<script>'"),
         ([row("a").replace("60", "=cmd|x")], "row 2, column age: '=cmd|x' looks like a spreadsheet formula"),
-        ([row("a") + ",extra"], "line 2: 10 cells; expected 9"),
+        ([row("a") + ",extra"], "row 2: 10 cells; expected 9"),
         ([], "no patient"),
     ],
 )
@@ -88,6 +89,23 @@ def test_a_patient_column_in_another_spelling_is_the_one_suggested(tmp_path, nam
     (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace(name, "patient"))
     with pytest.raises(UsageError, match="no column 't1ce'; the nearest one is 'T1-CE'"):
         cohort.read(tmp_path / "t.csv", ())
+
+
+def test_the_scans_are_the_columns_that_a_study_names_and_other_files_are_no_covariates(tmp_path):
+    people = (f"p{number},a{number}.nii,b.nii,adc{number}.nii.gz,swi.nii,{50 + number},{number % 2}" for number in range(6))
+    path = table(tmp_path, *people, head="patient,t1,flair,adc,t2,age,mgmt\n")
+    with pytest.raises(UsageError, match=r"no column 't1ce'; .*; a study without that sequence names its own in `channels`"):
+        cohort.read(path, (MGMT,))
+    patients = cohort.read(path, (MGMT,), channels=("flair", "adc"))
+    assert patients[0].scans == {"flair": tmp_path / "b.nii", "adc": tmp_path / "adc0.nii.gz"}
+    assert set(patients[0].clinical) == {"age"}
+    two = Study(
+        name="x", cohort=path, prepared=path, output=path, channels=("t1", "flair"),
+        prepare=Prepare(reference="t1"), endpoints=(MGMT,),
+    )  # fmt: skip
+    assert clinical_columns(cohort.of_study(two), two) == ["age"]  # adc, which it does not name, varies and is no category
+    (tmp_path / "again.csv").write_bytes(cohort.dumps(patients))
+    assert cohort.read(tmp_path / "again.csv", (MGMT,), channels=("flair", "adc")) == patients
 
 
 def test_a_column_of_a_scan_that_nobody_needs_may_lack(tmp_path):
@@ -116,9 +134,9 @@ def test_sessions_of_a_patient_are_visits_of_one_subject(tmp_path):
 @pytest.mark.parametrize(
     ("visits", "message"),
     [
-        ((("a", "1"), ("a", "1")), "patient id 'a_1' in row 3 repeats 'a_1' in row 2"),
-        ((("a", "1"), ("a_1", "")), "patient id 'a_1' in row 3 repeats 'a_1' in row 2"),
-        ((("a", "1"), ("A", "2")), "patient id 'A' in row 3 repeats 'a' in row 2 in another spelling"),
+        ((("a", "1"), ("a", "1")), "row 3: patient id 'a_1' repeats 'a_1' in row 2"),
+        ((("a", "1"), ("a_1", "")), "row 3: patient id 'a_1' repeats 'a_1' in row 2"),
+        ((("a", "1"), ("A", "2")), "row 3: patient id 'A' repeats 'a' in row 2 in another spelling"),
         ((("a", "../x"),), "row 2: session '../x'"),
     ],
 )
@@ -133,3 +151,19 @@ def test_a_written_table_is_read_back_the_same(tmp_path):
     (tmp_path / "again.csv").write_bytes(cohort.dumps(patients))
     again = cohort.read(tmp_path / "again.csv", (MGMT, OS))
     assert [repr(p) for p in again] == [repr(p) for p in patients]
+
+
+def test_all_faults_of_a_table_are_named_at_once(tmp_path):
+    rows = [row("../x"), row("a", "2"), row("a"), row("b", days="soon"), row("c", days=""), row("d") + ",extra"]
+    with pytest.raises(UsageError) as found:
+        cohort.read(table(tmp_path, *rows, head=HEAD.replace("flair", "FLAIR")), (MGMT, OS))
+    said = str(found.value)
+    words = ("no column 'flair'", "'../x'", "mgmt: '2'", "repeats", "'soon'", "both", "10 cells")
+    assert [word for word in words if word not in said] == []
+    assert len(said.splitlines()) == len(words)
+
+
+def test_an_error_names_twenty_faults_and_counts_the_others(tmp_path):
+    with pytest.raises(UsageError, match="and 5 more faults; `mri-vit check` lists all") as found:
+        cohort.read(table(tmp_path, *(row(f"p{index}", "2") for index in range(25))), (MGMT, OS))
+    assert len(str(found.value).splitlines()) == 21

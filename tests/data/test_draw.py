@@ -65,7 +65,7 @@ def test_a_patient_with_fewer_tokens_is_filled_up_with_none(tiny):
 
 
 def test_half_of_the_patients_are_mirrored_whole_and_none_where_mirroring_is_off(tiny):
-    plain = draw.plain(0, np.arange(40), PLACE.astype(np.int64))
+    plain = draw.plain(0, np.arange(40), PLACE.astype(np.int64), 4)
     found = [draw.augmented(plain, changed(tiny, mirror=True), stream("m", i)) for i in range(400)]
     assert all(one.mirrored.all() or not one.mirrored.any() for one in found)
     assert np.mean([one.mirrored.all() for one in found]) == pytest.approx(0.5, abs=5 * 0.5 / 20)
@@ -78,7 +78,7 @@ def test_half_of_the_patients_are_mirrored_whole_and_none_where_mirroring_is_off
 
 
 def test_gain_and_shift_are_one_for_each_scan_with_the_spread_of_the_setting(tiny):
-    plain = draw.plain(0, np.arange(40), PLACE.astype(np.int64))
+    plain = draw.plain(0, np.arange(40), PLACE.astype(np.int64), 4)
     found = [draw.augmented(plain, changed(tiny, intensity=0.2), stream("g", i)) for i in range(1000)]
     assert all((one.gain == one.gain[:, :1]).all() and (one.shift == one.shift[:, :1]).all() for one in found)
     gains, shifts = np.stack([one.gain[0, 0] for one in found]), np.stack([one.shift[0, 0] for one in found])
@@ -90,7 +90,7 @@ def test_gain_and_shift_are_one_for_each_scan_with_the_spread_of_the_setting(tin
 
 @pytest.mark.parametrize("chance", [0.0, 0.1, 0.5, 0.99])
 def test_scans_are_emptied_whole_by_chance_and_never_all_of_a_patient(chance: float):
-    kept = np.stack([draw.kept_scans(chance, stream("s", i)) for i in range(1500)])
+    kept = np.stack([draw.kept_scans(4, chance, stream("s", i)) for i in range(1500)])
     assert kept.any(axis=1).all()
     error = math.sqrt(chance * (1 - chance) / 6000)
     assert (~kept).mean() == pytest.approx(0.75 * chance, abs=5 * error)  # one of four is spared
@@ -98,7 +98,7 @@ def test_scans_are_emptied_whole_by_chance_and_never_all_of_a_patient(chance: fl
 
 
 def test_an_emptied_scan_has_neither_gain_nor_shift(tiny):
-    plain = draw.plain(0, np.arange(40), PLACE.astype(np.int64))
+    plain = draw.plain(0, np.arange(40), PLACE.astype(np.int64), 4)
     found = draw.augmented(plain, changed(tiny, modality_dropout=0.9, intensity=0.2), stream("e"))
     emptied = found.gain[0, 0] == 0
     assert 0 < emptied.sum() < 4
@@ -109,7 +109,7 @@ def test_an_emptied_scan_has_neither_gain_nor_shift(tiny):
 @settings(deadline=None, max_examples=40)
 def test_mixed_tokens_keep_their_places_and_are_a_patients_own_by_the_share(seed: int, alpha: float, batch: int):
     random = np.random.default_rng(seed)
-    parts = [draw.plain(i, np.arange(2000), random.permutation(4096)[:2000]) for i in range(batch)]
+    parts = [draw.plain(i, np.arange(2000), random.permutation(4096)[:2000], 4) for i in range(batch)]
     before = draw.stacked(parts)
     mix = draw.mixing((batch, 2000), alpha, stream(seed))
     after = draw.mixed(before, mix)

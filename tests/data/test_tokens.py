@@ -13,7 +13,7 @@ from made.views import flipped
 
 from mri_vit.data import tokens
 from mri_vit.errors import IntegrityError
-from mri_vit.settings.schema import Grid
+from mri_vit.settings.schema import CHANNELS, Grid
 
 GRID = Grid(edge=12, spacing_mm=2.0, patch=3)
 
@@ -67,8 +67,8 @@ def test_another_channel_order_or_a_damaged_file_is_refused(tmp_path):
         "config_sha256": "",
     }
     (tmp_path / "other").write_bytes(safetensors.numpy.save(arrays, metadata))
-    with pytest.raises(IntegrityError, match="channels"):
-        tokens.load(tmp_path / "other")
+    with pytest.raises(IntegrityError, match="found the sequences t2, t1, t1ce, flair; expected t1, t1ce, t2, flair"):
+        tokens.load(tmp_path / "other", CHANNELS)
     (tmp_path / "cut").write_bytes((tmp_path / "other").read_bytes()[:50])
     with pytest.raises(IntegrityError, match="cut: not a prepared patient"):
         tokens.load(tmp_path / "cut")

@@ -12,8 +12,8 @@ import pandas as pd
 from PIL import Image
 
 from mri_vit.data.cohort import visit_id
-from mri_vit.explain.methods.names import METHODS, SPACES, UNIT
-from mri_vit.settings.schema import Explain
+from mri_vit.explain.methods.names import METHODS, UNIT
+from mri_vit.settings.schema import CHANNELS, Explain
 
 FRACTIONS = [0.0, 0.25, 0.5, 0.75, 1.0]
 METHODS_MADE = ("rollout", "gradient_attention")
@@ -87,7 +87,7 @@ def entry(method: str, endpoint: str, patient: str) -> dict[str, Any]:
         "peak": 12.34,
         "peak_mm": [1.0, -2.0, 3.0],
         "cls_share": None,
-        "files": {space: f"{patient}_{space}_{name}.nii.gz" for space in SPACES},
+        "files": {space: f"{patient}_{space}_{name}.nii.gz" for space in (*CHANNELS, "grid")},
         "overlay": f"{name}.png",
         "note": "a <i>note</i>",
         "by_scan": {"t1": 0.1, "t1ce": 0.6, "t2": 0.1, "flair": 0.2},

@@ -9,7 +9,8 @@ import numpy as np
 
 from mri_vit.prepare.patient import CONTENT, SCHEMA, config_sha256
 from mri_vit.run import files, hashes
-from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.schema import Study
+from tests.made.quality import RECORD
 
 
 def add_records(study: Study, names: Iterable[str]) -> None:
@@ -22,14 +23,15 @@ def add_records(study: Study, names: Iterable[str]) -> None:
             "patient": name,
             "config_sha256": config_sha256(study),
             "inputs": {},
-            "t1ce_to_grid": np.eye(4).tolist(),
-            "to_grid": {},
+            "reference": study.prepare.reference,
+            "to_grid": {study.prepare.reference: np.eye(4).tolist()},
             "files": {file: hashes.sha256(folder / file) for file in CONTENT},
+            **RECORD,
             "steps": [
                 {
                     "step": "read",
                     "methods": "Scans were read.",
-                    "scans": {scan: {"voxels_sha256": f"{name} {scan}"} for scan in CHANNELS},
+                    "scans": {scan: {"voxels_sha256": f"{name} {scan}"} for scan in study.channels},
                 }
             ],
         }

@@ -42,7 +42,7 @@ def recipe(architecture: str, channels: tuple[str, ...] = CHANNELS) -> Model:
 def made(architecture: str, channels: tuple[str, ...] = CHANNELS, grid: Grid = SMALL) -> Any:
     torch.manual_seed(0)
     kind = HybridEncoder if architecture in HYBRIDS else VolumeEncoder
-    return kind(recipe(architecture, channels), grid).eval()
+    return kind(recipe(architecture, channels), grid, CHANNELS).eval()
 
 
 def patient(seed: int = 0, grid: Grid = SMALL) -> Tokens:
@@ -67,7 +67,7 @@ def test_every_architecture_of_a_recipe_but_our_own_has_a_builder():
 
 @pytest.mark.parametrize("grid", [Grid(), DEMO, SMALL, Grid(edge=96, spacing_mm=2.5, patch=8)])
 def test_the_box_holds_the_templates_brain_with_its_margin_and_is_the_same_for_a_mirrored_head(grid: Grid):
-    box = Box.of_head(grid, CHANNELS)
+    box = Box.of_head(grid, CHANNELS, CHANNELS)
     affine = np.array(grid.affine)
     outer = affine[:3, 3] - grid.spacing_mm / 2  # the outer corner of the first voxel
     low = outer + np.array(box.start) * grid.patch * grid.spacing_mm
@@ -84,7 +84,7 @@ def test_the_box_holds_the_templates_brain_with_its_margin_and_is_the_same_for_a
 
 
 def test_the_box_of_the_default_grid_and_of_the_demos_are_the_same_places():
-    assert Box.of_head(Grid(), CHANNELS).sides == Box.of_head(DEMO, CHANNELS).sides == (12, 14, 12)
+    assert Box.of_head(Grid(), CHANNELS, CHANNELS).sides == Box.of_head(DEMO, CHANNELS, CHANNELS).sides == (12, 14, 12)
 
 
 @pytest.mark.parametrize("channels", [CHANNELS, ("t1ce",), ("flair", "t1")])
@@ -93,7 +93,7 @@ def test_the_volume_is_the_box_of_the_dense_volume_to_the_last_digit(channels: t
     patches, place = batch(*prepared)
     shuffled = torch.randperm(place.shape[1])
     found = made("resnet10", channels).volume(patches[:, shuffled], place[:, shuffled])
-    box = Box.of_head(SMALL, channels)
+    box = Box.of_head(SMALL, channels, CHANNELS)
     (x, y, z), (x_end, y_end, z_end) = np.array(box.start) * 4, np.array(box.end) * 4
     chosen = [CHANNELS.index(channel) for channel in channels]
     for volume, one in zip(found.numpy(), prepared, strict=True):
@@ -273,7 +273,7 @@ def test_a_grid_too_coarse_for_a_network_is_refused_by_name():
     with pytest.raises(
         ValueError, match=r"3D DenseNet-121 needs 29 .* on a grid of 28³ voxels of 8 mm it would get 28 × 28 × 28"
     ):
-        VolumeEncoder(recipe("densenet121"), Grid(edge=28, spacing_mm=8.0, patch=4))
+        VolumeEncoder(recipe("densenet121"), Grid(edge=28, spacing_mm=8.0, patch=4), CHANNELS)
 
 
 class OnPatches(nn.Module):
@@ -290,6 +290,7 @@ class OnPatches(nn.Module):
 def test_flops_of_a_linear_map_and_of_convolutions_are_those_counted_by_hand():
     patches, place = torch.zeros(2, 5, 32), torch.zeros(2, 5, dtype=torch.int64)
     assert cost.flops(OnPatches(nn.Linear(32, 7)), patches, place) == 2 * (2 * 5 * 32 * 7)
+    assert cost.activation_bytes(OnPatches(nn.Linear(32, 7)), patches, place) == 4 * (patches.numel() + 2 * 5 * 7)
     volume = nn.Sequential(nn.Unflatten(2, (2, 2, 8)), nn.Conv3d(5, 6, 1, bias=False))
     assert cost.flops(OnPatches(volume), patches, place) == 2 * (2 * 32 * 5 * 6)
     grouped = nn.Sequential(nn.Unflatten(1, (5, 1)), nn.Unflatten(3, (4, 8)), nn.Conv3d(5, 10, (1, 3, 3), padding=1, groups=5))

@@ -44,7 +44,7 @@ def test_the_tumour_is_found_in_the_t1ces_own_space_and_one_without_a_mask_is_mi
     moved = np.eye(4)  # the T1ce's space lies 20 mm behind and 10 mm to the left of the grid's
     moved[:3, 3] = [10.0, 20.0, 0.0]
     record = tiny.prepared / "p01" / "patient.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | {"t1ce_to_grid": moved.tolist()}))
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"to_grid": {"t1ce": moved.tolist()}}))
     on_grid = np.zeros((8, 8, 8), np.uint8)
     on_grid[2:5, 3:6, 1:7] = 2  # of which 1 to 6 is brain
     write(Volume(on_grid, np.linalg.inv(moved) @ np.array(tiny.grid.affine)), tmp_path / "mask.nii.gz")

@@ -86,13 +86,13 @@ def naive_loss(predicted: np.ndarray, patches: np.ndarray) -> float:
 
 def test_the_loss_is_that_of_a_loop_over_every_number():
     patches, predicted = some_patches(), torch.randn(2, 3, 32, generator=random(1))
-    assert masked_error(predicted, *target(patches, "patch")).item() == pytest.approx(
+    assert masked_error(predicted, *target(patches, "patch", 4)).item() == pytest.approx(
         naive_loss(predicted.numpy(), patches.numpy()), rel=1e-5
     )
 
 
 def test_a_target_has_no_mean_and_at_most_unit_variance_in_each_channel_and_is_zero_outside_the_brain():
-    wanted, brain = target(some_patches(), "patch")
+    wanted, brain = target(some_patches(), "patch", 4)
     assert not wanted[~brain].any()
     x, of = wanted.view(2, 3, 4, 8), brain.view(2, 3, 4, 8)
     count = of.sum(dim=3)
@@ -103,32 +103,32 @@ def test_a_target_has_no_mean_and_at_most_unit_variance_in_each_channel_and_is_z
 
 def test_a_patch_of_faint_noise_is_not_blown_up():
     faint = 1 + 0.001 * torch.randn(1, 1, 32, generator=random(0))
-    assert target(faint, "patch")[0].abs().max() < 0.1
+    assert target(faint, "patch", 4)[0].abs().max() < 0.1
 
 
 def test_a_gain_and_a_shift_change_the_target_little():
     patches = 2 * some_patches()
     other = torch.where(patches == 0, patches, 1.1 * patches + 0.2)
     whole = (slice(1, 2), slice(0, 2))  # patches without background
-    torch.testing.assert_close(target(patches, "patch")[0][whole], target(other, "patch")[0][whole], atol=0.02, rtol=0)
+    torch.testing.assert_close(target(patches, "patch", 4)[0][whole], target(other, "patch", 4)[0][whole], atol=0.02, rtol=0)
 
 
 def test_background_voxels_do_not_count():
     patches, predicted = some_patches(), torch.randn(2, 3, 32, generator=random(1))
-    wanted, brain = target(patches, "patch")
+    wanted, brain = target(patches, "patch", 4)
     other = torch.where(brain, predicted, 1e6)
     assert masked_error(predicted, wanted, brain) == masked_error(other, wanted, brain)
 
 
 def test_a_batch_without_any_brain_has_a_loss_of_zero():
-    wanted, brain = target(torch.zeros(1, 2, 32), "patch")
+    wanted, brain = target(torch.zeros(1, 2, 32), "patch", 4)
     assert masked_error(torch.ones(1, 2, 32), wanted, brain) == 0
 
 
 def test_the_error_of_a_perfect_decoder_is_zero_and_visible_patches_do_not_count(study, monkeypatch):
     net = objective(study)
     seen, at, hidden, place = views(net, some(study), np.random.default_rng(0))
-    monkeypatch.setattr(net.decoder, "forward", lambda *_: target(hidden, "patch")[0])
+    monkeypatch.setattr(net.decoder, "forward", lambda *_: target(hidden, "patch", 4)[0])
     assert net(seen, at, hidden, place) == 0
     monkeypatch.setattr(net.decoder, "forward", lambda *_: torch.zeros_like(hidden))
     assert net(seen, at, hidden, place) == net(seen + 1, at, hidden, place) > 0
@@ -194,17 +194,17 @@ def test_a_scan_that_a_patient_lacks_does_not_count(kind: Literal["patch", "scan
     patches = some_patches()
     lacking = patches.view(2, 3, 4, 8).clone()
     lacking[1, :, 3] = 0
-    counted = target(lacking.reshape(2, 3, 32), kind)[1].view(2, 3, 4, 8)
-    expected = target(patches, kind)[1].view(2, 3, 4, 8).clone()
+    counted = target(lacking.reshape(2, 3, 32), kind, 4)[1].view(2, 3, 4, 8)
+    expected = target(patches, kind, 4)[1].view(2, 3, 4, 8).clone()
     expected[1, :, 3] = False
     assert torch.equal(counted, expected)
 
 
 def test_of_a_scan_what_is_reconstructed_is_what_stands_there():
     patches = some_patches()
-    wanted, brain = target(patches, "scan")
+    wanted, brain = target(patches, "scan", 4)
     assert torch.equal(wanted, patches)
-    assert torch.equal(brain, target(patches, "patch")[1])
+    assert torch.equal(brain, target(patches, "patch", 4)[1])
 
 
 @pytest.mark.parametrize("pool", ["cls", "mean", "max"])

@@ -78,7 +78,10 @@ def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_p
         ('[model]\narchitecture = "resnet10"\n', "maps need architecture"),
         ('[model]\npool = "class_attention"\n', r"model\.pool: .*'cls', 'mean' or 'max'"),
         ("[model]\nstem = 8\nconv_stem = 8\n", "two ways to embed a patch"),
-        ('[model]\nchannels = ["t1ce"]\n', "reads all four channels"),
+        ('[model]\nchannels = ["t1ce"]\n', "reads all of the study's sequences: leave model.channels out"),
+        ('[prepare]\nreference = "adc"\n', r"prepare\.reference 'adc' is not among channels \['t1', 't1ce', 't2', 'flair'\]"),
+        ('[prepare]\nneeds = ["t1", "flair"]\n', r"prepare\.needs must hold the reference 't1ce'"),
+        ('[prepare]\nneeds = ["t1ce", "adc"]\n', r"prepare\.needs: 'adc' is not among channels"),
     ],
 )
 def test_a_wrong_study_file_is_refused_with_line_and_remedy(tmp_path, more: str, message: str):

@@ -106,14 +106,15 @@ def curves(evidence: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, st
 # --- whether they lie on the tumour ----------------------------------------------------------------------------------------
 
 
-def tumour_shares(mask: Volume, t1ce_to_grid: Float[np.ndarray, "4 4"], prepared: Tokens) -> Float[np.ndarray, "places"]:
+def tumour_shares(mask: Volume, to_grid: Float[np.ndarray, "4 4"], prepared: Tokens) -> Float[np.ndarray, "places"]:
     """The tumour's share of the brain voxels of every place of the grid; 0 where there is no brain.
 
-    `mask` lies in the T1ce's world (any voxel that is not 0 is tumour) on whatever voxels.
+    `mask` lies in the world of the patient's reference (any voxel that is not 0 is tumour) on whatever voxels; `to_grid`
+    carries a point of it to the grid, RAS+ mm.
     """
     grid = prepared.grid
     drawn = Volume((mask.array != 0).astype(np.float32), mask.affine)
-    on_grid = resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.linalg.inv(t1ce_to_grid)).array
+    on_grid = resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.linalg.inv(to_grid)).array
     brain = (tokens.to_volume(prepared) != 0).any(axis=0)
     voxels, tumour = (
         tokens.patchify(part[None].astype(np.float32), grid.patch).sum(axis=1)

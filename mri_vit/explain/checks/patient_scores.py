@@ -36,7 +36,7 @@ from mri_vit.explain.methods.names import METHODS
 from mri_vit.explain.methods.patient_maps import Key, PatientMaps
 from mri_vit.explain.records import SCORE_SCHEMA, Agreement, CascadeStep, Curve, ScoreRecord, ScoreRow
 from mri_vit.model.network import Network
-from mri_vit.prepare.prepared import load_record
+from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.settings.schema import Study
 
 ON_TUMOUR = (  # of a row, in its order; None without a tumour mask
@@ -168,7 +168,7 @@ def _tumour(made: PatientMaps, study: Study) -> Tumour | None:
     """On the brain's places; None without a mask, or when none of it lies in the prepared brain."""
     if made.tumour is None:
         return None
-    at, to_grid = made.given.at, np.array(load_record(study.prepared / made.patient.id)["t1ce_to_grid"])
+    at, to_grid = made.given.at, reference_to_grid(study.prepared / made.patient.id)
     share = tumour_shares(made.tumour, to_grid, made.prepared)
     return (share[at], near_tumour(share, study.grid)[at]) if share[at].any() else None
 

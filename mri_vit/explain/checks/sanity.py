@@ -61,7 +61,7 @@ def shifted(prepared: Tokens, axis: int) -> Tokens:
     """The patient moved by one voxel along an axis of the grid, brain and all, and cut into places anew."""
     volume = np.roll(tokens.to_volume(prepared), 1, axis=1 + axis)
     np.moveaxis(volume, 1 + axis, 0)[0] = 0  # what left the grid does not come back on its other side
-    return tokens.from_volume(volume, (volume != 0).any(axis=0), prepared.grid, prepared.config_sha256)
+    return tokens.from_volume(volume, (volume != 0).any(axis=0), prepared.grid, prepared.config_sha256, prepared.channels)
 
 
 def _permuted(weights: Tensor, generator: np.random.Generator) -> Tensor:
@@ -72,6 +72,6 @@ def _permuted(weights: Tensor, generator: np.random.Generator) -> Tensor:
 def _with(net: Network, weights: dict[str, Tensor]) -> Network:
     """A network like `net` that reads, and does not copy, `weights`."""
     with torch.device("meta"):
-        other = Network(net.model, net.grid, net.heads)
+        other = Network(net.model, net.grid, net.heads, net.channels)
     other.load_state_dict(weights, assign=True)
     return other.eval()

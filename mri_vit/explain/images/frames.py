@@ -13,7 +13,7 @@ from mri_vit.data.volume import Volume, read
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
 from mri_vit.run.record import as_written
-from mri_vit.settings.schema import CHANNELS, REFERENCE, Grid, Study
+from mri_vit.settings.schema import Grid, Study
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,17 +29,17 @@ class Frame:
 
 
 def of_patient(patient: Patient, reference: Volume, study: Study) -> dict[str, Frame]:
-    """The frame of every scan that the patient has, in the order of `CHANNELS`; that of `reference` is its own.
+    """The frame of every scan that the patient has, in the order of the study's channels; that of `reference` is its own.
 
     A scan whose frame the record lacks, as a version before 0.5 left it, is read.
     """
     to_grid = load_record(study.prepared / patient.id)["to_grid"]
     stored = _stored(study.prepared / patient.id)
     found = {}
-    for name in CHANNELS:
+    for name in study.channels:
         if (file := patient.scans[name]) is None:  # which prepare.needs allows
             continue
-        if name == REFERENCE:
+        if name == study.prepare.reference:
             shape, affine = reference.shape, reference.affine
         elif name in stored:
             shape, affine = stored[name]
@@ -58,7 +58,7 @@ def of_grid(grid: Grid) -> Frame:
 def files_read(patient: Patient, study: Study) -> list[Path]:
     """Which of a patient's scans are read where maps are drawn: the reference, and those whose frame the record lacks."""
     stored = _stored(study.prepared / patient.id)
-    return [file for name, file in patient.scans.items() if file and (name == REFERENCE or name not in stored)]
+    return [file for name, file in patient.scans.items() if file and (name == study.prepare.reference or name not in stored)]
 
 
 def _stored(prepared: Path) -> dict[str, tuple[tuple[int, int, int], Float[np.ndarray, "4 4"]]]:

@@ -1,6 +1,6 @@
 """One patient's maps: from prepared tokens and a fitted network to NIfTI files in every space, pictures, and their record.
 
-Letters: x, y, z the T1ce scan's own voxels, f places that have a value.
+Letters: x, y, z the reference scan's own voxels (T1ce, unless a study says otherwise), f places that have a value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mri_vit.explain.images import frames, overlay
 from mri_vit.explain.images.native import Space, on_scan, space
 from mri_vit.explain.methods import modality, patient_maps
 from mri_vit.explain.methods.gradient import gradient_by_scan
-from mri_vit.explain.methods.names import METHODS, SPACES, UNIT, brain_file, file_name
+from mri_vit.explain.methods.names import METHODS, UNIT, brain_file, file_name
 from mri_vit.explain.methods.patient_maps import PatientMaps
 from mri_vit.explain.methods.relevance import relative
 from mri_vit.explain.records import MAP_SCHEMA, RESEARCH, Fitted, MapEntry, MapRecord, plain
@@ -39,7 +39,8 @@ from mri_vit.prepare.brain import STRIPPED_ML, volume_ml
 from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
-from mri_vit.settings.schema import REFERENCE, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sequences import title
 
 DECIMALS = 2  # of stored values: nobody reads a thousandth of the uniform map, and the files halve
 SHARES = ("rollout", "cls_attention")  # their row over CLS and the places sums to 1, so CLS's own share is known
@@ -64,7 +65,7 @@ class Found:
 
 @dataclass(eq=False)
 class Placed:
-    """What was written of the maps, map by map: files by space, and the range and the peak on the T1ce; the brain's file."""
+    """What was written of the maps, map by map: files by space, and the range and the peak on the reference; the brain's file."""
 
     files: list[dict[str, str]]
     summits: list[Summit] = field(default_factory=list)
@@ -96,7 +97,7 @@ def write_maps(made: PatientMaps, study: Study, folder: Path, fitted: Fitted) ->
         Its `explain` section names the methods.
     folder
         `maps/<patient.id>`. For each map (a method and, where it has them, an endpoint): a NIfTI with a sidecar on the voxels
-        of each scan and of the prepared grid, and an overlay picture. Beside them the T1ce's brain (not where what was
+        of each scan and of the prepared grid, and an overlay picture. Beside them the reference's brain (not where what was
         taken for the brain is larger than one: it may hold a face), the brain's mask on the grid, and `map.json`.
     fitted
         Whose maps they are, which goes into `map.json` and the sidecars.
@@ -104,7 +105,7 @@ def write_maps(made: PatientMaps, study: Study, folder: Path, fitted: Fitted) ->
     Raises
     ------
     UnusablePatient
-        The T1ce scan or the tumour mask can no longer be read.
+        The reference scan or the tumour mask can no longer be read.
     """
     refuse_foreign(folder)
     patient, found = made.patient, _found(made)
@@ -132,8 +133,9 @@ def write_maps(made: PatientMaps, study: Study, folder: Path, fitted: Fitted) ->
 def _write_in_every_space(
     found: Sequence[Found], made: PatientMaps, brain: Bool[np.ndarray, "e e e"], study: Study, folder: Path, fitted: Fitted
 ) -> Placed:
-    """The maps on every scan's voxels and on the grid, with sidecars; on the T1ce's also the pictures and the brain."""
-    patient, scan = made.patient, read(_reference(made.patient))
+    """The maps on every scan's voxels and on the grid, with sidecars; on the reference's also the pictures and the brain."""
+    patient, reference = made.patient, study.prepare.reference
+    scan = read(_file_of(reference, patient))
     placed = Placed(files=[{} for _ in found])
     for name, where in _spaces(made, scan, study, brain):
         heats = [_rounded(on_scan(one.value, where)) for one in found]
@@ -142,11 +144,11 @@ def _write_in_every_space(
             write(heat, folder / listed[name])
             sidecar = _sidecar(one, heat, where, _words(name, study)) | {"Model": asdict(fitted)}
             _write_json(sidecar, folder / file_name(patient, one.method, one.endpoint, name, "map.json"))
-        if name == REFERENCE:
+        if name == reference:
             placed.summits = [_summit(heat, where) for heat in heats]
-            _draw(made, found, scan, heats, where, folder)
+            _draw(made, found, scan, heats, where, title(reference), folder)
             if volume_ml(where.inside, scan) <= STRIPPED_ML:
-                placed.brain = brain_file(patient)
+                placed.brain = brain_file(patient, reference)
                 write(brain_only(scan, where.inside), folder / placed.brain)
     return placed
 
@@ -172,7 +174,7 @@ def brain_only(scan: Volume, inside: Bool[np.ndarray, "x y z"]) -> Volume:
 
 def _found(made: PatientMaps) -> list[Found]:
     """The patient's maps on the places where there is brain, in the order of the study's methods."""
-    by_scan = modality.maps_by_scan(made.value, gradient_by_scan(made.net, *made.given.batch))
+    by_scan = modality.maps_by_scan(made.value, gradient_by_scan(made.net, *made.given.batch), made.net.channels)
     explains = _predictions(made.net, made.given.batch)
     return [
         Found(
@@ -181,7 +183,7 @@ def _found(made: PatientMaps) -> list[Found]:
             explains.get(endpoint, ""),
             relative(value[:, torch.from_numpy(made.given.brain).to(value.device)])[0].cpu().numpy(),
             round(1 - float(value.sum()), 4) if method in SHARES else None,
-            None if math.isnan(shares["t1"]) else shares,
+            None if any(map(math.isnan, shares.values())) else shares,
         )
         for (method, endpoint), value in made.value.items()
         for shares in (_numbers(by_scan[method, endpoint]),)
@@ -205,9 +207,9 @@ def _predictions(net: Network, batch: Inputs) -> dict[str, str]:
     return {head.endpoint.name: predicted(head, signs[head.endpoint.name]) for head in net.heads}
 
 
-def _reference(patient: Patient) -> Path:
-    """The T1ce's file, without which nobody is prepared."""
-    file = patient.scans[REFERENCE]
+def _file_of(reference: str, patient: Patient) -> Path:
+    """The reference's file, without which nobody is prepared."""
+    file = patient.scans[reference]
     assert file is not None
     return file
 
@@ -278,19 +280,30 @@ def _words(name: str, study: Study) -> str:
     if name == "grid":
         grid = study.grid
         return f"the prepared grid: {grid.edge}³ voxels of {grid.spacing_mm:g} mm, rigidly aligned to the MNI152 brain"
-    return f"the voxels of the patient's own {SPACES[name]} scan"
+    return f"the voxels of the patient's own {title(name)} scan"
 
 
-def _draw(made: PatientMaps, found: Sequence[Found], scan: Volume, heats: Sequence[Volume], where: Space, folder: Path) -> None:
-    """The overlay pictures, on the T1ce's voxels."""
+def _draw(
+    made: PatientMaps,
+    found: Sequence[Found],
+    scan: Volume,
+    heats: Sequence[Volume],
+    where: Space,
+    scan_title: str,
+    folder: Path,
+) -> None:
+    """The overlay pictures, on the reference's voxels."""
     tumour = None
-    if made.tumour:  # it lies in the T1ce's world, on whatever voxels
+    if made.tumour:  # it lies in the reference's world, on whatever voxels
         drawn = Volume((made.tumour.array != 0).astype(np.uint8), made.tumour.affine)
         tumour = resample(drawn, scan.shape, scan.affine, interpolation=sitk.sitkNearestNeighbor).array > 0
     for one, heat in zip(found, heats, strict=True):
         picture = folder / file_name(made.patient, one.method, one.endpoint, None, "overlay.png")
-        title, note = f"{made.patient.id} · {one.words} · on the patient's own T1ce", f"{METHODS[one.method].meaning} {RESEARCH}"
-        overlay.draw(scan, heat, title, picture, where.inside, tumour, note)
+        head, note = (
+            f"{made.patient.id} · {one.words} · on the patient's own {scan_title}",
+            f"{METHODS[one.method].meaning} {RESEARCH}",
+        )
+        overlay.draw(scan, heat, head, picture, where.inside, tumour, note)
 
 
 def _write_json(content: dict[str, Any], path: Path) -> None:

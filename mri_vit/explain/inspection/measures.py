@@ -22,7 +22,7 @@ from mri_vit.explain.inspection.network import Components, HeadSteps
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.explain.methods.rollout import rollout
 from mri_vit.model.network import Network
-from mri_vit.settings.schema import CHANNELS, REFERENCE, Grid, Study
+from mri_vit.settings.schema import Grid, Study
 
 PATIENTS = 4  # over whom attention distances are averaged: heads differ by far more than patients do, and 2744 places take time
 TOKENS_SHOWN = 3  # of the step-by-step table, beside the place itself and CLS: a table that fits a page
@@ -67,7 +67,7 @@ def measure(subject: Subject, place_mm: Point | None = None, layer: int | None =
     study, nets = subject.study, {"before": subject.before.eval(), "after": subject.after.eval()}
     _, depth, heads, _ = subject.after.model.shape
     shown_layer, shown_head = _counted("layer", layer, depth) or depth, _counted("head", head, heads)
-    prepared = [tokens.load(token_file(study, p)) for p in subject.patients[:PATIENTS]]
+    prepared = [tokens.load(token_file(study, p), study.channels) for p in subject.patients[:PATIENTS]]
     batches = [everything(one, study) for one in prepared]
     places = batches[0][1][0].numpy()
     rolled = {stage: rollout(net.encoder, *_on(net, batches[0]))[0].float().cpu().numpy() for stage, net in nets.items()}
@@ -78,7 +78,9 @@ def measure(subject: Subject, place_mm: Point | None = None, layer: int | None =
     cubes = {stage: inspection.filters(net.encoder, study.grid) for stage, net in nets.items()}
     return Numbers(
         stages={stage: _stage(net, cubes[stage], batches, token, rolled[stage], study) for stage, net in nets.items()},
-        kept={scan: inspection.kept_direction(cubes["before"][:, c], cubes["after"][:, c]) for c, scan in enumerate(CHANNELS)},
+        kept={
+            scan: inspection.kept_direction(cubes["before"][:, c], cubes["after"][:, c]) for c, scan in enumerate(study.channels)
+        },
         moved=inspection.moved_positions(subject.before.encoder, subject.after.encoder),
         uniform_mm=float(np.mean([inspection.uniform_distance(given, study.grid) for _, given in batches])),
         patients=len(batches),
@@ -90,7 +92,7 @@ def measure(subject: Subject, place_mm: Point | None = None, layer: int | None =
         layer=shown_layer,
         head=shown_head,
         steps=inspection.head_steps(subject.after.encoder, *_on(subject.after, batches[0]), *query),
-        scan=tokens.to_volume(prepared[0])[CHANNELS.index(REFERENCE)].astype(np.float32),
+        scan=tokens.to_volume(prepared[0])[study.channels.index(study.prepare.reference)].astype(np.float32),
     )
 
 
@@ -106,7 +108,7 @@ def _stage(
     far = [inspection.attention_distances(encoder, *_on(net, batch), study.grid) for batch in batches]
     of_cls, of_place = inspection.attention_rows(encoder, *_on(net, first), [0, token + 1])
     return Stage(
-        components={scan: inspection.principal_components(cubes[:, c]) for c, scan in enumerate(CHANNELS)},
+        components={scan: inspection.principal_components(cubes[:, c]) for c, scan in enumerate(study.channels)},
         similarity=inspection.position_similarity(encoder, int(first[1][0, token])),
         distance_mm=np.mean(far, axis=0),
         of_place=of_place,

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from mri_vit.errors import UsageError
 from mri_vit.model.embedding import ConvolutionalStem
 from mri_vit.model.encoder import ROWS, Attention, Encoder, attention_weights
-from mri_vit.settings.schema import CHANNELS, Grid
+from mri_vit.settings.schema import Grid
 
 COMPONENTS = 28  # as many as Dosovitskiy et al. 2021 show in Figure 7 (left)
 UNIT_PATCHES = 256  # at a time through a convolutional stem: 16 MB of input at 16³ voxels in four scans
@@ -67,7 +67,7 @@ def filters(encoder: Encoder, grid: Grid) -> Float[np.ndarray, "f c s s s"]:
     else:
         weight = cast("nn.Linear", embed[0] if isinstance(embed, nn.Sequential) else embed).weight
     weight = weight.detach().float().cpu().numpy()
-    return rearrange(weight, "f (c x y z) -> f c x y z", c=len(CHANNELS), x=grid.patch, y=grid.patch, z=grid.patch)
+    return rearrange(weight, "f (c x y z) -> f c x y z", c=encoder.channels, x=grid.patch, y=grid.patch, z=grid.patch)
 
 
 @torch.no_grad()

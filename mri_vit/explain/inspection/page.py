@@ -17,7 +17,7 @@ from mri_vit.explain.inspection.measures import NUMBERS_SHOWN, Numbers, Point, c
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import record, refuse_foreign, refuse_links
-from mri_vit.settings.schema import CHANNELS, REFERENCE, Grid
+from mri_vit.settings.schema import Grid
 
 RECORD, SCHEMA = "inspection.json", "mri-vit inspection 1"  # by which a folder is known as ours
 HEADING = "Inside the Vision Transformer: what it learned to see, and where it looks"  # likewise, of versions before 0.5
@@ -115,12 +115,12 @@ def _page(subject: Subject, numbers: Numbers, drawn: Mapping[str, str]) -> str:
         depth=depth,
         heads=heads,
         head_dim=dim // heads,
-        scans=CHANNELS,
+        scans=subject.study.channels,
         whose=f"head {numbers.head}" if numbers.head else f"the mean of its {heads} heads",
         steps=step_rows(numbers, subject.study.grid),
         numbers_shown=min(NUMBERS_SHOWN, dim // heads),
         log_sum=float(numbers.steps.scaled[0] - np.log(numbers.steps.weights[0])),
-        reference=REFERENCE,
+        reference=subject.study.prepare.reference,
         steps_error=float(np.abs(numbers.steps.output - numbers.steps.model_output).max()),
         slices=min(inspect_figures.SLICES, subject.study.grid.patch),
         cls_share={

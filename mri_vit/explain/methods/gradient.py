@@ -24,7 +24,6 @@ from mri_vit.explain.methods.target import TargetSigns, attended, evidences, pre
 from mri_vit.explain.methods.target import cls as encoded
 from mri_vit.model.encoder import ROWS, attention_weights
 from mri_vit.model.network import Network
-from mri_vit.settings.schema import CHANNELS
 
 STEPS = 24  # nodes on integrated gradients' path: on the built-in cohort 0.4 % of the map is missed at most, with 16 2.5 %
 PASS_NUMBERS = 2**22  # voxel values in one pass of integrated gradients: 16 MB; more are no faster on a CPU
@@ -119,7 +118,7 @@ def integrated_gradients_by_scan(
 
     Returns
     -------
-    dict from endpoint to float [b p c], scans in the order of `CHANNELS`, in units of the target.
+    dict from endpoint to float [b p c], scans in the order of the network's channels, in units of the target.
     """
     signs = predicted(net, patches, place, signs)
     nodes, weights = np.polynomial.legendre.leggauss(STEPS)  # on −1 to 1
@@ -134,7 +133,7 @@ def integrated_gradients_by_scan(
         for name, slope in slopes.items():
             mean = (slope.reshape(count, -1) * weight[:, None]).reshape(count, *patches.shape).sum(dim=0)
             found[name] = found[name] + mean * patches
-    return {name: _by_scan(attributed) for name, attributed in found.items()}
+    return {name: _by_scan(attributed, len(net.channels)) for name, attributed in found.items()}
 
 
 def gradient_by_scan(
@@ -154,9 +153,9 @@ def gradient_by_scan(
 
     Returns
     -------
-    dict from endpoint to float [b p c], scans in the order of `CHANNELS`, in units of the target.
+    dict from endpoint to float [b p c], scans in the order of the network's channels, in units of the target.
     """
-    return {name: _by_scan(patches * slope) for name, slope in _slopes(net, patches, place).items()}
+    return {name: _by_scan(patches * slope, len(net.channels)) for name, slope in _slopes(net, patches, place).items()}
 
 
 def _slopes(
@@ -173,9 +172,9 @@ def _slopes(
         }
 
 
-def _by_scan(attributed: Float[Tensor, "b p k"]) -> Float[Tensor, "b p c"]:
+def _by_scan(attributed: Float[Tensor, "b p k"], channels: int) -> Float[Tensor, "b p c"]:
     """Summed over the voxels of each place's patch in each scan."""
-    return reduce(attributed, "b p (c voxels) -> b p c", "sum", c=len(CHANNELS))
+    return reduce(attributed, "b p (c voxels) -> b p c", "sum", c=channels)
 
 
 def _carried(

@@ -1,11 +1,11 @@
-"""How much of a score, and of a map, comes from each of the four sequences.
+"""How much of a score, and of a map, comes from each sequence.
 
-Letters: b patients, p tokens that are given, k numbers in a patch, c scans in the order of `CHANNELS`.
+Letters: b patients, p tokens that are given, k numbers in a patch, c scans in the order of the network's channels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from math import comb
 
@@ -17,7 +17,6 @@ from torch import Tensor
 from mri_vit.explain.methods.target import cls as encoded
 from mri_vit.explain.methods.target import evidences
 from mri_vit.model.network import Network
-from mri_vit.settings.schema import CHANNELS
 
 
 @torch.no_grad()
@@ -26,8 +25,8 @@ def scores_by_scan(
 ) -> dict[str, dict[str, Float[Tensor, "b"]]]:
     """Each scan's exact Shapley value of each endpoint's evidence.
 
-    Definition: the mean, over all orders in which the four scans may be added, of how far the evidence rises with the scan.
-    Formula: sum over the sets S of other scans of |S|! (3 − |S|)! / 4! · (v(S with the scan) − v(S)); all 16 v are computed.
+    Definition: the mean, over all orders in which the c scans may be added, of how far the evidence rises with the scan.
+    Formula: sum over the sets S of other scans of |S|! (c − 1 − |S|)! / c! · (v(S with the scan) − v(S)); all 2^c v are computed.
     Assumption: a scan that is not there is one of the brain's mean brightness (0) at every voxel; the brain's outline stays.
     Source: Shapley 1953, doi:10.1515/9781400881970-018; for models, Lundberg & Lee 2017, arXiv:1705.07874.
 
@@ -44,23 +43,25 @@ def scores_by_scan(
     """
     worth = {
         present: _evidence_of(present, net, patches, place)
-        for size in range(len(CHANNELS) + 1)
-        for present in map(frozenset, combinations(CHANNELS, size))
+        for size in range(len(net.channels) + 1)
+        for present in map(frozenset, combinations(net.channels, size))
     }
-    nothing, everything = frozenset(), frozenset(CHANNELS)
+    nothing, everything = frozenset(), frozenset(net.channels)
     return {
         name: {"evidence": worth[everything][name], "empty": worth[nothing][name]}
-        | {scan: _shapley(scan, {present: value[name] for present, value in worth.items()}) for scan in CHANNELS}
+        | {scan: _shapley(scan, {present: value[name] for present, value in worth.items()}) for scan in net.channels}
         for name in worth[everything]
     }
 
 
 def maps_by_scan(
-    maps: Mapping[tuple[str, str], Float[Tensor, "b p"]], attributions: Mapping[str, Float[Tensor, "b p c"]]
+    maps: Mapping[tuple[str, str], Float[Tensor, "b p"]],
+    attributions: Mapping[str, Float[Tensor, "b p c"]],
+    channels: Sequence[str],
 ) -> dict[tuple[str, str], dict[str, Float[Tensor, "b"]]]:
     """How much of each map comes from each scan.
 
-    Definition: a place's value is split among its four scans in proportion to the size of their attributions there,
+    Definition: a place's value is split among its scans in proportion to the size of their attributions there,
     and each scan's part is summed over the places. A map that belongs to no endpoint ("") is split by the mean of the
     endpoints' proportions. Places at which no scan has an attribution, as background has none, are left out.
     Assumption: what makes a place matter to the map also makes its voxels matter to the evidence. The shares describe where
@@ -70,6 +71,7 @@ def maps_by_scan(
     ----------
     maps : as `relevance.relevances` gives them, by method and endpoint.
     attributions : as `gradient.gradient_by_scan` or `integrated_gradients_by_scan` give them for the same places.
+    channels : the network's, in its order.
 
     Returns
     -------
@@ -81,7 +83,7 @@ def maps_by_scan(
     for (method, endpoint), value in maps.items():
         part = torch.einsum("bp,bpc->bc", value, proportion[endpoint])
         share = part / part.sum(dim=1, keepdim=True)  # 0/0 is NaN
-        found[method, endpoint] = dict(zip(CHANNELS, share.unbind(dim=1), strict=True))
+        found[method, endpoint] = dict(zip(channels, share.unbind(dim=1), strict=True))
     return found
 
 
@@ -89,16 +91,16 @@ def _evidence_of(
     present: frozenset[str], net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]
 ) -> dict[str, Float[Tensor, "b"]]:
     """The evidence when only the scans of `present` are there."""
-    keep = patches.new_tensor([scan in present for scan in CHANNELS])
-    scans = rearrange(patches, "b p (c voxels) -> b p c voxels", c=len(CHANNELS))
+    keep = patches.new_tensor([scan in present for scan in net.channels])
+    scans = rearrange(patches, "b p (c voxels) -> b p c voxels", c=len(net.channels))
     left = rearrange(scans * keep[:, None], "b p c voxels -> b p (c voxels)")
     return evidences(net, encoded(net.encoder, net.encoder.tokens(left, place)))
 
 
 def _shapley(scan: str, worth: dict[frozenset[str], Float[Tensor, "b"]]) -> Float[Tensor, "b"]:
-    others = len(CHANNELS) - 1
+    others = max(map(len, worth)) - 1
     gains = [
-        (worth[present | {scan}] - value) / (comb(others, len(present)) * len(CHANNELS))  # = |S|! (3 − |S|)! / 4!
+        (worth[present | {scan}] - value) / (comb(others, len(present)) * (others + 1))  # = |S|! (c − 1 − |S|)! / c!
         for present, value in worth.items()
         if scan not in present
     ]

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
+from mri_vit.settings.sequences import title
 
+SUFFIXES = {"t1": "T1w", "t1ce": "T1w", "t2": "T2w", "flair": "FLAIR"}  # of BIDS, for scans; others have their name
 UNIT = "times the uniform map"  # 1 is a place's even share of the map's sum
-SPACES = {"t1": "T1", "t1ce": "T1ce", "t2": "T2", "flair": "FLAIR", "grid": "grid"}  # a scan's own voxels; the prepared grid
+GRID = "grid"  # the space of the prepared grid; the others are the sequences'
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,23 @@ METHODS = {
 def file_name(patient: Patient, method: str, endpoint: str, space: str | None, ending: str) -> str:
     """The name of a map's file: `sub-demo001_space-T1ce_desc-gradientAttentionMgmt_map.nii.gz`.
 
-    `endpoint` is "" where the method has none, `space` one of `SPACES` (None where the file lies in none, like a picture),
+    `endpoint` is "" where the method has none, `space` a sequence or `GRID` (None where the file lies in none, like a picture),
     `ending` suffix and extension, such as "map.nii.gz".
     """
     desc = _camel(method) + _camel(endpoint).capitalize()
-    return "_".join([*_entities(patient), *([f"space-{SPACES[space]}"] if space else []), f"desc-{desc}", ending])
+    return "_".join([*_entities(patient), *([f"space-{_space(space)}"] if space else []), f"desc-{desc}", ending])
 
 
-def brain_file(patient: Patient) -> str:
-    """The name of the T1ce scan's brain, which a report may publish."""
-    return "_".join([*_entities(patient), "space-T1ce", "desc-brain", "T1w.nii.gz"])
+def brain_file(patient: Patient, reference: str) -> str:
+    """The name of the reference scan's brain, which a report may publish."""
+    return "_".join(
+        [*_entities(patient), f"space-{_space(reference)}", "desc-brain", f"{SUFFIXES.get(reference, _space(reference))}.nii.gz"]
+    )
+
+
+def _space(name: str) -> str:
+    """Whose voxels a file lies on: a scan's own, or the prepared grid's."""
+    return GRID if name == GRID else re.sub(r"[^A-Za-z0-9]", "", title(name))
 
 
 def _entities(patient: Patient) -> list[str]:

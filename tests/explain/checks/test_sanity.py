@@ -158,7 +158,7 @@ def someone(study: Study, tmp_path: Path) -> Patient:
     to_grid = np.eye(4)
     to_grid[:3, 3] = 30
     record = study.prepared / patient.id / "patient.json"
-    whole = {"config_sha256": "", "inputs": {}, "steps": [], "t1ce_to_grid": to_grid.tolist(), "to_grid": {}}
+    whole = {"config_sha256": "", "inputs": {}, "steps": [], "to_grid": {"t1ce": to_grid.tolist()}}
     record.write_text(json.dumps(whole))
     drawn = np.zeros((8, 8, 8), np.float32)
     drawn[2:4, 2:4, 2:4] = 1  # place (1, 1, 1), all brain

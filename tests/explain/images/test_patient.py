@@ -22,7 +22,7 @@ from mri_vit.explain.images import frames
 from mri_vit.explain.images import patient as images_of_patient
 from mri_vit.explain.images.patient import explain
 from mri_vit.explain.methods import patient_maps
-from mri_vit.explain.methods.names import METHODS, SPACES
+from mri_vit.explain.methods.names import METHODS
 from mri_vit.explain.methods.rollout import rollout
 from mri_vit.explain.records import Fitted, MapRecord, parse, plain
 from mri_vit.model.heads import Head
@@ -81,7 +81,7 @@ def test_each_method_and_endpoint_has_a_map_on_every_scan_and_on_the_grid(made: 
     pairs = [(one["method"], one["endpoint"]) for one in listed["maps"]]
     assert pairs == [("rollout", ""), *((m, e) for m in study.explain.methods[1:] for e in ("mgmt", "os"))]
     for one in listed["maps"]:
-        assert list(one["files"]) == list(SPACES)
+        assert list(one["files"]) == [*CHANNELS, "grid"]
         for channel in CHANNELS:
             scan = read(patient.scans[channel])
             heat = nib.Nifti1Image.from_filename(folder / one["files"][channel])

@@ -94,7 +94,7 @@ def test_a_network_that_reads_one_scan_gives_it_everything(scan: str):
     patches, place = inputs(net, n=9)
     scores = scores_by_scan(net, patches, place)
     maps = {("a method", "mgmt"): torch.rand(2, 9), ("one for all", ""): torch.rand(2, 9)}
-    shares = maps_by_scan(maps, integrated_gradients_by_scan(net, patches, place))
+    shares = maps_by_scan(maps, integrated_gradients_by_scan(net, patches, place), CHANNELS)
     for other in CHANNELS:
         for found in scores.values():
             whole = found["evidence"] - found["empty"]
@@ -105,20 +105,22 @@ def test_a_network_that_reads_one_scan_gives_it_everything(scan: str):
 
 def test_a_place_is_split_by_the_size_of_its_attributions_whatever_their_sign():
     attributions = {"mgmt": torch.tensor([[[3.0, -1, 0, 0], [0, 0, -2, 2], [0, 0, 0, 0]]])}
-    found = maps_by_scan({("a method", "mgmt"): torch.tensor([[4.0, 2, 7]])}, attributions)["a method", "mgmt"]
+    found = maps_by_scan({("a method", "mgmt"): torch.tensor([[4.0, 2, 7]])}, attributions, CHANNELS)["a method", "mgmt"]
     # 4 is split 3 : 1, 2 is split 1 : 1; the 7 of a place without attribution takes no part
     assert [found[scan].item() for scan in CHANNELS] == pytest.approx([3 / 6, 1 / 6, 1 / 6, 1 / 6])
 
 
 def test_a_map_of_no_endpoint_is_split_by_the_mean_of_the_endpoints():
     attributions = {"mgmt": torch.tensor([[[9.0, 0, 0, 0]]]), "os": torch.tensor([[[0, -1.0, 1, 0]]])}
-    found = maps_by_scan({("rollout", ""): torch.ones(1, 1)}, attributions)["rollout", ""]
+    found = maps_by_scan({("rollout", ""): torch.ones(1, 1)}, attributions, CHANNELS)["rollout", ""]
     assert [found[scan].item() for scan in CHANNELS] == [0.5, 0.25, 0.25, 0]
 
 
 def test_an_empty_map_has_no_shares():
     attributions = {"mgmt": torch.ones(2, 3, 4)}
-    found = maps_by_scan({("a method", "mgmt"): torch.tensor([[0.0, 0, 0], [1, 0, 0]])}, attributions)["a method", "mgmt"]
+    found = maps_by_scan({("a method", "mgmt"): torch.tensor([[0.0, 0, 0], [1, 0, 0]])}, attributions, CHANNELS)[
+        "a method", "mgmt"
+    ]
     for share in found.values():
         assert share[0].isnan()
         assert share[1] == 0.25
