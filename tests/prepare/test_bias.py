@@ -56,8 +56,7 @@ def test_four_levels_over_all_of_the_brain_take_a_large_tumour_for_bias() -> Non
 
 def steps(made: measurement.Head) -> patient.Log:
     log = patient.Log()
-    mask = Volume(made.brain.astype(np.float32), made.scans["t1ce"].affine)
-    patient._unbiased(made.scans, measurement.UNMOVED, mask, log)
+    patient._unbiased(made.scans, dict.fromkeys(CHANNELS, made.brain), measurement.UNMOVED, log)
     return log
 
 

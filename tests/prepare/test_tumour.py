@@ -43,7 +43,7 @@ def test_a_mask_300_mm_away_is_refused_with_its_distance_and_one_in_the_brain_is
     brain[4:12, 4:12, 4:12] = True
     volume = np.random.default_rng(0).normal(size=(4, 16, 16, 16)).astype(np.float32)
     tokens.save(tokens.from_volume(volume, brain, grid, "-"), tmp_path / "tokens.safetensors")
-    record = {"config_sha256": "", "inputs": {}, "steps": [], "t1ce_to_grid": np.eye(4).tolist(), "to_grid": {}}
+    record = {"config_sha256": "", "inputs": {}, "steps": [], "to_grid": {"t1ce": np.eye(4).tolist()}}
     (tmp_path / "patient.json").write_text(json.dumps(record))
     centre = np.array(GRID_CENTRE_MM) - 28.0  # where `mask` has its own
     for shift_mm in (0.0, 300.0):

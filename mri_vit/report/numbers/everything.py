@@ -89,7 +89,7 @@ def measure(run: Run) -> Measured:
         map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
         stale=run.stale,
         map_scores=maps.measure(run),
-        map_scans=map_scans.measure(run.maps, run.study.seed),
+        map_scans=map_scans.measure(run.maps, run.study.channels, run.study.seed),
         map_groups=tuple(_group_maps(entry) for entry, _ in run.groups),
         settings=Nothing() if run.design == "table" else _settings(run.study),
         environment=run.environment,
@@ -242,6 +242,7 @@ def _settings(study: Study) -> Settings:
     weights = study.model.weights and Path(study.model.weights.name)
     command = tuple(Path(word).name for word in study.prepare.brain_command)  # no folder of anyone's
     return Settings(
+        channels=study.channels,
         grid=study.grid,
         prepare=study.prepare.model_copy(update={"brain_command": command}),
         model=study.model.model_copy(update={**shape, "weights": weights}),

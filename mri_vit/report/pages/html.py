@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import jinja2
 
 from mri_vit import style
-from mri_vit.explain.methods.names import METHODS, SPACES
+from mri_vit.explain.methods.names import METHODS
 from mri_vit.report import assembly
 from mri_vit.report.figures import gallery, pictures
 from mri_vit.report.pages import home as report_home
@@ -21,8 +22,9 @@ from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.schema.run import Environment, Nothing
 from mri_vit.report.words import checklists, map_verdicts, measures, methods, notation
 from mri_vit.report.words import maps as map_texts
-from mri_vit.report.words.wording import Facts
+from mri_vit.report.words.wording import Facts, in_words
 from mri_vit.run.atomic import write_bytes
+from mri_vit.settings import sequences
 from mri_vit.settings.models import NO_CANDIDATES
 
 DEMO, DEMO_PATIENT = "demo", "demo-"  # the study on the built-in, synthetic cohort, and how its patients' names begin
@@ -63,7 +65,7 @@ def write(run: Run, home: Path) -> Written:
     report_home.refuse(home)
     metrics = assembly.metrics(run)
     drawn, files = _drawn(run, metrics)
-    links = viewer.links(run.maps)
+    links = viewer.links(run.maps, run.study.prepare.reference)
     pages = {unquote(link) for link in links.values()}
     metrics = metrics.model_copy(update={"files": tuple(sorted({*files, *pages}))})
     report_home.delete(home, report_home.listed(home) - set(metrics.files))
@@ -76,7 +78,7 @@ def write(run: Run, home: Path) -> Written:
     written = (methods.text(metrics, Facts(brains=run.brains)), checklists.tripod_ai(metrics), checklists.claim(metrics))
     for name, text in zip(TEXTS, written, strict=True):
         _write(home / name, text)
-    viewer.write(run.maps, metrics.maps, home, run.study.name)
+    viewer.write(run.maps, metrics.maps, home, run.study.name, run.study.prepare.reference)
     # Last, so that a page is never newer than what it rests on.
     _write(home / "index.html", page(run, metrics, drawn, links))
     return Written(home / "index.html", metrics)
@@ -107,15 +109,18 @@ def page(run: Run, metrics: Metrics, drawn: Mapping[str, str], links: Mapping[st
             pictures=drawn,
             links=links,
             excluded=run.excluded.to_dict("records"),
+            decisions=run.decisions.to_dict("records"),
             reasons=_reasons(metrics.cohort.excluded_reasons),
             maps=_gallery(run, metrics.maps),
             groups=_groups(run, metrics),
             sheets=[(name, picture) for (name, _), picture in zip(prepared, sheets, strict=False)],
             sheets_left_out=len(prepared) - len(sheets),
             is_demo=_is_demo(run),
-            settings={section: values for section, values in metrics.settings.model_dump(mode="json").items() if values},
+            settings=_settings(metrics),
             versions=_versions(metrics.environment),
             models=metrics.models,
+            channels=run.study.channels,
+            reference=run.study.prepare.reference,
             judged=[name for name, endpoint in metrics.endpoints.items() if endpoint.models],
             to_make_again=map_texts.to_make_again(metrics),
             beside_random_weights=map_verdicts.BESIDE_RANDOM_WEIGHTS,
@@ -123,6 +128,14 @@ def page(run: Run, metrics: Metrics, drawn: Mapping[str, str], links: Mapping[st
             texts=TEXTS,
         )
     )
+
+
+def _settings(metrics: Metrics) -> dict[str, dict[str, Any]]:
+    """The study's settings section by section; what stands above the first section is the study's own."""
+    plain = metrics.settings.model_dump(mode="json")
+    head = {key: value for key, value in plain.items() if not isinstance(value, dict)}
+    sections = {section: values for section, values in plain.items() if isinstance(values, dict)}
+    return {section: values for section, values in {"study": head, **sections}.items() if values}
 
 
 def _environment(metrics: Metrics) -> jinja2.Environment:
@@ -140,6 +153,8 @@ def _environment(metrics: Metrics) -> jinja2.Environment:
         tied=notation.tied,
         short=notation.short,
         significant=notation.significant,
+        sequence=sequences.title,
+        in_words=in_words,
         duration=notation.duration,
         symbol=notation.symbol,
         capitalize_first=lambda text: text[:1].upper() + text[1:],
@@ -158,7 +173,6 @@ def _environment(metrics: Metrics) -> jinja2.Environment:
         map_kinds=notation.MAP_KINDS,
         map_marks=notation.MAP_MARKS,
         methods=METHODS,
-        sequences=SPACES,
     )
     return environment
 

@@ -34,7 +34,7 @@ from mri_vit.report.schema.maps import PatientMaps
 from mri_vit.report.words import patient_map
 from mri_vit.report.words.notation import title
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.schema import REFERENCE
+from mri_vit.settings import sequences
 
 COLOURS = "inferno"  # explain/overlay.py's, like scale and opacity, so that page and picture agree
 NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of 255 of inferno
@@ -44,12 +44,12 @@ MARGIN = 4  # voxels kept around the brain, so that its edge does not touch the 
 BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask to travel with the script
 
 
-def links(maps: Sequence[Map]) -> dict[str, str]:
+def links(maps: Sequence[Map], reference: str) -> dict[str, str]:
     """Each page's address relative to the report's, quoted for a link, by patient; who has no drawable maps has no page."""
-    return {found.patient: f"patients/{quote(found.folder.name)}.html" for found in maps if _drawable(found)}
+    return {found.patient: f"patients/{quote(found.folder.name)}.html" for found in maps if _drawable(found, reference)}
 
 
-def write(maps: Sequence[Map], shown: Sequence[PatientMaps], home: Path, study_name: str) -> None:
+def write(maps: Sequence[Map], shown: Sequence[PatientMaps], home: Path, study_name: str, reference: str) -> None:
     """Write `viewer/` and `patients/<patient>.html` into a report's folder.
 
     A patient whose brain was not written beside the maps gets no page.
@@ -64,13 +64,15 @@ def write(maps: Sequence[Map], shown: Sequence[PatientMaps], home: Path, study_n
         The report's folder, the one of `index.html`.
     study_name
         For the page's head.
+    reference
+        The sequence on whose scan the maps are shown.
 
     Raises
     ------
     UnusablePatient
         A scan or map is damaged.
     """
-    drawable = [(found, said) for found, said in zip(maps, shown, strict=True) if _drawable(found)]
+    drawable = [(found, said) for found, said in zip(maps, shown, strict=True) if _drawable(found, reference)]
     if not drawable:
         return
     for folder in ("patients", "viewer"):
@@ -79,12 +81,12 @@ def write(maps: Sequence[Map], shown: Sequence[PatientMaps], home: Path, study_n
     for name in BUNDLE:
         write_bytes((vendored / name).read_bytes(), home / "viewer" / name)
     for found, said in drawable:
-        text = page(found, said, study_name)
+        text = page(found, said, study_name, reference)
         # a folder's name is a safe file name
         write_bytes(text.encode(), home / "patients" / f"{found.folder.name}.html")
 
 
-def page(found: Map, shown: PatientMaps, study_name: str) -> str:
+def page(found: Map, shown: PatientMaps, study_name: str, reference: str) -> str:
     """One patient's page, for a folder beside `viewer/`."""
     own = [found.facts["maps"][entry.index] for entry in shown.maps]
     packed = pictures.shrunk([found.overlays[entry.index] for entry in shown.maps], WIDTH, QUALITY, BUDGET)
@@ -108,15 +110,16 @@ def page(found: Map, shown: PatientMaps, study_name: str) -> str:
         unit=UNIT,
         scale=SCALE,
         opacity=OPACITY,
-        data=_volumes(found, own),
+        scan=sequences.title(reference),
+        data=_volumes(found, own, reference),
     )
 
 
-def _volumes(found: Map, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _volumes(found: Map, entries: Sequence[Mapping[str, Any]], reference: str) -> dict[str, Any]:
     """What the viewer draws: the brain, the maps over it, and their colours."""
     scan = read(found.folder / found.facts["brain"])
     box = around(scan.array)
-    heats = [cut(_heat(found.folder, entry, scan), box) for entry in entries]
+    heats = [cut(_heat(found.folder, entry, scan, reference), box) for entry in entries]
     return {
         "scan": embedded(cut(scan, box)),
         "maps": [
@@ -136,13 +139,13 @@ def _template() -> tuple[jinja2.Template, str, str]:
     return environment.get_template("patient.html"), style, environment.get_template("patient.js").render()
 
 
-def _heat(folder: Path, entry: Mapping[str, Any], scan: Volume) -> Volume:
-    """A map on the T1ce's voxels, like the brain. One of zeros is legal, though as a scan it would be refused as empty."""
-    return read(folder / entry["files"][REFERENCE]) if entry["peak"] else Volume(np.zeros_like(scan.array), scan.affine)
+def _heat(folder: Path, entry: Mapping[str, Any], scan: Volume, reference: str) -> Volume:
+    """A map on the reference's voxels, like the brain. One of zeros is legal, though as a scan it would be refused as empty."""
+    return read(folder / entry["files"][reference]) if entry["peak"] else Volume(np.zeros_like(scan.array), scan.affine)
 
 
-def _drawable(found: Map) -> bool:
-    needed = [found.facts.get("brain"), *(entry["files"].get(REFERENCE) for entry in found.facts["maps"])]
+def _drawable(found: Map, reference: str) -> bool:
+    needed = [found.facts.get("brain"), *(entry["files"].get(reference) for entry in found.facts["maps"])]
     return len(needed) > 1 and all(name and (found.folder / name).is_file() for name in needed)
 
 

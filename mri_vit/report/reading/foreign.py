@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.crossval.site_probe import COLUMNS as PROBE_COLUMNS
-from mri_vit.data import cohort, predictions
+from mri_vit.data import cohort, predictions, sheet
 from mri_vit.errors import UsageError
 from mri_vit.report.reading import tables
 from mri_vit.report.reading.run import Run
@@ -33,7 +33,7 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
     table = predictions.load(scores)
     if not len(table):
         raise UsageError(f"{scores}: no row; expected a row for each patient and endpoint")
-    header = cohort.columns(people)
+    header = sheet.columns(people)
     lacking = [name for name in subgroups if name not in header]
     if lacking:
         raise UsageError(f"{people}: no column {lacking[0]!r} to look into (found {', '.join(header)})")

@@ -46,6 +46,8 @@ class Run:
     seeds: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.SEED_COLUMNS))
     # predictions.NULL_COLUMNS: what regressions reached on permuted labels
     nulls: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.NULL_COLUMNS))
+    # patient, decision, who, why: what a reviewer decided of patients, findings notwithstanding
+    decisions: pd.DataFrame = field(default_factory=lambda: tables.empty(tables.DECISION_COLUMNS))
     internal: Internal | None = None  # of an external evaluation: the run's own out-of-fold estimates
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
     costs: pd.DataFrame = field(default_factory=lambda: tables.empty(run_costs.COLUMNS))  # of each contender's folds
@@ -93,6 +95,7 @@ def read(folder: Path) -> Run:
         environment=_environment(folder, [files.fold_folder(home, *split) for home in homes.values() for split in splits]),
         cohort=tables.by_patient(people),
         excluded=tables.excluded(folder / files.EXCLUDED),
+        decisions=tables.decisions(folder / files.DECISIONS),
         folds_sha256=None if external else hashlib.sha256((folder / files.FOLDS).read_bytes()).hexdigest(),
         predictions=table,
         survival=tables.survival(folder / files.SURVIVAL),

@@ -12,6 +12,7 @@ from mri_vit.data import predictions
 from mri_vit.run.record import as_written
 
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
+DECISION_COLUMNS = ["patient", "decision", "who", "why"]
 
 
 def survival(path: Path) -> pd.DataFrame:
@@ -37,6 +38,10 @@ def probe(path: Path) -> pd.DataFrame:
 
 def excluded(path: Path) -> pd.DataFrame:
     return text_table(path) if path.is_file() else empty(EXCLUDED_COLUMNS)
+
+
+def decisions(path: Path) -> pd.DataFrame:
+    return text_table(path) if path.is_file() else empty(DECISION_COLUMNS)
 
 
 def by_patient(visits: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.part import Estimate, Mean, Number, Part
-from mri_vit.settings.recipe import Channel
 from mri_vit.settings.schema import MapMethod
 
 Order = Literal["deletion", "insertion"]  # of places by their value in a map, highest first: left out, or put in
@@ -39,7 +38,7 @@ class ShownMap(Part):
     unit: str
     peak: Number = Field(description="highest value inside the brain, in `unit`")
     peak_mm: tuple[float, float, float] | None = Field(description="where it lies in scanner space (RAS+), in mm")
-    by_scan: dict[Channel, Number] | None = Field(description="share of each sequence in the map; null where there is none")
+    by_scan: dict[str, Number] | None = Field(description="share of each sequence in the map; null where there is none")
     index: int = Field(description="place of the map in the patient's map.json, counted from 0")
     kind: MapKind = Field(description="the best of `verdicts`")
     verdicts: tuple[MapVerdict, ...] = Field(description="of a map for all endpoints: one for each, the best first")
@@ -140,11 +139,11 @@ class MapEvaluation(Part):
 
 class _Shares(Part):
     n: int = Field(description="patients")
-    scans: dict[Channel, Estimate] = Field(description="mean share of each sequence")
+    scans: dict[str, Estimate] = Field(description="mean share of each sequence")
 
 
 class ScoreShares(_Shares):
-    """What each sequence adds to an endpoint's score: the size of its Shapley value, up or down, among those of the four."""
+    """What each sequence adds to an endpoint's score: the size of its Shapley value, up or down, among those of all."""
 
 
 class _Map(Part):

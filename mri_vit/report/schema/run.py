@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from mri_vit.report.schema.part import Estimate, Number, Part
 from mri_vit.settings.recipe import Model, Pretrain, Train
 from mri_vit.settings.schema import Controls, Explain, Grid, Prepare
+from mri_vit.settings.sequences import CHANNELS
 
 Design = Literal["cross-validation", "external", "table"]
 
@@ -84,6 +85,7 @@ class InternalEstimate(Part):
 class Settings(Part):
     """The settings that decide the result, as in the study file; paths are left out."""
 
+    channels: tuple[str, ...] = Field(default=CHANNELS, description="sequences, in the order of every stored array")
     grid: Grid
     prepare: Prepare
     model: Model

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 
 from mri_vit.prepare import alignment
 from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.run import Settings
 from mri_vit.report.words import findings, methods, network, recipes, results, wording
 from mri_vit.report.words.notation import is_defined, number
 from mri_vit.report.words.references import uncited
 from mri_vit.report.words.training import partition
 from mri_vit.report.words.wording import Facts, escape, listed, settings, trained
 from mri_vit.settings.models import SITE, is_candidate
+from mri_vit.settings.sequences import LONG, title
 
 UNCERTAINTY = (  # of `findings.MEASURES`, those with an interval or a test
     *("judged:binary", "judged:survival", "refits", "retraining", "retraining:seeds", "within_sites"),
@@ -51,8 +53,8 @@ def _preprocessing(metrics: Metrics) -> str:
     prepare, grid = found.prepare, found.grid
     correction = ", N4 bias correction" if prepare.bias else ", no bias correction"
     return (
-        f"Rigid alignment to T1ce and to MNI152, brain mask ({escape(prepare.brain)}){correction}, resampling to "
-        f"{grid.edge}³ voxels of {grid.spacing_mm:g} mm, z-score inside the brain, patches of {grid.patch}³ voxels "
+        f"Rigid alignment to {title(prepare.reference)} and to MNI152, brain mask ({escape(prepare.brain)}){correction}, "
+        f"resampling to {grid.edge}³ voxels of {grid.spacing_mm:g} mm, z-score inside the brain, patches of {grid.patch}³ voxels "
         "(Methods: preparation)."
     )
 
@@ -63,18 +65,33 @@ def _outcomes(metrics: Metrics) -> str:
 
 
 def _inputs(metrics: Metrics) -> str:
-    if settings(metrics) is None:
+    found = settings(metrics)
+    if found is None:
         return ""
-    return "All voxels of the brain in four MRI sequences (T1, contrast-enhanced T1, T2, FLAIR), without selection."
+    names = ", ".join(LONG.get(channel, title(channel)) for channel in found.channels)
+    counted = f"{wording.in_words(len(found.channels))} MRI sequence{'s' * (len(found.channels) > 1)}"
+    return f"All voxels of the brain in {counted} ({names}), without selection."
 
 
 def _missing(metrics: Metrics) -> str:
-    if settings(metrics) is None:
+    found = settings(metrics)
+    if found is None:
         return ""
+    one = f"one of the {wording.in_words(len(found.channels))} sequences" if len(found.channels) > 1 else _needed(found)
     return (
-        "A missing label is left out and never imputed; a patient without one of the four sequences is excluded. "
+        f"A missing label is left out and never imputed; a patient without {one if _needs_all(found) else _needed(found)} is "
+        "excluded. "
         + " ".join([*methods.labels(metrics), *([methods.COVARIATES] if "clinical" in wording.controls(metrics) else [])])
     ).strip()
+
+
+def _needs_all(found: Settings) -> bool:
+    return set(found.prepare.needs) == set(found.channels)
+
+
+def _needed(found: Settings) -> str:
+    """Without what a patient is excluded: T1ce or FLAIR."""
+    return " or ".join(map(title, found.prepare.needs))
 
 
 def _selection(metrics: Metrics) -> str:
@@ -179,10 +196,12 @@ def _predicting(metrics: Metrics) -> str:
 
 
 def _refusals(metrics: Metrics) -> str:
-    if settings(metrics) is None:
+    found = settings(metrics)
+    if found is None:
         return ""
+    needed = wording.every_sequence(found.channels) if _needs_all(found) else _needed(found)
     return (
-        f"The software gives no prediction without all four sequences, or when a scan shows less than {alignment.OVERLAP:.0%} "
+        f"The software gives no prediction without {needed}, or when a scan shows less than {alignment.OVERLAP:.0%} "
         "of the brain; it names patient, file and reason."
     )
 

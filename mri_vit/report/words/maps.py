@@ -5,7 +5,7 @@ from __future__ import annotations
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import wording
-from mri_vit.report.words.wording import Facts, counted, escape, listed
+from mri_vit.report.words.wording import Facts, counted, escape, in_words, listed
 
 HOW = {
     "rollout": "attention rollout [@rollout] (attention of each block fused over heads by their mean, half of each block's "
@@ -37,7 +37,7 @@ TUMOUR = (
     "the map inside the tumour was held against the tumour's share of the places [@energy]."
 )
 SEQUENCES = (
-    "Each sequence's part in a score is its exact Shapley value [@shapley] over the sixteen sets of sequences; a map's values "
+    "Each sequence's part in a score is its exact Shapley value [@shapley] over the {sets} sets of sequences; a map's values "
     "were divided among the sequences by the size of gradient × input at each place."
 )
 KINDS = ("maps", "scores", "mean maps")  # of what may be to be made again
@@ -62,7 +62,8 @@ def attention(metrics: Metrics, facts: Facts) -> list[str]:
     else:
         said.append("How far these maps can be believed was not measured.")
     if metrics.map_scans and metrics.map_scans.scores:
-        said.append(SEQUENCES)
+        sequences = next(iter(metrics.map_scans.scores.values())).scans
+        said.append(SEQUENCES.format(sets=in_words(2 ** len(sequences))))
     if metrics.map_groups:
         said.append(GROUPS)
     said.append("A map shows what the model drew on; it does not show where in the brain the label can be seen.")

@@ -4,6 +4,8 @@ its beginning and its comparators come out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mri_vit.model import heads
 from mri_vit.pretrain import dino, mae
 from mri_vit.report.schema.metrics import Metrics
@@ -12,6 +14,7 @@ from mri_vit.report.words import recipes, wording
 from mri_vit.report.words.wording import Facts, counted, escape, trained
 from mri_vit.settings.recipe import Model, Pretrain
 from mri_vit.settings.schema import Grid
+from mri_vit.settings.sequences import titles
 
 POOLED = {  # what the heads read, by model.pool
     "cls": "the normalised CLS token",
@@ -40,7 +43,7 @@ def model(metrics: Metrics, facts: Facts) -> list[str]:
     if settings is None:
         return []
     shape, kinds = settings.model, wording.kinds(metrics)
-    said = _transformer(shape, settings.grid) if shape.architecture == "vit" else _other(shape)
+    said = _transformer(shape, settings.grid, settings.channels) if shape.architecture == "vit" else _other(shape)
     if "binary" in kinds:
         said.append("A binary head puts out a logit and is trained with cross-entropy.")
     if "survival" in kinds:
@@ -48,7 +51,7 @@ def model(metrics: Metrics, facts: Facts) -> list[str]:
     return [*said, initialised(settings)]
 
 
-def _transformer(shape: Model, grid: Grid) -> list[str]:
+def _transformer(shape: Model, grid: Grid, channels: Sequence[str]) -> list[str]:
     dim, depth, heads, mlp = shape.shape
     embedding = "one linear map"
     if shape.stem:
@@ -60,21 +63,21 @@ def _transformer(shape: Model, grid: Grid) -> list[str]:
     read = "the places that hold brain" if shape.tokens == "foreground" else f"all {grid.places} places"
     return [
         f"The model is a Vision Transformer [@vit] over 3D patches: {depth} pre-norm blocks of width {dim} with {heads} "
-        f"attention heads and {mlp} hidden units with GELU, {wording.parameters(shape, grid):,} parameters without the heads.",
-        f"A patch of all four sequences is embedded by {embedding}; a CLS token is put first, and each token gets a learned "
-        f"position embedding of its place. The encoder reads {read}.",
+        f"attention heads and {mlp} hidden units with GELU, {wording.parameters(shape, grid, len(channels)):,} parameters "
+        "without the heads.",
+        f"A patch of {wording.every_sequence(channels)} is embedded by {embedding}; a CLS token is put first, and each token "
+        f"gets a learned position embedding of its place. The encoder reads {read}.",
         f"Each endpoint has a linear head on {POOLED[shape.pool]}, and all endpoints share the encoder.",
     ]
 
 
 def _other(shape: Model) -> list[str]:
     name, source = recipes.name(shape.architecture), recipes.source(shape.architecture)
-    sequences = wording.listed([recipes.SPACES[channel] for channel in shape.channels])
     dim, depth, _, _ = shape.shape
     sized = f", with {depth} blocks of width {dim}" if shape.architecture in recipes.SIZED else ""
     return [
         f"The model is {escape(name)} ({escape(source)}){sized}.",
-        f"It reads the box of the prepared grid that holds any brain, with {sequences} as its channels.",
+        f"It reads the box of the prepared grid that holds any brain, with {titles(shape.channels)} as its channels.",
         "Each endpoint has a linear head on its features, and all endpoints share the network.",
         "Where it normalises over a batch, means and variances are computed anew, over at most 64 training patients, before it "
         "is judged.",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mri_vit.explain.methods.names import SPACES, UNIT
+from mri_vit.explain.methods.names import UNIT
 from mri_vit.report.schema.maps import ShownMap
 from mri_vit.report.words.notation import number, title
+from mri_vit.settings import sequences
 
 
 def label(entry: ShownMap) -> str:
@@ -25,7 +26,7 @@ def facts(patient: Mapping[str, Any], entry: Mapping[str, Any]) -> list[tuple[st
         ("Explains", entry.get("explains") or "the model as a whole: the map is the same for every endpoint"),
         ("Unit", entry.get("unit") or UNIT),
         ("Peak", peak(entry)),
-        ("From the sequences", ", ".join(f"{SPACES[scan]} {100 * share:.0f} %" for scan, share in shares.items())),
+        ("From the sequences", ", ".join(f"{sequences.title(scan)} {100 * share:.0f} %" for scan, share in shares.items())),
         ("Model", patient.get("model") or ""),
     ]
     if patient.get("fold") is not None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from mri_vit.prepare import alignment, bias, brain, intensity, outliers, patient, register
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.words.wording import Facts, counted, escape, settings
+from mri_vit.report.words.wording import Facts, counted, escape, in_words, settings
 from mri_vit.settings.schema import Grid, Prepare
+from mri_vit.settings.sequences import is_quantitative, like_the_template, named, title, titles
 
 BRAINS = {  # by the way that a patient's brain was found
     "mask": "the mask supplied with the scans",
     "none": "what differs from background in scans that were already skull-stripped (largest piece, holes filled)",
-    "deepbet": "where deepbet's [@deepbet] probability, averaged over T1 and T1ce, exceeds one half (largest piece, holes "
-    "filled)",
+    "deepbet": "where deepbet's [@deepbet] probability{averaged} exceeds one half (largest piece, holes filled)",
 }
 
 
@@ -27,19 +27,27 @@ def preparation(metrics: Metrics, facts: Facts) -> list[str]:
         return []
     return [
         facts.gap("scanners", "scanner makes, field strengths, sequences and their parameters"),
-        *_alignment(found.prepare, facts),
-        *(_inhomogeneity() if found.prepare.bias else []),
-        *_tokens(found.grid),
+        *_alignment(found.prepare, found.channels, facts),
+        *(_inhomogeneity(found.channels) if found.prepare.bias else []),
+        *_tokens(found.grid, like_the_template(found.channels, found.prepare.reference)),
     ]
 
 
-def _alignment(prepare: Prepare, facts: Facts) -> list[str]:
+def _alignment(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> list[str]:
+    reference, others = title(prepare.reference), [channel for channel in channels if channel != prepare.reference]
+    if not others:
+        return [
+            f"One scan of each patient was used: {named(channels)}, read with its axes laid as RAS+.",
+            *brains(prepare, channels, facts),
+        ]
     said = [
-        "Four scans of each patient were used: T1, contrast-enhanced T1 (T1ce), T2 and FLAIR, read with their axes laid as RAS+.",
-        "T1, T2 and FLAIR were each aligned rigidly to T1ce by maximising Mattes mutual information [@mattes] "
+        f"{in_words(len(channels)).capitalize()} scans of each patient were used: {named(channels)}, read with their axes laid "
+        "as RAS+.",
+        f"{titles(others)} {'was' if len(others) == 1 else 'were each'} aligned rigidly to {reference} by maximising Mattes "
+        "mutual information [@mattes] "
         f"({register.BINS} histogram bins; copies of voxels no finer than {register.COARSE_MM:g} mm, then {register.FINE_MM:g} "
         "mm); the alignment given by the headers was kept where it was no worse.",
-        *brains(prepare, facts),
+        *brains(prepare, channels, facts),
     ]
     if prepare.brain != "none":
         who = "Unless the scans came skull-stripped without a mask, these" if prepare.brain == "auto" else "These"
@@ -47,21 +55,27 @@ def _alignment(prepare: Prepare, facts: Facts) -> list[str]:
     return [*said, f"A patient with a scan whose field of view held less than {alignment.OVERLAP:.0%} of the brain was excluded."]
 
 
-def _inhomogeneity() -> list[str]:
+def _inhomogeneity(channels: tuple[str, ...]) -> list[str]:
+    quantities = [channel for channel in channels if is_quantitative(channel)]
+    left = f"{titles(quantities)}, which map a quantity, were left as they are." if len(quantities) > 1 else ""
+    left = f"{title(quantities[0])}, which maps a quantity, was left as it is." if len(quantities) == 1 else left
+    if len(quantities) == len(channels):
+        return [left]
     return [
         f"Intensity inhomogeneity was corrected inside the brain with N4 [@n4] ({bias.LEVELS} levels of up to "
         f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels), estimated without voxels more than "
         f"{outliers.CORE:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
         "so that a lesion is not taken for inhomogeneity, except in scans with more than "
-        f"{patient.NEGATIVE_SHARE:.0%} negative voxels in the brain."
+        f"{patient.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
+        *([left] if left else []),
     ]
 
 
-def _tokens(grid: Grid) -> list[str]:
+def _tokens(grid: Grid, facing: str) -> list[str]:
     starts = sum(len(angles) for angles in register.TILTS_DEGREES.values())
     return [
-        f"The T1ce brain was aligned rigidly, so that sizes are kept, to the MNI152 brain [@fonov] from {starts} starting "
-        "positions.",
+        f"The {title(facing)} brain was aligned rigidly, so that sizes are kept, to the MNI152 brain [@fonov] from {starts} "
+        "starting positions.",
         f"All scans were resampled once, from brain voxels alone and smoothed against aliasing [@cardoso], to a cube of "
         f"{grid.edge}³ voxels of {grid.spacing_mm:g} mm in the MNI152 frame.",
         f"Each scan was z-scored inside the brain; for the mean and the standard deviation the outer {intensity.TAIL_PERCENT:g} "
@@ -71,17 +85,20 @@ def _tokens(grid: Grid) -> list[str]:
     ]
 
 
-def brains(prepare: Prepare, facts: Facts) -> list[str]:
+def brains(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> list[str]:
     """Which brain mask was used; `brains` of the facts are the ways that "auto" really went."""
+    reference = title(prepare.reference)
+    averaged = f", averaged over T1 and {reference}," if "t1" in channels and prepare.reference != "t1" else f" in {reference}"
+    words = {way: text.format(averaged=averaged) for way, text in BRAINS.items()}
     if prepare.brain == "command":
-        return [f"The brain was extracted from T1ce with {escape(Path(prepare.brain_command[0]).name)}."]
+        return [f"The brain was extracted from {reference} with {escape(Path(prepare.brain_command[0]).name)}."]
     if prepare.brain != "auto":
-        return [f"The brain is {BRAINS[prepare.brain]}."]
+        return [f"The brain is {words[prepare.brain]}."]
     if facts.brains:
-        said = [f"{BRAINS[way]} ({counted(patients, 'patient')})" for way, patients in facts.brains.items() if way in BRAINS]
+        said = [f"{words[way]} ({counted(patients, 'patient')})" for way, patients in facts.brains.items() if way in words]
         return [f"The brain is {'; '.join(said)}."]
     return [
-        f"The brain is {BRAINS['mask']} where there was one, else {BRAINS['none']} where at least {brain.STRIPPED_SHARE:.0%} of "
-        f"T1ce was background and at most {brain.STRIPPED_ML:g} ml were left, else {BRAINS['deepbet']}.",
+        f"The brain is {words['mask']} where there was one, else {words['none']} where at least {brain.STRIPPED_SHARE:.0%} of "
+        f"{reference} was background and at most {brain.STRIPPED_ML:g} ml were left, else {words['deepbet']}.",
         facts.gap("brains", "how many patients each way"),
     ]

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mri_vit.explain.methods.names import SPACES
 from mri_vit.report.schema.run import Contender
 from mri_vit.report.words.notation import setting
 from mri_vit.settings.models import FUSED
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sequences import title
 
 VIT = "Vision Transformer"
 FUSION = "vit's networks as they are and a regression on the clinical columns, weighed on each fold's tuning patients"
@@ -35,7 +35,8 @@ def architecture(study: Study) -> str:
     if model.architecture in SIZED:
         dim, depth, _, _ = model.shape
         label += f", {depth} block{'s' * (depth > 1)} of width {dim}"
-    return label if len(model.channels) == 4 else f"{label}; {' and '.join(SPACES[scan] for scan in model.channels)} only"
+    fewer = len(model.channels) < len(study.channels)
+    return f"{label}; {' and '.join(map(title, model.channels))} only" if fewer else label
 
 
 def name(architecture: str) -> str:

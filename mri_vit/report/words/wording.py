@@ -15,8 +15,10 @@ from mri_vit.report.schema.run import Settings
 from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.settings.models import NO_CANDIDATES
 from mri_vit.settings.recipe import Model
-from mri_vit.settings.schema import CHANNELS, Grid
+from mri_vit.settings.schema import Grid
+from mri_vit.settings.sequences import title
 
+NUMBERS = dict(enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight"), 1)) | {16: "sixteen"}
 MARKUP = re.compile(r"([\\`*_\[\]|~$])")  # what Markdown reads as markup within a line or a table's cell
 
 
@@ -65,6 +67,18 @@ def listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
 
 
+def in_words(number: int) -> str:
+    """Small numbers as texts have them."""
+    return NUMBERS.get(number, str(number))
+
+
+def every_sequence(channels: Sequence[str]) -> str:
+    """All four sequences; both sequences; the sequence T1."""
+    if len(channels) == 1:
+        return f"the sequence {title(channels[0])}"
+    return "both sequences" if len(channels) == 2 else f"all {in_words(len(channels))} sequences"
+
+
 def settings(metrics: Metrics) -> Settings | None:
     """The study's settings; None for a table from elsewhere, whose settings say nothing of its making."""
     return metrics.settings if isinstance(metrics.settings, Settings) and metrics.design != "table" else None
@@ -98,21 +112,21 @@ def labels_alone(metrics: Metrics) -> str:
     return "'s labels" if metrics.transductive else ""
 
 
-def parameters(model: Model, grid: Grid) -> int:
+def parameters(model: Model, grid: Grid, channels: int) -> int:
     """Parameters of the encoder (`model.encoder.Encoder`), which leaves out the heads: they depend on the fold's labels."""
     width, depth, _, mlp = model.shape
-    patch = len(CHANNELS) * grid.patch**3
+    patch = channels * grid.patch**3
     embedding = linear(patch, model.stem) + linear(model.stem, width) if model.stem else linear(patch, width)
     if model.conv_stem:
-        embedding = convolutions(grid.patch, model.conv_stem, width)
+        embedding = convolutions(grid.patch, channels, model.conv_stem, width)
     norm = 2 * width
     block = linear(width, 3 * width) + linear(width, width) + linear(width, mlp) + linear(mlp, width) + 2 * norm
     return embedding + width + (grid.places + 1) * width + depth * block + norm
 
 
-def convolutions(edge: int, channels: int, width: int) -> int:
+def convolutions(edge: int, inputs: int, channels: int, width: int) -> int:
     """Parameters of the strided convolutions of `model.embedding.ConvolutionalStem`: 3³ kernels until two voxels are left."""
-    total, inputs = 0, len(CHANNELS)
+    total = 0
     while edge > 2:
         total += linear(inputs * 27, channels)
         inputs, channels, edge = channels, 2 * channels, (edge + 1) // 2

@@ -91,8 +91,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def addresses(run: Path) -> dict[str, str]:
-    viewer.write(maps(run), told(maps(run)), run / "report", f"study {HOSTILE}")
-    return viewer.links(maps(run))
+    viewer.write(maps(run), told(maps(run)), run / "report", f"study {HOSTILE}", "t1ce")
+    return viewer.links(maps(run), "t1ce")
 
 
 def maps(run: Path) -> list[Map]:
@@ -295,8 +295,8 @@ def test_a_patient_without_a_published_brain_gets_no_page(run, tmp_path):
     shutil.copytree(run / "maps", tmp_path / "maps")
     (tmp_path / "maps" / "p1" / "brain.nii.gz").unlink()
     found = maps(tmp_path)
-    viewer.write(found, told(found), tmp_path / "report", "x")
-    assert list(viewer.links(found)) == ["p2"]
+    viewer.write(found, told(found), tmp_path / "report", "x", "t1ce")
+    assert list(viewer.links(found, "t1ce")) == ["p2"]
     assert [path.name for path in (tmp_path / "report" / "patients").iterdir()] == ["p 2#.html"]
 
 
@@ -311,7 +311,7 @@ def test_a_map_of_zeros_is_shown_clear_and_its_patient_keeps_the_page(run, tmp_p
         read(home / facts["maps"][0]["files"]["t1ce"])
     (home / "map.json").write_text(json.dumps(facts))
     found = maps(tmp_path)
-    text = viewer.page(found[0], told(found)[0], "x")
+    text = viewer.page(found[0], told(found)[0], "x", "t1ce")
     assert "none: this map is 0 everywhere" in text
     data = re.search(r'id="patient-data">(.*?)</script>', text, re.DOTALL)
     assert data
@@ -323,7 +323,7 @@ def test_a_map_of_zeros_is_shown_clear_and_its_patient_keeps_the_page(run, tmp_p
 
 def test_equal_runs_give_equal_pages(run):
     found = maps(run)
-    assert viewer.page(found[0], told(found)[0], "x") == viewer.page(found[0], told(found)[0], "x")
+    assert viewer.page(found[0], told(found)[0], "x", "t1ce") == viewer.page(found[0], told(found)[0], "x", "t1ce")
 
 
 def test_the_page_holds_scan_and_map_where_they_lie(run):
@@ -379,7 +379,7 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     write(scan, tmp_path / "t1ce.nii.gz")
     patient = Patient("p00", dict.fromkeys(schema.CHANNELS, tmp_path / "t1ce.nii.gz"), {}, {})
     stays = np.eye(4).tolist()
-    frames = {"t1ce_to_grid": stays, "to_grid": dict.fromkeys(schema.CHANNELS, stays)}
+    frames = {"to_grid": dict.fromkeys(schema.CHANNELS, stays)}
     record = {"config_sha256": "", "inputs": {}, "steps": [], **frames}
     (tiny.prepared / "p00" / "patient.json").write_text(json.dumps(record))
     torch.manual_seed(0)
@@ -408,4 +408,4 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     ]
     present = run_maps.maps(tmp_path, tiny.explain.of_maps, [])[0]
     assert [shown.subject for shown in present] == ["p00"]  # what this version writes, the report reads
-    assert [viewer._drawable(found) for found in withheld] == [True, False]
+    assert [viewer._drawable(found, "t1ce") for found in withheld] == [True, False]

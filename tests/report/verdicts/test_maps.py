@@ -43,7 +43,7 @@ from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.words import map_verdicts, terminal
 from mri_vit.report.words import maps as texts
 from mri_vit.report.words.wording import Facts, escape
-from mri_vit.settings.schema import Endpoint, Explain, Study
+from mri_vit.settings.schema import CHANNELS, Endpoint, Explain, Study
 
 ENDPOINTS = ("mgmt", "pten")
 KINDS: dict[str, Kind] = {"mgmt": "better", "pten": "chance"}
@@ -295,7 +295,7 @@ def test_of_several_visits_the_first_tells_which_scan_it_comes_from():
     first = [Map(name, Path(name), facts(name, [entry("rollout", "", name)])) for name in ("b", "c")]
     changed = {"subject": "b", "score_by_scan": {"mgmt": {"t1": 9.0, "t1ce": 0.0, "t2": 0.0, "flair": 0.0}}}
     later = Map("a_2_b", Path("later"), {**first[0].facts, **changed})
-    assert map_scans.measure([first[0], later, first[1]], 0) == map_scans.measure(first, 0)
+    assert map_scans.measure([first[0], later, first[1]], CHANNELS, 0) == map_scans.measure(first, CHANNELS, 0)
 
 
 def test_the_interval_of_randomised_weights_is_over_networks_and_not_over_patients():
@@ -354,12 +354,12 @@ def test_of_a_patients_maps_what_carries_a_finding_comes_first(scored):
 
 def test_a_scans_share_is_that_of_its_size_whether_it_speaks_for_or_against():
     shown = [Map(name, Path(name), facts(name, [entry("rollout", "", name)])) for name in ("a", "b")]
-    found = map_scans.measure(shown, 0)
+    found = map_scans.measure(shown, CHANNELS, 0)
     assert found is not None
     shares = {scan: part.value for scan, part in found.scores["mgmt"].scans.items()}
     assert shares == pytest.approx({"t1": 0.5 / 3, "t1ce": 2 / 3, "t2": 0.5 / 3, "flair": 0})
     assert found.maps[0].scans["t1ce"].value == pytest.approx(0.6)
-    assert map_scans.measure([], 0) is None
+    assert map_scans.measure([], CHANNELS, 0) is None
 
 
 def test_the_figures_are_drawn_of_what_is_undefined_too(scored):
@@ -455,7 +455,7 @@ def seen(folder: Path) -> str:
 
 @pytest.mark.usefixtures("sketched")
 def test_a_map_links_to_its_viewer_where_there_is_one_and_maps_without_scores_are_not_vouched_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(viewer, "links", lambda maps: {maps[0].patient: "patients/first%20one.html"})
+    monkeypatch.setattr(viewer, "links", lambda maps, reference: {maps[0].patient: "patients/first%20one.html"})
     folder = make_run(tmp_path / "linked", patients=30, models=("vit",))
     write_maps(folder, ["P001"], ["mgmt"])
     page = seen(folder)

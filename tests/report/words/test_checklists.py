@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from mri_vit.report.words import checklists
 from mri_vit.report.words.answers import FILLERS
 from mri_vit.report.words.checklists import AUTHOR, Checklist, Item
-from mri_vit.settings.schema import Controls, Explain, Grid, Model, Prepare, Train
+from mri_vit.settings.schema import CHANNELS, Controls, Explain, Grid, Model, Prepare, Train
 
 ODD = "a|b <img src=x onerror=alert(1)> *c*\n\n| d | [e](https://e.org) \\| `f`"
 NAMES = ("tripod_ai", "claim")
@@ -35,7 +35,8 @@ def made_up(**changes: Any) -> dict[str, Any]:
     }
     sections = {"grid": Grid(), "prepare": Prepare(), "model": Model(), "train": Train()}
     sections |= {"controls": Controls(), "explain": Explain()}
-    settings = {name: section.model_dump(mode="json") for name, section in sections.items()}
+    settings: dict[str, Any] = {name: section.model_dump(mode="json") for name, section in sections.items()}
+    settings["channels"] = list(CHANNELS)
     settings["model"] |= dict(zip(("dim", "depth", "heads", "mlp"), Model().shape, strict=True))
     metrics = {
         "study": "made-up",

@@ -23,7 +23,7 @@ from mri_vit.report.schema.part import Part
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
 from mri_vit.report.words import findings, maps, methods, network, preparation, references, training, wording
 from mri_vit.report.words.wording import Facts
-from mri_vit.settings.schema import Controls, Explain, Grid, Model, Prepare, Train
+from mri_vit.settings.schema import CHANNELS, Controls, Explain, Grid, Model, Prepare, Train
 
 ODD = "a|b <script>alert(1)</script> *c* [d](https://e.org) `f` [@delong]\n\n# g"
 GAP = r"\*\*\[author: [^\]]+\]\*\*"
@@ -118,7 +118,8 @@ def settings(
         "explain": Explain(),
         "controls": Controls(),
     }
-    told = {name: section.model_dump(mode="json") for name, section in sections.items()}
+    told: dict[str, Any] = {name: section.model_dump(mode="json") for name, section in sections.items()}
+    told["channels"] = list(CHANNELS)
     told["model"] |= dict(zip(("dim", "depth", "heads", "mlp"), model.shape, strict=True))
     return told
 
@@ -248,7 +249,7 @@ def test_the_preparation_tells_the_constants_of_its_steps(text):
 )
 def test_the_brain_is_told_by_the_way_that_was_chosen(way, words):
     command = ("/opt/hd-bet", "{input}", "{output}") if way == "command" else ()
-    told = preparation.brains(Prepare(brain=way, brain_command=command), Facts())
+    told = preparation.brains(Prepare(brain=way, brain_command=command), CHANNELS, Facts())
     assert len(told) == 1
     assert words in told[0]
     assert "/opt" not in told[0]
@@ -491,7 +492,7 @@ def test_the_number_of_parameters_is_the_encoder_s_own(stem, conv_stem, patch):
     grid, model = Grid(edge=16, patch=patch), Model(dim=24, depth=3, heads=2, mlp=50, stem=stem, conv_stem=conv_stem)
     dim, depth, heads, mlp = model.shape
     encoder = Encoder(4 * grid.patch**3, grid.places, dim, depth, heads, mlp, stem, conv_stem=conv_stem)
-    assert wording.parameters(model, grid) == sum(weights.numel() for weights in encoder.parameters())
+    assert wording.parameters(model, grid, 4) == sum(weights.numel() for weights in encoder.parameters())
 
 
 def test_names_and_reasons_are_neither_markup_nor_html_nor_citations():

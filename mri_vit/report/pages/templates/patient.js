@@ -42,7 +42,7 @@
     });
     await viewer.attachToCanvas(find("canvas"), true);
     viewer.addColormap("attention", data.colours);
-    const scan = await NVImage.loadFromBase64({ base64: data.scan, name: "t1ce.nii.gz", colormap: "gray" });
+    const scan = await NVImage.loadFromBase64({ base64: data.scan, name: "scan.nii.gz", colormap: "gray" });
     [scan.cal_min, scan.cal_max] = [0, 255]; // after loading, which would replace an empty range by the data's own
     viewer.addVolume(scan);
 

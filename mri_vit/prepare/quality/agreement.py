@@ -1,0 +1,120 @@
+"""Agreement: whether scans show one head, the same way round. Copies go in; each scan's likeness to the reference comes out.
+
+Two halves of a brain are alike from afar and differ in every fold. So a patient's own scan is more like the reference than like
+the reference's mirror image, a mirrored one is more like the mirror image, and another patient's is like neither more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.ndimage import uniform_filter
+from scipy.spatial.transform import Rotation
+
+from mri_vit.data.volume import Volume, resample
+from mri_vit.prepare import register
+from mri_vit.prepare.quality.copies import Copies
+
+WINDOW_MM = 14.0  # of the local correlation, at most: some folds wide; 10 and 18 mm tell own from mirrored as well
+COARSEST_MM = 5.0  # of copies in which a brain's folds are seen; with larger voxels one head is as like another as itself
+REGISTERED_MM = 4.0  # copies by which the mirror image is laid over the brain: its fit moves the ratio by less than 0.05
+LIFT = 10.0  # added inside the brain, so that its darkest voxel stays apart from the background's 0
+DOUBTFUL = 1.3  # likeness of a scan to the reference over that to its mirror image; five real patients had 1.84 and more
+LEAST = 1e-6  # likeness: nothing is divided by 0
+FLAT = 1e-3  # squared standard deviations: a window that varies less says nothing
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """Mean squared local correlation of a scan with the reference, and with the reference's mirror image: 0 to 1.
+
+    `reversed` is the ratio of the two for the scan's own mirror image, of a scan that is doubtful.
+    """
+
+    direct: float
+    mirrored: float
+    reversed: float | None
+
+    @property
+    def ratio(self) -> float:
+        return self.direct / max(self.mirrored, LEAST)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Each scan's likeness, by channel; and how the brain's own middle plane lies against the grid's."""
+
+    scans: dict[str, Likeness]
+    middle_degrees: float
+    middle_mm: float
+
+
+def of_copies(copies: Copies, reference: str, aligned_mirrored: Callable[[str], Float[np.ndarray, "x y z"]]) -> Agreement:
+    """Compare every other scan with the reference, and with the reference's mirror image once that is laid over it rigidly.
+
+    A mirrored scan was aligned to what it is not an image of, and may lie beside it. So of a doubtful one `aligned_mirrored`
+    gives the mirror image on the copies' voxels, aligned as a scan is: if that is the reference's own, the scan is mirrored.
+    On a grid of large voxels nothing is told of scans.
+    """
+    still = Volume(np.where(copies.brain, copies.scans[reference] + LIFT, 0).astype(np.float32), copies.affine)
+    flipped = _mirrored(still)
+    onto = register.align(register.coarse(still, REGISTERED_MM), register.coarse(flipped, REGISTERED_MM), [np.eye(4)]).matrix
+    image = resample(flipped, still.shape, still.affine, onto).array
+    like = partial(similarity, where=copies.brain & (image > LIFT / 2), window=window(copies))
+    found = {}
+    for channel in copies.scans.keys() - {reference} if copies.voxel_mm <= COARSEST_MM else ():
+        direct, other = (like(copies.scans[channel], one) for one in (still.array, image))
+        back = None
+        if direct < DOUBTFUL * other:
+            turned = _scaled(aligned_mirrored(channel), copies.brain)
+            back = like(turned, still.array) / max(like(turned, image), LEAST)
+        found[channel] = Likeness(direct, other, back)
+    return Agreement(
+        found,
+        float(np.degrees(Rotation.from_matrix(onto[:3, :3]).magnitude()) / 2),  # a mirror image turns twice as far
+        float(abs(onto[0, 3]) / 2),
+    )
+
+
+def window(copies: Copies) -> int:
+    """Voxels along the edge of the cubes that `similarity` correlates in."""
+    return max(3, 2 * int(WINDOW_MM / copies.voxel_mm / 2) + 1)
+
+
+def similarity(
+    one: Float[np.ndarray, "x y z"], other: Float[np.ndarray, "x y z"], where: Bool[np.ndarray, "x y z"], window: int
+) -> float:
+    """Mean over `where` of the squared correlation of two images in cubes of `window` voxels, each of its voxels there alone.
+
+    Squared, because what is bright in one sequence is dark in the next (Cachier et al. 2003,
+    doi:10.1016/S1077-3142(03)00002-X, use it so).
+    """
+    inside = where.astype(np.float32)
+
+    def mean(image: Float[np.ndarray, "x y z"]) -> Float[np.ndarray, "x y z"]:
+        return uniform_filter(image * inside, window) / share
+
+    share = np.maximum(uniform_filter(inside, window), window**-3)
+    one_mean, other_mean = mean(one), mean(other)
+    one_variance, other_variance = mean(one * one) - one_mean**2, mean(other * other) - other_mean**2
+    says = where & (one_variance > FLAT) & (other_variance > FLAT)
+    covariance = (mean(one * other) - one_mean * other_mean)[says]
+    squared = covariance**2 / (one_variance[says] * other_variance[says])
+    return float(squared.clip(0, 1).mean()) if says.any() else 0.0
+
+
+def _scaled(array: Float[np.ndarray, "x y z"], brain: Bool[np.ndarray, "x y z"]) -> Float[np.ndarray, "x y z"]:
+    """In standard deviations of the brain, as copies are."""
+    inside = array[brain]
+    return (array - inside.mean()) / max(float(inside.std()), 1e-6)
+
+
+def _mirrored(volume: Volume) -> Volume:
+    """The mirror image in the plane x = 0 mm, of a volume whose axes are those of the MNI152 frame."""
+    affine = volume.affine.copy()
+    affine[0, 3] = -(volume.affine[0, 3] + (volume.shape[0] - 1) * volume.affine[0, 0])
+    return Volume(np.ascontiguousarray(volume.array[::-1]), affine)

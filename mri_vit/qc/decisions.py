@@ -1,0 +1,61 @@
+"""Decisions: a reviewer's table of patients to keep or to drop goes in; the rows, checked, come out."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mri_vit.data import sheet
+from mri_vit.errors import UsageError
+
+COLUMNS = ("patient", "decision", "who", "why")
+KEEP, DROP = "keep", "drop"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a reviewer decided of a patient: keep or drop, who it was and why."""
+
+    patient: str
+    keep: bool
+    who: str
+    why: str
+
+
+def read(path: Path, patients: Collection[str]) -> dict[str, Decision]:
+    """The decisions by patient.
+
+    Raises
+    ------
+    UsageError
+        A column or a cell is missing, a decision is neither keep nor drop, or a patient is unknown or has two.
+    """
+    header, rows = sheet.read(path)
+    if lacking := [name for name in COLUMNS if name not in header]:
+        raise UsageError(f"{path}: no column {lacking[0]!r}; expected {', '.join(COLUMNS)} (found {', '.join(header)})")
+    found: dict[str, Decision] = {}
+    for line, row in rows:
+        where = f"{path}, row {line}"
+        if empty := [name for name in COLUMNS if not row[name]]:
+            raise UsageError(f"{where}: {empty[0]} is empty; a decision has {', '.join(COLUMNS)}")
+        patient, decision = row["patient"], row["decision"].lower()
+        if decision not in (KEEP, DROP):
+            raise UsageError(f"{where}: decision {row['decision']!r}; expected keep or drop")
+        if patient not in patients:
+            raise UsageError(f"{where}: patient {patient!r} is not in the cohort table")
+        if patient in found:
+            raise UsageError(f"{where}: patient {patient!r} has a decision already")
+        found[patient] = Decision(patient, decision == KEEP, row["who"], row["why"])
+    return found
+
+
+def dumps(decided: Iterable[Decision]) -> bytes:
+    """The table again, as a run keeps it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([one.patient, KEEP if one.keep else DROP, one.who, one.why] for one in decided)
+    return out.getvalue().encode()

@@ -1,0 +1,133 @@
+"""The page of a cohort that was looked at: findings in; one HTML page, the worst patient first, and their pictures out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from rich.console import Console
+
+from mri_vit import style
+from mri_vit.qc import stage
+from mri_vit.qc.decisions import COLUMNS, DROP, KEEP, Decision
+from mri_vit.qc.limits import Finding
+from mri_vit.qc.stage import Looked
+from mri_vit.run import files, ownership
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.screen import say
+from mri_vit.settings.quality import REASONS
+from mri_vit.settings.schema import Study
+
+PICTURE, SMALL = ".webp", ".small.webp"
+THUMBNAIL, THUMBNAIL_QUALITY, SHEET_QUALITY = 448, 60, 75  # pixels; WebP's scale: 12 and 40 kB a patient
+SHOWN = {  # the figures of a patient's card: key of the record, words, digits
+    "turned_degrees": ("turned by", "°", 0),
+    "middle_degrees": ("middle plane leans", "°", 1),
+    "squeezed": ("MNI152 brain squeezed to", "", 2),
+    "fluid_contrast": ("T2 less FLAIR in fluid", " SD", 1),
+    "enhancement": ("T1ce above T1", " SD", 1),
+}
+OF_SCAN = {  # likewise, a row for each scan
+    "own_to_mirrored": ("like the reference, to its mirror image", "", 2),
+    "signal_to_noise": ("signal to noise", "", 0),
+    "ghosts": ("ghosts", "", 3),
+    "shading": ("shading", "", 2),
+    "filled": ("brain filled", "", 2),
+}
+STATES = (stage.EXCLUDED, stage.FLAGGED, stage.KEPT, "fine")  # of a patient, the worst first
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the page shows of one patient."""
+
+    patient: str
+    findings: Sequence[tuple[Finding, str]]  # each with what became of it
+    decision: Decision | None
+    figures: Sequence[tuple[str, str]]
+    scans: Mapping[str, Sequence[str]]
+    coverage: Sequence[tuple[str, str]]
+    brain_ml: float
+    warnings: Sequence[str]
+
+    @property
+    def state(self) -> str:
+        """Excluded, flagged, kept or without findings; a patient whom a reviewer drops is excluded."""
+        if self.decision and not self.decision.keep:
+            return stage.EXCLUDED
+        became = {what for _, what in self.findings}
+        return next((state for state in (stage.EXCLUDED, stage.FLAGGED, stage.KEPT) if state in became), "fine")
+
+
+def write(study: Study, looked: Looked, home: Path, console: Console) -> None:
+    """Write `index.html` and the pictures into the folder `home`.
+
+    Raises IntegrityError where `home` is a link, and UsageError where it holds something else.
+    """
+    ownership.refuse_strangers(home, lambda name: name == files.PAGE or name.endswith(PICTURE), "a page of qc")
+    home.mkdir(exist_ok=True)
+    for old in home.glob(f"*{PICTURE}"):  # nobody stays who is out of the study
+        old.unlink()
+    for name in looked.records:
+        sheet = Image.open(study.prepared / name / files.QC).convert("RGB")
+        write_bytes(_webp(sheet, SHEET_QUALITY), home / f"{name}{PICTURE}")
+        small = sheet.resize((THUMBNAIL, round(THUMBNAIL * sheet.height / sheet.width)), Image.Resampling.LANCZOS)
+        write_bytes(_webp(small, THUMBNAIL_QUALITY), home / f"{name}{SMALL}")
+    cards = sorted((_card(study, looked, name) for name in looked.records), key=_worst_first)
+    text = (
+        style.templates("mri_vit.qc")
+        .get_template("qc.html")
+        .render(
+            study=study.name,
+            cards=cards,
+            picture=PICTURE,
+            small=SMALL,
+            out=[row for row in looked.excluded if row["patient"] not in looked.records],
+            reasons=[reason for reason in REASONS if any(one.reason == reason for card in cards for one, _ in card.findings)],
+            columns=[words for words, _, _ in OF_SCAN.values()],
+            limits={key: value for key, value in study.qc.model_dump(mode="json").items() if key not in ("exclude", "decisions")},
+            excluding=study.qc.exclude,
+            decisions=files.DECISIONS,
+            header=",".join(COLUMNS),
+            before=[[one.patient, KEEP if one.keep else DROP, one.who, one.why] for one in looked.decisions.values()],
+            states=[(state, sum(card.state == state for card in cards)) for state in STATES],
+        )
+    )
+    write_bytes(text.encode(), home / files.PAGE)
+    say(console, f"{home / files.PAGE}: {len(cards)} patients, the worst first")
+
+
+def _worst_first(card: Card) -> tuple[int, int, str]:
+    return STATES.index(card.state), -len(card.findings), card.patient
+
+
+def _card(study: Study, looked: Looked, name: str) -> Card:
+    record = looked.records[name]
+    quality = record["quality"]
+    return Card(
+        name,
+        [(one, stage.became(one, looked.decisions, study)) for one in looked.findings[name]],
+        looked.decisions.get(name),
+        [(words, _shown(quality[key], digits) + unit) for key, (words, unit, digits) in SHOWN.items()],
+        {
+            scan: [_shown(figures.get(key), digits) for key, (_, _, digits) in OF_SCAN.items()]
+            for scan, figures in quality["scans"].items()
+        },
+        [(part, f"{share:.0%}") for part, share in quality["coverage"].items()],
+        record["brain_ml"],
+        record["warnings"],
+    )
+
+
+def _shown(value: Any, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
+
+
+def _webp(picture: Image.Image, quality: int) -> bytes:
+    out = BytesIO()
+    picture.save(out, "WEBP", quality=quality)
+    return out.getvalue()

@@ -1,0 +1,182 @@
+"""Quality: faults are planted in scans, patients are prepared and looked at, and what is found is counted.
+
+    python pipelines/quality_faults.py synthetic --heads 200      # about 40 minutes on one idle core
+    python pipelines/quality_faults.py real ../shared/data        # five real patients: raw/*, stripped/*, tumours/*
+
+Writes runs/quality/<what>.csv: a row per patient and fault, with every reason that was found; `table` sums it up in Markdown.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from cyclopts import App
+
+from mri_vit.data.cohort import Patient
+from mri_vit.data.volume import canonical, read, write
+from mri_vit.errors import UnusablePatient
+from mri_vit.prepare.patient import prepare
+from mri_vit.prepare.prepared import load_record
+from mri_vit.qc import limits
+from mri_vit.settings.quality import Quality
+from mri_vit.settings.schema import CHANNELS, Grid, Study
+from mri_vit.synthetic import faults
+from mri_vit.synthetic.cohort import draw_cases
+from mri_vit.synthetic.faults import Scans
+from mri_vit.synthetic.phantom import scan
+
+SEED = 7
+GRID = Grid(edge=56, spacing_mm=4.0, patch=4)  # the demo's: synthetic scans have voxels of 3 to 5 mm
+FAULTS = {  # name: the reasons of which one must be found, and the scan it must be found in
+    "mirrored t2": (("mirrored",), "t2"),
+    "mirrored flair": (("mirrored",), "flair"),
+    "flair and t2 exchanged": (("exchanged",), "flair t2"),
+    "t1 and t1ce exchanged": (("exchanged",), "t1ce t1"),
+    "another patient's flair": (("another head",), "flair"),
+    "another patient's t2": (("another head",), "t2"),
+    "tilted by 40°": (("turned",), ""),
+    "empty flair": (("unprepared",), ""),
+    "half the head": (("part missing",), ""),
+    "no cerebellum": (("part missing",), ""),
+    "strong bias in t1ce": (("shading",), "t1ce"),
+    "ghosts in flair": (("ghosts",), "flair"),
+}
+EACH = 3  # faults planted in each synthetic head, dealt in turn
+TILT, BIAS, GHOST = 40.0, 6.0, 0.15  # degrees; one end of the brain against the other; share of the signal
+BRAIN_MM = 160.0  # about a brain's length
+MIDDLE_MM = (0.0, -18.0, 8.0)  # of the MNI152 brain
+CEREBELLUM = (-12.0, -35.0)  # mm of the MNI152 frame: what lies below and behind
+app = App(help=__doc__)
+
+
+@app.command
+def synthetic(heads: int = 200, first: int = 0) -> None:
+    """Plant faults in synthetic heads, from number `first` on."""
+    cases = draw_cases(first + heads + 1, np.random.default_rng(SEED))
+    names = list(FAULTS)
+
+    def scans_of(number: int) -> Scans:
+        return scan(cases[number], np.random.default_rng([SEED, number]))[0]
+
+    with _rows(f"synthetic-{first}") as add:
+        for number in range(first, first + heads):
+            chosen = [names[(number * EACH + k) % len(names)] for k in range(EACH)]
+            _one(f"head-{number}", scans_of(number), scans_of(number + 1), chosen, GRID, number, add)
+
+
+@app.command
+def real(data: Path) -> None:
+    """Plant every fault in every real patient."""
+    folders = sorted(folder for kind in ("raw", "stripped", "tumours") for folder in (data / kind).iterdir() if folder.is_dir())
+
+    def scans_of(folder: Path) -> Scans:
+        return {channel: canonical(read(next(folder.glob(f"{channel}.nii*")))) for channel in CHANNELS}
+
+    with _rows("real") as add:
+        for number, folder in enumerate(folders):
+            _one(folder.name, scans_of(folder), scans_of(folders[number - 1]), list(FAULTS), Grid(), number, add)
+
+
+def _one(
+    name: str, scans: Scans, other: Scans, chosen: list[str], grid: Grid, number: int, add: Callable[[dict[str, Any]], None]
+) -> None:
+    """A patient as it is, then with each of the chosen faults."""
+    record, reasons = looked(name, scans, grid)
+    add({"patient": name, "fault": "none", "found": reasons, "caught": "" if record is None else not reasons})
+    if record is None:
+        return
+    for fault in chosen:
+        _, reasons = looked(name, planted(fault, scans, other, record, number), grid)
+        wanted, of_scan = FAULTS[fault]
+        caught = any(reason in wanted and where == of_scan for reason, where in reasons)
+        add({"patient": name, "fault": fault, "found": reasons, "caught": caught})
+
+
+def planted(fault: str, scans: Scans, other: Scans, record: dict[str, Any], number: int) -> Scans:
+    """The scans with a fault; `record` is of the patient prepared without it."""
+    for channel in ("t2", "flair"):
+        if fault == f"mirrored {channel}":
+            return {**scans, channel: faults.mirrored(scans[channel])}
+        if fault == f"another patient's {channel}":
+            return {**scans, channel: other[channel]}
+    if fault == "flair and t2 exchanged":
+        return faults.exchanged(scans, "flair", "t2")
+    if fault == "t1 and t1ce exchanged":
+        return faults.exchanged(scans, "t1", "t1ce")
+    if fault.startswith("tilted"):
+        return faults.tilted(scans, 0, TILT)
+    if fault == "empty flair":
+        return {**scans, "flair": faults.emptied(scans["flair"])}
+    to_mni = {channel: _to_template(record, channel) for channel in scans}
+    where = {channel: faults.points(one) @ to_mni[channel][:3, :3].T + to_mni[channel][:3, 3] for channel, one in scans.items()}
+    if fault == "half the head":  # left, right, front, back, top or bottom in turn
+        axis, sign = number % 3, 1 if number % 2 else -1
+        middle = MIDDLE_MM[axis]
+        return {c: faults.cut(one, sign * (where[c][..., axis] - middle) > 0) for c, one in scans.items()}
+    if fault == "no cerebellum":
+        below, behind = CEREBELLUM
+        return {c: faults.cut(one, (where[c][..., 2] < below) & (where[c][..., 1] < behind)) for c, one in scans.items()}
+    if fault.startswith("strong bias"):
+        return {**scans, "t1ce": faults.shaded(scans["t1ce"], 1, BIAS, BRAIN_MM)}
+    return {**scans, "flair": faults.ghosted(scans["flair"], GHOST)}
+
+
+def _to_template(record: dict[str, Any], channel: str) -> np.ndarray:
+    """From a point of a scan to the MNI152 brain in its own size."""
+    pose = next(step for step in record["steps"] if step["step"] == "to_mni")
+    to_grid = {name: np.array(matrix) for name, matrix in record["to_grid"].items()}
+    return np.linalg.inv(pose["affine"]) @ np.linalg.inv(to_grid["t1ce"]) @ to_grid[channel]
+
+
+def looked(name: str, scans: Scans, grid: Grid) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
+    """The patient's record, and reason and scan of each finding; None and "unprepared" where it could not be prepared."""
+    with TemporaryDirectory() as home:
+        paths = {channel: Path(home, f"{channel}.nii.gz") for channel in scans}
+        for channel, volume in scans.items():
+            write(volume, paths[channel])
+        study = Study(name="faults", cohort=Path(home, "-"), prepared=Path(home, "prepared"), output=Path(home, "run"), grid=grid)
+        study.prepared.mkdir()
+        try:
+            folder = prepare(Patient(name, dict(paths), {}, {}), study)
+        except UnusablePatient as fault:
+            return None, [("unprepared", ""), (fault.reason, "")]
+        record = load_record(folder)
+    return record, [(one.reason, one.scan) for one in limits.of_patient(name, record, Quality())]
+
+
+@contextmanager
+def _rows(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    path = Path("runs", "quality", f"{name}.csv")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["patient", "fault", "caught", "found"], lineterminator="\n")
+        writer.writeheader()
+
+        def add(row: dict[str, Any]) -> None:
+            writer.writerow(row | {"found": "; ".join(" ".join(one).strip() for one in row["found"])})
+            file.flush()
+            print(row["patient"], row["fault"], row["caught"], row["found"], flush=True)
+
+        yield add
+
+
+@app.command
+def table(*files: Path) -> None:
+    """Sum up tables of rows as Markdown: per fault how many were planted and caught, and the false alarms."""
+    rows = [row for path in files for row in csv.DictReader(path.open(encoding="utf-8"))]
+    print("| fault | planted | caught with the right reason | |\n|---|---|---|---|")
+    for fault in FAULTS:
+        mine = [row["caught"] == "True" for row in rows if row["fault"] == fault]
+        print(f"| {fault} | {len(mine)} | {sum(mine)} | {sum(mine) / max(1, len(mine)):.1%} |")
+    alone = [row["caught"] != "True" for row in rows if row["fault"] == "none"]
+    print(f"| none: false alarms | {len(alone)} | {sum(alone)} | {sum(alone) / max(1, len(alone)):.1%} |")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,149 @@
+"""Quality: faults planted in one synthetic head are found in the figures, and nothing is found in the head as it is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+
+from mri_vit.data.volume import Volume
+from mri_vit.prepare.quality import acquisition, agreement, copies, coverage, sequences
+from mri_vit.settings.schema import Grid
+from mri_vit.synthetic import faults
+from mri_vit.synthetic.cohort import draw_cases
+from mri_vit.synthetic.phantom import scan
+
+sys.path.append(str(Path(__file__).parents[2] / "pipelines"))
+import quality_faults
+
+HEADS = draw_cases(2, np.random.default_rng(4))
+
+
+def scans_of(number: int) -> faults.Scans:
+    return scan(HEADS[number], np.random.default_rng([4, number]))[0]
+
+
+@pytest.fixture(scope="module")
+def as_it_is():
+    """A head's record and findings."""
+    return quality_faults.looked("head", scans_of(0), quality_faults.GRID)
+
+
+def found_in(scans: faults.Scans) -> set[tuple[str, str]]:
+    return set(quality_faults.looked("head", scans, quality_faults.GRID)[1])
+
+
+def test_nothing_is_found_in_a_head_as_it_is(as_it_is):
+    record, found = as_it_is
+    assert found == []
+    assert min(record["quality"]["coverage"].values()) > 0.95
+    assert all(one["own_to_mirrored"] > 1.3 for name, one in record["quality"]["scans"].items() if name != "t1ce")
+
+
+def test_a_mirrored_scan_another_heads_scan_and_a_shaded_one_are_told_apart(as_it_is):
+    scans = scans_of(0)
+    shaded = quality_faults.planted("strong bias in t1ce", scans, {}, as_it_is[0], 0)
+    found = found_in({**shaded, "t2": faults.mirrored(scans["t2"]), "flair": scans_of(1)["flair"]})
+    assert {("mirrored", "t2"), ("another head", "flair"), ("shading", "t1ce")} <= found
+    assert not {("mirrored", "flair"), ("another head", "t2"), ("another head", "t1"), ("mirrored", "t1")} & found
+
+
+def test_exchanged_scans_a_tilt_and_ghosts_are_found(as_it_is):
+    exchanged = faults.exchanged(scans_of(0), "t1", "t1ce")
+    found = found_in(
+        {
+            **faults.tilted(exchanged, 0, 40.0),
+            "flair": faults.tilted({"f": faults.ghosted(exchanged["flair"], 0.15)}, 0, 40.0)["f"],
+        }
+    )
+    assert {("exchanged", "t1ce t1"), ("turned", ""), ("ghosts", "flair")} <= found
+
+
+def test_a_brain_without_its_cerebellum_and_exchanged_t2_and_flair_are_found(as_it_is):
+    cut = quality_faults.planted("no cerebellum", scans_of(0), {}, as_it_is[0], 0)
+    assert found_in(faults.exchanged(cut, "t2", "flair")) >= {("part missing", ""), ("exchanged", "flair t2")}
+
+
+def test_similarity_is_the_mean_of_squared_correlations_in_cubes():
+    random = np.random.default_rng(0)
+    one, other = random.normal(size=(2, 7, 7, 7))
+    where = random.random((7, 7, 7)) < 0.8
+    squares = []
+    for i, j, k in np.argwhere(where):
+        cube = tuple(slice(max(0, n - 1), n + 2) for n in (i, j, k))
+        inside = where[cube]
+        squares.append(np.corrcoef(one[cube][inside], other[cube][inside])[0, 1] ** 2)
+    one, other, where = (np.pad(array, 2) for array in (one, other, where))
+    assert agreement.similarity(one, other, where, 3) == pytest.approx(np.mean(squares), abs=1e-4)
+
+
+def test_noise_is_measured_as_it_was_added():
+    random = np.random.default_rng(1)
+    brain = np.zeros((40, 40, 40), bool)
+    brain[5:35, 5:35, 5:35] = True
+    smooth = 100 + 5 * gaussian_filter(random.normal(size=brain.shape), 4) * 20
+    scan_of = Volume(np.where(brain, smooth + random.normal(0, 4, brain.shape), 0), np.eye(4))
+    expected = np.median(smooth[brain]) / 4
+    assert acquisition.signal_to_noise(scan_of, brain) == pytest.approx(expected, rel=0.1)
+
+
+def test_a_ghost_is_measured_as_it_was_added():
+    brain = np.zeros((60, 60, 60), bool)
+    brain[20:40, 20:40, 20:40] = True
+    clean = np.where(brain, 100.0, 0.0)
+    assert acquisition.ghosts(Volume(clean, np.eye(4)), brain, 0.0) == pytest.approx(0)
+    ghosted = clean + 0.05 * np.roll(clean, 30, axis=1)
+    # beside the ghost, two voxels on each side belong to what might be one, so that its mean is thinner
+    found = acquisition.ghosts(Volume(ghosted, np.eye(4)), brain, 0.0)
+    assert found is not None
+    assert 0.02 < found <= 0.05
+
+
+def test_shading_is_the_ratio_of_the_fields_ends():
+    field = np.exp(np.linspace(0, np.log(3), 10_001))
+    low, high = 0.02, 0.98
+    assert acquisition.shading(field, np.ones_like(field)) == pytest.approx(3 ** (high - low), rel=1e-3)
+
+
+def test_copies_are_means_of_brain_voxels_at_their_place():
+    grid = Grid(edge=8, spacing_mm=1.0, patch=2)
+    volume = np.zeros((2, 8, 8, 8), np.float32)
+    inside = np.zeros((8, 8, 8), bool)
+    inside[2:6, 2:6, 2:6] = True
+    inside[2, 2, 2] = False
+    volume[0] = np.arange(8)[:, None, None]
+    found = copies.of_grid(volume, inside, ("t1", "t2"), grid)
+    assert set(found.scans) == {"t1"}  # T2 is empty
+    assert found.brain.sum() == 8
+    assert found.scans["t1"][0, 0, 0] == pytest.approx((3 * 2 + 4 * 3) / 7)  # the missing voxel counts nowhere
+    assert found.affine[:3, 3] == pytest.approx(np.array(grid.affine)[:3, 3] + 2.5)
+    assert found.voxel_mm == 2.0
+
+
+def test_parts_of_the_template_are_apart_and_lie_where_their_names_say():
+    parts = coverage.parts()
+    assert np.sum(list(parts.values()), axis=0).max() == 1
+    assert parts["left front upper"].sum() == pytest.approx(parts["right front upper"].sum(), rel=0.05)
+    assert {name for name, part in parts.items() if part.sum() * 8 / 1000 < 100} == set()  # ml
+
+
+def test_half_a_scale_is_half_squeezed():
+    assert coverage.squeezed(np.diag([1.0, 0.9, 0.45, 1.0])) == pytest.approx(0.45)
+
+
+def test_contrasts_need_their_scans():
+    brain = np.ones((4, 4, 4), bool)
+    nothing = copies.Copies({"t1": np.zeros((4, 4, 4))}, brain, np.eye(4))
+    assert sequences.enhancement(nothing) is None
+    assert sequences.fluid_contrast(nothing, np.eye(4)) is None
+
+
+def test_the_record_has_every_figure_and_no_number_that_json_lacks(as_it_is):
+    assert set(as_it_is[0]["quality"]) == {
+        "turned_degrees", "middle_degrees", "middle_mm", "squeezed", "fluid_contrast", "enhancement", "coverage", "scans",
+    }  # fmt: skip
+    json.dumps(as_it_is[0]["quality"], allow_nan=False)

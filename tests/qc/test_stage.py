@@ -1,0 +1,131 @@
+"""The stage that looks: what it writes, whom it excludes, and that a reviewer overrules it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from mri_vit.data import tokens
+from mri_vit.data.cohort import Patient
+from mri_vit.qc import page, stage
+from mri_vit.run import files
+from mri_vit.settings.schema import Grid, Study
+from tests.made.prepared import add_records
+
+NAMES = ("ann", "bob", "cid", "dot")
+GRID = Grid(edge=8, spacing_mm=10.0, patch=2)
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Four prepared patients: bob's FLAIR is mirrored, and cid's T2 has ghosts."""
+    made = Study(name="s", cohort=tmp_path / "cohort.csv", prepared=tmp_path / "prepared", output=tmp_path / "run", grid=GRID)
+    made.output.mkdir()
+    random = np.random.default_rng(0)
+    brain = np.zeros((8, 8, 8), bool)
+    brain[1:7, 1:7, 1:7] = True
+    for name in NAMES:
+        folder = made.prepared / name
+        folder.mkdir(parents=True)
+        tokens.save(tokens.from_volume(random.normal(size=(4, 8, 8, 8)), brain, made.grid, "-"), folder / files.TOKENS)
+    add_records(made, NAMES)
+    for name in NAMES:
+        Image.new("RGB", (896, 722)).save(made.prepared / name / files.QC)
+    change(made, "bob", "flair", own_to_mirrored=0.7, reversed=1.6)
+    change(made, "cid", "t2", ghosts=0.2)
+    return made
+
+
+def change(study, name, scan, **figures):
+    file = study.prepared / name / files.PATIENT
+    record = json.loads(file.read_text())
+    record["quality"]["scans"][scan] |= figures
+    file.write_text(json.dumps(record))
+
+
+def looked(study, unprepared=()):
+    patients = [Patient(name, {}, {}, {}) for name in (*NAMES, *(row["patient"] for row in unprepared))]
+    return stage.look(study, patients, list(unprepared), study.output, Console(quiet=True))
+
+
+def rows(study, name):
+    with (study.output / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_is_wrong_excludes_and_what_is_poor_flags(study):
+    found = looked(study)
+    assert [row["patient"] for row in found.excluded] == ["bob"]
+    assert "flair is mirrored" in rows(study, files.EXCLUDED)[0]["reason"]
+    assert [(row["patient"], row["reason"], row["became"]) for row in rows(study, files.FINDINGS)] == [
+        ("bob", "mirrored", "excluded"),
+        ("cid", "ghosts", "flagged"),
+    ]
+
+
+def test_a_study_chooses_which_reasons_exclude(study):
+    chosen = study.model_copy(update={"qc": study.qc.model_copy(update={"exclude": ("ghosts",)})})
+    assert [row["patient"] for row in looked(chosen).excluded] == ["cid"]
+
+
+def test_those_who_could_not_be_prepared_stay_excluded_in_the_tables_order(study):
+    found = looked(study, [{"patient": "eve", "file": "t1.nii", "reason": "0 bytes"}])
+    assert [row["patient"] for row in found.excluded] == ["bob", "eve"]
+
+
+def test_a_reviewers_decisions_beside_the_cohort_table_overrule(study):
+    table = "patient,decision,who,why\nbob,keep,Dr A,checked against the DICOM\ndot,drop,Dr A,moved\n"
+    (study.cohort.parent / files.DECISIONS).write_text(table)
+    found = looked(study)
+    assert found.excluded == [{"patient": "dot", "file": "", "reason": "dropped by Dr A: moved"}]
+    assert rows(study, files.FINDINGS)[0]["became"] == "kept"
+    assert (study.output / files.DECISIONS).read_text() == table
+
+
+def test_a_copy_under_another_name_is_flagged_on_both_and_a_visit_is_not(study):
+    shutil.copy(study.prepared / "ann" / files.TOKENS, study.prepared / "dot" / files.TOKENS)
+    duplicates = [(row["patient"], row["words"]) for row in stage_rows(study) if row["reason"] == "near-duplicate"]
+    assert [name for name, _ in duplicates] == ["ann", "dot"]
+    assert "looks like dot" in duplicates[0][1]
+    for name, visit in (("ann", "eve_1"), ("dot", "eve_2")):
+        (study.prepared / name).rename(study.prepared / visit)
+    visits = [Patient(f"eve_{n}", {}, {}, {}, session=n) for n in ("1", "2")] + [
+        Patient("bob", {}, {}, {}),
+        Patient("cid", {}, {}, {}),
+    ]
+    stage.look(study, visits, [], study.output, Console(quiet=True))
+    assert not [row for row in rows(study, files.FINDINGS) if row["reason"] == "near-duplicate"]
+
+
+def stage_rows(study):
+    looked(study)
+    return rows(study, files.FINDINGS)
+
+
+def test_the_page_has_the_worst_first_and_every_picture(study):
+    page.write(study, looked(study), study.output / files.LOOKED, Console(quiet=True))
+    text = (study.output / files.LOOKED / files.PAGE).read_text()
+    places = [text.index(f'<article id="{name}"') for name in ("bob", "cid", "ann", "dot")]
+    assert places == sorted(places)
+    pictures = {file.name for file in (study.output / files.LOOKED).glob("*.webp")}
+    assert pictures == {f"{name}{end}" for name in NAMES for end in (".webp", ".small.webp")}
+    assert all(f'"{name}"' in text for name in pictures)
+    assert "http" not in text  # it opens offline
+
+
+def test_a_page_is_written_anew_and_nothing_else_is_written_over(study):
+    home = study.output / files.LOOKED
+    page.write(study, looked(study), home, Console(quiet=True))
+    shutil.rmtree(study.prepared / "dot")
+    fewer = stage.look(study, [Patient(name, {}, {}, {}) for name in NAMES[:3]], [], study.output, Console(quiet=True))
+    page.write(study, fewer, home, Console(quiet=True))
+    assert not list(home.glob("dot*"))
+    (home / "notes.txt").write_text("mine")
+    with pytest.raises(Exception, match=r"notes\.txt"):
+        page.write(study, fewer, home, Console(quiet=True))
