@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 from cyclopts import App, Parameter
 
@@ -17,6 +17,9 @@ from mri_vit.run import exit_code, files
 from mri_vit.settings import options
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mri_vit.qc.stage import Looked
     from mri_vit.settings.schema import Study
 
 StudyFile = Annotated[Path, Parameter(help="Study file, or the folder of a run.")]
@@ -96,13 +99,30 @@ def demo(study: Path | None = None, **overrides: Overrides) -> int:
 
 
 @app.command
-def check(study: StudyFile, **overrides: Overrides) -> int:
-    """Check the study file, the cohort table and weights to start from; prepares and trains nothing."""
+def check(study: StudyFile, *, json: bool = False, **overrides: Overrides) -> int:
+    """List all that is wrong with a study, and the hours, disk and memory it needs; prepares and trains nothing.
+
+    Ends with 2 where the study cannot be run, with 3 where patients would be excluded.
+
+    Parameters
+    ----------
+    json
+        Print one JSON document instead, with all patients by name; `mri-vit schema --of check` describes it.
+    """
+    settings = _load(study, overrides)  # before what takes longer to import
     from rich.console import Console
 
-    from mri_vit.crossval import preflight
+    from mri_vit.preflight import stage, words
+    from mri_vit.run.screen import say
 
-    return 3 if preflight.check(_load(study, overrides), Console()) else 0
+    found = stage.check(settings)
+    if json:
+        print(found.model_dump_json(indent=1))
+    else:
+        console = Console()
+        for line, style in words.lines(found):
+            say(console, line, style)
+    return found.exit_code
 
 
 @app.command
@@ -112,13 +132,22 @@ def prepare(study: StudyFile, **overrides: Overrides) -> int:
 
     from rich.console import Console
 
-    from mri_vit.data import cohort, frozen
-    from mri_vit.prepare import stage
-    from mri_vit.run.folder import claimed
+    return 3 if _looked(settings, Console()).excluded else 0
 
-    with claimed(settings) as folder:
-        patients = frozen.freeze(settings, cohort.read(settings.cohort, settings.endpoints, settings.prepare.needs), folder)
-        return 3 if stage.prepare(settings, patients, folder, Console()) else 0
+
+@app.command
+def qc(study: StudyFile, **overrides: Overrides) -> int:
+    """Prepare every patient who is not prepared yet, look at all, and write a page that shows the worst first."""
+    settings = _load(study, overrides)
+
+    from rich.console import Console
+
+    from mri_vit.qc import page
+
+    console = Console()
+    looked = _looked(settings, console)
+    page.write(settings, looked, settings.output / files.LOOKED, console)
+    return 3 if looked.excluded else 0
 
 
 @app.command
@@ -213,20 +242,24 @@ def report(
 
 
 @app.command
-def schema(*, output: Annotated[Path | None, Parameter(alias="-o")] = None) -> None:
-    """Write the JSON Schema of a report's metrics.json.
+def schema(*, of: Literal["report", "check"] = "report", output: Annotated[Path | None, Parameter(alias="-o")] = None) -> None:
+    """Write the JSON Schema of a report's metrics.json, or of what `check --json` prints.
 
     Parameters
     ----------
+    of
+        Which of the two.
     output
         The file; if none is given, the schema is printed.
     """
     import json
 
-    from mri_vit.report.schema.metrics import json_schema
+    from mri_vit.preflight import document
+    from mri_vit.report.schema import metrics
     from mri_vit.run.atomic import write_bytes
 
-    text = json.dumps(json_schema(), indent=1, ensure_ascii=False)
+    described = {"report": metrics, "check": document}[of].json_schema()
+    text = json.dumps(described, indent=1, ensure_ascii=False)
     if output:
         write_bytes(f"{text}\n".encode(), output)
     else:
@@ -259,6 +292,18 @@ def _trained(study: Study) -> Study:
     return study
 
 
+def _looked(settings: Study, console: Console) -> Looked:
+    """Every patient prepared and looked at, of whom no folds need to be made."""
+    from mri_vit.data import cohort, frozen
+    from mri_vit.prepare import stage as preparing
+    from mri_vit.qc import stage
+    from mri_vit.run.folder import claimed
+
+    with claimed(settings) as folder:
+        patients = frozen.freeze(settings, cohort.of_study(settings), folder)
+        return stage.look(settings, patients, preparing.prepare(settings, patients, folder, console), folder, console)
+
+
 def _stage(name: str, study: Study) -> None:
     from rich.console import Console
 
@@ -289,7 +334,8 @@ def predict(run: Path, cohort: Path, output: Path, workers: int = 1) -> int:
     run
         Folder of a trained run.
     cohort
-        Table with the columns patient, t1, t1ce, t2, flair; no label is read.
+        Table with the column patient and those of the run's scans (t1, t1ce, t2, flair, unless its study names others); no
+        label is read.
     output
         Folder for predictions.csv.
     workers

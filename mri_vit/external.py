@@ -35,7 +35,7 @@ from mri_vit.run.screen import progress, say
 from mri_vit.settings.models import CLINICAL, INTENSITY, VIT, VOLUME
 from mri_vit.settings.schema import Study
 
-OWN = ("grid", "prepare", "model", "train", "controls")  # sections that belong to the run, not to the other cohort
+OWN = ("channels", "grid", "prepare", "model", "train", "controls")  # keys that belong to the run, not to the other cohort
 
 
 def predict(run: Path, table: Path, output: Path, workers: int, console: Console) -> Excluded:
@@ -44,8 +44,8 @@ def predict(run: Path, table: Path, output: Path, workers: int, console: Console
     intact.refuse_changed(run, console, intact.OWN)
     study = _on(past, cohort=table.resolve(), output=output.resolve(), prepared=output.resolve() / "prepared", workers=workers)
     with run_folder.claimed(study) as folder:
-        patients = cohort.read(study.cohort, endpoints=(), needed=study.prepare.needs)
-        excluded = preparing.prepare(study, patients, folder, console)
+        patients = cohort.read(study.cohort, (), study.prepare.needs, study.channels)
+        excluded = stages.prepare(study, patients, folder, console)
         patients = preparing.without(patients, excluded)
         if patients:
             score, survival = _mean_of_folds(run, study, patients, console)
@@ -69,13 +69,13 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excl
     intact.refuse_changed(run, console, intact.OWN)
     study = _elsewhere(run, past, other, given)
     with run_folder.claimed(study) as folder:
-        patients = frozen.freeze(study, cohort.read(study.cohort, study.endpoints, study.prepare.needs), folder)
+        patients = frozen.freeze(study, cohort.of_study(study), folder)
         if inside := _before(run, past, patients, label_exposed):
             raise UsageError(
                 f"{study.cohort}: {', '.join(inside)} would be no external test: weights that the run {run} started from knew"
                 " labels of patients with these ids; leave them out, or give other people other ids"
             )
-        excluded = preparing.prepare(study, patients, folder, console)
+        excluded = stages.prepare(study, patients, folder, console)
         patients = preparing.without(patients, excluded)
         if patients:
             _refuse_own_patients(run, study, patients)
@@ -89,7 +89,8 @@ def _elsewhere(run: Path, past: Study, other: Study, given: set[str]) -> Study:
     """The run's settings on the other study's cohort. Raises UsageError when the two contradict each other."""
     differing = [name for name in OWN if name in given and getattr(other, name) != getattr(past, name)]
     if differing:
-        raise UsageError(f"[{differing[0]}] belongs to the run {run} and cannot be changed for an evaluation; leave it out")
+        key = differing[0] if differing[0] == "channels" else f"[{differing[0]}]"
+        raise UsageError(f"{key} belongs to the run {run} and cannot be changed for an evaluation; leave it out")
     known = {endpoint.name: endpoint.kind for endpoint in past.endpoints}
     strange = [e.name for e in other.endpoints if known.get(e.name) != e.kind]
     if strange:
@@ -97,7 +98,7 @@ def _elsewhere(run: Path, past: Study, other: Study, given: set[str]) -> Study:
     study = _on(
         past, name=other.name, cohort=other.cohort, output=other.output, prepared=other.prepared, workers=other.prepare.workers
     )
-    return study.model_copy(update={"endpoints": other.endpoints, "report": other.report})
+    return study.model_copy(update={"endpoints": other.endpoints, "report": other.report, "qc": other.qc})
 
 
 def _tables(
@@ -241,7 +242,7 @@ def _require_prepared(patients: list[Patient], study: Study) -> None:
 
 def _before(run: Path, past: Study, patients: list[Patient], known: Callable[[Path], list[str]]) -> list[str]:
     """Which of `patients` are, by id, of those whom the weights that the run started from had `known`."""
-    own = {patient.subject for patient in cohort.read(run / files.COHORT, past.endpoints)}
+    own = {patient.subject for patient in cohort.read(run / files.COHORT, past.endpoints, channels=past.channels)}
     found = {subject for file in run.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}") for subject in known(file)} - own
     return sorted(found & {patient.subject for patient in patients})
 

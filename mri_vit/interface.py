@@ -12,7 +12,8 @@ from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run import files
-from mri_vit.settings.schema import CHANNELS, Endpoint, Grid, Prepare, Study
+from mri_vit.settings.schema import Endpoint, Explain, Grid, Prepare, Study
+from mri_vit.settings.sequences import CHANNELS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,18 +25,25 @@ def silent(done: int, of: int) -> None:
     """No progress is shown."""
 
 
-def read_cohort(path: Path | str, endpoints: Sequence[Endpoint] = (), needed: Sequence[str] = CHANNELS) -> list[Patient]:
+def read_cohort(
+    path: Path | str,
+    endpoints: Sequence[Endpoint] = (),
+    needed: Sequence[str] | None = None,
+    channels: Sequence[str] = CHANNELS,
+) -> list[Patient]:
     r"""Read a cohort table.
 
     Parameters
     ----------
     path
-        CSV or TSV with the columns `patient`, `t1`, `t1ce`, `t2`, `flair` and, if there are any, `session`, `brain_mask`,
+        CSV or TSV with the columns `patient`, those of scans and, if there are any, `session`, `brain_mask`,
         `tumour_mask`, labels and clinical columns. Paths of scans are relative to the table.
     endpoints
         Whose label columns are read; other columns are clinical ones and stay text. A missing label is NaN.
     needed
-        Columns that the table must have beside `patient` and the labels.
+        Columns that the table must have beside `patient` and the labels; those of scans where none are given.
+    channels
+        The columns of scans; their order is that of the prepared patient.
 
     Returns
     -------
@@ -55,7 +63,7 @@ def read_cohort(path: Path | str, endpoints: Sequence[Endpoint] = (), needed: Se
     >>> patient.id, patient.labels, patient.clinical
     ('A1', {'mgmt': 1.0}, {'age': '61'})
     """
-    return cohort.read(Path(path), tuple(endpoints), needed)
+    return cohort.read(Path(path), tuple(endpoints), needed, channels)
 
 
 def prepare_patient(patient: Patient, folder: Path | str, grid: Grid | None = None, prepare: Prepare | None = None) -> Path:
@@ -64,7 +72,8 @@ def prepare_patient(patient: Patient, folder: Path | str, grid: Grid | None = No
     Parameters
     ----------
     patient
-        As `read_cohort` gives it. T1ce must be there; of the others those that `prepare.needs` names.
+        As `read_cohort` gives it; its `scans`, in their order, are those of the prepared patient. The reference must be
+        there (T1ce, unless `prepare.reference` names another); of the others those that `prepare.needs` names.
     folder
         For prepared patients; this one's folder goes into it.
     grid
@@ -82,6 +91,8 @@ def prepare_patient(patient: Patient, folder: Path | str, grid: Grid | None = No
         Something is wrong with the scans; the message names the file, and nothing is left behind.
     UsageError
         Something else lies where the patient's folder would be.
+    ValueError
+        The reference is not among the patient's scans.
 
     Examples
     --------
@@ -101,7 +112,7 @@ def prepare_patient(patient: Patient, folder: Path | str, grid: Grid | None = No
     folder = Path(folder)
     study = Study(
         name="notebook", cohort=folder / "cohort.csv", prepared=folder, output=folder / "run",
-        grid=grid or Grid(), prepare=prepare or Prepare(),
+        channels=tuple(patient.scans), grid=grid or Grid(), prepare=prepare or Prepare(), explain=Explain(patients=0, scored=0),
     )  # fmt: skip
     return preparing.prepare(patient, study)
 
@@ -121,7 +132,7 @@ class FinishedRun:
         Parameters
         ----------
         patients
-            As `read_cohort` gives them.
+            As `read_cohort` gives them, with the scans of the run's `study.channels`.
         prepared
             Folder for the prepared patients, who are prepared where they are not yet; a temporary one where none is given.
         progress
@@ -139,11 +150,12 @@ class FinishedRun:
             Something is wrong with a patient's scans; the message names the file.
         """
         from mri_vit import external  # here, because torch takes seconds
+        from mri_vit.prepare import patient as preparing
 
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)
             for patient in patients:
-                prepare_patient(patient, study.prepared, study.grid, study.prepare)
+                preparing.prepare(patient, study)
             return external.mean_of_folds(self.folder, study, list(patients), progress)[0]
 
     def explain(self, patient: Patient, folder: Path | str, prepared: Path | str | None = None) -> Path:
@@ -175,6 +187,7 @@ class FinishedRun:
         from mri_vit.crossval import folds  # here, because torch takes seconds
         from mri_vit.data import frozen
         from mri_vit.explain import stage
+        from mri_vit.prepare import patient as preparing
 
         if self.study.model.architecture != "vit":
             raise UsageError(f"{self.folder}: maps are of Vision Transformers, found {self.study.model.architecture}")
@@ -182,7 +195,7 @@ class FinishedRun:
         home = Path(folder) / patient.id
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)
-            prepare_patient(patient, study.prepared, study.grid, study.prepare)
+            preparing.prepare(patient, study)
             stage.of_one(patient, study, self.folder, split, home)
         return home
 

@@ -26,6 +26,7 @@ from mri_vit.explain.inspection import stage as inspecting
 from mri_vit.prepare import stage as preparing
 from mri_vit.prepare import unchanged
 from mri_vit.prepare.stage import Excluded
+from mri_vit.qc import stage as looking
 from mri_vit.report.pages import home, html
 from mri_vit.report.reading.foreign import from_tables
 from mri_vit.report.reading.run import read
@@ -58,15 +59,19 @@ def ended(excluded: Excluded, written: html.Written) -> int:
 
 def check(study: Study, folder: Path) -> list[Patient]:
     """Read the cohort table, see that folds and networks can be made, and freeze the table in the run's folder."""
-    patients = cohort.read(study.cohort, study.endpoints, study.prepare.needs)
+    patients = cohort.of_study(study)
     folds.check(patients, study.endpoints, study.train)
     comparators.check(study, patients)
     return frozen.freeze(study, patients, folder)
 
 
 def prepare(study: Study, patients: list[Patient], folder: Path, console: Console) -> Excluded:
-    """Prepare every patient; those who cannot be are written to `excluded.csv` with file and reason."""
-    return preparing.prepare(study, patients, folder, console)
+    """Prepare every patient and look at each; who cannot be, or is beyond the limits, goes to `excluded.csv` with the reason."""
+    unprepared = preparing.prepare(study, patients, folder, console)
+    looked = looking.look(study, patients, unprepared, folder, console)
+    if any(looked.findings.values()):
+        say(console, "`mri-vit qc` writes a page that shows them")
+    return looked.excluded
 
 
 def pretrain(study: Study, folder: Path, console: Console) -> None:

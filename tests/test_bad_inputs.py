@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from made.inputs import ended, nifti
 from made.metrics import filled
 from rich.console import Console
 
-from mri_vit import cli, study
+from mri_vit import study
 from mri_vit.data import cohort
 from mri_vit.data.volume import read as read_volume
 from mri_vit.errors import UnusablePatient
@@ -40,18 +42,18 @@ kind = "binary"
 """
 
 
-def ended(*arguments: object) -> int:
-    """The exit code of a command line."""
-    with pytest.raises(SystemExit) as end:
-        cli.main([str(argument) for argument in arguments])
-    return int(end.value.code or 0)
-
-
 @pytest.fixture
 def asked(tmp_path: Path) -> Path:
-    """A study of four patients whose scans are there (and hold nothing)."""
+    """A study of six patients, each of whom has four scans."""
+    rows = []
+    for index in range(6):
+        names = [f"{index}{channel}.nii" for channel in "abcd"]
+        for name in names:
+            array = np.random.default_rng([index, ord(name[1])]).integers(0, 900, (5, 4, 3)).astype(np.int16)
+            (tmp_path / name).write_bytes(nifti(array))
+        rows.append(f"p{index},{','.join(names)},{index % 2}\n")
     (tmp_path / "study.toml").write_text(STUDY)
-    (tmp_path / "cohort.csv").write_text(TABLE + "".join(f"p{index},s,s,s,s,{index % 2}\n" for index in range(4)))
+    (tmp_path / "cohort.csv").write_text(TABLE + "".join(rows))
     (tmp_path / "s").touch()
     return tmp_path / "study.toml"
 
@@ -65,10 +67,10 @@ def pipe(path: Path) -> Path:
 @pytest.mark.parametrize(
     ("cell", "said"),
     [
-        ("nope/[/b]/t1.nii.gz", "no t1; the patient"),
+        ("nope/[/b]/t1.nii.gz", "no such file"),
         ("a\0b.nii.gz", "NUL character"),
         ("a" * 5000, "File name too long"),
-        ("b/" * 2500, "too long|no t1; "),
+        ("b/" * 2500, "too long|no such file"),
         ("loop", "a link that leads back to itself"),
         ("fifo", r"a pipe \(FIFO\); expected a file"),
         ("folder", "a folder; expected a file"),
@@ -84,10 +86,10 @@ def test_a_scan_that_is_no_file_excludes_one_patient_and_says_what_it_is(asked: 
     (folder / "series").mkdir()
     (folder / "series" / "I0001").write_bytes(bytes(128) + b"DICM")
     table = (folder / "cohort.csv").read_text()
-    (folder / "cohort.csv").write_text(table.replace("p1,s,", f"p1,{cell},"))
+    (folder / "cohort.csv").write_text(table.replace("1a.nii", cell))
     assert ended("check", asked) == 3
-    found = capsys.readouterr().out
-    assert len([line for line in found.splitlines() if line.startswith("p1: no t1")]) == 1
+    found = " ".join(capsys.readouterr().out.split())
+    assert found.count("- p1: t1: ") == 1
     assert re.search(said, found)
     patient = cohort.read(folder / "cohort.csv", ())[1]
     assert patient.scans["t1"]
@@ -154,11 +156,11 @@ def test_results_of_a_model_that_looks_like_markup_are_printed(monkeypatch, tmp_
 
 def test_a_column_of_endless_numbers_is_refused_with_its_patient(asked: Path, capsys):
     table = asked.parent / "cohort.csv"
-    cells = ["lab", "1", "inf", "2", "3"]
+    cells = ["lab", "1", "inf", "2", "3", "4", "5"]
     lines = table.read_text().splitlines()
     table.write_text("\n".join(f"{line},{cell}" for line, cell in zip(lines, cells, strict=True)))
     assert ended("check", asked) == 2
-    assert "patient p1, column lab: 'inf'" in capsys.readouterr().err
+    assert "patient p1, column lab: 'inf'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "x" * 300, "cohort.csv/run"])
@@ -253,11 +255,3 @@ def test_a_usage_error_imports_nothing_slow(asked: Path, fault: str):
     said, code = measured("check", asked, *extra)
     assert code == 2
     assert "HEAVY []" in said
-
-
-def test_checking_ten_thousand_patients_takes_less_than_500_mb(asked: Path):
-    rows = "".join(f"p{index},s,s,s,s,{index % 2}\n" for index in range(10_000))
-    (asked.parent / "cohort.csv").write_text(TABLE + rows)
-    said, code = measured("check", asked)
-    assert code == 0
-    assert int(said.split()[-1]) < 500_000

@@ -404,55 +404,17 @@ HEAD = "patient,t1,t1ce,t2,flair,mgmt,os_days,os_event\n"
         ),
         (HEAD.replace("mgmt", "mgmt_status") + "a,1,2,3,4,1,5,1\n", STUDY, "no column 'mgmt'; the nearest one is 'mgmt_status'"),
         (HEAD + "a,1,2,3,4,yes,5,1\n", STUDY, "row 2, column mgmt: 'yes'"),
-        (HEAD + "a,1,2,3,4,1,5,1\na,1,2,3,4,1,5,1\n", STUDY, "patient id 'a' in row 3 repeats 'a' in row 2"),
+        (HEAD + "a,1,2,3,4,1,5,1\na,1,2,3,4,1,5,1\n", STUDY, "row 3: patient id 'a' repeats 'a' in row 2"),
         (HEAD + "../x,1,2,3,4,1,5,1\n", STUDY, "patient id '../x'"),
         (HEAD + "a,1,2,3,4,1,5,1\n", STUDY, "2 folds, but 1 patients with 1 and 0 with 0"),
     ],
 )
-@pytest.mark.parametrize("verb", ["run", "check"])
-def test_a_wrong_study_or_table_ends_with_2_before_anything_is_started(
-    tmp_path, capsys, table: str, study: str, message: str, verb: str
+def test_a_wrong_study_or_table_ends_a_run_with_2_before_anything_is_started(
+    tmp_path, capsys, table: str, study: str, message: str
 ):
-    assert mri_vit(verb, faulty(tmp_path / "in", table, study)) == 2
+    assert mri_vit("run", faulty(tmp_path / "in", table, study)) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "in" / "prepared").exists()
-
-
-def test_check_tells_who_will_be_excluded_and_whose_scan_is_left_empty(tmp_path, capsys):
-    for scan in "1234":
-        (tmp_path / scan).touch()
-    rows = "a,1,2,3,4,1,5,1\nb,1,2,,4,0,6,1\nc,1,2,3,4,1,7,1\nd,1,2,3,gone,0,8,1\n"
-    study = faulty(tmp_path, HEAD + rows)
-    assert mri_vit("check", study) == 3
-    said = capsys.readouterr().out
-    assert "b: no t2; the patient will be excluded" in said
-    assert "d: no flair; the patient will be excluded" in said
-    assert mri_vit("check", study, "--prepare.needs", '["t1ce"]') == 3
-    said = capsys.readouterr().out
-    assert "b: no t2; it is left empty" in said
-    assert "d: no flair; the patient will be excluded" in said  # a file that is named must be there
-
-
-def test_an_output_that_holds_the_input_is_refused(tmp_path, capsys):
-    study = faulty(tmp_path, HEAD + "a,1,2,3,4,1,5,1\n", STUDY.replace('output = "run"', 'output = "."'))
-    assert mri_vit("run", study) == 2
-    assert "holds the input" in capsys.readouterr().err
-
-
-def test_a_read_only_output_ends_with_4_at_the_start(tmp_path, capsys):
-    # /proc takes no folder, not even root's
-    study = faulty(tmp_path, HEAD + "a,1,2,3,4,1,5,1\n", STUDY.replace('output = "run"', 'output = "/proc/run"'))
-    assert mri_vit("run", study) == 4
-    assert "/proc/run cannot be written" in capsys.readouterr().err
-
-
-def test_an_output_that_is_a_link_ends_with_6(tmp_path, capsys):
-    study = faulty(tmp_path / "in", HEAD + "a,1,2,3,4,1,5,1\n")
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "in" / "run").symlink_to(tmp_path / "elsewhere")
-    assert mri_vit("run", study) == 6
-    assert "is a link" in capsys.readouterr().err
-    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["the same files", "saved anew as floats, unpacked, under other names"])

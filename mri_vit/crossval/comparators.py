@@ -30,7 +30,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
         try:
             refuse_label_exposed(of, patients)
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
-                net = Network(of.model, of.grid, [])
+                net = Network(of.model, of.grid, [], of.channels)
             if of.model.weights:
                 fill(net.encoder, of.model.weights, of.model, of.grid)
         except (UsageError, ValueError) as error:

@@ -123,7 +123,7 @@ def _covariates(study: Study, patients: Sequence[Patient]) -> tuple[dict[str, pd
     notes |= {f"{name}_columns": ", ".join(table) for name, table in tables.items()}
     if INTENSITY in asked:
         tables[INTENSITY] = intensity_table(patients, study)
-        notes[f"{INTENSITY}_columns"] = described(tables[INTENSITY])
+        notes[f"{INTENSITY}_columns"] = described(tables[INTENSITY], study.channels)
     if SITE in asked:
         if study.train.leave_out == "site":
             notes[SITE] = "every test patient is of a site that no training patient is of"

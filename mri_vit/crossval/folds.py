@@ -48,13 +48,15 @@ def check(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: T
     if train.leave_out:
         _require_something_to_learn(patients, endpoints, _one_out(patients, train.leave_out), train.leave_out)
         return
+    faults = []
     for endpoint in endpoints:
         count = Counter(p.stratum(endpoint) for p in first)
         least = count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
         if count["0"] + count["1"] and least < train.folds:
-            raise UsageError(
-                f"{endpoint.name}: {train.folds} folds, but {count['1']} patients with 1 and {count['0']} with 0; use fewer folds"
-            )
+            counts = f"{count['1']} patients with 1 and {count['0']} with 0"
+            faults.append(f"{endpoint.name}: {train.folds} folds, but {counts}; use fewer folds")
+    if faults:
+        raise UsageError("\n".join(faults))
 
 
 def tuning_split(

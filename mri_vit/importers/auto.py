@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from mri_vit.importers import table
 from mri_vit.importers.layout import Layout, files_below
 from mri_vit.importers.merged import Imported
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS
+from mri_vit.settings.sequences import CHANNELS, REFERENCE
 
 BINARY = ("mgmt", "pten", "tertp", "idh", "idh1")
 OS = next(endpoint for endpoint in DEFAULT_ENDPOINTS if endpoint.kind == "survival")
@@ -25,11 +27,11 @@ cohort = "cohort.csv"  # paths are relative to this file
 prepared = "prepared"
 output = "run"
 seed = 0
-
+{channels}
 [prepare]
-brain = "auto"  # stripped scans are noticed; others need the extra "brain", or masks in the table
+{reference}brain = "auto"  # stripped scans are noticed; others need the extra "brain", or masks in the table
 workers = 1
-# needs = ["t1ce", "flair"]  # sequences without which a patient is excluded; all four where it is not set
+# needs = ["t1ce", "flair"]  # sequences without which a patient is excluded; all where it is not set
 
 [train]
 folds = 5  # all visits of a patient stay in one fold
@@ -82,4 +84,11 @@ def study_file(layout: str, imported: Imported) -> str:
     endpoints = [f'\n[[endpoints]]\nname = "{name}"\nkind = "binary"\n' for name in binary]
     if OS.time and any(row.get(OS.time) for row in rows):
         endpoints.append(f'\n[[endpoints]]\nname = "{OS.name}"\nkind = "survival"\ntime = "{OS.time}"\nevent = "{OS.event}"\n')
-    return STUDY.format(layout=layout) + ("".join(endpoints) or NONE)
+    there = [name for name in CHANNELS if any(name in visit.scans for visit in imported.visits)]
+    fewer = f"channels = {json.dumps(there)}  # of t1, t1ce, t2 and flair those that any patient has\n" if there else ""
+    other = f'reference = "{there[0]}"  # to which the others are aligned; it is T1ce where there is one\n' if there else ""
+    keys = {
+        "channels": fewer if len(there) < len(CHANNELS) else "",
+        "reference": other if REFERENCE not in there else "",
+    }
+    return STUDY.format(layout=layout, **keys) + ("".join(endpoints) or NONE)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mri_vit.data import cohort
+from mri_vit.data import cohort, sheet
 from mri_vit.data.aliases import key, nearest, suggestion
 from mri_vit.errors import UsageError
 from mri_vit.importers import rules, table
@@ -120,7 +120,7 @@ def _not_read(kind: Table, path: Path) -> Iterator[str]:
         key(name) for name in (*kind.id, *kind.session, *kind.scans, *(s for column in kind.columns for s in column.sources))
     }
     like = [column.like for column in kind.columns if column.like]
-    others = [name for name in cohort.columns(path) if key(name) not in known]
+    others = [name for name in sheet.columns(path) if key(name) not in known]
     if names := [name for name in others if not any(pattern.fullmatch(name) for pattern in like)]:
         meant = [f"{name} ({ours}?)" if (ours := suggestion(name)) else name for name in names]
         yield f"{path.name}: columns that were not read: {', '.join(meant)}"
@@ -272,7 +272,7 @@ def _from_visit(given: Given, days: str) -> Given:
 
 def _unlike(layout: Layout, path: Path) -> UsageError:
     """Why a table is none of the layout's: the first column that it lacks, and the nearest one that it has."""
-    names = cohort.columns(path)
+    names = sheet.columns(path)
     if not layout.tables:
         return UsageError(f"{path}: the layout {layout.name} has no table; expected a folder with files such as {layout.example}")
     kind = layout.tables[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mri_vit.data import cohort
+from mri_vit.data import sheet
 from mri_vit.data.aliases import key
 
 ENDINGS = (".csv", ".tsv")
@@ -34,7 +34,7 @@ class Row:
 
 def read(path: Path) -> Iterator[Row]:
     """The rows of a table. Raises UsageError naming file and line."""
-    header, rows = cohort.table(path)
+    header, rows = sheet.read(path)
     names = {key(name): name for name in reversed(header)}
     for line, cells in rows:
         yield Row(path, line, {key(name): cell for name, cell in reversed(cells.items())}, names)

@@ -13,6 +13,8 @@ ENVIRONMENT = "environment.json"  # versions, commit, device; by it a folder is 
 ORIGIN = "origin.json"  # where the run was when its records were written
 COHORT = "cohort.csv"  # the frozen cohort table
 EXCLUDED = "excluded.csv"  # patients who could not be prepared, with file and reason
+FINDINGS = "qc.csv"  # what is outside the study's limits, and what became of it
+DECISIONS = "qc_decisions.csv"  # a reviewer's, as they were respected; beside a cohort table, where they are looked for
 FOLDS = "folds.json"
 INPUTS = "inputs.json"  # SHA-256 of each patient's scan files; every version writes it when training begins
 PREPARED = "prepared.json"  # SHA-256 of each patient's tokens, as training first found them
@@ -36,6 +38,7 @@ COMPARATORS = "rivals"  # a folder per comparator, with its folds
 CONTROLS = "controls"  # a folder per control, with its folds
 REPORT = "report"
 INSPECT = "inspect"
+LOOKED = "qc"  # the page of all patients, the worst first
 FOLD_GLOB = "*fold-*"  # see `fold_folder`
 SEED_GLOB = "seed-*"  # in the folder of a fold; see `seed_folder`
 

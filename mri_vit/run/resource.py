@@ -47,7 +47,7 @@ def lack(error: BaseException, place: Path, disk_bytes: int = 0, smaller: str = 
     if number in FULL or (number is None and DISK.search(said)):
         needed = f"{megabytes(disk_bytes)} needed, " if disk_bytes else ""
         remedy = "make room, and the same command goes on"
-        return OutOfResource(f"{place}: the disk is full{file}: {needed}{megabytes(_free_disk(place))} free; {remedy}")
+        return OutOfResource(f"{place}: the disk is full{file}: {needed}{megabytes(free_disk(place))} free; {remedy}")
     if number in REFUSED:
         return OutOfResource(f"{place}: not allowed to write{file}: {error.strerror if isinstance(error, OSError) else said}")
     if isinstance(error, MemoryError) or number == errno.ENOMEM or MEMORY.search(said):
@@ -99,7 +99,7 @@ def _number(line: str) -> int:
     return int(re.sub(r"\D", "", line) or 0)
 
 
-def _free_disk(place: Path) -> int:
-    """Of the nearest folder that there is."""
+def free_disk(place: Path) -> int:
+    """Bytes that are free where a file or folder is, or would be: in the nearest folder that there is."""
     there = next((folder for folder in (place, *place.parents) if folder.is_dir()), Path("/"))
     return shutil.disk_usage(there).free

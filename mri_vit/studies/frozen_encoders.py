@@ -152,7 +152,7 @@ def readings(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> d
     encoder.eval()
     rows: dict[str, list[Tensor]] = defaultdict(list)
     for patient in patients:
-        patches, place = everything(tokens.load(token_file(study, patient)), study)
+        patches, place = everything(tokens.load(token_file(study, patient), study.channels), study)
         pool = encoder.pool if isinstance(encoder, Encoder) else None
         if isinstance(encoder, Encoder):
             x = encoded(encoder, patches, place)  # (1, n, d)

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
-from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -20,12 +19,13 @@ from mri_vit.metrics import comparison, delong, discrimination
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, known_rows
 from mri_vit.report.reading.run import Run
 from mri_vit.settings.models import NO_CANDIDATES
-from mri_vit.settings.recipe import Architecture, Channel
-from mri_vit.settings.schema import CHANNELS, Comparator, Endpoint, Study
+from mri_vit.settings.recipe import Architecture
+from mri_vit.settings.schema import Comparator, Endpoint, Study
+from mri_vit.settings.sequences import CHANNELS
 
 ENDPOINT = "mgmt"
 OWN, REFERENCE = "vit", "ViT"  # what the others are compared with: of ours, and of the published rows
-SCANS: Mapping[str, tuple[Channel, ...]] = {"t1ce": ("t1ce",), "flair": ("flair",), "t2": ("t2",), "all": get_args(Channel)}
+SCANS: Mapping[str, tuple[str, ...]] = {"t1ce": ("t1ce",), "flair": ("flair",), "t2": ("t2",), "all": CHANNELS}
 ARCHITECTURES: Mapping[str, Architecture] = {
     "ResNet-10": "resnet10",
     "ResNet-18": "resnet18",
@@ -214,4 +214,4 @@ def _measured(rows: pd.DataFrame) -> Measured:
 def _scans(study: Study, contender: str) -> str:
     """What a contender that is no published row reads, as the published rows say it."""
     recipe = next((study.of(comparator) for comparator in study.comparators if comparator.name == contender), study)
-    return "all" if set(recipe.model.channels) == set(CHANNELS) else "+".join(recipe.model.channels)
+    return "all" if set(recipe.model.channels) == set(recipe.channels) else "+".join(recipe.model.channels)

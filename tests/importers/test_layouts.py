@@ -271,7 +271,7 @@ def test_an_empty_folder_is_refused_with_what_is_expected(tmp_path: Path, name: 
         ("plain", "id,mgmt\nCON,1\n", "row 2, column id: patient id 'CON'"),
         ("plain", "id,mgmt\na,1\nA,0\n", "patient 'A' is 'a' in another spelling"),
         ("plain", "id,t1\na,x.nii\na,y.nii\n", "patient a: two sets of scans"),
-        ("plain", "id,mgmt\na,1,2\n", "line 2: 3 cells; expected 2"),
+        ("plain", "id,mgmt\na,1,2\n", "row 2: 3 cells; expected 2"),
         ("brats2023", "id,mgmt\na,1\n", "the layout brats2023 has no table"),
     ],
 )

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mri_vit.data import cohort
+from mri_vit.data import cohort, sheet
 from mri_vit.importers import layout, merged
 from mri_vit.importers.layouts import LAYOUTS
 from mri_vit.importers.merged import Imported
 from mri_vit.importers.stage import import_layout
 from mri_vit.importers.units import mixed
 from mri_vit.importers.written import harmless
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.schema import CHANNELS, Endpoint
 
 UCSF, UPENN = "UCSF-PDGM-metadata_v2.csv", "UPENN-GBM_clinical_info_v2.1.csv"
 TCGA = "TCGA_GBM_LGG_Mutations_all.csv"
@@ -159,8 +159,8 @@ def test_every_cell_of_an_imported_table_is_one_of_its_source(shared: Path, tmp_
         assert origin["raw"] == harmless(cell)  # TCGA's -- is text to a spreadsheet too
         assert origin["rule"]
     told = {(o["patient"], o["session"], o["column"]): o["value"] for o in origins}
-    header, rows = cohort.table(tmp_path / "cohort.csv")
-    columns = [c for c in header if c not in ("patient", "session", "cohort", *cohort.FILES)]
+    header, rows = sheet.read(tmp_path / "cohort.csv")
+    columns = [c for c in header if c not in ("patient", "session", "cohort", *CHANNELS, *cohort.MASKS)]
     written = {(row["patient"], row.get("session", ""), c): row[c] for _, row in rows for c in columns}
     assert written == told
 

@@ -11,7 +11,7 @@ from made.layouts import folder
 from rich.console import Console
 
 from mri_vit.cli import app
-from mri_vit.data import cohort
+from mri_vit.data import cohort, sheet
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.layouts import LAYOUTS
 from mri_vit.importers.stage import import_layout
@@ -43,7 +43,7 @@ def test_the_table_is_read_as_a_cohort_and_its_scans_are_found(tmp_path: Path):
     first, second = cohort.read(home / "cohort.csv", (MGMT,))
     assert first.scans["t1ce"] == (source / "BraTS2021_00001" / "BraTS2021_00001_t1ce.nii.gz").resolve()
     assert (first.labels["mgmt"], second.labels["mgmt"]) == (1.0, 0.0)
-    assert "session" not in cohort.columns(home / "cohort.csv")
+    assert "session" not in sheet.columns(home / "cohort.csv")
     written = rows(home / "cohort.csv")[0]
     assert written["t1"] == "../../some data/BraTS2021_00001/BraTS2021_00001_t1.nii.gz"
     (origin,) = (row for row in rows(home / "provenance.csv") if row["patient"] == "BraTS2021_00002")
@@ -214,6 +214,17 @@ def test_auto_writes_a_study_that_loads_with_the_endpoints_that_are_known(tmp_pa
     (home / "study.toml").write_text("mine")
     assert "is there already and stays" in auto(tmp_path / "in", home, capsys)
     assert (home / "study.toml").read_text() == "mine"
+
+
+def test_auto_names_the_sequences_of_a_cohort_without_all_four_and_a_reference_where_t1ce_is_none_of_them(tmp_path: Path, capsys):
+    for there, reference in ((("t1", "flair"), "t1"), (("t1ce", "t2"), "t1ce")):
+        names = [f"P{number}/{channel}.nii.gz" for number in (1, 2) for channel in there]
+        home = tmp_path / f"out-{reference}"
+        auto(folder(tmp_path / reference, *names), home, capsys)
+        study = study_file.load(home / "study.toml", {})
+        assert (study.channels, study.prepare.reference) == (there, reference)
+        patients = cohort.read(study.cohort, (), channels=study.channels)
+        assert [tuple(name for name, file in patient.scans.items() if file) for patient in patients] == [there] * 2
 
 
 def test_auto_writes_a_survival_endpoint(tmp_path: Path, capsys):

@@ -12,7 +12,16 @@ from pydicom import dcmread
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.encaps import encapsulate
 from pydicom.sequence import Sequence as Items
-from pydicom.uid import UID, EnhancedMRImageStorage, ExplicitVRLittleEndian, MRImageStorage, generate_uid
+from pydicom.uid import (
+    UID,
+    EnhancedMRImageStorage,
+    ExplicitVRLittleEndian,
+    MediaStorageDirectoryStorage,
+    MRImageStorage,
+    generate_uid,
+)
+
+from mri_vit.importers.dicom import header
 
 AXIAL = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 OBLIQUE = (0.96, 0.28, 0.0, -0.224, 0.768, 0.6)
@@ -138,3 +147,22 @@ def _save(dataset: Dataset, path: Path) -> Path:
     dataset["PixelData"].VR = "OW"
     dataset.save_as(path, enforce_file_format=True)
     return path
+
+
+def dicomdir(folder: Path, *listed: list[str]) -> None:
+    """A DICOMDIR in `folder` that lists files by the parts of their names."""
+    records = []
+    for parts in listed:
+        record = Dataset()
+        record.DirectoryRecordType = "IMAGE"
+        with header.lenient():  # names that break rules
+            record.ReferencedFileID = parts
+        records.append(record)
+    dataset = Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.MediaStorageSOPClassUID = MediaStorageDirectoryStorage
+    dataset.file_meta.MediaStorageSOPInstanceUID = generate_uid()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.DirectoryRecordSequence = Items(records)
+    with header.lenient():
+        dataset.save_as(folder / "DICOMDIR", enforce_file_format=True)

@@ -151,7 +151,7 @@ def test_a_tree_that_was_copied_works_by_itself(copy: Path, tree: Path, undrawn)
     """The one that it was copied from need not be there: nothing in it is read."""
     study = origin.settings(copy / "run")
     assert (study.cohort, study.prepared) == (copy / "in" / "cohort.csv", copy / "in" / "prepared")
-    scans = {path for patient in frozen.patients(copy / "run", study.endpoints) for path in patient.scans.values()}
+    scans = {path for patient in frozen.patients(copy / "run", study) for path in patient.scans.values()}
     assert {path.parent for path in scans if path} == {copy / "in"}
     before = (copy / "run" / "cohort.csv").read_bytes()
     assert verbs(copy, "train", "explain", "inspect") == {"train": 0, "explain": 0, "inspect": 0}

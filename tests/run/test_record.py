@@ -43,11 +43,11 @@ def test_damaged_json_is_named(tmp_path: Path, content: bytes):
 
 @pytest.mark.parametrize("steps", [17, [17], [{"step": "read"}], [{"step": "read", "scans": 3}], []])
 def test_a_record_of_other_things_is_named(tmp_path: Path, steps: object):
-    record = {"config_sha256": "", "inputs": {}, "t1ce_to_grid": torch.eye(4).tolist(), "to_grid": {}, "steps": steps}
+    record = {"config_sha256": "", "inputs": {}, "to_grid": {"t1ce": torch.eye(4).tolist()}, "steps": steps}
     (tmp_path / "patient.json").write_text(json.dumps(record))
     with pytest.raises(IntegrityError, match=r"patient\.json: damaged"):
         voxels(tmp_path)
-    (tmp_path / "patient.json").write_text(json.dumps(record | {"t1ce_to_grid": 17}))
+    (tmp_path / "patient.json").write_text(json.dumps(record | {"to_grid": {"t1ce": 17}}))
     with pytest.raises(IntegrityError, match="a matrix that is not 4×4"):
         load_record(tmp_path)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from mri_vit.data import cohort
+from mri_vit.data import sheet
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
 
@@ -49,7 +49,7 @@ def choices(path: Path, channels: Iterable[str]) -> dict[tuple[str, str, str], s
     UsageError
         The table cannot be read, a column is missing, a channel unknown, or two rows choose for the same channel.
     """
-    header, rows = cohort.table(path)
+    header, rows = sheet.read(path)
     absent = [column for column in COLUMNS if column not in header]
     if absent:
         raise UsageError(f"{path}: no column {', '.join(absent)}; expected {', '.join(COLUMNS)}")

@@ -8,19 +8,15 @@ from pathlib import Path
 import pytest
 from made import dicom
 from pydicom import dcmread
-from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.sequence import Sequence
+from pydicom.dataset import Dataset
 from pydicom.uid import (
     HEVCMP51,
     MPEG2MPML,
-    ExplicitVRLittleEndian,
     HTJ2KLossless,
-    MediaStorageDirectoryStorage,
-    generate_uid,
 )
 
 from mri_vit.errors import IntegrityError
-from mri_vit.importers.dicom import checks, header, series
+from mri_vit.importers.dicom import checks, series
 from mri_vit.importers.dicom.fault import Fault
 
 FAILING = {
@@ -156,12 +152,12 @@ def test_a_file_that_only_starts_as_dicom_is_listed_as_unreadable(tmp_path: Path
 def test_a_dicomdir_is_followed_inside_the_folder_only(tmp_path: Path) -> None:
     dicom.write_series(tmp_path / "disc" / "DICOM")
     (tmp_path / "outside").write_bytes(b"")
-    dicomdir(tmp_path / "disc", ["DICOM", "IM0000"], ["dicom", "im0001"], ["DICOM", "GONE"])
+    dicom.dicomdir(tmp_path / "disc", ["DICOM", "IM0000"], ["dicom", "im0001"], ["DICOM", "GONE"])
     contents = series.find(tmp_path / "disc")
     assert len(contents.series) == 1
     assert contents.missing == (tmp_path / "disc" / "DICOM" / "GONE",)
     for outside in (["..", "outside"], ["DICOM", "..", "..", "outside"], [str(tmp_path / "outside")], ["..\\outside"]):
-        dicomdir(tmp_path / "disc", outside)
+        dicom.dicomdir(tmp_path / "disc", outside)
         with pytest.raises(IntegrityError, match="lists a file outside"):
             series.find(tmp_path / "disc")
 
@@ -170,25 +166,6 @@ def test_a_dicomdir_that_leads_outside_by_a_link_is_refused(tmp_path: Path) -> N
     dicom.write_series(tmp_path / "elsewhere")
     (tmp_path / "disc").mkdir()
     (tmp_path / "disc" / "DICOM").symlink_to(tmp_path / "elsewhere")
-    dicomdir(tmp_path / "disc", ["DICOM", "IM0000"])
+    dicom.dicomdir(tmp_path / "disc", ["DICOM", "IM0000"])
     with pytest.raises(IntegrityError):
         series.find(tmp_path / "disc")
-
-
-def dicomdir(folder: Path, *listed: list[str]) -> None:
-    """A DICOMDIR in `folder` that lists files by the parts of their names."""
-    records = []
-    for parts in listed:
-        record = Dataset()
-        record.DirectoryRecordType = "IMAGE"
-        with header.lenient():  # names that break rules
-            record.ReferencedFileID = parts
-        records.append(record)
-    dataset = Dataset()
-    dataset.file_meta = FileMetaDataset()
-    dataset.file_meta.MediaStorageSOPClassUID = MediaStorageDirectoryStorage
-    dataset.file_meta.MediaStorageSOPInstanceUID = generate_uid()
-    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    dataset.DirectoryRecordSequence = Sequence(records)
-    with header.lenient():
-        dataset.save_as(folder / "DICOMDIR", enforce_file_format=True)

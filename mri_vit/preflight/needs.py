@@ -1,0 +1,165 @@
+"""Needs: hours, disk and memory that a study will take, estimated before any of it is done.
+
+Seconds are of one core and were measured where their lines say; they are scaled by how fast this machine multiplies matrices.
+A step of a network is not run here: the largest take half a minute and gigabytes. Its operations are counted instead, and divided
+by the measured rate of its kind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from mri_vit.crossval.comparators import networks
+from mri_vit.data.cohort import Patient
+from mri_vit.model import cost
+from mri_vit.model.baselines import BASELINES
+from mri_vit.model.network import Network
+from mri_vit.preflight.document import Hours, Needs
+from mri_vit.run.resource import free_disk, free_memory
+from mri_vit.settings.models import SHUFFLED, VIT
+from mri_vit.settings.schema import Study
+
+FOREGROUND = 640 / 2744  # share of the places that hold brain: of real brains 490 to 721 (docs/howto/hardware.md)
+PREPARING_SECONDS = 16.0  # a patient's scans of USUAL_VOXELS with a skull, one core of an AMD EPYC (docs/howto/hardware.md)
+USUAL_VOXELS = 240 * 240 * 155  # of a scan of BraTS (Baid et al. 2021, arXiv:2107.02314)
+LEAST_PREPARING = 0.1  # of these seconds, however small a scan is
+PREPARING_BYTES = 4_000_000_000  # at most, of a patient at a time (docs/howto/hardware.md)
+MAP_SECONDS = 8.4 / 3  # a patient's maps by one method of the default three, the same core (docs/howto/hardware.md)
+SCORED_PASSES = 300  # forward passes by which one patient's maps are evaluated: "some hundred"
+REPORT_SECONDS = 14 / 600  # a patient, the same core (docs/howto/hardware.md)
+# Operations per second of a training step on one core of the same machine when nobody else used it: ViT-B/16 813 GFLOP forward,
+# 35 s (configs/vit_b16.toml); the network of configs/gbm.toml 1.55 GFLOP, 0.17 s (docs/howto/hardware.md).
+VIT_RATE = 3 * 813e9 / 35
+SMALL_RATE = 3 * 1.55e9 / 0.17  # a network narrower than ViT-S, whose time goes into its stem and not into products
+CONVOLUTION_RATE = 130e9  # ResNet-10 and DenseNet-121 at 56³, forward and backward, measured likewise
+MATRIX = 512  # edge of the matrices whose product tells how fast a core is
+MATRIX_RATE = 120e9  # operations per second on that core
+QC_BYTES, MAP_BYTES = 400_000, 2_000_000  # of a prepared patient's picture; of a patient's maps by one method
+STATES = 4  # copies of the weights while a network learns: themselves, gradients, AdamW's two moments
+
+
+def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: float) -> Needs:
+    """What the study takes with these patients, whose scans have so many voxels, and `folds` test folds in a repeat."""
+    speed = core_speed()
+    todo = sum(not (study.prepared / p.id).exists() for p in patients)
+    labelled = sum(any(p.knows(endpoint) for endpoint in study.endpoints) for p in patients)
+    figures = {name: _of_network(of, len(patients), labelled, folds) for name, of in networks(study).items()}
+    own = figures[VIT]
+    training = sum(one.training_seconds for one in figures.values())
+    shuffled = own.training_seconds / study.train.repeats if SHUFFLED in study.controls.models else 0.0
+    explained, scored = (
+        len(patients) if limit is None else min(limit, len(patients)) for limit in (study.explain.patients, study.explain.scored)
+    )
+    methods = len(study.explain.methods)
+    mapping = explained * methods * MAP_SECONDS + scored * methods / 3 * SCORED_PASSES * own.pass_seconds
+    seconds = {
+        "prepare": todo * PREPARING_SECONDS * max(LEAST_PREPARING, voxels / USUAL_VOXELS),
+        "pretrain": sum(one.pretraining_seconds for one in figures.values()),
+        "train": training,
+        "permuted labels": shuffled,
+        "explain": mapping,
+        "report": len(patients) * REPORT_SECONDS,
+    }
+    at_a_time = {"prepare": study.prepare.workers, "explain": study.prepare.workers, "report": 1}
+    hours = {stage: one / speed / 3600 for stage, one in seconds.items()}
+    weights = sum(one.weight_bytes for one in figures.values()) * folds * study.train.repeats * study.train.seeds
+    weights += own.weight_bytes * folds * (shuffled > 0)
+    memory = {f"preparing {study.prepare.workers} at a time": PREPARING_BYTES * study.prepare.workers}
+    memory |= {f"training {name}": one.memory_bytes for name, one in figures.items()}
+    most = max(memory, key=lambda stage: memory[stage])
+    return Needs(
+        stages=tuple(Hours(stage=stage, hours=one) for stage, one in hours.items() if one),
+        hours=sum(one / at_a_time.get(stage, study.train.threads) for stage, one in hours.items()),
+        speed=speed,
+        prepared_bytes=todo * _prepared_bytes(study),
+        prepared_free_bytes=free_disk(study.prepared),
+        output_bytes=weights + STATES * own.weight_bytes + explained * methods * MAP_BYTES,
+        output_free_bytes=free_disk(study.output),
+        memory_bytes=memory[most],
+        memory_of=most,
+        memory_free_bytes=free_memory(),
+    )
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """What one network takes on the core that was measured."""
+
+    training_seconds: float
+    pretraining_seconds: float
+    pass_seconds: float  # a forward pass of a patient's every token
+    weight_bytes: int
+    memory_bytes: int
+
+
+def _of_network(study: Study, patients: int, labelled: int, folds: int) -> _Figures:
+    train, model = study.train, study.model
+    present = study.grid.places if model.tokens == "all" else max(1, round(FOREGROUND * study.grid.places))
+    drawn = min(train.token_budget or present, present)
+    with torch.device("meta"):  # shapes alone
+        net = Network(model, study.grid, [], study.channels)
+    forward, drawn_forward = (cost.flops(net.encoder, *_batch(study, 1, n)) for n in (present, drawn))
+    rate = _rate(study)
+    learning = labelled * (1 - 1 / folds)
+    steps = train.epochs * learning * (1 - train.tune_fraction) * 3 * drawn_forward  # the backward pass costs twice the forward's
+    evaluations = train.epochs / train.tune_every * learning * train.tune_fraction * forward
+    apart = folds if study.pretrain.patients == "others" else 1
+    pretrained = study.pretrain.epochs * patients * apart * 3 * forward if study.pretrain.method != "none" else 0.0
+    weights = 4 * cost.parameters(net)
+    held = cost.activation_bytes(net.encoder, *_batch(study, train.batch, drawn))
+    return _Figures(
+        training_seconds=(steps + evaluations) * folds * train.repeats * train.seeds / rate,
+        pretraining_seconds=pretrained / rate,
+        pass_seconds=forward / rate,
+        weight_bytes=weights,
+        memory_bytes=STATES * weights + held,
+    )
+
+
+def _rate(study: Study) -> float:
+    if study.model.architecture in BASELINES and study.model.architecture not in ("monai_vit", "swin_vit"):
+        return CONVOLUTION_RATE
+    return VIT_RATE if study.model.shape[0] >= 384 else SMALL_RATE  # 384: ViT-S
+
+
+def _batch(study: Study, patients: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The shapes of a batch."""
+    patches = torch.empty(patients, tokens, len(study.channels) * study.grid.patch**3, device="meta")
+    return patches, torch.zeros(patients, tokens, dtype=torch.long, device="meta")
+
+
+def _prepared_bytes(study: Study) -> int:
+    """A prepared patient on disk: half-precision tokens of the places that hold brain, and the picture."""
+    return round(FOREGROUND * study.grid.places * len(study.channels) * study.grid.patch**3 * 2) + QC_BYTES
+
+
+def core_speed() -> float:
+    """How fast a core of this machine multiplies matrices now, as a share of the core that was measured: 20 ms."""
+    one = np.random.default_rng(0).random((MATRIX, MATRIX), np.float32)
+    seconds = []
+    with threadpool_limits(1):
+        for _ in range(10):
+            began = time.process_time()  # of a busy machine other processes take the rest
+            np.matmul(one, one)
+            seconds.append(time.process_time() - began)
+    return 2 * MATRIX**3 / min(seconds) / MATRIX_RATE
+
+
+def lacking(needs: Needs, prepared: Path, output: Path) -> list[str]:
+    """What this machine has too little of now, with what is needed and what is free."""
+    said = []
+    for place, need, free in (
+        (f"{prepared}: prepared patients need", needs.prepared_bytes, needs.prepared_free_bytes),
+        (f"{output}: the run needs", needs.output_bytes, needs.output_free_bytes),
+        (f"memory: {needs.memory_of} needs", needs.memory_bytes, needs.memory_free_bytes or needs.memory_bytes),
+    ):
+        if need > free:
+            said.append(f"{place} about {need / 1e9:,.1f} GB; {free / 1e9:,.1f} GB are free here")
+    return said

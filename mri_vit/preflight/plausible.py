@@ -1,0 +1,178 @@
+"""Plausible: what can be read and is yet unlikely: ages, days mixed with months, columns that give a label away."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from mri_vit.data import aliases
+from mri_vit.data.cohort import MISSING, Patient
+from mri_vit.preflight.document import Finding
+from mri_vit.settings.schema import Endpoint
+
+AGE_YEARS = (0.0, 122.0)  # 122: Jeanne Calment, the oldest person on record
+FEWEST = 10  # patients of whom a column's agreement with a label says something
+MONTH_DAYS = 365.25 / 12
+SHORT_DAYS = (
+    60.0  # half of any glioma cohort lives longer: glioblastoma without treatment 3 months (Stupp et al. 2009: with it 15)
+)
+FEWEST_TIMES = 40  # below, a mixture and a wide distribution look alike
+LIKELIER = 10.0  # log-likelihood: of 450 simulated cohorts in days none reached it (at most 8.1), of those with 30 % months most
+APART = 15.0  # times that one site's median lies below the others': half of 30.4
+
+
+def findings(patients: Sequence[Patient], endpoints: Sequence[Endpoint], columns: Sequence[str]) -> Iterator[Finding]:
+    """All that is unlikely; `columns` are those that a model may read as covariates."""
+    yield from _ages(patients)
+    for endpoint in endpoints:
+        known = [p for p in patients if p.knows(endpoint)]
+        if endpoint.kind == "survival":
+            yield from _times(known, endpoint)
+        classes = {p.stratum(endpoint) for p in known}
+        if len(classes) == 1 and len(known) > 1:
+            yield _noticed(f"{endpoint.columns[-1]} is {classes.pop()} for each of the {len(known)} patients who have it")
+    yield from _tell_tales(patients, endpoints, columns)
+
+
+def _noticed(said: str, patients: Sequence[Patient] = ()) -> Finding:
+    return Finding(severity="noticed", about="plausibility", said=said, patients=tuple(p.id for p in patients))
+
+
+def _ages(patients: Sequence[Patient]) -> Iterator[Finding]:
+    low, high = AGE_YEARS
+    for column in (name for name in (patients[0].clinical if patients else ()) if aliases.ours(name) == "age"):
+        years = {p.id: number(p.clinical[column]) for p in patients}
+        out = [p for p in patients if not math.isnan(years[p.id]) and not low <= years[p.id] <= high]
+        if out:
+            found = sorted(years[p.id] for p in out)
+            span = f"{found[0]:g}" if found[0] == found[-1] else f"{found[0]:g} to {found[-1]:g}"
+            yield _noticed(f"{column}: {span}; expected years, {low:g} to {high:g}", out)
+
+
+def _times(known: Sequence[Patient], endpoint: Endpoint) -> Iterator[Finding]:
+    """Times that are no days, or not all of them."""
+    column = endpoint.columns[0]
+    days = np.array([p.labels[column] for p in known])
+    known, days = [p for p, one in zip(known, days, strict=True) if one > 0], days[days > 0]
+    if len(days) < FEWEST:
+        return
+    below = _in_months(days)
+    if below is not None:
+        high, low = days[~below], days[below]
+        some = f"{len(low)} of {len(days)} times lie around {np.median(low):.3g} ({low.min():g} to {low.max():g})"
+        others = f"the others around {np.median(high):.0f} ({high.min():g} to {high.max():g})"
+        mixed = f"as where months, {MONTH_DAYS:.1f} times less, are mixed with days; expected days"
+        yield _noticed(f"{column}: {some}, {others}, {mixed}", [p for p, one in zip(known, below, strict=True) if one])
+        return
+    if (middle := float(np.median(days))) < SHORT_DAYS:
+        yield _noticed(f"{column}: half of {len(days)} times are below {middle:g}; expected days: are these months?")
+        return
+    for name in ("site", "cohort"):
+        of: dict[str, list[float]] = defaultdict(list)
+        for p, one in zip(known, days, strict=True):
+            of[p.clinical.get(name, "")].append(one)
+        for value, times in of.items():
+            rest = [one for other, others in of.items() if other != value for one in others]
+            if value and min(len(times), len(rest)) >= FEWEST and np.median(times) * APART < np.median(rest):
+                middles = f"{np.median(times):g} against {np.median(rest):g} elsewhere"
+                yield _noticed(f"{column}: the median of {name} {value} is {middles}; expected days: are these months?")
+
+
+def _in_months(days: Float[np.ndarray, "n"]) -> np.ndarray | None:
+    """Which times are rather months, where a mixture of days and months explains all of them much better than days alone.
+
+    Definition: log times are those of a Weibull distribution, or with a share w of them divided by the days of a month; the
+    shape, scale and share of the greatest likelihood are taken from a grid. A difference in log-likelihood of `LIKELIER` decides.
+    Assumption: at most 400 quantiles are compared, so that the many times of a large cohort, which no Weibull distribution fits
+    to the last detail, do not outvote the question.
+    """
+    if len(days) < FEWEST_TIMES:
+        return None
+    many = min(len(days), 400)
+    x = np.quantile(np.log(days), (np.arange(many) + 0.5) / many)
+    shapes = np.array([0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0])
+    scales = np.quantile(x, [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
+    scales = np.concatenate([scales, scales + 0.25])
+    k, scale = (axis.reshape(-1, 1) for axis in np.meshgrid(shapes, scales))
+    as_days, as_months = (_log_weibull(x, k, scale - shift) for shift in (0.0, math.log(MONTH_DAYS)))
+    shares = (0.03, 0.06, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+    alone = np.log(as_days + 1e-12).sum(axis=1).max()
+    mixed = {share: np.log((1 - share) * as_days + share * as_months + 1e-12).sum(axis=1) for share in shares}
+    share = max(shares, key=lambda one: mixed[one].max())
+    if mixed[share].max() - alone <= LIKELIER:
+        return None
+    best = int(mixed[share].argmax())
+    of_all = np.log(days)
+    month = share * _log_weibull(of_all, k[best], scale[best] - math.log(MONTH_DAYS))
+    below = month > (1 - share) * _log_weibull(of_all, k[best], scale[best])
+    return below if 0 < below.sum() < len(below) else None
+
+
+def _log_weibull(x: Float[np.ndarray, "... n"], shape: Float[np.ndarray, "..."], scale: Float[np.ndarray, "..."]) -> np.ndarray:
+    """The density of the logarithm of a Weibull variable."""
+    power = np.exp(np.clip(shape * (x - scale), -700, 8))
+    return shape * power * np.exp(-power)
+
+
+def _tell_tales(patients: Sequence[Patient], endpoints: Sequence[Endpoint], columns: Sequence[str]) -> Iterator[Finding]:
+    """Columns that say of every patient what the label is, and two endpoints that are one."""
+    for endpoint in endpoints:
+        column = endpoint.columns[0]
+        known = [p for p in patients if p.knows(endpoint)]
+        labels = {p.id: str(p.labels[column]) for p in known}
+        if len(known) < FEWEST or len(set(labels.values())) < 2:
+            continue
+        for name in columns:
+            both = [p for p in known if p.clinical[name].strip().lower() not in MISSING]
+            if len(both) >= FEWEST and _tells([p.clinical[name] for p in both], [labels[p.id] for p in both]):
+                yield _noticed(
+                    f"column {name} tells {column} of each of the {len(both)} patients who have both: is it a copy of it?"
+                )
+    for i, one in enumerate(endpoints):
+        for other in endpoints[i + 1 :]:
+            both = [p for p in patients if p.knows(one) and p.knows(other)]
+            pairs = [(p.labels[one.columns[0]], p.labels[other.columns[0]]) for p in both]
+            if len(both) >= FEWEST and all(a == b for a, b in pairs) and len(set(pairs)) > 1:
+                yield _noticed(f"{one.name} and {other.name} are equal for each of the {len(both)} patients who have both")
+
+
+def _tells(cells: Sequence[str], labels: Sequence[str]) -> bool:
+    """Whether a column's few values determine the label, or its numbers rise with the label's many.
+
+    With few values each stands for several patients, so that none of them is a name.
+    """
+    values, classes = len(set(cells)), len(set(labels))
+    if len(set(labels)) < 2 or values < 2:
+        return False
+    if classes == 2:
+        return values * 5 <= len(cells) and len(set(zip(cells, labels, strict=True))) == values
+    return 2 * values > classes and follows(labels, cells)
+
+
+def follows(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether a column's values never fall, or never rise, where another's rise; both vary."""
+    a, b = _orderly(one), _orderly(other)
+    if len(set(a)) < 2 or len(set(b)) < 2:
+        return False
+    by_other = sorted(zip(b, a, strict=True))  # equal ones of `one` stay in this order when they are sorted by it
+    rising, falling = (sorted(by_other, key=lambda pair: pair[1], reverse=reverse) for reverse in (False, True))
+    return [pair[0] for pair in by_other] in ([pair[0] for pair in rising], [pair[0] for pair in falling])
+
+
+def _orderly(cells: Sequence[str]) -> list[float] | list[str]:
+    """Numbers where every cell is one, else text."""
+    numbers = [number(cell) for cell in cells]
+    return list(cells) if any(math.isnan(one) for one in numbers) else numbers
+
+
+def number(cell: str) -> float:
+    """The number in a cell; NaN where there is none."""
+    try:
+        found = float(cell)
+    except ValueError:
+        return math.nan
+    return found if math.isfinite(found) else math.nan

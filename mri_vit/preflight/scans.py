@@ -1,0 +1,131 @@
+"""Scans: the files that a cohort table names go in; what their headers say, and what is wrong with them, comes out.
+
+Of each file the first 4 KB are unpacked, in several threads, because a network's disk answers slowly. What only the voxels tell
+(flipped bits, NaN, an empty image) is found when a patient is prepared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import nibabel as nib
+import numpy as np
+from jaxtyping import Float
+
+from mri_vit.data import nifti, volume
+from mri_vit.errors import UnusablePatient
+from mri_vit.settings import source
+
+Result = TypeVar("Result")
+
+THREADS = 8  # as many files are asked for at a time
+BATCH = 64  # files that a thread is given at a time: handing over each alone takes as long as reading it
+READ_WHOLE = 100  # files whose last bytes contradict their header, which are then read to their end: 0.2 s each
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look at a file's ends tells; `fault` says why it cannot be used, "" where nothing speaks against it.
+
+    `doubtful` files end with another size than their header announces: damaged, or of several gzip members.
+    """
+
+    fault: str
+    size: int = 0
+    same_file: tuple[int, int] = (0, 0)  # device and inode: one file under two names has the same
+    shape: tuple[int, ...] = ()
+    affine: Float[np.ndarray, "4 4"] | None = None
+    doubtful: bool = False
+
+
+def look(paths: Iterable[Path]) -> dict[Path, Seen]:
+    """Look at the ends of each file; of doubtful ones the first `READ_WHOLE` are read whole, which settles them."""
+    each = list(dict.fromkeys(paths))
+    seen = dict(zip(each, in_threads(_look, each), strict=True))
+    for path in [path for path, one in seen.items() if one.doubtful][:READ_WHOLE]:
+        seen[path] = _settled(path, seen[path])
+    return seen
+
+
+def in_threads(work: Callable[[Path], Result], files: Sequence[Path]) -> list[Result]:
+    """What `work` makes of each file, in their order, several at a time."""
+    batches = [files[start : start + BATCH] for start in range(0, len(files), BATCH)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        return [one for done in pool.map(lambda batch: [work(file) for file in batch], batches) for one in done]
+
+
+def _look(path: Path) -> Seen:
+    if wrong := source.fault(path):
+        return Seen(wrong)
+    gzipped = path.name.endswith(".gz")
+    try:
+        with path.open("rb") as file:
+            start, stat = file.read(nifti.START_BYTES), os.fstat(file.fileno())
+            file.seek(max(0, stat.st_size - 4))
+            end = file.read(4)
+    except OSError as error:
+        return Seen(f"cannot be read: {error.strerror}")
+    inode = (stat.st_dev, stat.st_ino)
+    try:
+        said = nifti.announced(start, gzipped)
+    except UnusablePatient as fault:
+        return Seen(fault.reason, stat.st_size, inode)
+    if gzipped:  # RFC 1952: a gzip member ends with its unpacked size, modulo 2^32
+        differs = int.from_bytes(end, "little") != said.content_bytes % (1 << 32)
+        return Seen("", stat.st_size, inode, said.shape, said.affine, doubtful=differs)
+    if stat.st_size != said.content_bytes:
+        fault = f"holds {stat.st_size:,} bytes where its header announces {said.content_bytes:,}"
+        return Seen(fault, stat.st_size, inode)
+    return Seen("", stat.st_size, inode, said.shape, said.affine)
+
+
+def _settled(path: Path, seen: Seen) -> Seen:
+    try:
+        volume.read(path)
+    except UnusablePatient as fault:
+        return Seen(fault.reason, seen.size, seen.same_file)
+    return Seen("", seen.size, seen.same_file, seen.shape, seen.affine)
+
+
+def off_grid(mask: Seen, scan: Seen) -> str:
+    """How a mask's grid differs from the scan's that it must lie on; "" where it is the same, in whatever order of axes."""
+    if mask.affine is None or scan.affine is None:
+        return ""
+    if mask.shape == scan.shape and np.array_equal(mask.affine, scan.affine):
+        return ""
+    (shape, affine), (other_shape, other) = _as_ras(mask), _as_ras(scan)
+    corners = np.array(np.meshgrid(*[(0, n - 1) for n in other_shape], [1], indexing="ij"), float).reshape(4, -1)
+    apart_mm = float(np.linalg.norm(((affine - other) @ corners)[:3], axis=0).max())
+    if shape == other_shape and apart_mm <= nifti.FRAMES_TOLERANCE_MM:
+        return ""
+    return f"is on another grid than the T1ce: shape {shape} against {other_shape}, corners {apart_mm:.1f} mm apart"
+
+
+def _as_ras(seen: Seen) -> tuple[tuple[int, ...], Float[np.ndarray, "4 4"]]:
+    """Shape and affine with the axes laid as RAS+."""
+    affine = np.asarray(seen.affine)
+    orientation = nib.io_orientation(affine)
+    shape: list[int] = [0, 0, 0]
+    for axis, (towards, _) in enumerate(orientation):
+        shape[int(towards)] = seen.shape[axis]
+    return tuple(shape), affine @ nib.orientations.inv_ornt_aff(orientation, seen.shape)
+
+
+def total_bytes(seen: Mapping[Path, Seen]) -> int:
+    """What the files take on disk, one under several names counted once."""
+    return sum({one.same_file: one.size for one in seen.values()}.values())
+
+
+def usual_voxels(seen: Mapping[Path, Seen]) -> float:
+    """Of the files that can be read, the median."""
+    return float(np.median([np.prod(one.shape) for one in seen.values() if one.shape] or [0]))
+
+
+def usable(seen: Mapping[Path, Seen]) -> Sequence[Path]:
+    """The files that nothing speaks against."""
+    return [path for path, one in seen.items() if not one.fault]

@@ -1,0 +1,130 @@
+"""What a check finds beside the rows of `test_inputs.py`: counts, unlikely values, needs, and how all of it is printed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from made.inputs import Desk, checked, ended, nifti, sound
+
+from mri_vit import cli
+from mri_vit.data.cohort import Patient
+from mri_vit.preflight import duplicates, plausible
+from mri_vit.settings.schema import Endpoint
+
+OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(sound(tmp_path / "study"))
+
+
+def said(found: dict, severity: str = "noticed") -> str:
+    return "\n".join(one["said"] for one in found["findings"] if one["severity"] == severity)
+
+
+def test_a_sound_study_has_no_finding_and_its_document_follows_the_schema(desk: Desk, capsys):
+    found = checked(desk, capsys)
+    assert (found["exit_code"], found["findings"], found["excluded"]) == (0, [], [])
+    assert [(one["endpoint"], one["positive"], one["rarest"]) for one in found["labels"]] == [("mgmt", 6, 6), ("os", 9, 9)]
+    for one in found["labels"]:
+        assert sum(fold["positive"] for fold in one["folds"]) == one["positive"]
+    assert found["needs"]["hours"] > 0
+    cli.schema(of="check")
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(schema).validate(found)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(schema).validate(found | {"more": 1})
+
+
+def test_every_fault_is_told_at_once_the_gravest_first(desk: Desk, capsys):
+    desk.cells(0, t1=desk.put(b"", "empty.nii"))
+    desk.cells(1, mgmt="yes")
+    desk.cells(2, flair="")
+    desk.cells(3, age="620")
+    desk.cells(5, t2="p04/t2.nii.gz")
+    found = checked(desk, capsys)
+    assert found["exit_code"] == 2
+    assert [one["about"] for one in found["findings"]] == ["table", "duplicates", "scans", "scans", "plausibility"]
+    assert found["excluded"] == ["p00", "p02"]
+
+
+def test_equal_faults_are_one_line_that_fits_the_terminal(desk: Desk, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for index in range(2, 10):
+        desk.cells(index, t2="")
+    assert ended("check", desk.study) in (2, 3)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("no scan: t2" in line for line in lines) == 1
+    assert "8 patients: no scan: t2" in "\n".join(lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_gzip_file_of_two_members_is_no_fault_and_one_that_is_cut_is(desk: Desk, capsys):
+    content = nifti(np.random.default_rng(9).integers(0, 900, (9, 8, 7)).astype(np.int16))
+    whole = gzip.compress(content[:700]) + gzip.compress(content[700:])
+    desk.cells(0, t1=desk.put(whole, "two.nii.gz"))
+    assert checked(desk, capsys)["exit_code"] == 0
+    desk.cells(0, t1=desk.put(whole[:-9], "cut.nii.gz"))
+    assert "damaged gzip stream" in said(checked(desk, capsys), "excluded")
+
+
+def people(days: np.ndarray, **columns: list[str]) -> list[Patient]:
+    cells = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] or [{}] * len(days)
+    labels = [{"os_days": float(day), "os_event": float(i % 4 > 0)} for i, day in enumerate(days)]
+    return [Patient(f"p{i}", {}, label, cell) for i, (label, cell) in enumerate(zip(labels, cells, strict=True))]
+
+
+@pytest.mark.parametrize("shape", [0.8, 1.0, 1.5, 2.5])
+def test_times_in_days_alone_raise_no_warning(shape: float):
+    for seed in range(10):
+        days = np.ceil(450 * np.random.default_rng(seed).weibull(shape, 300))
+        assert not list(plausible.findings(people(days), [OS], []))
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
+def test_months_among_days_are_named_patient_by_patient(share: float):
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        months = random.random(300) < share
+        days = np.maximum(1, 450 * random.weibull(1.5, 300))
+        (found,) = plausible.findings(people(np.where(months, days / 30.44, days)), [OS], [])
+        named = np.isin([f"p{i}" for i in range(300)], found.patients)
+        assert (named == months).mean() > 0.9
+
+
+def test_times_all_in_months_or_of_one_site_are_named():
+    days = 450 * np.random.default_rng(0).weibull(1.5, 30) + 1
+    (found,) = plausible.findings(people(days / 30.44), [OS], [])
+    assert "are these months?" in found.said
+    sites = ["A"] * 12 + ["B"] * 18
+    days[:12] /= 30.44
+    (found,) = plausible.findings(people(days, site=sites), [OS], [])
+    assert "the median of site A is" in found.said
+
+
+def test_a_column_that_is_a_copy_of_a_label_is_named_and_others_are_not():
+    random = np.random.default_rng(0)
+    days = np.ceil(450 * random.weibull(1.5, 200))
+    columns = {"months": [f"{day / 30.44:.1f}" for day in days], "age": [f"{age:.0f}" for age in random.normal(60, 9, 200)]}
+    (found,) = plausible.findings(people(days, **columns), [OS], ["months", "age"])
+    assert "column months tells os_days" in found.said
+
+
+def test_rows_of_two_ids_that_are_equal_in_every_cell_are_named_where_chance_makes_none():
+    random = np.random.default_rng(0)
+    days = np.ceil(450 * random.weibull(1.5, 200))
+    ages = [f"{age:.2f}" for age in random.normal(60, 9, 200)]
+    assert not duplicates.of_persons(people(days, age=ages))
+    weights = [f"{weight:.1f}" for weight in random.normal(75, 15, 200)]
+    assert not duplicates.of_persons(people(days, age=ages, weight=weights))
+    days[7], ages[7], weights[7] = days[3], ages[3], weights[3]
+    patients = people(days, age=ages, weight=weights)
+    patients[7].labels.update(patients[3].labels)
+    assert [[p.id for p in group] for group in duplicates.of_persons(patients)] == [["p3", "p7"]]
+    assert not duplicates.of_persons(people(np.full(200, 100.0), age=["60"] * 200))
