@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from threadpoolctl import threadpool_limits
 
 from mri_vit.data import tokens
@@ -215,11 +215,6 @@ def _unbiased(
         scans=figures,
     )
     return {**scans, **{channel: one.volume for channel, one in corrected.items()}}
-
-
-def _carried(mask: Volume, scan: Volume, from_reference: Float[np.ndarray, "4 4"]) -> Bool[np.ndarray, "..."]:
-    """The reference's brain on another scan's voxels."""
-    return resample(mask, scan.shape, scan.affine, np.linalg.inv(from_reference)).array > 0.5
 
 
 def _told(log: Log) -> str:

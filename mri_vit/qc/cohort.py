@@ -5,7 +5,7 @@ Letters: n patients, f figures, m numbers of a patient's likeness.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,33 +16,49 @@ from mri_vit.qc.limits import Finding
 from mri_vit.settings.quality import Quality
 
 LEAST = 20  # patients from which a median absolute deviation is steady: its standard error is a quarter of it
+UNLIKE = {
+    "likeness": "is less like the reference than the cohort's, by {:.1f} robust standard deviations",
+    "histogram": "is unlike the cohort's: its histogram lies {:.1f} robust standard deviations from their median",
+}
 SHARED = 0.5  # of patients who have tissue at a place that counts, and of a patient's places that the other must have
 LEAST_PAIRED = 3  # patients: of two, the median lies between them, and they look opposite
 NEAR = 0.6  # correlation worth a closer look: copies of two real patients had 0.83 and 0.89, 4560 synthetic pairs up to 0.84
 AT_ONCE = 500  # patients held against all: 20 MB where there are 10,000
 
 
-def unlike(records: Mapping[str, Mapping[str, Any]], limits: Quality) -> list[Finding]:
-    """Figures on their bad side of the cohort's median by more robust standard deviations than the limit.
+def deviations(records: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """How far each patient's scans lie on the bad side of the cohort's median, in robust standard deviations.
 
-    Likeness to the reference that is low, and histograms that are far from the cohort's median histogram, scan by scan.
+    By figure (`likeness` to the reference, which is bad when low, and the `histogram`'s distance from the cohort's median
+    histogram), scan and patient; nothing of a scan that fewer than `LEAST` patients have.
     """
-    found = []
+    found: dict[str, dict[str, dict[str, float]]] = {"likeness": {}, "histogram": {}}
     for scan in sorted({scan for record in records.values() for scan in record["quality"]["scans"]}):
         of_scan = {name: one for name, record in records.items() if (one := record["quality"]["scans"].get(scan))}
-        if len(of_scan) < LEAST:
-            continue
-        names = list(of_scan)
-        quantiles = np.array([of_scan[name]["quantiles"] for name in names])
-        apart = np.abs(quantiles - np.median(quantiles, axis=0)).mean(axis=1)  # Wasserstein's distance between histograms
-        words = "is unlike the cohort's: its histogram lies {:.1f} robust standard deviations from their median"
-        found += _beyond(names, scan, np.log(np.maximum(apart, 1e-3)), limits.robust_z, words)
-        likeness = np.array([of_scan[name].get("likeness", np.nan) for name in names], float)
-        if np.isfinite(likeness).sum() >= LEAST:
-            words = "is less like the reference than the cohort's, by {:.1f} robust standard deviations"
-            known = np.isfinite(likeness)
-            found += _beyond([n for n, k in zip(names, known, strict=True) if k], scan, -likeness[known], limits.robust_z, words)
+        likeness = {name: -value for name, one in of_scan.items() if (value := one.get("likeness")) is not None}
+        if len(likeness) >= LEAST:
+            found["likeness"][scan] = _deviations(likeness)
+        if len(of_scan) >= LEAST:
+            quantiles = np.array([one["quantiles"] for one in of_scan.values()])
+            apart = np.abs(quantiles - np.median(quantiles, axis=0)).mean(axis=1)  # Wasserstein's distance of two histograms
+            distance = dict(zip(of_scan, np.log(np.maximum(apart, 1e-3)).tolist(), strict=True))
+            found["histogram"][scan] = _deviations(distance)
     return found
+
+
+def unlike(far: Mapping[str, Mapping[str, Mapping[str, float]]], limits: Quality) -> list[Finding]:
+    """The `deviations` that are beyond the limit."""
+    return [
+        Finding(name, "unlike the cohort", scan, z, f"{scan} {UNLIKE[figure].format(z)}")
+        for figure, of_scans in far.items()
+        for scan, of_patients in of_scans.items()
+        for name, z in of_patients.items()
+        if z > limits.robust_z
+    ]
+
+
+def _deviations(bad: Mapping[str, float]) -> dict[str, float]:
+    return dict(zip(bad, robust_z(np.array(list(bad.values()))).tolist(), strict=True))
 
 
 def robust_z(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
@@ -50,14 +66,6 @@ def robust_z(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     away = values - np.median(values)
     deviation = BY_MAD * np.median(np.abs(away))
     return away / deviation if deviation > 0 else np.zeros_like(away)
-
-
-def _beyond(names: Sequence[str], scan: str, bad: Float[np.ndarray, "n"], limit: float, words: str) -> list[Finding]:
-    return [
-        Finding(name, "unlike the cohort", scan, float(z), f"{scan} {words.format(z)}")
-        for name, z in zip(names, robust_z(bad), strict=True)
-        if z > limit
-    ]
 
 
 def nearest(means: Float[np.ndarray, "n m"]) -> list[tuple[int, int]]:

@@ -32,12 +32,20 @@ SHOWN = {  # the figures of a patient's card: key of the record, words, digits
     "enhancement": ("T1ce above T1", " SD", 1),
 }
 OF_SCAN = {  # likewise, a row for each scan
-    "own_to_mirrored": ("like the reference, to its mirror image", "", 2),
+    "likeness": ("likeness to the reference", "", 2),
+    "own_to_mirrored": ("the same over that to its mirror image", "", 2),
     "signal_to_noise": ("signal to noise", "", 0),
     "ghosts": ("ghosts", "", 3),
     "shading": ("shading", "", 2),
     "filled": ("brain filled", "", 2),
 }
+COLUMNS_OF_SCAN = (
+    *(words for words, _, _ in OF_SCAN.values()),
+    "less like it than the cohort's, robust SD",
+    "histogram from the cohort's, robust SD",
+    "brain in the field of view",
+    "lesion-like contrast, SD, by bias correction",
+)
 STATES = (stage.EXCLUDED, stage.FLAGGED, stage.KEPT, "fine")  # of a patient, the worst first
 
 
@@ -88,7 +96,7 @@ def write(study: Study, looked: Looked, home: Path, console: Console) -> None:
             small=SMALL,
             out=[row for row in looked.excluded if row["patient"] not in looked.records],
             reasons=[reason for reason in REASONS if any(one.reason == reason for card in cards for one, _ in card.findings)],
-            columns=[words for words, _, _ in OF_SCAN.values()],
+            columns=COLUMNS_OF_SCAN,
             limits={key: value for key, value in study.qc.model_dump(mode="json").items() if key not in ("exclude", "decisions")},
             excluding=study.qc.exclude,
             decisions=files.DECISIONS,
@@ -108,19 +116,31 @@ def _worst_first(card: Card) -> tuple[int, int, str]:
 def _card(study: Study, looked: Looked, name: str) -> Card:
     record = looked.records[name]
     quality = record["quality"]
+    far = {figure: {scan: zs.get(name) for scan, zs in of.items()} for figure, of in looked.far.items()}
     return Card(
         name,
         [(one, stage.became(one, looked.decisions, study)) for one in looked.findings[name]],
         looked.decisions.get(name),
         [(words, _shown(quality[key], digits) + unit) for key, (words, unit, digits) in SHOWN.items()],
-        {
-            scan: [_shown(figures.get(key), digits) for key, (_, _, digits) in OF_SCAN.items()]
-            for scan, figures in quality["scans"].items()
-        },
+        {scan: _of_scan(record, scan, far) for scan in quality["scans"]},
         [(part, f"{share:.0%}") for part, share in quality["coverage"].items()],
         record["brain_ml"],
         record["warnings"],
     )
+
+
+def _of_scan(record: Mapping[str, Any], scan: str, far: Mapping[str, Mapping[str, float | None]]) -> list[str]:
+    """The cells of a scan's row, in the order of `COLUMNS_OF_SCAN`."""
+    figures = record["quality"]["scans"][scan]
+    steps = {step["step"]: step for step in record["steps"]}
+    held = steps.get("overlap", {}).get("shares", {}).get(scan)
+    contrast = steps.get("bias", {}).get("scans", {}).get(scan, {}).get("lesion_like_contrast")
+    return [
+        *(_shown(figures.get(key), digits) for key, (_, _, digits) in OF_SCAN.items()),
+        *(_shown(far[figure].get(scan), 1) for figure in ("likeness", "histogram")),
+        _shown(held, 2),
+        f"{contrast[0]:.2f} to {contrast[1]:.2f}" if contrast else "–",
+    ]
 
 
 def _shown(value: Any, digits: int) -> str:

@@ -18,7 +18,7 @@ from rich.console import Console
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.prepare import stage as preparing
-from mri_vit.prepare.prepared import load_record
+from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.prepare.quality import agreement, copies
 from mri_vit.prepare.stage import Excluded
 from mri_vit.qc import cohort, decisions, limits
@@ -26,6 +26,7 @@ from mri_vit.qc.decisions import Decision
 from mri_vit.qc.limits import Finding
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
+from mri_vit.run.record import as_written
 from mri_vit.run.screen import WARNING, say
 from mri_vit.settings.schema import Study
 
@@ -35,10 +36,11 @@ SHOWN = 5  # names in a line of the terminal
 
 @dataclass(frozen=True)
 class Looked:
-    """A cohort that was looked at: each patient's record and findings, the reviewer's decisions, and who is excluded."""
+    """A cohort that was looked at: records, findings, distances from the others, a reviewer's decisions, and who is excluded."""
 
     records: dict[str, dict[str, Any]]
     findings: dict[str, list[Finding]]
+    far: dict[str, dict[str, dict[str, float]]]  # `cohort.deviations`
     decisions: dict[str, Decision]
     excluded: Excluded
 
@@ -50,11 +52,12 @@ def look(study: Study, patients: Sequence[Patient], unprepared: Excluded, folder
     """
     decided = _decisions(study, patients)
     there = preparing.without(patients, unprepared)
-    records = {patient.id: load_record(study.prepared / patient.id) for patient in there}
-    found: dict[str, list[Finding]] = {patient.id: [] for patient in there}
-    for name, record in records.items():
-        found[name] += limits.of_patient(name, record, study.qc)
-    for one in (*cohort.unlike(records, study.qc), *_duplicates(study, there)):
+    records: dict[str, dict[str, Any]] = {}
+    found: dict[str, list[Finding]] = {}
+    for patient in there:
+        records[patient.id], found[patient.id] = _alone(study, patient)
+    far = cohort.deviations(records)
+    for one in (*cohort.unlike(far, study.qc), *_duplicates(study, there)):
         found[one.patient].append(one)
     excluded = [*unprepared, *_excluded(found, decided, study)]
     order = {patient.id: place for place, patient in enumerate(patients)}
@@ -63,7 +66,15 @@ def look(study: Study, patients: Sequence[Patient], unprepared: Excluded, folder
     write_bytes(decisions.dumps(decided.values()), folder / files.DECISIONS)
     write_bytes(preparing.table(excluded), folder / files.EXCLUDED)
     _tell(found, decided, study, console)
-    return Looked(records, found, decided, excluded)
+    return Looked(records, found, far, decided, excluded)
+
+
+def _alone(study: Study, patient: Patient) -> tuple[dict[str, Any], list[Finding]]:
+    """A prepared patient's record, and what is outside the limits in it; IntegrityError where it is damaged."""
+    folder = study.prepared / patient.id
+    record = load_record(folder)
+    with as_written(folder / files.PATIENT, PREPARE_AGAIN):
+        return record, limits.of_patient(patient.id, record, study.qc)
 
 
 def became(one: Finding, decided: Mapping[str, Decision], study: Study) -> str:

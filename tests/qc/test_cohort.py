@@ -27,20 +27,23 @@ def drawn(n):
 
 
 def test_patients_drawn_alike_are_not_unlike():
-    assert cohort.unlike(drawn(200), Quality()) == []
+    assert cohort.unlike(cohort.deviations(drawn(200)), Quality()) == []
 
 
 def test_one_whose_histogram_or_likeness_is_apart_is_named_with_its_scan():
     records = drawn(60)
     records["p7"]["quality"]["scans"]["t2"]["quantiles"] = [value**3 for value in np.linspace(-2, 2, 25).tolist()]
     records["p9"]["quality"]["scans"]["flair"]["likeness"] = 0.1
-    assert {(one.patient, one.scan) for one in cohort.unlike(records, Quality())} == {("p7", "t2"), ("p9", "flair")}
+    assert {(one.patient, one.scan) for one in cohort.unlike(cohort.deviations(records), Quality())} == {
+        ("p7", "t2"),
+        ("p9", "flair"),
+    }
 
 
 def test_a_handful_of_patients_has_no_cohort_to_be_unlike():
     records = drawn(19)
     records["p7"]["quality"]["scans"]["flair"]["likeness"] = 0.0
-    assert cohort.unlike(records, Quality()) == []
+    assert cohort.unlike(cohort.deviations(records), Quality()) == []
 
 
 def test_robust_z_is_scipys_normal_consistent_deviation():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -13,6 +15,7 @@ from rich.console import Console
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
+from mri_vit.errors import IntegrityError
 from mri_vit.qc import page, stage
 from mri_vit.run import files
 from mri_vit.settings.schema import Grid, Study
@@ -119,6 +122,24 @@ def test_the_page_has_the_worst_first_and_every_picture(study):
     assert "http" not in text  # it opens offline
 
 
+def test_a_scans_row_says_how_far_from_the_others_it_is_what_its_field_of_view_holds_and_what_bias_correction_left(study):
+    file = study.prepared / "cid" / files.PATIENT
+    record = json.loads(file.read_text())
+    record["steps"] += [
+        {"step": "overlap", "shares": {"t2": 0.93}},
+        {"step": "bias", "scans": {"t2": {"lesion_like_contrast": [1.25, 1.5]}}},
+    ]
+    file.write_text(json.dumps(record))
+    found = looked(study)
+    far = {"likeness": {"t2": {"cid": -4.25}}, "histogram": {}}
+    page.write(study, dataclasses.replace(found, far=far), study.output / files.LOOKED, Console(quiet=True))
+    text = (study.output / files.LOOKED / files.PAGE).read_text()
+    row = next(line for line in text.split('id="cid"')[1].splitlines() if '<th scope="row">t2' in line)
+    cells = re.findall("<td>(.*?)</td>", row)
+    assert len(cells) == len(page.COLUMNS_OF_SCAN)
+    assert cells[-4:] == ["−4.2", "–", "0.93", "1.25 to 1.50"]
+
+
 def test_a_page_is_written_anew_and_nothing_else_is_written_over(study):
     home = study.output / files.LOOKED
     page.write(study, looked(study), home, Console(quiet=True))
@@ -129,3 +150,12 @@ def test_a_page_is_written_anew_and_nothing_else_is_written_over(study):
     (home / "notes.txt").write_text("mine")
     with pytest.raises(Exception, match=r"notes\.txt"):
         page.write(study, fewer, home, Console(quiet=True))
+
+
+def test_a_record_that_lost_its_figures_is_named_with_what_to_do(study):
+    file = study.prepared / "bob" / files.PATIENT
+    record = json.loads(file.read_text())
+    del record["quality"]
+    file.write_text(json.dumps(record))
+    with pytest.raises(IntegrityError, match=r"bob.*no 'quality'.*delete its folder"):
+        looked(study)
