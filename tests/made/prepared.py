@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from made.quality import RECORD
 from mri_vit.prepare.patient import CONTENT, SCHEMA, config_sha256
 from mri_vit.run import files, hashes
 from mri_vit.settings.schema import Study
-from tests.made.quality import RECORD
 
 
 def add_records(study: Study, names: Iterable[str]) -> None:

@@ -6,11 +6,11 @@ import copy
 
 import numpy as np
 import pytest
+from made.quality import RECORD
 from scipy.stats import median_abs_deviation, norm
 
 from mri_vit.qc import cohort
 from mri_vit.settings.quality import Quality
-from tests.made.quality import RECORD
 
 
 def drawn(n):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 
 import pytest
+from made.quality import RECORD
 
 from mri_vit.qc import limits
 from mri_vit.settings.quality import Quality
-from tests.made.quality import RECORD
 
 
 def reasons(record):

@@ -10,6 +10,7 @@ import shutil
 
 import numpy as np
 import pytest
+from made.prepared import add_records
 from PIL import Image
 from rich.console import Console
 
@@ -19,7 +20,6 @@ from mri_vit.errors import IntegrityError
 from mri_vit.qc import page, stage
 from mri_vit.run import files
 from mri_vit.settings.schema import Grid, Study
-from tests.made.prepared import add_records
 
 NAMES = ("ann", "bob", "cid", "dot")
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)
