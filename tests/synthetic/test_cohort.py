@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import math
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import demo_everywhere as everywhere
 import nibabel as nib
 import numpy as np
 import pytest
@@ -219,15 +218,15 @@ def test_the_study_finds_what_is_planted_in_every_cohort(tmp_path, seed: int):
         assert all(one.as_expected for one in metrics.planted.values())
 
 
+def test_a_run_of_the_demo_elsewhere_trains_with_the_threads_and_the_seed_that_its_row_names(tmp_path):
+    run = everywhere.Run(threads=1, seed=3)
+    study = study_file.load(ROOT / "configs" / "demo.toml", everywhere.changes(run, tmp_path))
+    assert (study.train.threads, study.seed) == (1, 3)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_demos_verdicts_hold_on_another_instruction_set_and_with_another_seed(tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("demo_everywhere", ROOT / "pipelines" / "demo_everywhere.py")
-    assert spec
-    assert spec.loader
-    everywhere = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "demo_everywhere", everywhere)  # where its dataclass looks itself up
-    spec.loader.exec_module(everywhere)
     monkeypatch.setattr(everywhere, "TABLE", tmp_path / "table.csv")
     everywhere.everywhere(everywhere.SHORT, tmp_path, keep=True)
     table = everywhere.known()
