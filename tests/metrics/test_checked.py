@@ -99,6 +99,7 @@ OF_EVENTS: dict[str, Callable] = {
     "restricted_mean_difference": lambda y, x: hazard.restricted_mean_difference(x, y, np.sin(x) > 0, 4.0),
     "survival_net_benefit": lambda y, x: survival_decision.survival_net_benefit(x, y, np.sin(x) ** 2, THRESHOLDS, 3.0),
     "survival_net_benefit_of_all": lambda y, x: survival_decision.survival_net_benefit_of_all(x, y, THRESHOLDS, 3.0),
+    "survival_net_benefit_band": lambda y, x: survival_decision.survival_net_benefit_band(x, y, np.sin(x) ** 2, THRESHOLDS, 3.0),
     "logrank": lambda y, x: survival.logrank(x, y, x > np.median(x)),
     "calibration_at": lambda y, x: survival.calibration_at(x, y, np.linspace(0, 1, len(x)), 2.0),
 }

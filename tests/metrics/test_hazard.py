@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lifelines import KaplanMeierFitter
 from lifelines.datasets import load_lung, load_rossi
 from lifelines.utils import restricted_mean_survival_time
+from scipy.stats import norm
 
 from mri_vit.metrics import decision, hazard, survival, survival_decision
 
@@ -174,12 +176,49 @@ def test_net_benefit_of_survival_is_that_of_its_definition_by_lifelines(rows, at
         assert value == pytest.approx((1 - alive) * share - alive * share * threshold / (1 - threshold), abs=1e-9)
 
 
+def test_the_band_without_censoring_is_that_of_a_mean_over_patients():
+    time_days, _, risk = simulated(80, seed=5, effect=1.0)
+    death = 1 / (1 + np.exp(-risk))
+    low, high = survival_decision.survival_net_benefit_band(time_days, np.ones(80), death, THRESHOLDS, 300.0)
+    worth = (death >= THRESHOLDS[:, None]) * np.where(time_days <= 300, 1.0, -decision.odds(THRESHOLDS)[:, None])
+    assert (high - low) / 2 == pytest.approx(norm.ppf(0.975) * worth.std(axis=1) / math.sqrt(80), abs=1e-12)
+    assert (high + low) / 2 == pytest.approx(worth.mean(axis=1))
+
+
+def test_the_band_of_treating_everybody_without_harm_is_greenwoods():
+    time_days, event, _ = simulated(120, seed=6, effect=1.0)
+    curve = KaplanMeierFitter().fit(time_days, event)
+    at_day = 200.0
+    died = curve.event_table[(curve.event_table.index <= at_day) & (curve.event_table.observed > 0)]
+    greenwood = (died.observed / (died.at_risk * (died.at_risk - died.observed))).sum()
+    error = float(curve.survival_function_at_times(at_day).iloc[0]) * math.sqrt(greenwood)
+    low, high = survival_decision.survival_net_benefit_band(time_days, event, np.full(120, 0.5), np.zeros(1), at_day)
+    assert event.mean() < 0.9  # some are censored
+    assert (high - low) / 2 == pytest.approx([norm.ppf(0.975) * error])
+
+
+def test_the_band_holds_the_net_benefit_of_many_patients_as_often_as_it_says():
+    thresholds, at_day = np.array([0.1, 0.3, 0.5]), 300.0
+    risk = np.random.default_rng(1).normal(size=200_000)
+    dies = 1 - np.exp(-at_day / (400 * np.exp(-risk)))  # as they are simulated
+    called = 1 / (1 + np.exp(-risk)) >= thresholds[:, None]
+    truth = (called * (dies - (1 - dies) * decision.odds(thresholds)[:, None])).mean(axis=1)
+    held = np.zeros(3)
+    for seed in range(2, 402):
+        time_days, event, risk = simulated(100, seed=seed, effect=1.0)
+        death = 1 / (1 + np.exp(-risk))
+        low, high = survival_decision.survival_net_benefit_band(time_days, event, death, thresholds, at_day)
+        held += (low <= truth) & (truth <= high)
+    assert (held / 400 > 0.92).all(), held  # of 0.95: three standard errors of a share of 400
+
+
 def test_without_a_patient_nothing_is_defined():
     none = np.zeros(0)
     assert math.isnan(hazard.hazard_ratio_per_sd(none, none, none).value)
     assert math.isnan(hazard.hazard_ratio_of_groups(none, none, none).value)
     assert math.isnan(hazard.restricted_mean_difference(none, none, none, 730.0).difference)
     assert np.isnan(survival_decision.survival_net_benefit(none, none, none, THRESHOLDS, 365.0)).all()
+    assert np.isnan(survival_decision.survival_net_benefit_band(none, none, none, THRESHOLDS, 365.0)).all()
 
 
 def test_rossi_arrests_by_financial_aid_are_those_of_R():

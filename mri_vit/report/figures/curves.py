@@ -6,7 +6,6 @@ The figures are those of `metrics.json`; what is undefined there leaves a gap.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import BLUE, DASHED, GREY, INK, SQUARE, drawn, legend_below, named, numbers, panel
-from mri_vit.report.schema.binary import Band, BinaryResult, Roc
+from mri_vit.report.schema.binary import BinaryResult, Roc
 from mri_vit.report.schema.part import CalibrationGroup
 from mri_vit.settings.models import is_candidate
 
@@ -83,7 +82,7 @@ def net_benefit(
     models: Mapping[str, Sequence[float]],
     thresholds: Sequence[float],
     of_all: Sequence[float],
-    bands: Mapping[str, Band] = MappingProxyType({}),
+    bands: Mapping[str, Band],
 ) -> Figure:
     """Decision curves: net benefit of acting on each model, on everybody and on nobody, over the threshold probability.
 

@@ -156,7 +156,8 @@ def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) ->
         found = {model: at for model, result in models.items() for at in result.decision_at if at.days == days}
         benefits = {model: at.net_benefit for model, at in found.items()}
         of_all = next(iter(found.values())).net_benefit_of_all  # a candidate's: the shuffled control has times of its own
-        yield file_name("decision", name, str(days)), curves.net_benefit(benefits, measured.thresholds, of_all)
+        bands = {model: at.net_benefit_band for model, at in found.items()}
+        yield file_name("decision", name, str(days)), curves.net_benefit(benefits, measured.thresholds, of_all, bands)
 
 
 def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterator[tuple[str, Figure]]:

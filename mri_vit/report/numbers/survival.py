@@ -30,7 +30,7 @@ from mri_vit.report.numbers.judged import (
 )
 from mri_vit.report.numbers.pooled import Caveats, apart, calibration_groups
 from mri_vit.report.numbers.risk_groups import TAU_DAYS, hazard_ratios, of_risk_groups
-from mri_vit.report.schema.part import CalibrationGroup, Estimate, Value
+from mri_vit.report.schema.part import Band, CalibrationGroup, Estimate, Value
 from mri_vit.report.schema.survival import (
     AucAt,
     BrierAt,
@@ -225,7 +225,13 @@ def _calibration(seen: Outcome, chance: Float[np.ndarray, " n"], day: float | in
 def _decision(seen: Outcome, death: Float[np.ndarray, " n"], day: float | int) -> DecisionAt:
     benefit = survival_decision.survival_net_benefit(seen.time_days, seen.event, death, THRESHOLDS, float(day))
     of_all = survival_decision.survival_net_benefit_of_all(seen.time_days, seen.event, THRESHOLDS, float(day))
-    return DecisionAt(days=day, net_benefit=tuple(benefit.tolist()), net_benefit_of_all=tuple(of_all.tolist()))
+    low, high = survival_decision.survival_net_benefit_band(seen.time_days, seen.event, death, THRESHOLDS, float(day))
+    return DecisionAt(
+        days=day,
+        net_benefit=tuple(benefit.tolist()),
+        net_benefit_band=Band(low=tuple(low.tolist()), high=tuple(high.tolist())),
+        net_benefit_of_all=tuple(of_all.tolist()),
+    )
 
 
 def _within(rows: pd.DataFrame) -> float:

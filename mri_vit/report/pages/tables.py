@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.binary import Band, BinaryEndpoint, BinaryResult
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.maps import EndpointMaps, MapResult
 from mri_vit.report.schema.metrics import Endpoint, Metrics
 from mri_vit.report.schema.part import Part
@@ -108,14 +108,14 @@ def _calibration(metrics: Metrics) -> Iterator[Cells]:
 
 
 def _decision(metrics: Metrics) -> Iterator[Cells]:
-    """A row per threshold; of survival, for each day, without a band."""
+    """A row per threshold; of survival, for each day."""
     for name, endpoint in metrics.endpoints.items():
         for model, result in endpoint.models.items():
             found: list[tuple[int | float | None, tuple[float, ...], Band | None, tuple[float, ...]]] = []
             if isinstance(endpoint, BinaryEndpoint) and isinstance(result, BinaryResult) and result.net_benefit:
                 found.append((None, result.net_benefit, result.net_benefit_band, endpoint.net_benefit_of_all))
             if isinstance(result, SurvivalResult):
-                found += [(at.days, at.net_benefit, None, at.net_benefit_of_all) for at in result.decision_at]
+                found += [(at.days, at.net_benefit, at.net_benefit_band, at.net_benefit_of_all) for at in result.decision_at]
             for days, benefit, band, of_all in found:
                 empty = (None,) * len(benefit)
                 columns = {"threshold": endpoint.thresholds, "net_benefit": benefit}

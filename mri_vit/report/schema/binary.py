@@ -19,7 +19,7 @@ from mri_vit.report.schema.comparison import (
     WithinSites,
 )
 from mri_vit.report.schema.pairs import Pair
-from mri_vit.report.schema.part import CalibrationGroup, Estimate, Interval, Number, Part, Value
+from mri_vit.report.schema.part import Band, CalibrationGroup, Estimate, Interval, Number, Part, Value
 
 
 class AveragePrecision(Estimate):
@@ -63,13 +63,6 @@ class _Label(Part):
 
 class Recalibrated(_Line, _Label):  # keys in the order of the bases, the last first
     """Brier score and calibration after logistic recalibration on the same patients: a description and not a test."""
-
-
-class Band(Part):
-    """The ends of a pointwise 95 % band."""
-
-    low: tuple[Number, ...] = Field(description="lower end at each point")
-    high: tuple[Number, ...] = Field(description="upper end at each point")
 
 
 class Threshold(Part):

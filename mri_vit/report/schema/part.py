@@ -75,3 +75,10 @@ class CalibrationGroup(Part):
     low: Number = Field(description="lower end of the 95 % confidence interval of `observed`")
     high: Number = Field(description="upper end of the 95 % confidence interval of `observed`")
     n: int = Field(description="patients")
+
+
+class Band(Part):
+    """The ends of a pointwise 95 % band."""
+
+    low: tuple[Number, ...] = Field(description="lower end at each point")
+    high: tuple[Number, ...] = Field(description="upper end at each point")

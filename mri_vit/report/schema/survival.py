@@ -19,7 +19,7 @@ from mri_vit.report.schema.comparison import (
     WithinSites,
 )
 from mri_vit.report.schema.pairs import Pair
-from mri_vit.report.schema.part import CalibrationGroup, Estimate, Number, Part, Value
+from mri_vit.report.schema.part import Band, CalibrationGroup, Estimate, Number, Part, Value
 
 Days = int | float  # whole days are written without a decimal point
 RiskGroup = Literal["low risk", "high risk"]
@@ -114,6 +114,7 @@ class DecisionAt(Part):
 
     days: Days = Field(description="days from imaging")
     net_benefit: tuple[Number, ...] = Field(description="at the endpoint's `thresholds` of the chance to die, per patient")
+    net_benefit_band: Band = Field(description="pointwise 95 % band of `net_benefit`")
     net_benefit_of_all: tuple[Number, ...] = Field(description="of treating all of these patients")
 
 

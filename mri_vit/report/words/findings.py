@@ -64,7 +64,7 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "test of proportional hazards [@grambsch].",
     "restricted_mean": "The groups' mean survival up to a fixed day is compared too [@rmst].",
     "decision_at": "Clinical use at fixed times was judged by net benefit, positives being estimated by Kaplan and Meier's "
-    "method [@vickerssurvival].",
+    "method [@vickerssurvival], with a pointwise band from the patients' influence.",
     "fold_variance": "Figures of single folds are given as mean ± sample variance.",
     "judged:binary": "The AUC that is judged is that of pairs of patients whom one model scored, mean over repeats; its 95 % "
     "interval is Wilson's with an effective number of patients, from the larger of DeLong's and Newcombe's variance "
