@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
@@ -132,7 +133,8 @@ def prepare(study: StudyFile, **overrides: Overrides) -> int:
 
     from rich.console import Console
 
-    return 3 if _looked(settings, Console()).excluded else 0
+    with _looked(settings, Console()) as looked:
+        return 3 if looked.excluded else 0
 
 
 @app.command
@@ -145,9 +147,9 @@ def qc(study: StudyFile, **overrides: Overrides) -> int:
     from mri_vit.qc import page
 
     console = Console()
-    looked = _looked(settings, console)
-    page.write(settings, looked, settings.output / files.LOOKED, console)
-    return 3 if looked.excluded else 0
+    with _looked(settings, console) as looked:
+        page.write(settings, looked, settings.output / files.LOOKED, console)
+        return 3 if looked.excluded else 0
 
 
 @app.command
@@ -292,16 +294,16 @@ def _trained(study: Study) -> Study:
     return study
 
 
-def _looked(settings: Study, console: Console) -> Looked:
-    """Every patient prepared and looked at, of whom no folds need to be made."""
+@contextmanager
+def _looked(settings: Study, console: Console) -> Iterator[Looked]:
+    """Every patient prepared and looked at, of whom no folds need to be made; the run's folder is held meanwhile."""
     from mri_vit.data import cohort, frozen
-    from mri_vit.prepare import stage as preparing
     from mri_vit.qc import stage
     from mri_vit.run.folder import claimed
 
     with claimed(settings) as folder:
         patients = frozen.freeze(settings, cohort.of_study(settings), folder)
-        return stage.look(settings, patients, preparing.prepare(settings, patients, folder, console), folder, console)
+        yield stage.prepare_and_look(settings, patients, folder, console)
 
 
 def _stage(name: str, study: Study) -> None:

@@ -135,8 +135,9 @@ def finished(run: Path) -> Study:
 
 
 def _on(past: Study, workers: int, **changed: Any) -> Study:
-    """The run's settings for other patients."""
-    return past.model_copy(update={**changed, "prepare": past.prepare.model_copy(update={"workers": workers})})
+    """The run's settings for other patients, whom its reviewer has not seen."""
+    own = {"prepare": past.prepare.model_copy(update={"workers": workers}), "qc": past.qc.model_copy(update={"decisions": None})}
+    return past.model_copy(update={**changed, **own})
 
 
 def _mean_of_folds(run: Path, study: Study, patients: list[Patient], console: Console) -> Tables:

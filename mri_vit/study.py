@@ -67,11 +67,10 @@ def check(study: Study, folder: Path) -> list[Patient]:
 
 def prepare(study: Study, patients: list[Patient], folder: Path, console: Console) -> Excluded:
     """Prepare every patient and look at each; who cannot be, or is beyond the limits, goes to `excluded.csv` with the reason."""
-    unprepared = preparing.prepare(study, patients, folder, console)
-    looked = looking.look(study, patients, unprepared, folder, console)
-    if any(looked.findings.values()):
+    found = looking.prepare_and_look(study, patients, folder, console)
+    if any(found.findings.values()):
         say(console, "`mri-vit qc` writes a page that shows them")
-    return looked.excluded
+    return found.excluded
 
 
 def pretrain(study: Study, folder: Path, console: Console) -> None:

@@ -40,12 +40,17 @@ def included(study: Study, run: Path) -> list[Patient]:
     for name in (files.COHORT, files.EXCLUDED):
         if not (run / name).exists():
             raise UsageError(f"{run}: no {name}; run `mri-vit prepare` first")
+    out = excluded(run)
+    return [patient for patient in patients(run, study) if patient.id not in out]
+
+
+def excluded(run: Path) -> set[str]:
+    """The patients in a run's table of those who are excluded. Raises IntegrityError where it is damaged."""
     with as_written(run / files.EXCLUDED, EXCLUDE_AGAIN), (run / files.EXCLUDED).open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
         if "patient" not in (rows.fieldnames or ()):
             raise ValueError("no column patient")
-        out = {row["patient"] for row in rows}
-    return [patient for patient in patients(run, study) if patient.id not in out]
+        return {row["patient"] for row in rows}
 
 
 def patients(run: Path, study: Study) -> list[Patient]:

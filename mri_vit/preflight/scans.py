@@ -20,6 +20,7 @@ from jaxtyping import Float
 from mri_vit.data import nifti, volume
 from mri_vit.errors import UnusablePatient
 from mri_vit.settings import source
+from mri_vit.settings.sequences import title
 
 Result = TypeVar("Result")
 
@@ -92,7 +93,7 @@ def _settled(path: Path, seen: Seen) -> Seen:
     return Seen("", seen.size, seen.same_file, seen.shape, seen.affine)
 
 
-def off_grid(mask: Seen, scan: Seen) -> str:
+def off_grid(mask: Seen, scan: Seen, name: str) -> str:
     """How a mask's grid differs from the scan's that it must lie on; "" where it is the same, in whatever order of axes."""
     if mask.affine is None or scan.affine is None:
         return ""
@@ -103,7 +104,7 @@ def off_grid(mask: Seen, scan: Seen) -> str:
     apart_mm = float(np.linalg.norm(((affine - other) @ corners)[:3], axis=0).max())
     if shape == other_shape and apart_mm <= nifti.FRAMES_TOLERANCE_MM:
         return ""
-    return f"is on another grid than the T1ce: shape {shape} against {other_shape}, corners {apart_mm:.1f} mm apart"
+    return f"is on another grid than the {title(name)}: shape {shape} against {other_shape}, corners {apart_mm:.1f} mm apart"
 
 
 def _as_ras(seen: Seen) -> tuple[tuple[int, ...], Float[np.ndarray, "4 4"]]:

@@ -20,6 +20,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.preflight import duplicates, labels, plausible, scans
 from mri_vit.preflight.document import SCHEMA, About, Check, Finding, Needs, Severity
 from mri_vit.preflight.scans import Seen
+from mri_vit.qc import decisions
 from mri_vit.run.screen import printable
 from mri_vit.settings.models import CLINICAL
 from mri_vit.settings.schema import Study
@@ -33,7 +34,7 @@ def check(study: Study) -> Check:
     """
     began = time.perf_counter()
     table = cohort.examine(study.cohort, study.endpoints, study.prepare.needs, study.channels)
-    found = list(_of_table(table))
+    found = [*_of_table(table), *_of_decisions(study, table)]
     seen = scans.look(file for p in table.patients for file in _files(p, study).values())
     found += _of_files(study, table, seen)
     found += _of_copies(study, _without_excluded(table.patients, found), seen)
@@ -88,6 +89,17 @@ def _of_table(table: Examined) -> Iterator[Finding]:
         yield Finding(severity="refused", about="table", said=printable(said), rows=tuple(lines))
 
 
+def _of_decisions(study: Study, table: Examined) -> Iterator[Finding]:
+    """What is wrong with a reviewer's table, which is read before anybody is prepared."""
+    passed_over: list[str] = []
+    try:
+        decisions.of_study(study, {p.id for p in table.patients}, passed_over.append)
+    except UsageError as fault:
+        yield _refused("table", str(fault))
+    for said in passed_over:
+        yield Finding(severity="noticed", about="table", said=printable(said))
+
+
 def _files(patient: Patient, study: Study) -> dict[str, Path]:
     """The files of a patient that the study reads, by column."""
     masks = {"tumour_mask": patient.tumour_mask}
@@ -111,7 +123,7 @@ def _of_files(study: Study, table: Examined, seen: Mapping[Path, Seen]) -> Itera
         if (
             "brain_mask" in mine
             and study.prepare.reference in mine
-            and (off := scans.off_grid(seen[mine["brain_mask"]], seen[mine[study.prepare.reference]]))
+            and (off := scans.off_grid(seen[mine["brain_mask"]], seen[mine[study.prepare.reference]], study.prepare.reference))
         ):
             faults["brain_mask"] = off
         for name, said in faults.items():

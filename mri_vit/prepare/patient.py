@@ -25,17 +25,16 @@ from mri_vit.prepare import alignment, bias, box, brain, outliers, qc
 from mri_vit.prepare.log import Log
 from mri_vit.prepare.on_grid import on_grid
 from mri_vit.prepare.prepared import CONTENT, SCHEMA, config_sha256, holds, refuse_foreign, verify
-from mri_vit.prepare.quality import copies
+from mri_vit.prepare.quality import acquisition, copies
 from mri_vit.prepare.quality import figures as quality
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
 from mri_vit.settings import source
+from mri_vit.settings.quality import BRAIN_ML
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import is_quantitative, like_the_template, named, titles
 
-NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
-BRAIN_ML = (700.0, 2100.0)  # adults from atrophy to the largest; outside, someone should look
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
 
 
@@ -185,7 +184,7 @@ def _unbiased(
             continue
         values = scan.array[brains[channel]]
         share = float((values < 0).mean())
-        if share > NEGATIVE_SHARE:
+        if share > acquisition.NEGATIVE_SHARE:
             log.warnings.append(f"{channel}: {share:.1%} of the brain is negative, so its bias field was not corrected")
         elif (values > 0).any():  # else it is 0 throughout, which the intensity step refuses
             masks[channel] = brains[channel]

@@ -158,7 +158,10 @@ def _coarse(volume: Volume, spacing_mm: float) -> Volume:
     step = np.array(volume.shape) / shape  # in voxels of the scan; the outer faces stay where they are
     to_fine = np.block([[np.diag(step), (step - 1)[:, None] / 2], [np.zeros((1, 3)), np.ones((1, 1))]])
     background = float(volume.array[0, 0, 0])  # around a stripped brain all else is that, and stays so
-    content = box.around(volume.array != background)
+    differs = volume.array != background
+    if not differs.any():  # a mask that fills its grid
+        return Volume(np.full(shape, background, np.float32), volume.affine @ to_fine, volume.notes)
+    content = box.around(differs)
     source = box.widened(content, np.ceil(1.3 * step + 1).astype(int).tolist(), volume.shape)  # 1.3: three sigma of the blur
     target = box.widened(box.carried(source, np.linalg.inv(to_fine)), (0, 0, 0), shape.tolist())
     affine = volume.affine @ to_fine

@@ -18,7 +18,6 @@ from mri_vit.prepare import tumour
 from mri_vit.prepare.patient import prepare as prepare_patient
 from mri_vit.prepare.prepared import voxels
 from mri_vit.run import executor, files, parts
-from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import refuse_link
 from mri_vit.run.screen import WARNING, printable, progress, say
 from mri_vit.settings.schema import Study
@@ -29,18 +28,20 @@ Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
 
 
 def prepare(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> Excluded:
-    """Prepare every patient; those who cannot be are written to the run's `excluded.csv` with file and reason.
+    """Prepare every patient; gives those who cannot be, with file and reason.
 
-    Raises UsageError where `prepared` is no folder, or two patients share a scan.
+    Before that the run's `excluded.csv` goes, unless its folds are made: it is written again when all have been looked at, and a
+    run that is stopped before then has none. Raises UsageError where `prepared` is no folder, or two patients share a scan.
     """
     _make_prepared(study)
+    if not (folder / files.FOLDS).exists():
+        (folder / files.EXCLUDED).unlink(missing_ok=True)
     for patient in patients:
         refuse_link(study.prepared / patient.id)
     parts.sweep_older(study.prepared, {patient.id for patient in patients})
     faults = _prepare_all(study, patients, console)
     excluded = [{"patient": patient.id, **faults[patient.id]} for patient in patients if patient.id in faults]
     _refuse_twins(study, without(patients, excluded))
-    write_bytes(table(excluded), folder / files.EXCLUDED)
     return excluded
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from mri_vit.data import sheet
 from mri_vit.errors import UsageError
+from mri_vit.run import files
+from mri_vit.settings.schema import Study
 
 COLUMNS = ("patient", "decision", "who", "why")
 KEEP, DROP = "keep", "drop"
@@ -25,8 +27,25 @@ class Decision:
     why: str
 
 
-def read(path: Path, patients: Collection[str]) -> dict[str, Decision]:
-    """The decisions by patient.
+def of_study(study: Study, patients: Collection[str], tell: Callable[[str], None]) -> dict[str, Decision]:
+    """The decisions that a study respects: of the table that `qc.decisions` names, or else of the one beside the cohort's.
+
+    The latter may be of another cohort too, whose table lies in the same folder; `tell` is called with how many it passed over.
+    Raises UsageError as `read` does.
+    """
+    if study.qc.decisions:
+        return read(study.qc.decisions, patients)
+    beside = study.cohort.parent / files.DECISIONS
+    if not beside.exists():
+        return {}
+    every = read(beside)
+    if others := sorted(every.keys() - set(patients)):
+        tell(f"{beside.name}: {len(others)} decisions are of patients who are not in this cohort table, such as {others[0]}")
+    return {name: one for name, one in every.items() if name in patients}
+
+
+def read(path: Path, patients: Collection[str] | None = None) -> dict[str, Decision]:
+    """The decisions by patient, all of whom must be among `patients` where these are given.
 
     Raises
     ------
@@ -44,7 +63,7 @@ def read(path: Path, patients: Collection[str]) -> dict[str, Decision]:
         patient, decision = row["patient"], row["decision"].lower()
         if decision not in (KEEP, DROP):
             raise UsageError(f"{where}: decision {row['decision']!r}; expected keep or drop")
-        if patient not in patients:
+        if patients is not None and patient not in patients:
             raise UsageError(f"{where}: patient {patient!r} is not in the cohort table")
         if patient in found:
             raise UsageError(f"{where}: patient {patient!r} has a decision already")

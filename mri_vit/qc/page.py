@@ -109,8 +109,10 @@ def write(study: Study, looked: Looked, home: Path, console: Console) -> None:
     say(console, f"{home / files.PAGE}: {len(cards)} patients, the worst first")
 
 
-def _worst_first(card: Card) -> tuple[int, int, str]:
-    return STATES.index(card.state), -len(card.findings), card.patient
+def _worst_first(card: Card) -> tuple[int, int, int, str]:
+    """By state, by the gravest reason, by how many findings there are."""
+    gravest = min((REASONS.index(one.reason) for one, _ in card.findings), default=len(REASONS))
+    return STATES.index(card.state), gravest, -len(card.findings), card.patient
 
 
 def _card(study: Study, looked: Looked, name: str) -> Card:

@@ -7,6 +7,7 @@ import io
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from einops import reduce
 from jaxtyping import Float
 from rich.console import Console
 
-from mri_vit.data import tokens
+from mri_vit.data import frozen, tokens
 from mri_vit.data.cohort import Patient
+from mri_vit.errors import UsageError
 from mri_vit.prepare import stage as preparing
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.prepare.quality import agreement, copies
@@ -31,6 +33,7 @@ from mri_vit.run.screen import WARNING, say
 from mri_vit.settings.schema import Study
 
 EXCLUDED, FLAGGED, KEPT = "excluded", "flagged", "kept"
+DROPPED, LOOKED = "dropped by a reviewer", "qc: "  # how reasons for exclusion begin
 SHOWN = 5  # names in a line of the terminal
 
 
@@ -45,12 +48,25 @@ class Looked:
     excluded: Excluded
 
 
-def look(study: Study, patients: Sequence[Patient], unprepared: Excluded, folder: Path, console: Console) -> Looked:
+def prepare_and_look(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> Looked:
+    """Prepare every patient and look at each. A reviewer's decisions are read before the hours that preparing takes."""
+    decided = decisions.of_study(study, {patient.id for patient in patients}, partial(say, console, style=WARNING))
+    return look(study, patients, preparing.prepare(study, patients, folder, console), decided, folder, console)
+
+
+def look(
+    study: Study,
+    patients: Sequence[Patient],
+    unprepared: Excluded,
+    decided: dict[str, Decision],
+    folder: Path,
+    console: Console,
+) -> Looked:
     """Hold every prepared patient against the study's limits; write qc.csv, and excluded.csv with those whom they exclude.
 
-    `unprepared` are the patients who could not be prepared. Raises UsageError for a faulty table of decisions.
+    `unprepared` are the patients who could not be prepared, `decided` what `decisions.of_study` found. Raises UsageError, and
+    writes nothing, where the run has folds already and others would be excluded now.
     """
-    decided = _decisions(study, patients)
     there = preparing.without(patients, unprepared)
     records: dict[str, dict[str, Any]] = {}
     found: dict[str, list[Finding]] = {}
@@ -62,6 +78,7 @@ def look(study: Study, patients: Sequence[Patient], unprepared: Excluded, folder
     excluded = [*unprepared, *_excluded(found, decided, study)]
     order = {patient.id: place for place, patient in enumerate(patients)}
     excluded.sort(key=lambda row: order[row["patient"]])
+    _refuse_others(study, excluded, folder)
     write_bytes(_table(found, decided, study), folder / files.FINDINGS)
     write_bytes(decisions.dumps(decided.values()), folder / files.DECISIONS)
     write_bytes(preparing.table(excluded), folder / files.EXCLUDED)
@@ -84,10 +101,16 @@ def became(one: Finding, decided: Mapping[str, Decision], study: Study) -> str:
     return EXCLUDED if one.reason in study.qc.exclude else FLAGGED
 
 
-def _decisions(study: Study, patients: Sequence[Patient]) -> dict[str, Decision]:
-    beside = study.cohort.parent / files.DECISIONS
-    path = study.qc.decisions or (beside if beside.exists() else None)
-    return decisions.read(path, {patient.id for patient in patients}) if path else {}
+def _refuse_others(study: Study, excluded: Excluded, folder: Path) -> None:
+    """Raise UsageError where folds were made without exactly these patients."""
+    if not (folder / files.FOLDS).exists():
+        return
+    before, now = frozen.excluded(folder), {row["patient"] for row in excluded}
+    changes = (("excluded", now - before), ("kept", before - now))
+    if said := [f"{', '.join(sorted(names)[:SHOWN])} would be {what}" for what, names in changes if names]:
+        raise UsageError(
+            f"{folder}: this run's folds are made and its patients settled; now {'; '.join(said)}: choose another output"
+        )
 
 
 def _duplicates(study: Study, patients: Sequence[Patient]) -> list[Finding]:
@@ -130,10 +153,16 @@ def _excluded(found: Mapping[str, Sequence[Finding]], decided: Mapping[str, Deci
     for name, findings in found.items():
         decision = decided.get(name)
         if decision and not decision.keep:
-            rows.append({"patient": name, "file": "", "reason": f"dropped by {decision.who}: {decision.why}"})
-        elif out := [one.words for one in findings if became(one, decided, study) == EXCLUDED]:
-            rows.append({"patient": name, "file": "", "reason": f"qc: {'; '.join(out)}"})
+            rows.append({"patient": name, "file": "", "reason": f"{DROPPED} ({decision.who}: {decision.why})"})
+        elif out := [one for one in findings if became(one, decided, study) == EXCLUDED]:
+            kinds = ", ".join(dict.fromkeys(f"{one.scan} {one.reason}".strip() for one in out))
+            rows.append({"patient": name, "file": "", "reason": f"{LOOKED}{kinds} ({'; '.join(one.words for one in out)})"})
     return rows
+
+
+def kind(reason: str) -> str:
+    """A reason for exclusion without what is of one patient alone, so that those of many can be counted."""
+    return reason.partition(" (")[0] if reason.startswith((DROPPED, LOOKED)) else reason
 
 
 def _table(found: Mapping[str, Sequence[Finding]], decided: Mapping[str, Decision], study: Study) -> bytes:

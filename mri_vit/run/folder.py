@@ -52,7 +52,7 @@ _FOLDS = (files.FOLD_GLOB, f"{files.FOLD_GLOB}/*", f"{files.FOLD_GLOB}/{files.SE
 _MODELS = tuple(
     f"{kind}/*{deeper}" for kind in (files.COMPARATORS, files.CONTROLS) for deeper in ("", *(f"/{fold}" for fold in _FOLDS))
 )
-_PAGES = (files.REPORT, f"{files.REPORT}/*", files.INSPECT, f"{files.INSPECT}/*")
+_PAGES = (files.REPORT, f"{files.REPORT}/*", files.INSPECT, f"{files.INSPECT}/*", files.LOOKED)
 FOLDERS = (
     files.MAPS,
     f"{files.MAPS}/*",

@@ -28,6 +28,7 @@ Reason = Literal[
     "near-duplicate",
 ]
 REASONS = get_args(Reason)
+BRAIN_ML = (700.0, 2100.0)  # adults from atrophy to the largest
 WRONG = ("mirrored", "another head", "exchanged", "part missing", "empty")  # the scans are not what the table says they are
 
 
@@ -69,9 +70,7 @@ class Quality(Section):
     signal_to_noise: float = Field(  # real patients 10 to 98, synthetic 13 to 18
         default=5.0, ge=0, description="Least signal of the brain over its noise."
     )
-    brain_ml: tuple[float, float] = Field(  # adults from atrophy to the largest
-        default=(700.0, 2100.0), description="Least and most ml of brain."
-    )
+    brain_ml: tuple[float, float] = Field(default=BRAIN_ML, description="Least and most ml of brain.")
     robust_z: float = Field(  # beyond 6 lies one in a billion of a normal distribution; real ones have longer tails
         default=6.0, gt=0, description="Most robust standard deviations from the cohort's median."
     )

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import quality_faults
 from scipy.ndimage import gaussian_filter
 
 from mri_vit.data.volume import Volume
+from mri_vit.prepare import register
 from mri_vit.prepare.quality import acquisition, agreement, copies, coverage, sequences
 from mri_vit.settings.schema import Grid
 from mri_vit.synthetic import faults
 from mri_vit.synthetic.cohort import draw_cases
 from mri_vit.synthetic.phantom import scan
-
-sys.path.append(str(Path(__file__).parents[2] / "pipelines"))
-import quality_faults
 
 HEADS = draw_cases(2, np.random.default_rng(4))
 
@@ -89,6 +86,28 @@ def test_noise_is_measured_as_it_was_added():
     scan_of = Volume(np.where(brain, smooth + random.normal(0, 4, brain.shape), 0), np.eye(4))
     expected = np.median(smooth[brain]) / 4
     assert acquisition.signal_to_noise(scan_of, brain) == pytest.approx(expected, rel=0.1)
+
+
+def test_of_a_standardised_scan_no_signal_is_told():
+    random = np.random.default_rng(1)
+    brain = np.ones((20, 20, 20), bool)
+    standardised = Volume(random.normal(size=brain.shape), np.eye(4))
+    assert acquisition.signal_to_noise(standardised, brain) is None
+
+
+def test_folds_are_looked_for_in_slices_that_show_them_and_not_in_maps_of_a_quantity():
+    def of(mm):
+        return Volume(np.zeros((4, 4, 4), np.float32), np.diag([1.0, 1.0, mm, 1.0]))
+
+    assert agreement.shows_folds("flair", of(5.0000005))
+    assert not agreement.shows_folds("flair", of(6.0))
+    assert not agreement.shows_folds("asl_cbf", of(2.0))
+
+
+def test_a_mask_that_fills_its_grid_has_a_coarse_copy_that_does():
+    full = register.coarse(Volume(np.ones((30, 30, 30), np.float32), np.eye(4)), 2.0)
+    assert full.shape == (15, 15, 15)
+    assert (full.array == 1).all()
 
 
 def test_a_ghost_is_measured_as_it_was_added():

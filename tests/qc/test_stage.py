@@ -16,8 +16,8 @@ from rich.console import Console
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
-from mri_vit.errors import IntegrityError
-from mri_vit.qc import page, stage
+from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.qc import decisions, page, stage
 from mri_vit.run import files
 from mri_vit.settings.schema import Grid, Study
 
@@ -54,7 +54,12 @@ def change(study, name, scan, **figures):
 
 def looked(study, unprepared=()):
     patients = [Patient(name, {}, {}, {}) for name in (*NAMES, *(row["patient"] for row in unprepared))]
-    return stage.look(study, patients, list(unprepared), study.output, Console(quiet=True))
+    return looked_at(study, patients, unprepared)
+
+
+def looked_at(study, patients, unprepared=()):
+    decided = decisions.of_study(study, {patient.id for patient in patients}, lambda said: None)
+    return stage.look(study, patients, list(unprepared), decided, study.output, Console(quiet=True))
 
 
 def rows(study, name):
@@ -65,7 +70,9 @@ def rows(study, name):
 def test_what_is_wrong_excludes_and_what_is_poor_flags(study):
     found = looked(study)
     assert [row["patient"] for row in found.excluded] == ["bob"]
-    assert "flair is mirrored" in rows(study, files.EXCLUDED)[0]["reason"]
+    reason = rows(study, files.EXCLUDED)[0]["reason"]
+    assert "flair is mirrored" in reason
+    assert stage.kind(reason) == "qc: flair mirrored"
     assert [(row["patient"], row["reason"], row["became"]) for row in rows(study, files.FINDINGS)] == [
         ("bob", "mirrored", "excluded"),
         ("cid", "ghosts", "flagged"),
@@ -86,9 +93,34 @@ def test_a_reviewers_decisions_beside_the_cohort_table_overrule(study):
     table = "patient,decision,who,why\nbob,keep,Dr A,checked against the DICOM\ndot,drop,Dr A,moved\n"
     (study.cohort.parent / files.DECISIONS).write_text(table)
     found = looked(study)
-    assert found.excluded == [{"patient": "dot", "file": "", "reason": "dropped by Dr A: moved"}]
+    assert found.excluded == [{"patient": "dot", "file": "", "reason": "dropped by a reviewer (Dr A: moved)"}]
+    assert stage.kind(found.excluded[0]["reason"]) == "dropped by a reviewer"
     assert rows(study, files.FINDINGS)[0]["became"] == "kept"
     assert (study.output / files.DECISIONS).read_text() == table
+
+
+def test_once_folds_are_made_who_is_excluded_stays_as_it_was(study):
+    looked(study)
+    (study.output / files.FOLDS).write_text("{}")
+    before = {name: (study.output / name).read_bytes() for name in (files.EXCLUDED, files.FINDINGS, files.DECISIONS)}
+    (study.cohort.parent / files.DECISIONS).write_text("patient,decision,who,why\nbob,keep,Dr A,fine\ndot,drop,Dr A,moved\n")
+    with pytest.raises(UsageError, match=r"dot would be excluded; bob would be kept.*another output"):
+        looked(study)
+    assert before == {name: (study.output / name).read_bytes() for name in before}
+    (study.cohort.parent / files.DECISIONS).write_text("patient,decision,who,why\ncid,keep,Dr A,only a ghost\n")
+    assert [row["patient"] for row in looked(study).excluded] == ["bob"]
+
+
+def test_decisions_of_another_cohort_in_the_same_folder_are_passed_over_and_named_ones_are_refused(study):
+    table = study.cohort.parent / files.DECISIONS
+    table.write_text("patient,decision,who,why\nzoe,drop,Dr A,moved\nbob,keep,Dr A,fine\n")
+    said = []
+    assert list(decisions.of_study(study, set(NAMES), said.append)) == ["bob"]
+    assert "1 decisions" in said[0]
+    assert "zoe" in said[0]
+    named = study.model_copy(update={"qc": study.qc.model_copy(update={"decisions": table})})
+    with pytest.raises(UsageError, match="'zoe' is not in the cohort table"):
+        decisions.of_study(named, set(NAMES), said.append)
 
 
 def test_a_copy_under_another_name_is_flagged_on_both_and_a_visit_is_not(study):
@@ -102,7 +134,7 @@ def test_a_copy_under_another_name_is_flagged_on_both_and_a_visit_is_not(study):
         Patient("bob", {}, {}, {}),
         Patient("cid", {}, {}, {}),
     ]
-    stage.look(study, visits, [], study.output, Console(quiet=True))
+    looked_at(study, visits)
     assert not [row for row in rows(study, files.FINDINGS) if row["reason"] == "near-duplicate"]
 
 
@@ -144,7 +176,7 @@ def test_a_page_is_written_anew_and_nothing_else_is_written_over(study):
     home = study.output / files.LOOKED
     page.write(study, looked(study), home, Console(quiet=True))
     shutil.rmtree(study.prepared / "dot")
-    fewer = stage.look(study, [Patient(name, {}, {}, {}) for name in NAMES[:3]], [], study.output, Console(quiet=True))
+    fewer = looked_at(study, [Patient(name, {}, {}, {}) for name in NAMES[:3]])
     page.write(study, fewer, home, Console(quiet=True))
     assert not list(home.glob("dot*"))
     (home / "notes.txt").write_text("mine")

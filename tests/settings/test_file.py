@@ -28,6 +28,11 @@ def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_p
     assert [e.name for e in loaded.endpoints] == ["mgmt", "pten", "tertp", "os"]
 
 
+def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
+    loaded = study_file.load(study(tmp_path, '[qc]\ndecisions = "seen/by_kim.csv"\n'))
+    assert loaded.qc.decisions == tmp_path / "seen" / "by_kim.csv"
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -11,6 +11,7 @@ from mri_vit.prepare import box
 from mri_vit.prepare.outliers import BY_MAD
 
 SPARSE_MM = 2.0
+NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 IMAGED = 0.3  # of the brain's signal: what is brighter is head, and no ghost of it
 INSIDE = 2  # voxels within the brain's border: its edge is no noise
 OUTSIDE = 2  # voxels around what was imaged: its blur and its ringing are no background
@@ -20,8 +21,11 @@ LEAST = 500  # voxels of background that a mean needs
 
 def signal_to_noise(scan: Volume, brain: Bool[np.ndarray, "x y z"]) -> float | None:
     """Median signal of the brain over its noise, by what a voxel differs from its six neighbours (Coupé et al. 2008,
-    doi:10.1109/TMI.2007.906087). None where too little brain is left to tell.
+    doi:10.1109/TMI.2007.906087). None where too little brain is left to tell, or where the scan was standardised, so that its
+    zero is no absence of signal.
     """
+    if (scan.array[brain] < 0).mean() > NEGATIVE_SHARE:
+        return None
     part_of = box.around(brain)
     part = scan.array[part_of].astype(np.float32)
     deep = np.asarray(binary_erosion(brain[part_of], iterations=INSIDE), bool)

@@ -6,7 +6,7 @@ the reference's mirror image, a mirrored one is more like the mirror image, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,9 +18,11 @@ from scipy.spatial.transform import Rotation
 from mri_vit.data.volume import Volume, resample
 from mri_vit.prepare import register
 from mri_vit.prepare.quality.copies import Copies
+from mri_vit.settings.sequences import is_quantitative
 
 WINDOW_MM = 14.0  # of the local correlation, at most: some folds wide; 10 and 18 mm tell own from mirrored as well
 COARSEST_MM = 5.0  # of copies in which a brain's folds are seen; with larger voxels one head is as like another as itself
+HEADERS_MM = 0.01  # a header has 5 mm as 5.0000005
 REGISTERED_MM = 4.0  # copies by which the mirror image is laid over the brain: its fit moves the ratio by less than 0.05
 LIFT = 10.0  # added inside the brain, so that its darkest voxel stays apart from the background's 0
 DOUBTFUL = 1.3  # likeness of a scan to the reference over that to its mirror image; five real patients had 1.84 and more
@@ -53,12 +55,14 @@ class Agreement:
     middle_mm: float
 
 
-def of_copies(copies: Copies, reference: str, aligned_mirrored: Callable[[str], Float[np.ndarray, "x y z"]]) -> Agreement:
-    """Compare every other scan with the reference, and with the reference's mirror image once that is laid over it rigidly.
+def of_copies(
+    copies: Copies, reference: str, judged: Collection[str], aligned_mirrored: Callable[[str], Float[np.ndarray, "x y z"]]
+) -> Agreement:
+    """Compare scans with the reference, and with the reference's mirror image once that is laid over it rigidly.
 
     A mirrored scan was aligned to what it is not an image of, and may lie beside it. So of a doubtful one `aligned_mirrored`
     gives the mirror image on the copies' voxels, aligned as a scan is: if that is the reference's own, the scan is mirrored.
-    On a grid of large voxels nothing is told of scans.
+    `judged` are the scans that show a brain's folds (see `shows_folds`); on a grid of large voxels none is.
     """
     still = Volume(np.where(copies.brain, copies.scans[reference] + LIFT, 0).astype(np.float32), copies.affine)
     flipped = _mirrored(still)
@@ -66,7 +70,7 @@ def of_copies(copies: Copies, reference: str, aligned_mirrored: Callable[[str], 
     image = resample(flipped, still.shape, still.affine, onto).array
     like = partial(similarity, where=copies.brain & (image > LIFT / 2), window=window(copies))
     found = {}
-    for channel in copies.scans.keys() - {reference} if copies.voxel_mm <= COARSEST_MM else ():
+    for channel in sorted(copies.scans.keys() & set(judged) - {reference}) if copies.voxel_mm <= COARSEST_MM else ():
         direct, other = (like(copies.scans[channel], one) for one in (still.array, image))
         back = None
         if direct < DOUBTFUL * other:
@@ -78,6 +82,11 @@ def of_copies(copies: Copies, reference: str, aligned_mirrored: Callable[[str], 
         float(np.degrees(Rotation.from_matrix(onto[:3, :3]).magnitude()) / 2),  # a mirror image turns twice as far
         float(abs(onto[0, 3]) / 2),
     )
+
+
+def shows_folds(channel: str, scan: Volume) -> bool:
+    """Whether a brain's folds can be seen in a scan: not in thick slices, nor in a map of a quantity such as perfusion."""
+    return not is_quantitative(channel) and max(scan.spacing_mm) < COARSEST_MM + HEADERS_MM
 
 
 def window(copies: Copies) -> int:

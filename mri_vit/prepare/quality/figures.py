@@ -78,7 +78,9 @@ def of_patient(
         mirrored = Volume(np.ascontiguousarray(taken[channel].array[::-1]), taken[channel].affine)
         return copies.seen(mirrored, register.to_reference(taken[reference], mirrored).matrix @ pose.rigid)
 
-    agreed = agreement.of_copies(copies, reference, aligned_mirrored)
+    judged = [channel for channel, scan in taken.items() if agreement.shows_folds(channel, scan)]
+    judged = judged if reference in judged else []
+    agreed = agreement.of_copies(copies, reference, judged, aligned_mirrored)
     from_mni = np.linalg.inv(pose.affine.matrix) @ pose.rigid
     scans = {
         channel: {

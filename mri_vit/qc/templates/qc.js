@@ -2,9 +2,10 @@
 const cards = [...document.querySelectorAll("article")];
 const large = document.getElementById("large"), who = document.getElementById("who"), save = document.getElementById("save");
 const decided = new Map();
+let enlarged = null; // the card whose picture is large: nothing behind a modal dialog has the focus
 
 const shown = () => cards.filter((card) => !card.hidden);
-const current = () => document.activeElement.closest("article") || null;
+const current = () => (large.open ? enlarged : document.activeElement.closest("article"));
 
 function filter() {
   const states = new Set([...document.querySelectorAll("[data-filter=state]:checked")].map((box) => box.value));
@@ -27,6 +28,7 @@ function step(by) {
 }
 
 function enlarge(card) {
+  enlarged = card;
   large.querySelector("img").src = card.querySelector(".picture").href;
   large.querySelector("img").alt = card.querySelector(".picture img").alt;
   large.querySelector("p").textContent = [card.id, ...[...card.querySelectorAll("li")].map((one) => one.textContent)].join(" · ");
@@ -61,9 +63,10 @@ document.querySelector(".tools").addEventListener("input", filter);
 save.addEventListener("click", download);
 for (const card of cards) card.querySelector(".picture").addEventListener("click", (event) => { event.preventDefault(); card.focus(); enlarge(card); });
 large.addEventListener("click", () => large.close());
+large.addEventListener("close", () => enlarged.focus());
 document.addEventListener("keydown", (event) => {
   if (event.target.matches("input:not([type=checkbox]), select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const card = current() || (large.open ? cards.find((one) => large.querySelector("p").textContent.startsWith(one.id)) : null);
+  const card = current();
   const act = { j: () => step(1), k: () => step(-1), y: () => decide(card, "keep"), n: () => decide(card, "drop"), u: () => decide(card, "") };
   if (act[event.key]) { event.preventDefault(); act[event.key](); }
   if (event.key === "Enter" && event.target === card) enlarge(card);

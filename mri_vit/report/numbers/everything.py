@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.metrics import decision
+from mri_vit.qc.stage import kind
 from mri_vit.report.numbers import (
     binary,
     chance,
@@ -110,7 +111,8 @@ def _split(run: Run) -> tuple[int, int]:
 def _cohort(run: Run) -> Cohort:
     """The flow of patients. A patient is excluded when every visit was; then each of the reasons is counted."""
     people, predicted = set(run.cohort.patient), set(run.predictions.patient)
-    faults = run.excluded.assign(patient=[subject(name, people) for name in run.excluded.patient])
+    named = [subject(name, people) for name in run.excluded.patient]
+    faults = run.excluded.assign(patient=named, reason=[kind(reason) for reason in run.excluded.reason])
     faults = faults.loc[~faults.patient.isin(predicted)].drop_duplicates(["patient", "reason"])
     excluded = set(faults.patient)
     return Cohort(

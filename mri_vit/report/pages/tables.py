@@ -11,7 +11,7 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.maps import EndpointMaps, MapResult
 from mri_vit.report.schema.metrics import Endpoint, Metrics
-from mri_vit.report.schema.part import Part
+from mri_vit.report.schema.part import Band, Part
 from mri_vit.report.schema.survival import SurvivalResult
 
 Cells = dict[str, Any]  # of one row, by column

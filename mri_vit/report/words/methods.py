@@ -93,7 +93,7 @@ def excluded(metrics: Metrics) -> str:
     reasons = sorted(metrics.cohort.excluded_reasons.items(), key=lambda reason: -reason[1])
     why = "; ".join(f"{escape(reason)} (n = {count})" for reason, count in reasons)
     number = counted(metrics.cohort.excluded, "patient")
-    return f"Excluded, because their scans could not be used: {number}{f' ({why})' if why else ''}."
+    return f"Excluded, because their scans could not or should not be used: {number}{f' ({why})' if why else ''}."
 
 
 def labels(metrics: Metrics) -> list[str]:

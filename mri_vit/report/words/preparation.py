@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mri_vit.prepare import alignment, bias, brain, intensity, outliers, patient, register
+from mri_vit.prepare import alignment, bias, brain, intensity, outliers, register
+from mri_vit.prepare.quality import acquisition
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words.wording import Facts, counted, escape, in_words, settings
 from mri_vit.settings.schema import Grid, Prepare
@@ -66,7 +67,7 @@ def _inhomogeneity(channels: tuple[str, ...]) -> list[str]:
         f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels), estimated without voxels more than "
         f"{outliers.CORE:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
         "so that a lesion is not taken for inhomogeneity, except in scans with more than "
-        f"{patient.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
+        f"{acquisition.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
         *([left] if left else []),
     ]
 

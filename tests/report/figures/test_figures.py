@@ -21,7 +21,7 @@ from mri_vit.report.numbers import comparators
 from mri_vit.report.pages import tables
 from mri_vit.report.schema.binary import BinaryResult, Roc
 from mri_vit.report.schema.comparison import Comparison
-from mri_vit.report.schema.part import CalibrationGroup, Estimate
+from mri_vit.report.schema.part import Band, CalibrationGroup, Estimate
 from mri_vit.report.schema.survival import Group, OverTime, SurvivalResult
 from mri_vit.report.words import notation
 from mri_vit.settings import models
@@ -129,7 +129,7 @@ def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
         curves.roc([], roc),
         curves.precision_recall({"vit": part(BinaryResult)}, 0.0),
         curves.calibration({"vit": []}),
-        curves.net_benefit({"vit": nothing}, grid, nothing),
+        curves.net_benefit({"vit": nothing}, grid, nothing, {"vit": Band(low=tuple(nothing), high=tuple(nothing))}),
         survival_figures.auc_over_time({"vit": part(SurvivalResult, {"auc_at": [{"days": 182}]})}),
         survival_figures.brier_over_time({"vit": part(OverTime, over_time)}),
         survival_figures.calibration({"vit": [part(CalibrationGroup)]}, 182),
