@@ -42,13 +42,14 @@ def parse(raw: bytes, gzipped: bool) -> tuple[Float[np.ndarray, "x y z"], Float[
         array = array.reshape(shape[:3])
         notes.append(f"squeezed from {shape}")
     slope, intercept = _scaling(header, array, notes)
-    array = array.astype(np.float32)
+    array = array.astype(np.float32, order="C")
     if (slope, intercept) != (1.0, 0.0):
         array = array * np.float32(slope) + np.float32(intercept)
-    bad = int(array.size - np.isfinite(array).sum())
-    if bad:
+    low, high = array.min(), array.max()
+    if not np.isfinite([low, high]).all():  # a NaN anywhere is the least and the greatest
+        bad = int(array.size - np.isfinite(array).sum())
         raise UnusablePatient(f"{bad:,} of {array.size:,} voxels are NaN or infinite")
-    if array.min() == array.max():
+    if low == high:
         raise UnusablePatient(f"every voxel is {array.flat[0]:g}: an empty image")
     return array, _affine(header, shape[:3], notes), tuple(notes)
 

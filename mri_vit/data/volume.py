@@ -84,14 +84,15 @@ def canonical(volume: Volume) -> Volume:
 
 
 def to_itk(volume: Volume) -> Image:
-    """As a SimpleITK image (LPS+ mm)."""
+    """As a SimpleITK image (LPS+ mm), whose first axis is the volume's last: so its voxels are ITK's as they lie in memory."""
     import SimpleITK as sitk
 
-    image = sitk.GetImageFromArray(np.ascontiguousarray(volume.array.T))  # ITK's arrays are [z, y, x]
+    image = sitk.GetImageFromArray(volume.array)
     lps = LPS @ volume.affine
-    spacing = np.linalg.norm(lps[:3, :3], axis=0)
+    steps = lps[:3, 2::-1]
+    spacing = np.linalg.norm(steps, axis=0)
     image.SetSpacing(spacing.tolist())
-    image.SetDirection((lps[:3, :3] / spacing).flatten().tolist())
+    image.SetDirection((steps / spacing).flatten().tolist())
     image.SetOrigin(lps[:3, 3].tolist())
     return image
 
@@ -124,12 +125,11 @@ def resample(
 
     target = to_itk(Volume(np.zeros((1, 1, 1), np.uint8), affine))
     sampler = sitk.ResampleImageFilter()
-    sampler.SetSize(list(shape))
+    sampler.SetSize(list(shape[::-1]))
     sampler.SetOutputSpacing(target.GetSpacing())
     sampler.SetOutputDirection(target.GetDirection())
     sampler.SetOutputOrigin(target.GetOrigin())
     sampler.SetTransform(itk_transform(np.eye(4) if to_source is None else to_source))
     sampler.SetInterpolator(interpolation)
     sampler.SetDefaultPixelValue(outside)
-    array = sitk.GetArrayFromImage(sampler.Execute(to_itk(volume))).T
-    return Volume(np.ascontiguousarray(array), affine, volume.notes)
+    return Volume(sitk.GetArrayFromImage(sampler.Execute(to_itk(volume))), affine, volume.notes)

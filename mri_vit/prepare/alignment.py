@@ -82,10 +82,18 @@ def within_brain(
 
 
 def check_overlap(
-    patient: Patient, scans: dict[str, Volume], reference: str, from_reference: dict[str, np.ndarray], mask: Volume, log: Log
+    patient: Patient,
+    scans: dict[str, Volume],
+    reference: str,
+    from_reference: dict[str, np.ndarray],
+    mask: Volume,
+    block: box.Box,
+    log: Log,
 ) -> None:
-    """Share of the reference brain's voxels whose centres lie within each scan's outer faces; under `OVERLAP` is unusable."""
-    block = box.around(mask.array > 0)
+    """Share of the reference brain's voxels whose centres lie within each scan's outer faces; under `OVERLAP` is unusable.
+
+    `mask` is the brain (1) on the reference's voxels, `block` its box there.
+    """
     shares = {}
     for channel, scan in scans.items():
         to_index = np.linalg.inv(scan.affine) @ from_reference[channel] @ mask.affine
@@ -116,10 +124,11 @@ def to_mni(scan: Volume, name: str, mask: Bool[np.ndarray, "x y z"], whole: Volu
 
     `scan` is the box of the `whole` scan that holds the brain; what is background counts as far as the whole one reaches.
     """
-    low, high = np.percentile(scan.array[mask], (intensity.TAIL_PERCENT, 100 - intensity.TAIL_PERCENT))
-    shown = (scan.array.clip(low, high) - low) / max(high - low, 1e-6) + 0.1  # darkest brain stays apart from background 0
-    shown = Volume(np.where(mask, shown, 0).astype(np.float32), scan.affine)
-    found = register.to_template(box.laid(shown, whole))
+    values = scan.array[mask]
+    low, high = np.percentile(values, (intensity.TAIL_PERCENT, 100 - intensity.TAIL_PERCENT))
+    shown = np.zeros(scan.shape, np.float32)
+    shown[mask] = (values.clip(low, high) - low) / max(high - low, 1e-6) + 0.1  # darkest brain stays apart from background 0
+    found = register.to_template(box.laid(Volume(shown, scan.affine), whole))
     log.add(
         "to_mni",
         f"The MNI152 brain was laid over the skull-stripped {title(name)} by an affine transform, of which the grid takes the"

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from mri_vit.data.volume import Volume, resample
-from mri_vit.prepare import outliers
+from mri_vit.prepare import box, outliers
 
 LEVELS = 2  # each doubles the spline's resolution; by what a tumour keeps, docs/bias.md
 ITK_LEVELS = 4  # ITK's default
@@ -64,7 +64,7 @@ class _Coarse:
 
     log: Volume
     brain: Bool[np.ndarray, "x y z"]
-    box: tuple[slice, ...]  # of the scan
+    box: box.Box  # of the scan
 
 
 def correct(
@@ -115,15 +115,15 @@ def correct(
 
 
 def _coarse(scan: Volume, brain: Bool[np.ndarray, "x y z"]) -> _Coarse:
-    box = tuple(slice(int(index.min()), int(index.max()) + 1) for index in np.nonzero(brain))
-    steps = [_kept(part.stop - part.start, mm) for part, mm in zip(box, scan.spacing_mm, strict=True)]
+    part_of = box.around(brain)
+    steps = [_kept(part.stop - part.start, mm) for part, mm in zip(part_of, scan.spacing_mm, strict=True)]
     affine = scan.affine.copy()
-    affine[:3, 3] += affine[:3, :3] @ [part.start + step.start for part, step in zip(box, steps, strict=True)]
+    affine[:3, 3] += affine[:3, :3] @ [part.start + step.start for part, step in zip(part_of, steps, strict=True)]
     affine[:3, :3] *= [step.step for step in steps]
-    array = scan.array[box][tuple(steps)]
+    array = scan.array[part_of][tuple(steps)]
     positive = array > 0
     log = np.log(np.where(positive, array, 1), dtype=np.float64)
-    return _Coarse(Volume(log, affine), brain[box][tuple(steps)] & positive, box)
+    return _Coarse(Volume(log, affine), brain[part_of][tuple(steps)] & positive, part_of)
 
 
 def _inliers(
@@ -140,9 +140,10 @@ def _inliers(
     return used
 
 
-def _divided(scan: Volume, box: tuple[slice, ...], field: Field) -> Volume:
+def _divided(scan: Volume, part_of: box.Box, field: Field) -> Volume:
     array = scan.array.astype(np.float32)
-    array[box] /= np.exp(evaluate(field.lattice, array[box].shape))
+    gain = evaluate(field.lattice, box.shape_of(part_of))
+    array[part_of] /= np.exp(gain, out=gain)
     return Volume(array, scan.affine, scan.notes)
 
 
@@ -155,9 +156,9 @@ def _contrasts(channel: str, copy: _Coarse, corrected: Float[np.ndarray, "x y z"
 
 def fit(array: Float[np.ndarray, "x y z"], used: Bool[np.ndarray, "x y z"], levels: int = LEVELS) -> Field:
     """N4 on a scan as it is; `used` marks the voxels that the estimate rests on, all of them positive."""
-    box = tuple(slice(int(i.min()), int(i.max()) + 1) for i in np.nonzero(used))
-    inside = used[box]
-    log = np.log(array[box][inside].astype(np.float64))
+    part_of = box.around(used)
+    inside = used[part_of]
+    log = np.log(array[part_of][inside].astype(np.float64))
     estimate = np.zeros_like(log)
     lattice = np.zeros((1, 1, 1))
     iterations: list[int] = []
@@ -165,7 +166,7 @@ def fit(array: Float[np.ndarray, "x y z"], used: Bool[np.ndarray, "x y z"], leve
     for level in range(levels):
         spans = 2**level
         lattice = np.zeros((4, 4, 4)) if level == 0 else _contract(lattice, [_refinement(spans // 2)] * 3)
-        bases = [_basis(n, spans)[part] for n, part in zip(array.shape, box, strict=True)]
+        bases = [_basis(n, spans)[part] for n, part in zip(array.shape, part_of, strict=True)]
         spread = [(basis**3 / (basis**2).sum(axis=1, keepdims=True)).T for basis in bases]
         weight = _contract(inside.astype(np.float64), [(basis**2).T for basis in bases])
         known = weight > 0

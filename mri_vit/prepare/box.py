@@ -16,18 +16,32 @@ Box = tuple[slice, slice, slice]
 
 def around(mask: Bool[np.ndarray, "x y z"]) -> Box:
     """The smallest block that holds all of a mask, which must not be empty."""
-    x, y, z = (np.flatnonzero(mask.any(axis=others)) for others in ((1, 2), (0, 2), (0, 1)))
-    return slice(int(x[0]), int(x[-1]) + 1), slice(int(y[0]), int(y[-1]) + 1), slice(int(z[0]), int(z[-1]) + 1)
+    x = _ends(mask, (1, 2))
+    y = _ends(mask[x], (0, 2))
+    return x, y, _ends(mask[x, y], (0, 1))
+
+
+def _ends(mask: Bool[np.ndarray, "x y z"], others: tuple[int, int]) -> slice:
+    """Along one axis, from the first to the last where a mask has a voxel."""
+    at = np.flatnonzero(mask.any(axis=others))
+    return slice(int(at[0]), int(at[-1]) + 1)
+
+
+def middle(mask: Bool[np.ndarray, "x y z"]) -> Float[np.ndarray, "3"]:
+    """Mean index of the voxels of a mask, which must not be empty."""
+    part = around(mask)
+    counts = [np.count_nonzero(mask[part], axis=others) for others in ((1, 2), (0, 2), (0, 1))]
+    return np.array([np.average(np.arange(p.start, p.stop), weights=n) for p, n in zip(part, counts, strict=True)])
 
 
 def of_brain(
-    scan: Volume, mask: Volume, to_scan: Float[np.ndarray, "4 4"], margin_mm: float
+    scan: Volume, mask: Volume, brain: Box, to_scan: Float[np.ndarray, "4 4"], margin_mm: float
 ) -> tuple[Volume, Bool[np.ndarray, "x y z"]]:
     """The box of a scan that holds the brain and a margin, and the brain on its voxels.
 
-    `mask` is the brain (1) on another scan's voxels, and `to_scan` carries a point of that scan to this one, RAS+ mm.
+    `mask` is the brain (1) on another scan's voxels and `brain` its box there; `to_scan` carries a point of that scan to this
+    one, RAS+ mm.
     """
-    brain = around(mask.array > 0.5)
     there = carried(brain, np.linalg.inv(scan.affine) @ to_scan @ mask.affine)
     box = widened(there, [math.ceil(margin_mm / mm) for mm in scan.spacing_mm], scan.shape)
     part = cut(scan, box)
@@ -44,6 +58,13 @@ def widened(box: Box, voxels: Sequence[int], shape: Sequence[int]) -> Box:
         slice(start, max(min(part.stop + more, n), start + 1))
         for start, part, more, n in zip(starts, box, voxels, shape, strict=True)
     )
+    return x, y, z
+
+
+def halved(box: Box) -> Box:
+    """The middle half of a box along each axis."""
+    quarters = [(part.stop - part.start) // 4 for part in box]
+    x, y, z = (slice(part.start + n, part.stop - n) for part, n in zip(box, quarters, strict=True))
     return x, y, z
 
 

@@ -42,7 +42,7 @@ def on_grid(
     tight = box.around(share > 0.5)  # a box turned onto the grid is larger than the brain's
     part, share = box.within(part, tight), share[tight]
     shares, inside = {reference: share}, share > 0.5
-    volume = np.zeros((len(channels), grid.edge, grid.edge, grid.edge), np.float32)
+    volume = np.zeros((len(channels), grid.edge, grid.edge, grid.edge), np.float16)  # as tokens are stored
     figures: dict[str, Any] = {}
     for channel, scan in scans.items():
         share = shares.get(channel)

@@ -106,9 +106,9 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     mask = Volume(found.mask.astype(np.float32), own.affine)
     if found.source != "none":  # the head was in view and had its say: scalp, eyes and neck move against the brain
         from_reference = alignment.within_brain(scans, reference, from_reference, mask, log)
-    alignment.check_overlap(patient, scans, reference, from_reference, mask, log)
-    wholes, margin_mm = scans, 2 * study.grid.spacing_mm
-    parts = {channel: box.of_brain(scan, mask, from_reference[channel], margin_mm) for channel, scan in scans.items()}
+    block, margin_mm, wholes = box.around(found.mask), 2 * study.grid.spacing_mm, scans
+    alignment.check_overlap(patient, scans, reference, from_reference, mask, block, log)
+    parts = {channel: box.of_brain(scan, mask, block, from_reference[channel], margin_mm) for channel, scan in scans.items()}
     scans, brains = {c: part for c, (part, _) in parts.items()}, {c: inside for c, (_, inside) in parts.items()}
     taken = scans
     if study.prepare.bias:

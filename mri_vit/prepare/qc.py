@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import binary_erosion
 
+from mri_vit.prepare import box
 from mri_vit.settings.sequences import CHANNELS
 
 PANEL = 224  # pixels per plane: one per millimetre of the default grid
@@ -34,7 +35,8 @@ def draw(
     channels: Sequence[str] = CHANNELS,
 ) -> bytes:
     """The picture as PNG, with `below` under the title. The planes pass through the middle of the brain."""
-    middle = [round(place) for place in np.argwhere(brain).mean(axis=0).tolist()]
+    middle = [round(place) for place in box.middle(brain).tolist()]
+    there = [bool(scan.any()) for scan in volume]
     picture = Image.new("RGB", (PANEL * len(channels), HEADER + PANEL * len(PLANES)), BACKGROUND)
     pen = ImageDraw.Draw(picture)
     small, large = ImageFont.load_default(13), ImageFont.load_default(16)
@@ -46,7 +48,7 @@ def draw(
         for column, channel in enumerate(channels):
             low, high = WINDOW
             grey = ((_slice(volume[column], axis, middle[axis]) - low) / (high - low)).clip(0, 1) * 255
-            shown = np.where(_slice(brain, axis, middle[axis]) & volume[column].any(), grey, 0).astype(np.uint8)
+            shown = np.where(_slice(brain, axis, middle[axis]) & there[column], grey, 0).astype(np.uint8)
             panel = np.repeat(_enlarged(shown)[..., None], 3, axis=2)
             panel[panel.max(axis=2) == 0] = BACKGROUND
             panel[outline] = OUTLINE
@@ -54,8 +56,7 @@ def draw(
             picture.paste(Image.fromarray(panel), (x, y))
             pen.text((x + 5, y + PANEL // 2), left, TEXT, small, anchor="lm")
             pen.text((x + PANEL - 5, y + PANEL // 2), right, TEXT, small, anchor="rm")
-            there = "" if volume[column].any() else ": no scan"
-            pen.text((x + 5, y + 4), f"{channel} {plane}{there}", TEXT, small)
+            pen.text((x + 5, y + 4), f"{channel} {plane}{'' if there[column] else ': no scan'}", TEXT, small)
     file = io.BytesIO()
     picture.save(file, "PNG", compress_level=4)
     return file.getvalue()

@@ -23,7 +23,7 @@ from scipy.linalg import polar
 from scipy.ndimage import distance_transform_edt, gaussian_filter1d
 from scipy.spatial.transform import Rotation
 
-from mri_vit.data.volume import LPS, Volume, read, resample, to_itk
+from mri_vit.data.volume import LPS, Volume, read, to_itk
 from mri_vit.errors import MriVitError
 from mri_vit.prepare import box
 
@@ -133,12 +133,17 @@ def smoothed(volume: Volume, spacing_mm: Sequence[float]) -> Volume:
 
     The blur makes the widths at half maximum add up to the new voxel's (Cardoso et al. 2015, doi:10.1007/978-3-319-24571-3_81).
     """
-    array = volume.array.astype(np.float32)
+    array = np.asarray(volume.array, np.float32)
     for axis, (old, new) in enumerate(zip(volume.spacing_mm, spacing_mm, strict=True)):
-        if new > 1.05 * old:  # within 5 % there is nothing to alias
-            sigma_mm = math.sqrt((new**2 - old**2) / (8 * math.log(2)))
-            array = gaussian_filter1d(array, sigma_mm / old, axis, mode="nearest", truncate=3)
+        array = _blurred(array, new / old, axis)
     return Volume(array, volume.affine, volume.notes)
+
+
+def _blurred(array: Float[np.ndarray, "*shape"], wider: float, axis: int) -> Float[np.ndarray, "*shape"]:
+    """An array blurred along an axis for voxels that are so many times as wide."""
+    if wider <= 1.05:  # within 5 % there is nothing to alias
+        return array
+    return gaussian_filter1d(array, math.sqrt((wider**2 - 1) / (8 * math.log(2))), axis, mode="nearest", truncate=3)
 
 
 def coarse(volume: Volume, spacing_mm: float) -> Volume:
@@ -164,11 +169,21 @@ def _coarse(volume: Volume, spacing_mm: float) -> Volume:
     content = box.around(differs)
     source = box.widened(content, np.ceil(1.3 * step + 1).astype(int).tolist(), volume.shape)  # 1.3: three sigma of the blur
     target = box.widened(box.carried(source, np.linalg.inv(to_fine)), (0, 0, 0), shape.tolist())
-    affine = volume.affine @ to_fine
-    soft = smoothed(box.cut(volume, source), (step * old).tolist())
+    part = np.asarray(volume.array[source], np.float32)
+    for kept, wanted, wide in zip(source, target, step.tolist(), strict=True):  # blur and interpolation in one matrix per axis
+        index = np.arange(wanted.start, wanted.stop) * wide + (wide - 1) / 2 - kept.start
+        part = np.tensordot(part, _interpolation(index, kept.stop - kept.start, wide), axes=(0, 1))  # its new axis is the last
     array = np.full(shape, background, np.float32)
-    array[target] = resample(soft, box.shape_of(target), box.placed(affine, target), outside=background).array
-    return Volume(array, affine, volume.notes)
+    array[target] = part
+    return Volume(array, volume.affine @ to_fine, volume.notes)
+
+
+def _interpolation(index: Float[np.ndarray, "new"], voxels: int, wide: float) -> Float[np.ndarray, "new old"]:
+    """What each of a line's voxels gives to the linear interpolation at an index, once it is blurred for voxels so wide."""
+    blur = _blurred(np.eye(voxels, dtype=np.float32), wide, 0)
+    low = np.floor(index.clip(0, voxels - 1)).astype(int)
+    share = (index.clip(0, voxels - 1) - low)[:, None].astype(np.float32)
+    return blur[low] * (1 - share) + blur[np.minimum(low + 1, voxels - 1)] * share
 
 
 def align(
@@ -264,21 +279,21 @@ def template() -> tuple[Volume, Volume]:
     """The MNI152 T1 brain on 2 mm voxels, and where to look (1): the brain with a margin. Kept for the life of the process."""
     whole = mni152()
     small = coarse(whole, FINE_MM)
+    small = Volume(small.array / whole.array.max(), small.affine)
     return small, around(Volume((small.array > 0).astype(np.float32), small.affine), MARGIN_MM)
 
 
 def mni152() -> Volume:
-    """The MNI152 T1 brain on 1 mm voxels, scaled to 0 to 1, as `nilearn.datasets.load_mni152_template(resolution=1)` gives it.
+    """The MNI152 T1 brain on 1 mm voxels, as nilearn stores it; read without importing nilearn, which takes every process 3 s.
 
-    It is read from nilearn's files without importing nilearn, which takes every process 3 s.
+    `nilearn.datasets.load_mni152_template(resolution=1)` gives the same, scaled to 0 to 1.
     """
     found = importlib.util.find_spec("nilearn")
     places = (found.submodule_search_locations or []) if found else []
     file = next((path for place in places if (path := Path(place, "datasets", "data", TEMPLATE)).is_file()), None)
     if file is None:
         raise MriVitError(f"the installed nilearn has no datasets/data/{TEMPLATE}; install nilearn anew")
-    scan = read(file)
-    return Volume(scan.array / scan.array.max(), scan.affine)
+    return read(file)
 
 
 def _centre_mm(volume: Volume) -> Float[np.ndarray, "3"]:
@@ -288,7 +303,7 @@ def _centre_mm(volume: Volume) -> Float[np.ndarray, "3"]:
 
 def _weighted_centre_mm(volume: Volume) -> Float[np.ndarray, "3"]:
     """Middle of the voxels that are not background (0)."""
-    return (volume.affine @ [*np.argwhere(volume.array > 0).mean(axis=0), 1])[:3]
+    return (volume.affine @ [*box.middle(volume.array > 0), 1])[:3]
 
 
 class _Level:
@@ -306,6 +321,9 @@ class _Level:
         stop_mm: float,
     ) -> None:
         self.centre_mm = _centre_mm(fixed)
+        if near is not None:  # no voxel elsewhere is looked at
+            part = box.carried(box.around(near.array > 0), np.linalg.inv(fixed.affine) @ near.affine)
+            fixed = box.cut(fixed, box.widened(part, (0, 0, 0), fixed.shape))
         self.share = min(1.0, max(share, SAMPLES / fixed.array.size))
         self.fixed, self.moving = to_itk(fixed), to_itk(moving)
         self.near = None if near is None else to_itk(near)

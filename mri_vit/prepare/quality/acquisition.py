@@ -20,13 +20,14 @@ LEAST = 500  # voxels of background that a mean needs
 
 
 def signal_to_noise(scan: Volume, brain: Bool[np.ndarray, "x y z"]) -> float | None:
-    """Median signal of the brain over its noise, by what a voxel differs from its six neighbours (Coupé et al. 2008,
-    doi:10.1109/TMI.2007.906087). None where too little brain is left to tell, or where the scan was standardised, so that its
-    zero is no absence of signal.
+    """Median signal over noise in the middle half of the brain along each axis.
+
+    Noise is by what a voxel differs from its six neighbours (Coupé et al. 2008, doi:10.1109/TMI.2007.906087). None where too
+    little brain is left to tell, or where the scan was standardised, so that its zero is no absence of signal.
     """
     if (scan.array[brain] < 0).mean() > NEGATIVE_SHARE:
         return None
-    part_of = box.around(brain)
+    part_of = box.halved(box.around(brain))
     part = scan.array[part_of].astype(np.float32)
     deep = np.asarray(binary_erosion(brain[part_of], iterations=INSIDE), bool)
     if deep.sum() < LEAST:

@@ -10,7 +10,7 @@ from scipy.linalg import svdvals
 from scipy.ndimage import distance_transform_edt
 
 from mri_vit.data.volume import Volume, resample
-from mri_vit.prepare import register
+from mri_vit.prepare import box, register
 
 RIM_MM = 8.0  # of the MNI152 brain that is left out: there brains of one size differ
 # Planes of the MNI152 frame, mm (its atlas's labels are not among the installed files; these need none). Below and behind the
@@ -19,17 +19,27 @@ CEREBELLUM_BELOW, CEREBELLUM_BEHIND, CEREBRUM_ABOVE, FRONT_OF, UPPER_ABOVE = -25
 
 
 @cache
-def parts() -> dict[str, Bool[np.ndarray, "x y z"]]:
-    """Parts of the MNI152 brain without its rim, on the voxels of `register.template`: cerebellum, and eight of the cerebrum."""
+def core() -> Bool[np.ndarray, "x y z"]:
+    """The MNI152 brain without its rim, on the voxels of `register.template`."""
     brain, _ = register.template()
-    core = np.asarray(distance_transform_edt(brain.array > 0, sampling=brain.spacing_mm)) > RIM_MM
+    inside = brain.array > 0
+    part = box.widened(box.around(inside), (1, 1, 1), brain.shape)
+    found = np.zeros_like(inside)
+    found[part] = np.asarray(distance_transform_edt(inside[part], sampling=brain.spacing_mm)) > RIM_MM
+    return found
+
+
+@cache
+def parts() -> dict[str, Bool[np.ndarray, "x y z"]]:
+    """Parts of `core`: cerebellum, and eight of the cerebrum."""
+    brain, _ = register.template()
     axes = np.ogrid[tuple(map(slice, brain.shape))]
     x, y, z = (index * step + start for index, step, start in zip(axes, brain.spacing_mm, brain.affine[:3, 3], strict=True))
-    found = {"cerebellum": core & (z < CEREBELLUM_BELOW) & (y < CEREBELLUM_BEHIND)}
+    found = {"cerebellum": core() & (z < CEREBELLUM_BELOW) & (y < CEREBELLUM_BEHIND)}
     for side, in_side in (("left", x < 0), ("right", x >= 0)):
         for end, in_end in (("front", y >= FRONT_OF), ("back", y < FRONT_OF)):
             for level, in_level in (("upper", z >= UPPER_ABOVE), ("lower", z < UPPER_ABOVE)):
-                found[f"{side} {end} {level}"] = core & (z > CEREBRUM_ABOVE) & in_side & in_end & in_level
+                found[f"{side} {end} {level}"] = core() & (z > CEREBRUM_ABOVE) & in_side & in_end & in_level
     return found
 
 

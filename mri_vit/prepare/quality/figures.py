@@ -36,14 +36,14 @@ def of_scan(
     point of the reference scan, on whose voxels the brain is the `mask`, to this one.
     """
     background = brains_of.border_value(whole.array)
-    sparse = acquisition.sparse(whole)
+    taken, sparse = scan.array[brain], acquisition.sparse(whole)
     in_sparse = resample(mask, sparse.shape, sparse.affine, np.linalg.inv(from_reference)).array > 0.5
     return _rounded(
         {
-            "filled": float((scan.array[brain] != background).mean()),
+            "filled": float((taken != background).mean()),
             "signal_to_noise": acquisition.signal_to_noise(scan, brain),
             "ghosts": acquisition.ghosts(sparse, in_sparse, background),
-            "shading": acquisition.shading(scan.array[brain], corrected.array[brain]),
+            "shading": acquisition.shading(taken, corrected.array[brain]),
         }
     )
 

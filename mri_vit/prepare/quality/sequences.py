@@ -8,12 +8,13 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.ndimage import binary_dilation, distance_transform_edt
 
 from mri_vit.data.volume import Volume
 from mri_vit.prepare import register
 from mri_vit.prepare.outliers import BY_MAD
+from mri_vit.prepare.quality import coverage
 from mri_vit.prepare.quality.copies import Copies
 
 FLUID_T1 = 0.45  # of the template's brightest voxel: fluid has 0.2 to 0.4 in it, grey matter 0.55
@@ -46,7 +47,7 @@ def enhancement(copies: Copies) -> float | None:
     """
     if not {"t1", "t1ce"} <= copies.scans.keys():
         return None
-    deep = deep_in(copies.brain, copies.voxel_mm)
+    deep = np.asarray(distance_transform_edt(copies.brain, sampling=copies.voxel_mm)) > DEEP_MM
     if deep.sum() < LEAST_VOXELS / TAIL:
         return None
     change = (copies.scans["t1ce"] - copies.scans["t1"])[deep]
@@ -55,13 +56,9 @@ def enhancement(copies: Copies) -> float | None:
     return float((low + high) / max(BY_MAD * np.median(np.abs(change)), 1e-6))
 
 
-def deep_in(brain: Bool[np.ndarray, "x y z"], voxel_mm: float) -> Bool[np.ndarray, "x y z"]:
-    return np.asarray(distance_transform_edt(brain, sampling=voxel_mm)) > DEEP_MM
-
-
 @cache
 def _fluid() -> Volume:
     """Where (1) the MNI152 brain is fluid away from its rim: the ventricles and the fissures between and beside them."""
     brain, _ = register.template()
-    dark = (brain.array < FLUID_T1) & deep_in(brain.array > 0, brain.spacing_mm[0])
+    dark = (brain.array < FLUID_T1) & coverage.core()
     return Volume(np.asarray(binary_dilation(dark, iterations=SHIFTED)).astype(np.float32), brain.affine)
