@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 
 from mri_vit.data.volume import Volume, resample
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import box, brain, intensity, register
+from mri_vit.prepare import box, brain, coarse, intensity
 from mri_vit.prepare.log import Log
 from mri_vit.settings.schema import Grid
 
@@ -90,5 +90,5 @@ def _check(inside: Bool[np.ndarray, "x y z"], mask: Volume, grid: Grid, log: Log
 
 def _resampled(scan: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid, part: box.Box) -> Float[np.ndarray, "x y z"]:
     """A scan on the grid's box; 0 outside the scan, where the brain's share is 0 as well."""
-    soft = register.smoothed(scan, [max(grid.spacing_mm, mm) for mm in scan.spacing_mm])
+    soft = coarse.smoothed(scan, [max(grid.spacing_mm, mm) for mm in scan.spacing_mm])
     return resample(soft, box.shape_of(part), box.placed(np.array(grid.affine), part), from_grid).array

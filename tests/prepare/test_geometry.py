@@ -18,7 +18,7 @@ from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, read, resample, write
 from mri_vit.explain.images import frames, native
-from mri_vit.prepare import register
+from mri_vit.prepare import coarse, register
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import load_record
 from mri_vit.settings.schema import CHANNELS, Grid, Study
@@ -268,7 +268,7 @@ def test_resampling_a_box_is_resampling_the_whole() -> None:
     for background in (0.0, 7.0):
         array = np.where(scan.array == 0, background, scan.array).astype(np.float32)
         filled = Volume(array, pose((7, -3, 5)) @ scan.affine)
-        copy = register.coarse(filled, 8.0)
-        whole = resample(register.smoothed(filled, copy.spacing_mm), copy.shape, copy.affine, outside=background)
+        copy = coarse.copy(filled, 8.0)
+        whole = resample(coarse.smoothed(filled, copy.spacing_mm), copy.shape, copy.affine, outside=background)
         np.testing.assert_allclose(copy.array, whole.array, atol=1e-3)
         assert copy.array.std() > 10

@@ -17,7 +17,7 @@ from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, itk_transform, read, resample, to_itk, write
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
-from mri_vit.prepare import bias, brain, intensity, register
+from mri_vit.prepare import bias, brain, coarse, intensity, register
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import config_sha256, load_record, refuse_foreign, verify
 from mri_vit.run import hashes
@@ -365,11 +365,11 @@ def test_itk_transforms_and_4x4s_say_the_same() -> None:
 def test_a_coarse_copy_keeps_its_place_and_does_not_alias() -> None:
     centre = np.indices((64, 64, 32)) - np.array([30, 35, 14]).reshape(3, 1, 1, 1)
     blob = Volume(np.exp(-(centre**2).sum(axis=0) / 18).astype(np.float32), rigid((5, 5, 5), (1, 2, 3)) @ np.diag([1, 1, 2, 1.0]))
-    copy = register.coarse(blob, 4.0)
+    copy = coarse.copy(blob, 4.0)
     there, here = ((v.affine @ [*ndimage.center_of_mass(v.array), 1])[:3] for v in (blob, copy))
     np.testing.assert_allclose(here, there, atol=0.05)
     stripes = Volume(np.indices((64, 64, 32))[0].astype(np.float32) % 2, np.eye(4))
-    assert register.coarse(stripes, 4.0).array[2:-2].std() < 0.02  # without the blur: 0.5
+    assert coarse.copy(stripes, 4.0).array[2:-2].std() < 0.02  # without the blur: 0.5
 
 
 def test_n4_equals_itk_on_a_head_with_a_planted_field() -> None:

@@ -10,7 +10,7 @@ import quality_faults
 from scipy.ndimage import gaussian_filter
 
 from mri_vit.data.volume import Volume
-from mri_vit.prepare import register
+from mri_vit.prepare import coarse
 from mri_vit.prepare.quality import acquisition, agreement, copies, coverage, sequences
 from mri_vit.settings.schema import Grid
 from mri_vit.synthetic import faults
@@ -99,13 +99,13 @@ def test_folds_are_looked_for_in_slices_that_show_them_and_not_in_maps_of_a_quan
     def of(mm):
         return Volume(np.zeros((4, 4, 4), np.float32), np.diag([1.0, 1.0, mm, 1.0]))
 
-    assert agreement.shows_folds("flair", of(5.0000005))
+    assert agreement.shows_folds("flair", of(5.5000005))
     assert not agreement.shows_folds("flair", of(6.0))
     assert not agreement.shows_folds("asl_cbf", of(2.0))
 
 
 def test_a_mask_that_fills_its_grid_has_a_coarse_copy_that_does():
-    full = register.coarse(Volume(np.ones((30, 30, 30), np.float32), np.eye(4)), 2.0)
+    full = coarse.copy(Volume(np.ones((30, 30, 30), np.float32), np.eye(4)), 2.0)
     assert full.shape == (15, 15, 15)
     assert (full.array == 1).all()
 

@@ -16,13 +16,14 @@ from scipy.ndimage import uniform_filter
 from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume, resample
-from mri_vit.prepare import register
+from mri_vit.prepare import coarse, register
 from mri_vit.prepare.quality.copies import Copies
 from mri_vit.settings.sequences import is_quantitative
 
 WINDOW_MM = 14.0  # of the local correlation, at most: some folds wide; 10 and 18 mm tell own from mirrored as well
 COARSEST_MM = 5.0  # of copies in which a brain's folds are seen; with larger voxels one head is as like another as itself
-HEADERS_MM = 0.01  # a header has 5 mm as 5.0000005
+THICKEST_MM = 5.5  # slices in which they are: a real patient's, told from others and from the mirror image; thicker not tried
+HEADERS_MM = 0.01  # a header has 5.5 mm as 5.5000005
 REGISTERED_MM = 4.0  # copies by which the mirror image is laid over the brain: its fit moves the ratio by less than 0.05
 LIFT = 10.0  # added inside the brain, so that its darkest voxel stays apart from the background's 0
 DOUBTFUL = 1.3  # likeness of a scan to the reference over that to its mirror image; five real patients had 1.84 and more
@@ -66,7 +67,7 @@ def of_copies(
     """
     still = Volume(np.where(copies.brain, copies.scans[reference] + LIFT, 0).astype(np.float32), copies.affine)
     flipped = _mirrored(still)
-    onto = register.align(register.coarse(still, REGISTERED_MM), register.coarse(flipped, REGISTERED_MM), [np.eye(4)]).matrix
+    onto = register.align(coarse.copy(still, REGISTERED_MM), coarse.copy(flipped, REGISTERED_MM), [np.eye(4)]).matrix
     image = resample(flipped, still.shape, still.affine, onto).array
     like = partial(similarity, where=copies.brain & (image > LIFT / 2), window=window(copies))
     found = {}
@@ -86,7 +87,7 @@ def of_copies(
 
 def shows_folds(channel: str, scan: Volume) -> bool:
     """Whether a brain's folds can be seen in a scan: not in thick slices, nor in a map of a quantity such as perfusion."""
-    return not is_quantitative(channel) and max(scan.spacing_mm) < COARSEST_MM + HEADERS_MM
+    return not is_quantitative(channel) and max(scan.spacing_mm) < THICKEST_MM + HEADERS_MM
 
 
 def window(copies: Copies) -> int:
