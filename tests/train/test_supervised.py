@@ -163,7 +163,8 @@ class PowerCut(BaseException):
     """Nothing in the library catches it, as nothing catches SIGKILL."""
 
 
-def test_a_power_cut_before_any_write_changes_no_prediction(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])  # write; a cut and a run take a second
+def test_a_power_cut_before_any_write_changes_no_prediction(tiny, tmp_path, monkeypatch, every: int):
     study = changed(tiny, {"survival": "cox"}, epochs=2, **EVERYTHING)
     writes = []
     rename = Path.replace  # how every write ends: before it, the file is not there
@@ -184,7 +185,7 @@ def test_a_power_cut_before_any_write_changes_no_prediction(tiny, tmp_path, monk
         "environment.json",
     }  # fmt: skip
     again = study.model_copy(update={"output": tmp_path / "cut"})
-    for cut in range(total):
+    for cut in range(0, total, every):
         writes.clear()
         with pytest.raises(PowerCut):
             trained(again)
@@ -339,7 +340,7 @@ def test_settled_means_are_those_of_the_networks_inputs_now_and_outputs_then_dif
     assert outputs(net, patients, study, torch.device("cpu"))["mgmt"].std() > 1e-3
 
 
-@pytest.mark.parametrize("architecture", ["seresnext50", "hybrid"])
+@pytest.mark.parametrize("architecture", [pytest.param("seresnext50", marks=pytest.mark.slow), "hybrid"])  # 18 s and 7 s
 def test_a_convolutional_network_learns_survival_and_a_stopped_training_ends_with_the_same_bytes(
     tiny, tmp_path, architecture: str
 ):
