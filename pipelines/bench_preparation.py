@@ -115,7 +115,7 @@ def usual(patient: Path, output: Path) -> None:
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
     scans = {scan: sitk.ReadImage(str(patient / f"{scan}.nii.gz"), sitk.sitkFloat32) for scan in SCANS}
     scans = {scan: sitk.DICOMOrient(image, "LPS") for scan, image in scans.items()}
-    template, grid = to_itk(mni152()), Grid()
+    template, grid = sitk.PermuteAxes(to_itk(mni152()), [2, 1, 0]), Grid()  # its first axis from left to right, as in its file
     to_t1ce = {scan: aligned(scans["t1ce"], image) for scan, image in scans.items() if scan != "t1ce"}
     to_t1ce["t1ce"] = sitk.Transform(3, sitk.sitkIdentity)
     to_mni = aligned(template, scans["t1ce"])
