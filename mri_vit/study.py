@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from mri_vit.crossval import comparators, comparison, folds, pretraining
+from mri_vit.crossval import comparators, comparison, folds, in_parallel, pretraining
 from mri_vit.crossval.folds import Split
+from mri_vit.crossval.in_parallel import Unit
 from mri_vit.data import cohort, frozen
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
@@ -81,6 +82,7 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
     if not pretraining.pretrains(study):
         raise UsageError('nobody is pretrained: give the study or one of its comparators pretrain.method "mae" or "dino"')
     patients, splits = divided_before(study, folder)
+    _side_by_side(study, console, "pretrain", in_parallel.encoders(study, patients, splits, folder))
     with progress(console) as bar:
         made = pretraining.pretrain(study, patients, splits, folder, partial(_begin, bar, study))
     for one in made:
@@ -97,9 +99,21 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
     patients, splits = divided or divided_before(study, folder)
     intact.refuse_changed(folder, console, intact.OWN)  # whose weights are read again; of the others' folds their tables alone,
     intact.refuse_changed(folder, console, names=intact.TABLES)  # for a pipeline may have thrown their weights away
+    for name, units in (("pretrain", in_parallel.encoders), ("train", in_parallel.folds)):
+        _side_by_side(study, console, name, units(study, patients, splits, folder))
     with progress(console) as bar:
         tell = partial(say, console, style=WARNING)
         comparison.run(study, patients, splits, folder, partial(_begin, bar, study), tell)
+
+
+def _side_by_side(study: Study, console: Console, name: str, units: Sequence[Unit]) -> None:
+    """What can be done in several processes, where the study asks for them; those that come after find it done."""
+    if study.train.workers == 1 or not units:
+        return
+    with progress(console) as bar:
+        task = bar.add_task(f"{name}, {study.train.workers} at a time", total=len(units), note="")
+        for unit in in_parallel.fit(units, study.train.workers):
+            bar.update(task, advance=1, note=unit.title)
 
 
 def divided_before(study: Study, folder: Path) -> Divided:

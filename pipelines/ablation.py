@@ -17,7 +17,6 @@ import torch
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.crossval import in_parallel
 from mri_vit.crossval.folds import Split
 from mri_vit.data import predictions, tokens
 from mri_vit.data.batches import everything, token_file
@@ -62,15 +61,12 @@ def coarse_encoder(of: Study, console: Console) -> None:
 def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
     """Everybody's predictions on one cohort; then "vit" and the comparator that bears it with each scan taken away."""
     of = of_seed(seed)
+    of = of.model_copy(update={"train": of.train.model_copy(update={"workers": at_a_time})})
     coarse_encoder(of, console)
     with run_folder.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
-        patients, splits = study.divided_before(of, run)
-        with screen.progress(console) as bar:
-            task = bar.add_task(f"comparators, cohort {seed}", total=len(of.comparators), note="")
-            for name in in_parallel.fit(of, patients, splits, run, at_a_time):
-                bar.update(task, advance=1, note=name)
         study.train(of, run, console)
+        patients, splits = study.divided_before(of, run)
         known = predictions.load(run / files.PREDICTIONS).dropna(subset=["truth"])
         parts = [known]
         truth = known.drop_duplicates("patient").set_index("patient").truth

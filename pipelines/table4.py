@@ -39,17 +39,19 @@ def main(file: Path) -> None:
         patients = study.check(settings, run)
         study.prepare(settings, patients, run, console)
 
-        # the folds that all rows share, and the rows, several at a time
+        # the folds that all rows share, several at a time
         patients, splits = study.divided_before(settings, run)
+        for _ in in_parallel.fit(in_parallel.encoders(settings, patients, splits, run), AT_A_TIME):
+            pass
+        trainings = in_parallel.folds(settings, patients, splits, run)
         with screen.progress(console) as bar:
-            task = bar.add_task("rows", total=len(settings.comparators), note="")
-            for name in in_parallel.fit(settings, patients, splits, run, AT_A_TIME):
-                bar.update(task, advance=1, note=name)
-                if settings.name == MADE_UP:
-                    for weights in (run / files.COMPARATORS / name).rglob(files.WEIGHTS):
-                        weights.unlink()  # 13 GB for all rows, of networks that have learned nothing
+            task = bar.add_task("folds", total=len(trainings), note="")
+            for unit in in_parallel.fit(trainings, AT_A_TIME):
+                bar.update(task, advance=1, note=unit.title)
+                if settings.name == MADE_UP and run / files.COMPARATORS in unit.folder.parents:
+                    (unit.folder / files.WEIGHTS).unlink()  # 13 GB for all rows, of networks that have learned nothing
 
-        # then the study's own ViT and the controls; one table of predictions
+        # then the controls; one table of predictions
         study.train(settings, run, console)
         study.report(run, console)
 

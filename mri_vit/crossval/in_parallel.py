@@ -1,50 +1,104 @@
-"""Comparators, several at a time, each in a process of its own; the comparison then finds their folds done.
+"""A comparison's pretrainings and folds, several at a time, each in a process of its own; the comparison then finds them done.
 
 A network gains less from a second thread on a CPU than two networks do from a core each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from mri_vit.crossval.comparators import comparator_folder, refuse_label_exposed
+from threadpoolctl import threadpool_limits
+
+from mri_vit.crossval import pretraining
+from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.loop import cross_validate
+from mri_vit.crossval.loop import done, fit_fold, permuted
 from mri_vit.data.cohort import Patient
 from mri_vit.predictors.network import Neural
-from mri_vit.run import executor
+from mri_vit.run import executor, files
+from mri_vit.settings.models import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 
-def fit(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, at_a_time: int) -> Iterator[str]:
-    """Cross-validate the study's comparators, the last first, and give each one's name when it has ended.
+@dataclass(frozen=True)
+class Unit:
+    """What one process does: `function` of the `arguments`, which reads and writes files and goes on from those in `folder`."""
 
-    Seeds and folders are those of `comparison.run`, so its numbers do not depend on whether this ran before. A fold that is
-    done is left as it is. A comparator that is pretrained once for all its folds is left to `comparison`.
+    title: str
+    folder: Path
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
 
-    Parameters
-    ----------
-    patients, splits, run : as `comparison.run` takes them.
-    at_a_time : processes, each with `train.threads` threads.
 
-    Raises
-    ------
-    What a fit raises, UsageError as `pretraining.pretrain` does, and `executor.Killed` when a process was; folds that are
-    done stay done.
+def encoders(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> list[Unit]:
+    """The pretrainings of the study's networks that are not done.
+
+    Raises UsageError as `pretraining.pretrain` does.
     """
-    studies = {comparator.name: study.of(comparator) for comparator in reversed(study.comparators)}
-    for of in studies.values():
-        refuse_label_exposed(of, patients)
-    jobs = {
-        name: (of, name, list(patients), list(splits), comparator_folder(run, name))
-        for name, of in studies.items()
-        if of.pretrain.method == "none" or of.pretrain.patients == "others"
-    }
-    for name, _ in executor.each(_cross_validate, jobs, at_a_time):
-        yield name
+    return [
+        Unit(job.title, job.file.parent, _pretrain, (job,))
+        for job in pretraining.jobs(study, patients, splits, run)
+        if not job.file.exists()
+    ]
 
 
-def _cross_validate(study: Study, name: str, patients: list[Patient], splits: list[Split], home: Path) -> None:
+def folds(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> list[Unit]:
+    """The folds that are not done, the last network's first: of comparators, the study's own, and the control on permuted labels.
+
+    Seeds and folders are those of `comparison.run`, so that its numbers do not depend on whether these were made before; the
+    encoders that they start from must be there. The second control on permuted labels hangs on the first and is not among them.
+    """
+    of = networks(study)
+    made = [
+        unit
+        for name in reversed(of)
+        for unit in _of_network(of[name], name, patients, splits, comparator_folder(run, name), comparator_folder(run, name))
+    ]
+    if SHUFFLED in study.controls.models:
+        others = permuted(patients, splits[0], study.seed, draw=0)
+        made += _of_network(of[VIT], SHUFFLED, others, splits[:1], run / files.CONTROLS / SHUFFLED, run)
+    return [unit for unit in made if not done(unit.folder)]
+
+
+def fit(units: Sequence[Unit], at_a_time: int) -> Iterator[Unit]:
+    """Do them, so many at a time, each with its study's `train.threads`, and give each when it has ended.
+
+    Raises what a fit raises, and `executor.Killed` when a process was; what is done stays done.
+    """
+    by_title = {unit.title: unit for unit in units}
+    for title, _ in executor.each(_work, {unit.title: (unit,) for unit in units}, at_a_time):
+        yield by_title[title]
+
+
+def _of_network(
+    study: Study, name: str, patients: Sequence[Patient], splits: Sequence[Split], home: Path, start: Path
+) -> Iterator[Unit]:
+    """A network's folds in `home`, which start from what was pretrained for them in `start`."""
+    for repeat, split in enumerate(splits):
+        for fold, ids in enumerate(split):
+            folder = files.fold_folder(home, repeat, fold)
+            title = folder.name if name == VIT else f"{name} {folder.name}"
+            yield Unit(title, folder, _fit_fold, (list(patients), list(ids), study, home, name, repeat, fold, start))
+
+
+def _work(unit: Unit) -> None:
     """In a worker."""
-    cross_validate(patients, splits, study, home, name, lambda folder, seed: Neural(study, folder, seed))
+    unit.function(*unit.arguments)
+
+
+def _pretrain(job: pretraining.Job) -> None:
+    with threadpool_limits(job.study.train.threads, user_api="blas"):
+        pretraining.made(job)
+
+
+def _fit_fold(
+    patients: list[Patient], ids: list[str], study: Study, home: Path, name: str, repeat: int, fold: int, start: Path
+) -> None:
+    def build(folder: Path, seed: int) -> Neural:
+        return Neural(pretraining.starting_study(study, start, start / folder.name), folder, seed)
+
+    with threadpool_limits(study.train.threads, user_api="blas"):
+        fit_fold(patients, ids, study, home, name, repeat, fold, build)

@@ -71,27 +71,47 @@ def cross_validate(
     scores, survivals = [], []
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
-            folder = files.fold_folder(home, repeat, fold)
-            if not (folder / files.PREDICTIONS).exists():  # written last: a fold that has it is done
-                folder.mkdir(parents=True, exist_ok=True)
-                remember(environment(study), folder / files.ENVIRONMENT)
-                seed = fold_seed(study, repeat, fold)
-                train, tune, test = parts(patients, ids, study, seed)
-                score, survival, seeds = _one_fold(build(folder, seed), train, tune, test, study)
-                place = {"model": model, "repeat": repeat, "fold": fold}
-                tables = {
-                    files.SURVIVAL: survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS),
-                    files.PREDICTIONS: score.assign(**place).reindex(columns=predictions.COLUMNS),
-                }
-                if len(seeds):
-                    tables = {files.SEEDS: seeds.assign(**place).reindex(columns=predictions.SEED_COLUMNS), **tables}
-                learned = [(here / name).relative_to(folder).as_posix() for here in _folders(folder) for name in LEARNED]
-                hashes.write(folder, learned, {name: predictions.dumps(table) for name, table in tables.items()})
-            for here in _folders(folder):
-                shutil.rmtree((here / files.STATE).parent, ignore_errors=True)  # four times the weights; nobody resumes from it
+            folder = fit_fold(patients, ids, study, home, model, repeat, fold, build)
             scores.append(predictions.load(folder / files.PREDICTIONS))
             survivals.append(predictions.load_survival(folder / files.SURVIVAL))
     return stacked(scores), stacked(survivals)
+
+
+def fit_fold(
+    patients: Sequence[Patient],
+    ids: Sequence[str],
+    study: Study,
+    home: Path,
+    model: str,
+    repeat: int,
+    fold: int,
+    build: Builder,
+) -> Path:
+    """Fit one fold, whose test visits are `ids`, and predict them, unless that was done; returns the folder with its tables."""
+    folder = files.fold_folder(home, repeat, fold)
+    if not done(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        remember(environment(study), folder / files.ENVIRONMENT)
+        seed = fold_seed(study, repeat, fold)
+        train, tune, test = parts(patients, ids, study, seed)
+        score, survival, seeds = _one_fold(build(folder, seed), train, tune, test, study)
+        place = {"model": model, "repeat": repeat, "fold": fold}
+        tables = {
+            files.SURVIVAL: survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS),
+            files.PREDICTIONS: score.assign(**place).reindex(columns=predictions.COLUMNS),
+        }
+        if len(seeds):
+            tables = {files.SEEDS: seeds.assign(**place).reindex(columns=predictions.SEED_COLUMNS), **tables}
+        learned = [(here / name).relative_to(folder).as_posix() for here in _folders(folder) for name in LEARNED]
+        hashes.write(folder, learned, {name: predictions.dumps(table) for name, table in tables.items()})
+    for here in _folders(folder):
+        shutil.rmtree((here / files.STATE).parent, ignore_errors=True)  # four times the weights; nobody resumes from it
+    return folder
+
+
+def done(fold: Path) -> bool:
+    """Whether a fold's folder holds its predictions, which are written last."""
+    return (fold / files.PREDICTIONS).exists()
 
 
 def _folders(fold: Path) -> list[Path]:

@@ -33,6 +33,17 @@ class Pretraining:
     collapsed: str | None
 
 
+@dataclass(frozen=True)
+class Job:
+    """An encoder to be learned: from whose scans, into which file."""
+
+    title: str
+    study: Study
+    patients: list[Patient]
+    file: Path
+    seed: int
+
+
 def pretrain(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, begin: Begin) -> list[Pretraining]:
     """Make the encoders that the study's own network and its comparators start from, each from the scans that it may see.
 
@@ -41,15 +52,28 @@ def pretrain(study: Study, patients: Sequence[Patient], splits: Sequence[Split],
 
     Raises UsageError when a network would start from weights that were trained on labels of this study's patients.
     """
+    return [made(job, None if job.file.exists() else begin(job.title)) for job in jobs(study, patients, splits, run)]
+
+
+def jobs(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> list[Job]:
+    """The encoders that `pretrain` makes, and raises for as it does."""
     taking_part = networks(study)
     for of in taking_part.values():
         refuse_label_exposed(of, patients)
     return [
-        _pretrained(title, of, chosen, folder / PRETRAINED, seed, begin)
+        job
         for name, of in taking_part.items()
         if of.pretrain.method != "none"
-        for title, folder, chosen, seed in _jobs(name, of, patients, splits, run)
+        for job in _of_network(name, of, patients, splits, run)
     ]
+
+
+def made(job: Job, report: Report | None = None) -> Pretraining:
+    """What a job has come to, which is done where its file is not there yet."""
+    pretrained(job.study, job.patients, job.file, job.seed, report)
+    table = pd.read_csv(job.file.with_suffix(".csv"))
+    collapse = collapsed(table) if job.study.pretrain.method == "dino" else None
+    return Pretraining(job.title, job.file, float(table.loss.iloc[-1]), collapse)
 
 
 def pretrains(study: Study) -> bool:
@@ -73,28 +97,19 @@ def _serves_all_folds(study: Study) -> bool:
     return study.pretrain.method != "none" and study.pretrain.patients != "others"
 
 
-def _jobs(
-    name: str, study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path
-) -> Iterator[tuple[str, Path, list[Patient], int]]:
-    """Of each encoder its title, its folder, the patients whose scans it learns from, and its seed."""
+def _of_network(name: str, study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> Iterator[Job]:
     home, title = comparator_folder(run, name), "pretrain" if name == VIT else f"pretrain {name}"
     if _serves_all_folds(study):
-        yield title, home, _chosen(study, patients), study.seed
+        yield Job(title, study, _chosen(study, patients), home / PRETRAINED, study.seed)
         return
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
             folder, seed = files.fold_folder(home, repeat, fold), fold_seed(study, repeat, fold)
             train, tune, _ = parts(patients, ids, study, seed)  # in the order in which a fit is given them
-            yield f"{title} {folder.name}", folder, [*train, *tune], seed
+            yield Job(f"{title} {folder.name}", study, [*train, *tune], folder / PRETRAINED, seed)
 
 
 def _chosen(study: Study, patients: Sequence[Patient]) -> list[Patient]:
     """The patients of an encoder that serves all folds; nobody who has a label at another visit is unlabelled."""
     known = tested(study, patients)
     return [p for p in patients if study.pretrain.patients == "all" or p.subject not in known]
-
-
-def _pretrained(title: str, study: Study, patients: Sequence[Patient], file: Path, seed: int, begin: Begin) -> Pretraining:
-    pretrained(study, patients, file, seed, None if file.exists() else begin(title))
-    table = pd.read_csv(file.with_suffix(".csv"))
-    return Pretraining(title, file, float(table.loss.iloc[-1]), collapsed(table) if study.pretrain.method == "dino" else None)

@@ -61,7 +61,9 @@ class Needs(Part):
     """Estimates: right within a factor of two or three, for a CPU; a GPU is not estimated."""
 
     stages: tuple[Hours, ...]
-    hours: float = Field(description="wall-clock hours with the study's prepare.workers and train.threads, on cores of their own")
+    hours: float = Field(
+        description="wall-clock hours with the study's prepare.workers, train.workers and train.threads, on cores of their own"
+    )
     speed: float = Field(description="of this machine's core, as a share of the one that was measured")
     prepared_bytes: int = Field(description="that prepared patients will take on disk, beside those that are prepared")
     prepared_free_bytes: int = Field(description="that are free where prepared patients go")

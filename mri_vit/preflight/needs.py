@@ -72,11 +72,11 @@ def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: floa
     weights = sum(one.weight_bytes for one in figures.values()) * folds * study.train.repeats * study.train.seeds
     weights += own.weight_bytes * folds * (shuffled > 0)
     memory = {f"preparing {study.prepare.workers} at a time": PREPARING_BYTES * study.prepare.workers}
-    memory |= {f"training {name}": one.memory_bytes for name, one in figures.items()}
+    memory |= {f"training {name}": one.memory_bytes * study.train.workers for name, one in figures.items()}
     most = max(memory, key=lambda stage: memory[stage])
     return Needs(
         stages=tuple(Hours(stage=stage, hours=one) for stage, one in hours.items() if one),
-        hours=sum(one / at_a_time.get(stage, study.train.threads) for stage, one in hours.items()),
+        hours=sum(one / at_a_time.get(stage, study.train.threads * study.train.workers) for stage, one in hours.items()),
         speed=speed,
         prepared_bytes=todo * _prepared_bytes(study),
         prepared_free_bytes=free_disk(study.prepared),

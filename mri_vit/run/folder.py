@@ -39,6 +39,7 @@ FREE = {
     "explain",
     "report",
     "prepare.workers",
+    "train.workers",
     "output",
     "prepared",
 }  # settings that may change between the stages of one run: no result depends on them

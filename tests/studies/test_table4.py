@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import pickle
 import re
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +15,6 @@ from made.run import make_run
 from rich.console import Console
 from scipy import stats
 
-from mri_vit.crossval import comparison as contest
-from mri_vit.crossval import folds, in_parallel
-from mri_vit.data import cohort, predictions
 from mri_vit.errors import UsageError
 from mri_vit.metrics import comparison, delong
 from mri_vit.model.baselines import BASELINES
@@ -30,7 +24,7 @@ from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, known_rows
 from mri_vit.report.reading.run import Run, read
 from mri_vit.settings import file as study_file
-from mri_vit.settings.schema import Comparator, Controls, Endpoint, Study
+from mri_vit.settings.schema import Comparator, Endpoint
 from mri_vit.studies import table4 as laid_out
 from mri_vit.studies.table4_numbers import (
     SCANS,
@@ -265,40 +259,3 @@ def test_the_terminals_table_fits_eighty_columns_with_nothing_cut_off(run):
     assert re.search(rf"ResNet-10 +{re.escape(cells)}", text)
     assert text.count("not run") == 33
     assert " ".join(f"{value:.3f}" for value in ours.folds) in text
-
-
-def handed_over(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], workers: int) -> Iterator[tuple[str, Any]]:
-    """As `workers.each`, in this process (another's imports take ten seconds), but with all that is handed over pickled."""
-    for name, arguments in jobs.items():
-        function, arguments = pickle.loads(pickle.dumps((function, arguments)))
-        yield name, function(*arguments)
-
-
-@pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
-def test_comparators_fitted_ahead_are_what_the_contest_would_have_made(tiny, monkeypatch):
-    tiny = tiny.model_copy(update={"train": tiny.train.model_copy(update={"epochs": 1})})
-    comparator = Comparator(name="mean", model={"pool": "mean"})
-    study = Study.model_validate(
-        tiny.model_dump()
-        | {
-            "endpoints": (MGMT,),
-            "comparators": (comparator,),
-            "controls": Controls(models=()),
-            "explain": {"patients": 0, "scored": 0},
-        }
-    )
-    patients = cohort.read(study.cohort, study.endpoints)
-    splits = folds.make(patients, study.endpoints, study.train, study.seed)
-    ahead, plain = study.output / "ahead", study.output / "plain"
-    monkeypatch.setattr(in_parallel.executor, "each", handed_over)
-    assert list(in_parallel.fit(study, patients, splits, ahead, at_a_time=1)) == ["mean"]
-    written = sorted((ahead / "rivals" / "mean").glob("*/predictions.csv"))
-    times = [file.stat().st_mtime_ns for file in written]
-    assert len(written) == study.train.folds
-    assert not list(ahead.glob("**/state.safetensors"))
-    for run in (ahead, plain):
-        contest.run(study, patients, splits, run, lambda title: lambda *_: None, lambda said: None)
-    assert [file.stat().st_mtime_ns for file in written] == times
-    made, expected = (predictions.load(run / "predictions.csv") for run in (ahead, plain))
-    assert set(made.model) == {"vit", "mean"}
-    pd.testing.assert_frame_equal(made, expected)
