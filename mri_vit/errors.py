@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class MriVitError(Exception):
     """A fault of ours (exit code 1); its subclasses are faults with a known remedy."""
@@ -33,6 +35,19 @@ class OutOfResource(MriVitError):
     """Disk, memory, a process or a writable folder is lacking; the run can be resumed."""
 
     exit_code = 4
+
+
+class Killed(OutOfResource):
+    """Processes were killed, each when it worked on one job alone; `how` says by job what ended it. All other jobs are done."""
+
+    def __init__(self, how: Mapping[str, str]) -> None:
+        said = "; ".join(f"{job}: {ending}" for job, ending in how.items())
+        super().__init__(f"{said}. All others are done; run again to try once more, with more memory or with a smaller setting")
+        self.how = dict(how)
+
+
+class JobsLeft(KeyboardInterrupt):
+    """Somebody stopped the run while jobs of a cluster were at work: they go on, and the message says how to end them."""
 
 
 class BadNumbers(MriVitError):

@@ -32,7 +32,7 @@ from mri_vit.report.pages import home, html
 from mri_vit.report.reading.foreign import from_tables
 from mri_vit.report.reading.run import read
 from mri_vit.report.words import terminal
-from mri_vit.run import files, intact
+from mri_vit.run import executor, files, intact
 from mri_vit.run import folder as run_folder
 from mri_vit.run.screen import WARNING, plain, progress, say
 from mri_vit.settings.schema import Study
@@ -82,7 +82,7 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
     if not pretraining.pretrains(study):
         raise UsageError('nobody is pretrained: give the study or one of its comparators pretrain.method "mae" or "dino"')
     patients, splits = divided_before(study, folder)
-    _side_by_side(study, console, "pretrain", in_parallel.encoders(study, patients, splits, folder))
+    _side_by_side(study, folder, console, "pretrain", in_parallel.encoders(study, patients, splits, folder))
     with progress(console) as bar:
         made = pretraining.pretrain(study, patients, splits, folder, partial(_begin, bar, study))
     for one in made:
@@ -99,20 +99,25 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
     patients, splits = divided or divided_before(study, folder)
     intact.refuse_changed(folder, console, intact.OWN)  # whose weights are read again; of the others' folds their tables alone,
     intact.refuse_changed(folder, console, names=intact.TABLES)  # for a pipeline may have thrown their weights away
-    for name, units in (("pretrain", in_parallel.encoders), ("train", in_parallel.folds)):
-        _side_by_side(study, console, name, units(study, patients, splits, folder))
+    for name, units in (
+        ("pretrain", in_parallel.encoders),
+        ("train", in_parallel.folds),
+        ("confirm", in_parallel.confirmation),
+    ):
+        _side_by_side(study, folder, console, name, units(study, patients, splits, folder))
     with progress(console) as bar:
         tell = partial(say, console, style=WARNING)
         comparison.run(study, patients, splits, folder, partial(_begin, bar, study), tell)
 
 
-def _side_by_side(study: Study, console: Console, name: str, units: Sequence[Unit]) -> None:
+def _side_by_side(study: Study, folder: Path, console: Console, name: str, units: Sequence[Unit]) -> None:
     """What can be done in several processes, where the study asks for them; those that come after find it done."""
-    if study.train.workers == 1 or not units:
+    at = executor.where(study, folder, name, study.train.workers)
+    if (at.here and at.workers == 1) or not units:
         return
     with progress(console) as bar:
-        task = bar.add_task(f"{name}, {study.train.workers} at a time", total=len(units), note="")
-        for unit in in_parallel.fit(units, study.train.workers):
+        task = bar.add_task(f"{name}, {f'{at.workers} at a time' if at.here else study.executor.kind}", total=len(units), note="")
+        for unit in in_parallel.fit(units, at):
             bar.update(task, advance=1, note=unit.title)
 
 

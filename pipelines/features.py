@@ -20,6 +20,7 @@ from mri_vit.data import frozen
 from mri_vit.run import executor, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
+from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.studies import features, frozen_encoders
@@ -56,7 +57,7 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
         scores, notes = {}, []
         with screen.progress(console) as bar:
             task = bar.add_task("encoders", total=len(jobs), note="")
-            for name, (found, note) in executor.each(frozen_encoders.scored, jobs, AT_A_TIME):
+            for name, (found, note) in executor.each(frozen_encoders.scored, jobs, Where(AT_A_TIME)):
                 scores[name] = found
                 notes += [f"{name}: {note}"] if note else []
                 bar.update(task, advance=1, note=name)

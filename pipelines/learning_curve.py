@@ -27,6 +27,7 @@ from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
+from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.settings.models import CLINICAL, VIT
 from mri_vit.settings.recipe import Comparator
@@ -226,13 +227,13 @@ def main() -> None:
     jobs = {
         f"{seed} {name}": (seed, name) for seed in given.seeds for name, comparator in comparators.items() if comparator.pretrain
     }
-    for done, _ in executor.each(pretrain, jobs, given.workers):
+    for done, _ in executor.each(pretrain, jobs, Where(given.workers)):
         screen.say(console, f"pretrained {done}")
     for seed, size in sizes:
         divide(seed, size, console)
     slow = [name for name, comparator in comparators.items() if "architecture" in comparator.model]  # convolutional ones
     cells = [(seed, size, name) for name in (*slow, *comparators, VIT) for seed, size in sizes]
-    for done, _ in executor.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, given.workers):
+    for done, _ in executor.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, Where(given.workers)):
         screen.say(console, f"trained {done}")
 
     # one table of predictions, and the page

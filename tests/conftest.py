@@ -11,6 +11,7 @@ from made.study import made_here, make_tiny
 
 from mri_vit import style
 from mri_vit.run import executor
+from mri_vit.run.task import Where
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 
@@ -42,7 +43,7 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_this_process() -> Iterator[None]:
     """Patients and comparators are worked on here and not in processes of their own, whose start takes longer than the work."""
 
-    def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], workers: int) -> Iterator[tuple[str, Any]]:
+    def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Where) -> Iterator[tuple[str, Any]]:
         for name, arguments in jobs.items():
             yield name, function(*arguments)
 

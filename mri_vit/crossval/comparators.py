@@ -42,6 +42,11 @@ def comparator_folder(run: Path, name: str) -> Path:
     return run if name == VIT else run / files.COMPARATORS / name
 
 
+def control_folder(run: Path, name: str) -> Path:
+    """Where a control's folds lie."""
+    return run / files.CONTROLS / name.replace(" ", "-")
+
+
 def networks(study: Study) -> dict[str, Study]:
     """The study of each network that takes part, by name: the study's own and its comparators."""
     return {

@@ -11,7 +11,7 @@ import pandas as pd
 
 from mri_vit.crossval import nulls
 from mri_vit.crossval.alarm import suspicious
-from mri_vit.crossval.comparators import comparator_folder, networks, tested
+from mri_vit.crossval.comparators import comparator_folder, control_folder, networks, tested
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_seed, parts, permuted, stacked
 from mri_vit.crossval.pretraining import Begin, Pretraining, pretrain, starting_study, weights_of_all_folds
@@ -26,7 +26,7 @@ from mri_vit.predictors.network import Neural
 from mri_vit.predictors.tabular import Tabular, volume_table
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import CLINICAL, CONTROLS, FUSED, INTENSITY, RESHUFFLED, SHUFFLED, SITE, VIT, VOLUME
+from mri_vit.settings.models import CLINICAL, CONTROLS, FUSED, INTENSITY, PERMUTED, RESHUFFLED, SHUFFLED, SITE, VIT, VOLUME
 from mri_vit.settings.schema import Study
 
 Notes = dict[str, str]  # what the report says beside the tables, by topic
@@ -168,17 +168,19 @@ def _permuted_labels(
     if SHUFFLED not in study.controls.models:
         return []
 
-    def trained(name: str, draw: int) -> Tables:
-        build = _network(networks(study)[VIT], run, f"{name} ", begin)
-        home = run / files.CONTROLS / name.replace(" ", "-")
-        return cross_validate(permuted(patients, splits[0], study.seed, draw), splits[:1], study, home, name, build)
+    def trained(name: str) -> Tables:
+        build, others = (
+            _network(networks(study)[VIT], run, f"{name} ", begin),
+            permuted(patients, splits[0], study.seed, PERMUTED.index(name)),
+        )
+        return cross_validate(others, splits[:1], study, control_folder(run, name), name, build)
 
-    first = trained(SHUFFLED, 0)
+    first = trained(SHUFFLED)
     suspects = suspicious(first[0], study.endpoints)
     if not suspects:
         return [first]
     tell(f"suspicious: the control on permuted labels predicts {', '.join(suspects)}; a fresh permutation is being made")
-    return [first, trained(RESHUFFLED, 1)]
+    return [first, trained(RESHUFFLED)]
 
 
 def _probed_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> Notes:

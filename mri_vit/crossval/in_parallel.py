@@ -1,4 +1,4 @@
-"""A comparison's pretrainings and folds, several at a time, each in a process of its own; the comparison then finds them done.
+"""A comparison's pretrainings and folds as units of work, each done in a process of its own; the comparison then finds them done.
 
 A network gains less from a second thread on a CPU than two networks do from a core each.
 """
@@ -13,13 +13,16 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from mri_vit.crossval import pretraining
-from mri_vit.crossval.comparators import comparator_folder, networks
+from mri_vit.crossval.alarm import suspicious
+from mri_vit.crossval.comparators import comparator_folder, control_folder, networks
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.loop import done, fit_fold, permuted
+from mri_vit.crossval.loop import done, fit_fold, permuted, stacked
+from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.predictors.network import Neural
 from mri_vit.run import executor, files
-from mri_vit.settings.models import SHUFFLED, VIT
+from mri_vit.run.task import Where
+from mri_vit.settings.models import PERMUTED, RESHUFFLED, SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 
@@ -49,7 +52,7 @@ def folds(study: Study, patients: Sequence[Patient], splits: Sequence[Split], ru
     """The folds that are not done, the last network's first: of comparators, the study's own, and the control on permuted labels.
 
     Seeds and folders are those of `comparison.run`, so that its numbers do not depend on whether these were made before; the
-    encoders that they start from must be there. The second control on permuted labels hangs on the first and is not among them.
+    encoders that they start from must be there. The second control on permuted labels hangs on the first, see `confirmation`.
     """
     of = networks(study)
     made = [
@@ -58,19 +61,36 @@ def folds(study: Study, patients: Sequence[Patient], splits: Sequence[Split], ru
         for unit in _of_network(of[name], name, patients, splits, comparator_folder(run, name), comparator_folder(run, name))
     ]
     if SHUFFLED in study.controls.models:
-        others = permuted(patients, splits[0], study.seed, draw=0)
-        made += _of_network(of[VIT], SHUFFLED, others, splits[:1], run / files.CONTROLS / SHUFFLED, run)
+        made += _of_control(study, SHUFFLED, patients, splits, run)
     return [unit for unit in made if not done(unit.folder)]
 
 
-def fit(units: Sequence[Unit], at_a_time: int) -> Iterator[Unit]:
-    """Do them, so many at a time, each with its study's `train.threads`, and give each when it has ended.
+def confirmation(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> list[Unit]:
+    """The folds that are not done of the second control on permuted labels; none where the first is not suspicious."""
+    first = control_folder(run, SHUFFLED)
+    folders = [files.fold_folder(first, 0, fold) for fold in range(len(splits[0]))]
+    if SHUFFLED not in study.controls.models or not all(map(done, folders)):
+        return []
+    if not suspicious(stacked([predictions.load(folder / files.PREDICTIONS) for folder in folders]), study.endpoints):
+        return []
+    return [unit for unit in _of_control(study, RESHUFFLED, patients, splits, run) if not done(unit.folder)]
 
-    Raises what a fit raises, and `executor.Killed` when a process was; what is done stays done.
+
+def fit(units: Sequence[Unit], at: Where) -> Iterator[Unit]:
+    """Do them, each with its study's `train.threads`, and give each when it has ended.
+
+    Raises what a fit raises, and `Killed` when a process was; what is done stays done.
     """
     by_title = {unit.title: unit for unit in units}
-    for title, _ in executor.each(_work, {unit.title: (unit,) for unit in units}, at_a_time):
+    for title, _ in executor.each(_work, {unit.title: (unit,) for unit in units}, at):
         yield by_title[title]
+
+
+def _of_control(study: Study, name: str, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> Iterator[Unit]:
+    """The folds of a control on permuted labels: of the study's own network, and in the first repeat alone."""
+    home = control_folder(run, name)
+    others = permuted(patients, splits[0], study.seed, PERMUTED.index(name))
+    return _of_network(networks(study)[VIT], name, others, splits[:1], home, run)
 
 
 def _of_network(

@@ -22,6 +22,7 @@ from mri_vit.data.predictions import Ensemble, Predictor
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
 from mri_vit.run import files, hashes
+from mri_vit.run.alone import alone
 from mri_vit.run.folder import environment, remember
 from mri_vit.settings.schema import Endpoint, Study
 
@@ -91,22 +92,31 @@ def fit_fold(
     folder = files.fold_folder(home, repeat, fold)
     if not done(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        remember(environment(study), folder / files.ENVIRONMENT)
-        seed = fold_seed(study, repeat, fold)
-        train, tune, test = parts(patients, ids, study, seed)
-        score, survival, seeds = _one_fold(build(folder, seed), train, tune, test, study)
-        place = {"model": model, "repeat": repeat, "fold": fold}
-        tables = {
-            files.SURVIVAL: survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS),
-            files.PREDICTIONS: score.assign(**place).reindex(columns=predictions.COLUMNS),
-        }
-        if len(seeds):
-            tables = {files.SEEDS: seeds.assign(**place).reindex(columns=predictions.SEED_COLUMNS), **tables}
-        learned = [(here / name).relative_to(folder).as_posix() for here in _folders(folder) for name in LEARNED]
-        hashes.write(folder, learned, {name: predictions.dumps(table) for name, table in tables.items()})
+        with alone(folder):
+            _fit_fold(patients, ids, study, folder, {"model": model, "repeat": repeat, "fold": fold}, build)
     for here in _folders(folder):
         shutil.rmtree((here / files.STATE).parent, ignore_errors=True)  # four times the weights; nobody resumes from it
     return folder
+
+
+def _fit_fold(
+    patients: Sequence[Patient], ids: Sequence[str], study: Study, folder: Path, place: dict[str, str | int], build: Builder
+) -> None:
+    """As `fit_fold`, by the only process that is at it; `place` is the fold's in the tables."""
+    if done(folder):  # by another process, which this one waited for
+        return
+    remember(environment(study), folder / files.ENVIRONMENT)
+    seed = fold_seed(study, int(place["repeat"]), int(place["fold"]))
+    train, tune, test = parts(patients, ids, study, seed)
+    score, survival, seeds = _one_fold(build(folder, seed), train, tune, test, study)
+    tables = {
+        files.SURVIVAL: survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS),
+        files.PREDICTIONS: score.assign(**place).reindex(columns=predictions.COLUMNS),
+    }
+    if len(seeds):
+        tables = {files.SEEDS: seeds.assign(**place).reindex(columns=predictions.SEED_COLUMNS), **tables}
+    learned = [(here / name).relative_to(folder).as_posix() for here in _folders(folder) for name in LEARNED]
+    hashes.write(folder, learned, {name: predictions.dumps(table) for name, table in tables.items()})
 
 
 def done(fold: Path) -> bool:

@@ -29,13 +29,14 @@ from mri_vit.explain.records import Fitted, plain
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.prepare import unchanged
-from mri_vit.run import executor, files, intact
+from mri_vit.run import executor, files, intact, ledger
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import as_written, read_json
 from mri_vit.run.screen import progress
 from mri_vit.settings.models import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
+Written = tuple[Path, int]  # a file and when it was written, in ns
 ANEW = "delete it, and the same command makes it anew"
 
 
@@ -120,17 +121,19 @@ def of_one(patient: Patient, study: Study, run: Path, split: Split, folder: Path
 
 def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
     """Do the jobs and yield each patient that is done."""
-    _references.cache_clear()
-    _network.cache_clear()  # somebody may have trained anew in the same process
-    together = study.prepare.workers if not torch.cuda.is_available() else 1  # processes would share the GPU's memory
-    if together == 1:
-        yield from (_one(job, study, run) for job in todo.values())
-    elif todo:
-        yield from (name for name, _ in executor.each(_one, {name: (job, study, run) for name, job in todo.items()}, together))
+    together = min(study.prepare.workers, torch.cuda.device_count() or study.prepare.workers)  # one for each GPU
+    at = executor.where(study, run, "explain", together, study.executor.bundle)
+    jobs = {name: (job, study, run) for name, job in todo.items()}
+    if at.here and together == 1:
+        for name, arguments in jobs.items():
+            with ledger.working(at.home, name):
+                yield _one(*arguments)
+    else:
+        yield from (name for name, _ in executor.each(_one, jobs, at))
 
 
 def _one(job: Job, study: Study, run: Path) -> str:
-    threads = 1 if study.prepare.workers > 1 else study.train.threads
+    threads = 1 if study.prepare.workers > 1 and study.executor.kind == "local" else study.train.threads
     torch.set_num_threads(threads)
     with threadpool_limits(threads, user_api="blas"):  # NumPy's as well: they would spin on the other workers' cores
         return _maps_and_scores(job, study, run)
@@ -142,27 +145,47 @@ def _maps_and_scores(job: Job, study: Study, run: Path) -> str:
     if job.drawn:
         patient_maps.write_maps(made, study, run / files.MAPS / job.patient.id, Fitted(VIT, 0, job.fold))
     if job.scored:
-        found = patient_scores.scores(made, _references(run, job.folds, job.fold, study.seed), study)
+        found = patient_scores.scores(made, _references(_weights(run, job.folds, job.fold), job.fold, study.seed), study)
         (run / files.SCORES).mkdir(exist_ok=True)
         content = json.dumps(plain(found), indent=1, allow_nan=False)
         write_bytes(content.encode(), run / files.SCORES / f"{job.patient.id}.json")
     return job.patient.id
 
 
+def _weights(run: Path, folds: int, fold: int) -> tuple[Written, ...]:
+    """The weights of every fold, and of the fold's control on permuted labels where there is one."""
+    folders = [
+        *(files.fold_folder(run, 0, index) for index in range(folds)),
+        files.fold_folder(run / files.CONTROLS / SHUFFLED, 0, fold),
+    ]
+    return tuple(_written(folder) for folder in folders if (folder / files.WEIGHTS).exists())
+
+
+def _written(folder: Path) -> Written:
+    """A fold's weights, of several seeds the first's: maps are of one network."""
+    file = folder / files.WEIGHTS
+    return file, file.stat().st_mtime_ns if file.exists() else 0
+
+
 @lru_cache(maxsize=1)  # they hold several networks
-def _references(run: Path, folds: int, fold: int, seed: int) -> ReferenceNetworks:
+def _references(weights: tuple[Written, ...], fold: int, seed: int) -> ReferenceNetworks:
     """What a fold's maps are compared with; without the control on permuted labels where there is none."""
-    folder = files.fold_folder(run / files.CONTROLS / SHUFFLED, 0, fold)
-    shuffled = _network(folder) if (folder / files.WEIGHTS).exists() else None
-    networks = [_network(files.fold_folder(run, 0, index)) for index in range(folds)]
-    return reference_networks.of_fold(networks, fold, shuffled, seed)
+    networks = {file: _loaded((file, when)) for file, when in weights}
+    shuffled = [net for file, net in networks.items() if SHUFFLED in file.parts[-3:]]
+    return reference_networks.of_fold(
+        [net for net in networks.values() if net not in shuffled], fold, shuffled[0] if shuffled else None, seed
+    )
+
+
+def _network(folder: Path) -> Network:
+    """The same object for every patient of a process, until somebody trains anew."""
+    return _loaded(_written(folder))
 
 
 @cache
-def _network(folder: Path) -> Network:
-    """The same object for every patient of a process; of several seeds the first, for maps are of one network."""
+def _loaded(weights: Written) -> Network:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return network.load(folder / files.WEIGHTS).to(device).eval()
+    return network.load(weights[0]).to(device).eval()
 
 
 def finished(run: Path) -> bool:

@@ -13,13 +13,14 @@ from rich.console import Console
 
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import read
-from mri_vit.errors import UnusablePatient, UsageError
+from mri_vit.errors import Killed, UnusablePatient, UsageError
 from mri_vit.prepare import tumour
 from mri_vit.prepare.patient import prepare as prepare_patient
 from mri_vit.prepare.prepared import voxels
-from mri_vit.run import executor, files, parts
+from mri_vit.run import executor, files, ledger, parts
 from mri_vit.run.ownership import refuse_link
 from mri_vit.run.screen import WARNING, printable, progress, say
+from mri_vit.run.task import Where
 from mri_vit.settings.schema import Study
 from mri_vit.settings.source import shown
 
@@ -39,7 +40,7 @@ def prepare(study: Study, patients: Sequence[Patient], folder: Path, console: Co
     for patient in patients:
         refuse_link(study.prepared / patient.id)
     parts.sweep_older(study.prepared, {patient.id for patient in patients})
-    faults = _prepare_all(study, patients, console)
+    faults = _prepare_all(study, patients, folder, console)
     excluded = [{"patient": patient.id, **faults[patient.id]} for patient in patients if patient.id in faults]
     _refuse_twins(study, without(patients, excluded))
     return excluded
@@ -59,12 +60,13 @@ def _make_prepared(study: Study) -> None:
         raise UsageError(f"prepared {study.prepared}: not a folder; choose another place for prepared patients") from None
 
 
-def _prepare_all(study: Study, patients: Sequence[Patient], console: Console) -> dict[str, Fault]:
+def _prepare_all(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> dict[str, Fault]:
     """Prepare the patients, several at a time, under a progress bar; the faults by patient."""
     faults: dict[str, Fault] = {}
+    at = executor.where(study, folder, "prepare", study.prepare.workers, study.executor.bundle)
     with progress(console) as bar:
         task = bar.add_task("prepare", total=len(patients), note="")
-        for name, fault in faults_of({patient.id: (patient, study) for patient in patients}, study.prepare.workers):
+        for name, fault in faults_of({patient.id: (patient, study) for patient in patients}, at):
             if fault:
                 faults[name] = fault
                 say(bar.console, f"excluded {name}: {fault['file']} {fault['reason']}", WARNING)
@@ -72,16 +74,18 @@ def _prepare_all(study: Study, patients: Sequence[Patient], console: Console) ->
     return faults
 
 
-def faults_of(jobs: Mapping[str, tuple[Patient, Study]], at_a_time: int) -> Iterator[tuple[str, Fault | None]]:
+def faults_of(jobs: Mapping[str, tuple[Patient, Study]], at: Where) -> Iterator[tuple[str, Fault | None]]:
     """Prepare patients in processes of their own; each one's fault, or None.
 
     A patient whose process is killed even when it works on nothing else is excluded like others.
     """
     try:
-        yield from executor.each(fault_of, jobs, at_a_time)
-    except executor.Killed as end:
+        yield from executor.each(fault_of, jobs, at)
+    except Killed as end:
         for patient, how in end.how.items():
             yield patient, {"file": "", "reason": how}
+        if at.home:  # who failed stands among the excluded
+            ledger.close(at.home)
 
 
 def fault_of(patient: Patient, study: Study) -> Fault | None:

@@ -1,111 +1,127 @@
-"""Patients in processes of their own: one after the other per process, several processes at a time.
+"""Executor: the one seam through which a stage's jobs are done, wherever that is. Jobs go in, results come out as they come.
 
-A process that is killed (by the kernel, where memory runs out) takes the pool with it. Whoever was being worked on then is tried
-again alone, one after the other; who is killed even so is to blame, and the others go on.
+A job is a function's arguments under a name. The function reads and writes files, goes on from its own, and may be done twice at
+once without harm: a cluster that lost sight of a job starts it again.
 """
 
 from __future__ import annotations
 
-import signal
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
-from mri_vit.errors import MriVitError, OutOfResource
+from mri_vit.errors import JobsLeft, Killed
+from mri_vit.run import files, ledger, processes
+from mri_vit.run.task import Cluster, Done, Lost, Task, Where, said
+from mri_vit.settings.schema import Study
 
-CONTEXT = get_context("spawn")  # fork and running threads (torch, ITK) do not go together
-
-
-class Killed(OutOfResource):
-    """Processes were killed, each when it worked on one job alone; `how` says by job what ended it. All other jobs are done."""
-
-    def __init__(self, how: Mapping[str, str]) -> None:
-        said = "; ".join(f"{job}: {ending}" for job, ending in how.items())
-        super().__init__(f"{said}. All others are done; run again to try once more, with more memory or with a smaller setting")
-        self.how = dict(how)
+POLL_S = 5.0  # between two looks at a cluster's queue, whose scheduler serves many
 
 
-def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], workers: int) -> Iterator[tuple[str, Any]]:
-    """Patient and `function`'s result for the patient's arguments, as they come; what has not begun is dropped on an error.
+def where(study: Study, run: Path, stage: str, workers: int, bundle: int = 1) -> Where:
+    """Where a stage of a study is done, whose run lies in `run`: locally by so many workers, else so many jobs in a bundle."""
+    asked = study.slurm.model_copy(update={"cpus": study.slurm.cpus or study.train.threads})
+    return Where(workers, run / files.JOBS / stage, bundle, study.executor, asked)
 
-    Raises what `function` raises, and, when all others are done, `Killed` naming the patients on whom a process was killed.
+
+def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Where) -> Iterator[tuple[str, Any]]:
+    """A job's name and `function`'s result for its arguments, as they come; what has not begun is dropped on an error.
+
+    Raises what `function` raises; when all others are done, `Killed` naming the jobs on which processes were killed; and
+    JobsLeft when somebody stops this process while a cluster works.
     """
-    waiting, how = deque(jobs), dict[str, str]()
-    while waiting:
-        suspects = yield from _together(function, jobs, waiting, workers)
-        for patient in suspects:
-            ending, result = _alone(patient, function, jobs[patient])
-            if ending:
-                how[patient] = ending
-            else:
-                yield patient, result
-    if how:
-        raise Killed(how)
-
-
-def _together(
-    function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], waiting: deque[str], workers: int
-) -> Generator[tuple[str, Any], None, list[str]]:
-    """Work through `waiting` until it is empty or a process is killed; returns who was being worked on then."""
-    with ProcessPoolExecutor(workers, CONTEXT) as pool:
-        running: dict[Future[Any], str] = {}
-        try:
-            while waiting or running:
-                while waiting and len(running) < workers:  # no more than are worked on, so that a killed pool's are known
-                    running[pool.submit(function, *jobs[waiting[0]])] = waiting[0]
-                    waiting.popleft()
-                for job in wait(running, return_when=FIRST_COMPLETED).done:
-                    result = job.result()
-                    yield running.pop(job), result
-        except BrokenProcessPool:
-            done = [job for job in running if job.done() and not job.exception()]
-            for job in done:
-                yield running.pop(job), job.result()
-            return list(running.values())
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return []
-
-
-def _alone(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
-    """How a process that does this and nothing else was killed ("" where it was not), and the result."""
-    receiving, sending = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=_report, args=(sending, function, arguments))
-    process.start()
-    sending.close()
+    if not jobs:
+        return
     try:
-        fault, result = receiving.recv()
-    except EOFError:  # it ended without a word
-        process.join()
-        code = process.exitcode or 0
-        if code >= 0:  # nobody killed it: it cannot even start, which is no job's fault
-            raise MriVitError(f"a process ended with exit code {code} before it gave a result (for {name})") from None
-        return _ending(code), None
-    except BaseException:  # interrupted: nobody waits for it any more
-        process.terminate()
+        yield from _here(function, jobs, at) if at.here else _elsewhere(function, jobs, at)
+    except Killed as end:
+        if at.home:
+            ledger.Page(at.settings.kind, failed=end.how).write(at.home)
         raise
-    process.join()
-    if fault:
-        raise fault
-    return "", result
+    if at.home:
+        ledger.close(at.home)
 
 
-def _report(sending: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """In the process."""
-    try:
-        done = None, function(*arguments)
-    except Exception as error:
-        done = error, None
-    sending.send(done)
+def _here(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Where) -> Iterator[tuple[str, Any]]:
+    wrapped = {name: (at.home, name, function, arguments) for name, arguments in jobs.items()}
+    yield from processes.each(said, wrapped, at.workers)
 
 
-def _ending(code: int) -> str:
-    """What the exit code of a process says that a signal ended."""
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    cause = ", probably for lack of memory" if code == -signal.SIGKILL else ""
-    return f"its process was killed ({name}) while it worked on nothing else{cause}"
+def _elsewhere(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Where) -> Iterator[tuple[str, Any]]:
+    """Hand bundles to a cluster until all are done. Jobs of a bundle that was lost are handed in again, each alone."""
+    assert at.home is not None  # a cluster's jobs leave their logs there
+    with _cluster(at) as cluster:
+        page = _found_again(Task(function, dict(jobs), at.home), at, cluster)
+        running, tries = page.submitted, Counter(page.lost)
+        at_work = {name for mine in running.values() for name in mine}
+        todo = _bundles([name for name in jobs if name not in at_work], at.bundle)
+        try:
+            while todo or running:
+                tasks = [Task(function, {name: jobs[name] for name in names}, at.home) for names in todo]
+                running.update(zip(cluster.submit(tasks), [task.digests() for task in tasks], strict=True))
+                page.write(at.home)
+                todo, ended = [], cluster.ended(list(running))
+                for task, outcome in ended.items():
+                    names = [name for name in running.pop(task) if name in jobs]
+                    if isinstance(outcome, Lost):
+                        todo += _again(names, outcome, tries, at, page)
+                    else:
+                        yield from _results(outcome, jobs)
+                if running and not ended:
+                    time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            raise JobsLeft(cluster.left(list(running))) from None
+        except Exception:
+            cluster.drop(list(running))
+            raise
+    if page.failed:
+        raise Killed(page.failed)
+
+
+def _found_again(task: Task, at: Where, cluster: Cluster) -> ledger.Page:
+    """What an earlier process handed in of the same work and can still be waited for."""
+    before, page = ledger.read(task.home), ledger.Page(at.settings.kind)
+    if before and before.executor == page.executor and before.submitted:
+        wanted = task.digests().items()
+        page.submitted = {name: mine for name, mine in before.submitted.items() if mine.items() & wanted and cluster.found(name)}
+    return page
+
+
+def _bundles(names: Sequence[str], size: int) -> list[list[str]]:
+    return [list(names[start : start + size]) for start in range(0, len(names), size)]
+
+
+def _results(outcome: Done, jobs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, (fault, result) in outcome.items():
+        if fault:
+            raise fault
+        if name in jobs:
+            yield name, result
+
+
+def _again(names: Sequence[str], outcome: Lost, tries: Counter[str], at: Where, page: ledger.Page) -> list[list[str]]:
+    """What is handed in again of a task that was lost; a job that was lost alone too often is given up."""
+    again = []
+    for name in names:
+        ledger.forget(at.home, name)
+        tries[name] += 1
+        if len(names) == 1 and tries[name] > at.settings.retries:
+            page.failed[name] = f"lost {tries[name]} times, probably for lack of memory; {outcome.how}"
+        else:
+            again.append([name])
+    page.lost = dict(tries)
+    return again
+
+
+def _cluster(at: Where) -> AbstractContextManager[Cluster]:
+    """The cluster that the settings name, as a context. Raises UsageError where it cannot be reached."""
+    if at.settings.kind == "slurm":
+        from mri_vit.run.slurm import Queue
+
+        return Queue(at)
+    from mri_vit.run.dask import Scheduler
+
+    return Scheduler(at)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cyclopts import CycloptsError, UnknownOptionError
 
-from mri_vit.errors import MriVitError, UsageError
+from mri_vit.errors import JobsLeft, MriVitError, UsageError
 from mri_vit.run.resource import lack
 from mri_vit.run.screen import printable
 from mri_vit.settings.source import unusable_name
@@ -22,6 +22,9 @@ def of(verb: Callable[[], object]) -> int:
     try:
         code = verb()
         return code if isinstance(code, int) else 0
+    except JobsLeft as end:
+        _say(str(end))
+        return 130
     except KeyboardInterrupt:
         _say("interrupted; the same command goes on from the last checkpoint")
         return 130

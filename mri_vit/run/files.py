@@ -29,6 +29,7 @@ SEEDS = "seeds.csv"  # the scores of each seed's network, where a fold has sever
 NOTES = "notes.json"  # what was not done, and why
 EVALUATION = "evaluation.json"  # of an evaluation on another cohort: the figures of the run itself
 HASHES = "hashes.json"
+LOG = "run.log"  # what a run with --detach prints
 
 # Its folders.
 MAPS = "maps"  # a folder per patient
@@ -38,6 +39,7 @@ COMPARATORS = "rivals"  # a folder per comparator, with its folds
 CONTROLS = "controls"  # a folder per control, with its folds
 REPORT = "report"
 INSPECT = "inspect"
+JOBS = "jobs"  # a folder per stage while it runs; see run/ledger.py
 LOOKED = "qc"  # the page of all patients, the worst first
 FOLD_GLOB = "*fold-*"  # see `fold_folder`
 SEED_GLOB = "seed-*"  # in the folder of a fold; see `seed_folder`

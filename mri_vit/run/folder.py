@@ -38,6 +38,8 @@ PACKAGES = (
 FREE = {
     "explain",
     "report",
+    "executor",
+    "slurm",
     "prepare.workers",
     "train.workers",
     "output",
@@ -61,6 +63,8 @@ FOLDERS = (
     files.SCORES,
     files.COMPARATORS,
     files.CONTROLS,
+    files.JOBS,
+    f"{files.JOBS}/*",
     *_FOLDS,
     *_MODELS,
     *_PAGES,

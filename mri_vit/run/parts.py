@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 FILE_ENDING, LEASE_ENDING, OLD_ENDING = ".part", ".lease", ".old"
-NAME = re.compile(r".+\.([A-Za-z0-9-]{1,16})-\d+-[0-9a-f]{8}")  # see `name_for`; the group is the host
+NAME = re.compile(r".+\.([A-Za-z0-9-]{1,16})-(\d+)-[0-9a-f]{8}")  # see `name_for`; the groups are host and process
 STEM_LIMIT = 120  # characters of a file's name that stay in its part's: with host, process and number under the usual 255
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # how a disk says that it has no locks
 ATTEMPTS = 1000  # at a lease while others tidy up the folder that it goes into: each is a few system calls
@@ -34,11 +34,19 @@ def name_for(name: str) -> str:
 
 
 def sweep_files(folder: Path) -> None:
-    """Remove the part files in `folder`, where no other process can be writing: the folder is locked by the caller."""
+    """Remove the part files in `folder` that no other process is writing: a cluster's job may, while its run is claimed anew.
+
+    Those of other machines are left for a day, those of processes that live here for good.
+    """
     for entry in os.scandir(folder):
-        own = entry.name.startswith(".") and entry.name.endswith(FILE_ENDING)
-        if own and NAME.fullmatch(entry.name.removesuffix(FILE_ENDING)) and entry.is_file(follow_symlinks=False):
-            os.unlink(entry.path)
+        own = entry.name.startswith(".") and entry.name.endswith(FILE_ENDING) and entry.is_file(follow_symlinks=False)
+        if own and (known := NAME.fullmatch(entry.name.removesuffix(FILE_ENDING))):
+            host, process = known[1], int(known[2])
+            here = host == _host()
+            if (here and (process == os.getpid() or not _alive(process))) or (
+                not here and _rest_s(Path(entry.path)) >= FOREIGN_REST_S
+            ):
+                Path(entry.path).unlink(missing_ok=True)
 
 
 @contextmanager

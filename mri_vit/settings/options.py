@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
-SHORT = {"output": "-o"}
+SHORT = {"output": "-o", "executor.kind": "--executor"}
 COLUMN = 14  # where descriptions of verbs begin, behind the longest name
 
 

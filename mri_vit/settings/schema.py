@@ -9,6 +9,7 @@ import pydantic
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
+from mri_vit.settings.executor import Executor, Slurm
 from mri_vit.settings.models import CONTROLS, NO_CANDIDATES, VIT, Control
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.recipe import Comparator, Model, Pretrain, Section, Train
@@ -197,6 +198,8 @@ class Study(Section):
     controls: Controls = Controls()
     explain: Explain = Explain()
     report: Report = Report()
+    executor: Executor = Executor()
+    slurm: Slurm = Slurm()
     endpoints: tuple[Endpoint, ...] = Field(default=DEFAULT_ENDPOINTS, min_length=1, description="What is predicted.")
     comparators: tuple[Comparator, ...] = Field(
         default=(), description="Models on the same folds, each with some keys of its own."
