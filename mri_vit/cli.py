@@ -317,14 +317,38 @@ def _stage(name: str, study: Study) -> None:
 
 
 @app.command
-def run(study: StudyFile, **overrides: Overrides) -> int:
-    """All stages in order, going on where an earlier run stopped."""
+def run(study: StudyFile, *, detach: bool = False, **overrides: Overrides) -> int:
+    """All stages in order, going on where an earlier run stopped.
+
+    Parameters
+    ----------
+    detach
+        Return at once; the run goes on by itself and writes what it would print to run.log in its folder.
+    """
     from rich.console import Console
 
     settings = _load(study, overrides)  # before torch, which takes seconds to import
+    if detach:
+        from mri_vit.run.detached import detached
+        from mri_vit.run.screen import say
+
+        process = detached(["run", str(study), *(f"--{key}={value}" for key, value in overrides.items())], settings.output)
+        say(Console(), f"process {process} runs the study; `mri-vit status {settings.output}` shows how far it is, and what it")
+        say(Console(), f"prints is in {settings.output / files.LOG}")
+        return 0
     from mri_vit.study import run as run_study
 
     return run_study(settings, Console())
+
+
+@app.command
+def status(study: StudyFile) -> None:
+    """Show how far a run is: what is done, at work, waiting and failed in each stage, and the time left. Only reads files."""
+    from rich.console import Console
+
+    from mri_vit import status as of_run
+
+    of_run.show(of_run.status(_load(study, {})), Console())
 
 
 @app.command

@@ -26,7 +26,7 @@ WORKING = ".working.json"  # how the files of those who work end
 
 @dataclass
 class Page:
-    """What was handed out: to whom, each task's jobs with hashes of what there is to do, how often one was lost, and who failed."""
+    """What was handed out: to whom, each task's jobs with hashes of what there is to do, what was lost, and what failed."""
 
     executor: str
     submitted: dict[str, dict[str, str]] = field(default_factory=dict)

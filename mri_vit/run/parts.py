@@ -41,12 +41,10 @@ def sweep_files(folder: Path) -> None:
     for entry in os.scandir(folder):
         own = entry.name.startswith(".") and entry.name.endswith(FILE_ENDING) and entry.is_file(follow_symlinks=False)
         if own and (known := NAME.fullmatch(entry.name.removesuffix(FILE_ENDING))):
-            host, process = known[1], int(known[2])
-            here = host == _host()
-            if (here and (process == os.getpid() or not _alive(process))) or (
-                not here and _rest_s(Path(entry.path)) >= FOREIGN_REST_S
-            ):
-                Path(entry.path).unlink(missing_ok=True)
+            path, process = Path(entry.path), int(known[2])
+            foreign = known[1] != _host()
+            if _rest_s(path) >= FOREIGN_REST_S if foreign else process == os.getpid() or not _alive(process):
+                path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -147,6 +145,11 @@ def _rest_s(path: Path) -> float:
     except OSError:
         return 0.0
     return now - changed
+
+
+def lives(host: str, process: int) -> bool:
+    """Whether a process lives; of another machine's nobody knows, and it is said to."""
+    return host != platform.node() or _alive(process)
 
 
 def _alive(pid: int) -> bool:

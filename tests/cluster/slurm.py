@@ -69,7 +69,7 @@ def running(folder: Path) -> Iterator[dict[str, int]]:
     """The cluster, which lies in `folder`; SLURM_CONF is set meanwhile. Gives each machine's process."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "state").mkdir(exist_ok=True)
-    ports = _free_ports(1 + len(NODES))
+    ports = free_ports(1 + len(NODES))
     nodes = "\n".join(
         f"NodeName={name} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=16000"
         for name, port in zip(NODES, ports[1:], strict=True)
@@ -168,7 +168,8 @@ def _waited(ready: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

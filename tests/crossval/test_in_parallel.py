@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from mri_vit.crossval import comparison, folds, in_parallel
+from mri_vit.crossval import comparison, folds, in_parallel, loop
 from mri_vit.data import cohort
 from mri_vit.run.task import Where
 from mri_vit.settings.recipe import Comparator
@@ -55,3 +56,23 @@ def test_what_is_made_side_by_side_is_what_comes_one_after_the_other(study, monk
     assert len(begun) == len(made), "the first run found everything done, the second did everything"
     for name in ("predictions.csv", "survival.csv"):
         assert (ahead / name).read_bytes() == (plain / name).read_bytes()
+
+
+def test_a_fold_that_is_handed_out_twice_is_fitted_once(study, monkeypatch):
+    patients = cohort.read(study.cohort, study.endpoints)
+    splits = folds.make(patients, study.endpoints, study.train, study.seed)
+    unit = next(one for one in in_parallel.folds(study, patients, splits, study.output) if one.title == "fold-1")
+    fitted, fit = [], loop._one_fold
+
+    def counted(*arguments: Any) -> Any:
+        fitted.append(threading.get_ident())
+        return fit(*arguments)
+
+    monkeypatch.setattr(loop, "_one_fold", counted)
+    both = [threading.Thread(target=unit.function, args=unit.arguments) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert len(fitted) == 1
+    assert loop.done(unit.folder)

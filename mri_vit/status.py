@@ -1,0 +1,240 @@
+"""Status: a run's files in; per stage how much is done, at work, waiting and failed, and how long it will take, out.
+
+Only files are read, so that it can be asked from any machine that sees the run's folder, while others work in it. What is done is
+told by the results themselves; who is at work and what failed, by the ledger of whoever handed it out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from mri_vit.crossval.comparators import comparator_folder, control_folder, networks
+from mri_vit.crossval.folds import Split
+from mri_vit.crossval.folds import load as load_folds
+from mri_vit.data import frozen
+from mri_vit.data.cohort import Patient
+from mri_vit.errors import UsageError
+from mri_vit.explain import stage as explaining
+from mri_vit.run import files, ledger
+from mri_vit.run.ownership import record
+from mri_vit.run.parts import lives
+from mri_vit.run.screen import WARNING, say
+from mri_vit.settings.models import RESHUFFLED, SHUFFLED, VIT
+from mri_vit.settings.schema import Study
+
+SHOWN = 12  # of those who are at work
+RECENT = 50  # patients whose times tell how fast it goes: what is at hand now, not what the first ones took
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage's jobs; `seconds_left` is None where too few are done to tell, or nobody works."""
+
+    name: str
+    done: int
+    waiting: int
+    working: list[dict[str, Any]]  # as `ledger.workers`
+    failed: dict[str, str]
+    seconds_left: float | None
+
+    @property
+    def jobs(self) -> int:
+        """All of them."""
+        return self.done + self.waiting + len(self.working) + len(self.failed)
+
+
+@dataclass(frozen=True)
+class Status:
+    """Who holds a run ("" for nobody), and its stages."""
+
+    held: str
+    stages: list[Stage]
+
+
+def status(study: Study) -> Status:
+    """The status of the run in the study's output. Raises UsageError where there is none."""
+    run = study.output
+    if not (run / files.ENVIRONMENT).exists():
+        raise UsageError(f"{run}: no run, or none that has begun")
+    file = run / ".holder"
+    held = file.read_text() if file.exists() and _holder_lives(file) else ""
+    began = file.stat().st_mtime if held else time.time()
+    if not (run / files.COHORT).exists():
+        return Status(held, [])
+    patients = frozen.patients(run, study)
+    out = frozen.excluded(run) if (run / files.EXCLUDED).exists() else set()
+    there = {p.id: when for p in patients if (when := _written(study.prepared / p.id / files.PATIENT))}
+    stages = [_of_patients("prepare", run, [p.id for p in patients], there, out, began)]
+    included = [patient for patient in patients if patient.id not in out]
+    splits = load_folds(run / files.FOLDS, included) if (run / files.FOLDS).exists() else []
+    folds = [len(split) for split in splits] or [study.train.folds] * study.train.repeats
+    if encoders := dict(_encoders(study, run, folds)):
+        stages.append(_of_networks("pretrain", run, encoders, held))
+    stages.append(_of_networks("train", run, dict(_networks(study, run, folds)), held))
+    if study.explained:
+        stages.append(_of_maps(study, included, splits, run, began))
+    page = run / files.REPORT / files.PAGE
+    written = page.exists() and page.stat().st_mtime >= (run / files.PREDICTIONS).stat().st_mtime
+    return Status(held, [*stages, Stage("report", int(written), int(not written), [], {}, None)])
+
+
+def _holder_lives(file: Path) -> bool:
+    """Whether the process that wrote it does; of another machine's nobody knows."""
+    words = file.read_text().split()
+    return len(words) < 4 or not words[1].isdigit() or lives(words[3], int(words[1]))
+
+
+def _at_work(run: Path, *stages: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Who works on jobs of these stages, without those who died here; and which jobs failed, and how."""
+    homes = [run / files.JOBS / stage for stage in stages]
+    working = [one for home in homes for one in ledger.workers(home) if lives(one["host"], one["process"])]
+    pages = [page for home in homes if (page := ledger.read(home))]
+    return working, {name: why for page in pages for name, why in page.failed.items()}
+
+
+def _of_patients(
+    stage: str, run: Path, patients: Sequence[str], times: Mapping[str, float], out: set[str], began: float
+) -> Stage:
+    """A stage whose jobs are patients: those with a time are done since then, those who are `out` are done with."""
+    working, failed = _at_work(run, stage)
+    done = times.keys() | out
+    working = [one for one in working if one["job"] not in done]
+    failed = {name: why for name, why in failed.items() if name not in done}
+    waiting = len(patients) - len(done) - len(working) - len(failed)
+    return Stage(stage, len(done), waiting, working, failed, _paced(times.values(), waiting + len(working), began))
+
+
+def _paced(times: Iterable[float], left: int, began: float) -> float | None:
+    """Seconds for so many more, as fast as the last that were done since somebody `began`."""
+    if not left:
+        return 0.0
+    recent = sorted(when for when in times if when >= began)[-RECENT:]
+    if len(recent) < 2:
+        return None
+    return left * (recent[-1] - recent[0]) / (len(recent) - 1)
+
+
+def _of_networks(stage: str, run: Path, made: Mapping[str, Path], held: str) -> Stage:
+    """A stage whose jobs are folds or encoders, each done where its file is there."""
+    working, failed = _at_work(run, stage, *(("confirm",) if stage == "train" else ()))
+    done = {name for name, file in made.items() if file.exists()}
+    if held and not working:  # one after the other, in the process that holds the run
+        begun = [name for name, file in made.items() if name not in done and _begun(file.parent)]
+        working = [_in_process(name, made[name].parent, held) for name in begun[:1]]
+    working = [one for one in working if one["job"] in made and one["job"] not in done]
+    failed = {name: why for name, why in failed.items() if name not in done}
+    waiting = len(made) - len(done) - len(working) - len(failed)
+    names = [name for name in made if name not in done and name not in failed]
+    return Stage(
+        stage, len(done), waiting, working, failed, _summed(made, done, names, len(working)) if held or working else None
+    )
+
+
+def _summed(made: Mapping[str, Path], done: set[str], left: Sequence[str], at_a_time: int) -> float | None:
+    """Seconds for those that are left, each as long as its network's others took, or as anybody's."""
+    took: dict[str, list[float]] = defaultdict(list)
+    for name in done:
+        began, ended = _begun(made[name].parent), _written(made[name])
+        if began and ended:
+            took[_network(name)].append(ended - began)
+    if not left:
+        return 0.0
+    if not took:
+        return None
+    usual = median(second for seconds in took.values() for second in seconds)
+    return sum(median(took.get(_network(name), [usual])) for name in left) / max(1, at_a_time)
+
+
+def _network(name: str) -> str:
+    """Whose fold it is."""
+    return name.rpartition(" ")[0]
+
+
+def _begun(folder: Path) -> float | None:
+    """When work in a fold's folder began."""
+    started = record(folder / files.ENVIRONMENT).get("started")
+    return datetime.fromisoformat(started).timestamp() if started else None
+
+
+def _in_process(name: str, folder: Path, held: str) -> dict[str, Any]:
+    words = held.split()
+    return {"job": name, "host": words[3], "process": words[1], "since": record(folder / files.ENVIRONMENT)["started"]}
+
+
+def _of_maps(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, began: float) -> Stage:
+    limits = [len(patients) if most is None else most for most in (study.explain.patients, study.explain.scored)]
+    wanted = [patient.id for patient in patients[: max(limits)]]
+    left = explaining.jobs(study, patients, splits[0], run) if splits else wanted
+    last = [run / files.MAPS / name / files.MAP if limits[0] else run / files.SCORES / f"{name}.json" for name in wanted]
+    times = {name: _written(file) or began for name, file in zip(wanted, last, strict=True) if name not in left}
+    return _of_patients("explain", run, wanted, times, set(), began)
+
+
+def _encoders(study: Study, run: Path, folds: Sequence[int]) -> Iterator[tuple[str, Path]]:
+    for name, of in networks(study).items():
+        title, home = "pretrain" if name == VIT else f"pretrain {name}", comparator_folder(run, name)
+        if of.pretrain.method != "none" and of.pretrain.patients != "others":
+            yield title, home / files.PRETRAINED
+        elif of.pretrain.method != "none":
+            yield from ((f"{title} {folder.name}", folder / files.PRETRAINED) for folder in _folders(home, folds))
+
+
+def _networks(study: Study, run: Path, folds: Sequence[int]) -> Iterator[tuple[str, Path]]:
+    for name in networks(study):
+        for folder in _folders(comparator_folder(run, name), folds):
+            yield folder.name if name == VIT else f"{name} {folder.name}", folder / files.PREDICTIONS
+    for name in (SHUFFLED, RESHUFFLED):
+        home = control_folder(run, name)
+        if home.exists() or (name == SHUFFLED and SHUFFLED in study.controls.models):
+            yield from ((f"{name} {folder.name}", folder / files.PREDICTIONS) for folder in _folders(home, folds[:1]))
+
+
+def _folders(home: Path, folds: Sequence[int]) -> Iterator[Path]:
+    for repeat, count in enumerate(folds):
+        yield from (files.fold_folder(home, repeat, fold) for fold in range(count))
+
+
+def _written(file: Path) -> float | None:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return None
+
+
+def show(found: Status, console: Console) -> None:
+    """Print who holds the run, a table of its stages, who is at work on what, and what failed."""
+    done = found.stages and all(stage.done == stage.jobs for stage in found.stages)
+    nobody = "this run is done" if done else "nobody holds this run; `mri-vit run` goes on with it"
+    say(console, f"held by {found.held}" if found.held else nobody)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for column in ("stage", "done", "at work", "waiting", "failed", "time left"):
+        table.add_column(column)
+    for stage in found.stages:
+        left = "" if stage.seconds_left is None or stage.done == stage.jobs else _duration(stage.seconds_left)
+        counts = (len(stage.working), stage.waiting, len(stage.failed))
+        table.add_row(stage.name, f"{stage.done} of {stage.jobs}", *(str(count or "") for count in counts), left)
+    console.print(table)
+    for stage in found.stages:
+        for one in stage.working[:SHOWN]:
+            say(console, f"at work: {stage.name} {one['job']}, process {one['process']} on {one['host']} since {one['since']}")
+        if len(stage.working) > SHOWN:
+            say(console, f"and {len(stage.working) - SHOWN} more at work")
+        for name, why in stage.failed.items():
+            say(console, f"failed: {stage.name} {name}: {why}", WARNING)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
