@@ -27,7 +27,7 @@ from mri_vit.pretrain.encoder import views
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import CHANNELS, Grid, Study
-from mri_vit.train.feed import Feed
+from mri_vit.train.feed import Feed, whole_batch
 from mri_vit.train.loop import Turn
 from mri_vit.train.optimiser import optimiser
 from mri_vit.train.supervised import objective, untrained
@@ -91,7 +91,7 @@ def masked(study: Study, patients: Sequence[Patient]) -> Run:
     held = store([token_file(study, patient) for patient in patients], DEVICE)
 
     def loss() -> Tensor:
-        (shown,) = views([patient.id for patient in patients], held, net, 0, [everybody(patients)])
+        (shown,) = views([patient.id for patient in patients], held, net, 0, whole_batch, [everybody(patients)])
         with autocast():
             return net(*shown)
 

@@ -23,8 +23,9 @@ from mri_vit.model.cost import flops
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model, Study, Train
 from mri_vit.train.checkpoint import State
+from mri_vit.train.devices import one_device
 from mri_vit.train.feed import Feed
-from mri_vit.train.loop import Learner, Schedule, one_device, steps
+from mri_vit.train.loop import Learner, Schedule, steps
 from mri_vit.train.optimiser import optimiser
 from mri_vit.train.supervised import objective, schedule, untrained
 

@@ -99,6 +99,7 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, mlp), nn.GELU(), nn.Linear(mlp, dim))
         self.drop_path = drop_path
+        self.share: tuple[int, int] = (0, 1)  # which of how many shares of a batch it is given, see train/devices.py
 
     def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 1 n"] | None = None) -> Float[Tensor, "b n d"]:
         x = x + self._dropped(self.attention(self.norm1(x), mask))
@@ -116,8 +117,9 @@ class Block(nn.Module):
         """Stochastic depth (Huang et al. 2016): in training, a whole patient's change is left out, the others scaled up."""
         if not self.training or self.drop_path == 0:
             return change
-        keep = 1 - self.drop_path
-        return change * torch.bernoulli(change.new_full((change.shape[0], 1, 1), keep)) / keep
+        keep, (mine, shares) = 1 - self.drop_path, self.share
+        kept = torch.bernoulli(change.new_full((change.shape[0] * shares, 1, 1), keep))
+        return change * kept[mine::shares] / keep
 
 
 class Encoder(nn.Module):

@@ -25,6 +25,7 @@ from mri_vit.data.draw import Draw, stacked
 from mri_vit.model.encoder import Encoder
 from mri_vit.pretrain.crops import Member, box, view
 from mri_vit.settings.schema import Study
+from mri_vit.train.devices import at_least_float32, of_one
 
 GLOBAL = (0.4, 1.0)  # share of the brain's places in the boxes that the teacher sees; Caron et al. 2021, section 3.1 and code
 LOCAL = (0.1, 0.4)  # of those that the student alone sees: from a tenth, for below it a box holds few places (theirs: 0.05)
@@ -50,7 +51,7 @@ class Dino(nn.Module):
 
     def __init__(self, encoder: Encoder, study: Study) -> None:
         super().__init__()
-        self.study = study
+        self.study, self.gather = study, of_one
         dim = encoder.cls.shape[-1]
         self.encoder = encoder  # the student's
         self.head = Head(dim, PROTOTYPES)
@@ -84,16 +85,15 @@ class Dino(nn.Module):
 
     def forward(self, *views: Tensor) -> Float[Tensor, ""]:
         """The loss of `views`: patches and places of the global crops, and, where there are any, of the local ones."""
-        patients = len(views[0]) // GLOBALS
         pairs = list(zip(views[::2], views[1::2], strict=True))
-        student = torch.cat([self.head(self.encoder(patches, place)) for patches, place in pairs])
+        student = torch.cat([self.head(self.gather(self.encoder(patches, place))) for patches, place in pairs])
         said, cls = self.answer(*pairs[0])
-        teacher = probabilities(said, self.centre)
+        teacher, patients = probabilities(said, self.centre), len(said) // GLOBALS
         loss = cross_entropy(
             rearrange(teacher, "(t b) m -> t b m", b=patients), rearrange(student, "(s b) m -> s b m", b=patients)
         )
         self._said.append(teacher)
-        self._cls.append(cls[:patients].float())  # of one view of each patient
+        self._cls.append(at_least_float32(cls[:patients]))  # of one view of each patient
         if self.training:
             self.centre.copy_(moved(self.centre, said))
         return loss
@@ -102,8 +102,8 @@ class Dino(nn.Module):
     def answer(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> tuple[Tensor, Tensor]:
         """What the teacher says before centring and softmax [b m], and the CLS vectors it says it of [b d]."""
         encoder, head = self.teacher
-        cls = encoder(patches, place)
-        return head(cls).float(), cls
+        cls = self.gather(encoder(patches, place))
+        return at_least_float32(head(cls)), cls
 
     def begin(self, epoch: int) -> None:
         """The last layer stays as it is for the first epoch, so that the features do not follow random prototypes' growth."""
@@ -149,7 +149,7 @@ class Head(nn.Module):
 
 def standardised(x: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
     """Every dimension with mean 0 and variance 1 over the batch (Ioffe & Szegedy 2015, without weights of its own)."""
-    return F.batch_norm(x.float(), None, None, training=True, eps=STANDARDISED_FLOOR)
+    return F.batch_norm(at_least_float32(x), None, None, training=True, eps=STANDARDISED_FLOOR)
 
 
 def probabilities(said: Float[Tensor, "b m"], centre: Float[Tensor, " m"]) -> Float[Tensor, "b m"]:
@@ -172,7 +172,7 @@ def cross_entropy(teacher: Float[Tensor, "t b m"], student: Float[Tensor, "s b m
 
     View i of the student is view i of the teacher for the first t; these pairs are left out.
     """
-    log = torch.log_softmax(student.float() / STUDENT_TEMPERATURE, dim=2)
+    log = torch.log_softmax(at_least_float32(student) / STUDENT_TEMPERATURE, dim=2)
     each = -torch.einsum("tbm,sbm->ts", teacher, log) / teacher.shape[1]
     same = torch.eye(len(teacher), len(student), dtype=torch.bool, device=each.device)
     return each.masked_fill(same, 0.0).sum() / (each.numel() - len(teacher))

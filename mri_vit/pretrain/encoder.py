@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from mri_vit.data.batches import token_file
@@ -34,7 +35,8 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.recipe import Model, Pretrain
 from mri_vit.settings.schema import Grid, Study
 from mri_vit.train import checkpoint
-from mri_vit.train.loop import Learner, Objective, Report, Schedule, Turn, one_device, steps
+from mri_vit.train.devices import Gather, gathering, on_devices, part
+from mri_vit.train.loop import Learner, Objective, Report, Schedule, Turn, steps
 from mri_vit.train.memory import less_memory, state_bytes
 from mri_vit.train.optimiser import Rates, even_optimiser
 
@@ -54,6 +56,7 @@ class Method(Protocol):
     """What a method of learning without labels offers; it is an `nn.Module` that holds all of its state."""
 
     encoder: Encoder  # what is kept
+    gather: Gather  # puts what a batch's shares on several devices have together
 
     def learned(self) -> list[nn.Parameter]:
         """The weights that the optimiser changes."""
@@ -106,34 +109,48 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
     longer a number.
     """
     _refuse_what_cannot_be_pretrained(patients, study)
-    torch.set_num_threads(study.train.threads)
     file.parent.mkdir(parents=True, exist_ok=True)
+    told = report if study.train.devices == 1 else None  # what calls it lives in this process
+    return on_devices(study, pretrain_on, patients, study, file, seed, told)
+
+
+def pretrain_on(
+    fabric: Fabric, patients: Sequence[Patient], study: Study, file: Path, seed: int, report: Report | None = None
+) -> pd.DataFrame:
+    """As `pretrain`, in each device's process; the first writes."""
+    torch.set_num_threads(study.train.threads)
     header, plan = header_of(study, patients, seed), schedule(len(patients), study, file, seed)
     torch.manual_seed(seed)  # initial weights and, drawn after them, drop-path
     encoder = untrained(study)
     if study.model.weights:
         fill(encoder, study.model.weights, study.model, study.grid)
     method = METHODS[study.pretrain.method](encoder, study)
-    fabric = one_device(study)
+    method.gather = gathering(fabric)
     net, adamw = fabric.setup(method, even_optimiser(method.learned(), study))
     state, clock, unfinished = checkpoint.State(), checkpoint.Clock(), _state_file(file, header)
     if unfinished.exists():
         state = checkpoint.load(unfinished, method, adamw)
     held = store([token_file(study, patient) for patient in patients], fabric.device)
-    feed = partial(views, [patient.id for patient in patients], held, method, seed)
+    feed = partial(views, [patient.id for patient in patients], held, method, seed, partial(part, fabric=fabric))
     for step in steps(feed, objective(method, net, state), Learner(fabric, net, adamw), plan, state, report):
         method.stepped((step.number + 1) / plan.steps)
         if step.mean_loss is None:
             continue
         state.history.append({"epoch": state.epoch, "loss": step.mean_loss, **method.watched()})
-        if clock.due():
+        if fabric.is_global_zero and clock.due():
             checkpoint.save(state, method, adamw, unfinished)
     history = pd.DataFrame(state.history)
+    if fabric.is_global_zero:
+        _written(history, encoder, header, file)
+    return history
+
+
+def _written(history: pd.DataFrame, encoder: Encoder, header: dict[str, Any], file: Path) -> None:
+    """The history and then the encoder, beside which no state is needed any more."""
     write_bytes(history.to_csv(index=False, float_format="%.6g").encode(), file.with_suffix(".csv"))
     save_encoder(encoder, header, file)
     for state_file in file.parent.glob(f"{file.stem}.*.state"):
         state_file.unlink()
-    return history
 
 
 def _refuse_what_cannot_be_pretrained(patients: Sequence[Patient], study: Study) -> None:
@@ -142,6 +159,10 @@ def _refuse_what_cannot_be_pretrained(patients: Sequence[Patient], study: Study)
         raise UsageError(f"pretraining by {method!r} on {len(patients)} patients; choose a method, and at least two")
     if study.model.architecture != "vit":
         raise UsageError(f'pretrain.method {method!r} goes with architecture "vit", found {study.model.architecture!r}')
+    if (batch := min(study.pretrain.batch, len(patients))) % study.train.devices:
+        raise UsageError(
+            f"pretraining in batches of {batch} cannot be shared out evenly among train.devices {study.train.devices}"
+        )
 
 
 def _state_file(file: Path, header: dict[str, Any]) -> Path:
@@ -157,7 +178,9 @@ def schedule(patients: int, study: Study, file: Path, seed: int) -> Schedule:
     return Schedule(patients, batch, settings.epochs, seed, rates, train.clip, "pretrain", file)
 
 
-def views(ids: Sequence[str], held: Store, method: Method, seed: int, turns: Iterable[Turn]) -> Iterator[list[Tensor]]:
+def views(
+    ids: Sequence[str], held: Store, method: Method, seed: int, share: Callable[[Draw], Draw], turns: Iterable[Turn]
+) -> Iterator[list[Tensor]]:
     """What the method is shown in each of an epoch's turns; what is drawn of a patient hangs on seed, epoch and patient alone."""
 
     def drawn(turn: Turn) -> tuple[Turn, tuple[Draw, ...]]:
@@ -165,7 +188,7 @@ def views(ids: Sequence[str], held: Store, method: Method, seed: int, turns: Ite
             Member(patient, held.place[patient], stream(seed, "pretrain", turn.epoch, lap, ids[patient]))
             for patient, lap in zip(turn.patients, turn.laps, strict=True)
         ]
-        return turn, method.draws(members, stream(seed, "shared", turn.number))
+        return turn, tuple(map(share, method.draws(members, stream(seed, "shared", turn.number))))
 
     for _, batches in held.each(map(drawn, turns)):
         yield [part for batch in batches for part in (batch.patches, batch.place)]

@@ -24,6 +24,7 @@ from mri_vit.data.draw import Draw, split, stacked
 from mri_vit.model.encoder import POSITION_STD, Block, Encoder
 from mri_vit.pretrain.crops import Member, scattered, view
 from mri_vit.settings.schema import Study
+from mri_vit.train.devices import Gather, at_least_float32, of_one
 
 # Added to a patch's variance before dividing by its root. Scans are z-scored in the brain, so a spread of 0.1 is a tenth of
 # the brain's: what varies less than this is mostly noise, which without a floor would count as much as any structure.
@@ -45,7 +46,7 @@ class MaskedAutoencoder(nn.Module):
 
     def __init__(self, encoder: Encoder, study: Study) -> None:
         super().__init__()
-        self.study = study
+        self.study, self.gather = study, of_one
         self.encoder = encoder
         numbers = len(study.channels) * study.grid.patch**3
         width = round(DECODER_WIDTH * encoder.dim)
@@ -69,8 +70,8 @@ class MaskedAutoencoder(nn.Module):
         """The loss of reconstructing the `hidden` patches from those that are `seen`."""
         predicted = self.decoder(*self.known(seen, at), place)
         wanted, brain = target(hidden.to(predicted.dtype), self.study.pretrain.target, len(self.study.channels))
-        loss = masked_error(predicted, wanted, brain)
-        nothing = masked_error(wanted.new_zeros(()), wanted, brain)
+        loss = masked_error(predicted, wanted, brain, self.gather)
+        nothing = masked_error(wanted.new_zeros(()), wanted, brain, self.gather)
         self._sums.append(torch.stack([loss.detach(), nothing]))
         return loss
 
@@ -159,10 +160,11 @@ def target(
 
 
 def masked_error(
-    predicted: Float[Tensor, "*b_h_k"], wanted: Float[Tensor, "b h k"], brain: Bool[Tensor, "b h k"]
+    predicted: Float[Tensor, "*b_h_k"], wanted: Float[Tensor, "b h k"], brain: Bool[Tensor, "b h k"], gather: Gather = of_one
 ) -> Float[Tensor, ""]:
     """Mean squared error over the numbers of the brain; every one counts the same, whichever patient or patch it is of.
 
     `predicted` may be one number for all; `wanted` is 0 outside the brain, as `target` gives it.
     """
-    return F.mse_loss(predicted.float() * brain, wanted, reduction="sum") / brain.sum().clamp(min=1)
+    squares = F.mse_loss(at_least_float32(predicted) * brain, wanted, reduction="sum")
+    return gather(squares[None]).sum() / gather(brain.sum()[None]).sum().clamp(min=1)

@@ -26,6 +26,7 @@ TOKENS_ALONE = {
     "mixup": 0.0,
     "layer_decay": 1.0,
     "embedding_rate": 1.0,
+    "devices": 1,
 }  # keys of [train] for a Vision Transformer, and off
 MOST_SHARED = 6  # sequences in the maps of a study: 64 passes per patient and fold, where the four take 16
 SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all contenders alike
@@ -296,6 +297,10 @@ class Study(Section):
                 )
             if self.pretrain.method != "none":
                 raise ValueError(f"pretrain.method {self.pretrain.method!r} is for architecture vit, found {model.architecture}")
+            if train.devices > 1:
+                raise ValueError(
+                    f"{model.architecture} normalises over a batch, of which each device sees its share: train.devices must be 1"
+                )
             if train.batch < 2:
                 raise ValueError(f"{model.architecture} normalises over a batch: train.batch must be 2 or more")
         if self.explained and model.architecture != "vit":
@@ -304,6 +309,12 @@ class Study(Section):
             raise ValueError(
                 f"a score is shared out among sequences by every set of them, 2^{len(self.channels)} for {len(self.channels)} "
                 f"channels; at most {MOST_SHARED} with maps: name fewer, or set explain.patients and explain.scored to 0"
+            )
+        if train.batch % train.devices:
+            raise ValueError(f"train.batch {train.batch} cannot be shared out evenly among train.devices {train.devices}")
+        if self.pretrain.method != "none" and self.pretrain.batch % train.devices:
+            raise ValueError(
+                f"pretrain.batch {self.pretrain.batch} cannot be shared out evenly among train.devices {train.devices}"
             )
         return self
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,18 +32,33 @@ class Given:
     share: float = 1.0
 
 
-class Feed:
-    """The training patients of one fit, their tokens and labels where the network is."""
+def whole_batch(drawn: Draw) -> Draw:
+    """The share of an only device."""
+    return drawn
 
-    def __init__(self, patients: Sequence[Patient], study: Study, device: torch.device, seed: int) -> None:
+
+class Feed:
+    """The training patients of one fit, their tokens and labels where the network is.
+
+    Of several devices each is given its share of a batch's tokens, and the labels of all.
+    """
+
+    def __init__(
+        self,
+        patients: Sequence[Patient],
+        study: Study,
+        device: torch.device,
+        seed: int,
+        share: Callable[[Draw], Draw] = whole_batch,
+    ) -> None:
         self.ids = [patient.id for patient in patients]
-        self.study, self.device, self.seed = study, device, seed
+        self.study, self.device, self.seed, self.share = study, device, seed, share
         self.store: Store = store([token_file(study, patient) for patient in patients], device)
         self.labels: Labels = {e.name: labels(patients, e).to(device) for e in study.endpoints}
 
     def __call__(self, turns: Iterable[Turn]) -> Iterator[Given]:
         """What is given in each of these turns; it lasts until the next is asked for."""
-        for turn, (batch,) in self.store.each((turn, (self.draw(turn),)) for turn in turns):
+        for turn, (batch,) in self.store.each((turn, (self.share(self.draw(turn)),)) for turn in turns):
             own, mix = np.array(turn.patients), self._mixing(turn, batch.place.shape[1])
             if mix is None:
                 yield Given(batch, self._labels(own))

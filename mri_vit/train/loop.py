@@ -8,7 +8,6 @@ every `READ_EVERY` steps.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +16,10 @@ from typing import Literal, TypeVar
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.loggers.logger import Logger
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor, nn
 
 from mri_vit.data.stream import stream
 from mri_vit.errors import BadNumbers
-from mri_vit.settings.schema import Study
 from mri_vit.train.checkpoint import State
 from mri_vit.train.optimiser import Rates, set_rates
 
@@ -176,25 +172,3 @@ class Sums:
             raise BadNumbers(f"{schedule.place}: the loss became {loss} {remedy}")
         self.total += loss
         return loss / count
-
-
-def one_device(study: Study, *loggers: Logger) -> Fabric:
-    """Fabric on the GPU where there is one, in the study's precision; there with algorithms that give the same bits each time."""
-    fabric = Fabric(
-        accelerator="auto",
-        devices=1,
-        precision=precision(study),
-        plugins=LightningEnvironment(),  # one process, also within a cluster's job: Fabric would look for its tasks
-        loggers=list(loggers),
-    )
-    if fabric.device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS adds up in one order with it (PyTorch's notes)
-        torch.use_deterministic_algorithms(True, warn_only=True)  # an operation without such an algorithm says so and goes on
-    return fabric
-
-
-def precision(study: Study) -> Literal["32-true", "bf16-mixed"]:
-    """Mixed precision where the device computes in bfloat16; on a CPU that is slower than float32."""
-    if study.train.precision != "auto":
-        return study.train.precision
-    return "bf16-mixed" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32-true"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import torch
+from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -25,8 +27,9 @@ from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
+from mri_vit.train.devices import Gather, gathering, of_one, on_devices, part, share_out
 from mri_vit.train.feed import Feed, Given, Labels, training_draw
-from mri_vit.train.loop import Learner, Objective, Report, Schedule, Turn, one_device, steps
+from mri_vit.train.loop import Learner, Objective, Report, Schedule, Turn, steps
 from mri_vit.train.optimiser import Rates, optimiser
 
 SETTLED = 64  # patients whose mean and variance of a batch-normalised number are known to a tenth of its spread (1/√64 and less)
@@ -125,25 +128,43 @@ def fit(
 ) -> Network:
     """Train until the epochs or the patience run out; the folder then holds `best.safetensors` and `history.csv`.
 
-    The whole state is written from time to time: a killed run resumes from there and ends with the same bytes.
+    The whole state is written from time to time: a killed run resumes from there and ends with the same bytes. On several
+    devices nothing is reported meanwhile.
     """
+    logger = TensorBoardLogger(folder, name="tensorboard", version="")
+    told = report if study.train.devices == 1 else None  # what calls it lives in this process
+    on_devices(study, fit_on, train, tune, study, folder, seed, told, loggers=(logger,))
+    return network.load(folder / files.WEIGHTS).to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def fit_on(
+    fabric: Fabric,
+    train: Sequence[Patient],
+    tune: Sequence[Patient],
+    study: Study,
+    folder: Path,
+    seed: int,
+    report: Report | None = None,
+) -> None:
+    """As `fit`, in each device's process; the first writes."""
     settings = study.train
     torch.set_num_threads(settings.threads)
-    fabric = one_device(study, TensorBoardLogger(folder, name="tensorboard", version=""))
     plain = untrained(train, study, seed)
+    share_out(plain, fabric)
     plain.label_exposed += tuple(patient.subject for patient in (*train, *tune))
-    best = copy.deepcopy(plain).to(fabric.device)
     net, adamw = fabric.setup(plain, optimiser(plain, study))
+    best = copy.deepcopy(plain)
     average = AveragedModel(plain, multi_avg_fn=get_ema_multi_avg_fn(settings.ema), use_buffers=True) if settings.ema else None
     kept = nn.ModuleList([plain, best, average] if average else [plain, best])  # what a killed run resumes from
     judged: Network = average.module if average else plain  # type: ignore[assignment]
-    feed, tuning = (Feed(patients, study, fabric.device, seed) for patients in (train, tune))
+    feed = Feed(train, study, fabric.device, seed, partial(part, fabric=fabric))
+    tuning = Feed(tune, study, fabric.device, seed)
     start = losses(plain, batch_outputs(net, tuning, settings.batch), tuning.labels)
     state, clock, unfinished = checkpoint.State(), checkpoint.Clock(), folder / files.STATE
     if unfinished.exists():
         state = checkpoint.load(unfinished, kept, adamw)
     plan = schedule(len(train), study, folder, seed)
-    for step in steps(feed, objective(plain, net), Learner(fabric, net, adamw), plan, state, report):
+    for step in steps(feed, objective(plain, net, gathering(fabric)), Learner(fabric, net, adamw), plan, state, report):
         if average:
             average.update_parameters(plain)
         if step.loss is not None:
@@ -151,25 +172,25 @@ def fit(
         if step.mean_loss is None:
             continue
         if state.epoch % settings.tune_every == 0 or state.epoch == settings.epochs:
-            tuned = _evaluated(judged, feed, tuning, start, folder, state)
+            tuned = fabric.broadcast(_evaluated(judged, feed, tuning, start, folder, state))  # so that all stop together
             fabric.log_dict({f"tune/{name}": value for name, value in tuned.items()}, step=step.number + 1)
             if state.better(step.mean_loss, tuned):
                 best.load_state_dict(judged.state_dict())
             history = pd.DataFrame(state.history)
-            write_bytes(history.to_csv(index=False, float_format="%.6g").encode(), folder / files.HISTORY)
-        if clock.due():
+            if fabric.is_global_zero:
+                write_bytes(history.to_csv(index=False, float_format="%.6g").encode(), folder / files.HISTORY)
+        if fabric.is_global_zero and clock.due():
             checkpoint.save(state, kept, adamw, unfinished)
     fabric.logger.finalize("success")
-    finished = _completed(best, train, study, fabric.device)
-    network.save(finished, folder / files.WEIGHTS)
-    return finished
+    if fabric.is_global_zero:
+        network.save(_completed(best, train, study, fabric.device), folder / files.WEIGHTS)
 
 
-def objective(plain: Network, net: nn.Module) -> Objective[Given]:
+def objective(plain: Network, net: nn.Module, gather: Gather = of_one) -> Objective[Given]:
     """The loss of what is given; with mixup a patient's own labels and the partner's count by their shares."""
 
     def loss(given: Given) -> Tensor:
-        outs = net(given.batch.patches, given.batch.place)
+        outs = {name: gather(out) for name, out in net(given.batch.patches, given.batch.place).items()}
         own = total_loss(plain, outs, given.labels)
         if given.partners is None:
             return own

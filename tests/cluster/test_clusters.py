@@ -112,7 +112,8 @@ def test_a_study_is_the_same_though_a_machine_dies_while_it_prepares_trains_and_
     assert not (here / files.JOBS).exists()
 
 
-def test_who_always_dies_is_named_after_the_retries_and_the_rest_is_done(cluster, tmp_path):
+def test_who_always_dies_is_named_after_the_retries_and_the_rest_is_done(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # a job finds what the tests have made
     jobs = {f"p{number}": (number, tmp_path) for number in range(1, 6)}
     at = Where(1, tmp_path / "jobs" / "s", 5, Executor(kind="slurm", retries=1), Slurm(partition="low", memory_gb=1, cpus=1))
     found = {}

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from lightning_fabric import Fabric
 from waits import Waits
 
 from mri_vit.data import cohort, store
 from mri_vit.data.store import Batch
 from mri_vit.settings.schema import Study
+from mri_vit.train.devices import one_device
 from mri_vit.train.feed import Feed, Given, training_draw
 from mri_vit.train.loop import Learner, Sums, Turn, stepped
 from mri_vit.train.optimiser import optimiser
@@ -108,7 +108,7 @@ def test_a_whole_step_waits_for_nothing(tiny, survival: str):
     study = changed(tiny, {"survival": survival}, mixup=0.8, modality_dropout=0.3)
     whom = patients(study)
     feed, net = Feed(whom, study, CPU, 0), untrained(whom, study, 0).train()
-    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric = one_device(study)
     module, adamw = fabric.setup(net, optimiser(net, study))
     learner, sums = Learner(fabric, module, adamw), Sums(CPU)
     plan = schedule(len(whom), study, tiny.output, 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from mri_vit.errors import BadNumbers
 from mri_vit.train import loop
@@ -25,7 +26,7 @@ def a_schedule(place: Path, patients: int = 5, epochs: int = 3, patience: float 
 def made(schedule: Schedule, state: State, given: list[Turn], scale: float = 1.0, power: float = 2.0) -> list[Step]:
     """All steps of a linear map that learns to put out 0."""
     torch.manual_seed(0)
-    fabric, linear = Fabric(accelerator="cpu", devices=1), torch.nn.Linear(1, 1)
+    fabric, linear = Fabric(accelerator="cpu", devices=1, plugins=LightningEnvironment()), torch.nn.Linear(1, 1)
     groups = [{"params": list(linear.parameters()), "share": 1.0, "head": False}]
     net, sgd = fabric.setup(linear, torch.optim.SGD(groups, lr=0.1))
 

@@ -1,0 +1,141 @@
+"""Devices: one training on one device or, data-parallel, on several, each in a process of its own.
+
+Every process draws the whole batch, reads its share, and gathers the outputs of all: the loss is that of the whole batch, whose
+masked means and risk sets are no means of the shares' own. So several devices learn what one does, but for rounding.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.loggers.logger import Logger
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.strategies.ddp import DDPStrategy
+from torch import Tensor, nn
+
+from mri_vit.data.draw import Draw
+from mri_vit.errors import MriVitError, UsageError
+from mri_vit.model.encoder import Block
+from mri_vit.settings.schema import Study
+
+Gather = Callable[[Tensor], Tensor]  # from what a process has for its share of a batch to that of the whole batch
+T = TypeVar("T")
+
+
+def on_devices(study: Study, function: Callable[..., T], *arguments: Any, loggers: tuple[Logger, ...] = ()) -> T:
+    """`function` of Fabric and the arguments, on the study's devices; of several it gives what the first process gave.
+
+    These start anew: arguments and result are pickled. Raises UsageError where there are fewer GPUs than `train.devices`, and
+    what the function raises.
+    """
+    if study.train.devices == 1:
+        return function(one_device(study, *loggers), *arguments)
+    fabric = several_devices(study, *loggers)
+    call = partial(_guarded, partial(_begun, function, *arguments))  # whole, or Fabric would look for modules in each argument
+    fault, result = fabric.launch(call)
+    os.environ.pop("MASTER_PORT", None)  # the next training looks for one that is free
+    if fault:
+        raise fault
+    return result
+
+
+def one_device(study: Study, *loggers: Logger) -> Fabric:
+    """Fabric on the GPU where there is one, in the study's precision; there with algorithms that give the same bits each time."""
+    fabric = Fabric(
+        accelerator="auto",
+        devices=1,
+        precision=precision(study),
+        plugins=LightningEnvironment(),  # one process, also within a cluster's job: Fabric would look for its tasks
+        loggers=list(loggers),
+    )
+    _deterministic(fabric)
+    return fabric
+
+
+def several_devices(study: Study, *loggers: Logger) -> Fabric:
+    """Fabric on `train.devices` GPUs, or as many processes where there is none; it still has to be launched."""
+    count = study.train.devices
+    if 0 < torch.cuda.device_count() < count:
+        raise UsageError(f"train.devices is {count}, and this process sees {torch.cuda.device_count()} GPUs")
+    return Fabric(
+        accelerator="auto",
+        devices=count,
+        strategy=DDPStrategy(start_method="spawn", find_unused_parameters=study.pretrain.method != "none"),
+        precision=precision(study),
+        plugins=LightningEnvironment(),
+        loggers=list(loggers),
+    )
+
+
+def _begun(function: Callable[..., T], *rest: Any) -> T:
+    *arguments, fabric = rest
+    return function(fabric, *arguments)
+
+
+def _guarded(call: Callable[[Fabric], T], fabric: Fabric) -> tuple[MriVitError | None, T | None]:
+    """In each process. What is raised there would reach the first as text."""
+    _deterministic(fabric)
+    try:
+        return None, call(fabric)
+    except MriVitError as error:
+        return error, None
+
+
+def _deterministic(fabric: Fabric) -> None:
+    if fabric.device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS adds up in one order with it (PyTorch's notes)
+        torch.use_deterministic_algorithms(True, warn_only=True)  # an operation without such an algorithm says so and goes on
+
+
+def precision(study: Study) -> Literal["32-true", "bf16-mixed"]:
+    """Mixed precision where the device computes in bfloat16; on a CPU that is slower than float32."""
+    if study.train.precision != "auto":
+        return study.train.precision
+    return "bf16-mixed" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32-true"
+
+
+def part(draw: Draw, fabric: Fabric) -> Draw:
+    """A process's share of a batch: every patient whose number in it leaves the process's own as a remainder."""
+    if fabric.world_size == 1:
+        return draw
+    own = slice(fabric.global_rank, None, fabric.world_size)
+    return Draw(*(getattr(draw, field.name)[own] for field in fields(Draw)))
+
+
+def gathering(fabric: Fabric) -> Gather:
+    """Puts the shares together again, in the batch's order. The gradient of a share is that of the whole batch's loss.
+
+    Gathering sums gradients over the processes and data-parallel training takes their mean, so that both together are exact.
+    """
+    return partial(_gathered, fabric) if fabric.world_size > 1 else of_one
+
+
+def _gathered(fabric: Fabric, mine: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*deprecated", FutureWarning)  # the functional gather that Fabric calls
+        every: Any = fabric.all_gather(mine, sync_grads=mine.requires_grad)
+    return every.transpose(0, 1).flatten(0, 1)
+
+
+def of_one(mine: Tensor) -> Tensor:
+    """What an only device has is that of the whole batch."""
+    return mine
+
+
+def share_out(net: nn.Module, fabric: Fabric) -> None:
+    """Let every block draw whom it leaves out for the whole batch, and take its process's share of that."""
+    for module in net.modules():
+        if isinstance(module, Block):
+            module.share = (fabric.global_rank, fabric.world_size)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Sums over a batch want more than bfloat16's eight bits; what has more is left as it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,0 +1,106 @@
+"""One training on two devices: two processes of this machine learn what one does, in float64 to the last digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mri_vit.data import cohort
+from mri_vit.data.cohort import Patient
+from mri_vit.errors import BadNumbers, UsageError
+from mri_vit.pretrain.encoder import pretrain
+from mri_vit.run import files
+from mri_vit.settings.recipe import Comparator
+from mri_vit.settings.schema import Study
+from mri_vit.train import devices
+from mri_vit.train.supervised import fit
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+    pytest.mark.usefixtures("double"),
+]
+STEPS = 6
+CLOSE = 1e-10  # of weights after these steps; a mean of the shares' own losses is 1e-2 away
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Float64, in which two orders of adding differ by 1e-16 a step."""
+    monkeypatch.setattr(devices, "precision", lambda study: "64-true")
+
+
+def some(study: Study) -> list[Patient]:
+    return cohort.read(study.cohort, study.endpoints)
+
+
+def changed(study: Study, count: int, pretrain: dict[str, Any] = {}, **train: Any) -> Study:  # noqa: B006 (read alone)
+    settings = study.model_dump()
+    settings["train"] |= {"devices": count, "epochs": 2, "batch": 6, **train}
+    settings["pretrain"] |= {"epochs": 2, "batch": 6, **pretrain}
+    return Study.model_validate(settings)
+
+
+def furthest(one: Path, other: Path) -> float:
+    first, second = load_file(one), load_file(other)
+    assert first.keys() == second.keys()
+    assert {tensor.dtype for tensor in first.values()} == {torch.float64}
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+@pytest.mark.parametrize("survival", [pytest.param("hazard", marks=pytest.mark.slow), "cox"])
+def test_two_devices_learn_from_labels_what_one_does(tiny, survival: str):
+    """Missing labels, risk sets over the batch, mixup, drop-path and a moving average are all in it."""
+    study = tiny.model_copy(update={"model": tiny.model.model_copy(update={"survival": survival})})
+    train, tune, found = some(study)[:18], some(study)[18:], []
+    for count in (1, 2):
+        folder = study.output / str(count)
+        fit(train, tune, changed(study, count, mixup=0.4, ema=0.9, rate=1e-2), folder, seed=3)
+        found.append(folder / files.WEIGHTS)
+    assert furthest(*found) < CLOSE
+
+
+@pytest.mark.parametrize("method", ["mae", "dino"])
+def test_two_devices_learn_without_labels_what_one_does(tiny, method: str):
+    """A masked autoencoder's mean over voxels of the brain, DINO's centre and what it standardises are of the whole batch."""
+    found = []
+    for count in (1, 2):
+        file = tiny.output / str(count) / "encoder.safetensors"
+        told = pretrain(some(tiny)[:18], changed(tiny, count, {"method": method, "rate": 1e-2}, token_budget=None), file, seed=3)
+        found.append((file, told))
+    (one, alone), (other, together) = found
+    assert furthest(one, other) < CLOSE
+    torch.testing.assert_close(torch.tensor(together.loss), torch.tensor(alone.loss), rtol=0, atol=CLOSE)
+
+
+@pytest.mark.slow
+def test_a_fault_in_the_processes_reaches_the_first_as_it_is(tiny):
+    with pytest.raises(BadNumbers, match=r"train\.rate"):
+        fit(some(tiny)[:18], some(tiny)[18:], changed(tiny, 2, rate=1e300), tiny.output / "run", seed=0)
+
+
+def test_what_does_not_hold_is_refused_with_its_reason(tiny):
+    with pytest.raises(ValueError, match=r"train.batch 5 cannot be shared out evenly among train\.devices 2"):
+        changed(tiny, 2, batch=5)
+    with pytest.raises(ValueError, match=r"pretrain\.batch 5 cannot be shared out"):
+        changed(tiny, 2, {"batch": 5, "method": "mae"})
+    with pytest.raises(UsageError, match="batches of 7 cannot be shared out"):
+        pretrain(some(tiny)[:7], changed(tiny, 2, {"batch": 8, "method": "mae"}), tiny.output / "e.safetensors", seed=0)
+    of_resnet = {"model": {"architecture": "resnet10"}, "explain": {"patients": 0, "scored": 0}, "train": {"devices": 2}}
+    with pytest.raises(ValueError, match="normalises over a batch"):
+        Study.model_validate(tiny.model_dump() | of_resnet)
+
+
+def test_a_comparator_that_normalises_over_a_batch_learns_on_one_device(tiny):
+    resnet = Comparator(name="resnet", model={"architecture": "resnet10"})
+    study = changed(tiny, 2).model_copy(update={"comparators": (resnet,)})
+    assert study.of(resnet).train.devices == 1
+
+
+def test_more_devices_than_there_are_gpus_are_refused(tiny, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(UsageError, match=r"train\.devices is 2, and this process sees 1 GPUs"):
+        devices.several_devices(changed(tiny, 2))
