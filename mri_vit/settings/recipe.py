@@ -164,9 +164,7 @@ class Train(Section):
         default="auto", description="Floating-point precision; auto is bf16-mixed where the GPU has it."
     )
     threads: int = Field(default=2, ge=1, description="CPU threads; fixed, because the last digits depend on them.")
-    devices: int = Field(
-        default=1, ge=1, description="GPUs of one training; each learns from its share of a batch, and pretraining likewise."
-    )
+    devices: int = Field(default=1, ge=1, description="GPUs that one training, or pretraining, shares a batch out among.")
     workers: int = Field(default=1, ge=1, description="Folds trained at a time, each in a process with `threads` threads.")
 
 

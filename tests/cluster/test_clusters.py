@@ -127,7 +127,7 @@ def test_who_always_dies_is_named_after_the_retries_and_the_rest_is_done(cluster
 def test_a_preempted_fold_goes_on_from_its_checkpoint(study, cluster):
     here, other = study.parent / "preempted", study.parent / "undisturbed"
     words = (*LONG, "--comparators", "[]", "--explain.patients", "0", "--explain.scored", "0")
-    plain = run(study, *words, "--output", other, "--prepared", study.parent / "local-prepared")
+    plain = run(study, *words, "--train.workers", "2", "--output", other, "--prepared", study.parent / "local-prepared")
     process = run(study, *words, "--executor", "slurm", "--output", here, "--prepared", study.parent / "local-prepared")
     waited(lambda: list(here.glob(f"fold-*/{files.STATE}")))
     (state, *_) = here.glob(f"fold-*/{files.STATE}")

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.usefixtures("double"),
 ]
 STEPS = 6
-CLOSE = 1e-10  # of weights after these steps; a mean of the shares' own losses is 1e-2 away
+CLOSE = 1e-10  # of weights after these steps
 
 
 @pytest.fixture
