@@ -20,8 +20,8 @@ A study file is TOML. Paths are relative to the file, an unknown key is refused 
 given on the command line instead: `mri-vit run study.toml --train.epochs 5`. Only {confval}`name`, {confval}`cohort`,
 {confval}`prepared` and {confval}`output` have no default. This page is written from the schema that checks the file.
 
-Once a run has written its `folds.json`, only `[explain]`, `[report]`, `[executor]`, `[slurm]`, {confval}`prepare.workers` and {confval}`train.workers` may still change; with any
-other change, choose another {confval}`output`.
+Once a run has written its `folds.json`, only `[explain]`, `[report]`, `[executor]`, `[slurm]`, {confval}`prepare.workers` and
+{confval}`train.workers` may still change; with any other change, choose another {confval}`output`.
 
 ## At the top of the file
 """
