@@ -54,6 +54,7 @@ def main(
         "storage",
         "feeding",
         "training",
+        "folds",
         "evaluation",
         "preparation",
         "unstripped",
@@ -85,6 +86,7 @@ def main(
             "storage": partial(storage, Path(folder)),
             "feeding": partial(fed, Path(folder)),
             "training": partial(trained, Path(folder)),
+            "folds": partial(side_by_side, Path(folder)),
             "evaluation": partial(evaluated, Path(folder)),
             "preparation": partial(preparation, Path(folder), patient, before),
             "unstripped": partial(preparation_unstripped, Path(folder), patient),
@@ -312,6 +314,12 @@ def trained(folder: Path) -> dict[str, Variants]:
     from bench_training import training  # here, for the same reason
 
     return training(folder)
+
+
+def side_by_side(folder: Path) -> dict[str, Variants]:
+    from bench_folds import folds  # here, for the same reason
+
+    return folds(folder)
 
 
 def evaluated(folder: Path) -> dict[str, Variants]:
