@@ -29,7 +29,7 @@ from mri_vit.explain.records import Fitted, plain
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.prepare import unchanged
-from mri_vit.run import executor, files, intact, ledger
+from mri_vit.run import executor, files, heap, intact, ledger
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import as_written, read_json
 from mri_vit.run.screen import progress
@@ -135,6 +135,7 @@ def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
 def _one(job: Job, study: Study, run: Path) -> str:
     threads = 1 if study.prepare.workers > 1 and study.executor.kind == "local" else study.train.threads
     torch.set_num_threads(threads)
+    heap.reused()
     with threadpool_limits(threads, user_api="blas"):  # NumPy's as well: they would spin on the other workers' cores
         return _maps_and_scores(job, study, run)
 
