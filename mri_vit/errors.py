@@ -45,6 +45,9 @@ class Killed(OutOfResource):
         super().__init__(f"{said}. All others are done; run again to try once more, with more memory or with a smaller setting")
         self.how = dict(how)
 
+    def __reduce__(self) -> tuple[type[Killed], tuple[dict[str, str]]]:
+        return type(self), (self.how,)
+
 
 class JobsLeft(KeyboardInterrupt):
     """Somebody stopped the run while jobs of a cluster were at work: they go on, and the message says how to end them."""

@@ -67,9 +67,7 @@ def status(study: Study) -> Status:
     run = study.output
     if not (run / files.ENVIRONMENT).exists():
         raise UsageError(f"{run}: no run, or none that has begun")
-    file = run / ".holder"
-    held = file.read_text() if file.exists() and _holder_lives(file) else ""
-    began = file.stat().st_mtime if held else time.time()
+    held, began = _holder(run / ".holder")
     if not (run / files.COHORT).exists():
         return Status(held, [])
     patients = frozen.patients(run, study)
@@ -89,10 +87,15 @@ def status(study: Study) -> Status:
     return Status(held, [*stages, Stage("report", int(written), int(not written), [], {}, None)])
 
 
-def _holder_lives(file: Path) -> bool:
-    """Whether the process that wrote it does; of another machine's nobody knows."""
-    words = file.read_text().split()
-    return len(words) < 4 or not words[1].isdigit() or lives(words[3], int(words[1]))
+def _holder(file: Path) -> tuple[str, float]:
+    """Who holds a run, and since when; nobody where the process is dead, and of another machine's nobody knows."""
+    try:
+        held, began = file.read_text(), file.stat().st_mtime
+    except OSError:
+        return "", time.time()
+    words = held.split()
+    known = len(words) > 3 and words[1].isdigit()
+    return (held, began) if not known or lives(words[3], int(words[1])) else ("", time.time())
 
 
 def _at_work(run: Path, *stages: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -100,7 +103,8 @@ def _at_work(run: Path, *stages: str) -> tuple[list[dict[str, Any]], dict[str, s
     homes = [run / files.JOBS / stage for stage in stages]
     working = [one for home in homes for one in ledger.workers(home) if lives(one["host"], one["process"])]
     pages = [page for home in homes if (page := ledger.read(home))]
-    return working, {name: why for page in pages for name, why in page.failed.items()}
+    again = {one["job"] for one in working}
+    return working, {name: why for page in pages for name, why in page.failed.items() if name not in again}
 
 
 def _of_patients(
@@ -127,13 +131,10 @@ def _paced(times: Iterable[float], left: int, began: float) -> float | None:
 
 def _of_networks(stage: str, run: Path, made: Mapping[str, Path], held: str) -> Stage:
     """A stage whose jobs are folds or encoders, each done where its file is there."""
-    working, failed = _at_work(run, stage, *(("confirm",) if stage == "train" else ()))
+    working, failed = _at_work(run, "pretrain", "train", "confirm")
     done = {name for name, file in made.items() if file.exists()}
-    if held and not working:  # one after the other, in the process that holds the run
-        begun = [name for name, file in made.items() if name not in done and _begun(file.parent)]
-        working = [_in_process(name, made[name].parent, held) for name in begun[:1]]
     working = [one for one in working if one["job"] in made and one["job"] not in done]
-    failed = {name: why for name, why in failed.items() if name not in done}
+    failed = {name: why for name, why in failed.items() if name in made and name not in done}
     waiting = len(made) - len(done) - len(working) - len(failed)
     names = [name for name in made if name not in done and name not in failed]
     return Stage(
@@ -165,11 +166,6 @@ def _begun(folder: Path) -> float | None:
     """When work in a fold's folder began."""
     started = record(folder / files.ENVIRONMENT).get("started")
     return datetime.fromisoformat(started).timestamp() if started else None
-
-
-def _in_process(name: str, folder: Path, held: str) -> dict[str, Any]:
-    words = held.split()
-    return {"job": name, "host": words[3], "process": words[1], "since": record(folder / files.ENVIRONMENT)["started"]}
 
 
 def _of_maps(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, began: float) -> Stage:

@@ -32,7 +32,7 @@ from mri_vit.report.pages import home, html
 from mri_vit.report.reading.foreign import from_tables
 from mri_vit.report.reading.run import read
 from mri_vit.report.words import terminal
-from mri_vit.run import executor, files, intact
+from mri_vit.run import executor, files, intact, ledger
 from mri_vit.run import folder as run_folder
 from mri_vit.run.screen import WARNING, plain, progress, say
 from mri_vit.settings.schema import Study
@@ -84,7 +84,8 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
     patients, splits = divided_before(study, folder)
     _side_by_side(study, folder, console, "pretrain", in_parallel.encoders(study, patients, splits, folder))
     with progress(console) as bar:
-        made = pretraining.pretrain(study, patients, splits, folder, partial(_begin, bar, study))
+        made = pretraining.pretrain(study, patients, splits, folder, partial(_begin, bar, study, folder))
+    ledger.close(folder / files.JOBS / "train")
     for one in made:
         say(console, f"{one.title}: last loss {one.loss:.3f}, {one.file}")
         if one.collapsed:
@@ -107,7 +108,8 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
         _side_by_side(study, folder, console, name, units(study, patients, splits, folder))
     with progress(console) as bar:
         tell = partial(say, console, style=WARNING)
-        comparison.run(study, patients, splits, folder, partial(_begin, bar, study), tell)
+        comparison.run(study, patients, splits, folder, partial(_begin, bar, study, folder), tell)
+    ledger.close(folder / files.JOBS / "train")
 
 
 def _side_by_side(study: Study, folder: Path, console: Console, name: str, units: Sequence[Unit]) -> None:
@@ -138,8 +140,9 @@ def divide(study: Study, patients: list[Patient], folder: Path) -> Divided:
     return patients, splits
 
 
-def _begin(bar: Progress, study: Study, title: str) -> Callable[[int, int, float, float], None]:
-    """A new line of progress, and what moves it on after an epoch."""
+def _begin(bar: Progress, study: Study, folder: Path, title: str) -> Callable[[int, int, float, float], None]:
+    """A new line of progress, and what moves it on after an epoch; `status` shows it too."""
+    ledger.turn_to(folder / files.JOBS / "train", title)
     task = bar.add_task(title, total=study.train.epochs, note="")
 
     def epoch(done: int, epochs: int, loss: float, rate: float) -> None:

@@ -102,15 +102,30 @@ def test_the_time_left_for_patients_is_as_they_came_since_the_run_is_held(study,
         assert of(study)["prepare"].seconds_left == pytest.approx(3 * 10)
 
 
-def test_a_process_that_trains_by_itself_is_seen_at_its_fold(study, run, capsys):
-    (run / "fold-1").mkdir()
-    (run / "fold-1" / files.ENVIRONMENT).write_text('{"started": "2026-01-01T00:00:00+00:00"}')
-    assert of(study)["train"].working == [], "it was stopped"
+def test_a_process_that_trains_one_fold_after_the_other_is_seen_at_the_last_that_it_began(study, run):
+    home = run / files.JOBS / "train"
+    ledger.turn_to(home, "fold-1")
+    made(run / "fold-1")
+    ledger.turn_to(home, "fold-2")
+    assert [one["job"] for one in of(study)["train"].working] == ["fold-2"]
+    assert len(list(home.iterdir())) == 1
+
+
+def test_who_holds_a_run_is_told_unless_that_process_died(study, run, capsys):
     with run_folder.claimed(study):
-        (one,) = of(study)["train"].working
-        assert one["job"] == "fold-1"
         assert mri_vit("status", run) == 0
         assert f"held by process {os.getpid()} on" in capsys.readouterr().out
+        (run / ".holder").write_text((run / ".holder").read_text().replace(str(os.getpid()), str(2**22 + 1)))
+        assert mri_vit("status", run) == 0
+        assert "nobody holds this run" in capsys.readouterr().out
+
+
+def test_what_failed_and_is_done_again_counts_once(study, run):
+    home = run / files.JOBS / "train"
+    ledger.Page("slurm", failed={"fold-2": "lost 3 times"}).write(home)
+    with ledger.working(home, "fold-2"):
+        stage = of(study)["train"]
+        assert (len(stage.working), stage.failed, stage.waiting, stage.jobs) == (1, {}, 5, 6)
 
 
 def test_nothing_is_written(study, run):

@@ -127,7 +127,9 @@ def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
     if at.here and together == 1:
         for name, arguments in jobs.items():
             with ledger.working(at.home, name):
-                yield _one(*arguments)
+                done = _one(*arguments)
+            yield done
+        ledger.close(run / files.JOBS / "explain")
     else:
         yield from (name for name, _ in executor.each(_one, jobs, at))
 

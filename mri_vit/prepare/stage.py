@@ -82,10 +82,12 @@ def faults_of(jobs: Mapping[str, tuple[Patient, Study]], at: Where) -> Iterator[
     try:
         yield from executor.each(fault_of, jobs, at)
     except Killed as end:
+        if not at.here:  # a machine or a disk may be at fault as well, and many patients lost at once
+            raise
         for patient, how in end.how.items():
             yield patient, {"file": "", "reason": how}
-        if at.home:  # who failed stands among the excluded
-            ledger.close(at.home)
+        if at.home:
+            ledger.close(at.home)  # who failed stands among the excluded
 
 
 def fault_of(patient: Patient, study: Study) -> Fault | None:

@@ -21,7 +21,7 @@ def alone(folder: Path) -> Iterator[None]:
     """
     lock = FileLock(folder / FILE, fallback_to_soft=False)
     try:
-        lock.acquire()
+        lock.acquire(poll_interval=1)
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise

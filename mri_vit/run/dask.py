@@ -45,15 +45,17 @@ class Scheduler:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
+    most = 10_000  # in a message to the scheduler
+
     def submit(self, tasks: Sequence[Task]) -> list[str]:
         """Hand tasks in."""
         names = [f"future {len(self._futures) + number}" for number in range(len(tasks))]
         self._futures |= {name: self._executor.submit(task) for name, task in zip(names, tasks, strict=True)}
         return names
 
-    def found(self, name: str) -> bool:
+    def waiting(self, names: Sequence[str]) -> set[str]:
         """No future outlives the process that held it."""
-        return False
+        return set()
 
     def ended(self, names: Sequence[str]) -> dict[str, Done | Lost]:
         """Results of those that have some, and what was lost with its workers."""

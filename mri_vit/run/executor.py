@@ -6,18 +6,20 @@ once without harm: a cluster that lost sight of a job starts it again.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mri_vit.errors import JobsLeft, Killed
 from mri_vit.run import files, ledger, processes
 from mri_vit.run.task import Cluster, Done, Lost, Task, Where, said
 from mri_vit.settings.schema import Study
 
+T = TypeVar("T")
 POLL_S = 5.0  # between two looks at a cluster's queue, whose scheduler serves many
 
 
@@ -33,6 +35,8 @@ def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: 
     Raises what `function` raises; when all others are done, `Killed` naming the jobs on which processes were killed; and
     JobsLeft when somebody stops this process while a cluster works.
     """
+    if at.home and (at.here or not jobs):
+        ledger.close(at.home)  # what an earlier process left: it works no more, for this one holds the run
     if not jobs:
         return
     try:
@@ -55,64 +59,68 @@ def _elsewhere(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]]
     assert at.home is not None  # a cluster's jobs leave their logs there
     with _cluster(at) as cluster:
         page = _found_again(Task(function, dict(jobs), at.home), at, cluster)
-        running, tries = page.submitted, Counter(page.lost)
+        running, tries, failed = page.submitted, Counter[str](), dict[str, str]()
         at_work = {name for mine in running.values() for name in mine}
         todo = _bundles([name for name in jobs if name not in at_work], at.bundle)
         try:
             while todo or running:
-                tasks = [Task(function, {name: jobs[name] for name in names}, at.home) for names in todo]
-                running.update(zip(cluster.submit(tasks), [task.digests() for task in tasks], strict=True))
-                page.write(at.home)
+                for names in _bundles(todo, cluster.most):
+                    tasks = [Task(function, {name: jobs[name] for name in mine}, at.home) for mine in names]
+                    running.update(zip(cluster.submit(tasks), [task.digests() for task in tasks], strict=True))
+                    page.write(at.home)
                 todo, ended = [], cluster.ended(list(running))
                 for task, outcome in ended.items():
-                    names = [name for name in running.pop(task) if name in jobs]
+                    mine = list(running.pop(task))
                     if isinstance(outcome, Lost):
-                        todo += _again(names, outcome, tries, at, page)
+                        todo += _again(mine, outcome, tries, at, failed)
                     else:
-                        yield from _results(outcome, jobs)
+                        yield from _results(outcome, mine)
                 if running and not ended:
                     time.sleep(POLL_S)
         except KeyboardInterrupt:
             raise JobsLeft(cluster.left(list(running))) from None
+        except SystemExit:  # SIGTERM
+            print(f"mri-vit: {cluster.left(list(running))}", file=sys.stderr)
+            raise
         except Exception:
             cluster.drop(list(running))
             raise
-    if page.failed:
-        raise Killed(page.failed)
+    if failed:
+        raise Killed(failed)
 
 
 def _found_again(task: Task, at: Where, cluster: Cluster) -> ledger.Page:
-    """What an earlier process handed in of the same work and can still be waited for."""
+    """What an earlier process handed in of the same work and still waits or is at work: by task the jobs that are wanted."""
     before, page = ledger.read(task.home), ledger.Page(at.settings.kind)
     if before and before.executor == page.executor and before.submitted:
-        wanted = task.digests().items()
-        page.submitted = {name: mine for name, mine in before.submitted.items() if mine.items() & wanted and cluster.found(name)}
+        wanted, alive = task.digests(), cluster.waiting(list(before.submitted))
+        matching = {name: dict(mine.items() & wanted.items()) for name, mine in before.submitted.items() if name in alive}
+        page.submitted = {name: mine for name, mine in matching.items() if mine}
     return page
 
 
-def _bundles(names: Sequence[str], size: int) -> list[list[str]]:
-    return [list(names[start : start + size]) for start in range(0, len(names), size)]
+def _bundles(items: Sequence[T], size: int) -> list[list[T]]:
+    return [list(items[start : start + size]) for start in range(0, len(items), size)]
 
 
-def _results(outcome: Done, jobs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _results(outcome: Done, mine: Sequence[str]) -> Iterator[tuple[str, Any]]:
     for name, (fault, result) in outcome.items():
         if fault:
             raise fault
-        if name in jobs:
+        if name in mine:
             yield name, result
 
 
-def _again(names: Sequence[str], outcome: Lost, tries: Counter[str], at: Where, page: ledger.Page) -> list[list[str]]:
+def _again(names: Sequence[str], outcome: Lost, tries: Counter[str], at: Where, failed: dict[str, str]) -> list[list[str]]:
     """What is handed in again of a task that was lost; a job that was lost alone too often is given up."""
     again = []
     for name in names:
         ledger.forget(at.home, name)
         tries[name] += 1
         if len(names) == 1 and tries[name] > at.settings.retries:
-            page.failed[name] = f"lost {tries[name]} times, probably for lack of memory; {outcome.how}"
+            failed[name] = f"lost {tries[name]} times; {outcome.how}"
         else:
             again.append([name])
-    page.lost = dict(tries)
     return again
 
 

@@ -26,11 +26,10 @@ WORKING = ".working.json"  # how the files of those who work end
 
 @dataclass
 class Page:
-    """What was handed out: to whom, each task's jobs with hashes of what there is to do, what was lost, and what failed."""
+    """What was handed out: to whom, each task's jobs with hashes of what there is to do, and what failed."""
 
     executor: str
     submitted: dict[str, dict[str, str]] = field(default_factory=dict)
-    lost: dict[str, int] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
     def write(self, home: Path) -> None:
@@ -54,19 +53,27 @@ def working(home: Path | None, name: str) -> Iterator[None]:
     if home is None:
         yield
         return
-    home.mkdir(parents=True, exist_ok=True)
-    file = home / f"{name.replace(' ', '+')}{WORKING}"
-    said = {
-        "job": name,
-        "host": platform.node(),
-        "process": os.getpid(),
-        "since": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    write_bytes(json.dumps(said).encode(), file)
+    file = _sign(home, name)
     try:
         yield
     finally:
         file.unlink(missing_ok=True)
+
+
+def turn_to(home: Path, name: str) -> None:
+    """Say in `home` that this process works on a job now, and no longer on another."""
+    for file in home.glob(f"*{WORKING}"):
+        if record(file).get("process") == os.getpid():
+            file.unlink(missing_ok=True)
+    _sign(home, name)
+
+
+def _sign(home: Path, name: str) -> Path:
+    home.mkdir(parents=True, exist_ok=True)
+    file = home / f"{name.replace(' ', '+')}{WORKING}"
+    said = {"job": name, "host": platform.node(), "process": os.getpid()}
+    write_bytes(json.dumps({**said, "since": datetime.now(UTC).isoformat(timespec="seconds")}).encode(), file)
+    return file
 
 
 def workers(home: Path) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ folder has a lease beside it, a locked file: the kernel frees the lock when the 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import platform
 import re
@@ -38,13 +39,20 @@ def sweep_files(folder: Path) -> None:
 
     Those of other machines are left for a day, those of processes that live here for good.
     """
-    for entry in os.scandir(folder):
+    for entry in _entries(folder):
         own = entry.name.startswith(".") and entry.name.endswith(FILE_ENDING) and entry.is_file(follow_symlinks=False)
         if own and (known := NAME.fullmatch(entry.name.removesuffix(FILE_ENDING))):
             path, process = Path(entry.path), int(known[2])
             foreign = known[1] != _host()
             if _rest_s(path) >= FOREIGN_REST_S if foreign else process == os.getpid() or not _alive(process):
                 path.unlink(missing_ok=True)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(folder))
+    except FileNotFoundError:  # a cluster's job has just ended there
+        return []
 
 
 @contextmanager
@@ -131,7 +139,9 @@ def sweep_older(home: Path, names: set[str]) -> None:
 
 
 def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9-]", "-", platform.node())[:16] or "host"
+    """The machine, told from others whose names begin alike."""
+    name = platform.node()
+    return f"{re.sub(r'[^A-Za-z0-9-]', '-', name)[:9]}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 def _rest_s(path: Path) -> float:

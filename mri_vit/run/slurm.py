@@ -75,33 +75,32 @@ class Queue:
     def __exit__(self, *_: object) -> None:
         pass
 
+    most = ARRAY
+
     def submit(self, tasks: Sequence[Task]) -> list[str]:
-        """Hand tasks in, as arrays. Raises UsageError with what sbatch says."""
+        """Hand tasks in, as an array. Raises UsageError with what sbatch says."""
         from submitit.core.utils import FailedJobError
 
-        names: list[str] = []
-        for start in range(0, len(tasks), ARRAY):
-            try:
-                with self._sbatch.batch():
-                    jobs = [self._sbatch.submit(Resumed(task)) for task in tasks[start : start + ARRAY]]
-            except (FailedJobError, subprocess.CalledProcessError) as error:
-                raise UsageError(f"sbatch refuses the jobs: {' '.join(str(error).split())[-300:]}") from None
-            names += [job.job_id for job in jobs]
-        return names
+        try:
+            with self._sbatch.batch():
+                jobs = [self._sbatch.submit(Resumed(task)) for task in tasks]
+        except (FailedJobError, subprocess.CalledProcessError) as error:
+            raise UsageError(f"sbatch refuses the jobs: {' '.join(str(error).split())[-300:]}") from None
+        return [job.job_id for job in jobs]
 
-    def found(self, name: str) -> bool:
-        """Whether a job that an earlier process handed in is in the queue, at work or well done."""
-        if not self._result(name).exists():
-            return name in self._queued([name])
-        outcome = self._read(name)
-        return not isinstance(outcome, Lost) and not any(fault for fault, _ in outcome.values())
+    def waiting(self, names: Sequence[str]) -> set[str]:
+        """Which of the jobs that an earlier process handed in are in the queue or at work; raises OutOfResource as `_ask`."""
+        return self._queued(names) & set(names)
 
     def ended(self, names: Sequence[str]) -> dict[str, Done | Lost]:
-        """Results of those that have some, and what is lost."""
-
+        """Results of those that have some, and what is lost; nothing is while squeue does not answer."""
         found: dict[str, Done | Lost] = {name: self._read(name) for name in names if self._result(name).exists()}
         open_, now = [name for name in names if name not in found], time.monotonic()
-        queued = self._queued(open_)
+        try:
+            queued = self._queued(open_)
+        except OutOfResource:
+            self._missing.clear()
+            return found
         for name in open_:
             if name in queued:
                 self._missing.pop(name, None)

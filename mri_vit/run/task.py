@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
+import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from mri_vit.run import ledger
 from mri_vit.settings.executor import Executor, Slurm
+from mri_vit.settings.schema import Study
 
+FROM_OUTSIDE = ("submitit", "subprocess", "torch.multiprocessing")  # whose errors say that a process was stopped, not what it did
 Done = dict[str, tuple[Exception | None, Any]]  # by job what its function raised, or gave
 
 
@@ -48,15 +50,19 @@ class Task:
 
     def digests(self) -> dict[str, str]:
         """By job a hash of what is to be done, by which a process that starts again knows what it had handed in."""
-        return {name: hashlib.sha256(pickle.dumps((self.function, given))).hexdigest() for name, given in self.jobs.items()}
+        return {name: hashlib.sha256(described((self.function, given)).encode()).hexdigest() for name, given in self.jobs.items()}
 
     def __call__(self) -> Done:
         done: Done = {}
         for name, arguments in self.jobs.items():
             try:
                 done[name] = None, said(self.home, name, self.function, arguments)
-            except Exception as error:  # whoever handed it out raises it
-                done[name] = error, None
+            except Exception as error:
+                if type(error).__module__.startswith(FROM_OUTSIDE):
+                    raise
+                traceback.print_exc()
+                error.add_note(f"in the job {name}, where it was raised:\n{traceback.format_exc()}")
+                done[name] = error, None  # whoever handed it out raises it
                 break
         return done
 
@@ -65,12 +71,14 @@ class Task:
 class Cluster(Protocol):
     """What does tasks elsewhere. A task is known by the name that the cluster gave it."""
 
+    most: int  # tasks that are handed in at a time
+
     def submit(self, tasks: Sequence[Task]) -> list[str]:
         """Hand tasks in; their names, in this order."""
         ...
 
-    def found(self, name: str) -> bool:
-        """Whether a task that an earlier process handed in is in the queue, at work or well done."""
+    def waiting(self, names: Sequence[str]) -> set[str]:
+        """Which of the tasks that an earlier process handed in are in the queue or at work."""
         ...
 
     def ended(self, names: Sequence[str]) -> dict[str, Done | Lost]:
@@ -84,6 +92,17 @@ class Cluster(Protocol):
     def left(self, names: Sequence[str]) -> str:
         """What becomes of tasks whose results nobody waits for, and how to end them."""
         ...
+
+
+def described(given: Any) -> str:
+    """What a job is given, in words that are the same in every process; where it is to be done is no part of it."""
+    if isinstance(given, Study):
+        return repr(given.model_copy(update={"executor": Executor(), "slurm": Slurm()}))
+    if is_dataclass(given):
+        return f"{type(given).__qualname__}({', '.join(described(getattr(given, one.name)) for one in fields(given))})"
+    if isinstance(given, (list, tuple)):
+        return f"[{', '.join(map(described, given))}]"
+    return f"{given.__module__}.{given.__qualname__}" if callable(given) else repr(given)
 
 
 def said(home: Path | None, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -17,7 +17,7 @@ class Executor(Section):
         pattern=r"^(local|slurm|dask://[^\s/]+:\d+)$",
         description="local (processes here), slurm (a cluster's jobs) or dask://host:port.",
     )
-    retries: int = Field(default=2, ge=0, description="How often work whose process was killed is handed in again.")
+    retries: int = Field(default=2, ge=0, description="How often what a cluster lost is handed in again.")
     bundle: int = Field(  # each pays some ten seconds of imports: 5 % of 20 patients at 10 s
         default=20, ge=1, description="Patients in a job of a cluster, one after the other."
     )

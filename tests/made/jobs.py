@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 from mri_vit.errors import UsageError
+from mri_vit.run.task import Task
+from mri_vit.settings.schema import Study
 
 
 def square(number: int, folder: Path) -> int:
@@ -34,3 +36,8 @@ def visible() -> tuple[str, int]:
     """The GPUs that this process sees, and its number."""
     time.sleep(0.2)  # so that every process has its share
     return os.environ["CUDA_VISIBLE_DEVICES"], os.getpid()
+
+
+def a_task(study: Study) -> Task:
+    """A study's job, as it would be handed to a cluster."""
+    return Task(square_of, {"p1": ("p1", study, [square_of])}, Path())

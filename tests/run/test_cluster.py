@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from made.jobs import refuse, square_of, visible
 
-from mri_vit.errors import JobsLeft, Killed, UsageError
+from mri_vit.data.cohort import Patient
+from mri_vit.errors import JobsLeft, Killed, OutOfResource, UsageError
+from mri_vit.prepare import stage
 from mri_vit.run import executor, exit_code, ledger, parts, slurm
 from mri_vit.run.task import Done, Lost, Task, Where
+from mri_vit.settings import file as study_file
 from mri_vit.settings.executor import Executor
 
 
 class Pretended:
     """A cluster that does tasks when it is asked for their ends, as `lose` lets it."""
+
+    most = 2
 
     def __init__(self, lose: Callable[[Task], bool] = lambda task: False) -> None:
         self.lose, self.tasks, self.dropped = lose, dict[str, Task](), list[str]()
@@ -35,8 +42,8 @@ class Pretended:
         self.open |= set(names)
         return names
 
-    def found(self, name: str) -> bool:
-        return name in self.open
+    def waiting(self, names: Sequence[str]) -> set[str]:
+        return self.open & set(names)
 
     def ended(self, names: Sequence[str]) -> dict[str, Done | Lost]:
         name = names[0]
@@ -116,6 +123,34 @@ def test_jobs_that_were_handed_in_with_other_settings_are_not_waited_for(tmp_pat
     assert len(cluster.tasks) == 2 * len(JOBS)
 
 
+def test_what_was_handed_in_is_known_again_in_another_process_and_with_other_settings_of_the_cluster(tiny):
+    """Sets have another order in every process, and pickles of settings with them."""
+    code = (
+        "import sys; from pathlib import Path; from made.jobs import a_task; from mri_vit.settings import file;"
+        " print(a_task(file.load(Path(sys.argv[1]), dict(word.split('=') for word in sys.argv[2:]))).digests()['p1'])"
+    )
+    study = tiny.cohort.parent / "study.toml"
+    study.write_text(study_file.dumps(tiny))
+
+    def digest(seed: str, *settings: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        words = [sys.executable, "-c", code, str(study), *settings]
+        return subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout
+
+    first = digest("1")
+    assert digest("2") == first
+    assert digest("3", "slurm.time=7", "executor.retries=9") == first
+    assert digest("1", "train.epochs=9") != first
+
+
+def test_a_job_that_had_ended_before_is_done_again_rather_than_believed(tmp_path, on):
+    """Its files say what is done; a scan may have been mended since."""
+    cluster, home = on(Pretended()), tmp_path / "s"
+    next(executor.each(square_of, JOBS, at(home, bundle=7)))
+    assert dict(executor.each(square_of, JOBS, at(home, bundle=7))) == {f"p{n}": n**2 for n in range(7)}
+    assert len(cluster.tasks) == 2
+
+
 def test_whoever_stops_the_run_leaves_its_jobs_and_is_told_how_to_end_them(tmp_path, on, capsys):
     class Stopped(Pretended):
         def ended(self, names: Sequence[str]) -> dict[str, Done | Lost]:
@@ -145,6 +180,50 @@ def test_a_job_of_slurm_is_lost_when_it_has_left_the_queue_without_a_result(tmp_
     assert isinstance(lost["7_0"], Lost)
     assert "7_0_0_log.out" in lost["7_0"].how
     assert "`scancel 7`" in queue.left(["7_0", "7_1"])
+
+
+def test_while_squeue_does_not_answer_nothing_is_lost(tmp_path, monkeypatch):
+    import submitit
+
+    def silent(*command: str) -> str:
+        raise OutOfResource("squeue: timed out")
+
+    monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 1))
+    monkeypatch.setattr(slurm, "LATE_S", 0.0)
+    queue = slurm.Queue(at(tmp_path))
+    monkeypatch.setattr(slurm, "_ask", silent)
+    assert queue.ended(["7_0"]) == {}
+    assert queue.ended(["7_0"]) == {}
+
+
+def test_what_an_earlier_attempt_failed_at_is_not_said_of_the_next(tmp_path):
+    home = tmp_path / "jobs" / "s"
+    ledger.Page("local", failed={"p1": "killed"}).write(home)
+    working = executor.each(square_of, JOBS, Where(1, home))
+    next(working)
+    assert ledger.read(home) is None
+    assert len(list(working)) == len(JOBS) - 1
+    assert not home.exists()
+
+
+def test_patients_whom_a_cluster_lost_are_not_excluded(tiny, tmp_path, on):
+    """A node without the disk loses hundreds, of whom none has a fault."""
+    on(Pretended(lambda task: True))
+    patient = Patient("p1", {}, {}, {})
+    with pytest.raises(Killed, match="p1: lost"):
+        list(stage.faults_of({"p1": (patient, tiny)}, at(tmp_path / "s")))
+
+
+def test_what_stops_a_job_from_outside_is_no_fault_of_its_own(tmp_path):
+    with pytest.raises(subprocess.CalledProcessError):  # submitit's handler could not put it back into the queue
+        Task(subprocess.check_call, {"p1": (["false"],)}, tmp_path)()
+
+
+def test_a_fault_says_in_which_job_it_was_raised_and_where(tmp_path):
+    (fault, _) = Task(refuse, {"p1": (1,)}, tmp_path)()["p1"]
+    assert fault is not None
+    assert "in the job p1" in fault.__notes__[0]
+    assert "made/jobs.py" in pickle.loads(pickle.dumps(fault)).__notes__[0]
 
 
 def test_an_array_has_no_more_jobs_than_a_cluster_takes():
