@@ -62,6 +62,7 @@ def _elsewhere(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]]
         running, tries, failed = page.submitted, Counter[str](), dict[str, str]()
         at_work = {name for mine in running.values() for name in mine}
         todo = _bundles([name for name in jobs if name not in at_work], at.bundle)
+        page.write(at.home)
         try:
             while todo or running:
                 for names in _bundles(todo, cluster.most):
