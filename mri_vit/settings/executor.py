@@ -10,7 +10,7 @@ from mri_vit.settings.recipe import Section
 
 
 class Executor(Section):
-    """Who does the work: patients in bundles, and the pretrainings and folds of every network."""
+    """Who does the work: patients in bundles, and the folds of networks."""
 
     kind: str = Field(
         default="local",
