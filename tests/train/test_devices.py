@@ -24,7 +24,8 @@ pytestmark = [
     pytest.mark.usefixtures("double"),
 ]
 STEPS = 6
-CLOSE = 1e-10  # of weights after these steps
+CLOSE = 1e-10  # of weights after these steps; measured: 2e-13 from labels, 2e-15 (MAE) and 4e-12 to 8e-12 (DINO) without
+RATE = 1e-3  # of pretraining; at 1e-2 DINO's sharp teacher makes 1e-10 of the last digits
 
 
 @pytest.fixture
@@ -69,7 +70,8 @@ def test_two_devices_learn_without_labels_what_one_does(tiny, method: str):
     found = []
     for count in (1, 2):
         file = tiny.output / str(count) / "encoder.safetensors"
-        told = pretrain(some(tiny)[:18], changed(tiny, count, {"method": method, "rate": 1e-2}, token_budget=None), file, seed=3)
+        study = changed(tiny, count, {"method": method, "rate": RATE}, token_budget=None)
+        told = pretrain(some(tiny)[:18], study, file, seed=3)
         found.append((file, told))
     (one, alone), (other, together) = found
     assert furthest(one, other) < CLOSE
