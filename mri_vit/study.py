@@ -114,7 +114,7 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
 
 def _side_by_side(study: Study, folder: Path, console: Console, name: str, units: Sequence[Unit]) -> None:
     """What can be done in several processes, where the study asks for them; those that come after find it done."""
-    at = executor.where(study, folder, name, study.train.workers)
+    at = executor.where(study, folder, name, study.train.workers, devices=study.train.devices)
     if (at.here and at.workers == 1) or not units:
         return
     with progress(console) as bar:

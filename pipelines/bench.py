@@ -72,9 +72,9 @@ def main(
     """Measure and print a table; `--memory` adds each network variant's peak, in a process of its own.
 
     `--patient` is a folder with t1, t1ce, t2 and flair .nii.gz that `preparation` and `unstripped` prepare, `--before` a worktree
-    of older code beside which `preparation` does; both may be given several times. Processor time is that of processes which a
-    variant starts and waits for. `--warm-up` rounds are not counted. `--output` also writes the figures as JSON. `--peak-of
-    GROUP/VARIANT` is what those processes are started with.
+    of older code beside which `preparation` and `folds` are timed; both may be given several times. Processor time is that of
+    processes which a variant starts and waits for. `--warm-up` rounds are not counted. `--output` also writes the figures as
+    JSON. `--peak-of GROUP/VARIANT` is what those processes are started with.
     """
     torch.set_num_threads(threads)
     with TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ def main(
             "storage": partial(storage, Path(folder)),
             "feeding": partial(fed, Path(folder)),
             "training": partial(trained, Path(folder)),
-            "folds": partial(side_by_side, Path(folder)),
+            "folds": partial(side_by_side, Path(folder), before),
             "evaluation": partial(evaluated, Path(folder)),
             "preparation": partial(preparation, Path(folder), patient, before),
             "unstripped": partial(preparation_unstripped, Path(folder), patient),
@@ -316,10 +316,10 @@ def trained(folder: Path) -> dict[str, Variants]:
     return training(folder)
 
 
-def side_by_side(folder: Path) -> dict[str, Variants]:
+def side_by_side(folder: Path, before: tuple[Path, ...]) -> dict[str, Variants]:
     from bench_folds import folds  # here, for the same reason
 
-    return folds(folder)
+    return folds(folder, before)
 
 
 def evaluated(folder: Path) -> dict[str, Variants]:

@@ -1,11 +1,13 @@
 """What the parts of the bench are given: the device, the sizes and one patient. Quick to import, because it weighs on peaks."""
 
+from collections.abc import Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from mri_vit.settings.schema import CHANNELS, Grid
+from mri_vit.data.cohort import Patient
+from mri_vit.settings.schema import CHANNELS, Grid, Study
 
 GRID = Grid()
 FOREGROUND = 640  # real brains fill 490 to 721 of the 2744 places
@@ -21,3 +23,9 @@ def patient(places: int) -> tuple[Tensor, Tensor]:
     """One patient of random patches at random places."""
     place = torch.randperm(GRID.places)[:places].sort().values
     return torch.randn(1, places, len(CHANNELS) * GRID.patch**3).to(DEVICE), place[None].to(DEVICE)
+
+
+def everybody(count: int, study: Study) -> Sequence[Patient]:
+    """Patients whose labels take turns; their scans are nowhere."""
+    columns = [column for endpoint in study.endpoints for column in endpoint.columns]
+    return [Patient(f"p{i}", dict.fromkeys(CHANNELS), {c: float(i % 2) for c in columns}, {}) for i in range(count)]

@@ -8,17 +8,16 @@ is what the share of the peak is of; AdamW's step also stands alone, fused and n
 tokens; on a CPU ViT-B at 640, where a round takes about 15 s on one thread and compiling a minute, and 4 GB of memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from bench_inputs import DEVICE, FOREGROUND, GRID
+from bench_inputs import DEVICE, FOREGROUND, GRID, everybody
 from bench_pretraining import write
 
-from mri_vit.data.cohort import Patient
 from mri_vit.model.cost import flops
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model, Study, Train
@@ -88,11 +87,6 @@ def trained(folder: Path, size: str, tokens: int, way: Callable[[Network], None]
 
 def endless(feed: Feed, loss: Callable[..., torch.Tensor], learner: Learner, plan: Schedule) -> Any:
     return steps(feed, loss, learner, plan, State())
-
-
-def everybody(count: int, study: Study) -> Sequence[Patient]:
-    columns = [column for endpoint in study.endpoints for column in endpoint.columns]
-    return [Patient(f"p{i}", dict.fromkeys(CHANNELS), {c: float(i % 2) for c in columns}, {}) for i in range(count)]
 
 
 def as_it_is(net: Network) -> None:

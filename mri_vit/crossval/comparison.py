@@ -169,10 +169,8 @@ def _permuted_labels(
         return []
 
     def trained(name: str) -> Tables:
-        build, others = (
-            _network(networks(study)[VIT], run, f"{name} ", begin),
-            permuted(patients, splits[0], study.seed, PERMUTED.index(name)),
-        )
+        build = _network(networks(study)[VIT], run, f"{name} ", begin)
+        others = permuted(patients, splits[0], study.seed, PERMUTED.index(name))
         return cross_validate(others, splits[:1], study, control_folder(run, name), name, build)
 
     first = trained(SHUFFLED)

@@ -10,11 +10,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mri_vit.errors import JobsLeft, Killed
+from mri_vit.errors import JobsLeft, Killed, OutOfResource
 from mri_vit.run import files, ledger, processes
 from mri_vit.run.task import Cluster, Done, Lost, Task, Where, said
 from mri_vit.settings.schema import Study
@@ -23,10 +23,10 @@ T = TypeVar("T")
 POLL_S = 5.0  # between two looks at a cluster's queue, whose scheduler serves many
 
 
-def where(study: Study, run: Path, stage: str, workers: int, bundle: int = 1) -> Where:
-    """Where a stage of a study is done, whose run lies in `run`: locally by so many workers, else so many jobs in a bundle."""
+def where(study: Study, run: Path, stage: str, workers: int, bundle: int = 1, devices: int = 1) -> Where:
+    """Where a stage of a study is done, whose run lies in `run`: by so many workers, with so many GPUs each, or in bundles."""
     asked = study.slurm.model_copy(update={"cpus": study.slurm.cpus or study.train.threads})
-    return Where(workers, run / files.JOBS / stage, bundle, study.executor, asked)
+    return Where(workers, run / files.JOBS / stage, bundle, study.executor, asked, devices)
 
 
 def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Where) -> Iterator[tuple[str, Any]]:
@@ -51,7 +51,7 @@ def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: 
 
 def _here(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Where) -> Iterator[tuple[str, Any]]:
     wrapped = {name: (at.home, name, function, arguments) for name, arguments in jobs.items()}
-    yield from processes.each(said, wrapped, at.workers)
+    yield from processes.each(said, wrapped, at.workers, at.devices)
 
 
 def _elsewhere(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Where) -> Iterator[tuple[str, Any]]:
@@ -84,7 +84,8 @@ def _elsewhere(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]]
             print(f"mri-vit: {cluster.left(list(running))}", file=sys.stderr)
             raise
         except Exception:
-            cluster.drop(list(running))
+            with suppress(OutOfResource):  # of a queue that does not answer; what had gone wrong before is raised
+                cluster.drop(list(running))
             raise
     if failed:
         raise Killed(failed)

@@ -22,21 +22,25 @@ CONTEXT = get_context("spawn")  # fork and running threads (torch, ITK) do not g
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process sees, by number or name
 
 
-def gpus() -> list[str]:
-    """The GPUs that this process sees, as `VISIBLE` names them."""
+def gpus(devices: int) -> list[str]:
+    """The GPUs that this process sees, as `VISIBLE` names them, in hands of so many; what is left over belongs to none."""
     if (seen := os.environ.get(VISIBLE)) is not None:
-        return [name for name in seen.split(",") if name.strip()]
-    import torch
+        names = [name for name in seen.split(",") if name.strip()]
+    else:
+        import torch
 
-    return [str(number) for number in range(torch.cuda.device_count())]
+        names = [str(number) for number in range(torch.cuda.device_count())]
+    return [",".join(names[start : start + devices]) for start in range(0, len(names) - devices + 1, devices)]
 
 
-def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], workers: int) -> Iterator[tuple[str, Any]]:
+def each(
+    function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], workers: int, devices: int = 1
+) -> Iterator[tuple[str, Any]]:
     """A job's name and `function`'s result for its arguments, as they come; what has not begun is dropped on an error.
 
     Raises what `function` raises, and, when all others are done, `Killed` naming the jobs on which a process was killed.
     """
-    waiting, how, dealt = deque(jobs), dict[str, str](), gpus()
+    waiting, how, dealt = deque(jobs), dict[str, str](), gpus(devices)
     while waiting:
         suspects = yield from _together(function, jobs, waiting, workers, dealt)
         for name in suspects:
@@ -78,7 +82,7 @@ def _together(
 
 
 def _take_gpu(cards: Any) -> None:
-    """In a process, before it looks for a GPU: it sees one alone, so that it takes no memory of another's."""
+    """In a process, before it looks for a GPU: it sees its own alone, so that it takes no memory of another's."""
     if card := cards.get():
         os.environ[VISIBLE] = card
 

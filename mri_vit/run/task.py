@@ -26,6 +26,7 @@ class Where:
     bundle: int = 1
     settings: Executor = field(default_factory=Executor)
     slurm: Slurm = field(default_factory=Slurm)
+    devices: int = 1  # GPUs that a process here sees, where there are any
 
     @property
     def here(self) -> bool:

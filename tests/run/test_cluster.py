@@ -15,7 +15,7 @@ from made.jobs import refuse, square_of, visible
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import JobsLeft, Killed, OutOfResource, UsageError
 from mri_vit.prepare import stage
-from mri_vit.run import executor, exit_code, ledger, parts, slurm
+from mri_vit.run import executor, exit_code, ledger, parts, processes, slurm
 from mri_vit.run.task import Done, Lost, Task, Where
 from mri_vit.settings import file as study_file
 from mri_vit.settings.executor import Executor
@@ -235,6 +235,23 @@ def test_each_process_sees_a_gpu_of_its_own(monkeypatch):
     found = dict(executor.each(visible, {f"p{number}": () for number in range(6)}, Where(2)))
     assert {seen for seen, _ in found.values()} == {"3", "5"}
     assert len(set(found.values())) == 2, "a process keeps its GPU"
+
+
+def test_a_training_on_several_gpus_has_them_for_itself(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6,7,8")
+    assert processes.gpus(1) == ["3", "5", "6", "7", "8"]
+    assert processes.gpus(2) == ["3,5", "6,7"]
+    assert processes.gpus(6) == []
+
+
+def test_a_queue_that_does_not_answer_hides_no_fault(tmp_path, on):
+    class Silent(Pretended):
+        def drop(self, names: Sequence[str]) -> None:
+            raise OutOfResource("scancel: timed out")
+
+    on(Silent())
+    with pytest.raises(UsageError, match="0 is refused"):
+        list(executor.each(refuse, JOBS, at(tmp_path / "s")))
 
 
 def test_a_part_that_another_process_is_writing_is_left_alone(tmp_path):
