@@ -19,9 +19,9 @@ from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.verdicts import models as model_verdict
 from mri_vit.report.verdicts import site_probe as probe_verdict
 from mri_vit.report.verdicts.models import Verdict
+from mri_vit.report.words import cards, map_verdicts, published, recipes, verdicts
 from mri_vit.report.words import caveats as caveat_words
 from mri_vit.report.words import comparators as comparator_words
-from mri_vit.report.words import map_verdicts, published, recipes, verdicts
 
 
 def metrics(run: Run) -> Metrics:
@@ -31,16 +31,19 @@ def metrics(run: Run) -> Metrics:
     probes = found.site_probe and site_probes(found.site_probe)
     told = frozenset(model for model, probe in (probes.models if probes else {}).items() if probe.warning)
     leaking = model_verdict.leaking({name: endpoint.models for name, endpoint in found.endpoints.items()})
-    endpoints = {}
+    endpoints, found_cards = {}, {}
     for name, endpoint in found.endpoints.items():
         judged = model_verdict.of_endpoint(endpoint.models, measured.caveats[name], name in leaking, told)
         endpoints[name] = _endpoint(run, name, endpoint, measured.caveats[name], judged)
+        if first := next((model for model in found.shown if model in endpoint.models), None):
+            found_cards[name] = cards.card(first, endpoint.models[first], judged[first])
     scored = found.map_scores and evaluation(found.map_scores, {name: _predicted(own) for name, own in endpoints.items()})
     return found.model_copy(
         update={
             "contenders": tuple(recipes.described(one, run.study, run.recipes) for one in found.contenders),
             "rules": tuple(verdicts.rules()),
             "endpoints": endpoints,
+            "cards": found_cards,
             "planted": planted(run.study.report.planted, endpoints),
             "site_probe": probes,
             "maps": tuple(patient(shown, scored) for shown in run.maps),

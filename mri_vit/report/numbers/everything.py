@@ -83,6 +83,7 @@ def measure(run: Run) -> Measured:
         transductive=run.notes.get(TRANSDUCTIVE) or None,
         rules=(),
         endpoints={e.name: _endpoint(run, e, tables[e.name], results[e.name], shown) for e in asked},
+        cards={},
         planted={},
         site_probe=site_probe.measure(run.probe, run.study.seed),
         internal=run.internal,

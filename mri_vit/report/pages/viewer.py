@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -29,6 +28,7 @@ from mri_vit.data.volume import Volume, read
 from mri_vit.explain.images.overlay import OPACITY, SCALE
 from mri_vit.explain.methods.names import UNIT
 from mri_vit.report.figures import pictures
+from mri_vit.report.pages import policy
 from mri_vit.report.reading.run import Map
 from mri_vit.report.schema.maps import PatientMaps
 from mri_vit.report.words import patient_map
@@ -46,7 +46,7 @@ BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask t
 
 def links(maps: Sequence[Map], reference: str) -> dict[str, str]:
     """Each page's address relative to the report's, quoted for a link, by patient; who has no drawable maps has no page."""
-    return {found.patient: f"patients/{quote(found.folder.name)}.html" for found in maps if _drawable(found, reference)}
+    return {found.patient: f"patients/{quote(found.folder.name)}.html" for found in maps if drawable(found, reference)}
 
 
 def write(maps: Sequence[Map], shown: Sequence[PatientMaps], home: Path, study_name: str, reference: str) -> None:
@@ -72,15 +72,15 @@ def write(maps: Sequence[Map], shown: Sequence[PatientMaps], home: Path, study_n
     UnusablePatient
         A scan or map is damaged.
     """
-    drawable = [(found, said) for found, said in zip(maps, shown, strict=True) if _drawable(found, reference)]
-    if not drawable:
+    pages = [(found, said) for found, said in zip(maps, shown, strict=True) if drawable(found, reference)]
+    if not pages:
         return
     for folder in ("patients", "viewer"):
         (home / folder).mkdir(parents=True, exist_ok=True)
     vendored = resources.files("mri_vit.report.pages") / "vendor" / "niivue"
     for name in BUNDLE:
         write_bytes((vendored / name).read_bytes(), home / "viewer" / name)
-    for found, said in drawable:
+    for found, said in pages:
         text = page(found, said, study_name, reference)
         # a folder's name is a safe file name
         write_bytes(text.encode(), home / "patients" / f"{found.folder.name}.html")
@@ -94,7 +94,7 @@ def page(found: Map, shown: PatientMaps, study_name: str, reference: str) -> str
     return template.render(
         style=Markup(style),
         script=Markup(script),
-        policy=policy(style, script),
+        policy=rules(style, script),
         study=study_name,
         patient=found.patient,
         maps=[
@@ -144,26 +144,19 @@ def _heat(folder: Path, entry: Mapping[str, Any], scan: Volume, reference: str) 
     return read(folder / entry["files"][reference]) if entry["peak"] else Volume(np.zeros_like(scan.array), scan.affine)
 
 
-def _drawable(found: Map, reference: str) -> bool:
+def drawable(found: Map, reference: str) -> bool:
+    """Whether the brain and every map lie on the reference's voxels."""
     needed = [found.facts.get("brain"), *(entry["files"].get(reference) for entry in found.facts["maps"])]
     return len(needed) > 1 and all(name and (found.folder / name).is_file() for name in needed)
 
 
-def policy(style: str, script: str) -> str:
+def rules(style: str, script: str) -> str:
     """The page's Content-Security-Policy: what it holds itself, by hash, and the viewer beside it; nothing from elsewhere.
 
-    `data:` pictures are NiiVue's own letters and the overlay. No connection, worker, frame, WebAssembly or eval is allowed:
-    showing two embedded volumes needs none of them.
+    `data:` pictures are NiiVue's own letters and the overlay. Showing two embedded volumes needs nothing else.
     """
-    parts = {
-        "default-src": "'none'",
-        "script-src": f"'self' {_hash(script)}",  # 'self' of a file:// page is the disk; it cannot be allowed by hash there
-        "style-src": _hash(style),
-        "img-src": "data:",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-    }
-    return "; ".join(f"{name} {sources}" for name, sources in parts.items())
+    own = f"'self' {policy.hash_of(script)}"  # 'self' of a file:// page is the disk; it cannot be allowed by hash there
+    return policy.of({"script-src": own, "style-src": policy.hash_of(style), "img-src": "data:"})
 
 
 def levels(heat: Float[np.ndarray, "x y z"]) -> UInt8[np.ndarray, "x y z"]:
@@ -210,7 +203,3 @@ def _css_colours() -> list[str]:
     """The scale from 1 to its top, even in the logarithm."""
     rows = np.rint(255 * mpl.colormaps[COLOURS](np.linspace(0, 1, NODES))).astype(int)
     return [f"rgb({red} {green} {blue})" for red, green, blue, _ in rows]
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
+from mri_vit.report.schema.card import Card
 from mri_vit.report.schema.maps import GroupMaps, MapEvaluation, MapSettings, PatientMaps, SequenceShares
 from mri_vit.report.schema.part import Part
 from mri_vit.report.schema.run import (
@@ -51,6 +52,7 @@ class Metrics(Part):
     transductive: str | None = Field(description="how pretraining saw scans of patients judged here, in words; else null")
     rules: tuple[str, ...] = Field(description="the rules of the verdicts, in words")
     endpoints: dict[str, Endpoint]
+    cards: dict[str, Card] = Field(description="by endpoint that a candidate was judged on: the report's first screen")
     planted: dict[str, Planted] = Field(description="by endpoint, of a made-up cohort; empty of any other")
     site_probe: SiteProbe | None = Field(description="null without a probe of two sites")
     internal: dict[str, dict[str, InternalEstimate]] | None = Field(

@@ -1,0 +1,56 @@
+"""The templates of a report with their filters, and the names that all of them share."""
+
+from __future__ import annotations
+
+import jinja2
+
+from mri_vit import style
+from mri_vit.explain.methods.names import METHODS
+from mri_vit.report.reading.run import OWN
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.words import glossary, measures, notation
+from mri_vit.report.words.wording import in_words
+from mri_vit.settings import sequences
+from mri_vit.settings.models import NO_CANDIDATES
+
+
+def of_report(metrics: Metrics) -> jinja2.Environment:
+    """The templates for one report."""
+    environment = style.templates("mri_vit.report.pages")
+    environment.filters.update(
+        number=notation.number,
+        interval=notation.interval,
+        judged=notation.judged,
+        signed=notation.signed,
+        p=notation.p_value,
+        adjusted_p=notation.adjusted_p,
+        title=notation.title,
+        setting=notation.setting,
+        tied=notation.tied,
+        short=notation.short,
+        significant=notation.significant,
+        sequence=sequences.title,
+        in_words=in_words,
+        duration=notation.duration,
+        symbol=notation.symbol,
+        explained=glossary.explained,
+        anchor=glossary.anchor,
+        capitalize_first=lambda text: text[:1].upper() + text[1:],
+    )
+    environment.tests.update(control=NO_CANDIDATES.__contains__, known=notation.is_defined)
+    environment.globals.update(
+        absence=notation.absence,
+        own=OWN,
+        chief=notation.chief(metrics),
+        visible=lambda models: notation.visible(metrics, models),
+        file_name=notation.file_name,
+        measures=measures.lines,
+        kinds=notation.KINDS,
+        marks=notation.MARKS,
+        controls=notation.EXPLAINED,
+        map_kinds=notation.MAP_KINDS,
+        map_marks=notation.MAP_MARKS,
+        methods=METHODS,
+        terms=glossary.TERMS,
+    )
+    return environment
