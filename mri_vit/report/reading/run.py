@@ -48,6 +48,8 @@ class Run:
     nulls: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.NULL_COLUMNS))
     # patient, decision, who, why: what a reviewer decided of patients, findings notwithstanding
     decisions: pd.DataFrame = field(default_factory=lambda: tables.empty(tables.DECISION_COLUMNS))
+    # patient, reason, scan, figure, became, words: what the study's limits of quality found, a row per finding
+    findings: pd.DataFrame = field(default_factory=lambda: tables.empty(tables.FINDING_COLUMNS))
     internal: Internal | None = None  # of an external evaluation: the run's own out-of-fold estimates
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
     costs: pd.DataFrame = field(default_factory=lambda: tables.empty(run_costs.COLUMNS))  # of each contender's folds
@@ -58,6 +60,7 @@ class Run:
     qc: tuple[tuple[str, Path], ...] = ()  # patient and picture
     preparation: tuple[Step, ...] = ()  # the steps of one prepared patient, each with its Methods sentence
     brains: Mapping[str, int] = field(default_factory=dict)  # how many prepared patients by where their brain mask came from
+    brain_ml: Mapping[str, float] = field(default_factory=dict)  # volume of the brain of each prepared visit
 
     @property
     def recipes(self) -> Mapping[str, Study]:
@@ -83,6 +86,7 @@ def read(folder: Path) -> Run:
     people = tables.text_table(folder / files.COHORT)
     prepared = _prepared(study, set(people.patient))
     steps = [_steps(path) for path in prepared]
+    brains = {path.parent.name: step for path, done in zip(prepared, steps, strict=True) for step in done if step.step == "brain"}
     settings, visits = study.explain.of_maps, _visits(people)
     homes = {OWN: folder, **{comparator.name: folder / files.COMPARATORS / comparator.name for comparator in study.comparators}}
     splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
@@ -96,6 +100,7 @@ def read(folder: Path) -> Run:
         cohort=tables.by_patient(people),
         excluded=tables.excluded(folder / files.EXCLUDED),
         decisions=tables.decisions(folder / files.DECISIONS),
+        findings=tables.findings(folder / files.FINDINGS),
         folds_sha256=None if external else hashlib.sha256((folder / files.FOLDS).read_bytes()).hexdigest(),
         predictions=table,
         survival=tables.survival(folder / files.SURVIVAL),
@@ -111,7 +116,8 @@ def read(folder: Path) -> Run:
         stale={"maps": old_maps, "scores": old_scores, "mean maps": old_groups},
         qc=tuple((path.parent.name, path.parent / files.QC) for path in prepared),
         preparation=tuple(steps[0]) if steps else (),
-        brains=Counter(step.source for done in steps for step in done if step.step == "brain" and step.source),
+        brains=Counter(step.source for step in brains.values() if step.source),
+        brain_ml={visit: volume for visit, step in brains.items() if (volume := step.brain_ml) is not None},
     )
 
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.maps import GroupMaps, MapEvaluation, MapSettings, PatientMaps, SequenceShares
 from mri_vit.report.schema.part import Part
+from mri_vit.report.schema.patients import Patient
 from mri_vit.report.schema.run import (
     Cohort,
     Contender,
@@ -51,6 +52,9 @@ class Metrics(Part):
     transductive: str | None = Field(description="how pretraining saw scans of patients judged here, in words; else null")
     rules: tuple[str, ...] = Field(description="the rules of the verdicts, in words")
     endpoints: dict[str, Endpoint]
+    patients: tuple[Patient, ...] = Field(
+        description="who has a prediction of the first of `contenders`, and its scores, in the order of the cohort table"
+    )
     planted: dict[str, Planted] = Field(description="by endpoint, of a made-up cohort; empty of any other")
     site_probe: SiteProbe | None = Field(description="null without a probe of two sites")
     internal: dict[str, dict[str, InternalEstimate]] | None = Field(
