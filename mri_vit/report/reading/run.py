@@ -18,6 +18,7 @@ from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import tables
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.schema.run import Design, Environment, InternalEstimate, Nothing, Step
+from mri_vit.report.schema.table1 import Table1
 from mri_vit.run import files, origin
 from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.models import VIT
@@ -51,6 +52,7 @@ class Run:
     # patient, reason, scan, figure, became, words: what the study's limits of quality found, a row per finding
     findings: pd.DataFrame = field(default_factory=lambda: tables.empty(tables.FINDING_COLUMNS))
     internal: Internal | None = None  # of an external evaluation: the run's own out-of-fold estimates
+    development: Table1 | None = None  # likewise the patients of the run, where it knew them
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
     costs: pd.DataFrame = field(default_factory=lambda: tables.empty(run_costs.COLUMNS))  # of each contender's folds
     maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
@@ -108,6 +110,7 @@ def read(folder: Path) -> Run:
         probe=tables.probe(folder / files.SITE_PROBE),
         seeds=tables.seeds(folder / files.SEEDS),
         internal=_internal(folder / files.EVALUATION) if external else None,
+        development=_development(folder / files.EVALUATION) if external else None,
         notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
         costs=run_costs.read(homes, splits),
         maps=maps,
@@ -163,6 +166,13 @@ def _internal(path: Path) -> Internal:
                 for model, result in endpoint["models"].items()
             }
     return found
+
+
+def _development(path: Path) -> Table1 | None:
+    """The patients of the evaluated run; an evaluation before 0.6 wrote none down."""
+    found = read_json(path).get("table1")
+    with as_written(path):
+        return found and Table1.model_validate(found)
 
 
 def _steps(path: Path) -> list[Step]:

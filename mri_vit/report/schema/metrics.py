@@ -27,6 +27,7 @@ from mri_vit.report.schema.run import (
     Step,
 )
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
+from mri_vit.report.schema.table1 import Table1
 
 SCHEMA: Final = 3  # since 0.5.0 `judged`, `chance_test`, `versus_controls` for `permutation`, `versus_clinical`
 
@@ -42,6 +43,7 @@ class Metrics(Part):
     seed: int = Field(description="from which every resampling starts")
     design: Design = Field(description="out-of-fold predictions, a run's models on another cohort, or a table from elsewhere")
     cohort: Cohort
+    table1: Table1
     folds: int = Field(description="folds, or sites that were left out in turn")
     repeats: int = Field(description="repeats of the cross-validation, each with folds of its own")
     leave_out: str | None = Field(description="column whose values are the folds; null for random folds")
