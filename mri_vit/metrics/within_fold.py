@@ -115,7 +115,7 @@ def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups
     won, met = np.zeros((2, len(risk)))
     for name in np.unique(group):
         here = group == name
-        outlived = _outlived(time_days[here], event[here])
+        outlived = who_outlived(time_days[here], event[here])
         riskier = np.sign(risk[here][:, None] - risk[here])
         balance += float((outlived * riskier).sum()) / 2
         null += _daniels_variance(outlived, riskier) / 4
@@ -185,7 +185,7 @@ def _undefined(n: int) -> WithinFold:
     return WithinFold(math.nan, math.nan, np.full(n, math.nan))
 
 
-def _outlived(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
+def who_outlived(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
     """1 where the column's patient is known to have outlived the row's, -1 where the other way round, else 0."""
     first = event[:, None] & ((time_days[:, None] < time_days) | ((time_days[:, None] == time_days) & ~event))
     return first.astype(float) - first.T

@@ -19,12 +19,15 @@ from mri_vit.report.numbers import (
     chance,
     comparators,
     compare,
+    follow_up,
     map_scans,
     maps,
     pairwise,
+    patients,
     site_probe,
     subgroups,
     survival,
+    table1,
 )  # fmt: skip
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
@@ -73,6 +76,7 @@ def measure(run: Run) -> Measured:
         seed=run.study.seed,
         design=run.design,
         cohort=_cohort(run),
+        table1=table1.measure(run),
         folds=folds,
         repeats=repeats,
         leave_out=None if run.design == "table" else run.study.train.leave_out,
@@ -84,6 +88,7 @@ def measure(run: Run) -> Measured:
         rules=(),
         endpoints={e.name: _endpoint(run, e, tables[e.name], results[e.name], shown) for e in asked},
         cards={},
+        patients=patients.measure(run, order[0]) if order else (),
         planted={},
         site_probe=site_probe.measure(run.probe, run.study.seed),
         internal=run.internal,
@@ -210,10 +215,12 @@ def _endpoint(
     inflated = max((chance.inflation(rows, run.design) for rows in ordered.values()), default=1.0)
     pairs = pairwise.of_endpoint(endpoint, ordered, alive, inflated, run.study.seed)
     if endpoint.kind == "survival":
+        time_days = labels.time_days.to_numpy(dtype=float) if len(labels) else np.zeros(0)
         return SurvivalEndpoint(
             kind="survival",
             known=len(marked),
             events=int(marked.sum()),
+            follow_up=follow_up.of_patients(time_days, marked),
             published=(),
             models={model: result for model, result in results.items() if isinstance(result, SurvivalResult)},
             rivals=None,

@@ -12,6 +12,7 @@ from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.maps import EndpointMaps, MapResult
 from mri_vit.report.schema.metrics import Endpoint, Metrics
 from mri_vit.report.schema.part import Band, Part
+from mri_vit.report.schema.patients import Patient
 from mri_vit.report.schema.survival import SurvivalResult
 
 Cells = dict[str, Any]  # of one row, by column
@@ -34,6 +35,7 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, 
         "decision": pd.DataFrame(list(_decision(metrics))),
         "survival_curves": pd.DataFrame(list(_curves(metrics, "curve"))),
         "kaplan_meier": survivors,
+        "patients": pd.DataFrame([_patient(one) for one in metrics.patients]),
         "subgroups": pd.DataFrame(
             [{"endpoint": name, **_cells(row)} for name, found in metrics.endpoints.items() for row in found.subgroups]
         ),
@@ -86,6 +88,13 @@ def _flat(part: Cells, above: str = "") -> Cells:
         elif not isinstance(value, list):
             row[f"{above}{key}"] = value
     return row
+
+
+def _patient(one: Patient) -> Cells:
+    """A row per patient; of each endpoint, columns such as `mgmt.error`."""
+    cells = _cells(one)
+    several = {key: " ".join(cells[key]) for key in ("sessions", "maps")} | {"findings": "; ".join(cells["findings"])}
+    return _flat({**cells, **several, "endpoints": {}}) | _flat(cells["endpoints"])
 
 
 def _curves(metrics: Metrics, key: str) -> Iterator[Cells]:

@@ -18,6 +18,7 @@ from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import tables
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.schema.run import Design, Environment, InternalEstimate, Nothing, Step
+from mri_vit.report.schema.table1 import Table1
 from mri_vit.run import files, origin
 from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.models import VIT
@@ -48,7 +49,10 @@ class Run:
     nulls: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.NULL_COLUMNS))
     # patient, decision, who, why: what a reviewer decided of patients, findings notwithstanding
     decisions: pd.DataFrame = field(default_factory=lambda: tables.empty(tables.DECISION_COLUMNS))
+    # patient, reason, scan, figure, became, words: what the study's limits of quality found, a row per finding
+    findings: pd.DataFrame = field(default_factory=lambda: tables.empty(tables.FINDING_COLUMNS))
     internal: Internal | None = None  # of an external evaluation: the run's own out-of-fold estimates
+    development: Table1 | None = None  # likewise the patients of the run, where it knew them
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
     costs: pd.DataFrame = field(default_factory=lambda: tables.empty(run_costs.COLUMNS))  # of each contender's folds
     maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
@@ -58,6 +62,7 @@ class Run:
     qc: tuple[tuple[str, Path], ...] = ()  # patient and picture
     preparation: tuple[Step, ...] = ()  # the steps of one prepared patient, each with its Methods sentence
     brains: Mapping[str, int] = field(default_factory=dict)  # how many prepared patients by where their brain mask came from
+    brain_ml: Mapping[str, float] = field(default_factory=dict)  # volume of the brain of each prepared visit
 
     @property
     def recipes(self) -> Mapping[str, Study]:
@@ -83,6 +88,7 @@ def read(folder: Path) -> Run:
     people = tables.text_table(folder / files.COHORT)
     prepared = _prepared(study, set(people.patient))
     steps = [_steps(path) for path in prepared]
+    brains = {path.parent.name: step for path, done in zip(prepared, steps, strict=True) for step in done if step.step == "brain"}
     settings, visits = study.explain.of_maps, _visits(people)
     homes = {OWN: folder, **{comparator.name: folder / files.COMPARATORS / comparator.name for comparator in study.comparators}}
     splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
@@ -96,6 +102,7 @@ def read(folder: Path) -> Run:
         cohort=tables.by_patient(people),
         excluded=tables.excluded(folder / files.EXCLUDED),
         decisions=tables.decisions(folder / files.DECISIONS),
+        findings=tables.findings(folder / files.FINDINGS),
         folds_sha256=None if external else hashlib.sha256((folder / files.FOLDS).read_bytes()).hexdigest(),
         predictions=table,
         survival=tables.survival(folder / files.SURVIVAL),
@@ -103,6 +110,7 @@ def read(folder: Path) -> Run:
         probe=tables.probe(folder / files.SITE_PROBE),
         seeds=tables.seeds(folder / files.SEEDS),
         internal=_internal(folder / files.EVALUATION) if external else None,
+        development=_development(folder / files.EVALUATION) if external else None,
         notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
         costs=run_costs.read(homes, splits),
         maps=maps,
@@ -111,7 +119,8 @@ def read(folder: Path) -> Run:
         stale={"maps": old_maps, "scores": old_scores, "mean maps": old_groups},
         qc=tuple((path.parent.name, path.parent / files.QC) for path in prepared),
         preparation=tuple(steps[0]) if steps else (),
-        brains=Counter(step.source for done in steps for step in done if step.step == "brain" and step.source),
+        brains=Counter(step.source for step in brains.values() if step.source),
+        brain_ml={visit: volume for visit, step in brains.items() if (volume := step.brain_ml) is not None},
     )
 
 
@@ -157,6 +166,13 @@ def _internal(path: Path) -> Internal:
                 for model, result in endpoint["models"].items()
             }
     return found
+
+
+def _development(path: Path) -> Table1 | None:
+    """The patients of the evaluated run; an evaluation before 0.6 wrote none down."""
+    found = read_json(path).get("table1")
+    with as_written(path):
+        return found and Table1.model_validate(found)
 
 
 def _steps(path: Path) -> list[Step]:

@@ -13,6 +13,7 @@ from mri_vit.run.record import as_written
 
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 DECISION_COLUMNS = ["patient", "decision", "who", "why"]
+FINDING_COLUMNS = ["patient", "reason", "scan", "figure", "became", "words"]
 
 
 def survival(path: Path) -> pd.DataFrame:
@@ -42,6 +43,10 @@ def excluded(path: Path) -> pd.DataFrame:
 
 def decisions(path: Path) -> pd.DataFrame:
     return text_table(path) if path.is_file() else empty(DECISION_COLUMNS)
+
+
+def findings(path: Path) -> pd.DataFrame:
+    return our_table(path, FINDING_COLUMNS, str) if path.is_file() else empty(FINDING_COLUMNS)
 
 
 def by_patient(visits: pd.DataFrame) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.card import Card
 from mri_vit.report.schema.maps import GroupMaps, MapEvaluation, MapSettings, PatientMaps, SequenceShares
 from mri_vit.report.schema.part import Part
+from mri_vit.report.schema.patients import Patient
 from mri_vit.report.schema.run import (
     Cohort,
     Contender,
@@ -27,6 +28,7 @@ from mri_vit.report.schema.run import (
     Step,
 )
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
+from mri_vit.report.schema.table1 import Table1
 
 SCHEMA: Final = 3  # since 0.5.0 `judged`, `chance_test`, `versus_controls` for `permutation`, `versus_clinical`
 
@@ -42,6 +44,7 @@ class Metrics(Part):
     seed: int = Field(description="from which every resampling starts")
     design: Design = Field(description="out-of-fold predictions, a run's models on another cohort, or a table from elsewhere")
     cohort: Cohort
+    table1: Table1
     folds: int = Field(description="folds, or sites that were left out in turn")
     repeats: int = Field(description="repeats of the cross-validation, each with folds of its own")
     leave_out: str | None = Field(description="column whose values are the folds; null for random folds")
@@ -53,6 +56,9 @@ class Metrics(Part):
     rules: tuple[str, ...] = Field(description="the rules of the verdicts, in words")
     endpoints: dict[str, Endpoint]
     cards: dict[str, Card] = Field(description="by endpoint that a candidate was judged on: the report's first screen")
+    patients: tuple[Patient, ...] = Field(
+        description="who has a prediction of the first of `contenders`, and its scores, in the order of the cohort table"
+    )
     planted: dict[str, Planted] = Field(description="by endpoint, of a made-up cohort; empty of any other")
     site_probe: SiteProbe | None = Field(description="null without a probe of two sites")
     internal: dict[str, dict[str, InternalEstimate]] | None = Field(

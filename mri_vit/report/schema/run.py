@@ -120,3 +120,9 @@ class Step(Part):
         """Where the brain mask came from, of the step that finds it."""
         source = (self.model_extra or {}).get("source")
         return source if isinstance(source, str) else None
+
+    @property
+    def brain_ml(self) -> float | None:
+        """The volume of the brain, of the step that finds it."""
+        volume = (self.model_extra or {}).get("brain_ml")
+        return float(volume) if isinstance(volume, int | float) else None

@@ -20,6 +20,7 @@ from mri_vit.report.schema.comparison import (
 )
 from mri_vit.report.schema.pairs import Pair
 from mri_vit.report.schema.part import Band, CalibrationGroup, Estimate, Number, Part, Value
+from mri_vit.report.schema.table1 import FollowUp
 
 Days = int | float  # whole days are written without a decimal point
 RiskGroup = Literal["low risk", "high risk"]
@@ -207,6 +208,7 @@ class SurvivalEndpoint(Part):
     kind: Literal["survival"]
     known: int = Field(description="patients with a known survival and a prediction")
     events: int = Field(description="of these, deaths")
+    follow_up: FollowUp = Field(description="of the same patients")
     published: tuple[Published, ...]
     models: dict[str, SurvivalResult] = Field(description="results by model")
     rivals: Comparators | None = Field(description="the comparators against the study's own model; null without any")

@@ -1,0 +1,226 @@
+"""Table 1: the cohort table's columns and labels in, medians and counts of every split, with standardised differences, out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from mri_vit.data.cohort import MASKS, MISSING, Patient
+from mri_vit.data.covariates import clinical_columns
+from mri_vit.metrics.balance import difference_of_means, difference_of_shares
+from mri_vit.report.numbers.follow_up import of_patients
+from mri_vit.report.numbers.subgroups import FEWEST_DISTINCT, MOST_LEVELS
+from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.table1 import Cell, Kind, Row, Split, Table1
+from mri_vit.settings.schema import Endpoint
+
+MOST_ROWS = 30  # a page's length; a table of radiomic features has hundreds of columns
+OTHER = "other levels"
+Counts = Int[np.ndarray, " k"]  # of k levels
+LABELS = {"binary": "positive", "survival": "died"}  # what is counted
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A column's patients as rows of the cohort table, and those whom they are compared with."""
+
+    split: Split
+    rows: pd.DataFrame
+    others: pd.DataFrame | None
+
+
+def measure(run: Run) -> Table1:
+    """Who the patients are. Predicted patients are described; of an evaluation also the cohort that the models come from."""
+    groups, before = _groups(run), run.development
+    columns, left_out = _columns(run)
+    rows = [_row(run.cohort, name, groups, before) for name in columns]
+    for endpoint in run.study.endpoints:
+        if set(endpoint.columns) <= set(run.cohort.columns):
+            rows += _labels(endpoint, groups, before)
+    splits = [group.split for group in groups]
+    if before:
+        n = before.splits[0].n
+        splits.append(Split(name="development", kind="development", n=n, by_chance=_by_chance(n, splits[0].n)))
+    return Table1(splits=tuple(splits), rows=tuple(rows), left_out=left_out)
+
+
+def _groups(run: Run) -> list[_Group]:
+    """Who is predicted; of a cross-validation each fold of the first repeat; who is in the table without a prediction."""
+    table = run.cohort
+    first = run.predictions.loc[run.predictions.repeat == run.predictions.repeat.min()]
+    fold_of = first.drop_duplicates("patient").set_index("patient").fold
+    here, out = (table.loc[inside] for inside in (table.patient.isin(fold_of.index), ~table.patient.isin(fold_of.index)))
+    found = [_Group(Split(name="all", kind="all", n=len(here), by_chance=math.nan), here, None)]
+    folds = here.patient.map(fold_of)
+    if run.design == "cross-validation" and folds.nunique() > 1:
+        column = run.study.train.leave_out
+        for fold in sorted(folds.unique()):
+            inside, outside = here.loc[folds == fold], here.loc[folds != fold]
+            name = str(inside[column].iloc[0]) if column else f"fold {fold + 1}"
+            found.append(_group(name, "left out" if column else "fold", inside, outside))
+    return [*found, _group("not predicted", "excluded", out, here)] if len(out) else found
+
+
+def _group(name: str, kind: Literal["fold", "left out", "excluded"], rows: pd.DataFrame, others: pd.DataFrame) -> _Group:
+    return _Group(Split(name=name, kind=kind, n=len(rows), by_chance=_by_chance(len(rows), len(others))), rows, others)
+
+
+def _by_chance(n: int, others: int) -> float:
+    """Standard deviation of a standardised difference between random groups: Hedges & Olkin 1985, chapter 5, no effect."""
+    return math.sqrt(1 / n + 1 / others) if n and others else math.nan
+
+
+def _columns(run: Run) -> tuple[list[str], int]:
+    """The columns described, and how many more there are: subgroups', that whose values are left out, what "clinical" may use."""
+    table, study = run.cohort, run.study
+    apart = {"patient", "session", *study.channels, *MASKS, *(column for e in study.endpoints for column in e.columns)}
+    if study.controls.columns is not None:
+        usable = [name for name in study.controls.columns if name in table]
+    else:
+        clinical = table.drop(columns=[name for name in table if name in apart]).to_dict("records")
+        people = [Patient(str(at), {}, {}, {str(key): str(cell) for key, cell in row.items()}) for at, row in enumerate(clinical)]
+        usable = clinical_columns(people, study) if people else []
+    named = [name for name in (*study.report.subgroups, study.train.leave_out) if name and name in table]
+    columns = list(dict.fromkeys([*named, *usable]))
+    return columns[:MOST_ROWS], len(columns[MOST_ROWS:])
+
+
+def _row(table: pd.DataFrame, column: str, groups: Sequence[_Group], before: Table1 | None) -> Row:
+    """A number where every filled cell of the table is one and more than a few differ, as of subgroups; else words."""
+    cells = _filled(table, column)
+    number = pd.Series(pd.to_numeric(cells, errors="coerce"), dtype=float)
+    if number.notna().sum() == cells.notna().sum() and number.nunique() >= FEWEST_DISTINCT:
+        return _of_numbers(column, groups, before)
+    return _of_words(table, column, groups, before)
+
+
+def _filled(table: pd.DataFrame, column: str) -> pd.Series:
+    """A column's text cells, None where missing."""
+    cells = pd.Series(table[column]).str.strip()
+    return cells.mask(cells.str.lower().isin({*MISSING, ""}), None)
+
+
+def _of_numbers(column: str, groups: Sequence[_Group], before: Table1 | None) -> Row:
+    cells = []
+    for group in groups:
+        own = _number(_numbers(group.rows, column), len(group.rows))
+        cells.append(own if group.others is None else _apart(own, _number(_numbers(group.others, column), len(group.others))))
+    if before:
+        cells.append(_apart(_there(before, column, "number"), cells[0]))
+    return Row(column=column, kind="number", levels=(), lumped=0, cells=tuple(cells))
+
+
+def _numbers(table: pd.DataFrame, column: str) -> pd.Series:
+    return pd.Series(pd.to_numeric(_filled(table, column), errors="coerce"), dtype=float).dropna()
+
+
+def _number(values: pd.Series, n: int) -> Cell:
+    low, median, high = (float(values.quantile(share)) for share in (0.25, 0.5, 0.75))
+    return _cell(n, len(values), median=median, low=low, high=high, mean=float(values.mean()), deviation=float(values.std()))
+
+
+def _apart(own: Cell, other: Cell) -> Cell:
+    """A number's cell with its difference from another's."""
+    difference = difference_of_means(own.mean, own.deviation, other.mean, other.deviation)
+    return own.model_copy(update={"difference": difference})
+
+
+def _of_words(table: pd.DataFrame, column: str, groups: Sequence[_Group], before: Table1 | None) -> Row:
+    """Levels by their patients, the most frequent first; rare ones together, so that there are no more than eight."""
+    row = _found(before, column, "words")
+    past = Counter(dict(zip(row.levels, row.cells[0].counts, strict=True))) if row else Counter()
+    total = Counter(_filled(table, column).dropna()) + past
+    rare = row.lumped if row else 0
+    names = sorted((level for level in total if not (rare and level == OTHER)), key=lambda level: (-total[level], level))
+    kept = names if len(names) <= MOST_LEVELS and not rare else names[: MOST_LEVELS - 1]
+    lumped = len(names) - len(kept) + rare
+    cells = []
+    for group in groups:
+        own = _counted(_filled(group.rows, column), kept, lumped)
+        other = None if group.others is None else _counted(_filled(group.others, column), kept, lumped)
+        cells.append(_counts(own, len(group.rows), other))
+    if before:
+        here = np.array(cells[0].counts, dtype=int)
+        cells.append(_counts(_by_level(past, kept, lumped), before.splits[0].n, here))
+    levels = (*kept, *((OTHER,) if lumped else ()))
+    return Row(column=column, kind="words", levels=levels, lumped=lumped, cells=tuple(cells))
+
+
+def _counted(cells: pd.Series, kept: Sequence[str], lumped: int) -> Counts:
+    return _by_level(Counter(cells.dropna()), kept, lumped)
+
+
+def _by_level(count: Mapping[str, int], kept: Sequence[str], lumped: int) -> Counts:
+    named = [count.get(level, 0) for level in kept]
+    return np.array([*named, sum(count.values()) - sum(named)] if lumped else named, dtype=int)
+
+
+def _counts(own: Counts, n: int, other: Counts | None) -> Cell:
+    difference = math.nan if other is None else difference_of_shares(own, other)
+    return _cell(n, int(own.sum()), counts=tuple(own.tolist()), difference=difference)
+
+
+def _labels(endpoint: Endpoint, groups: Sequence[_Group], before: Table1 | None) -> list[Row]:
+    """How many labels are known and positive, and of survival how long patients were followed."""
+    level = LABELS[endpoint.kind]
+    told = [_known(group.rows, endpoint) for group in groups]
+    others = [_known(group.others, endpoint) if group.others is not None else None for group in groups]
+    cells = []
+    for group, known, other in zip(groups, told, others, strict=True):
+        apart = math.nan if other is None else difference_of_shares(_classes(known), _classes(other))
+        cells.append(_cell(len(group.rows), len(known), counts=(int(_flag(known).sum()),), difference=apart))
+    if before:
+        there = _there(before, endpoint.name, "label")
+        classes = np.array([*there.counts, there.known - sum(there.counts)])
+        cells.append(there.model_copy(update={"difference": difference_of_shares(classes, _classes(told[0]))}))
+    rows = [Row(column=endpoint.name, kind="label", levels=(level,), lumped=0, cells=tuple(cells))]
+    if endpoint.kind == "survival":
+        rows.append(_follow_up(endpoint, groups, told, before))
+    return rows
+
+
+def _follow_up(endpoint: Endpoint, groups: Sequence[_Group], told: Sequence[pd.DataFrame], before: Table1 | None) -> Row:
+    cells = []
+    for group, known in zip(groups, told, strict=True):
+        found = of_patients(known[endpoint.columns[0]].to_numpy(float), _flag(known))
+        cells.append(_cell(len(group.rows), len(known), median=found.median_days, low=found.low, high=found.high))
+    if before:
+        cells.append(_there(before, endpoint.name, "follow-up"))
+    return Row(column=endpoint.name, kind="follow-up", levels=(), lumped=0, cells=tuple(cells))
+
+
+def _known(rows: pd.DataFrame, endpoint: Endpoint) -> pd.DataFrame:
+    """The label columns of those whose label is known, as numbers."""
+    columns = [pd.Series(pd.to_numeric(_filled(rows, name), errors="coerce"), dtype=float) for name in endpoint.columns]
+    return pd.concat(columns, axis=1).dropna()
+
+
+def _flag(known: pd.DataFrame) -> np.ndarray:
+    return known.iloc[:, -1].to_numpy() == 1
+
+
+def _classes(known: pd.DataFrame) -> np.ndarray:
+    positive = int(_flag(known).sum())
+    return np.array([positive, len(known) - positive])
+
+
+def _found(table: Table1 | None, column: str, kind: Kind) -> Row | None:
+    return next((row for row in table.rows if (row.column, row.kind) == (column, kind)), None) if table else None
+
+
+def _there(before: Table1, column: str, kind: Kind) -> Cell:
+    """All patients of the cohort that the models come from; of a characteristic that it does not have, known in nobody."""
+    row = _found(before, column, kind)
+    return row.cells[0] if row else _cell(before.splits[0].n, 0, counts=(0,) if kind == "label" else ())
+
+
+def _cell(n: int, known: int, counts: tuple[int, ...] = (), **figures: float) -> Cell:
+    names = ("median", "low", "high", "mean", "deviation", "difference")
+    return Cell(known=known, missing=n - known, counts=counts, **{name: figures.get(name, math.nan) for name in names})
