@@ -5,10 +5,11 @@ from __future__ import annotations
 import jinja2
 
 from mri_vit import style
+from mri_vit.data.cohort import visit_id
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.words import glossary, measures, notation
+from mri_vit.report.words import glossary, measures, notation, patient_result
 from mri_vit.report.words.wording import in_words
 from mri_vit.settings import sequences
 from mri_vit.settings.models import NO_CANDIDATES
@@ -35,6 +36,7 @@ def of_report(metrics: Metrics) -> jinja2.Environment:
         symbol=notation.symbol,
         explained=glossary.explained,
         anchor=glossary.anchor,
+        short_truth=patient_result.short_truth,
         capitalize_first=lambda text: text[:1].upper() + text[1:],
     )
     environment.tests.update(control=NO_CANDIDATES.__contains__, known=notation.is_defined)
@@ -52,5 +54,6 @@ def of_report(metrics: Metrics) -> jinja2.Environment:
         map_marks=notation.MAP_MARKS,
         methods=METHODS,
         terms=glossary.TERMS,
+        visit_id=visit_id,
     )
     return environment

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from mri_vit.data.volume import read
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.figures import pictures, thumbnail
-from mri_vit.report.pages import environment, policy, viewer
+from mri_vit.report.pages import environment, policy, volumes
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.maps import GroupMaps, PatientMaps, ShownMap
@@ -163,7 +163,7 @@ def _typical(run: Run, metrics: Metrics, endpoint: str) -> tuple[Map, ShownMap] 
         (whose, entry)
         for whose, said in zip(run.maps, metrics.maps, strict=True)
         for entry in said.maps
-        if entry.endpoint in ("", endpoint) and entry.peak > 0 and viewer.drawable(whose, run.study.prepare.reference)
+        if entry.endpoint in ("", endpoint) and entry.peak > 0 and volumes.drawable(whose, run.study.prepare.reference)
     ]
     method = best or next((entry.method for _, entry in drawable if entry.endpoint), None)
     ranked = sorted((pair for pair in drawable if pair[1].method == method), key=lambda pair: (pair[1].peak, pair[0].patient))

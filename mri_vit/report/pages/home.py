@@ -12,7 +12,9 @@ RECORD = files.METRICS
 MARKS = {"schema", "study", "design", "endpoints"}  # keys that every version's record has
 FOLDERS = ("figures", "tables", "patients", "viewer")
 # A file of an earlier report, as it names them: in one of these folders, in no other, and not hidden.
-OWN_FILE = re.compile(r"((figures|tables)/[A-Za-z0-9_][A-Za-z0-9._-]*\.(svg|png|csv)|patients/[A-Za-z0-9_][A-Za-z0-9._-]*\.html)")
+OWN_FILE = re.compile(
+    r"((figures|tables)/[A-Za-z0-9_][A-Za-z0-9._-]*\.(svg|png|csv)|patients/[A-Za-z0-9_][A-Za-z0-9._-]*\.(html|js|webp))"
+)
 
 
 def refuse(home: Path) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
 
 from mri_vit import style
 from mri_vit.report import assembly
 from mri_vit.report.figures import gallery, pictures
-from mri_vit.report.pages import front, tables, viewer
+from mri_vit.report.pages import front, patients, tables
 from mri_vit.report.pages import home as report_home
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.metrics import Metrics, dumps
@@ -32,7 +31,7 @@ def write(run: Run, home: Path) -> Written:
     """Write a report into the folder `home`, from the run as read alone.
 
     `home` then holds index.html, metrics.json (every number on the page), methods.md, tripod_ai.md, claim.md, tables/*.csv,
-    figures/*.svg and *.png, and patients/*.html for those whose map can be turned. Figures, tables and patients' pages that
+    figures/*.svg and *.png, and patients/*.html for everybody who was predicted. Figures, tables and patients' pages that
     an earlier report wrote there, by its metrics.json, and this one does not are deleted, so nobody stays who is out of the run.
 
     Raises
@@ -45,9 +44,8 @@ def write(run: Run, home: Path) -> Written:
     report_home.refuse(home)
     metrics = assembly.metrics(run)
     drawn, files = _drawn(run, metrics)
-    links = viewer.links(run.maps, run.study.prepare.reference)
-    pages = {unquote(link) for link in links.values()}
-    metrics = metrics.model_copy(update={"files": tuple(sorted({*files, *pages}))})
+    visits = patients.visits(run, metrics)
+    metrics = metrics.model_copy(update={"files": tuple(sorted({*files, *patients.written_by(visits)}))})
     report_home.delete(home, report_home.listed(home) - set(metrics.files))
     home.mkdir(parents=True, exist_ok=True)
     # First, so that a report that was killed is known as ours, with all that it may have written.
@@ -58,9 +56,9 @@ def write(run: Run, home: Path) -> Written:
     written = (methods.text(metrics, Facts(brains=run.brains)), checklists.tripod_ai(metrics), checklists.claim(metrics))
     for name, text in zip(TEXTS, written, strict=True):
         _write(home / name, text)
-    viewer.write(run.maps, metrics.maps, home, run.study.name, run.study.prepare.reference)
+    patients.write(run, metrics, visits, home)
     # Last, so that a page is never newer than what it rests on.
-    _write(home / "index.html", front.page(run, metrics, drawn, links, TEXTS))
+    _write(home / "index.html", front.page(run, metrics, drawn, {one.visit: one.link for one in visits}, TEXTS))
     return Written(home / "index.html", metrics)
 
 

@@ -60,6 +60,7 @@ class Run:
     groups: tuple[tuple[Mapping[str, Any], Path], ...] = ()  # the cohort's mean maps: what is known of each, and its picture
     stale: dict[Old, int] = field(default_factory=dict)  # how many "maps", "scores", "mean maps" are to be made again
     qc: tuple[tuple[str, Path], ...] = ()  # patient and picture
+    tumours: Mapping[str, Path] = field(default_factory=dict)  # each visit's tumour mask, which may be gone by now
     preparation: tuple[Step, ...] = ()  # the steps of one prepared patient, each with its Methods sentence
     brains: Mapping[str, int] = field(default_factory=dict)  # how many prepared patients by where their brain mask came from
     brain_ml: Mapping[str, float] = field(default_factory=dict)  # volume of the brain of each prepared visit
@@ -118,6 +119,7 @@ def read(folder: Path) -> Run:
         groups=groups,
         stale={"maps": old_maps, "scores": old_scores, "mean maps": old_groups},
         qc=tuple((path.parent.name, path.parent / files.QC) for path in prepared),
+        tumours=_tumours(folder, people),
         preparation=tuple(steps[0]) if steps else (),
         brains=Counter(step.source for step in brains.values() if step.source),
         brain_ml={visit: volume for visit, step in brains.items() if (volume := step.brain_ml) is not None},
@@ -140,6 +142,12 @@ def _visits(people: pd.DataFrame) -> list[str]:
     """Ids of the visits in the order of the cohort table."""
     sessions = people["session"] if "session" in people else [""] * len(people)
     return [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
+
+
+def _tumours(folder: Path, people: pd.DataFrame) -> dict[str, Path]:
+    """By visit the mask that the run's table names, whose paths are relative to it."""
+    named = people["tumour_mask"] if "tumour_mask" in people else [""] * len(people)
+    return {visit: folder / name for visit, name in zip(_visits(people), named, strict=True) if name.strip()}
 
 
 def _environment(folder: Path, folds: Sequence[Path]) -> Environment:

@@ -1,6 +1,7 @@
 "use strict";
-// The page starts as its picture; this makes it the viewer, or says why not. State: picture, loading, ready, failed.
+// The page starts as its pictures; this makes it the viewer, or says why not. State: picture, loading, ready, failed.
 (() => {
+  const colours = {{ colours }};
   const page = document.body.dataset;
   const find = (id) => document.getElementById(id);
 
@@ -10,11 +11,13 @@
   });
 
   async function start() {
+    const data = window.patientVolumes;
+    if (!data) throw new Error("this patient's volumes, the .js file beside this page, could not be read");
     if (!window.niivue) throw new Error("the file viewer/niivue.umd.js of this report could not be read");
     if (!document.createElement("canvas").getContext("webgl2")) throw new Error("this browser has no WebGL 2");
     page.state = "loading"; // gives the canvas its size
     const { Niivue, NVImage, SLICE_TYPE, MULTIPLANAR_TYPE, SHOW_RENDER, DRAG_MODE } = window.niivue;
-    const data = JSON.parse(find("patient-data").textContent);
+    const canvas = find("canvas");
     const viewer = new Niivue({
       isRadiologicalConvention: true, // the patient's right on the picture's left
       sagittalNoseLeft: true,
@@ -32,7 +35,7 @@
       multiplanarEqualSize: true,
       multiplanarPadPixels: 6,
       scrollRequiresFocus: true, // else the wheel could not scroll past the canvas
-      dragMode: DRAG_MODE.pan,
+      dragMode: DRAG_MODE.slicer3D, // the right button moves; with "pan" the wheel would zoom
       dragAndDropEnabled: false, // other files do not belong on this patient's page
       clipPlaneHotKey: "",
       cycleClipPlaneHotKey: "",
@@ -40,27 +43,62 @@
       loadingText: "",
       logLevel: "error",
     });
-    await viewer.attachToCanvas(find("canvas"), true);
-    viewer.addColormap("attention", data.colours);
-    const scan = await NVImage.loadFromBase64({ base64: data.scan, name: "scan.nii.gz", colormap: "gray" });
-    [scan.cal_min, scan.cal_max] = [0, 255]; // after loading, which would replace an empty range by the data's own
-    viewer.addVolume(scan);
+    await viewer.attachToCanvas(canvas, true);
+    viewer.addColormap("attention", colours);
+    viewer.addColormap("outline", { R: [0, 0], G: [0, 220], B: [0, 255], A: [0, 255], I: [0, 255] });
 
-    const opacity = find("opacity");
-    const fade = () => viewer.setOpacity(1, Number(opacity.value));
-    opacity.addEventListener("input", fade);
+    const load = async (base64, colormap, low, high) => {
+      const image = await NVImage.loadFromBase64({ base64, name: "volume.nii.gz", colormap });
+      [image.cal_min, image.cal_max] = [low, high]; // after loading, which would replace an empty range by the data's own
+      return image;
+    };
+    const once = (make) => {
+      const made = new Map();
+      return async (index) => made.get(index) ?? made.set(index, await make(index)).get(index);
+    };
+    const scan = once((index) => load(data.scans[index].volume, "gray", 0, 255));
+    const map = once(async (index) => {
+      const image = await load(data.maps[index].volume, "attention", 255, 255);
+      image.colormapType = 1; // below cal_min, which here is everywhere, the opacity is (level / cal_min) squared
+      return image;
+    });
+    const outline = data.tumour && (await load(data.tumour, "outline", 1, 255));
 
-    let chosen = 0;
-    const load = async (index) => {
-      const map = await NVImage.loadFromBase64({ base64: data.maps[index].map, name: "map.nii.gz", colormap: "attention" });
-      if (index !== chosen) return; // another was chosen meanwhile
-      [map.cal_min, map.cal_max] = [255, 255]; // as above
-      map.colormapType = 1; // below cal_min, which here is everywhere, the opacity is (level / cal_min) squared
-      if (viewer.volumes.length > 1) viewer.removeVolumeByIndex(1);
-      viewer.addVolume(map);
-      fade();
-      for (const part of document.querySelectorAll(".map")) part.hidden = Number(part.dataset.map) !== index;
-      page.map = String(index);
+    const [scans, choice, opacity, tumour] = ["scan", "choice", "opacity", "tumour"].map(find);
+    data.scans.forEach((one, index) => scans.add(new Option(one.label, String(index))));
+    find("outlined").hidden = !outline;
+    const chosen = () => Number(choice?.value ?? 0);
+
+    // mm2frac and frac2mm with true: through the scan's own, perhaps oblique, axes.
+    const here = () => viewer.frac2mm(viewer.scene.crosshairPos, 0, true).slice(0, 3);
+    const goTo = (place_mm) => {
+      viewer.scene.crosshairPos = viewer.mm2frac(place_mm, 0, true);
+      viewer.createOnLocationChange();
+      viewer.drawScene();
+    };
+    let latest = 0;
+    const draw = async () => {
+      const turn = ++latest;
+      const layers = [await scan(Number(scans.value))];
+      if (data.maps.length) layers.push(await map(chosen()));
+      if (outline && tumour.checked) layers.push(outline);
+      if (turn !== latest) return; // something else was chosen meanwhile
+      const place_mm = viewer.volumes.length ? here() : null;
+      while (viewer.volumes.length > 1) viewer.removeVolumeByIndex(viewer.volumes.length - 1);
+      if (viewer.volumes[0] !== layers[0]) {
+        viewer.addVolume(layers[0]);
+        if (viewer.volumes.length > 1) {
+          viewer.setVolume(layers[0], 0); // all others are shown on its voxels
+          viewer.removeVolumeByIndex(1);
+        }
+      }
+      for (const layer of layers.slice(1)) viewer.addVolume(layer);
+      if (data.maps.length) viewer.setOpacity(1, Number(opacity.value));
+      for (const part of document.querySelectorAll(".map")) part.hidden = Number(part.dataset.map) !== chosen();
+      page.map = String(chosen());
+      page.scan = scans.value;
+      page.tumour = String(layers.includes(outline));
+      if (place_mm) goTo(place_mm);
     };
 
     const views = {
@@ -71,47 +109,86 @@
       render: SLICE_TYPE.RENDER,
     };
     const buttons = [...document.querySelectorAll("button[data-view]")];
-    const show = (chosen) => {
-      for (const button of buttons) button.setAttribute("aria-pressed", String(button === chosen));
-      viewer.setSliceType(views[chosen.dataset.view]);
+    const show = (wanted) => {
+      for (const button of buttons) button.setAttribute("aria-pressed", String(button === wanted));
+      viewer.setSliceType(views[wanted.dataset.view]);
     };
     for (const button of buttons) button.addEventListener("click", () => show(button));
 
-    // mm2frac and frac2mm with true: through the scan's own, perhaps oblique, axes.
-    const goToPeak = () => {
-      viewer.scene.crosshairPos = viewer.mm2frac(data.maps[chosen].peak_mm, 0, true);
-      viewer.createOnLocationChange();
-      viewer.drawScene();
-    };
     viewer.onLocationChange = (where) => {
       viewer.setClipPlane([viewer.scene.crosshairPos[2] - 0.5, 0, 90]); // opens the 3D view from the top to the crosshair
-      const [x, y, z] = viewer.frac2mm(viewer.scene.crosshairPos, 0, true);
+      const [x, y, z] = here();
+      find("position").textContent = `x ${x.toFixed(1)}, y ${y.toFixed(1)}, z ${z.toFixed(1)} mm`;
+      if (!data.maps.length) return;
       const level = where.values[1]?.value ?? 0;
       const times = data.top ** ((level / 255) ** 2);
-      const value = level <= 0 ? "1 or less" : level >= 255 ? `${data.top} or more` : times.toFixed(1);
-      find("position").textContent = `x ${x.toFixed(1)}, y ${y.toFixed(1)}, z ${z.toFixed(1)} mm`;
-      find("value").textContent = value;
+      find("value").textContent = level <= 0 ? "1 or less" : level >= 255 ? `${data.top} or more` : times.toFixed(1);
     };
-    find("peak").addEventListener("click", goToPeak);
+    const goToPeak = () => goTo(data.maps[chosen()].peak_mm);
 
-    const choice = find("choice"); // none where there is one map
+    scans.addEventListener("change", draw);
+    tumour.addEventListener("change", draw);
+    opacity?.addEventListener("input", () => viewer.setOpacity(1, Number(opacity.value)));
+    find("peak")?.addEventListener("click", goToPeak);
+    choice?.addEventListener("change", async () => {
+      await draw();
+      goToPeak();
+    });
+    const zoom = (times) => {
+      const [x, y, z, now] = viewer.scene.pan2Dxyzmm;
+      viewer.setPan2Dxyzmm([x, y, z, Math.min(Math.max(now * times, 0.5), 12)]);
+      page.zoom = String(viewer.scene.pan2Dxyzmm[3]);
+    };
+    // Before NiiVue's own listener, which would leaf through the slices.
+    canvas.parentElement.addEventListener(
+      "wheel",
+      (event) => {
+        if (!event.ctrlKey) return;
+        event.preventDefault(); // else the browser zooms the page
+        event.stopPropagation();
+        zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
+      },
+      { capture: true, passive: false },
+    );
+    const step = (right, front, up) => viewer.moveCrosshairInVox(right, front, up);
+    const keys = {
+      ArrowUp: () => step(0, 0, 1),
+      ArrowDown: () => step(0, 0, -1),
+      ArrowLeft: () => step(-1, 0, 0),
+      ArrowRight: () => step(1, 0, 0),
+      t: () => outline && tumour.click(),
+      r: () => viewer.setPan2Dxyzmm([0, 0, 0, 1]),
+    };
+    canvas.addEventListener(
+      "keydown",
+      (event) => {
+        const scanKey = Number(event.key) >= 1 && Number(event.key) <= data.scans.length;
+        if (event.ctrlKey || event.metaKey || event.altKey || !(scanKey || keys[event.key])) return;
+        event.preventDefault();
+        event.stopImmediatePropagation();
+        if (scanKey) {
+          scans.value = String(Number(event.key) - 1);
+          draw();
+        } else keys[event.key]();
+      },
+      true,
+    );
+
     const [view, number] = location.hash.slice(1).split("-"); // so that a link can say #axial or #axial-2
     if (choice && data.maps[Number(number)]) choice.value = String(Number(number));
-    const choose = async () => {
-      chosen = Number(choice?.value ?? 0);
-      await load(chosen);
-      goToPeak();
-    };
-    choice?.addEventListener("change", choose);
-    await choose();
+    await draw();
+    if (data.maps.length) goToPeak();
+    else goTo(here());
     show(buttons.find((button) => button.dataset.view === view) ?? buttons[0]);
     viewer.setRenderAzimuthElevation(200, 50); // from the front and above, where the cut is seen, a little from the right
     viewer.setScale(1.3); // the 3D view alone; NiiVue leaves room for turning
     viewer.gl.finish();
+    canvas.focus({ preventScroll: true }); // so that the wheel leafs at once
     page.state = "ready";
   }
 
   document.addEventListener("DOMContentLoaded", () => {
+    if (!find("canvas")) return;
     start().catch((fault) => {
       page.state = "failed";
       find("fault").textContent = fault.message;

@@ -1,0 +1,239 @@
+"""The patients' pages: what was predicted of each beside the truth, the scans in three planes and in 3D with maps over them.
+
+A page opens from disk with no network. Viewer, script and style lie once in `viewer/`; a page's volumes, which are most of its
+bytes, lie beside it and stay where nothing that they show has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from PIL import Image
+
+from mri_vit import style as look
+from mri_vit.data.cohort import visit_id
+from mri_vit.explain.images.overlay import OPACITY, SCALE
+from mri_vit.explain.methods.names import UNIT
+from mri_vit.report.figures import pictures
+from mri_vit.report.pages import curve, environment, policy, volumes
+from mri_vit.report.reading.maps import Map
+from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.maps import PatientMaps
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.patients import Patient
+from mri_vit.report.words import patient_map, patient_result
+from mri_vit.report.words.notation import file_name, title
+from mri_vit.run import files
+from mri_vit.run.atomic import replacing, write_bytes
+
+COLOURS = "inferno"  # explain/overlay.py's, like scale and opacity, so that page and picture agree
+NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of 255 of inferno
+WIDTH, QUALITY, BUDGET = 960, 80, 4_000_000  # of the pictures that stand in for the viewer: pixels, WebP's scale, bytes of page
+SHEET_QUALITY = 70  # of a QC sheet: 40 kB a patient
+BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask to travel with the script
+LAYOUT = 1  # of the volumes: a higher number makes them anew
+# 'self' of a file:// page is the disk; `data:` pictures are NiiVue's own letters and the maps' pictures
+POLICY = policy.of({"script-src": "'self'", "style-src": "'self'", "img-src": "'self' data:"})
+Survival = dict[str, tuple[str, dict[str, pd.DataFrame]]]  # by endpoint the cohort's curve, and each patient's rows
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One visit of a patient, whose page is `patients/<name>.html`."""
+
+    visit: str
+    name: str
+    person: Patient
+    session: str
+    maps: Map | None  # where they can be drawn
+    said: PatientMaps | None  # of these maps
+    prepared: Path | None
+    tumour: Path | None
+
+    @property
+    def link(self) -> str:
+        """The page's address relative to the report's, quoted for a link."""
+        return f"patients/{quote(self.name)}.html"
+
+
+def visits(run: Run, metrics: Metrics) -> list[Visit]:
+    """Every visit that was predicted, in the order of the report's patients."""
+    reference = run.study.prepare.reference
+    shown = {
+        found.patient: (found, said)
+        for found, said in zip(run.maps, metrics.maps, strict=True)
+        if volumes.drawable(found, reference)
+    }
+    prepared = {visit: path.parent for visit, path in run.qc if (path.parent / files.TOKENS).is_file()}
+    found = []
+    for person in metrics.patients:
+        for session in person.sessions:
+            visit = visit_id(person.patient, session)
+            tumour = run.tumours.get(visit)
+            maps, said = shown.get(visit, (None, None))
+            there = tumour if tumour and tumour.is_file() else None
+            found.append(Visit(visit, file_name(visit), person, session, maps, said, prepared.get(visit), there))
+    return found
+
+
+def written_by(found: Sequence[Visit]) -> list[str]:
+    """Every file of these visits' pages, relative to the report's folder."""
+    return [
+        f"patients/{one.name}.{kind}"
+        for one in found
+        for kind, there in (
+            ("html", True),
+            ("js", _has_volumes(one)),
+            ("webp", one.prepared and (one.prepared / files.QC).is_file()),
+        )
+        if there
+    ]
+
+
+def write(run: Run, metrics: Metrics, found: Sequence[Visit], home: Path) -> None:
+    """Write `viewer/` and the visits' pages into a report's folder.
+
+    Raises
+    ------
+    UnusablePatient, IntegrityError
+        A scan, a map or a prepared patient is damaged.
+    """
+    if not found:
+        return
+    templates = environment.of_report(metrics)
+    (home / "patients").mkdir(parents=True, exist_ok=True)
+    write_viewer(home / "viewer")
+    page, of_people = templates.get_template("patient.html"), _survival(run, metrics)
+    for index, one in enumerate(found):
+        around = {"before": found[index - 1] if index else None, "after": found[index + 1] if index + 1 < len(found) else None}
+        text = page.render(**_context(run, metrics, one, of_people), **around, study=run.study.name, policy=POLICY)
+        (home / "patients" / f"{one.name}.html").write_text(text, encoding="utf-8")  # not synced: a page is quickly made again
+        _write_sheet(one, home / "patients" / f"{one.name}.webp")
+        _write_volumes(run, one, home / "patients" / f"{one.name}.js")
+
+
+def write_viewer(folder: Path) -> None:
+    """The viewer with its licences, and the script and style of the pages that use it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vendored = resources.files("mri_vit.report.pages") / "vendor" / "niivue"
+    for name in BUNDLE:
+        write_bytes((vendored / name).read_bytes(), folder / name)
+    templates = look.templates("mri_vit.report.pages")
+    for name, filled in (
+        ("patient.js", {"colours": Markup(json.dumps(colour_table()))}),
+        ("patient.css", {"gradient": ", ".join(css_colours())}),
+    ):
+        write_bytes(templates.get_template(name).render(**filled).encode(), folder / name)
+
+
+def _context(run: Run, metrics: Metrics, one: Visit, survival: Survival) -> dict[str, Any]:
+    """What the template shows of a visit."""
+    own = [one.maps.facts["maps"][entry.index] for entry in one.said.maps] if one.maps and one.said else []
+    packed = (
+        pictures.shrunk([one.maps.overlays[entry.index] for entry in one.said.maps], WIDTH, QUALITY, BUDGET)
+        if one.maps and one.said
+        else []
+    )
+    return {
+        "one": one,
+        "results": patient_result.lines(metrics, one.person),
+        "curves": list(_curves(one, survival)),
+        "unit": UNIT,
+        "scale": SCALE,
+        "opacity": OPACITY,
+        "has_volumes": _has_volumes(one),
+        "has_sheet": one.prepared is not None and (one.prepared / files.QC).is_file(),
+        "curve_size": (curve.WIDTH, curve.HEIGHT),
+        "maps": [
+            {
+                "label": patient_map.label(entry),
+                "facts": patient_map.facts(one.maps.facts, drawn),
+                "verdicts": [f"{title(verdict.endpoint)}: {verdict.sentence}" for verdict in entry.verdicts],
+                "note": drawn.get("note"),
+                "picture": picture,
+            }
+            for entry, drawn, picture in zip_longest(one.said.maps, own, packed)
+        ]
+        if one.maps and one.said
+        else [],
+    }
+
+
+def _survival(run: Run, metrics: Metrics) -> Survival:
+    """By survival endpoint the cohort's curve, and the predicted survival of its card's model by patient."""
+    found = {}
+    for name, card in metrics.cards.items():
+        if metrics.endpoints[name].kind == "survival":
+            rows = run.survival.loc[(run.survival.endpoint == name) & (run.survival.model == card.model)]
+            means = rows.groupby(["patient", "horizon_days"], as_index=False).survival.mean()
+            known = [person.endpoints[name] for person in metrics.patients if name in person.endpoints]
+            found[name] = (curve.cohort(known), {str(name): rows for name, rows in means.groupby("patient")})
+    return found
+
+
+def _curves(one: Visit, survival: Survival) -> Iterator[tuple[str, curve.Curve]]:
+    for name, (of_all, of_people) in survival.items():
+        rows, result = of_people.get(one.person.patient), one.person.endpoints.get(name)
+        if rows is not None and result and (drawn := curve.of_patient(rows, result, of_all)):
+            yield title(name), drawn
+
+
+def _has_volumes(one: Visit) -> bool:
+    return bool(one.maps or one.prepared)
+
+
+def _write_sheet(one: Visit, path: Path) -> None:
+    """The QC picture, unless it is there and newer than the prepared patient's."""
+    source = one.prepared and one.prepared / files.QC
+    if source and source.is_file() and not (path.is_file() and path.stat().st_mtime_ns > source.stat().st_mtime_ns):
+        with Image.open(source) as sheet, replacing(path) as beside:
+            sheet.convert("RGB").save(beside, "WEBP", quality=SHEET_QUALITY, method=0)
+
+
+def _write_volumes(run: Run, one: Visit, path: Path) -> None:
+    """The volumes, unless they are there and their first line says that they were made of the same."""
+    if not _has_volumes(one):
+        return
+    stamp = f"// {_stamp(one)}\n"
+    if path.is_file():
+        with path.open(encoding="utf-8") as file:
+            if file.readline() == stamp:
+                return
+    entries = [one.maps.facts["maps"][entry.index] for entry in one.said.maps] if one.maps and one.said else []
+    drawn = volumes.of_visit(one.prepared, one.maps, one.tumour, entries, run.study.prepare.reference)
+    write_bytes(f"{stamp}window.patientVolumes = {json.dumps(drawn)};\n".encode(), path)
+
+
+def _stamp(one: Visit) -> str:
+    """A hash of what the volumes are made of: records name the scans and maps by their content; a mask goes by size and time."""
+    records = [one.prepared and one.prepared / files.PATIENT, one.maps and one.maps.folder / files.MAP]
+    order = [entry.index for entry in one.said.maps] if one.said else []
+    mask = [one.tumour.stat().st_size, one.tumour.stat().st_mtime_ns] if one.tumour else []
+    parts = [str(LAYOUT).encode(), *(file.read_bytes() if file else b"" for file in records), json.dumps([order, mask]).encode()]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def colour_table() -> dict[str, list[int]]:
+    """NiiVue's form of the colour scale: at level I the colour R, G, B; only level 0 is clear of itself (A)."""
+    level = np.rint(np.linspace(0, 255, NODES)).astype(int)
+    red, green, blue, _ = np.rint(255 * mpl.colormaps[COLOURS]((level / 255) ** 2)).astype(int).T
+    columns = (red, green, blue, np.where(level > 0, 255, 0), level)
+    return {key: column.tolist() for key, column in zip("RGBAI", columns, strict=True)}
+
+
+def css_colours() -> list[str]:
+    """The scale from 1 to its top, even in the logarithm."""
+    rows = np.rint(255 * mpl.colormaps[COLOURS](np.linspace(0, 1, NODES))).astype(int)
+    return [f"rgb({red} {green} {blue})" for red, green, blue, _ in rows]
