@@ -12,8 +12,8 @@ from mri_vit.metrics.survival import kaplan_meier
 from mri_vit.report.schema.patients import PatientResult
 
 WIDTH, HEIGHT = 420, 200  # the drawing's own units, in which a page lays it out
-LAST_DAYS = 1095  # three years: few predictions and few glioblastoma patients reach further
-TICKS = ((182, "6"), (365, "12"), (548, "18"), (730, "24"), (1095, "36"))
+LAST_DAYS = 1095.0  # three years: few predictions and few glioblastoma patients reach further
+TICKS = ((182.0, "6"), (365.0, "12"), (548.0, "18"), (730.0, "24"), (1095.0, "36"))  # days, months
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def of_patient(survival: pd.DataFrame, result: PatientResult, of_all: str) -> Cu
     """The curve of one patient from rows of horizon_days and survival; None where there are none."""
     if not len(survival):
         return None
-    found = survival.sort_values("horizon_days")
+    found = survival.sort_values("horizon_days").astype({"horizon_days": float})
     points = [(0.0, 1.0), *zip(found.horizon_days.tolist(), found.survival.tolist(), strict=True)]
-    own = None if np.isnan(result.time_days) or result.time_days > LAST_DAYS else round(_x(result.time_days), 1)
+    own = round(_x(result.time_days), 1) if result.time_days <= LAST_DAYS else None
     ticks = [(round(_x(days), 1), months) for days, months in TICKS]
     return Curve(_points(points), of_all, ticks, own, bool(result.truth))
 

@@ -7,17 +7,14 @@ import gzip
 import hashlib
 import html
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import matplotlib as mpl
 import nibabel as nib
@@ -25,11 +22,14 @@ import numpy as np
 import pytest
 import torch
 from made import maps as made_maps
+from made.browser import Seen, driven, open_page, violations
+from made.run import make_run
+from made.study import make_tiny
 from PIL import Image
 
 from mri_vit.data import tokens
 from mri_vit.data.batches import token_file
-from mri_vit.data.cohort import Patient
+from mri_vit.data.cohort import Patient, visit_id
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import UnusablePatient
 from mri_vit.explain.images import overlay
@@ -38,12 +38,17 @@ from mri_vit.explain.records import Fitted
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.report import assembly
-from mri_vit.report.pages import viewer
+from mri_vit.report.pages import patients, volumes
+from mri_vit.report.pages.patients import Visit
 from mri_vit.report.reading import maps as run_maps
+from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading.maps import Map
+from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult, PatientMaps
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.words import notation, patient_map, patient_result
 from mri_vit.settings import schema
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Grid, Study
 
 HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle
 OTHER_MM = np.array([-28.0, -20.0, 8.0])  # of another map: on the left, to the back
@@ -51,6 +56,10 @@ RADII_MM = np.array([60.0, 75.0, 50.0])  # of the made-up brain around (0, 0, 0)
 # Axes stored to the left, front and top, with unequal spacing and an offset: a page that ignored the affine would show it.
 AFFINE = np.array([[-3.0, 0, 0, 90], [0, 2.5, 0, -100], [0, 0, 4.0, -70], [0, 0, 0, 1.0]])
 SHAPE = (61, 81, 36)
+TURN = np.deg2rad(20)
+# From a reference's space to the grid's: turned about the foot-head axis, and moved.
+ASKEW = np.array([[np.cos(TURN), -np.sin(TURN), 0, 4], [np.sin(TURN), np.cos(TURN), 0, -7], [0, 0, 1, 3], [0, 0, 0, 1.0]])
+TALL = (900, 1900)  # a window that shows the whole viewer below the predictions
 HOSTILE = '</script><script>document.body.dataset.broken = 1</script><img src=x onerror="document.body.dataset.broken = 1">'
 
 
@@ -82,6 +91,15 @@ def make_maps(folder: Path, patient: str, note: str) -> None:
 
 
 @pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Metrics]:
+    """A made-up run, hostile in its name, and what is measured of two of its endpoints."""
+    run = run_folder.read(make_run(tmp_path_factory.mktemp("runs") / "made-up"))
+    asked = tuple(one for one in run.study.endpoints if one.name in ("mgmt", "os"))
+    run = replace(run, study=run.study.model_copy(update={"endpoints": asked, "name": f"study {HOSTILE}"}))
+    return run, assembly.metrics(run)
+
+
+@pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "made-up"
     make_maps(folder / "maps" / "p1", f"p1{HOSTILE}", HOSTILE)
@@ -90,9 +108,33 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def addresses(run: Path) -> dict[str, str]:
-    viewer.write(maps(run), told(maps(run)), run / "report", f"study {HOSTILE}", "t1ce")
-    return viewer.links(maps(run), "t1ce")
+def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared patient whose reference lies askew to the grid."""
+    folder = make_tiny(tmp_path_factory.mktemp("prepared")).prepared / "p00"
+    record = {"config_sha256": "", "inputs": {}, "steps": [], "to_grid": dict.fromkeys(schema.CHANNELS, ASKEW.tolist())}
+    (folder / "patient.json").write_text(json.dumps(record))
+    Image.new("RGB", (896, 700), (90, 0, 0)).save(folder / "qc.png")
+    return folder
+
+
+def visits(run: Path, metrics: Metrics, prepared: Path | None = None, tumour: Path | None = None) -> list[Visit]:
+    """Those with maps, and one who has scans alone."""
+    found, people = maps(run), metrics.patients
+    mapped = [
+        Visit(one.patient, one.folder.name, person, "", one, said, None, tumour)
+        for one, said, person in zip(found, told(found), people, strict=False)
+    ]
+    return [*mapped, Visit("p3", "p3", people[2], "", None, None, prepared, None)]
+
+
+@pytest.fixture(scope="module")
+def addresses(run: Path, report: tuple[Run, Metrics], scanned: Path) -> dict[str, str]:
+    mask = np.zeros(SHAPE, np.uint8)
+    mask[20:30, 40:52, 15:22] = 1
+    write(Volume(mask, AFFINE), run / "mask.nii.gz")
+    found = visits(run, report[1], scanned, run / "mask.nii.gz")
+    patients.write(report[0], report[1], found, run / "report")
+    return {one.visit: one.link for one in found}
 
 
 def maps(run: Path) -> list[Map]:
@@ -114,51 +156,13 @@ def told(found: list[Map]) -> list[PatientMaps]:
     return [assembly.patient(shown, scored) for shown in found]
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What the browser made of a page: its elements as text, and its picture."""
-
-    dom: str
-    picture: np.ndarray  # rows, columns, RGB
-
-    @property
-    def body(self) -> str:
-        found = re.search(r"<body[^>]*>", self.dom)
-        assert found, self.dom[:500]
-        return found.group()
-
-
-def open_page(home: Path, address: str, scratch: Path) -> Seen:
-    """Open a page of a report on disk in headless Chromium, drawing in software."""
-    browser = shutil.which("chromium")
-    if browser is None:
-        pytest.skip("Chromium is not installed")
-    command = [
-        browser,
-        *("--headless", "--no-sandbox", "--disable-gpu-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"),
-        *("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"),
-        *("--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        *(f"--user-data-dir={scratch / 'profile'}", "--window-size=520,960", "--virtual-time-budget=8000"),
-        *("--dump-dom", f"--screenshot={scratch / 'page.png'}", f"{home.as_uri()}/{address}"),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
-    try:
-        dom, _ = process.communicate(timeout=90)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # its own session: this browser and its children alone
-            process.communicate()
-    with Image.open(scratch / "page.png") as picture:
-        return Seen(dom, np.asarray(picture.convert("RGB")).astype(int))
-
-
 @pytest.fixture(scope="module")
 def see(run: Path, addresses: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Seen]:
     """The hostile patient's page at a view; each is opened once, since a browser's start takes seconds."""
 
     @cache
     def opened(view: str) -> Seen:
-        return open_page(run / "report", f"{addresses[f'p1{HOSTILE}']}#{view}", tmp_path_factory.mktemp("seen"))
+        return open_page(run / "report", f"{addresses[f'p1{HOSTILE}']}#{view}", tmp_path_factory.mktemp("seen"), TALL)
 
     return opened
 
@@ -230,7 +234,7 @@ def test_a_hostile_id_note_and_study_name_stay_text(see):
     assert "data-broken" not in seen.body
     assert "data-violation" not in seen.body  # not even refused: it never was an element
     assert '<img src="x"' not in seen.dom
-    assert seen.dom.count("<script") == 3  # data, page, NiiVue
+    assert seen.dom.count("<script") == 3  # volumes, NiiVue, page
 
 
 def test_another_map_can_be_chosen_and_brings_its_peak_its_facts_and_its_verdict(see):
@@ -246,9 +250,73 @@ def test_another_map_can_be_chosen_and_brings_its_peak_its_facts_and_its_verdict
     assert "MGMT promoter methylation: gradient-weighted attention (no finding)</option>" in seen.dom
 
 
+DRIVE = """
+const wait = (done) => new Promise((go) => { const ask = () => (done() ? go() : setTimeout(ask, 50)); ask(); });
+const at = () => document.getElementById("position").textContent.match(/-?[0-9.]+/g).map(Number);
+(async () => {
+  await wait(() => document.body.dataset.state === "ready" || document.body.dataset.state === "failed");
+  const canvas = document.getElementById("canvas"), box = canvas.getBoundingClientRect();
+  const middle = { clientX: box.left + box.width / 2, clientY: box.top + box.height / 2 };
+  const sent = { deltaY: 100, bubbles: true, cancelable: true, ...middle };
+  const turn = (ctrlKey) => canvas.dispatchEvent(new WheelEvent("wheel", { ...sent, ctrlKey }));
+  const press = (key) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+  const told = { peak: at(), height: box.height, focused: document.activeElement === canvas };
+  turn(false); await wait(() => String(at()) !== String(told.peak)); told.first = at();
+  turn(false); await wait(() => String(at()) !== String(told.first)); told.leafed = at();
+  told.zoomed = document.body.dataset.zoom ?? null;
+  turn(true); told.zoom = Number(document.body.dataset.zoom); told.after = at();
+  press("ArrowUp"); told.up = at();
+  press("t"); await wait(() => document.body.dataset.tumour === "false"); told.hidden = document.body.dataset.tumour;
+  document.body.dataset.driven = JSON.stringify(told);
+})();
+"""
+
+
+def test_the_wheel_leafs_ctrl_and_wheel_zoom_and_keys_do_what_the_page_says(run, addresses, tmp_path):
+    page = run / "report" / "patients" / "p1.html"
+    told = open_page(page.parent, f"{driven(page, DRIVE)}#axial", tmp_path, (1000, 700), 20_000).told("driven")
+    assert np.abs(np.array(told["peak"]) - HOT_MM).max() < 0.2  # the crosshair starts where map.json says
+    moved = np.array(told["leafed"]) - told["first"]  # the first turn also goes from between two slices onto one
+    assert abs(abs(moved[2]) - 4.0) < 0.2  # one axial slice, of 4 mm
+    assert np.abs(moved[:2]).max() < 0.2
+    assert told["zoomed"] is None
+    assert told["zoom"] < 1  # turned towards oneself, the picture shrinks
+    assert told["after"] == told["leafed"]
+    assert abs(told["up"][2] - told["leafed"][2] - 4.0) < 0.2
+    assert told["focused"]
+    assert told["hidden"] == "false"
+    assert told["height"] <= 700 - 100  # with its bar the canvas fits the window
+
+
+def test_scans_of_a_patient_without_maps_are_drawn_and_can_be_switched(run, addresses, tmp_path):
+    page = run / "report" / "patients" / "p3.html"
+    switch = """
+    const ask = () => {
+      if (document.body.dataset.state !== "ready") return setTimeout(ask, 50);
+      const scan = document.getElementById("scan");
+      document.body.dataset.told = JSON.stringify([...scan.options].map((one) => one.textContent));
+      scan.value = "2"; scan.dispatchEvent(new Event("change"));
+    };
+    ask();"""
+    seen = open_page(page.parent, f"{driven(page, switch)}#axial", tmp_path, TALL, 20_000)
+    assert seen.told("told") == ["T1, prepared", "T1ce, prepared", "T2, prepared", "FLAIR, prepared"]
+    assert 'data-scan="2"' in seen.body
+    assert "data-violation" not in seen.body
+    stage = canvas(seen.picture)
+    assert ((stage.max(axis=-1) > 30) & (np.ptp(stage, axis=-1) < 6)).mean() > 0.05  # grey brain
+
+
+def test_no_page_of_a_patient_breaks_a_rule_of_accessibility(run, addresses, tmp_path):
+    for name, size in (("p1", (1400, 900)), ("p3", (400, 800))):
+        (tmp_path / name).mkdir()
+        assert violations(run / "report" / "patients" / f"{name}.html", tmp_path / name, size) == []
+
+
 def test_without_its_viewer_a_page_shows_the_picture_and_says_why(run, addresses, tmp_path):
-    (tmp_path / "patients").mkdir()
-    shutil.copyfile(run / "report" / unquote(addresses["p2"]), tmp_path / unquote(addresses["p2"]))
+    for folder in ("patients", "viewer"):
+        (tmp_path / folder).mkdir()
+    for file in (unquote(addresses["p2"]), "patients/p 2#.js", "viewer/patient.js", "viewer/patient.css"):
+        shutil.copyfile(run / "report" / file, tmp_path / file)
     seen = open_page(tmp_path, addresses["p2"], tmp_path)
     assert 'data-state="failed"' in seen.body
     assert "viewer/niivue.umd.js of this report could not be read" in seen.dom
@@ -257,50 +325,79 @@ def test_without_its_viewer_a_page_shows_the_picture_and_says_why(run, addresses
 
 
 def test_what_the_policy_refuses_is_told_on_the_page(run, addresses, tmp_path):
+    shutil.copytree(run / "report", tmp_path / "report")
     page = (run / "report" / unquote(addresses["p2"])).read_text()
-    (tmp_path / "patients").mkdir()
-    (tmp_path / "patients" / "x.html").write_text(
+    (tmp_path / "report" / "patients" / "x.html").write_text(
         page.replace("</body>", "<script>document.body.dataset.broken = 1</script></body>")
     )
-    seen = open_page(tmp_path, "patients/x.html", tmp_path)
+    seen = open_page(tmp_path / "report", "patients/x.html", tmp_path)
     assert "data-broken" not in seen.body
     assert "data-violation=" in seen.body
 
 
-def test_a_page_loads_nothing_but_itself_and_the_viewer_beside_it(run, addresses):
-    for address in ("p1.html", "p 2#.html"):
-        page = (run / "report" / "patients" / address).read_text()
+def test_a_page_loads_nothing_but_itself_and_what_lies_beside_it(run, addresses):
+    for name in ("p1", "p 2#", "p3"):
+        page = (run / "report" / "patients" / f"{name}.html").read_text()
         assert "://" not in page
-        loaded = re.findall(r"(?<![\w-])(?:src|href|action|data|poster)\s*=\s*[\"']?([^\"'>\s]+)", page.split("<script>")[0])
-        assert {link.split(",")[0] for link in loaded} <= {"../index.html", "data:image/webp;base64", "x", "0", "1"}
-        assert re.findall(r"<script[^>]*src=\"([^\"]*)", page) == ["../viewer/niivue.umd.js"]
-        assert "url(" not in page.split("</style>")[0]
+        loaded = set(re.findall(r"(?<![\w-])(?:src|action|data|poster)\s*=\s*[\"']?([^\"'>\s]+)", page))
+        own = {f"{quote(name)}.js", f"{quote(name)}.webp", "../viewer/niivue.umd.js", "../viewer/patient.js", "x"}
+        assert {link.split(",")[0] for link in loaded} <= {*own, "data:image/webp;base64"}
         policy = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[0]
         assert "default-src &#39;none&#39;" in policy
         assert not re.search(r"unsafe|http|\*|blob:", policy)
+    assert "url(" not in (run / "report" / "viewer" / "patient.css").read_text()
 
 
-def test_every_map_with_a_brain_gets_one_page_and_the_viewer_is_copied_once(run, addresses):
-    assert addresses == {f"p1{HOSTILE}": "patients/p1.html", "p2": "patients/p%202%23.html"}
-    assert {path.name for path in (run / "report" / "viewer").iterdir()} == {"niivue.umd.js", "LICENSE", "LICENSES-BUNDLED"}
+def test_every_visit_gets_one_page_and_the_viewer_is_copied_once(run, addresses):
+    assert addresses == {f"p1{HOSTILE}": "patients/p1.html", "p2": "patients/p%202%23.html", "p3": "patients/p3.html"}
+    viewer = {"niivue.umd.js", "patient.js", "patient.css", "LICENSE", "LICENSES-BUNDLED"}
+    assert {path.name for path in (run / "report" / "viewer").iterdir()} == viewer
     page = (run / "report" / "patients" / "p 2#.html").read_text()
     assert "fold 3 of repeat 1, counted from 1" in page
     assert "T1 10 %, T1ce 60 %, T2 10 %, FLAIR 20 %" in page
     for one in told(maps(run))[1].maps:
         assert f"said of {one.method} {html.escape(HOSTILE)}".replace("&quot;", "&#34;") in page
     assert "Not a medical device" in page
+    assert 'rel="prev" href="../patients/p1.html"' in page
+    assert 'rel="next" href="../patients/p3.html"' in page
 
 
-def test_a_patient_without_a_published_brain_gets_no_page(run, tmp_path):
-    shutil.copytree(run / "maps", tmp_path / "maps")
-    (tmp_path / "maps" / "p1" / "brain.nii.gz").unlink()
-    found = maps(tmp_path)
-    viewer.write(found, told(found), tmp_path / "report", "x", "t1ce")
-    assert list(viewer.links(found, "t1ce")) == ["p2"]
-    assert [path.name for path in (tmp_path / "report" / "patients").iterdir()] == ["p 2#.html"]
+def test_a_page_says_what_was_predicted_and_what_was_true(run, report, addresses):
+    person, page = report[1].patients[2], (run / "report" / "patients" / "p3.html").read_text()
+    for name, result in person.endpoints.items():
+        assert f"<td>{notation.number(result.score)}</td>" in page
+        assert f"<td>{patient_result.truth(result, name == 'mgmt')}</td>" in page
+        assert patient_result.error(result) in page
+    assert page.count("<polyline") == 2  # the patient's and the cohort's survival
+    assert 'src="p3.webp"' in page
 
 
-def test_a_map_of_zeros_is_shown_clear_and_its_patient_keeps_the_page(run, tmp_path):
+def test_a_visit_of_whom_no_scan_is_left_keeps_the_page_of_what_was_predicted(report, tmp_path):
+    run, metrics = report
+    found = patients.visits(replace(run, qc=()), metrics)
+    assert len(found) == len({visit_id(*pair) for pair in zip(run.predictions.patient, run.predictions.session, strict=True)})
+    patients.write(run, metrics, found[:2], tmp_path)
+    assert sorted(path.name for path in (tmp_path / "patients").iterdir()) == sorted(f"{one.name}.html" for one in found[:2])
+    assert "<canvas" not in (tmp_path / "patients" / f"{found[0].name}.html").read_text()
+
+
+def test_volumes_stay_while_nothing_that_they_show_has_changed(run, report, scanned, tmp_path):
+    one = visits(run, report[1], scanned)[-1]
+    patients.write(report[0], report[1], [one], tmp_path)
+    file = tmp_path / "patients" / "p3.js"
+    before = file.stat().st_mtime_ns
+    patients.write(report[0], report[1], [one], tmp_path)
+    assert file.stat().st_mtime_ns == before
+    (tmp_path / "p00").mkdir()
+    for name in ("tokens.safetensors", "qc.png"):
+        shutil.copyfile(scanned / name, tmp_path / "p00" / name)
+    record = json.loads((scanned / "patient.json").read_text())
+    (tmp_path / "p00" / "patient.json").write_text(json.dumps({**record, "steps": [{"step": "another"}]}))
+    patients.write(report[0], report[1], [replace(one, prepared=tmp_path / "p00")], tmp_path)
+    assert file.stat().st_mtime_ns > before
+
+
+def test_a_map_of_zeros_is_shown_clear(run, tmp_path):
     home = tmp_path / "maps" / "p1"
     shutil.copytree(run / "maps" / "p1", home)
     facts = json.loads((home / "map.json").read_text())
@@ -310,26 +407,65 @@ def test_a_map_of_zeros_is_shown_clear_and_its_patient_keeps_the_page(run, tmp_p
     with pytest.raises(UnusablePatient, match="empty image"):
         read(home / facts["maps"][0]["files"]["t1ce"])
     (home / "map.json").write_text(json.dumps(facts))
-    found = maps(tmp_path)
-    text = viewer.page(found[0], told(found)[0], "x", "t1ce")
-    assert "none: this map is 0 everywhere" in text
-    data = re.search(r'id="patient-data">(.*?)</script>', text, re.DOTALL)
-    assert data
-    raw = [gzip.decompress(base64.b64decode(one["map"])) for one in json.loads(data.group(1))["maps"]]
-    first, second = (np.asarray(nib.Nifti1Image.from_bytes(content).dataobj) for content in raw)
+    drawn = volumes.of_visit(None, maps(tmp_path)[0], None, facts["maps"], "t1ce")
+    first, second = (np.asarray(image(one["volume"]).dataobj) for one in drawn["maps"])
     assert first.shape == second.shape
     assert (first.max(), second.max()) == (0, 255)
+    assert "none: this map is 0 everywhere" in dict(patient_map.facts(facts, facts["maps"][0])).values()
 
 
-def test_equal_runs_give_equal_pages(run):
-    found = maps(run)
-    assert viewer.page(found[0], told(found)[0], "x", "t1ce") == viewer.page(found[0], told(found)[0], "x", "t1ce")
+def image(text: str) -> nib.Nifti1Image:
+    return nib.Nifti1Image.from_bytes(gzip.decompress(base64.b64decode(text)))
+
+
+def test_prepared_scans_lie_where_the_reference_lies(scanned: Path):
+    stored = tokens.load(scanned / "tokens.safetensors")
+    found = volumes.on_grid(scanned)
+    assert list(found) == list(schema.CHANNELS)
+    for name, one in found.items():
+        whole = tokens.to_volume(stored)[schema.CHANNELS.index(name)].astype(float)
+        inside = one.array > 0
+        grid_mm = ASKEW @ one.affine @ np.vstack([np.argwhere(inside).T, np.ones(inside.sum())])
+        place = (np.linalg.inv(np.array(stored.grid.affine)) @ grid_mm)[:3]
+        index = np.rint(place).astype(int)
+        np.testing.assert_allclose(place, index, atol=1e-5)
+        assert inside.sum() == (tokens.to_volume(stored) != 0).any(axis=0).sum()
+        order = np.argsort(whole[tuple(index)])
+        assert (np.diff(one.array[inside][order].astype(int)) >= 0).all()
+
+
+def test_larger_voxels_are_means_and_lie_where_their_parts_lay():
+    grid = Grid(edge=16, spacing_mm=0.5, patch=8)
+    volume = np.random.default_rng(0).normal(size=(4, 16, 16, 16)).astype(np.float32)
+    stored = tokens.from_volume(volume, np.ones((16, 16, 16), bool), grid, "-")
+    made = volumes.coarse(stored)
+    assert (made.grid.edge, made.grid.spacing_mm, made.grid.patch) == (4, 2.0, 2)
+    parts = tokens.to_volume(stored).astype(np.float32).reshape(4, 4, 4, 4, 4, 4, 4)
+    np.testing.assert_allclose(tokens.to_volume(made), parts.mean(axis=(2, 4, 6)), atol=1e-3)
+    middle = np.array(grid.affine) @ [1.5, 1.5, 1.5, 1]
+    np.testing.assert_allclose(np.array(made.grid.affine) @ [0, 0, 0, 1], middle)
+
+
+def test_a_tumour_s_outline_is_its_surface_where_it_lies():
+    mask = np.zeros((20, 22, 24), np.uint8)
+    mask[5:12, 6:14, 7:15] = 4
+    drawn = volumes.outline(Volume(mask, AFFINE))
+    at = np.argwhere(drawn.array == 255) @ drawn.affine[:3, :3].T + drawn.affine[:3, 3]
+    inside = np.argwhere(mask) @ AFFINE[:3, :3].T + AFFINE[:3, 3]
+    np.testing.assert_allclose([at.min(axis=0), at.max(axis=0)], [inside.min(axis=0), inside.max(axis=0)])
+    assert (drawn.array == 255).sum() == 7 * 8 * 8 - 5 * 6 * 6
+
+
+def test_equal_runs_give_equal_pages(run, report, scanned, addresses, tmp_path):
+    patients.write(report[0], report[1], visits(run, report[1], scanned, run / "mask.nii.gz"), tmp_path)
+    for file in (tmp_path / "patients").iterdir():
+        assert file.read_bytes() == (run / "report" / "patients" / file.name).read_bytes()
 
 
 def test_the_page_holds_scan_and_map_where_they_lie(run):
     scan, heat = head()
-    box = viewer.around(scan.array.astype(np.float32))
-    raw = gzip.decompress(base64.b64decode(viewer.embedded(viewer.cut(Volume(viewer.levels(heat.array), AFFINE), box))))
+    box = volumes.around(scan.array.astype(np.float32))
+    raw = gzip.decompress(base64.b64decode(volumes.embedded(volumes.cut(Volume(volumes.levels(heat.array), AFFINE), box))))
     image = nib.Nifti1Image.from_bytes(raw)
     level = np.asarray(image.dataobj)
     hottest_mm = np.array(image.affine) @ [*np.unravel_index(level.argmax(), level.shape), 1]
@@ -342,10 +478,10 @@ def test_the_page_holds_scan_and_map_where_they_lie(run):
 
 def test_colour_and_opacity_are_those_of_the_picture():
     share = np.array([0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 40.0], np.float32).reshape(7, 1, 1)
-    level = viewer.levels(share).ravel()
+    level = volumes.levels(share).ravel()
     height = np.array([0, 0, 0.25, 0.5, 0.75, 1, 1])
     np.testing.assert_allclose((level / 255) ** 2, height, atol=0.004)  # NiiVue's opacity at a level
-    table = viewer.colour_table()
+    table = patients.colour_table()
     drawn = np.stack([np.interp(level, table["I"], table[channel]) for channel in "RGB"], axis=-1)
     np.testing.assert_allclose(drawn, 255 * mpl.colormaps["inferno"](height)[:, :3], atol=3)
 
@@ -408,4 +544,4 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     ]
     present = run_maps.maps(tmp_path, tiny.explain.of_maps, [])[0]
     assert [shown.subject for shown in present] == ["p00"]  # what this version writes, the report reads
-    assert [viewer._drawable(found, "t1ce") for found in withheld] == [True, False]
+    assert [volumes.drawable(found, "t1ce") for found in withheld] == [True, False]
