@@ -14,13 +14,13 @@ from mri_vit import style
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.report import assembly
 from mri_vit.report.figures import gallery, pictures
+from mri_vit.report.pages import failing, tables, viewer
 from mri_vit.report.pages import home as report_home
-from mri_vit.report.pages import tables, viewer
 from mri_vit.report.reading.run import OWN, Run
 from mri_vit.report.schema.maps import GroupMaps, PatientMaps, ShownMap
 from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.schema.run import Environment, Nothing
-from mri_vit.report.words import checklists, map_verdicts, measures, methods, notation
+from mri_vit.report.words import checklists, map_verdicts, measures, methods, notation, table1
 from mri_vit.report.words import maps as map_texts
 from mri_vit.report.words.wording import Facts, in_words
 from mri_vit.run.atomic import write_bytes
@@ -113,6 +113,7 @@ def page(run: Run, metrics: Metrics, drawn: Mapping[str, str], links: Mapping[st
             reasons=_reasons(metrics.cohort.excluded_reasons),
             maps=_gallery(run, metrics.maps),
             groups=_groups(run, metrics),
+            failing=failing.cards(run, metrics, links),
             sheets=[(name, picture) for (name, _), picture in zip(prepared, sheets, strict=False)],
             sheets_left_out=len(prepared) - len(sheets),
             is_demo=_is_demo(run),
@@ -173,6 +174,9 @@ def _environment(metrics: Metrics) -> jinja2.Environment:
         map_kinds=notation.MAP_KINDS,
         map_marks=notation.MAP_MARKS,
         methods=METHODS,
+        table1_heads=table1.heads,
+        table1_lines=table1.lines,
+        table1_caption=table1.caption,
     )
     return environment
 
