@@ -37,7 +37,7 @@ MAPS_BUDGET, MAPS_WIDTH, MAPS_QUALITY = 5_000_000, 960, 80  # bytes of page; pix
 GROUPS_BUDGET = 2_000_000  # bytes of the cohort's mean maps
 QC_BUDGET, QC_WIDTH, QC_QUALITY = 8_000_000, 224, 60  # a quarter of the sheet's width: enough to see a brain cut off
 
-TEXTS = ("methods.md", "tripod_ai.md", "claim.md")
+TEXTS = ("methods.md", "tripod_ai.md", "claim.md", "stard_ai.md")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Written:
 def write(run: Run, home: Path) -> Written:
     """Write a report into the folder `home`, from the run as read alone.
 
-    `home` then holds index.html, metrics.json (every number on the page), methods.md, tripod_ai.md, claim.md, tables/*.csv,
+    `home` then holds index.html, metrics.json (every number on the page), methods.md, the three checklists, tables/*.csv,
     figures/*.svg and *.png, and patients/*.html for those whose map can be turned. Figures, tables and patients' pages that
     an earlier report wrote there, by its metrics.json, and this one does not are deleted, so nobody stays who is out of the run.
 
@@ -75,7 +75,8 @@ def write(run: Run, home: Path) -> Written:
     for name, content in files.items():
         (home / name).parent.mkdir(exist_ok=True)
         write_bytes(content, home / name)
-    written = (methods.text(metrics, Facts(brains=run.brains)), checklists.tripod_ai(metrics), checklists.claim(metrics))
+    lists = (checklists.tripod_ai(metrics), checklists.claim(metrics), checklists.stard_ai(metrics))
+    written = (methods.text(metrics, Facts(brains=run.brains)), *lists)
     for name, text in zip(TEXTS, written, strict=True):
         _write(home / name, text)
     viewer.write(run.maps, metrics.maps, home, run.study.name, run.study.prepare.reference)

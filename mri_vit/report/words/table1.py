@@ -48,8 +48,8 @@ def caption(table: Table1) -> str:
         if compared[0].kind == "fold":
             said += (
                 f"; between random groups of these sizes that of a number or of two levels stays below {number(2 * chance, 2)} "
-                "19 times in 20, and that of more levels is larger. There is no p: folds are dealt at random, so that every "
-                "difference between them is chance's (STROBE, doi:10.1371/journal.pmed.0040297)"
+                "19 times in 20, and that of more levels is larger. There is no p: folds are dealt at random, labels evenly, "
+                "so that every difference between them is chance's (STROBE, doi:10.1371/journal.pmed.0040297)"
             )
         said += "."
     if table.left_out:
