@@ -43,13 +43,13 @@ def caption(table: Table1) -> str:
     compared = [split for split in table.splits if split.kind in ALONE]
     said = "Medians with quartiles in brackets; counts with the share of the patients in whom it is known."
     if compared:
-        chance = max(split.by_chance for split in compared)
-        said += f" {DIFFERENCE[compared[0].kind]} (Austin 2009, doi:10.1002/sim.3697)"
+        said += f" {DIFFERENCE[compared[0].kind]} (Austin 2009)"
         if compared[0].kind == "fold":
+            chance = number(max(split.by_chance for split in compared), 2)
             said += (
-                f"; between random groups of these sizes that of a number or of two levels stays below {number(2 * chance, 2)} "
-                "19 times in 20, and that of more levels is larger. There is no p: folds are dealt at random, labels evenly, "
-                "so that every difference between them is chance's (STROBE, doi:10.1371/journal.pmed.0040297)"
+                f"; between random groups of these sizes that of a number or of two levels is {chance} in the root mean square, "
+                "and that of more levels is larger. There is no p: folds are dealt at random, labels evenly, so that every "
+                "difference between them is chance's, and STROBE advises against such tests"
             )
         said += "."
     if table.left_out:

@@ -107,4 +107,4 @@ def test_no_p_is_told_between_folds_and_why(made):
     _, metrics = made
     said = table1.caption(metrics.table1)
     assert "There is no p" in said
-    assert "10.1002/sim.3697" in said
+    assert "Austin 2009" in said
