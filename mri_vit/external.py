@@ -122,7 +122,7 @@ def _write(run: Path, tables: list[Tables], notes: dict[str, str], folder: Path)
     """The evaluation's records; `predictions.csv` last: where it is, the evaluation has ended."""
     write_bytes(json.dumps(notes, indent=1).encode(), folder / files.NOTES)
     score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
-    internal = assembly.metrics(reports.read(run)).model_dump(mode="json", exclude={"files", "patients"})
+    internal = assembly.metrics(reports.read(run)).model_dump(mode="json", exclude={"files", "patients", "failures"})
     last = {files.SURVIVAL: predictions.dumps(survival), files.EVALUATION: json.dumps(internal, indent=1).encode()}
     hashes.write(folder, [], last | {files.PREDICTIONS: predictions.dumps(score)})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 from lifelines.utils import median_survival_times
 
 from mri_vit.metrics.checked import Flags, Numbers, followed
@@ -47,7 +48,7 @@ def median_follow_up(time_days: Numbers, event: Flags) -> Rate:
         return Rate(math.nan, math.nan, math.nan)
     before = np.where(event, np.maximum(np.nextafter(time_days, -np.inf), 0.0), time_days)
     curve = kaplan_meier(before, ~event, "")
-    low, high = median_survival_times(curve.confidence_interval_).to_numpy(dtype=float)[0]
+    low, high = pd.DataFrame(median_survival_times(curve.confidence_interval_)).to_numpy(dtype=float)[0]
     return Rate(*(_finite(value) for value in (float(curve.median_survival_time_), low, high)))
 
 

@@ -10,6 +10,7 @@ from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.reading.run import OWN, Map, Run
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.comparison import Kind
+from mri_vit.report.schema.failures import Failures
 from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, PatientMaps, ShownMap
 from mri_vit.report.schema.metrics import Metrics, Result
 from mri_vit.report.schema.run import Design, Planted, SiteProbe
@@ -22,6 +23,7 @@ from mri_vit.report.verdicts.models import Verdict
 from mri_vit.report.words import cards, map_verdicts, published, recipes, verdicts
 from mri_vit.report.words import caveats as caveat_words
 from mri_vit.report.words import comparators as comparator_words
+from mri_vit.report.words import failures as failure_words
 
 
 def metrics(run: Run) -> Metrics:
@@ -44,6 +46,7 @@ def metrics(run: Run) -> Metrics:
             "rules": tuple(verdicts.rules()),
             "endpoints": endpoints,
             "cards": found_cards,
+            "failures": {name: _failures(one, endpoints[name]) for name, one in found.failures.items()},
             "planted": planted(run.study.report.planted, endpoints),
             "site_probe": probes,
             "maps": tuple(patient(shown, scored) for shown in run.maps),
@@ -98,6 +101,11 @@ def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[s
             **said,
         }
     )
+
+
+def _failures(found: Failures, endpoint: BinaryEndpoint | SurvivalEndpoint) -> Failures:
+    verdict = endpoint.models[found.model].verdict_kind
+    return found.model_copy(update={"sentence": failure_words.sentence(found, verdict)})
 
 
 def planted(expected: Mapping[str, Kind], endpoints: Mapping[str, BinaryEndpoint | SurvivalEndpoint]) -> dict[str, Planted]:

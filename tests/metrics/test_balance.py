@@ -59,8 +59,6 @@ def test_between_random_groups_a_difference_spreads_as_the_report_says():
     generator = np.random.default_rng(0)
     values = generator.normal(size=(4000, 96))
     own, other = values[:, :32], values[:, 32:]
-    found = [
-        difference_of_means(*(float(f) for f in (a.mean(), a.std(ddof=1), b.mean(), b.std(ddof=1))))
-        for a, b in zip(own, other, strict=True)
-    ]
+    figures = [[group.mean(axis=1), group.std(axis=1, ddof=1)] for group in (own, other)]
+    found = [difference_of_means(*row) for row in np.concatenate(figures).T.tolist()]
     assert math.sqrt(np.mean(np.square(found))) == pytest.approx(math.sqrt(1 / 32 + 1 / 64), rel=0.04)

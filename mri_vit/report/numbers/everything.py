@@ -19,6 +19,7 @@ from mri_vit.report.numbers import (
     chance,
     comparators,
     compare,
+    failures,
     follow_up,
     map_scans,
     maps,
@@ -70,6 +71,7 @@ def measure(run: Run) -> Measured:
     models = [*order, *(name for name in NO_CANDIDATES if name in run.predictions.model.values)]
     results = {name: {model: found[model] for model in models if model in found} for name, found in results.items()}
     folds, repeats = _split(run)
+    people = patients.measure(run, order[0]) if order else ()
     metrics = Metrics(
         schema=SCHEMA,
         study=run.study.name,
@@ -88,7 +90,8 @@ def measure(run: Run) -> Measured:
         rules=(),
         endpoints={e.name: _endpoint(run, e, tables[e.name], results[e.name], shown) for e in asked},
         cards={},
-        patients=patients.measure(run, order[0]) if order else (),
+        patients=people,
+        failures=failures.measure(people, order[0], list(results), run.study.seed) if order else {},
         planted={},
         site_probe=site_probe.measure(run.probe, run.study.seed),
         internal=run.internal,

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from mri_vit.data.volume import read
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.figures import pictures, thumbnail
-from mri_vit.report.pages import environment, policy, volumes
+from mri_vit.report.pages import environment, failing, policy, volumes
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.maps import GroupMaps, PatientMaps, ShownMap
@@ -29,9 +29,9 @@ REASONS_SHOWN = 6  # the flow diagram's box stays a box; the table below it has 
 
 # 10 MB of page open at once on a hospital's machine; the figures need up to 5 of them.
 MAPS_SHOWN, MAPS_EACH = 12, 3  # patients on the page, and maps of each; the rest are on the patients' own pages
-MAPS_BUDGET, MAPS_WIDTH, MAPS_QUALITY = 2_500_000, 960, 80  # bytes of page; pixels, as the picture is drawn; WebP's scale
-GROUPS_BUDGET = 1_000_000  # bytes of the cohort's mean maps
-QC_BUDGET, QC_WIDTH, QC_QUALITY = 1_000_000, 224, 60  # a quarter of the sheet's width: enough to see a brain cut off
+MAPS_BUDGET, MAPS_WIDTH, MAPS_QUALITY = 2_000_000, 960, 80  # bytes of page; pixels, as the picture is drawn; WebP's scale
+GROUPS_BUDGET = 700_000  # bytes of the cohort's mean maps
+QC_BUDGET, QC_WIDTH, QC_QUALITY = 800_000, 224, 60  # a quarter of the sheet's width: enough to see a brain cut off
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ def page(run: Run, metrics: Metrics, drawn: Mapping[str, str], links: Mapping[st
         reasons=_reasons(metrics.cohort.excluded_reasons),
         maps=_gallery(run, metrics.maps),
         groups=_groups(run, metrics),
+        failing=failing.cards(run, metrics, links),
         sheets=[(name, picture) for (name, _), picture in zip(prepared, sheets, strict=False)],
         sheets_left_out=len(prepared) - len(sheets),
         is_demo=_is_demo(run),

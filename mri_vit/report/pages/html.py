@@ -16,7 +16,7 @@ from mri_vit.report.words import checklists, methods
 from mri_vit.report.words.wording import Facts
 from mri_vit.run.atomic import write_bytes
 
-TEXTS = ("methods.md", "tripod_ai.md", "claim.md")
+TEXTS = ("methods.md", "tripod_ai.md", "claim.md", "stard_ai.md")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Written:
 def write(run: Run, home: Path) -> Written:
     """Write a report into the folder `home`, from the run as read alone.
 
-    `home` then holds index.html, metrics.json (every number on the page), methods.md, tripod_ai.md, claim.md, tables/*.csv,
+    `home` then holds index.html, metrics.json (every number on the page), methods.md, the three checklists, tables/*.csv,
     figures/*.svg and *.png, and patients/*.html for everybody who was predicted. Figures, tables and patients' pages that
     an earlier report wrote there, by its metrics.json, and this one does not are deleted, so nobody stays who is out of the run.
 
@@ -53,7 +53,8 @@ def write(run: Run, home: Path) -> Written:
     for name, content in files.items():
         (home / name).parent.mkdir(exist_ok=True)
         write_bytes(content, home / name)
-    written = (methods.text(metrics, Facts(brains=run.brains)), checklists.tripod_ai(metrics), checklists.claim(metrics))
+    lists = (checklists.tripod_ai(metrics), checklists.claim(metrics), checklists.stard_ai(metrics))
+    written = (methods.text(metrics, Facts(brains=run.brains)), *lists)
     for name, text in zip(TEXTS, written, strict=True):
         _write(home / name, text)
     patients.write(run, metrics, visits, home)

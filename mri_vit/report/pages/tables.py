@@ -35,6 +35,7 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, 
         "decision": pd.DataFrame(list(_decision(metrics))),
         "survival_curves": pd.DataFrame(list(_curves(metrics, "curve"))),
         "kaplan_meier": survivors,
+        "table1": pd.DataFrame(list(_characteristics(metrics))),
         "patients": pd.DataFrame([_patient(one) for one in metrics.patients]),
         "subgroups": pd.DataFrame(
             [{"endpoint": name, **_cells(row)} for name, found in metrics.endpoints.items() for row in found.subgroups]
@@ -88,6 +89,17 @@ def _flat(part: Cells, above: str = "") -> Cells:
         elif not isinstance(value, list):
             row[f"{above}{key}"] = value
     return row
+
+
+def _characteristics(metrics: Metrics) -> Iterator[Cells]:
+    """A row per characteristic, split and level; of a number or a follow-up there is one level, without a name."""
+    for row in metrics.table1.rows:
+        for split, cell in zip(metrics.table1.splits, row.cells, strict=True):
+            figures = _cells(cell)
+            counts = figures.pop("counts") or [None]
+            for level, count in zip(row.levels or ("",), counts, strict=True):
+                head = {"column": row.column, "kind": row.kind, "level": level, "split": split.name, "n": split.n}
+                yield {**head, "count": count, **figures, "by_chance": _cells(split)["by_chance"]}
 
 
 def _patient(one: Patient) -> Cells:

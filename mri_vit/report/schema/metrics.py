@@ -12,6 +12,7 @@ from pydantic import Field
 
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.card import Card
+from mri_vit.report.schema.failures import Failures
 from mri_vit.report.schema.maps import GroupMaps, MapEvaluation, MapSettings, PatientMaps, SequenceShares
 from mri_vit.report.schema.part import Part
 from mri_vit.report.schema.patients import Patient
@@ -58,6 +59,9 @@ class Metrics(Part):
     cards: dict[str, Card] = Field(description="by endpoint that a candidate was judged on: the report's first screen")
     patients: tuple[Patient, ...] = Field(
         description="who has a prediction of the first of `contenders`, and its scores, in the order of the cohort table"
+    )
+    failures: dict[str, Failures] = Field(
+        description="the worst of `patients`, by endpoint; an endpoint without a ranked patient has none"
     )
     planted: dict[str, Planted] = Field(description="by endpoint, of a made-up cohort; empty of any other")
     site_probe: SiteProbe | None = Field(description="null without a probe of two sites")

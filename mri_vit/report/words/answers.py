@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from mri_vit.prepare import alignment
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.run import Settings
-from mri_vit.report.words import findings, methods, network, recipes, results, wording
+from mri_vit.report.words import findings, methods, network, people, recipes, results, wording
 from mri_vit.report.words.notation import is_defined, number
 from mri_vit.report.words.references import uncited
 from mri_vit.report.words.training import partition
-from mri_vit.report.words.wording import Facts, escape, listed, settings, trained
-from mri_vit.settings.models import SITE, is_candidate
+from mri_vit.report.words.wording import Facts, counted, escape, listed, settings, trained
+from mri_vit.settings.models import CLINICAL, SITE, is_candidate
 from mri_vit.settings.sequences import LONG, title
 
 UNCERTAINTY = (  # of `findings.MEASURES`, those with an interval or a test
@@ -206,6 +206,30 @@ def _refusals(metrics: Metrics) -> str:
     )
 
 
+def _withheld(metrics: Metrics) -> str:
+    found = settings(metrics)
+    if found is None:
+        return ""
+    said = "The study's own model read the scans alone; the software withheld the labels of the patients whom a model predicted."
+    readers = [model for model in metrics.models if model.rpartition("+")[2] == CLINICAL]  # the control, and fused with it
+    read = metrics.notes.get("clinical_columns")
+    return said + (f" Clinical columns were read by {listed(readers)} alone: {escape(read)}." if readers and read else "")
+
+
+def _indeterminate(metrics: Metrics) -> str:
+    if not metrics.cohort.predicted:
+        return ""
+    return f"Each of {counted(metrics.cohort.predicted, 'predicted patient')} has a score; the test has no indeterminate result."
+
+
+def _handling(metrics: Metrics) -> str:
+    found = settings(metrics)
+    if found is None:
+        return ""
+    masks = "brain masks have to be given" if found.prepare.brain == "mask" else "nothing has to be drawn by hand"
+    return f"Scans are aligned, masked and normalised by the software; {masks}, and what fails its checks is named for a reader."
+
+
 FILLERS: Mapping[str, Callable[[Metrics], str]] = {
     "aim": _aim,
     "exclusions": _exclusions,
@@ -228,13 +252,21 @@ FILLERS: Mapping[str, Callable[[Metrics], str]] = {
     "uncertainty": _uncertainty,
     "updating": _updating,
     "predicting": _predicting,
+    "withheld": _withheld,
+    "indeterminate": _indeterminate,
+    "handling": _handling,
     "imbalance": results.imbalance,
-    "subgroups": results.subgroups,
+    "fairness": results.subgroups,
     "output": results.output,
     "same_cohort": results.same_cohort,
     "versions": results.versions,
     "flow": results.flow,
     "known_labels": results.known_labels,
+    "characteristics": people.characteristics,
+    "compared": people.compared,
+    "failures": people.failures,
+    "errors": results.errors,
+    "stored": people.stored,
     "sizes": results.sizes,
     "performance": results.performance,
     "diagnostic": results.diagnostic,

@@ -1,4 +1,4 @@
-"""Checklists: the content of `metrics.json` goes in, the tables of TRIPOD+AI and CLAIM come out, filled where the run answers.
+"""Checklists: the content of `metrics.json` goes in, the tables of TRIPOD+AI, CLAIM and STARD-AI come out, filled from the run.
 
 The items lie in `items/*.toml`; `answers` fills them from the metrics alone, and what it leaves empty is the author's.
 """
@@ -14,17 +14,23 @@ from mri_vit.report.words.answers import FILLERS
 from mri_vit.report.words.wording import escape
 
 AUTHOR = "**for the author**"
+SILENT = "The run does not show it: write what the item asks."  # of an item that a filler answers for other runs
 
 
 @dataclass(frozen=True)
 class Item:
-    """One question of a checklist; `fill` names the filler that answers it, `left` what a filler leaves to the author."""
+    """One question of a checklist.
+
+    `fill` names the filler that answers it, `left` what a filler leaves to the author; `write` is what the author has to write of
+    an item that no run can answer.
+    """
 
     number: str
     section: str
     asks: str
     fill: str = ""
     left: str = ""
+    write: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,11 @@ def claim(metrics: Metrics) -> str:
     return table(load("claim"), metrics)
 
 
+def stard_ai(metrics: Metrics) -> str:
+    """STARD-AI (Sounderajah et al. 2025, doi:10.1038/s41591-025-03953-8) as a Markdown table, filled from `metrics.json`."""
+    return table(load("stard_ai"), metrics)
+
+
 def load(name: str) -> Checklist:
     """Read a checklist. Raises ValueError when it does not hold as many items as it says."""
     found = tomllib.loads((files("mri_vit.report.words") / "items" / f"{name}.toml").read_text(encoding="utf-8"))
@@ -61,7 +72,7 @@ def table(checklist: Checklist, metrics: Metrics) -> str:
     filled = [item for item in checklist.items if answers[item.number]]
     in_part = sum(bool(item.left) for item in filled)
     rows = [
-        f"| {item.number} | {escape(item.section)} | {escape(item.asks)} | {answers[item.number] or AUTHOR} |"
+        f"| {item.number} | {escape(item.section)} | {escape(item.asks)} | {answers[item.number] or left_alone(item)} |"
         for item in checklist.items
     ]
     return "\n".join(
@@ -79,6 +90,11 @@ def table(checklist: Checklist, metrics: Metrics) -> str:
             "",
         ]
     )
+
+
+def left_alone(item: Item) -> str:
+    """What the author is told of an item that the run does not answer."""
+    return f"{AUTHOR}: {escape(item.write or SILENT)}"
 
 
 def answer(item: Item, metrics: Metrics) -> str:

@@ -6,7 +6,7 @@ As in `answers`, nothing ("") is said where the metrics do not show the thing.
 from __future__ import annotations
 
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.words import findings, maps, methods, wording
+from mri_vit.report.words import findings, maps, methods, people, wording
 from mri_vit.report.words.references import uncited
 from mri_vit.report.words.wording import Facts, counted, escape, listed, settings, trained
 
@@ -30,6 +30,11 @@ def subgroups(metrics: Metrics) -> str:
     )
 
 
+def errors(metrics: Metrics) -> str:
+    """The worst patients, and subgroups."""
+    return " ".join(filter(None, (people.failures(metrics), subgroups(metrics))))
+
+
 def output(metrics: Metrics) -> str:
     if trained(metrics) is None:
         return ""
@@ -48,12 +53,14 @@ def versions(metrics: Metrics) -> str:
 
 
 def flow(metrics: Metrics) -> str:
-    people = metrics.cohort
-    if not people.patients:
+    found = metrics.cohort
+    if not found.patients:
         return ""
-    said = [f"{counted(people.patients, 'patient')} in the table."]
+    said = [f"{counted(found.patients, 'patient')} in the table."]
     said += [methods.excluded(metrics)] if settings(metrics) else []
-    return " ".join([*said, f"{counted(people.predicted, 'patient')} predicted.", sizes(metrics)]).strip()
+    return " ".join(
+        [*said, f"{counted(found.predicted, 'patient')} predicted.", sizes(metrics), people.follow_up(metrics)]
+    ).strip()
 
 
 def known_labels(metrics: Metrics) -> str:

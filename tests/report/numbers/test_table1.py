@@ -18,6 +18,7 @@ from mri_vit.report import assembly
 from mri_vit.report.numbers import table1
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.survival import SurvivalEndpoint
 from mri_vit.report.schema.table1 import Cell, Row, Table1
 from mri_vit.settings.schema import Endpoint
 
@@ -91,13 +92,15 @@ def test_follow_up_is_the_median_of_the_reversed_curve_per_fold(run, found):
         known = people(run, fold).loc[lambda table: table.os_days != ""]
         curve = KaplanMeierFitter().fit(known.os_days.astype(float), known.os_event == "0")  # no day of this run has both
         here = cell(found, "os", "follow-up", name)
-        low, high = median_survival_times(curve.confidence_interval_).to_numpy()[0]
+        low, high = pd.DataFrame(median_survival_times(curve.confidence_interval_)).to_numpy()[0]
         expected = [value if math.isfinite(value) else math.nan for value in (curve.median_survival_time_, low, high)]
         assert [here.median, here.low, here.high] == pytest.approx(expected, nan_ok=True)
 
 
 def test_the_endpoint_holds_the_follow_up_and_who_is_at_risk(run):
-    found = assembly.metrics(run).endpoints["os"].follow_up
+    endpoint = assembly.metrics(run).endpoints["os"]
+    assert isinstance(endpoint, SurvivalEndpoint)
+    found = endpoint.follow_up
     known = people(run).loc[lambda table: table.os_days != ""].os_days.astype(float)
     assert (found.n, found.days) == (len(known), (182, 365, 730))
     assert found.at_risk == tuple((known > day).sum() for day in found.days)

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from mri_vit import cli
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema import binary, comparison, maps, metrics, patients, survival, table1
+from mri_vit.report.schema import binary, comparison, failures, maps, metrics, patients, survival, table1
 from mri_vit.report.schema import run as run_parts
 from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.schema.part import Part, Value
@@ -143,7 +143,9 @@ def test_what_the_schema_does_not_know_is_refused(texts, change):
 
 
 def parts() -> list[type[Part]]:
-    rooms = [vars(module).values() for module in (binary, comparison, maps, metrics, patients, run_parts, survival, table1)]
+    rooms = [
+        vars(module).values() for module in (binary, comparison, failures, maps, metrics, patients, run_parts, survival, table1)
+    ]
     return [value for room in rooms for value in room if isinstance(value, type) and issubclass(value, Part)]
 
 

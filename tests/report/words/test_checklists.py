@@ -15,12 +15,18 @@ from mri_vit.report.words.answers import FILLERS
 from mri_vit.report.words.checklists import AUTHOR, Checklist, Item
 from mri_vit.settings.schema import CHANNELS, Controls, Explain, Grid, Model, Prepare, Train
 
+LEFT = "<strong>for the author</strong>: "  # how an item begins that the run does not answer
 ODD = "a|b <img src=x onerror=alert(1)> *c*\n\n| d | [e](https://e.org) \\| `f`"
-NAMES = ("tripod_ai", "claim")
+NAMES = ("tripod_ai", "claim", "stard_ai")
 WRITERS = {
     "tripod_ai": lambda metrics: checklists.tripod_ai(filled(metrics)),
     "claim": lambda metrics: checklists.claim(filled(metrics)),
+    "stard_ai": lambda metrics: checklists.stard_ai(filled(metrics)),
 }
+
+
+AGE = {"known": 58, "missing": 1, "median": 62.0, "low": 55.0, "high": 70.0}
+SEX = {"known": 59, "counts": [20, 39]}
 
 
 def made_up(**changes: Any) -> dict[str, Any]:
@@ -47,6 +53,15 @@ def made_up(**changes: Any) -> dict[str, Any]:
         "folds_sha256": "ab" * 32,
         "endpoints": {"mgmt": {"kind": "binary", "known": 51, "positive": 20, "models": {"vit": vit}}},
         "maps": [{"patient": "P1"}],
+        "patients": [{"patient": "P1"}, {"patient": "P2"}],
+        "failures": {"mgmt": {"sentence": "The 10 worst are not told apart."}},
+        "table1": {
+            "splits": [{"name": "all", "kind": "all", "n": 59}, {"name": "fold 1", "kind": "fold", "n": 12}],
+            "rows": [
+                {"column": "age", "kind": "number", "cells": [AGE, {}]},
+                {"column": "sex", "kind": "words", "levels": ["F", "M"], "cells": [SEX, SEX | {"counts": [4, 8], "known": 12}]},
+            ],
+        },
         "settings": settings,
         "environment": {
             "versions": {"torch": "2.13.0"},
@@ -75,6 +90,29 @@ def test_every_item_has_a_number_of_its_own_and_a_filler_that_exists_or_none(nam
     assert {item.fill for item in items} - {""} <= set(FILLERS)
     assert all(item.section and item.asks for item in items)
     assert all(item.fill for item in items if item.left)
+    assert all(
+        bool(item.fill) != bool(item.write) for item in items
+    )  # answered from the run, or the author is told what to write
+
+
+def test_what_the_author_is_told_is_a_sentence_of_its_own():
+    for name in NAMES:
+        told = [item.write for item in checklists.load(name).items if item.write]
+        assert len(told) == len(set(told))
+        assert all(len(text.split()) >= 6 and text.endswith(".") for text in told)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_item_is_empty_for_any_design(name):
+    for design in ("cross-validation", "external", "table"):
+        for text in answers(name, made_up(design=design)).values():
+            assert len(re.sub("<[^>]*>", "", text)) > len("for the author: ")
+
+
+def test_stard_ai_has_its_40_items_in_48_parts_in_order():
+    numbers = [item.number for item in checklists.load("stard_ai").items]
+    parts = {15: "abcd", 16: "abc", 17: "ab", 26: "ab", 40: "ab"}  # Sounderajah et al. 2025, Table 2
+    assert numbers == [f"{n}{part}" for n in range(1, 41) for part in parts.get(n, ("",))]
 
 
 def test_no_filler_is_without_an_item():
@@ -105,7 +143,7 @@ def test_the_count_at_the_top_is_that_of_the_rows(name):
         {"endpoints": {}, "design": "table"},
     ):
         rows = answers(name, metrics)
-        answered = [text for text in rows.values() if not text.startswith("<strong>for the author</strong>")]
+        answered = [text for text in rows.values() if not text.startswith(LEFT)]
         in_part = sum("<strong>for the author</strong>" in text for text in answered)
         expected = f"Of {len(rows)} items {len(answered) - in_part} are answered from the run and {in_part} in part"
         assert expected in WRITERS[name](metrics)
@@ -114,7 +152,7 @@ def test_the_count_at_the_top_is_that_of_the_rows(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_filled_from_nothing(name):
-    assert WRITERS[name]({"design": "table"}).count(f"| {AUTHOR} |") == len(checklists.load(name).items)
+    assert WRITERS[name]({"design": "table"}).count(f"| {AUTHOR}: ") == len(checklists.load(name).items)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +172,15 @@ def test_nothing_is_filled_from_nothing(name):
         ("claim", "32", ["5 folds by patient"]),
         ("claim", "38", ["sensitivity 0.802 [0.700, 0.900]"]),
         ("claim", "31", ["Maps of 1 patient were made"]),
+        ("tripod_ai", "20b", ["Of 59 patients: age, median 62 [55, 70] missing in 1; sex F 20 (34 %), M 39 (66 %)", "each fold"]),
+        ("claim", "36", ["age, median 62 [55, 70]"]),
+        ("stard_ai", "25", ["age, median 62 [55, 70]"]),
+        ("claim", "39", ["mgmt: The 10 worst are not told apart."]),
+        ("stard_ai", "23", ["mgmt: The 10 worst are not told apart."]),
+        ("stard_ai", "15b", ["5 folds", "learning rate 0.0003"]),
+        ("stard_ai", "30", ["sensitivity 0.802 [0.700, 0.900]"]),
+        ("stard_ai", "40b", ["each of 2 patients"]),
+        ("stard_ai", "19", ["Each of 59 predicted patients has a score"]),
     ],
 )
 def test_an_answer_holds_the_run_s_figures(name, number, figures):
@@ -148,8 +195,9 @@ def test_other_figures_give_other_answers(name):
     metrics["endpoints"]["mgmt"]["models"]["vit"]["judged"]["value"] = 0.5577
     before, after = answers(name, made_up()), answers(name, metrics)
     changed = {number for number in before if before[number] != after[number]}
-    assert changed >= ({"12a", "20a", "23a"} if name == "tripod_ai" else {"19", "32", "35", "37"})
-    assert not {number for number in changed if before[number].startswith("<strong>for the author")}
+    expected = {"tripod_ai": {"12a", "20a", "23a"}, "claim": {"19", "32", "35", "37"}, "stard_ai": {"15b", "19", "24", "31"}}
+    assert changed >= expected[name]
+    assert not {number for number in changed if before[number].startswith(LEFT)}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -159,7 +207,7 @@ def test_metrics_without_controls_claim_none(name):
     models["clinical"] = copy.deepcopy(models["vit"])
     assert "penalised" not in WRITERS[name](without)
     assert "Controls:" not in WRITERS[name](without)
-    assert answers("claim", without)["30"] == "<strong>for the author</strong>"
+    assert answers("claim", without)["30"].startswith(LEFT)
     assert "penalised logistic and Cox regression" in answers("claim", with_control)["30"]
 
 
@@ -172,10 +220,11 @@ def test_a_table_from_elsewhere_claims_no_training(name):
 
 
 def test_an_external_evaluation_is_told_where_it_is_asked_for():
-    assert answers("claim", made_up())["33"] == "<strong>for the author</strong>"
+    assert answers("claim", made_up())["33"].startswith(LEFT)
     found = answers("claim", made_up(design="external"))
     assert "without refitting to another cohort" in found["33"]
-    assert found["32"] == found["25"] == "<strong>for the author</strong>"
+    assert found["32"].startswith(LEFT)
+    assert found["25"].startswith(LEFT)
 
 
 def test_a_filled_item_says_what_it_leaves_to_the_author():
@@ -212,8 +261,32 @@ def test_a_checklist_that_lost_an_item_is_refused(monkeypatch, tmp_path):
 
 def test_subgroups_are_answered_by_their_columns():
     metrics = made_up()
-    assert answers("tripod_ai", metrics)["14"] == "<strong>for the author</strong>"
+    assert answers("tripod_ai", metrics)["14"].startswith(LEFT)
     metrics["endpoints"]["mgmt"]["subgroups"] = [{"column": "sex", "level": "f"}, {"column": "age|x", "level": "under 65"}]
     found = answers("tripod_ai", metrics)
     assert "within subgroups by age|x and sex" in found["14"]
     assert "within subgroups by age|x and sex" in found["23a"]
+
+
+def test_follow_up_is_told_where_a_survival_endpoint_has_one():
+    metrics = made_up()
+    assert "Median follow-up" not in answers("tripod_ai", metrics)["20a"]
+    follow_up = {"n": 50, "events": 30, "median_days": 933.0, "low": 606.0, "high": 1637.0}
+    metrics["endpoints"]["os"] = {"kind": "survival", "known": 50, "events": 30, "follow_up": follow_up}
+    assert "Median follow-up of os (reverse Kaplan-Meier): 933 days." in answers("tripod_ai", metrics)["20a"]
+    assert "933 days" in answers("stard_ai", metrics)["24"]
+
+
+def test_the_cohorts_are_compared_where_both_are_known():
+    metrics = made_up(design="external")
+    assert answers("tripod_ai", metrics)["20c"].startswith(LEFT)
+    metrics["table1"]["splits"][1] = {"name": "development", "kind": "development", "n": 82}
+    metrics["table1"]["rows"][0]["cells"][1] = AGE | {"difference": 0.314}
+    for name, number in (("tripod_ai", "20c"), ("stard_ai", "29")):
+        assert "Standardised differences from the cohort of development: age 0.31" in answers(name, metrics)[number]
+
+
+def test_who_read_clinical_columns_is_named():
+    metrics = made_up(models=["vit", "vit+clinical", "clinical"], notes={"clinical_columns": "age, sex"})
+    assert "read by vit+clinical and clinical alone: age, sex." in answers("stard_ai", metrics)["17a"]
+    assert "Clinical columns" not in answers("stard_ai", made_up(models=["vit"]))["17a"]
