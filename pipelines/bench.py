@@ -73,8 +73,8 @@ def main(
     """Measure and print a table; `--memory` adds each network variant's peak, in a process of its own.
 
     `--patient` is a folder with t1, t1ce, t2 and flair .nii.gz that `preparation` and `unstripped` prepare, `--before` a worktree
-    of older code beside which `preparation`, `folds` and `report` are timed; both may be given several times. Processor time is that of
-    processes which a variant starts and waits for. `--warm-up` rounds are not counted. `--output` also writes the figures as
+    of older code beside which `preparation`, `folds` and `report` are timed; both may be given several times. Processor time is
+    of processes which a variant starts and waits for. `--warm-up` rounds are not counted. `--output` also writes the figures as
     JSON. `--peak-of GROUP/VARIANT` is what those processes are started with.
     """
     torch.set_num_threads(threads)

@@ -31,11 +31,11 @@ DEMO, DEMO_PATIENT = "demo", "demo-"  # the study on the built-in, synthetic coh
 VERSIONS_FIRST = ("mri-vit", "torch", "monai")
 REASONS_SHOWN = 6  # the flow diagram's box stays a box; the table below it has them all
 
-# 25 MB of page is what a mail server lets through; the figures need 5 to 10 of them.
+# A page of 10 MB opens at once; its figures need 3 or 4 of them, whatever the number of patients.
 MAPS_SHOWN, MAPS_EACH = 12, 3  # patients on the page, and maps of each; the rest are on the patients' own pages
-MAPS_BUDGET, MAPS_WIDTH, MAPS_QUALITY = 5_000_000, 960, 80  # bytes of page; pixels, as the picture is drawn; WebP's scale
-GROUPS_BUDGET = 2_000_000  # bytes of the cohort's mean maps
-QC_BUDGET, QC_WIDTH, QC_QUALITY = 8_000_000, 224, 60  # a quarter of the sheet's width: enough to see a brain cut off
+MAPS_BUDGET, MAPS_WIDTH, MAPS_QUALITY = 2_500_000, 960, 80  # bytes of page; pixels, as the picture is drawn; WebP's scale
+GROUPS_BUDGET = 1_000_000  # bytes of the cohort's mean maps
+QC_BUDGET, QC_WIDTH, QC_QUALITY = 2_000_000, 224, 60  # a quarter of the sheet's width: enough to see a brain cut off
 
 TEXTS = ("methods.md", "tripod_ai.md", "claim.md")
 
