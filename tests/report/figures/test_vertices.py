@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from mri_vit import style
-from mri_vit.report.figures import panels, vertices
+from mri_vit.report.figures import panels, survival, vertices
 from mri_vit.report.figures.vertices import CELL
+from mri_vit.report.schema.survival import Group
 
 
 def curve(patients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -61,3 +63,16 @@ def test_coordinates_of_an_svg_are_those_that_matplotlib_gave_to_a_hundredth_of_
     assert len(short) < len(whole)
     scales = re.compile(r"scale\([^)]*\)")
     assert scales.findall(short) == scales.findall(whole)  # a letter's size is no coordinate
+
+
+def test_a_figure_of_20_000_patients_is_at_most_half_as_large_again_as_that_of_2_000():
+    def size(patients: int) -> int:
+        days, share = curve(patients, seed=3)
+        half = {"group": "low risk", "days": 3000 * days, "survival": 1 - share, "low": 1 - share, "high": 1 - share}
+        table = pd.DataFrame({**half, "censored": np.arange(patients) % 3 == 0})
+        both = pd.concat([table, table.assign(group="high risk")])
+        group = Group(n=patients, events=patients // 2, median_days=100.0, at_risk=[patients])
+        figure = survival.kaplan_meier(both, {"low risk": group, "high risk": group}, [0])
+        return len(style.to_bytes(figure, "svg"))
+
+    assert size(20_000) < 1.5 * size(2000)
