@@ -5,6 +5,7 @@ Widths are near a phone's, so that the letters stay readable when a page shrinks
 
 from __future__ import annotations
 
+import re
 from io import BytesIO
 from typing import Any
 
@@ -17,6 +18,8 @@ BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", 
 INK, GREY = "#222222", "#767676"  # grey of contrast 4.5 on white, WCAG 2.1 AA
 PNG_DPI = 200  # 920 pixels for a figure of one column, enough for a slide; a paper takes the SVG
 WIDTH = 4.6  # inches: at 9 points the letters are still 7 pixels high on a phone of 400 pixels
+# Coordinates of an SVG: matplotlib writes six decimals of a point, of which the third is already a hundredth of a PNG's pixel.
+DRAWN, DECIMALS = re.compile(rb'\b(?:d|x|y)="[^"]*"'), re.compile(rb"(\.\d\d)\d+")
 RC: Any = {
     "svg.hashsalt": "mri-vit",  # element ids, so that equal runs give equal bytes
     "font.family": "DejaVu Sans",  # shipped with matplotlib, so the same on every machine
@@ -40,7 +43,8 @@ def to_bytes(figure: Figure, kind: str) -> bytes:
         stream = BytesIO()
         metadata = {"Date": None} if kind == "svg" else {}
         figure.savefig(stream, format=kind, dpi=PNG_DPI, metadata=metadata)
-    return stream.getvalue()
+    content = stream.getvalue()
+    return DRAWN.sub(lambda part: DECIMALS.sub(rb"\1", part[0]), content) if kind == "svg" else content
 
 
 def templates(package: str) -> jinja2.Environment:

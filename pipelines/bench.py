@@ -56,6 +56,7 @@ def main(
         "training",
         "folds",
         "evaluation",
+        "report",
         "preparation",
         "unstripped",
         "all",
@@ -72,8 +73,8 @@ def main(
     """Measure and print a table; `--memory` adds each network variant's peak, in a process of its own.
 
     `--patient` is a folder with t1, t1ce, t2 and flair .nii.gz that `preparation` and `unstripped` prepare, `--before` a worktree
-    of older code beside which `preparation` and `folds` are timed; both may be given several times. Processor time is that of
-    processes which a variant starts and waits for. `--warm-up` rounds are not counted. `--output` also writes the figures as
+    of older code beside which `preparation`, `folds` and `report` are timed; both may be given several times. Processor time is
+    of processes which a variant starts and waits for. `--warm-up` rounds are not counted. `--output` also writes the figures as
     JSON. `--peak-of GROUP/VARIANT` is what those processes are started with.
     """
     torch.set_num_threads(threads)
@@ -88,6 +89,7 @@ def main(
             "training": partial(trained, Path(folder)),
             "folds": partial(side_by_side, Path(folder), before),
             "evaluation": partial(evaluated, Path(folder)),
+            "report": partial(reported, Path(folder), before),
             "preparation": partial(preparation, Path(folder), patient, before),
             "unstripped": partial(preparation_unstripped, Path(folder), patient),
         }
@@ -326,6 +328,12 @@ def evaluated(folder: Path) -> dict[str, Variants]:
     from bench_evaluation import evaluation  # here: its libraries for tables weigh 130 MB
 
     return evaluation(folder)
+
+
+def reported(folder: Path, before: tuple[Path, ...]) -> dict[str, Variants]:
+    from bench_report import reports  # here, for the same reason
+
+    return reports(folder, before)
 
 
 if __name__ == "__main__":

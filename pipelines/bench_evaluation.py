@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+from bench_report import make
 from lifelines.utils import concordance_index
 from sklearn.metrics import roc_auc_score
 
-from mri_vit.data import predictions
 from mri_vit.metrics.concordance import harrell_c
 from mri_vit.metrics.delong import delong_interval
 from mri_vit.report.pages import html
@@ -22,8 +21,8 @@ from mri_vit.run import files
 from mri_vit.settings.models import CLINICAL, VIT, VOLUME
 
 ROWS = 100_000  # a registry; far more patients than any cohort with scans
-PATIENTS, FOLDS, MODELS = 600, 5, (VIT, CLINICAL, VOLUME)
-BINARY, SURVIVAL = ("mgmt", "tertp", "pten"), "os"
+PATIENTS, MODELS = 600, (VIT, CLINICAL, VOLUME)
+BINARY = ("mgmt", "tertp", "pten")
 
 
 def evaluation(folder: Path) -> dict[str, dict[str, Callable[[], Callable[[], Any]]]]:
@@ -57,28 +56,7 @@ def lifelines_c(days: np.ndarray, event: np.ndarray, risk: np.ndarray) -> float:
 
 def reported(folder: Path) -> Callable[[], Any]:
     """A report from a table of predictions, with survival curves; the page's size is printed each time."""
-    generator = np.random.default_rng(0)
-    people = pd.DataFrame({"patient": [f"P{i:04d}" for i in range(PATIENTS)]})
-    people = people.assign(age=generator.normal(60, 11, PATIENTS).round(), sex=generator.choice(["F", "M"], PATIENTS))
-    people = people.assign(site=generator.choice(list("ABCD"), PATIENTS))
-    for name in BINARY:
-        people[name] = (generator.random(PATIENTS) < 0.45).astype(int)
-    people["os_days"] = np.ceil(450 * generator.exponential(size=PATIENTS))
-    people["os_event"] = (generator.random(PATIENTS) < 0.7).astype(int)
-    people.to_csv(folder / files.COHORT, index=False)
-    scores, survivals = [], []
-    for strength, model in enumerate(reversed(MODELS)):
-        place = {"patient": people.patient, "model": model, "repeat": 0, "fold": np.arange(PATIENTS) % FOLDS}
-        for name in BINARY:
-            score = 1 / (1 + np.exp(-generator.normal(size=PATIENTS) - strength * (people[name] - 0.5)))
-            scores.append(pd.DataFrame({**place, "endpoint": name, "score": score, "threshold": 0.5}))
-        risk = generator.normal(size=PATIENTS) - strength * np.log(people.os_days / 450) / 3
-        scores.append(pd.DataFrame({**place, "endpoint": SURVIVAL, "score": risk, "threshold": 0.0}))
-        for days in predictions.HORIZONS_DAYS:
-            alive = np.exp(-days / 450 * np.exp(risk / 2))
-            survivals.append(pd.DataFrame({**place, "endpoint": SURVIVAL, "horizon_days": days, "survival": alive}))
-    predictions.save(pd.concat(scores), folder / files.PREDICTIONS)
-    predictions.save(pd.concat(survivals), folder / files.SURVIVAL)
+    make(folder, PATIENTS, BINARY, MODELS)
 
     def run() -> None:
         home = folder / files.REPORT

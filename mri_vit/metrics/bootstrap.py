@@ -6,16 +6,21 @@ matrix product serves all resamples.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt
 
 from mri_vit.metrics.checked import Groups
 
 RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
 CONFIDENCE = 0.95
-MOST_COUNTS = 4_000_000  # counts held together: 32 MB, so that memory does not grow with the cohort
+MOST_COUNTS = 4_000_000  # counts drawn together, in a byte each: 4 MB, so that memory does not grow with the cohort
+MOST_NUMBERS = 250_000  # counts that a statistic gets together: 2 MB, so that what it makes of them stays in a core's cache
+MOST_KEPT = 32  # portions of draws kept for the next model: those of 10,000 patients by endpoint and class; 128 MB at most
 
 Statistic = Callable[[Float[np.ndarray, "b n"]], Float[np.ndarray, "b *measures"]]
 
@@ -60,18 +65,12 @@ def distribution(
     statistic: Statistic, strata: Groups, generator: np.random.Generator, resamples: int = RESAMPLES
 ) -> Float[np.ndarray, "b *measures"]:
     """The statistic's value on each resample, as `interval` takes them."""
-    blocks = portions(resamples, len(strata))
-    return np.concatenate([statistic(counts(strata, generator, block)) for block in blocks])
+    return np.concatenate([statistic(drawn) for drawn in _blocks(strata, generator, resamples)])
 
 
 def counts(strata: Groups, generator: np.random.Generator, resamples: int = RESAMPLES) -> Float[np.ndarray, "b n"]:
     """How often each patient comes up when each stratum is drawn with replacement, strata in the order of their names."""
-    drawn = np.zeros((resamples, len(strata)))
-    for name in np.unique(strata):
-        members = strata == name
-        size = int(members.sum())
-        drawn[:, members] = generator.multinomial(size, np.full(size, 1 / size), size=resamples)
-    return drawn
+    return _counts(strata, generator, resamples).astype(float)
 
 
 def percentile_interval(
@@ -84,7 +83,44 @@ def percentile_interval(
     return np.asarray(low), np.asarray(high)
 
 
-def portions(draws: int, patients: int) -> list[int]:
-    """`draws` in portions of at most `MOST_COUNTS` numbers."""
-    most = max(1, MOST_COUNTS // max(patients, 1))
-    return [min(most, draws - start) for start in range(0, draws, most)]
+def portions(draws: int, patients: int, most: int) -> list[int]:
+    """`draws` in portions of at most `most` numbers."""
+    together = max(1, most // max(patients, 1))
+    return [min(together, draws - start) for start in range(0, draws, together)]
+
+
+def _blocks(strata: Groups, generator: np.random.Generator, resamples: int) -> Iterator[Float[np.ndarray, "b n"]]:
+    """The counts of `resamples` resamples, a few at a time."""
+    for portion in portions(resamples, len(strata), MOST_COUNTS):
+        drawn, start = _counts(strata, generator, portion), 0
+        for block in portions(portion, len(strata), MOST_NUMBERS):
+            yield drawn[start : start + block].astype(float)
+            start += block
+
+
+def _counts(strata: Groups, generator: np.random.Generator, resamples: int) -> UInt[np.ndarray, "b n"]:
+    of_strata = []
+    for name in np.unique(strata):
+        members = np.flatnonzero(strata == name)
+        drawn, after = _drawn(pickle.dumps(generator), len(members), resamples)
+        generator.bit_generator.state = after
+        of_strata.append((members, drawn))
+    if len(of_strata) == 1:
+        return of_strata[0][1]
+    drawn = np.zeros((resamples, len(strata)), np.result_type(np.uint8, *(drawn for _, drawn in of_strata)))
+    for members, of_stratum in of_strata:
+        drawn[:, members] = of_stratum
+    return drawn
+
+
+@lru_cache(MOST_KEPT)
+def _drawn(generator: bytes, size: int, resamples: int) -> tuple[UInt[np.ndarray, "b size"], Any]:
+    """How often each of `size` patients comes up, and the state in which a pickled generator then is.
+
+    Every model of the same patients starts from the study's seed; so the first one's draws, kept, are the next one's.
+    """
+    copy: np.random.Generator = pickle.loads(generator)
+    drawn = copy.multinomial(size, np.full(size, 1 / size), size=resamples)
+    small = drawn.astype(np.min_scalar_type(drawn.max(initial=0)))
+    small.flags.writeable = False  # shared by all who ask for it
+    return small, copy.bit_generator.state

@@ -6,6 +6,7 @@ n is the number of patients.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -13,7 +14,7 @@ from scipy.optimize import minimize, root_scalar
 from scipy.special import expit, logit
 
 from mri_vit.metrics.checked import Flags, Numbers, predicted
-from mri_vit.metrics.smooth import loess
+from mri_vit.metrics.smooth import Loess
 
 MOST_PLACES = 100  # at which a calibration curve is fitted: a percentile of the patients between two of them
 SMALLEST = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
@@ -188,19 +189,30 @@ def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
     truth, probability = predicted(truth, probability)
     if not len(truth):
         return math.nan
-    return float(drawn_ici(truth, probability, np.ones((1, len(truth))))[0])
+    return float(drawn_ici(CalibrationCurve.of(truth, probability), np.ones((1, len(truth))))[0])
 
 
-def drawn_ici(
-    truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], drawn: Float[np.ndarray, "b n"]
-) -> Float[np.ndarray, " b"]:
+@dataclass(frozen=True)
+class CalibrationCurve:
+    """The smooth calibration curve of n patients at g probabilities, to be fitted to any draw of them."""
+
+    probability: Float[np.ndarray, " n"]
+    smoother: Loess
+    between: Float[np.ndarray, "g n"]  # what each place gives to a patient, by straight lines
+
+    @classmethod
+    def of(cls, truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> CalibrationCurve:
+        values = np.unique(probability)
+        if len(values) > MOST_PLACES:
+            values = values[np.linspace(0, len(values) - 1, MOST_PLACES).round().astype(int)]
+        between = np.stack([np.interp(probability, values, one) for one in np.eye(len(values))])
+        return cls(probability, Loess.of(probability, truth.astype(float), values), between)
+
+
+def drawn_ici(curve: CalibrationCurve, drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
     """The ICI of each of b bootstrap draws; `drawn` says how often each patient came up."""
-    values = np.unique(probability)
-    if len(values) > MOST_PLACES:
-        values = values[np.linspace(0, len(values) - 1, MOST_PLACES).round().astype(int)]
-    curve = loess(probability, truth.astype(float), values, drawn)  # (b, g)
-    between = np.stack([np.interp(probability, values, one) for one in np.eye(len(values))])  # (g, n)
-    return (drawn * np.abs(curve @ between - probability)).sum(axis=1) / drawn.sum(axis=1)
+    observed = curve.smoother.fit(drawn) @ curve.between
+    return (drawn * np.abs(observed - curve.probability)).sum(axis=1) / drawn.sum(axis=1)
 
 
 def log_odds(probability: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -13,12 +13,12 @@ from jaxtyping import Bool, Float, Real
 from scipy.special import expit
 
 from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, distribution, percentile_interval
-from mri_vit.metrics.calibration import calibration_line, drawn_ici, log_odds
+from mri_vit.metrics.calibration import CalibrationCurve, calibration_line, drawn_ici, log_odds
 from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted
 from mri_vit.metrics.decision import odds
 
 MOST_STEPS = 100  # of Newton's method; a line that exists takes about ten
-SMALLEST_SHARE, ROUNDING = 1e-6, 1e-13  # of a step that is shortened; of a loss that rounding alone raises
+SMALLEST_SHARE = 1e-6  # of a step that is shortened
 FLAT = 1e-10  # of the gradient per patient, as in `calibration_line`
 
 Bounds = tuple[float, float]
@@ -72,30 +72,31 @@ def probability_intervals(
         return ProbabilityIntervals(*[(math.nan, math.nan)] * 5, net_benefit=(nowhere, nowhere))
     error, called = (probability - truth) ** 2, probability[:, None] >= thresholds
     benefit = called * np.where(truth[:, None], 1.0, -harm)  # (n, t): what calling the patient is worth
+    line, curve = calibration_line(truth, probability), CalibrationCurve.of(truth, probability)
 
     def measures(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b measures"]:
-        slope, intercept = drawn_lines(truth, probability, drawn)
+        slope, intercept = drawn_lines(truth, probability, drawn, line)
         expected = drawn @ probability
         ratio = (drawn @ truth) / np.where(expected > 0, expected, math.nan)
-        single = [drawn @ error / len(truth), slope, intercept, ratio, drawn_ici(truth, probability, drawn)]
+        single = [drawn @ error / len(truth), slope, intercept, ratio, drawn_ici(curve, drawn)]
         return np.concatenate([np.stack(single, axis=1), drawn @ benefit / len(truth)], axis=1)
 
     values = distribution(measures, np.zeros(len(truth)), generator, resamples)
     values[:, 1:3] = np.where(np.isnan(values[:, 1:3]).mean(axis=0) > (1 - confidence) / 2, math.nan, values[:, 1:3])
     pairs = [_bounds(values[:, column], confidence) for column in range(5)]
-    own_ici = float(drawn_ici(truth, probability, np.ones((1, len(truth))))[0])
+    own_ici = float(drawn_ici(curve, np.ones((1, len(truth))))[0])
     pairs[4] = min(pairs[4][0], own_ici), pairs[4][1]
     low, high = percentile_interval(values[:, 5:], confidence)
     return ProbabilityIntervals(*pairs, net_benefit=(low, high))
 
 
 def drawn_lines(
-    truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], drawn: Float[np.ndarray, "b n"]
+    truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], drawn: Float[np.ndarray, "b n"], line: Bounds
 ) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, " b"]]:
     """Slope and intercept (`calibration_line`) of each of b draws; `drawn` says how often each patient came up.
 
-    All lines are found together by Newton's method, a step halved where it would raise the loss. NaN where no finite one
-    exists.
+    All lines are found together by Newton's method from the patients' own `line`, a step halved where it would raise the
+    gradient, which is zero at the maximum alone. NaN where no finite line exists.
     """
     x = log_odds(probability)
     found = np.full((len(drawn), 2), math.nan)
@@ -103,49 +104,59 @@ def drawn_lines(
     if not len(left):
         return found[:, 0], found[:, 1]
     middle, spread = float(x.mean()), float(x.std())
-    z = (x - middle) / spread  # scaled, so that one tolerance fits every cohort
-    slope, intercept = calibration_line(truth, probability)  # near the lines of the draws; it exists where a draw's does
-    beta = np.tile([intercept + slope * middle, slope * spread], (len(left), 1))
-    design = np.stack([np.ones(len(z)), z])  # (2, n)
+    design = np.stack([np.ones(len(x)), (x - middle) / spread])  # (2, n), scaled, so that one tolerance fits every cohort
+    slope, intercept = line  # it exists where a draw's does
+    at = _Lines.at(np.tile([intercept + slope * middle, slope * spread], (len(left), 1)), design, truth, drawn[left])
     for _ in range(MOST_STEPS):
-        counts = drawn[left]
-        fitted = expit(beta @ design)
-        gradient = (counts * (fitted - truth)) @ design.T
-        curvature = counts * fitted * (1 - fitted)
-        a, b, c = curvature.sum(axis=1), curvature @ z, curvature @ z**2
-        flat = np.abs(gradient).max(axis=1) < FLAT * counts.sum(axis=1)
-        found[left[flat]] = beta[flat]
-        left, beta, counts, gradient = (part[~flat] for part in (left, beta, counts, gradient))
+        flat = np.abs(at.gradient).max(axis=1) < FLAT * at.counts.sum(axis=1)
+        found[left[flat]] = at.beta[flat]
+        left, at = left[~flat], at.of(~flat)
         if not len(left):
             break
-        a, b, c = a[~flat], b[~flat], c[~flat]
-        step = np.stack([c * gradient[:, 0] - b * gradient[:, 1], a * gradient[:, 1] - b * gradient[:, 0]], axis=1)
-        step /= (a * c - b**2)[:, None]
-        beta = beta - step * _shortened(beta, step, design, truth, counts)[:, None]
+        at = _stepped(at, design, truth)
     return found[:, 1] / spread, found[:, 0] - found[:, 1] / spread * middle
 
 
-def _shortened(
-    beta: Float[np.ndarray, "b 2"],
-    step: Float[np.ndarray, "b 2"],
-    design: Float[np.ndarray, "2 n"],
-    truth: Bool[np.ndarray, " n"],
-    counts: Float[np.ndarray, "b n"],
-) -> Float[np.ndarray, " b"]:
-    """The share of each step, 1, 1/2, 1/4, ..., that does not raise the loss."""
+@dataclass(frozen=True)
+class _Lines:
+    """Lines beta of b draws on the scaled design, what they fit to each patient, and the gradient of the loss."""
 
-    def loss(at: Float[np.ndarray, "c 2"], rows: np.ndarray) -> Float[np.ndarray, " c"]:
-        line = at @ design
-        return (counts[rows] * (np.logaddexp(0, line) - truth * line)).sum(axis=1)
+    beta: Float[np.ndarray, "b 2"]
+    counts: Float[np.ndarray, "b n"]
+    fitted: Float[np.ndarray, "b n"]
+    gradient: Float[np.ndarray, "b 2"]
 
-    share = np.ones(len(beta))
-    rows = np.arange(len(beta))
-    before = loss(beta, rows)
-    while len(rows) and share[rows[0]] > SMALLEST_SHARE:
-        worse = loss(beta[rows] - step[rows] * share[rows, None], rows) > before[rows] * (1 + ROUNDING)
-        rows = rows[worse]
-        share[rows] /= 2
-    return share
+    @classmethod
+    def at(
+        cls,
+        beta: Float[np.ndarray, "b 2"],
+        design: Float[np.ndarray, "2 n"],
+        truth: Bool[np.ndarray, " n"],
+        counts: Float[np.ndarray, "b n"],
+    ) -> _Lines:
+        fitted = expit(beta @ design)
+        return cls(beta, counts, fitted, (counts * (fitted - truth)) @ design.T)
+
+    def of(self, rows: np.ndarray) -> _Lines:
+        return self if rows.all() else _Lines(*(part[rows] for part in vars(self).values()))
+
+
+def _stepped(at: _Lines, design: Float[np.ndarray, "2 n"], truth: Bool[np.ndarray, " n"]) -> _Lines:
+    """The lines after a step of Newton's, of which each takes the share 1, 1/2, 1/4, ... that does not raise its gradient."""
+    curvature, gradient = at.counts * at.fitted * (1 - at.fitted), at.gradient
+    a, b, c = curvature.sum(axis=1), curvature @ design[1], curvature @ design[1] ** 2
+    step = np.stack([c * gradient[:, 0] - b * gradient[:, 1], a * gradient[:, 1] - b * gradient[:, 0]], axis=1)
+    step /= (a * c - b**2)[:, None]
+    share, rows, found = 1.0, np.arange(len(step)), _Lines.at(at.beta - step, design, truth, at.counts)
+    while share > SMALLEST_SHARE:
+        rows = rows[(found.gradient[rows] ** 2).sum(axis=1) > (gradient[rows] ** 2).sum(axis=1)]
+        if not len(rows):
+            break
+        share /= 2
+        shorter = _Lines.at(at.beta[rows] - share * step[rows], design, truth, at.counts[rows])
+        for part in ("beta", "fitted", "gradient"):
+            getattr(found, part)[rows] = getattr(shorter, part)
+    return found
 
 
 def _overlap(

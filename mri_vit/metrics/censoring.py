@@ -1,6 +1,7 @@
 """G, the chance not to have been censored: time and event of n patients in, its Kaplan-Meier curve out.
 
-n is the number of patients, t the number of days asked for, b the number of bootstrap draws, u the number of distinct times.
+n is the number of patients, t the number of days asked for, b the number of bootstrap draws, u the number of days on which
+somebody was censored.
 Times are in days; event is True for a death and False for a patient censored at that time.
 """
 
@@ -62,8 +63,7 @@ def drawn_censoring_survival(time_days: Numbers, event: Flags, drawn: Float[np.n
     ValueError for an event other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
     """
     time_days, event = followed(time_days, event)
-    days, curve = _censoring_curve(time_days, event, drawn)
-    return curve[:, np.searchsorted(days, time_days)]
+    return _steps_at(time_days, event, drawn, time_days)
 
 
 def drawn_censoring_survival_at(
@@ -76,30 +76,41 @@ def drawn_censoring_survival_at(
     ValueError as by `censoring_survival`.
     """
     time_days, event = followed(time_days, event)
-    days, curve = _censoring_curve(time_days, event, drawn)
-    steps = np.concatenate([np.ones((len(drawn), 1)), curve], axis=1)
-    return steps[:, np.searchsorted(days, numbers(at_days, "days"), side="right")]
+    return _steps_at(time_days, event, drawn, numbers(at_days, "days"))
+
+
+def _steps_at(
+    time_days: Float[np.ndarray, " n"],
+    event: Bool[np.ndarray, " n"],
+    drawn: Float[np.ndarray, "b n"],
+    at: Float[np.ndarray, " t"],
+) -> Float[np.ndarray, "b t"]:
+    days, steps = _censoring_curve(time_days, event, drawn)
+    return steps[:, np.searchsorted(days, at, side="right")]
 
 
 def _censoring_steps(
     time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, " steps"]]:
-    """The u distinct times; the curve before the first of them and after each."""
-    days, curve = _censoring_curve(time_days, event, np.ones((1, len(time_days))))
-    return days, np.r_[1.0, curve[0]] if len(days) else np.array([math.nan])
+    """The curve of the patients themselves, NaN without a patient."""
+    days, steps = _censoring_curve(time_days, event, np.ones((1, len(time_days))))
+    return days, steps[0] if len(time_days) else np.array([math.nan])
 
 
 def _censoring_curve(
     time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], weight: Float[np.ndarray, "b n"]
-) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, "b u"]]:
-    """The u distinct times, and the Kaplan-Meier curve of censoring after each, for b sets of weights."""
-    if not len(time_days):
-        return time_days, np.ones(weight.shape)
-    order = np.argsort(time_days, kind="stable")
-    first = np.flatnonzero(np.r_[True, np.diff(time_days[order]) > 0])
-    leaving = np.add.reduceat(weight[:, order], first, axis=1)
-    censored = np.add.reduceat((weight * ~event)[:, order], first, axis=1)
-    at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1]
-    exposed = at_risk - (leaving - censored)  # those who died on the day were not there to be censored
+) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, "b steps"]]:
+    """The u days of a censoring; the Kaplan-Meier curve of censoring before the first and after each, for b sets of weights.
+
+    Patients stand in the order of their time, deaths before censored, so that those exposed to the censoring of a day are the
+    end of that row, and those censored on it the first of these.
+    """
+    order = np.lexsort((~event, time_days))
+    days, counts = np.unique(time_days[~event], return_counts=True)
+    last = np.searchsorted(time_days[order], days, side="right")
+    until = np.zeros((len(weight), len(order) + 1))  # the weight before each place, and in all
+    np.cumsum(weight[:, order], axis=1, out=until[:, 1:])
+    before = until[:, last - counts]
+    exposed, censored = until[:, -1:] - before, until[:, last] - before
     kept = 1 - censored / np.where(exposed > 0, exposed, 1.0)
-    return time_days[order][first], np.cumprod(kept, axis=1)
+    return days, np.cumprod(np.concatenate([np.ones((len(weight), 1)), kept], axis=1), axis=1)

@@ -7,6 +7,7 @@ d of whom died; b is the number of resamples.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -15,8 +16,7 @@ from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, interval
 from mri_vit.metrics.censoring import drawn_censoring_survival
 from mri_vit.metrics.checked import Flags, Numbers, outcome
 from mri_vit.metrics.concordance import Days, Event, Risk, harrell_c, uno_c, uno_weight
-
-BLOCK = 2_000_000  # pairs looked at together: 16 MB for each matrix
+from mri_vit.metrics.pairs import Ranges, comparable_ranges, concordant_ranges, pair_weight
 
 
 def harrell_interval(
@@ -31,9 +31,9 @@ def harrell_interval(
 
     Definition: patients are drawn with replacement, C is computed on each draw, and the interval runs between its
     quantiles. A draw is a vector w of how often each patient came up, and its C is w'Qw / w'Pw with Q the concordance and
-    P the comparability of each pair, so all draws are two matrix products.
+    P the comparability of each pair; neither is ever listed (see `pairs.concordant_ranges`).
     Assumption: patients are independent; the models are taken as given (training is not repeated). Draws without a
-    comparable pair are left out. Time is O(n²) for each draw.
+    comparable pair are left out. Time is O(n log n) for each draw.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
 
     Returns
@@ -58,10 +58,8 @@ def harrell_interval(
     time_days, event, risk = outcome(time_days, event, risk)
     if math.isnan(harrell_c(time_days, event, risk)):
         return math.nan, math.nan
-    even = np.ones((1, event.sum()))
-    low, high = interval(
-        lambda drawn: drawn_c(time_days, event, risk, drawn, even), np.zeros(len(risk)), generator, resamples, confidence
-    )
+    pairs, even = Pairs.of(time_days, event, risk), np.ones((1, event.sum()))
+    low, high = interval(lambda drawn: drawn_c(pairs, drawn, even), np.zeros(len(risk)), generator, resamples, confidence)
     return float(low), float(high)
 
 
@@ -92,28 +90,31 @@ def uno_interval(
     if math.isnan(uno_c(time_days, event, risk, tau)):
         return math.nan, math.nan
 
+    pairs = Pairs.of(time_days, event, risk)
+
     def weighted_c(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
         weight = uno_weight(drawn_censoring_survival(time_days, event, drawn)[:, event], time_days[event], tau)
-        return drawn_c(time_days, event, risk, drawn, weight)
+        return drawn_c(pairs, drawn, weight)
 
     low, high = interval(weighted_c, np.zeros(len(risk)), generator, resamples, confidence)
     return float(low), float(high)
 
 
-def drawn_c(
-    time_days: Days, event: Event, risk: Risk, drawn: Float[np.ndarray, "b n"], weight: Float[np.ndarray, "#b d"]
-) -> Float[np.ndarray, " b"]:
-    """C of each draw, deaths weighted; NaN for a draw without a comparable pair. Deaths are taken in blocks, for memory."""
-    deaths = np.flatnonzero(event)
-    died = drawn[:, event] * weight  # (b, d)
-    pairs, concordant = np.zeros(len(drawn)), np.zeros(len(drawn))
-    step = max(1, BLOCK // len(risk))
-    for begin in range(0, len(deaths), step):
-        here = deaths[begin : begin + step]
-        died_days, died_risk = time_days[here, None], risk[here, None]
-        comparable = ((died_days < time_days) | ((died_days == time_days) & ~event)).astype(float)
-        concordance = comparable * ((died_risk > risk) + 0.5 * (died_risk == risk))
-        of_block = died[:, begin : begin + step]
-        pairs += np.einsum("bn,bn->b", of_block @ comparable, drawn)
-        concordant += np.einsum("bn,bn->b", of_block @ concordance, drawn)
-    return concordant / np.where(pairs > 0, pairs, math.nan)
+@dataclass(frozen=True)
+class Pairs:
+    """Where the pairs of each death are found, whatever the draw."""
+
+    event: Event
+    comparable: list[Ranges]
+    concordant: list[Ranges]
+
+    @classmethod
+    def of(cls, time_days: Days, event: Event, risk: Risk) -> Pairs:
+        return cls(event, comparable_ranges(time_days, event), concordant_ranges(time_days, event, risk))
+
+
+def drawn_c(pairs: Pairs, drawn: Float[np.ndarray, "b n"], weight: Float[np.ndarray, "#b d"]) -> Float[np.ndarray, " b"]:
+    """C of each draw, deaths weighted; NaN for a draw without a comparable pair."""
+    died = drawn[:, pairs.event] * weight  # (b, d)
+    comparable, concordant = (pair_weight(ranges, drawn, died) for ranges in (pairs.comparable, pairs.concordant))
+    return concordant / np.where(comparable > 0, comparable, math.nan)

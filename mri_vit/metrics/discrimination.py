@@ -141,8 +141,9 @@ def weighted_auc(
         return np.full(len(positive_weight), math.nan)
     order = np.argsort(score, kind="stable")
     first = np.flatnonzero(np.r_[True, np.diff(score[order]) != 0])  # where each distinct score starts
-    positive = np.add.reduceat(positive_weight[:, order], first, axis=1)  # (b, distinct scores)
-    negative = np.add.reduceat(negative_weight[:, order], first, axis=1)
+    positive, negative = positive_weight[:, order], negative_weight[:, order]
+    if len(first) < len(order):
+        positive, negative = (np.add.reduceat(side, first, axis=1) for side in (positive, negative))  # (b, distinct scores)
     below = np.cumsum(negative, axis=1) - negative / 2
     pairs = positive.sum(axis=1) * negative.sum(axis=1)
     return (positive * below).sum(axis=1) / np.where(pairs > 0, pairs, math.nan)

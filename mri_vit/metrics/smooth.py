@@ -5,6 +5,8 @@ n is the number of patients, g the number of places, b the number of sets of wei
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from jaxtyping import Float
 
@@ -42,19 +44,36 @@ def loess(
     >>> print(loess(x, x**2, np.array([2.5, 6.0]), np.ones((1, 8))).round(6))
     [[ 6.25 36.  ]]
     """
-    distance = np.abs(x - at[:, None])  # (g, n)
-    nearest = max(int(len(x) * SPAN + 1e-5), 1)  # 1e-5 as in R, against rounding
-    reach = np.partition(distance, nearest - 1, axis=1)[:, nearest - 1, None]
-    # Where so many share one value that the reach is 0, these alone count.
-    u = np.where(reach > 0, (x - at[:, None]) / np.where(reach > 0, reach, 1.0), np.where(distance > 0, 2.0, 0.0))
-    near = np.clip(1 - np.abs(u) ** 3, 0, None) ** 3
-    u = u.clip(-1, 1)  # beyond it nothing weighs
-    s0, s1, s2, s3, s4 = (weight @ (near * u**power).T for power in range(5))  # (b, g) each
-    t0, t1, t2 = (weight @ (near * u**power * y).T for power in range(3))
-    # The fits' values at u = 0, by Cramer's rule.
-    of_first, of_second, of_third = s2 * s4 - s3**2, s2 * s3 - s1 * s4, s1 * s3 - s2**2
-    quadratic, line = s0 * of_first + s1 * of_second + s2 * of_third, s0 * s2 - s1**2
-    curved, straight = quadratic > SINGULAR * s0 * s2 * s4, line > SINGULAR * s0 * s2
-    parabola = (of_first * t0 + of_second * t1 + of_third * t2) / np.where(curved, quadratic, 1.0)
-    chord = (s2 * t0 - s1 * t1) / np.where(straight, line, 1.0)
-    return np.where(curved, parabola, np.where(straight, chord, t0 / np.where(s0 > 0, s0, 1.0)))
+    return Loess.of(x, y, at).fit(weight)
+
+
+@dataclass(frozen=True)
+class Loess:
+    """`loess` of given points at given places, to be fitted to any weights: what each patient adds to each place's sums."""
+
+    moments: Float[np.ndarray, "5 g n"]  # kernel times distance to the power 0 to 4
+    outcomes: Float[np.ndarray, "3 g n"]  # kernel times outcome times distance to the power 0 to 2
+
+    @classmethod
+    def of(cls, x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], at: Float[np.ndarray, " g"]) -> Loess:
+        distance = np.abs(x - at[:, None])  # (g, n)
+        nearest = max(int(len(x) * SPAN + 1e-5), 1)  # 1e-5 as in R, against rounding
+        reach = np.partition(distance, nearest - 1, axis=1)[:, nearest - 1, None]
+        # Where so many share one value that the reach is 0, these alone count.
+        u = np.where(reach > 0, (x - at[:, None]) / np.where(reach > 0, reach, 1.0), np.where(distance > 0, 2.0, 0.0))
+        near = np.clip(1 - np.abs(u) ** 3, 0, None) ** 3
+        u = u.clip(-1, 1)  # beyond it nothing weighs
+        moments = np.stack([near * u**power for power in range(5)])
+        return cls(moments, moments[:3] * y)
+
+    def fit(self, weight: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b g"]:
+        """The curve at each place for b sets of weights."""
+        s0, s1, s2, s3, s4 = (weight @ moment.T for moment in self.moments)  # (b, g) each
+        t0, t1, t2 = (weight @ outcome.T for outcome in self.outcomes)
+        # The fits' values at u = 0, by Cramer's rule.
+        of_first, of_second, of_third = s2 * s4 - s3**2, s2 * s3 - s1 * s4, s1 * s3 - s2**2
+        quadratic, line = s0 * of_first + s1 * of_second + s2 * of_third, s0 * s2 - s1**2
+        curved, straight = quadratic > SINGULAR * s0 * s2 * s4, line > SINGULAR * s0 * s2
+        parabola = (of_first * t0 + of_second * t1 + of_third * t2) / np.where(curved, quadratic, 1.0)
+        chord = (s2 * t0 - s1 * t1) / np.where(straight, line, 1.0)
+        return np.where(curved, parabola, np.where(straight, chord, t0 / np.where(s0 > 0, s0, 1.0)))

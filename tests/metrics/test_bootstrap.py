@@ -44,9 +44,22 @@ def test_interval_of_a_mean_is_that_of_scipy():
 def test_portions_change_no_resample(monkeypatch):
     values = np.random.default_rng(6).normal(size=30)
     whole = bootstrap.distribution(lambda counts: counts @ values, np.zeros(30), np.random.default_rng(7), 50)
-    monkeypatch.setattr(bootstrap, "MOST_COUNTS", 100)
+    monkeypatch.setattr(bootstrap, "MOST_COUNTS", 300)
+    monkeypatch.setattr(bootstrap, "MOST_NUMBERS", 100)
     parts = bootstrap.distribution(lambda counts: counts @ values, np.zeros(30), np.random.default_rng(7), 50)
     np.testing.assert_allclose(parts, whole, atol=1e-12)
+
+
+def test_draws_that_were_kept_are_those_that_the_generator_would_make_next():
+    strata = np.array([1, 0, 1, 1, 0, 1, 1])
+    for _ in range(2):  # made, then kept
+        plain, generator = np.random.default_rng(8), np.random.default_rng(8)
+        for _ in range(2):  # the second goes on where the first ended
+            counts = bootstrap.counts(strata, generator, 20)
+            for name, size in ((0, 2), (1, 5)):
+                np.testing.assert_array_equal(counts[:, strata == name], plain.multinomial(size, np.full(size, 1 / size), 20))
+            counts[:] = 0  # the next one's are not this array
+        assert generator.random() == plain.random()
 
 
 def test_undefined_values_are_left_out_measure_by_measure():

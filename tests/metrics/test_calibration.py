@@ -191,12 +191,22 @@ def test_lines_of_draws_are_those_of_patients_drawn_one_by_one(n, slope):
     drawn = bootstrap.counts(np.zeros(n), np.random.default_rng(0), 60)
     drawn[0] = truth  # one class alone has no line
     drawn[1] = truth == (probability > np.median(probability))  # nor have classes that are apart
-    slopes, intercepts = calibration_interval.drawn_lines(truth, probability, drawn)
+    line = calibration.calibration_line(truth, probability)
+    slopes, intercepts = calibration_interval.drawn_lines(truth, probability, drawn, line)
     for one, *found in zip(drawn, slopes, intercepts, strict=True):
         rows = np.repeat(np.arange(n), one.astype(int))
         assert found == pytest.approx(calibration.calibration_line(truth[rows], probability[rows]), abs=1e-6, nan_ok=True)
     assert np.isnan(slopes[:2]).all()
     assert not np.isnan(slopes[2:]).all()
+
+
+def test_lines_far_from_where_they_are_looked_for_are_found_by_shorter_steps():
+    truth, probability = cohort(60, seed=4)
+    drawn = bootstrap.counts(np.zeros(60), np.random.default_rng(0), 40)
+    near = calibration_interval.drawn_lines(truth, probability, drawn, calibration.calibration_line(truth, probability))
+    far = calibration_interval.drawn_lines(truth, probability, drawn, (-3.0, 2.0))  # from which a whole step leads away
+    np.testing.assert_allclose(far, near, rtol=1e-6)
+    assert np.isfinite(near).all()
 
 
 def test_intervals_are_those_of_measuring_drawn_patients_one_by_one():

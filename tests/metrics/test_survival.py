@@ -126,9 +126,24 @@ def test_uno_c_without_censoring_is_harrell_c():
     assert concordance.uno_c(time_days, event, risk) == pytest.approx(concordance.harrell_c(time_days, event, risk))
 
 
-@pytest.mark.parametrize("block", [concordance_interval.BLOCK, 100])
-def test_bootstrap_intervals_are_those_of_drawing_patients_one_by_one(block, monkeypatch):
-    monkeypatch.setattr(concordance_interval, "BLOCK", block)
+@untimed
+@given(followed, st.integers(0, 9))
+def test_c_of_any_weights_is_that_of_the_pair_matrix(rows, seed):
+    time_days, event, risk, _ = columns(rows, float, bool, float, int)
+    generator = np.random.default_rng(seed)
+    drawn, weight = generator.integers(0, 4, (5, len(risk))), generator.integers(0, 3, (5, event.sum())) / 4
+    comparable, concordant = np.zeros((2, len(risk), len(risk)))
+    for i, j in pairs_by_definition(time_days, event):
+        comparable[i, j] = 1
+        concordant[i, j] = (risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])
+    died = drawn[:, event] * weight
+    pairs = ((died @ comparable[event]) * drawn).sum(axis=1)
+    expected = ((died @ concordant[event]) * drawn).sum(axis=1) / np.where(pairs > 0, pairs, NAN)
+    found = concordance_interval.drawn_c(concordance_interval.Pairs.of(time_days, event, risk), drawn.astype(float), weight)
+    np.testing.assert_array_equal(found, expected)  # quarters are exact, in whatever order they are summed
+
+
+def test_bootstrap_intervals_are_those_of_drawing_patients_one_by_one():
     time_days, event, risk = cohort(40, seed=3, grid=50.0)
     drawn = np.random.default_rng(5).multinomial(40, np.full(40, 1 / 40), size=200)
     for measure, interval in (
@@ -289,6 +304,23 @@ def test_censoring_curve_is_that_of_its_definition_up_to_a_day_and_before_it(row
     before = [censoring_by_definition(time_days, event, day - 0.5) for day in at_days]
     assert censoring.censoring_survival(time_days, event, at_days) == pytest.approx(expected, abs=1e-12)
     assert censoring.censoring_survival_before(time_days, event, at_days) == pytest.approx(before, abs=1e-12)
+
+
+@untimed
+@given(followed, st.integers(0, 9))
+def test_censoring_curve_of_a_draw_is_that_of_the_patients_drawn(rows, seed):
+    time_days, event, _, _ = columns(rows, float, bool, float, int)
+    drawn = np.random.default_rng(seed).multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=3)
+    at_days = np.array([0.0, 1.0, 3.0, 9.0])
+    own, then = (
+        censoring.drawn_censoring_survival(time_days, event, drawn.astype(float)),
+        censoring.drawn_censoring_survival_at(time_days, event, drawn.astype(float), at_days),
+    )
+    for row, counts in enumerate(drawn):
+        rows_drawn = np.repeat(np.arange(len(rows)), counts)
+        people = time_days[rows_drawn], event[rows_drawn]
+        np.testing.assert_array_equal(own[row], censoring.censoring_survival(*people, time_days))
+        assert then[row] == pytest.approx([censoring_by_definition(*people, day) for day in at_days])
 
 
 def test_censoring_curve_without_ties_is_lifelines_curve_of_the_turned_events():

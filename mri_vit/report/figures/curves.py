@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from mri_vit.report.figures import panels
+from mri_vit.report.figures import panels, vertices
 from mri_vit.report.figures.panels import BLUE, DASHED, GREY, INK, SQUARE, drawn, legend_below, named, numbers, panel
 from mri_vit.report.schema.binary import BinaryResult, Roc
 from mri_vit.report.schema.part import Band, CalibrationGroup
@@ -31,7 +31,15 @@ def roc(folds: Sequence[Curve], measured: Roc) -> Figure:
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="chance")
         folds = folds if len(folds) > 1 else []
         for index, (false_positives, true_positives) in enumerate(folds):
-            axes.plot(false_positives, true_positives, color=GREY, lw=0.7, alpha=0.8, label=None if index else "one fold each")
+            seen = vertices.drawn(false_positives, true_positives)
+            axes.plot(
+                false_positives[seen],
+                true_positives[seen],
+                color=GREY,
+                lw=0.7,
+                alpha=0.8,
+                label=None if index else "one fold each",
+            )
         grid = numbers(measured.false_positives)
         mean, deviation = numbers(measured.mean), numbers(measured.deviation)
         if len(folds) and np.isfinite(mean).any():
@@ -67,7 +75,9 @@ def precision_recall(models: Mapping[str, BinaryResult], prevalence: float) -> F
         for model, stroke in drawn(models):
             curve, precision = models[model].precision_recall, models[model].average_precision
             label = named(model, "AP", precision.value)
-            axes.plot(numbers(curve.recall), numbers(curve.precision), drawstyle="steps-post", label=label, **stroke.look)
+            recall, height = numbers(curve.recall), numbers(curve.precision)
+            seen = vertices.drawn(recall, height)
+            axes.plot(recall[seen], height[seen], drawstyle="steps-post", label=label, **stroke.look)
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), xlabel="Recall (sensitivity)", ylabel="Precision (PPV)")
         legend_below(figure, 2)
     return figure

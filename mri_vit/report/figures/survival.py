@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mri_vit.report.figures import panels
+from mri_vit.report.figures import panels, vertices
 from mri_vit.report.figures.panels import BLUE, DASHED, INK, VERMILLION, Stroke, barred, bars, drawn, legend_below, numbers, panel
 from mri_vit.report.schema.part import CalibrationGroup
 from mri_vit.report.schema.survival import Days, Group, OverTime, RiskGroup, SurvivalResult
@@ -29,16 +29,20 @@ def kaplan_meier(curves: pd.DataFrame, at_risk: Mapping[RiskGroup, Group], ticks
 
     `curves` have group, days, survival, low, high, censored (how many at that time); `at_risk` is `groups` of metrics.json.
     """
+    longest = max(1.0, float(curves["days"].max())) if len(curves) else 1.0
     with panel(height=4.4) as (figure, axes):
         for name, stroke in STROKES.items():
             curve = curves.loc[curves["group"] == name]
-            days, share = curve["days"], curve["survival"]
-            axes.fill_between(days, curve["low"], curve["high"], step="post", color=stroke.colour, alpha=0.17, lw=0)
-            axes.step(days, share, where="post", label=f"{name} (n = {at_risk[name].n})", **stroke.look)
-            left = curve["censored"] > 0
-            axes.plot(days[left], share[left], stroke.marker, color=stroke.colour, ms=5)
+            days, share, low, high = (curve[column].to_numpy(float) for column in ("days", "survival", "low", "high"))
+            seen = vertices.drawn(days / longest, share, low, high)
+            axes.fill_between(days[seen], low[seen], high[seen], step="post", color=stroke.colour, alpha=0.17, lw=0)
+            axes.step(days[seen], share[seen], where="post", label=f"{name} (n = {at_risk[name].n})", **stroke.look)
+            left = curve["censored"].to_numpy() > 0
+            days, share = days[left], share[left]
+            seen = vertices.drawn(days / longest, share)
+            axes.plot(days[seen], share[seen], stroke.marker, color=stroke.colour, ms=5)
         axes.set(ylim=(0, 1.02), xlabel="Days from imaging", ylabel="Share alive")
-        axes.set_xlim(0, max(1.0, float(curves["days"].max())) if len(curves) else 1.0)
+        axes.set_xlim(0, longest)
         axes.set_xticks(list(ticks))
         axes.legend(loc="upper right")
         _at_risk(figure, at_risk, ticks)
