@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mri_vit.settings.schema import Study
 
 StudyFile = Annotated[Path, Parameter(help="Study file, or the folder of a run.")]
+Output = Parameter(alias="-o")  # of every verb with --output; the key of the study file has it too
 if TYPE_CHECKING:
     Overrides = str  # of any key
 else:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from mri_vit.arguments import Output
 
 
-def schema(*, of: Literal["report", "check"] = "report", output: Annotated[Path | None, Parameter(alias="-o")] = None) -> None:
+def schema(*, of: Literal["report", "check"] = "report", output: Annotated[Path | None, Output] = None) -> None:
     """Write the JSON Schema of a report's metrics.json, or of what `check --json` prints.
 
     Parameters

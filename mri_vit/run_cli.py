@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from mri_vit.arguments import Overrides, StudyFile, loaded, trained
+from mri_vit.arguments import Output, Overrides, StudyFile, loaded, trained
 from mri_vit.errors import UsageError
 
 
@@ -29,7 +29,7 @@ def inspect(
     place: tuple[float, float, float] | None = None,
     layer: int | None = None,
     head: int | None = None,
-    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    output: Annotated[Path | None, Output] = None,
 ) -> None:
     """Show what the network of a finished RUN folder has learned: filters, positions, attention, and one head step by step.
 
@@ -110,7 +110,7 @@ def evaluate(run: Path, *, study: Path, **overrides: Overrides) -> int:
     return 3 if evaluate_run(run, other, set(other.model_fields_set), Console()) else 0
 
 
-def predict(run: Path, cohort: Path, output: Path, workers: int = 1) -> int:
+def predict(run: Path, cohort: Path, output: Annotated[Path, Output], workers: int = 1) -> int:
     """Predict the patients of another COHORT table with the fold models of a finished RUN folder.
 
     Parameters
