@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 
 from mri_vit.arguments import Overrides, StudyFile, loaded, trained
 from mri_vit.cohort_cli import cohorts, imports
-from mri_vit.format_cli import schema
+from mri_vit.format_cli import schema, settings
 from mri_vit.run import exit_code, files
 from mri_vit.run_cli import evaluate, inspect, predict, report, status
 from mri_vit.settings import options
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mri_vit.settings.schema import Study
 
 EPILOGUE = (
-    "Any key of the study file can be overridden, e.g. --train.epochs 5; `mri-vit run --help` lists them. Not a medical device."
+    "Any key of the study file can be overridden, e.g. --train.epochs 5; `mri-vit settings` lists them. Not a medical device."
 )
 
 
@@ -203,6 +203,7 @@ for verb in (
     status,
     evaluate,
     predict,
+    settings,
     schema,
     imports,
     cohorts,

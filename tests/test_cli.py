@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +19,7 @@ from mri_vit.settings.keys import keys
 from mri_vit.settings.schema import Study
 
 WITH_KEYS = ("demo", "check", "prepare", "pretrain", "train", "explain", "report", "run", "evaluate")
-WITHOUT = ("inspect", "predict")
+WITHOUT = ("inspect", "predict", "settings")
 WITHOUT_OUTPUT = [("status",), ("settings",)]  # which write no file
 STUDY = """
 name = "x"
@@ -97,7 +100,7 @@ def test_the_list_of_verbs_is_short(capsys, monkeypatch):
     assert ended("--help") == 0
     shown = capsys.readouterr().out
     assert all(f"\n  {verb} " in shown for verb in (*WITH_KEYS, *WITHOUT))
-    assert len(shown.splitlines()) < 40
+    assert len(shown.splitlines()) <= 48  # two screens of a plain terminal
 
 
 def test_help_imports_nothing_slow():
@@ -180,7 +183,10 @@ def test_a_wrong_option_is_a_usage_error_without_traceback_or_frame(loaded, caps
         (["evaluate", "run"], "`evaluate` is given no --study; `mri-vit evaluate --help` lists what it takes"),
         (["inspect", "run", "--place", "1", "2"], "--place takes 3 values, found 2"),
         (["inspect", "run", "--fold", "x"], 'invalid value for --fold: unable to convert "x" into int'),
-        (["status", "run", "--train.epochs", "5"], "--train.epochs: a key of the study file, which `status` does not take"),
+        (
+            ["status", "run", "--train.epochs", "5"],
+            "a key of the study file, and `status` takes none as an option",
+        ),
     ],
 )
 def test_a_wrong_verb_or_value_is_answered_in_one_line(words: list[str], message: str, capsys):
@@ -210,6 +216,20 @@ def test_every_verb_that_takes_keys_knows_what_epochs_means(verb: tuple[str, ...
 def test_o_is_short_for_output_wherever_there_is_one(verb: tuple[str, ...]):
     assert ("-o" in options(verb)) == ("--output" in options(verb))
     assert "--output" in options(verb) or verb in WITHOUT_OUTPUT
+
+
+def test_settings_are_plain_in_a_pipe_and_coloured_in_a_terminal():
+    command = [sys.executable, "-c", "from mri_vit.cli import main; main()", "settings", "epochs"]
+    piped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert [line.split("\t")[0] for line in piped.splitlines()] == ["pretrain.epochs", "train.epochs"]
+    assert "\x1b" not in piped
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        subprocess.run(command, stdout=theirs, env=os.environ | {"TERM": "xterm"}, check=True)
+        os.close(theirs)
+        coloured = terminal.read(10_000).decode()
+    assert "\x1b[" in coloured
+    assert "[train] Cross-validation and optimisation" in re.sub(r"\x1b\[[\d;]*m", "", coloured)
 
 
 def test_predict_takes_its_output_by_place_and_by_name(monkeypatch):
