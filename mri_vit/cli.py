@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from mri_vit.arguments import Overrides, StudyFile, loaded, trained
+from mri_vit.arguments import Output, Overrides, StudyFile, loaded, trained
 from mri_vit.cohort_cli import cohorts, imports
+from mri_vit.completion import Shell, install, shell_here
 from mri_vit.format_cli import schema, settings
 from mri_vit.run import exit_code, files
 from mri_vit.run_cli import evaluate, inspect, predict, report, status
@@ -209,6 +210,25 @@ for verb in (
     cohorts,
 ):
     app.command(verb)
+
+
+@app.command(name="--install-completion")
+def install_completion(shell: Shell | None = None, *, output: Annotated[Path | None, Output] = None) -> None:
+    """Let the Tab key complete verbs, options and keys; says which files it writes and what it adds to them.
+
+    Parameters
+    ----------
+    shell
+        The one that runs this where none is named.
+    output
+        File for the script alone; no other file is touched then.
+    """
+    from rich.console import Console
+
+    from mri_vit.run.screen import say
+
+    for line in install(app, shell or shell_here(), output):
+        say(Console(), line)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

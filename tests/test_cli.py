@@ -37,7 +37,7 @@ tokens = "foreground"
 def verbs(app: App, named: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The words of every verb, and of the verbs of verbs."""
     for name in app:
-        if not name.startswith("-"):
+        if name not in ("--help", "-h", "--version"):
             yield from verbs(app[name], (*named, name))
     if named and app.default_command:
         yield named
