@@ -66,6 +66,7 @@ def demo(study: Path | None = None, **overrides: Overrides) -> int:
     """
     from rich.console import Console
 
+    from mri_vit.run.progress import waiting
     from mri_vit.run.screen import say
     from mri_vit.settings.demo import study_file
 
@@ -75,7 +76,7 @@ def demo(study: Path | None = None, **overrides: Overrides) -> int:
     from mri_vit.synthetic import cohort
 
     say(console, f"study file {study}, run {settings.output}")
-    with console.status("making the built-in cohort"):
+    with waiting(console, "making the built-in cohort"):
         cohort.make(settings.cohort.parent)
     return run(settings, console)
 
