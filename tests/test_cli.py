@@ -178,6 +178,8 @@ def test_a_wrong_option_is_a_usage_error_without_traceback_or_frame(loaded, caps
         (["zzz"], "unknown verb zzz; `mri-vit --help` lists those that there are"),
         (["cohort", "mrge"], "unknown verb mrge; did you mean merge?"),
         (["--epochs", "5"], "expected a verb before --epochs; `mri-vit --help` lists them"),
+        (["--instal-completion"], "expected a verb before --instal-completion; did you mean --install-completion?"),
+        (["help"], "unknown verb help; did you mean --help?"),
         (["run"], "`run` is given no STUDY; `mri-vit run --help` lists what it takes"),
         (["import", "auto"], "`import` is given no SOURCE; `mri-vit import --help` lists what it takes"),
         (["evaluate", "run"], "`evaluate` is given no --study; `mri-vit evaluate --help` lists what it takes"),

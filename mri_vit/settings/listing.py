@@ -30,7 +30,7 @@ def asked(name: str = "") -> list[Key]:
         else [key for key in known if key.section == wanted] or [key for key in known if f".{key.name}".endswith(f".{wanted}")]
     )
     if not found:
-        answer = question(wanted, [*titles(), *(key.name for key in known)], "`mri-vit settings` lists all")
+        answer = question(wanted, [*filter(None, titles()), *(key.name for key in known)], "`mri-vit settings` lists all")
         raise UsageError(f"unknown key {name}; {answer}")
     return found
 

@@ -36,10 +36,11 @@ def _unknown_option(error: UnknownOptionError) -> str:
 
 def _unknown_verb(error: UnknownCommandError) -> str:
     found = (error.unused_tokens or [""])[0]
+    known = list(error.app or ())  # verbs, and options that stand alone such as --help
     if found.startswith("-"):
-        return f"expected a verb before {found}; {_help(error)} lists them"
-    verbs = [name for name in error.app or () if not name.startswith("-")]
-    return f"unknown verb {found}; {question(found, verbs, f'{_help(error)} lists those that there are')}"
+        options = [name for name in known if name.startswith("--")]
+        return f"expected a verb before {found}; {question(found, options, f'{_help(error)} lists them')}"
+    return f"unknown verb {found}; {question(found, known, f'{_help(error)} lists those that there are')}"
 
 
 def _too_many(error: UnusedCliTokensError) -> str:
