@@ -153,6 +153,7 @@ def test_values_are_typed_as_in_the_file(loaded, words: list[str], key: str | No
         (["--patience", "5"], "unknown option --patience; did you mean --train.patience?"),
         (["--train.epoch", "5"], "unknown option --train.epoch; did you mean --train.epochs?"),
         (["--train.epoch=5"], "unknown option --train.epoch; did you mean --train.epochs?"),
+        (["-train.epochs", "5"], "unknown option -train.epochs; did you mean --train.epochs?"),
         (["--zzz", "5"], "unknown option --zzz; `mri-vit pretrain --help` lists those that there are"),
         (["--train", "5"], "unknown option --train: a section of the study file; `mri-vit settings train` lists its keys"),
         (["--train.epochs"], "--train.epochs is given no value"),

@@ -29,7 +29,7 @@ def _unknown_option(error: UnknownOptionError) -> str:
     name = unknown.lstrip("-")
     if name in sections() and any(one.startswith(f"--{name}.") for one in known):
         return f"unknown option {unknown}: a section of the study file; `mri-vit settings {name}` lists its keys"
-    if name in {key.name for key in keys()}:
+    if name in {key.name for key in keys()} and f"--{name}" not in known:
         return f"unknown option {unknown}: a key of the study file, and `{_verb(error)}` takes none as an option"
     return f"unknown option {unknown}; {question(unknown, [*known, '--help'], f'{_help(error)} lists those that there are')}"
 
