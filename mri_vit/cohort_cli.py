@@ -7,15 +7,14 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from mri_vit.arguments import Output
 from mri_vit.errors import UsageError
-
-Output = Annotated[Path, Parameter(alias="-o")]
 
 imports = App(name="import", help="A cohort table of what others publish or store, with the origin of every label.")
 
 
 @imports.default
-def import_layout(layout: str, source: Path, *, output: Output) -> int:
+def import_layout(layout: str, source: Path, *, output: Annotated[Path, Output]) -> int:
     """A cohort table of what others publish or store, with the origin of every label.
 
     Parameters
@@ -39,7 +38,7 @@ def import_layout(layout: str, source: Path, *, output: Output) -> int:
 def import_dicom(
     folder: Path | None = None,
     *,
-    output: Output,
+    output: Annotated[Path, Output],
     labels: Path | None = None,
     also: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     choices: Path | None = None,
@@ -79,7 +78,7 @@ cohorts = App(name="cohort", help="Cohort tables: merge several, no patient twic
 
 
 @cohorts.command(name="merge")
-def merge_cohorts(*tables: Path, output: Output, study: Path | None = None) -> int:
+def merge_cohorts(*tables: Path, output: Annotated[Path, Output], study: Path | None = None) -> int:
     """Merge cohort TABLES into one in which every person stands once, with all labels.
 
     Parameters

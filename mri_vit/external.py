@@ -30,8 +30,9 @@ from mri_vit.report.reading import run as reports
 from mri_vit.run import files, hashes, intact, origin
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
+from mri_vit.run.progress import progress
 from mri_vit.run.record import as_written, read_json
-from mri_vit.run.screen import progress, say
+from mri_vit.run.screen import say
 from mri_vit.settings.models import CLINICAL, INTENSITY, VIT, VOLUME
 from mri_vit.settings.schema import Study
 
@@ -143,7 +144,7 @@ def _on(past: Study, workers: int, **changed: Any) -> Study:
 def _mean_of_folds(run: Path, study: Study, patients: list[Patient], console: Console) -> Tables:
     """As `mean_of_folds`, with a bar."""
     with progress(console) as bar:
-        task = bar.add_task("predict", note="")
+        task = bar.add_task("predict", total=None, note="")
         return mean_of_folds(run, study, patients, lambda done, of: bar.update(task, completed=done, total=of))
 
 

@@ -29,7 +29,7 @@ from mri_vit.explain import stage as explaining
 from mri_vit.run import files, ledger
 from mri_vit.run.ownership import record
 from mri_vit.run.parts import lives
-from mri_vit.run.screen import WARNING, say
+from mri_vit.run.screen import WARNING, duration, say
 from mri_vit.settings.models import RESHUFFLED, SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
@@ -217,7 +217,7 @@ def show(found: Status, console: Console) -> None:
     for column in ("stage", "done", "at work", "waiting", "failed", "time left"):
         table.add_column(column)
     for stage in found.stages:
-        left = "" if stage.seconds_left is None or stage.done == stage.jobs else _duration(stage.seconds_left)
+        left = "" if stage.seconds_left is None or stage.done == stage.jobs else duration(stage.seconds_left)
         counts = (len(stage.working), stage.waiting, len(stage.failed))
         table.add_row(stage.name, f"{stage.done} of {stage.jobs}", *(str(count or "") for count in counts), left)
     console.print(table)
@@ -228,9 +228,3 @@ def show(found: Status, console: Console) -> None:
             say(console, f"and {len(stage.working) - SHOWN} more at work")
         for name, why in stage.failed.items():
             say(console, f"failed: {stage.name} {name}: {why}", WARNING)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

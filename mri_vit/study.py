@@ -6,7 +6,8 @@ Every stage can be stopped and started again: what is done is skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
@@ -34,8 +35,10 @@ from mri_vit.report.reading.run import read
 from mri_vit.report.words import terminal
 from mri_vit.run import executor, files, intact, ledger
 from mri_vit.run import folder as run_folder
-from mri_vit.run.screen import WARNING, plain, progress, say
+from mri_vit.run.progress import progress, stop
+from mri_vit.run.screen import WARNING, plain, say
 from mri_vit.settings.schema import Study
+from mri_vit.train.loop import Report
 
 Divided = tuple[list[Patient], list[Split]]  # the prepared patients and their folds, one split per repeat
 
@@ -84,7 +87,7 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
     patients, splits = divided_before(study, folder)
     _side_by_side(study, folder, console, "pretrain", in_parallel.encoders(study, patients, splits, folder))
     with progress(console) as bar:
-        made = pretraining.pretrain(study, patients, splits, folder, partial(_begin, bar, study, folder))
+        made = pretraining.pretrain(study, patients, splits, folder, partial(_begin, bar, study, splits, folder))
     ledger.close(folder / files.JOBS / "train")
     for one in made:
         say(console, f"{one.title}: last loss {one.loss:.3f}, {one.file}")
@@ -108,7 +111,7 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
         _side_by_side(study, folder, console, name, units(study, patients, splits, folder))
     with progress(console) as bar:
         tell = partial(say, console, style=WARNING)
-        comparison.run(study, patients, splits, folder, partial(_begin, bar, study, folder), tell)
+        comparison.run(study, patients, splits, folder, partial(_begin, bar, study, splits, folder), tell)
     ledger.close(folder / files.JOBS / "train")
 
 
@@ -140,15 +143,25 @@ def divide(study: Study, patients: list[Patient], folder: Path) -> Divided:
     return patients, splits
 
 
-def _begin(bar: Progress, study: Study, folder: Path, title: str) -> Callable[[int, int, float, float], None]:
+def _begin(bar: Progress, study: Study, splits: Sequence[Split], folder: Path, title: str) -> Report:
     """A new line of progress, and what moves it on after an epoch; `status` shows it too."""
     ledger.turn_to(folder / files.JOBS / "train", title)
-    task = bar.add_task(title, total=study.train.epochs, note="")
+    stop(bar)  # the fold before, which may have ended early
+    task = bar.add_task(_told(title, splits), total=study.train.epochs, note="")
 
     def epoch(done: int, epochs: int, loss: float, rate: float) -> None:
         bar.update(task, completed=done, total=epochs, note=f"loss {loss:.3f}, {rate:.1f} patients/s")
 
     return epoch
+
+
+def _told(title: str, splits: Sequence[Split]) -> str:
+    """A network's title, which ends with its fold's folder where it is of one, as it is told: train fold 2 of 3."""
+    name, _, fold = title.rpartition(" ")
+    if re.fullmatch(r"(repeat-\d+-)?fold-\d+", fold):
+        fold = f"{fold.replace('-', ' ')} of {len(splits[0])}"
+    stage = "" if title.startswith("pretrain") else "train"
+    return " ".join(filter(None, [stage, name, fold]))
 
 
 def explain(study: Study, folder: Path, console: Console, divided: Divided | None = None) -> None:

@@ -21,6 +21,7 @@ from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import stage
 from mri_vit.run import exit_code, screen
 from mri_vit.run import folder as run_folder
+from mri_vit.run.progress import progress
 from mri_vit.settings import file as study_file
 
 TABLE = "patient,t1,t1ce,t2,flair,mgmt\n"
@@ -135,7 +136,7 @@ def test_a_study_file_or_folder_of_the_wrong_kind_is_refused(asked: Path, capsys
 def test_text_from_outside_is_printed_as_it_is(capsys):
     console = Console(width=80)
     screen.say(console, "[/b] :smile: [red]x \x1b[2J \udcff", screen.WARNING)
-    with screen.progress(console) as bar:
+    with progress(console) as bar:
         bar.update(bar.add_task("[/red]", total=1, note="[/x]"), advance=1)
     said = capsys.readouterr().out
     assert "[/b] :smile: [red]x \\x1b[2J \\udcff" in said

@@ -31,8 +31,8 @@ from mri_vit.model.network import Network
 from mri_vit.prepare import unchanged
 from mri_vit.run import executor, files, heap, intact, ledger
 from mri_vit.run.atomic import write_bytes
+from mri_vit.run.progress import progress
 from mri_vit.run.record import as_written, read_json
-from mri_vit.run.screen import progress
 from mri_vit.settings.models import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 

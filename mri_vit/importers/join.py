@@ -17,7 +17,8 @@ from mri_vit.importers.persons import Link, Source, Subject
 from mri_vit.importers.rules import SAME_AS
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.screen import WARNING, progress, say
+from mri_vit.run.progress import progress
+from mri_vit.run.screen import WARNING, say
 from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Endpoint
 
 MERGE = "merge"  # in the place of a layout

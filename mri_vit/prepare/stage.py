@@ -19,7 +19,8 @@ from mri_vit.prepare.patient import prepare as prepare_patient
 from mri_vit.prepare.prepared import voxels
 from mri_vit.run import executor, files, ledger, parts
 from mri_vit.run.ownership import refuse_link
-from mri_vit.run.screen import WARNING, printable, progress, say
+from mri_vit.run.progress import progress
+from mri_vit.run.screen import WARNING, printable, say
 from mri_vit.run.task import Where
 from mri_vit.settings.schema import Study
 from mri_vit.settings.source import shown

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from cyclopts import CycloptsError, UnknownOptionError
+from cyclopts import CycloptsError
 
-from mri_vit.errors import JobsLeft, MriVitError, UsageError
+from mri_vit.errors import JobsLeft, MriVitError
 from mri_vit.run.resource import lack
 from mri_vit.run.screen import printable
+from mri_vit.settings.misuse import misuse
 from mri_vit.settings.source import unusable_name
 
 
@@ -32,7 +32,7 @@ def of(verb: Callable[[], object]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it once more on its way out
         return MriVitError.exit_code
     except Exception as error:
-        found = _misused(error) if isinstance(error, CycloptsError) else error
+        found = misuse(error) if isinstance(error, CycloptsError) else error
         found = found if isinstance(found, MriVitError) else unusable_name(error) or lack(error, Path.cwd())
         if found:
             _say(str(found))
@@ -40,16 +40,6 @@ def of(verb: Callable[[], object]) -> int:
         traceback.print_exc()
         _say("this is a fault of ours, not of your data; please report it with the lines above")
         return MriVitError.exit_code
-
-
-def _misused(error: CycloptsError) -> UsageError:
-    """A wrong command line as every other usage error; an unknown option gets the nearest known one."""
-    if not isinstance(error, UnknownOptionError):
-        return UsageError(str(error))
-    unknown = error.token.keyword or error.token.value
-    known = [name for argument in error.argument_collection for name in argument.names]
-    nearest = difflib.get_close_matches(unknown, known, n=1, cutoff=0.0)
-    return UsageError(f"unknown option {unknown}; the nearest known one is {nearest[0]}")
 
 
 def _say(message: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 WARNING = "yellow"
@@ -24,8 +23,8 @@ def say(console: Console, text: str, style: str = "") -> None:
     console.print(plain(text, style), soft_wrap=True)
 
 
-def progress(console: Console) -> Progress:
-    """Bars of several tasks, each with a field `note`."""
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    title, note = TextColumn("{task.description:<8}", markup=False), TextColumn("{task.fields[note]}", markup=False)
-    return Progress(title, *columns, note, console=console)
+def duration(seconds: float) -> str:
+    """A time as one reads it: 40 s, 3 min, 2.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -16,6 +16,8 @@ from pydantic import BaseModel
 
 from mri_vit.errors import UsageError
 from mri_vit.settings import source
+from mri_vit.settings.keys import keys
+from mri_vit.settings.meant import question
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Endpoint, Study
 
@@ -105,6 +107,9 @@ def _explain(path: Path, text: str, fault: Any) -> str:
     where = f"{path}, line {lines[0]}" if key and len(lines) == 1 else f"{path}"  # a key of several sections has no one line
     name = ".".join(location)
     if fault["type"] == "extra_forbidden":
+        elsewhere = [one.name for one in keys() if one.name.rpartition(".")[2] == key]
+        if elsewhere and location[0] not in ("endpoints", "comparators"):  # whose keys are fewer
+            return f"{where}: unknown key {name!r}; {question(key, elsewhere)}"
         near = difflib.get_close_matches(key, _section(location[:-1]).model_fields, n=1, cutoff=0.0)
         return f"{where}: unknown key {name!r}; the nearest known one is {near[0]!r}"
     whole = fault["type"] == "missing" or isinstance(fault["input"], dict)  # a whole section is no help to see

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 SHORT = {"output": "-o", "executor.kind": "--executor"}
-COLUMN = 14  # where descriptions of verbs begin, behind the longest name
+COLUMN = 14  # where descriptions of verbs begin
 
 
 def overrides() -> Any:
@@ -50,7 +50,11 @@ class Layout:
         for entry in panel.entries:
             about = _text(entry.description)
             if panel.format == "command":
-                _print(console, _wrapped(f"{', '.join(entry.display_labels):<{COLUMN - 2}}{about}", options.max_width, COLUMN))
+                name = f"  {', '.join(entry.display_labels)}"
+                if len(name) >= COLUMN:  # a line of its own
+                    _print(console, name)
+                    name = ""
+                _print(console, _wrapped(f"{name:<{COLUMN}}{about}", options.max_width, COLUMN, ""))
             else:
                 _print(console, _wrapped(_head(entry), options.max_width, 6))
                 _print(console, textwrap.indent(_wrapped(about, options.max_width - 4, 2), " " * 4))
@@ -66,8 +70,8 @@ def _head(entry: HelpEntry) -> str:
     return f"{names} (default {entry.default})" if entry.default else names
 
 
-def _wrapped(text: str, width: int, indent: int) -> str:
-    return textwrap.fill(text, width, initial_indent="  ", subsequent_indent=" " * indent, break_on_hyphens=False)
+def _wrapped(text: str, width: int, indent: int, first: str = "  ") -> str:
+    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def _text(shown: Any) -> str:

@@ -38,6 +38,8 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
     [
         ("sead = 3\n", "line 5: unknown key 'sead'; the nearest known one is 'seed'"),
         ("[train]\nepoch = 3\n", r"line 6: unknown key 'train\.epoch'; the nearest known one is 'epochs'"),
+        ("epochs = 3\n", r"line 5: unknown key 'epochs'; did you mean train\.epochs or pretrain\.epochs\?"),
+        ("[train]\nedge = 3\n", r"line 6: unknown key 'train\.edge'; did you mean grid\.edge\?"),
         ('[[endpoints]]\nname = "a"\nkid = "binary"\n', "unknown key.*'kind'"),
         ('seed = "many"\n', r"line 5: seed: .* \(found 'many'\)"),
         ("[grid]\nedge = 224\npatch = 4\n", "makes 175616 places; at most 32768"),

@@ -1,0 +1,132 @@
+"""The command line's verbs on a run that there is, as thin as those in `mri_vit.cli`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from mri_vit.arguments import Output, Overrides, StudyFile, loaded, trained
+from mri_vit.errors import UsageError
+
+
+def status(study: StudyFile) -> None:
+    """Show how far a run is: what is done, at work, waiting and failed in each stage, and the time left. Only reads files."""
+    from rich.console import Console
+
+    from mri_vit import status as of_run
+
+    of_run.show(of_run.status(loaded(study, {})), Console())
+
+
+def inspect(
+    run: Path,
+    *,
+    fold: int | None = None,
+    patient: str | None = None,
+    place: tuple[float, float, float] | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    output: Annotated[Path | None, Output] = None,
+) -> None:
+    """Show what the network of a finished RUN folder has learned: filters, positions, attention, and one head step by step.
+
+    Parameters
+    ----------
+    run
+        Folder of a trained run.
+    fold
+        Whose network, counted from 1; the one that had not seen the patient where none is named, or the first.
+    patient
+        One of the fold's test patients; the first where none is named.
+    place
+        A point whose attention is shown, in mm of the prepared grid to the right, front and top; rollout's peak where none is.
+    layer
+        Whose attention is shown, counted from 1; the last where none is named.
+    head
+        Likewise; the mean of the heads where none is named.
+    output
+        Folder for index.html and the figures; RUN/inspect where none is named.
+    """
+    from rich.console import Console
+
+    from mri_vit import study as stages
+
+    stages.inspect(loaded(run, {}), run, fold, patient, place, layer, head, output, Console())
+
+
+def report(
+    study: StudyFile | None = None,
+    *,
+    predictions: Path | None = None,
+    subgroups: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    **overrides: Overrides,
+) -> None:
+    """Write the report and print the results: of a STUDY, or of a table of predictions made elsewhere.
+
+    Parameters
+    ----------
+    predictions
+        A table instead of a study: patient, endpoint, score; where known model, repeat, fold, truth, time_days, event, threshold.
+        It goes with --cohort, the table of its patients, and --output, the folder for index.html and metrics.json.
+    subgroups
+        With --predictions: columns of the cohort table to look into beside sex, age and site.
+    """
+    from rich.console import Console
+
+    from mri_vit import study as stages
+    from mri_vit.run.folder import claimed
+
+    if study and not predictions and not subgroups:
+        paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
+        with claimed(trained(loaded(study, overrides | paths))) as folder:
+            stages.report(folder, Console())
+    elif predictions and not study and set(overrides) == {"cohort", "output"}:
+        stages.report_table(predictions, Path(overrides["cohort"]), Path(overrides["output"]), subgroups, Console())
+    else:
+        raise UsageError(
+            "expected a study file alone (its run is reported; --output X means the run in X, as with every verb, and subgroups"
+            " are --report.subgroups), or no study file but all of --predictions, --cohort and --output"
+        )
+
+
+def evaluate(run: Path, *, study: Path, **overrides: Overrides) -> int:
+    """Judge a finished RUN folder on another cohort with known labels; nothing is fitted anew.
+
+    Parameters
+    ----------
+    run
+        Folder of a trained run.
+    study
+        Study file of the other cohort: name, cohort, prepared, output and endpoints; the rest is the run's.
+    """
+    from rich.console import Console
+
+    from mri_vit.external import evaluate as evaluate_run
+
+    other = loaded(study, overrides)
+    return 3 if evaluate_run(run, other, set(other.model_fields_set), Console()) else 0
+
+
+def predict(run: Path, cohort: Path, output: Annotated[Path, Output], workers: int = 1) -> int:
+    """Predict the patients of another COHORT table with the fold models of a finished RUN folder.
+
+    Parameters
+    ----------
+    run
+        Folder of a trained run.
+    cohort
+        Table with the column patient and those of the run's scans (t1, t1ce, t2, flair, unless its study names others); no
+        label is read.
+    output
+        Folder for predictions.csv.
+    workers
+        Patients prepared at a time.
+    """
+    from rich.console import Console
+
+    from mri_vit.external import predict as predict_cohort
+
+    return 3 if predict_cohort(run, cohort, output, workers, Console()) else 0

@@ -1,0 +1,72 @@
+"""Listing: the keys of the study file that somebody asks about, laid out for a terminal or for a program that reads lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from mri_vit.errors import UsageError
+from mri_vit.settings.keys import Key, keys, sections
+from mri_vit.settings.meant import question
+from mri_vit.settings.recipe import Comparator
+from mri_vit.settings.schema import Endpoint
+
+LISTS = {"endpoints": Endpoint, "comparators": Comparator}  # [[sections]], of which a file may have several
+
+
+def asked(name: str = "") -> list[Key]:
+    """The keys of a section, or of this name or last part; all where none is named.
+
+    Raises UsageError where there is none, with what was meant.
+    """
+    known = [*keys(), *(key for head, section in LISTS.items() for key in keys(section, f"{head}."))]
+    wanted = name.strip("-[]")
+    found = (
+        known
+        if not wanted
+        else [key for key in known if key.section == wanted] or [key for key in known if f".{key.name}".endswith(f".{wanted}")]
+    )
+    if not found:
+        answer = question(wanted, [*filter(None, titles()), *(key.name for key in known)], "`mri-vit settings` lists all")
+        raise UsageError(f"unknown key {name}; {answer}")
+    return found
+
+
+def titles() -> dict[str, str]:
+    """What each section is about, by name; those of lists too."""
+    return {**sections(), **{name: (section.__doc__ or "").partition("\n")[0].rstrip(".") for name, section in LISTS.items()}}
+
+
+def lines(listed: Sequence[Key]) -> Iterator[str]:
+    """One a key: name, type, default and what it is, with tabs between."""
+    for key in listed:
+        yield "\t".join([key.name, key.kind, _default(key), key.description])
+
+
+def table(listed: Sequence[Key]) -> Group:
+    """Section by section, names beside what there is to say of them."""
+    width = max(len(key.name) for key in listed)  # the same in every section
+    shown = []
+    for name, about in titles().items():
+        if rows := [key for key in listed if key.section == name]:
+            grid = Table.grid(padding=(0, 2, 0, 0))
+            grid.add_column(min_width=width, no_wrap=True)
+            grid.add_column()
+            for key in rows:
+                said = Text.assemble((key.kind, "cyan"), f", {_default(key)}\n", (key.description, "dim"))
+                grid.add_row(Text(key.name, style="bold"), said)
+            shown += [Text.assemble((_bracketed(name), "bold green"), f"{about}\n"), grid, Text()]
+    return Group(*shown[:-1])
+
+
+def _bracketed(name: str) -> str:
+    if name in LISTS:
+        return f"[[{name}]] "
+    return f"[{name}] " if name else ""
+
+
+def _default(key: Key) -> str:
+    return "must be given" if key.default is None else f"default {key.default}"

@@ -1,0 +1,72 @@
+"""Misuse: a command line that cannot be read goes in, a usage error that says what was meant comes out."""
+
+from __future__ import annotations
+
+from cyclopts import CycloptsError, MissingArgumentError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+
+from mri_vit.errors import UsageError
+from mri_vit.settings.keys import keys, sections
+from mri_vit.settings.meant import question
+
+
+def misuse(error: CycloptsError) -> UsageError:
+    """The same error in the words of all others."""
+    if isinstance(error, UnknownOptionError):
+        return UsageError(_unknown_option(error))
+    if isinstance(error, UnknownCommandError):
+        return UsageError(_unknown_verb(error))
+    if isinstance(error, UnusedCliTokensError):
+        return UsageError(_too_many(error))
+    if isinstance(error, MissingArgumentError) and error.argument:
+        return UsageError(_missing(error))
+    said = str(error)
+    return UsageError(said[:1].lower() + said[1:].rstrip("."))
+
+
+def _unknown_option(error: UnknownOptionError) -> str:
+    unknown = (error.token.keyword or error.token.value).partition("=")[0]
+    known = [name for argument in error.argument_collection for name in argument.names]
+    name = unknown.lstrip("-")
+    if name in sections() and any(one.startswith(f"--{name}.") for one in known):
+        return f"unknown option {unknown}: a section of the study file; `mri-vit settings {name}` lists its keys"
+    if name in {key.name for key in keys()} and f"--{name}" not in known:
+        return f"unknown option {unknown}: a key of the study file, and `{_verb(error)}` takes none as an option"
+    return f"unknown option {unknown}; {question(unknown, [*known, '--help'], f'{_help(error)} lists those that there are')}"
+
+
+def _unknown_verb(error: UnknownCommandError) -> str:
+    found = (error.unused_tokens or [""])[0]
+    known = list(error.app or ())  # verbs, and options that stand alone such as --help
+    if found.startswith("-"):
+        options = [name for name in known if name.startswith("--")]
+        return f"expected a verb before {found}; {question(found, options, f'{_help(error)} lists them')}"
+    return f"unknown verb {found}; {question(found, known, f'{_help(error)} lists those that there are')}"
+
+
+def _too_many(error: UnusedCliTokensError) -> str:
+    found = (error.unused_tokens or [""])[0]
+    name, is_set, value = found.partition("=")
+    if is_set and name in {key.name for key in keys()}:
+        return f"{found} is one word too many; did you mean --{name}={value}?"
+    return f"{found} is one word too many; {_help(error)} lists what `{_verb(error)}` takes"
+
+
+def _missing(error: MissingArgumentError) -> str:
+    assert error.argument
+    wanted, _ = error.argument.token_count()
+    found = len(error.tokens_so_far)
+    if error.keyword and wanted > 1:
+        return f"{error.keyword} takes {wanted} values, found {found}"
+    if error.keyword:
+        return f"{error.keyword} is given no value"
+    names = error.argument.names
+    name = names[0].lstrip("-").upper() if error.argument.index is not None else " or ".join(names)
+    return f"`{_verb(error)}` is given no {name}; {_help(error)} lists what it takes"
+
+
+def _verb(error: CycloptsError) -> str:
+    return " ".join(error.command_chain or ())
+
+
+def _help(error: CycloptsError) -> str:
+    return f"`{' '.join(['mri-vit', *(error.command_chain or ()), '--help'])}`"
