@@ -15,7 +15,7 @@ from mri_vit.arguments import Overrides, StudyFile, loaded, trained
 from mri_vit.cohort_cli import cohorts, imports
 from mri_vit.format_cli import schema
 from mri_vit.run import exit_code, files
-from mri_vit.run_cli import evaluate, inspect, predict, report, status
+from mri_vit.run_cli import compare, evaluate, inspect, predict, report, status
 from mri_vit.settings import options
 
 if TYPE_CHECKING:
@@ -202,6 +202,7 @@ for verb in (
     report,
     status,
     evaluate,
+    compare,
     predict,
     schema,
     imports,

@@ -130,3 +130,22 @@ def predict(run: Path, cohort: Path, output: Path, workers: int = 1) -> int:
     from mri_vit.external import predict as predict_cohort
 
     return 3 if predict_cohort(run, cohort, output, workers, Console()) else 0
+
+
+def compare(a: Path, b: Path, *, output: Annotated[Path | None, Parameter(alias="-o")] = None) -> None:
+    """Set two finished runs beside each other: what differs, and paired tests on the patients that both predicted.
+
+    Parameters
+    ----------
+    a
+        Folder of a run that is cross-validated, or of an evaluation on another cohort.
+    b
+        Folder of the other run; differences are A less B.
+    output
+        Folder for index.html and comparison.json; comparison-A-B in the present folder where none is named.
+    """
+    from rich.console import Console
+
+    from mri_vit.compared import stage
+
+    stage.run(a, b, output, Console())
