@@ -11,7 +11,7 @@ from cyclopts import Parameter
 def schema(
     *, of: Literal["report", "check", "comparison"] = "report", output: Annotated[Path | None, Parameter(alias="-o")] = None
 ) -> None:
-    """Write the JSON Schema of a report's metrics.json, of what `check --json` prints, or of a comparison.json.
+    """Write the JSON Schema of metrics.json, of `check --json`, or of comparison.json.
 
     Parameters
     ----------

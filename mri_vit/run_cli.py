@@ -133,7 +133,7 @@ def predict(run: Path, cohort: Path, output: Path, workers: int = 1) -> int:
 
 
 def compare(a: Path, b: Path, *, output: Annotated[Path | None, Parameter(alias="-o")] = None) -> None:
-    """Set two finished runs beside each other: what differs, and paired tests on the patients that both predicted.
+    """Compare two finished runs: what differs, and paired tests.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from mri_vit.settings.keys import keys
 from mri_vit.settings.schema import Study
 
 WITH_KEYS = ("demo", "check", "prepare", "pretrain", "train", "explain", "report", "run", "evaluate")
-WITHOUT = ("inspect", "predict")
+WITHOUT = ("inspect", "predict", "compare")
 STUDY = """
 name = "x"
 cohort = "cohort.csv"

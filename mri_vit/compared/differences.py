@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from mri_vit.compared.document import Alone, Cost, Costs, Patients, Setting, Sid
 from mri_vit.compared.runs import Opened, Runs
 from mri_vit.report.numbers import comparators
 from mri_vit.report.schema.run import Environment
+from mri_vit.report.words.notation import is_defined
 from mri_vit.run.folder import FREE
 from mri_vit.settings.schema import Study
 
@@ -68,13 +68,9 @@ def costs(runs: Runs) -> dict[str, Costs]:
     found = {}
     for model in (name for name in runs.a.models if name in runs.b.models):
         a, b = (Cost.model_validate(vars(comparators.costs(opened.run, model))) for opened in (runs.a, runs.b))
-        if any(_known(getattr(a, name)) and _known(getattr(b, name)) for name in Cost.model_fields):
+        if any(is_defined(getattr(a, name)) and is_defined(getattr(b, name)) for name in Cost.model_fields):
             found[model] = Costs(a=a, b=b)
     return found
-
-
-def _known(value: float | None) -> bool:
-    return value is not None and not math.isnan(value)
 
 
 def _side(opened: Opened, name: str) -> Side:

@@ -29,7 +29,6 @@ from mri_vit.settings.models import is_candidate
 from mri_vit.settings.schema import Endpoint
 
 MEASURES = {"binary": "auc", "survival": "harrell_c"}
-FLAGS = {"binary": "truth", "survival": "event"}
 
 
 def measure(runs: Runs) -> dict[str, EndpointCompared]:
@@ -132,16 +131,15 @@ def ranks(rows: pd.DataFrame) -> Float[np.ndarray, " n"]:
 
     Scores of two folds are of two networks, whose scales may differ; the figure that is judged compares within folds alone.
     """
-    parts = []
-    for _, _, fold in by_fold(rows):
-        share = (fold.score.rank() - 1) / max(len(fold) - 1, 1)
-        parts.append(fold.assign(rank=share))
-    return floats(pd.concat(parts).groupby("patient", sort=True)["rank"].mean())
+    parts = [(fold.patient, (fold.score.rank() - 1) / max(len(fold) - 1, 1)) for _, _, fold in by_fold(rows)]
+    patient, share = (pd.concat(column, ignore_index=True) for column in zip(*parts, strict=True))
+    return pd.DataFrame({"patient": patient, "share": share}).groupby("patient", sort=True).share.mean().to_numpy(dtype=float)
 
 
 def marked(endpoint: Endpoint, rows: pd.DataFrame) -> np.ndarray:
     """Whether each patient is positive, or has had the event, in order of patients."""
-    return flags(averaged(rows)[FLAGS[endpoint.kind]])
+    people = averaged(rows)
+    return flags(people.truth if endpoint.kind == "binary" else people.event)
 
 
 def _compared(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design]) -> Compared:

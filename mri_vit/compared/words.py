@@ -76,6 +76,7 @@ def rules(tests: int, inflation: float) -> tuple[str, ...]:
         "Each run is one training of its settings. With another seed both figures would be others, so a difference of two runs "
         "is not yet one of two settings, and where several settings differ it does not say which of them matters.",
         "A patient is the same where the id is the same. Labels of the patients compared are equal in both runs.",
+        "Whether a run can be believed is not asked here: read both reports, their controls and leak checks, first.",
         "Controls on permuted labels are left out: their labels are nobody's.",
     )
 
@@ -95,8 +96,8 @@ DIVIDED: dict[Division, str] = {
     "the same seed, endpoints and train.folds have the same folds.",
     "neither": "Neither run learned from these patients: scores are compared as they are.",
     "one": "One run was cross-validated on these patients, the other learned from none of them. Both figures are of people "
-    "whom a model had not seen; where one is better, it may be for its training patients as well as for its settings. If the test "
-    "errs, it is towards no difference.",
+    "whom a model had not seen; where one is better, it may be for its training patients as well as for its settings. If the "
+    "test errs, it is towards no difference.",
 }
 
 

@@ -97,7 +97,7 @@ class Scale:
     minor: Sequence[float]
 
 
-OF_FIGURES = Scale(0, 1, 0.5, ((0, "0"), (0.5, "0.5"), (1, "1")), (0.25, 0.75))  # of AUC and C, which are 0.5 by chance
+OF_FIGURES = Scale(0.0, 1.0, 0.5, ((0.0, "0"), (0.5, "0.5"), (1.0, "1")), (0.25, 0.75))  # of AUC and C, which are 0.5 by chance
 
 
 def strokes(models: Sequence[str]) -> dict[str, Stroke]:
