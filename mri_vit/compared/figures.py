@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
@@ -20,18 +20,20 @@ from mri_vit.style import GREY, INK, VERMILLION
 
 LETTERS = 18  # of a label beside the axis
 REACHES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # how far an axis may go to both sides of 0
-SHOWN = 0.35  # a wider interval is cut at the end of the axis rather than pressing all others together
+Groups = Sequence[tuple[str, Sequence[Row]]]
 FLAGS = {"binary": ("positive", "negative"), "survival": ("died", "alive when last seen")}
 
 
-def forest(endpoints: Mapping[str, EndpointCompared]) -> Figure:
+def forest(groups: Groups) -> Figure:
     """The difference of each model's figure, A less B, by endpoint; a filled mark is a difference by the page's rules."""
-    groups = [(title(name), rows) for name, found in endpoints.items() if (rows := _rows(found))]
-    reach = _reach([one for found in endpoints.values() for one in found.models.values()])
-    half = reach / 2
-    ticks = [(at, with_sign_short(at)) for at in (-reach, 0.0, reach)]
-    scale = Scale(-reach, reach, 0.0, ticks, (-half, half))
-    return panels.forest(groups, "← B better      A better →", scale)
+    reach = _reach([row for _, rows in groups for row in rows])
+    ticks = [(at, _tick(at)) for at in (-reach, 0.0, reach)]
+    return panels.forest(groups, "← B better      A better →", Scale(-reach, reach, 0.0, ticks, (-reach / 2, reach / 2)))
+
+
+def groups(endpoints: Mapping[str, EndpointCompared]) -> Groups:
+    """What the forest shows, by endpoint; nothing where there is nothing to show."""
+    return [(title(name), rows) for name, found in endpoints.items() if (rows := _rows(found))]
 
 
 def scatter(endpoint: Endpoint, rows: Rows) -> Figure:
@@ -49,8 +51,8 @@ def scatter(endpoint: Endpoint, rows: Rows) -> Figure:
     return figure
 
 
-def with_sign_short(value: float) -> str:
-    """A tick: −0.2, 0, +0.2."""
+def _tick(value: float) -> str:
+    """−0.2, 0, +0.2."""
     return with_sign(value).rstrip("0").rstrip(".") if value else "0"
 
 
@@ -74,10 +76,7 @@ def _row(model: str, one: Compared, stroke: panels.Stroke) -> Row:
     return Row(label, text, one.difference, one.low, one.high, stroke, filled=one.kind in ("a", "b"))
 
 
-def _reach(compared: list[Compared]) -> float:
-    """How far the axis goes, so that no estimate and no usual interval lies outside."""
-    tested = [one for one in compared if one.kind in ("a", "b", "alike")]
-    wanted = max(
-        (max(abs(one.difference), *(min(abs(end), SHOWN) for end in (one.low, one.high))) for one in tested), default=0.0
-    )
-    return next((reach for reach in REACHES if reach >= wanted), 1.0)
+def _reach(rows: Sequence[Row]) -> float:
+    """How far the axis goes, so that nothing lies outside."""
+    ends = [abs(end) for row in rows for end in (row.value, row.low, row.high) if not math.isnan(end)]
+    return next((reach for reach in REACHES if reach >= max(ends, default=0.0)), max(ends, default=0.0))

@@ -59,9 +59,13 @@ def measure(runs: Runs) -> dict[str, EndpointCompared]:
 
 
 def tested(kind: str, one: Compared) -> bool:
-    """Whether there is a test: not of equal predictions, and, as in a report, not with fewer than five of a class, or events."""
-    rarer = min(one.marked, one.n - one.marked) if kind == "binary" else one.marked
-    return not one.same_predictions and rarer >= FEWEST
+    """Whether there is a test: not of equal predictions, and not of too few."""
+    return not one.same_predictions and not few(kind, one)
+
+
+def few(kind: str, one: Compared) -> bool:
+    """Whether there are, as for a report, too few patients of a class, or with an event, to judge."""
+    return (min(one.marked, one.n - one.marked) if kind == "binary" else one.marked) < FEWEST
 
 
 def same_folds(runs: Runs) -> bool:
@@ -106,7 +110,7 @@ def test(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design]) -> Test
     """
     ours, theirs = (chance.within_folds(endpoint, table) for table in (rows.a, rows.b))
     if not divided_alike(rows):
-        ours, theirs = [_over_repeats(ours)], [_over_repeats(theirs)]
+        ours, theirs = [over_repeats(ours)], [over_repeats(theirs)]
     return within_fold.compared(ours, theirs, _inflation(rows, designs))
 
 
@@ -117,7 +121,7 @@ def _inflation(rows: Rows, designs: tuple[Design, Design]) -> float:
     return within_fold.inflation(folds)
 
 
-def _over_repeats(found: Sequence[WithinFold]) -> WithinFold:
+def over_repeats(found: Sequence[WithinFold]) -> WithinFold:
     """The mean of the repeats, patient by patient."""
     return WithinFold(
         float(np.mean([one.value for one in found])),

@@ -41,7 +41,8 @@ def write(runs: Runs, found: Comparison, home: Path) -> Path:
 
 def drawn(runs: Runs, found: Comparison) -> dict[str, str]:
     """The figures by name as data: URLs: the forest of differences, and for each endpoint how the own model ranks patients."""
-    made = {"forest": figures.forest(found.endpoints)}
+    groups = figures.groups(found.endpoints)
+    made = {"forest": figures.forest(groups)} if groups else {}
     for endpoint in runs.endpoints:
         own = [rows for rows in runs.rows[endpoint.name] if rows.model == OWN]
         if own and not found.endpoints[endpoint.name].models[OWN].same_predictions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from mri_vit.compared import numbers
 from mri_vit.compared.document import Compared, EndpointCompared
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.schema.run import Design
@@ -32,10 +33,9 @@ def verdict(kind: Literal["binary", "survival"], one: Compared) -> str:
     if one.kind == "same":
         return "same predictions"
     if one.kind == "undefined":
-        few = "positive or negative patients" if kind == "binary" else "events"
-        return (
-            f"cannot be compared: fewer than {FEWEST} {few} in common" if is_few(kind, one) else "cannot be compared: no variance"
-        )
+        lacking = "positive or negative patients" if kind == "binary" else "events"
+        few = numbers.few(kind, one)
+        return f"cannot be compared: {f'fewer than {FEWEST} {lacking} in common' if few else 'no variance'}"
     if one.kind == "a":
         return f"A is better by {_by(one.difference, one.low, one.high)}"
     if one.kind == "b":
@@ -45,11 +45,6 @@ def verdict(kind: Literal["binary", "survival"], one: Compared) -> str:
     said = f"cannot be told apart: {with_sign(one.difference)} ({number(one.low)} to {number(one.high)})"
     alone = f"; {p_value(one.p)} by itself, {adjusted_p(one.p_adjusted)}" if one.p <= ALPHA else ""
     return f"{said}{alone}"
-
-
-def is_few(kind: Literal["binary", "survival"], one: Compared) -> bool:
-    """Whether there are too few patients of a class, or events, to test anything."""
-    return (min(one.marked, one.n - one.marked) if kind == "binary" else one.marked) < FEWEST
 
 
 def folds(same: bool, designs: tuple[Design, Design]) -> str:

@@ -40,7 +40,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     home = tmp_path_factory.mktemp("two")
     a = make_a(home / "a")
     lost = ("P010", "P011", "P012")
-    b = copied(a, "<b>&b", lambda table: as_vit("twin")(table[~table.patient.isin(lost)]))
+    b = copied(a, "<b>&b", lambda table: as_vit("twin")(table.loc[~table.patient.isin(lost)]))
     changed(
         b,
         ('name = "made-up"', 'name = "other"'),

@@ -20,9 +20,9 @@ from mri_vit.data import predictions
 MODELS = ("vit", "twin", "clinical", "shuffled")
 
 
-def make_a(folder: Path, repeats: int = 1, **of_run: int) -> Path:
+def make_a(folder: Path, repeats: int = 1, patients: int = 60, seed: int = 0) -> Path:
     """A run with one comparator, `twin`."""
-    made = make_run(folder, repeats=repeats, models=MODELS, **of_run)
+    made = make_run(folder, repeats=repeats, models=MODELS, patients=patients, seed=seed)
     add_comparators(made, {"twin": ""})
     return made
 
@@ -36,7 +36,7 @@ def copied(run: Path, name: str, change: Callable[[pd.DataFrame], pd.DataFrame] 
 
 def as_vit(model: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
     """What makes another model the study's own, and drops the own."""
-    return lambda table: table[table.model != "vit"].replace({"model": {model: "vit"}})
+    return lambda table: table.loc[table.model != "vit"].replace({"model": {model: "vit"}})
 
 
 def divided_anew(run: Path, name: str, seed: int = 9) -> Path:
