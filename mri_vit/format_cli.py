@@ -11,12 +11,12 @@ from cyclopts import Parameter
 def schema(
     *, of: Literal["report", "check", "comparison"] = "report", output: Annotated[Path | None, Parameter(alias="-o")] = None
 ) -> None:
-    """Write the JSON Schema of metrics.json, of `check --json`, or of comparison.json.
+    """Write the JSON Schema of metrics.json or another document.
 
     Parameters
     ----------
     of
-        Which of these.
+        metrics.json of a report, what `check --json` prints, or comparison.json of a comparison.
     output
         The file; if none is given, the schema is printed.
     """
