@@ -21,7 +21,7 @@ from mri_vit.style import GREY, INK, VERMILLION
 LETTERS = 18  # of a label beside the axis
 REACHES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # how far an axis may go to both sides of 0
 Groups = Sequence[tuple[str, Sequence[Row]]]
-FLAGS = {"binary": ("positive", "negative"), "survival": ("died", "alive when last seen")}
+FLAGS = {"binary": ("positive", "negative"), "survival": ("died", "censored")}
 
 
 def forest(groups: Groups) -> Figure:
