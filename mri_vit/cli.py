@@ -16,7 +16,7 @@ from mri_vit.cohort_cli import cohorts, imports
 from mri_vit.completion import Shell, install, shell_here
 from mri_vit.format_cli import schema, settings
 from mri_vit.run import exit_code, files
-from mri_vit.run_cli import evaluate, inspect, predict, report, status
+from mri_vit.run_cli import compare, evaluate, inspect, predict, report, status
 from mri_vit.settings import options
 
 if TYPE_CHECKING:
@@ -204,6 +204,7 @@ for verb in (
     report,
     status,
     evaluate,
+    compare,
     predict,
     settings,
     schema,

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from mri_vit.arguments import Output, Overrides, StudyFile, loaded, trained
 from mri_vit.errors import UsageError
 
@@ -130,3 +128,22 @@ def predict(run: Path, cohort: Path, output: Annotated[Path, Output], workers: i
     from mri_vit.external import predict as predict_cohort
 
     return 3 if predict_cohort(run, cohort, output, workers, Console()) else 0
+
+
+def compare(a: Path, b: Path, *, output: Annotated[Path | None, Output] = None) -> None:
+    """Compare two finished runs: what differs, and paired tests.
+
+    Parameters
+    ----------
+    a
+        Folder of a run that is cross-validated, or of an evaluation on another cohort.
+    b
+        Folder of the other run; differences are A less B.
+    output
+        Folder for index.html and comparison.json; comparison-A-B in the present folder where none is named.
+    """
+    from rich.console import Console
+
+    from mri_vit.compared import stage
+
+    stage.run(a, b, output, Console())

@@ -86,6 +86,20 @@ class Row:
     faint: bool = False  # too few patients to lean on
 
 
+@dataclass(frozen=True)
+class Scale:
+    """The axis of a forest plot: its ends, the value of no effect, and the ticks with a number and without."""
+
+    low: float
+    high: float
+    nothing: float
+    ticks: Sequence[tuple[float, str]]
+    minor: Sequence[float]
+
+
+OF_FIGURES = Scale(0.0, 1.0, 0.5, ((0.0, "0"), (0.5, "0.5"), (1.0, "1")), (0.25, 0.75))  # of AUC and C, which are 0.5 by chance
+
+
 def strokes(models: Sequence[str]) -> dict[str, Stroke]:
     """The stroke of each model: controls have their own, candidates take the others in turn."""
     candidates = [model for model in models if is_candidate(model)]
@@ -106,10 +120,10 @@ def panel(width: float = WIDTH, height: float = 3.6) -> Iterator[tuple[Figure, A
         yield figure, figure.add_subplot()
 
 
-def forest(groups: Sequence[tuple[str, Sequence[Row]]], measure: str) -> Figure:
-    """Estimates with their 95 % intervals under the heading of their group, against chance at 0.5.
+def forest(groups: Sequence[tuple[str, Sequence[Row]]], measure: str, scale: Scale = OF_FIGURES) -> Figure:
+    """Estimates with their 95 % intervals under the heading of their group, beside a line where there is no effect.
 
-    A filled mark differs from chance, an open one does not; a faint row has too few patients to be relied on.
+    A filled mark differs from that line, an open one does not; a faint row has too few patients to be relied on.
     """
     lines = sum(1 + len(rows) for _, rows in groups)
     inches = 0.55 + 0.235 * lines
@@ -128,10 +142,10 @@ def forest(groups: Sequence[tuple[str, Sequence[Row]]], measure: str) -> Figure:
                 axes.text(0.02, height, row.label, transform=across, va="center", fontsize=8.5, color=ink)
                 axes.text(0.68, height, row.text, transform=across, va="center", fontsize=8, color=ink)
                 _mark(axes, row, height)
-        axes.axvline(0.5, color=INK, lw=1, ls=DASHED, zorder=0)
-        axes.set(xlim=(0, 1), ylim=(-0.7, lines - 0.4), yticks=[], xlabel=measure)
-        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-        axes.set_xticks([0.25, 0.75], minor=True)
+        axes.axvline(scale.nothing, color=INK, lw=1, ls=DASHED, zorder=0)
+        axes.set(xlim=(scale.low, scale.high), ylim=(-0.7, lines - 0.4), yticks=[], xlabel=measure)
+        axes.set_xticks([at for at, _ in scale.ticks], [label for _, label in scale.ticks])
+        axes.set_xticks(scale.minor, minor=True)
         axes.spines["left"].set_visible(False)
     return figure
 

@@ -55,7 +55,7 @@ def measure(run: Run, results: Results, order: list[str]) -> tuple[Contender, ..
             beginning="",
             pretrain=_pretrain(recipes.get(model)),
             differs="",
-            **vars(_costs(run, model)),
+            **vars(costs(run, model)),
             mean_score=mean_score(results, model),
         )
         for model in order
@@ -77,7 +77,8 @@ class Costs:
     training_seconds: float
 
 
-def _costs(run: Run, model: str) -> Costs:
+def costs(run: Run, model: str) -> Costs:
+    """Undefined where any of the model's folds has not written it down."""
     folds = run.predictions.loc[run.predictions.model == model, ["repeat", "fold"]].drop_duplicates()
     table: pd.DataFrame = run.costs.loc[run.costs.model == model]
     whole = {

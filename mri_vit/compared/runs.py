@@ -1,0 +1,170 @@
+"""Runs: two folders in, two finished runs that can be compared out.
+
+Comparable are cross-validated runs and evaluations on another cohort, in any pair, as long as they share patients whose labels
+agree. A patient is the same person in both where the id is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from mri_vit.errors import UsageError
+from mri_vit.report.numbers.judged import in_order, known_rows
+from mri_vit.report.reading.run import Run, read
+from mri_vit.run import files, intact
+from mri_vit.run.record import as_written, read_json
+from mri_vit.settings.models import PERMUTED
+from mri_vit.settings.schema import Endpoint
+
+LABELS = {"binary": ("truth",), "survival": ("time_days", "event")}  # columns of what is known of a patient, by kind
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run and where it lies."""
+
+    folder: Path
+    run: Run
+
+    @property
+    def people(self) -> set[str]:
+        """The patients with a prediction."""
+        return set(self.run.predictions.patient)
+
+    @property
+    def models(self) -> list[str]:
+        """Models that can be compared, in the report's order: those on permuted labels predict nobody's truth."""
+        return [model for model in in_order(self.run.predictions.model.unique().tolist()) if model not in PERMUTED]
+
+    @property
+    def scans(self) -> Mapping[tuple[str, str], str] | None:
+        """SHA-256 of the scan files that training rests on, by visit and sequence; None where they are not written down."""
+        file = self.folder / files.INPUTS
+        if not file.is_file():
+            return None
+        known = read_json(file)
+        with as_written(file):
+            return {(visit, scan): str(sha256) for visit, scans in known.items() for scan, sha256 in scans.items()}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Both runs' predictions of the common patients by one model, as `judged.known_rows` gives them, in order of patients."""
+
+    model: str
+    a: pd.DataFrame
+    b: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Two runs that can be compared."""
+
+    a: Opened
+    b: Opened
+    endpoints: Sequence[Endpoint]  # that both have, in A's order
+    rows: Mapping[str, Sequence[Rows]]  # by endpoint, each model that both have; none without a patient with a known label
+
+
+def read_both(a: Path, b: Path, console: Console) -> Runs:
+    """Read two run folders.
+
+    Raises
+    ------
+    UsageError
+        A folder holds no finished run; the runs share no patient, no endpoint or no known label, or an endpoint is not of the
+        same kind in both; or the labels of a common patient differ.
+    IntegrityError
+        A file of a run was changed after it was written.
+    """
+    return paired(_opened(a, console), _opened(b, console))
+
+
+def paired(a: Opened, b: Opened) -> Runs:
+    """The two runs with their common rows. Raises UsageError as `read_both` does."""
+    if not a.people & b.people:
+        raise UsageError(
+            f"{a.folder} and {b.folder} have no patient in common (such as {min(a.people)} and {min(b.people)}); two runs are "
+            "compared on the patients that both predicted"
+        )
+    endpoints = _common_endpoints(a, b)
+    rows = {endpoint.name: _rows(a, b, endpoint) for endpoint in endpoints}
+    if not any(rows.values()):
+        raise UsageError(
+            f"{a.folder} and {b.folder} have {len(a.people & b.people)} patients in common, but no model that both have "
+            f"predicted one of them whose label is known ({', '.join(rows)})"
+        )
+    return Runs(a, b, endpoints, rows)
+
+
+def _opened(folder: Path, console: Console) -> Opened:
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; expected the folder of a finished run")
+    evaluated = (folder / files.EVALUATION).is_file()
+    needed = (files.STUDY, files.ENVIRONMENT, files.COHORT, files.PREDICTIONS, *(() if evaluated else (files.FOLDS,)))
+    if lacking := [name for name in needed if not (folder / name).is_file()]:
+        raise UsageError(
+            f"{folder}: no {lacking[0]}; a run can be compared once `mri-vit train`, or `mri-vit evaluate` on another cohort, "
+            "is done"
+        )
+    intact.refuse_changed(folder, console, names=intact.TABLES)
+    run = read(folder)
+    if not len(run.predictions):
+        raise UsageError(f"{folder / files.PREDICTIONS}: no row; nobody was predicted")
+    return Opened(folder, run)
+
+
+def _common_endpoints(a: Opened, b: Opened) -> list[Endpoint]:
+    theirs = {endpoint.name: endpoint for endpoint in b.run.study.endpoints}
+    common = [endpoint for endpoint in a.run.study.endpoints if endpoint.name in theirs]
+    for endpoint in common:
+        kind = theirs[endpoint.name].kind
+        if kind != endpoint.kind:
+            raise UsageError(f"endpoint {endpoint.name} is {endpoint.kind} in {a.folder} and {kind} in {b.folder}")
+    if not common:
+        raise UsageError(
+            f"{a.folder} and {b.folder} have no endpoint in common: {', '.join(e.name for e in a.run.study.endpoints)} there, "
+            f"{', '.join(theirs)} here"
+        )
+    return common
+
+
+def _rows(a: Opened, b: Opened, endpoint: Endpoint) -> list[Rows]:
+    found = []
+    for model in (name for name in a.models if name in b.models):
+        ours, theirs = _common([known_rows(opened.run, endpoint, model) for opened in (a, b)])
+        if len(ours):
+            _refuse_other_labels(endpoint, a, b, ours, theirs)
+            found.append(Rows(model, ours, theirs))
+    return found
+
+
+def _common(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Each table's rows of the patients that are in every repeat of both, by repeat and patient."""
+    seen = [rows.groupby("patient").repeat.nunique() for rows in tables]
+    always = [set(count.index[count == rows.repeat.nunique()]) for count, rows in zip(seen, tables, strict=True)]
+    everywhere = set.intersection(*always)
+    return [rows.loc[rows.patient.isin(everywhere)].sort_values(["repeat", "patient"]).reset_index(drop=True) for rows in tables]
+
+
+def _refuse_other_labels(endpoint: Endpoint, a: Opened, b: Opened, ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
+    """Raise UsageError that names the first patient whose label is another one in the other run."""
+    columns = list(LABELS[endpoint.kind])
+    people, other = ours.drop_duplicates("patient"), theirs.drop_duplicates("patient")  # both in order of patients
+    here, there = (table[columns].to_numpy(dtype=float) for table in (people, other))
+    differing = np.flatnonzero((here != there).any(axis=1)).tolist()
+    if differing:
+        first = differing[0]
+        patient = people.patient.iloc[first]
+        said = [", ".join(f"{name} {value:g}" for name, value in zip(columns, row[first], strict=True)) for row in (here, there)]
+        more = f" ({len(differing)} such patients)" if len(differing) > 1 else ""
+        raise UsageError(
+            f"patient {patient}, endpoint {endpoint.name}: {said[0]} in {a.folder}, {said[1]} in {b.folder}{more}; runs whose "
+            "labels differ cannot be compared"
+        )
