@@ -62,7 +62,7 @@ def test_the_scans_of_published_and_plain_names_are_told_apart(name: str, files:
 
 def test_a_further_sequence_is_known_by_the_last_word_of_its_name(tmp_path: Path):
     home = folder(tmp_path, "p", "p_t1ce.nii.gz", "p_adc.nii.gz")
-    found = told(home, tmp_path, channels=("t1ce", "adc"), prepare=Prepare(reference="t1ce", quantitative=("adc",)))
+    found = told(home, tmp_path, channels=("t1ce", "adc"), prepare=Prepare(reference="t1ce"))
     assert (found["t1ce"], found["adc"]) == ("p_t1ce.nii.gz", "p_adc.nii.gz")
 
 
