@@ -38,6 +38,7 @@ from mri_vit.run.complete_folder import complete
 from mri_vit.run.record import as_written
 from mri_vit.settings.schema import Study
 
+UNLIKE = "verdicts, calibration and percentiles were measured on patients like the run's, and need not hold for this one"
 NOTICE = f"{RESEARCH} No decision about a patient may rest on it."
 
 
@@ -156,6 +157,8 @@ def _remarks(
         yield known.sentence
     if like.placement != "within":
         yield like.sentence
+    if like.placement == "outside":
+        yield UNLIKE
     yield from (
         f"{name} is shown on demand alone, and not to be trusted: {one.untrusted}" for name, one in told.items() if one.untrusted
     )

@@ -1,8 +1,10 @@
 """Which file of a patient's folder is which: by the names of published layouts, by plain names, and a clear error otherwise."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+from made import dicom
 
 from mri_vit.errors import UsageError
 from mri_vit.prediction import scans
@@ -95,3 +97,40 @@ def test_a_folders_name_becomes_an_id_that_is_safe(name: str):
     safe, changed = scans.safe_id(name)
     assert scans.cohort.is_patient_id(safe)
     assert changed == (safe != name)
+
+
+WORDS = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
+
+
+def series(home: Path, **tags: str) -> Path:
+    for number, (channel, said) in enumerate(WORDS.items()):
+        known = {"StudyInstanceUID": "1.2.3", "SeriesDescription": said, "SeriesNumber": number + 1} | tags
+        dicom.write_series(home / channel, dicom.head() + 1000 * number, **known)
+    return home
+
+
+def test_dicom_series_of_a_patient_are_converted_under_the_folders_name_and_nothing_else_is_left(tmp_path: Path):
+    home = series(tmp_path / "P7")
+    out = tmp_path / "out"
+    for _ in range(2):  # the second time in place of the first
+        given = scans.of(home, study(tmp_path), out, print)
+        (patient,) = given.patients
+        assert patient.id == "P7"
+        assert [file is not None and file.is_file() for file in patient.scans.values()] == [True] * 4
+        assert all(file and file.is_relative_to(out / "scans" / "P7") for file in patient.scans.values())
+        assert [path.name for path in (out / "scans").iterdir()] == ["P7"]
+        assert len(list((out / "scans" / "P7").rglob("*.nii.gz"))) == 4
+
+
+def test_dicom_series_of_two_visits_are_refused(tmp_path: Path):
+    home = series(tmp_path / "P7")
+    series(home / "later", StudyInstanceUID="1.2.4", StudyDate="20250101")
+    with pytest.raises(UsageError, match="2 patients or visits"):
+        scans.of(home, study(tmp_path), tmp_path / "out", print)
+
+
+def test_dicom_series_without_a_needed_sequence_name_what_is_missing(tmp_path: Path):
+    home = series(tmp_path / "P7")
+    shutil.rmtree(home / "t1ce")
+    with pytest.raises(UsageError, match="need t1ce"):
+        scans.of(home, study(tmp_path), tmp_path / "out", print)
