@@ -30,25 +30,28 @@ def settings(key: str = "", /) -> None:
             print(line)
 
 
-def schema(*, of: Literal["report", "check", "comparison"] = "report", output: Annotated[Path | None, Output] = None) -> None:
+def schema(
+    *, of: Literal["report", "check", "comparison", "prediction"] = "report", output: Annotated[Path | None, Output] = None
+) -> None:
     """Write the JSON Schema of metrics.json or another document.
 
     Parameters
     ----------
     of
-        metrics.json of a report, what `check --json` prints, or comparison.json of a comparison.
+        metrics.json of a report, what `check --json` prints, a comparison.json, or a patient's prediction.json.
     output
         The file; if none is given, the schema is printed.
     """
     import json
 
     from mri_vit.compared import document as comparison
+    from mri_vit.prediction import document as prediction
     from mri_vit.preflight import document
     from mri_vit.report.schema import metrics
     from mri_vit.run.atomic import write_bytes
 
-    described = {"report": metrics, "check": document, "comparison": comparison}[of].json_schema()
-    text = json.dumps(described, indent=1, ensure_ascii=False)
+    documents = {"report": metrics, "check": document, "comparison": comparison, "prediction": prediction}
+    text = json.dumps(documents[of].json_schema(), indent=1, ensure_ascii=False)
     if output:
         write_bytes(f"{text}\n".encode(), output)
     else:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Annotated
 
+from cyclopts import Parameter
+
 from mri_vit.arguments import Output, Overrides, StudyFile, loaded, trained
 from mri_vit.errors import UsageError
 
@@ -108,26 +110,38 @@ def evaluate(run: Path, *, study: Path, **overrides: Overrides) -> int:
     return 3 if evaluate_run(run, other, set(other.model_fields_set), Console()) else 0
 
 
-def predict(run: Path, cohort: Path, output: Annotated[Path, Output], workers: int = 1) -> int:
-    """Predict the patients of another COHORT table with the fold models of a finished RUN folder.
+def predict(
+    run: Path,
+    scans: Annotated[Path, Parameter(alias="--cohort")],
+    output: Annotated[Path, Output],
+    workers: int = 1,
+    *,
+    show_untrusted: bool = False,
+    allow_known: bool = False,
+) -> int:
+    """Predict new patients from their SCANS with the fold models of a finished RUN folder; writes a folder of each.
 
     Parameters
     ----------
     run
         Folder of a trained run.
-    cohort
-        Table with the column patient and those of the run's scans (t1, t1ce, t2, flair, unless its study names others); no
-        label is read.
+    scans
+        One patient's folder of NIfTI files or DICOM series; or a table with the column patient and those of the run's scans (t1,
+        t1ce, t2, flair, unless its study names others). No label is read.
     output
-        Folder for predictions.csv.
+        Folder for predictions.csv and the patients' folders.
     workers
         Patients prepared at a time.
+    show_untrusted
+        Show also what the run's report did not tell from chance, marked as such.
+    allow_known
+        Predict also patients on whom the run was trained, marked as such.
     """
     from rich.console import Console
 
-    from mri_vit.external import predict as predict_cohort
+    from mri_vit.prediction.stage import predict as predict_patients
 
-    return 3 if predict_cohort(run, cohort, output, workers, Console()) else 0
+    return 3 if predict_patients(run, scans, output, workers, show_untrusted, allow_known, Console()) else 0
 
 
 def compare(a: Path, b: Path, *, output: Annotated[Path | None, Output] = None) -> None:

@@ -97,7 +97,7 @@ def read(layout: Layout, source: Path) -> Found:
                 readings += _readings(layout, kind, row, patient, session)
                 listed += _listed(kind, row, patient, session)
     readings = readings if layout.collection else _without_codes(readings)
-    visits, left_out, unread = (listed, [], []) if listed else _visits(layout, source, scans)
+    visits, left_out, unread = (listed, [], []) if listed else visits_among(layout, source, scans)
     if not visits and not readings and not left_out:
         if source in paths:
             raise _unlike(layout, source)
@@ -147,7 +147,7 @@ def _raise(error: OSError) -> None:
     raise error  # a folder without the right to read it is no empty one
 
 
-def _visits(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[Visit], list[LeftOut], list[str]]:
+def visits_among(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[Visit], list[LeftOut], list[str]]:
     """The visits whose scans are there, those that are left out, and files whose names are not the layout's."""
     sequences = layout.told(source) if layout.told and scans else layout.sequences
     found: dict[tuple[str, str], dict[str, list[Path]]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,17 @@ def encoder(model: Model, grid: Grid, channels: tuple[str, ...]) -> Any:
     count, shape = len(channels), (dim, depth, heads, mlp)
     size = count * grid.patch**3
     return Encoder(size, grid.places, *shape, model.stem, model.drop_path, model.conv_stem, model.pool, count)
+
+
+def with_heads(network: Network, endpoints: Collection[str]) -> Network:
+    """The same network with the heads of some endpoints alone, and the very weights: what it is asked says nothing of others."""
+    with torch.device("meta"):
+        part = Network(network.model, network.grid, [], network.channels)
+    part.heads = [head for head in network.heads if head.endpoint.name in endpoints]
+    part.encoder = network.encoder
+    part.head = nn.ModuleDict({head.endpoint.name: network.head[head.endpoint.name] for head in part.heads})
+    part.label_exposed, part.image_exposed = network.label_exposed, network.image_exposed
+    return part.train(network.training)
 
 
 def save(network: Network, path: Path) -> None:

@@ -1,0 +1,93 @@
+"""Maps: a prepared patient and the endpoints that may be shown go in; maps in every space of the patient come out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import torch
+
+from mri_vit.data.cohort import Patient
+from mri_vit.explain.images import patient as images
+from mri_vit.explain.methods import patient_maps
+from mri_vit.explain.records import Fitted, MapRecord, parse
+from mri_vit.model import network
+from mri_vit.prediction.document import Maps, ShownMap
+from mri_vit.prediction.networks import Place
+from mri_vit.report.schema.maps import MapEvaluation
+from mri_vit.report.verdicts import maps as judged
+from mri_vit.run import files
+from mri_vit.run.record import as_written, read_json
+from mri_vit.settings.models import VIT
+from mri_vit.settings.schema import Study
+
+NO_ENDPOINT = "every endpoint is withheld, and a map of what drove a prediction that says nothing says nothing either"
+NO_HEAD = "the network whose maps are shown has learned none of the endpoints that are shown"
+NOT_VIT = "maps are of Vision Transformers; the run's network is {}"
+
+
+def why_none(study: Study, shown: Collection[str]) -> str | None:
+    """Why a patient gets no maps; None where maps are made."""
+    if study.model.architecture != "vit":
+        return NOT_VIT.format(study.model.architecture)
+    return None if shown else NO_ENDPOINT
+
+
+def write(
+    patient: Patient, study: Study, weights: Path, at: Place, shown: Collection[str], scored: MapEvaluation | None, folder: Path
+) -> Maps | None:
+    """Write the maps of one network into `folder`/maps, of the endpoints that are `shown` alone; None without a head.
+
+    The network has no other heads meanwhile, so that nothing in a map, its title or its shares tells what is withheld.
+    `scored` is the run's evaluation of its maps.
+    """
+    whole = network.load(weights).to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    net = network.with_heads(whole, shown)
+    if not net.heads:
+        return None
+    images.write_maps(patient_maps.of_patient(patient, net, study), study, folder / files.MAPS, Fitted(VIT, *at))
+    file = folder / files.MAPS / files.MAP
+    with as_written(file):
+        record = parse(MapRecord, read_json(file))
+    return _told(record, shown, scored)
+
+
+def _told(record: MapRecord, shown: Collection[str], scored: MapEvaluation | None) -> Maps:
+    """The record with paths as seen from the patient's folder, and with the run's verdicts on each method."""
+
+    def here(name: str) -> str:
+        return f"{files.MAPS}/{name}"
+
+    told = []
+    for entry in record.maps:
+        verdicts = tuple(one for one in judged.of_map(entry.method, entry.endpoint, scored) if one.endpoint in shown)
+        told.append(
+            ShownMap(
+                method=entry.method,
+                endpoint=entry.endpoint,
+                title=entry.title,
+                explains=entry.explains,
+                meaning=entry.note,
+                source=entry.source,
+                unit=entry.unit,
+                files={space: here(name) for space, name in entry.files.items()},
+                overlay=here(entry.overlay),
+                minimum=entry.minimum,
+                peak=entry.peak,
+                peak_mm=(entry.peak_mm[0], entry.peak_mm[1], entry.peak_mm[2]),
+                cls_share=entry.cls_share,  # type: ignore[arg-type]  # None is read as undefined
+                by_scan=entry.by_scan,
+                kind=verdicts[0].kind if verdicts else "undefined",
+                verdicts=verdicts,
+            )
+        )
+    told.sort(key=lambda one: judged.ORDER.index(one.kind))
+    return Maps(
+        repeat=record.repeat,
+        fold=record.fold,
+        brain=here(record.brain) if record.brain else None,
+        mask=here(record.mask),
+        tumour=record.tumour,
+        evidence_by_scan=record.score_by_scan,
+        maps=tuple(told),
+    )

@@ -1,0 +1,177 @@
+"""Patient: one prepared patient's folder, with their prediction, maps and pictures, whole or not there at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mri_vit.data.cohort import Patient
+from mri_vit.errors import UsageError
+from mri_vit.explain.records import RESEARCH
+from mri_vit.prediction import distribution, document, endpoints, figures, maps
+from mri_vit.prediction.document import (
+    Binary,
+    BinaryValue,
+    Known,
+    Prediction,
+    Preparation,
+    QcFinding,
+    ReadFile,
+    RunFacts,
+    Survival,
+)
+from mri_vit.prediction.endpoints import OfRun
+from mri_vit.prediction.networks import Place, Said
+from mri_vit.prediction.reference import Reference
+from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
+from mri_vit.qc import limits
+from mri_vit.report.schema.run import Step
+from mri_vit.run import files, ownership
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.complete_folder import complete
+from mri_vit.run.record import as_written
+from mri_vit.settings.schema import Study
+
+UNLIKE = "verdicts, calibration and percentiles were measured on patients like the run's, and need not hold for this one"
+NOTICE = f"{RESEARCH} No decision about a patient may rest on it."
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """What is the same for every patient of one command."""
+
+    facts: RunFacts
+    of_run: OfRun
+    reference: Reference | str
+    maps_of: Path | None  # the weights of the network whose maps are shown
+    at: Place  # its repeat and fold
+    show_untrusted: bool
+    home: Path  # from which files are named
+    remarks: tuple[str, ...]
+    seconds: Mapping[str, float]  # of the stages that were for all patients, for each of them
+    versions: Mapping[str, str]
+
+
+def write(patient: Patient, study: Study, said: Sequence[Said], known: Known, basis: Basis, folder: Path) -> Prediction:
+    """Write a prepared patient's `folder`: `prediction.json`, the picture of preparing, and `maps`; whole or not at all.
+
+    `said` is what the run's networks say. Raises UnusablePatient where a scan or the tumour mask can no longer be read,
+    UsageError where something else lies at `folder`.
+    """
+    began = time.monotonic()
+    refuse_foreign(folder)
+    prepared = study.prepared / patient.id
+    record, own_figures = load_record(prepared), figures.of_patient(prepared)
+    like = distribution.of_patient(own_figures, {(one.repeat, one.fold): one.features for one in said}, basis.reference)
+    compared = time.monotonic()
+    told = {
+        endpoint.name: endpoints.of_endpoint(endpoint, said, basis.of_run, basis.show_untrusted) for endpoint in study.endpoints
+    }
+    shown = [name for name, one in told.items() if one.value is not None]
+    no_maps = maps.why_none(study, shown)
+    with complete(folder, refuse_foreign) as beside:
+        of_network = None
+        if no_maps is None and basis.maps_of is not None:
+            scored = basis.of_run.metrics.map_scores
+            of_network = maps.write(patient, study, basis.maps_of, basis.at, shown, scored, beside)
+        if of_network is None:
+            no_maps = no_maps or maps.NO_HEAD
+        shutil.copyfile(prepared / files.QC, beside / files.QC)
+        with as_written(prepared / files.PATIENT, PREPARE_AGAIN):
+            preparation = _preparation(patient, study, record, int(own_figures.value[figures.TOKENS] or 0), basis.home)
+        seconds = {**basis.seconds, "distribution": compared - began, "maps": time.monotonic() - compared}
+        made = Prediction(
+            schema=document.SCHEMA,
+            notice=NOTICE,
+            patient=patient.id,
+            made=datetime.now(UTC).isoformat(timespec="seconds"),
+            run=basis.facts,
+            preparation=preparation,
+            known=known,
+            distribution=like,
+            endpoints=told,
+            maps=of_network,
+            no_maps=no_maps,
+            remarks=tuple(_remarks(known, like, preparation, told, of_network, basis)),
+            seconds={name: round(value, 2) for name, value in (seconds | {"total": sum(seconds.values())}).items()},
+            versions=dict(basis.versions),
+        )
+        write_bytes(document.dumps(made).encode(), beside / document.FILE)
+    return made
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise UsageError unless `folder` is nothing, or a patient's prediction of ours."""
+    ownership.refuse_link(folder)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; expected a folder for a patient's prediction, or nothing")
+    if ownership.entries(folder) and not {"schema", "patient", "endpoints"} <= set(ownership.record(folder / document.FILE)):
+        raise UsageError(f"{folder} holds no prediction of ours; it is left alone: choose another output, or delete it first")
+
+
+def _preparation(patient: Patient, study: Study, record: Mapping[str, Any], tokens: int, home: Path) -> Preparation:
+    steps = tuple(Step.model_validate(step) for step in record["steps"])
+    given: dict[str, Path | None] = {**patient.scans, "brain_mask": patient.brain_mask, "tumour_mask": patient.tumour_mask}
+    read = tuple(
+        ReadFile(holds=name, file=_named(file, home), sha256=record["inputs"].get(name, {}).get("sha256"))
+        for name, file in given.items()
+        if file
+    )
+    return Preparation(
+        read=read,
+        missing=tuple(channel for channel in study.channels if not patient.scans.get(channel)),
+        reference=record["reference"],
+        brain_source=next(step.source or "" for step in steps if step.step == "brain"),
+        brain_ml=record["brain_ml"],
+        tokens=tokens,
+        steps=steps,
+        warnings=tuple(record["warnings"]),
+        findings=tuple(
+            QcFinding(reason=one.reason, scan=one.scan, figure=one.figure, sentence=one.words)
+            for one in limits.of_patient(patient.id, record, study.qc)
+        ),
+        picture=files.QC,
+    )
+
+
+def _named(file: Path, home: Path) -> str:
+    return os.path.relpath(file, home.resolve())
+
+
+def _remarks(
+    known: Known,
+    like: document.Distribution,
+    preparation: Preparation,
+    told: Mapping[str, Binary | Survival],
+    of_network: document.Maps | None,
+    basis: Basis,
+) -> Iterator[str]:
+    """What a reader must know before any number, the gravest first."""
+    if known.twin or known.same_id or known.exposed:
+        yield known.sentence
+    if like.placement != "within":
+        yield like.sentence
+    if like.placement == "outside":
+        yield UNLIKE
+    yield from (
+        f"{name} is shown on demand alone, and not to be trusted: {one.untrusted}" for name, one in told.items() if one.untrusted
+    )
+    yield from (f"checked by the run's limits: {finding.sentence}" for finding in preparation.findings)
+    yield from (f"{channel}: no scan; left empty" for channel in preparation.missing)
+    yield from basis.remarks
+    yield from _opposed(told, of_network)
+
+
+def _opposed(told: Mapping[str, Binary | Survival], of_network: document.Maps | None) -> Iterator[str]:
+    """Endpoints whose maps explain another class than the mean of all networks calls."""
+    for name in dict.fromkeys(one.endpoint for one in of_network.maps if one.endpoint) if of_network else ():
+        explains = next(one.explains for one in of_network.maps if one.endpoint == name) if of_network else ""
+        value = told[name].value
+        if isinstance(value, BinaryValue) and value.side and explains.endswith("= 1") != (value.side == "positive"):
+            yield f"maps explain {explains}, as the one network says that they are of; all together call {name} {value.side}"

@@ -1,0 +1,252 @@
+"""The stage that predicts new patients: a finished run and their scans go in, a folder of each and tables of all come out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from mri_vit import external
+from mri_vit import study as stages
+from mri_vit.crossval import folds
+from mri_vit.crossval.folds import Split
+from mri_vit.data import cohort, frozen, predictions
+from mri_vit.data.cohort import Patient
+from mri_vit.data.predictions import HORIZONS_DAYS
+from mri_vit.errors import UnusablePatient, UsageError
+from mri_vit.prediction import endpoints, known, networks, patient, reference, scans, trust
+from mri_vit.prediction.document import Known, Prediction, RunFacts, Weights
+from mri_vit.prediction.endpoints import OfRun
+from mri_vit.prediction.networks import Said
+from mri_vit.prediction.patient import Basis
+from mri_vit.prediction.trust import Source
+from mri_vit.prepare import stage as preparing
+from mri_vit.prepare.stage import Excluded
+from mri_vit.run import files, hashes, intact
+from mri_vit.run import folder as run_folder
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.progress import progress
+from mri_vit.run.record import read_json
+from mri_vit.run.screen import WARNING, printable, say
+from mri_vit.settings.schema import Study
+
+OURS = {  # names in the output, none of which a patient may have
+    *(files.STUDY, files.ENVIRONMENT, files.ORIGIN, files.COHORT, files.EXCLUDED, files.FINDINGS, files.DECISIONS, files.JOBS),
+    *(files.PREDICTIONS, files.SURVIVAL, files.PAGE, files.LOG, "prepared", scans.CONVERTED),
+}
+UNRECORDED = (
+    "not recorded: training started from weights of others ({file}), whose licence the run does not hold; ask who gave them"
+)
+OWN_LICENCE = "the run's own: trained in this study from random weights, so that whoever owns the run decides"
+PRETRAINED = "pretrained without labels ({method}) on the study's own patients, then trained in this study"
+
+
+def predict(
+    run: Path, source: Path, output: Path, workers: int, show_untrusted: bool, allow_known: bool, console: Console
+) -> Excluded:
+    """Predict new patients by the mean of a run's fold models; nothing is fitted anew, and no label is read.
+
+    Parameters
+    ----------
+    run
+        Folder of a run whose training has ended.
+    source
+        A cohort table, or the folder of one patient's scans (see `scans.of`).
+    output
+        For each patient a folder with `prediction.json`, `qc.png` and `maps`, whole or not there; beside them
+        `predictions.csv`, `survival.csv` and `excluded.csv`. Patients who are prepared there are not prepared again.
+    workers
+        Patients prepared at a time.
+    show_untrusted
+        Show also the endpoints that the run did not tell from chance, marked; else nothing of them is written.
+    allow_known
+        Predict also patients on whom the run was trained, marked.
+
+    Returns
+    -------
+    Rows of `excluded.csv`: who could not be prepared or drawn, with file and reason; all others are done.
+
+    Raises
+    ------
+    UsageError
+        No finished run, no scans that can be told apart, or a patient whom the run was trained on.
+    IntegrityError
+        A file of the run was changed after it was written.
+    """
+    past = external.finished(run)
+    intact.refuse_changed(run, console, intact.OWN)
+    study = _elsewhere(past, source, output, workers)
+    with run_folder.claimed(study) as folder:
+        given = scans.of(source, study, output, lambda line: say(console, line, WARNING))
+        _refuse_our_names(given.patients, source)
+        began = time.monotonic()
+        excluded = stages.prepare(study, given.patients, folder, console)
+        patients = preparing.without(given.patients, excluded)
+        if patients:
+            spent = {"prepare": (time.monotonic() - began) / len(given.patients)}
+            excluded += _predicted(run, past, study, patients, given, show_untrusted, allow_known, spent, folder, console)
+            write_bytes(preparing.table(excluded), folder / files.EXCLUDED)
+    return excluded
+
+
+def _elsewhere(past: Study, source: Path, output: Path, workers: int) -> Study:
+    """The run's settings for other patients, whom its reviewer has not seen."""
+    return past.model_copy(
+        update={
+            "cohort": source.resolve(),
+            "output": output.resolve(),
+            "prepared": output.resolve() / "prepared",
+            "prepare": past.prepare.model_copy(update={"workers": workers}),
+            "qc": past.qc.model_copy(update={"decisions": None}),
+        }
+    )
+
+
+def _refuse_our_names(patients: Sequence[Patient], source: Path) -> None:
+    for one in patients:
+        if one.id.casefold() in OURS:
+            raise UsageError(f"{source}: patient {one.id} has the name of a file of the output; give them another id")
+
+
+def _predicted(
+    run: Path,
+    past: Study,
+    study: Study,
+    patients: list[Patient],
+    given: scans.Given,
+    show_untrusted: bool,
+    allow_known: bool,
+    spent: dict[str, float],
+    folder: Path,
+    console: Console,
+) -> Excluded:
+    """Write the folders and tables of prepared patients; gives those whose scans could not be read for the maps."""
+    inside = frozen.included(past, run)
+    splits = folds.load(run / files.FOLDS, inside)
+    counts = [len(split) for split in splits]
+    met = _known(run, past, study, patients, counts, allow_known, console)
+    metrics, verdicts = trust.verdicts(run)
+    with progress(console) as bar:
+        made = not (run / reference.FILE).exists()
+        total = len(networks.homes(run, counts))
+        task = bar.add_task("predict", total=total * (1 + made), note="what the run's patients are like, once" if made else "")
+        began = time.monotonic()
+        known_reference = reference.of_run(run, past, inside, splits, lambda: bar.update(task, advance=1))
+        bar.update(task, completed=total * made, note="")
+        looked = time.monotonic()
+        said = networks.said(run, counts, study, patients, lambda: bar.update(task, advance=1))
+        bar.update(task, completed=total * (1 + made))
+        spent |= {"reference": (looked - began) / len(patients), "networks": (time.monotonic() - looked) / len(patients)}
+        homes = networks.homes(run, counts)
+        at = next(iter(homes))
+        basis = Basis(
+            facts=_facts(run, past, inside, splits, verdicts),
+            of_run=OfRun.of(metrics, predictions.load(run / files.PREDICTIONS), past.seed),
+            reference=known_reference,
+            maps_of=homes[at] / files.WEIGHTS,
+            at=at,
+            show_untrusted=show_untrusted,
+            home=given.home,
+            remarks=given.remarks,
+            seconds=spent,
+            versions=_versions(),
+        )
+        task = bar.add_task("write", total=len(patients), note="")
+        excluded, written = [], {}
+        for one in patients:
+            try:
+                written[one.id] = patient.write(one, study, said[one.id], met[one.id], basis, folder / one.id)
+            except UnusablePatient as fault:
+                excluded.append({"patient": one.id, "file": printable(Path(fault.file).name), "reason": printable(fault.reason)})
+                say(bar.console, f"excluded {one.id}: {fault}", WARNING)
+            bar.update(task, advance=1)
+    _write_tables(written, said, study, folder)
+    _tell(written, folder, console)
+    return excluded
+
+
+def _known(
+    run: Path, past: Study, study: Study, patients: Sequence[Patient], counts: Sequence[int], allow: bool, console: Console
+) -> dict[str, Known]:
+    """Of each patient whether the run knows them. Raises UsageError naming both where it was trained on one, unless allowed."""
+    own = {one.subject for one in cohort.read(run / files.COHORT, past.endpoints, channels=past.channels)}
+    exposed = known.exposed(run, networks.homes(run, counts).values(), own)
+    found = {one.id: known.of_patient(one, study, run, own, exposed) for one in patients}
+    for name, one in found.items():
+        if one.twin and not allow:
+            raise UsageError(
+                f"{study.cohort}: patient {name} has a scan of {one.twin}, whom the run {run} was trained on: a score would look"
+                " better than it is; --allow-known predicts nevertheless, and marks it"
+            )
+        if one.twin or one.same_id or one.exposed:
+            say(console, f"{name}: {one.sentence}", WARNING)
+    return found
+
+
+def _facts(run: Path, past: Study, inside: Sequence[Patient], splits: Sequence[Split], verdicts: Source) -> RunFacts:
+    homes = networks.homes(run, [len(split) for split in splits])
+    weights = [files.seed_folder(home, seed) / files.WEIGHTS for home in homes.values() for seed in range(past.train.seeds)]
+    started, licence = _beginning(past)
+    return RunFacts(
+        study=past.name,
+        patients=len({one.subject for one in inside}),
+        folds=len(splits[0]),
+        repeats=len(splits),
+        seeds=past.train.seeds,
+        folds_sha256=hashes.sha256(run / files.FOLDS),
+        predictions_sha256=hashes.sha256(run / files.PREDICTIONS),
+        verdicts=verdicts,
+        weights=tuple(Weights(file=file.relative_to(run).as_posix(), sha256=hashes.sha256(file)) for file in weights),
+        beginning=started,
+        licence=licence,
+        versions=read_json(run / files.ENVIRONMENT, ("versions",))["versions"],
+    )
+
+
+def _beginning(past: Study) -> tuple[str, str]:
+    """Where training started from, and under which licence the weights are; others' licences are recorded nowhere."""
+    pretrained = PRETRAINED.format(method=past.pretrain.method) if past.pretrain.method != "none" else ""
+    if past.model.weights is None:
+        return pretrained or "trained in this study from random weights", OWN_LICENCE
+    name = past.model.weights.name
+    said = f"started from the weights {name}" + (f", {pretrained}" if pretrained else ", then trained in this study")
+    return said, UNRECORDED.format(file=name)
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("mri-vit", "torch", "numpy", "SimpleITK", "nibabel")}
+
+
+def _write_tables(written: dict[str, Prediction], said: dict[str, list[Said]], study: Study, folder: Path) -> None:
+    """The tables of all patients; a row of what is withheld has an empty score, and the reason."""
+    scores, survival = [], []
+    for name, made in written.items():
+        for endpoint, one in made.endpoints.items():
+            shared = {"patient": name, "endpoint": endpoint}
+            ending = {"models": endpoints.models(said[name], endpoint), "withheld": one.withheld or ""}
+            scores.append({**shared, "score": one.value.score if one.value else np.nan, **ending})
+            if one.kind == "survival":
+                alive = [at.survival for at in one.value.horizons] if one.value else [np.nan] * len(HORIZONS_DAYS)
+                survival += [
+                    {**shared, "horizon_days": days, "survival": value, **ending}
+                    for days, value in zip(HORIZONS_DAYS, alive, strict=True)
+                ]
+    columns = {"score": ["patient", "endpoint", "score", "models", "withheld"]}
+    columns["survival"] = ["patient", "endpoint", "horizon_days", "survival", "models", "withheld"]
+    predictions.save(pd.DataFrame(survival, columns=pd.Index(columns["survival"])), folder / files.SURVIVAL)
+    predictions.save(pd.DataFrame(scores, columns=pd.Index(columns["score"])), folder / files.PREDICTIONS)
+
+
+def _tell(written: dict[str, Prediction], folder: Path, console: Console) -> None:
+    for name, made in written.items():
+        for endpoint, one in made.endpoints.items():
+            if one.withheld:
+                say(console, f"{name}: {endpoint} withheld: {one.withheld}")
+        if made.distribution.placement != "within":
+            say(console, f"{name}: {made.distribution.sentence}", WARNING)
+    say(console, f"predictions: {folder / files.PREDICTIONS}, and a folder of each patient beside it")

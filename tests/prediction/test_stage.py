@@ -1,0 +1,209 @@
+"""From a patient's scans to a folder of records: whole, withheld where the run knows nothing, refused where it knows them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from whole_road import SHRUNKEN, mri_vit, parted, words
+
+from mri_vit import load_run, read_cohort
+from mri_vit.prediction import reference
+from mri_vit.prediction.document import Prediction
+from mri_vit.run import intact
+
+STUDY = """
+name = "predicted"
+cohort = "cohort.csv"
+prepared = "prepared"
+output = "run"
+
+[explain]
+methods = ["rollout", "gradient_attention"]
+
+[controls]
+models = []
+
+[[endpoints]]
+name = "mgmt"
+kind = "binary"
+
+[[endpoints]]
+name = "os"
+kind = "survival"
+time = "os_days"
+event = "os_event"
+"""
+FOUR = ("t1", "t1ce", "t2", "flair")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+
+
+@pytest.fixture(scope="module")
+def road(scans: Path, tmp_path_factory: pytest.TempPathFactory, in_this_process: None) -> Path:
+    """A run of twelve patients, whom nothing tells from chance, and a table of four others."""
+    folder = tmp_path_factory.mktemp("predicted")
+    parted(scans, folder)
+    (folder / "study.toml").write_text(STUDY)
+    for verb in ("prepare", "train"):
+        assert mri_vit(verb, folder / "study.toml", *words({**SHRUNKEN, "train.epochs": 1})) == 0
+    return folder
+
+
+@pytest.fixture
+def new(road: Path, tmp_path: Path) -> Path:
+    """The folder of a patient whom the run does not know, with a name that is no id."""
+    patient = read_cohort(road / "others.csv")[0]
+    home = tmp_path / "new <b>patient"
+    home.mkdir()
+    for channel, file in patient.scans.items():
+        assert file
+        shutil.copy(file, home / f"X_{channel}.nii.gz")
+    return home
+
+
+def read(folder: Path) -> Prediction:
+    return Prediction.model_validate_json((folder / "prediction.json").read_text(encoding="utf-8"))
+
+
+def test_what_the_run_did_not_tell_from_chance_is_nowhere_unless_asked_for_and_then_marked(road: Path, new: Path, tmp_path: Path):
+    before = {path: path.read_bytes() for path in (road / "run").rglob("*") if path.is_file()}
+    out, shown = tmp_path / "out", tmp_path / "shown"
+    assert mri_vit("predict", road / "run", new, "-o", out) == 0
+    assert mri_vit("predict", road / "run", new, "-o", shown, "--show-untrusted") == 0
+    (home,) = [path for path in out.iterdir() if (path / "prediction.json").exists()]
+    assert home.name == "new-b-patient"
+    made, marked = read(home), read(shown / home.name)
+    assert all(one.value is None and one.withheld and not one.untrusted for one in made.endpoints.values())
+    assert made.maps is None
+    assert "withheld" in str(made.no_maps)
+    assert not (home / "maps").exists()
+    score = {name: one.value.score for name, one in marked.endpoints.items() if one.value}
+    assert set(score) == {"mgmt", "os"}
+    assert all(one.untrusted and not one.withheld for one in marked.endpoints.values())
+    assert any("not to be trusted" in remark for remark in marked.remarks)
+    everything = "".join(path.read_text(errors="replace") for path in out.rglob("*") if path.suffix in (".json", ".csv"))
+    digits = [f"{n.score:.6g}" for one in marked.endpoints.values() if one.value for n in one.value.networks]
+    assert digits
+    assert not [d for d in (*digits, *(f"{value:.6g}" for value in score.values())) if d in everything]
+    table = pd.read_csv(out / "predictions.csv")
+    assert table.score.isna().all()
+    assert table.withheld.notna().all()
+    assert pd.read_csv(out / "survival.csv").survival.isna().all()
+    assert marked.maps
+    for one in marked.maps.maps:
+        for file in (one.overlay, *one.files.values()):
+            assert (shown / home.name / file).is_file(), file
+    assert not list((shown / home.name).glob(".*")), "no folder of parts is left"
+    after = {path: path.read_bytes() for path in (road / "run").rglob("*") if path.is_file()}
+    assert {path.name for path in set(after) - set(before)} == {reference.FILE}
+    assert {path: after[path] for path in before} == before
+
+
+def test_scores_are_those_of_the_runs_ensemble_and_no_label_is_read(road: Path, tmp_path: Path):
+    out = tmp_path / "out"
+    assert mri_vit("predict", road / "run", "--cohort", road / "others.csv", "--output", out, "--show-untrusted") == 0
+    patients = read_cohort(road / "others.csv")
+    expected = load_run(road / "run").predict(patients, out / "prepared")
+    found = pd.read_csv(out / "predictions.csv")
+    keys = ["patient", "endpoint"]
+    both = found.merge(expected, on=keys, suffixes=("", "_of_run"))
+    assert len(both) == len(expected) == 8
+    assert both.score.to_numpy() == pytest.approx(both.score_of_run.to_numpy(), abs=1e-6)
+    assert (both.models == both.models_of_run).all()
+    for patient in patients:
+        made = read(out / patient.id)
+        assert {one.holds for one in made.preparation.read} == {*FOUR, "tumour_mask"}
+        assert made.distribution.placement == "not known"
+        assert "12 patients" in str(made.distribution.reason)
+        for endpoint in made.endpoints.values():
+            assert endpoint.value
+            assert endpoint.value.spread.networks == 2
+
+
+def test_a_patient_of_the_run_is_refused_by_their_voxels_and_marked_where_allowed(road: Path, tmp_path: Path, capsys):
+    known = read_cohort(road / "cohort.csv")[0]
+    with (road / "cohort.csv").open(newline="") as file:
+        row = next(csv.DictReader(file))
+    table = tmp_path / "table" / "new.csv"
+    table.parent.mkdir()
+    table.write_text("patient,t1,t1ce,t2,flair\n" + ",".join(["somebody", *(row[c] for c in FOUR)]) + "\n")
+    assert mri_vit("predict", road / "run", table, "-o", tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert "somebody" in said
+    assert known.id in said
+    assert not (tmp_path / "out" / "somebody").exists()
+    assert mri_vit("predict", road / "run", table, "-o", tmp_path / "out", "--allow-known") == 0
+    made = read(tmp_path / "out" / "somebody")
+    assert made.known.twin == known.id
+    assert made.remarks[0] == made.known.sentence
+
+
+def test_an_equal_id_alone_is_a_warning(road: Path, new: Path, tmp_path: Path):
+    called = read_cohort(road / "cohort.csv")[0].id
+    new.rename(tmp_path / called)
+    assert mri_vit("predict", road / "run", tmp_path / called, "-o", tmp_path / "out") == 0
+    made = read(tmp_path / "out" / called)
+    assert made.known.same_id
+    assert made.known.twin is None
+    assert called in made.remarks[0]
+
+
+def test_who_cannot_be_prepared_is_excluded_and_the_others_are_done(road: Path, tmp_path: Path):
+    patients = read_cohort(road / "others.csv")[:2]
+    bad = tmp_path / "bad.nii.gz"
+    bad.write_bytes(b"nothing")
+    rows = [[p.id, *(str(p.scans[c]) for c in FOUR)] for p in patients]
+    rows[0][2] = str(bad)
+    (tmp_path / "new.csv").write_text("\n".join(["patient,t1,t1ce,t2,flair", *(",".join(row) for row in rows)]) + "\n")
+    assert mri_vit("predict", road / "run", tmp_path / "new.csv", "-o", tmp_path / "out") == 3
+    assert pd.read_csv(tmp_path / "out" / "excluded.csv").patient.tolist() == [patients[0].id]
+    assert read(tmp_path / "out" / patients[1].id).patient == patients[1].id
+    assert not (tmp_path / "out" / patients[0].id).exists()
+
+
+def test_what_is_not_ours_is_left_alone(road: Path, new: Path, tmp_path: Path, capsys):
+    home = tmp_path / "out" / "new-b-patient"
+    home.mkdir(parents=True)
+    (home / "mine.txt").write_text("mine")
+    assert mri_vit("predict", road / "run", new, "-o", tmp_path / "out") == 2
+    assert "left alone" in capsys.readouterr().err
+    assert (home / "mine.txt").read_text() == "mine"
+    new.rename(tmp_path / "Prepared")
+    assert mri_vit("predict", road / "run", tmp_path / "Prepared", "-o", tmp_path / "other") == 2
+    assert "name of a file of the output" in capsys.readouterr().err
+
+
+def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without_prepared_patients(road: Path, tmp_path: Path):
+    from rich.console import Console
+
+    from mri_vit.crossval import folds
+    from mri_vit.data import frozen
+    from mri_vit.run import origin
+
+    run = road / "run"
+    (run / reference.FILE).unlink(missing_ok=True)
+    past = origin.settings(run)
+    people = frozen.included(past, run)
+    splits = folds.load(run / "folds.json", people)
+    steps: list[int] = []
+    made = reference.of_run(run, past, people, splits, lambda: steps.append(1))
+    assert isinstance(made, reference.Reference)
+    assert len(steps) == 2
+    again = reference.of_run(run, past, people, splits, lambda: steps.append(1))
+    assert isinstance(again, reference.Reference)
+    assert len(steps) == 2
+    assert again.patients == made.patients
+    assert again.distance.tolist() == made.distance.tolist()
+    assert json.dumps([cloud.precision.tolist() for cloud in again.clouds.values()])
+    intact.refuse_changed(run, Console(quiet=True))
+    gone = past.model_copy(update={"prepared": tmp_path})
+    (run / reference.FILE).write_bytes(b"damaged")
+    reason = reference.of_run(run, gone, people, splits, lambda: None)
+    assert isinstance(reason, str)
+    assert "is not prepared here" in reason
+    (run / reference.FILE).unlink()
