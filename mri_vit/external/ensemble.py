@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -15,18 +15,20 @@ from mri_vit.run import files
 from mri_vit.run.screen import progress
 from mri_vit.settings.schema import Study
 
+Told = Callable[[int, int], None]  # called with the number of folds whose model has predicted, and of all
 
-def with_bar(run: Path, study: Study, patients: Sequence[Patient], console: Console) -> Tables:
+
+def with_bar(run: Path, study: Study, patients: Sequence[Patient], console: Console, title: str = "predict") -> Tables:
     """As `mean_of_folds`, with a bar."""
     with progress(console) as bar:
-        task = bar.add_task("predict", note="")
+        task = bar.add_task(title, note="")
         return mean_of_folds(run, study, patients, lambda done, of: bar.update(task, completed=done, total=of))
 
 
-def mean_of_folds(run: Path, study: Study, patients: Sequence[Patient], report: Callable[[int, int], None]) -> Tables:
+def mean_of_folds(run: Path, study: Study, patients: Sequence[Patient], report: Told) -> Tables:
     """(patient, endpoint, score, models) and (patient, endpoint, horizon_days, survival, models), averaged over the folds.
 
-    `report` is called with the number of folds whose model has predicted, and of all.
+    `run` holds the folds of a network, one of which is in memory at a time.
     """
     predicted = []
     homes = sorted(file.parent for file in run.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}"))
@@ -36,12 +38,13 @@ def mean_of_folds(run: Path, study: Study, patients: Sequence[Patient], report: 
     return averaged(predicted)
 
 
-def averaged(parts: Sequence[Tables]) -> Tables:
+def averaged(parts: Iterable[Tables]) -> Tables:
     """The mean of several models' tables, with the number of models of each mean, since not every fold has a head for all."""
+    scores, survivals = zip(*parts, strict=True)
     means = []
     for tables, value, keys in (
-        ([score for score, _ in parts], "score", ["patient", "endpoint"]),
-        ([survival for _, survival in parts], "survival", ["patient", "endpoint", "horizon_days"]),
+        (scores, "score", ["patient", "endpoint"]),
+        (survivals, "survival", ["patient", "endpoint", "horizon_days"]),
     ):
         grouped = pd.concat(tables).groupby(keys, sort=False)[value].agg(["mean", "size"])
         grouped.columns = [value, "models"]

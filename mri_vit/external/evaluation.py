@@ -9,11 +9,13 @@ import pandas as pd
 from rich.console import Console
 
 from mri_vit import study as stages
+from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.loop import Tables
 from mri_vit.data import cohort, frozen, predictions
 from mri_vit.errors import UsageError
+from mri_vit.explain import stage as explaining
 from mri_vit.external import familiar, models
-from mri_vit.external.finished import finished, on_others
+from mri_vit.external.finished import finished, on_others, places
 from mri_vit.model.weights import label_exposed
 from mri_vit.prepare import stage as preparing
 from mri_vit.prepare.stage import Excluded
@@ -22,6 +24,7 @@ from mri_vit.report.reading import run as reports
 from mri_vit.run import files, hashes, intact
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
+from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 
 OWN = ("channels", "grid", "prepare", "model", "train", "controls")  # keys that belong to the run, not to the other cohort
@@ -31,14 +34,14 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excl
     """Evaluate a run on another cohort with known labels, and write a report into that study's output.
 
     `other` names cohort, prepared, output and endpoints; `given` are the sections that its file sets. How scans are prepared
-    and what is a model stays the run's own. Thresholds are the mean of the folds'. The controls clinical, volume
-    and intensity are those of the run, fitted on the run's own patients.
+    and what is a model stays the run's own. Every model of the run is judged, as `models.tables` has it; thresholds are the mean
+    of the folds'. Late fusion and controls are those of the run, fitted on the run's own patients.
 
     Raises UsageError when the file sets a section that is the run's own, names an endpoint that the run does not have, or
     holds a patient of the run (known by the scans' hashes) or one whose labels the run's weights were exposed to (by the id).
     """
     past = finished(run)
-    intact.refuse_changed(run, console, intact.OWN)
+    intact.refuse_changed(run, console, _asked(run, past))
     study = _elsewhere(run, past, other, given)
     with run_folder.claimed(study) as folder:
         patients = frozen.freeze(study, cohort.of_study(study), folder)
@@ -52,9 +55,18 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excl
         if patients:
             familiar.refuse_own_patients(run, study, patients)
             tables, notes = models.tables(run, past, study, patients, console)
-            _write(run, tables, notes, folder)
+            _write(run, study, tables, notes, folder)
+            if study.explained and VIT not in notes:
+                of_first_repeat = sum(repeat == 0 for repeat, _ in places(run))
+                explaining.run_on_strangers(study, patients, run, of_first_repeat, folder, console)
             stages.report(folder, console)
     return excluded
+
+
+def _asked(run: Path, past: Study) -> list[str]:
+    """Globs of the folders of folds whose networks are asked: of one that lacks weights, it is noted."""
+    asked = [name for name in networks(past) if name not in models.lacking(run, past)]
+    return [str(comparator_folder(run, name).relative_to(run) / files.FOLD_GLOB) for name in asked]
 
 
 def _elsewhere(run: Path, past: Study, other: Study, given: set[str]) -> Study:
@@ -70,13 +82,26 @@ def _elsewhere(run: Path, past: Study, other: Study, given: set[str]) -> Study:
     study = on_others(
         past, name=other.name, cohort=other.cohort, output=other.output, prepared=other.prepared, workers=other.prepare.workers
     )
-    return study.model_copy(update={"endpoints": other.endpoints, "report": other.report, "qc": other.qc})
+    theirs = {"endpoints": other.endpoints, "report": other.report, "qc": other.qc}
+    if "explain" in given and past.model.architecture == "vit":  # another network has no maps, whatever is asked for
+        theirs["explain"] = other.explain
+    return study.model_copy(update=theirs)
 
 
-def _write(run: Path, tables: list[Tables], notes: dict[str, str], folder: Path) -> None:
+def _write(run: Path, study: Study, tables: list[Tables], notes: dict[str, str], folder: Path) -> None:
     """The evaluation's records; `predictions.csv` last: where it is, the evaluation has ended."""
     write_bytes(json.dumps(notes, indent=1).encode(), folder / files.NOTES)
     score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
     internal = assembly.metrics(reports.read(run)).model_dump(mode="json", exclude={"files"})
     last = {files.SURVIVAL: predictions.dumps(survival), files.EVALUATION: json.dumps(internal, indent=1).encode()}
+    last |= dict(zip(intact.INTERNAL, map(predictions.dumps, _internal(run, study, score)), strict=True))
     hashes.write(folder, [], last | {files.PREDICTIONS: predictions.dumps(score)})
+
+
+def _internal(run: Path, study: Study, score: pd.DataFrame) -> Tables:
+    """The run's own tables of the endpoints and models that are judged here; no patient of the run is named elsewhere."""
+    tables = predictions.load(run / files.PREDICTIONS), predictions.load_survival(run / files.SURVIVAL)
+    names = [endpoint.name for endpoint in study.endpoints]
+    numbers = {name: str(number) for number, name in enumerate(tables[0].patient.unique(), 1)}
+    inside, alive = (table.loc[table.endpoint.isin(names) & table.model.isin(score.model)] for table in tables)
+    return inside.assign(patient=inside.patient.map(numbers)), alive.assign(patient=alive.patient.map(numbers))

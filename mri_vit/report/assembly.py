@@ -21,7 +21,7 @@ from mri_vit.report.verdicts import site_probe as probe_verdict
 from mri_vit.report.verdicts.models import Verdict
 from mri_vit.report.words import caveats as caveat_words
 from mri_vit.report.words import comparators as comparator_words
-from mri_vit.report.words import map_verdicts, published, recipes, verdicts
+from mri_vit.report.words import elsewhere, map_verdicts, published, recipes, verdicts
 
 
 def metrics(run: Run) -> Metrics:
@@ -41,6 +41,14 @@ def metrics(run: Run) -> Metrics:
             "contenders": tuple(recipes.described(one, run.study, run.recipes) for one in found.contenders),
             "rules": tuple(verdicts.rules()),
             "endpoints": endpoints,
+            "drift": {
+                name: {model: tuple(map(elsewhere.with_drift, drifts)) for model, drifts in models.items()}
+                for name, models in found.drift.items()
+            },
+            "new_hospital": {
+                name: {model: elsewhere.with_expectation(one) for model, one in models.items()}
+                for name, models in found.new_hospital.items()
+            },
             "planted": planted(run.study.report.planted, endpoints),
             "site_probe": probes,
             "maps": tuple(patient(shown, scored) for shown in run.maps),

@@ -15,6 +15,10 @@ EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 DECISION_COLUMNS = ["patient", "decision", "who", "why"]
 
 
+def predicted(path: Path) -> pd.DataFrame:
+    return predictions.load(path) if path.is_file() else empty(predictions.COLUMNS)
+
+
 def survival(path: Path) -> pd.DataFrame:
     return predictions.load_survival(path) if path.is_file() else empty(predictions.SURVIVAL_COLUMNS)
 
