@@ -23,10 +23,11 @@ Ends = tuple[float, float, float]  # a value, and the low and the high end of it
 
 @dataclass(frozen=True)
 class Cohort:
-    """One cohort's measures: how many patients, and what takes draws of them to a column for each measure."""
+    """One cohort's measures: how many patients, what takes draws of them to a column for each measure, and whether any varies."""
 
     n: int
     measures: Measures
+    varies: bool  # whether some have the outcome and some have not; else resamples would all agree
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ def of_markers(truth: Flags, probability: Numbers) -> Cohort:
 
     Formula: slope and intercept as by `calibration.calibration_line`; O:E = sum y_i / sum p_i; excess = mean of p_i - y_i, by
     which the probabilities run too high. A draw has no slope and intercept where no finite line exists, and where one in forty
-    has none, the interval has no ends, for a quantile may lie among them; slope and intercept of one class are NaN.
+    has none, the interval has no ends, for a quantile may lie among them. Of one class nothing has ends, and no slope is
+    defined: nothing then shows how the outcome varies.
     Source: Van Calster et al. 2016, doi:10.1016/j.jclinepi.2015.12.005; Debray et al. 2017, doi:10.1136/bmj.i6460.
 
     Raises
@@ -56,7 +58,7 @@ def of_markers(truth: Flags, probability: Numbers) -> Cohort:
         slope, intercept = drawn_lines(truth, probability, drawn)
         return np.column_stack([slope, intercept, *_whole(drawn @ truth, drawn @ probability, len(truth))])
 
-    return Cohort(len(truth), measures)
+    return Cohort(len(truth), measures, bool(truth.any() and not truth.all()))
 
 
 def of_survival(time_days: Numbers, event: Flags, alive: Numbers, at_day: float) -> Cohort:
@@ -81,7 +83,7 @@ def of_survival(time_days: Numbers, event: Flags, alive: Numbers, at_day: float)
         observed = np.full(len(drawn), math.nan) if beyond else died * len(alive)
         return np.column_stack(_whole(observed, drawn @ (1 - alive), len(alive)))
 
-    return Cohort(len(alive), measures)
+    return Cohort(len(alive), measures, bool((event & (time_days <= at_day)).any() and (time_days > at_day).any()))
 
 
 def drawn_survival(
@@ -123,6 +125,7 @@ def drift(
         distribution(cohort.measures, np.zeros(cohort.n), np.random.default_rng([seed, stream]), resamples)
         for stream, cohort in enumerate((inside, outside))
     ]
+    draws = [one if cohort.varies else np.full_like(one, math.nan) for one, cohort in zip(draws, (inside, outside), strict=True)]
     rows = [_with_ends(*one, confidence) for one in zip(values, draws, strict=True)]
     rows.append(_with_ends(values[1] - values[0], draws[1] - draws[0], confidence))
     return tuple(Drift(*each) for each in zip(*rows, strict=True))

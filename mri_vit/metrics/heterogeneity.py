@@ -13,6 +13,7 @@ from jaxtyping import Float
 from scipy.optimize import root_scalar
 from scipy.stats import chi2, lognorm, norm
 
+Z_95 = float(norm.ppf(0.975))  # the two-sided 95 % of a normal distribution
 STEPS, NEAR = 10_000, 1e-12  # of the iteration for REML; it takes tens, and hundreds where the variances are very unequal
 # Of AUCs of one model from cohort to cohort: the distribution of their standard deviation over 469 models for heart disease
 # with 1,603 external validations, log-normal on the scale of the AUC: van Leeuwen et al. 2025, doi:10.1002/sim.70011.
@@ -123,26 +124,31 @@ def prediction_interval(values: Float[np.ndarray, " g"], variances: Float[np.nda
     return _quantile(mean, deviation, 0.025), _quantile(mean, deviation, 0.975)
 
 
-def assumed_interval(value: float, variance: float) -> tuple[float, float]:
+def assumed_interval(value: float, low: float, high: float) -> tuple[float, float]:
     """95 % prediction interval of an AUC or C elsewhere, where too few groups say how much it differs between them.
 
     Formula: the 0.025 and 0.975 quantiles of the mean, over a log-normal tau of mean 0.055 and standard deviation 0.015, of
-    normal distributions about `value` with the variance `variance` + tau²; within [0, 1].
+    normal distributions about `value`, whose variance is that of the interval's side plus tau²; within [0, 1]. The variance of
+    a side is ((value - low) / 1.96)², so that the interval holds the one given, which is narrower towards 1.
     Assumption: models of brain MRI differ between hospitals as those for heart disease do, from whose validations this tau is.
     Nothing in the data at hand says so.
     Source: van Leeuwen et al. 2025, doi:10.1002/sim.70011.
+
+    Parameters
+    ----------
+    low, high : 95 % confidence interval of the value.
 
     Returns
     -------
     (low, high); both NaN where a number is.
     """
-    if math.isnan(value + variance):
+    if math.isnan(value + low + high):
         return math.nan, math.nan
     spread = math.sqrt(math.log(1 + (ASSUMED_TAU_SD / ASSUMED_TAU) ** 2))
     tau = lognorm.ppf(_middles(), spread, scale=ASSUMED_TAU * math.exp(-(spread**2) / 2))
-    deviation = np.sqrt(variance + tau**2)
     mean = np.full(QUANTILES, value)
-    return max(0.0, _quantile(mean, deviation, 0.025)), min(1.0, _quantile(mean, deviation, 0.975))
+    below, above = (np.hypot(tau, (end - value) / Z_95) for end in (low, high))
+    return max(0.0, _quantile(mean, below, 0.025)), min(1.0, _quantile(mean, above, 0.975))
 
 
 def _middles() -> Float[np.ndarray, " quantiles"]:

@@ -9,21 +9,30 @@ from dataclasses import replace
 import pandas as pd
 
 from mri_vit.metrics import drift as metric
-from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat, flags, floats, known_rows
+from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat, flags, floats, known_rows, rarer
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.elsewhere import CalibrationDrift, Drift
 from mri_vit.report.schema.part import Estimate
 from mri_vit.settings.schema import Endpoint
 
+FEWEST = 5  # as of a result that is judged
 DAYS = (365.0, 730.0)  # one and two years, of the predicted horizons
 
 
 def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame]) -> dict[str, tuple[CalibrationDrift, ...]]:
-    """By model, the drift of its probabilities: one of a marker, one for each day of survival; none where either has none."""
+    """By model, the drift of its probabilities: one of a marker, one for each day of survival.
+
+    None where a cohort has no probabilities, or fewer than five patients of the rarer class (or deaths): resamples of two
+    patients who are alike are alike, and would vouch for anything.
+    """
     inside = replace(run, predictions=run.inside, survival=run.inside_survival)
     of_kind = _of_marker if endpoint.kind == "binary" else _of_survival
-    known = {model: known_rows(inside, endpoint, model) for model in tables}
-    found = {model: of_kind(inside, run, endpoint, known[model], rows) for model, rows in tables.items() if len(known[model])}
+    known = {model: (known_rows(inside, endpoint, model), rows) for model, rows in tables.items()}
+    found = {
+        model: of_kind(inside, run, endpoint, *both)
+        for model, both in known.items()
+        if all(len(rows) and rarer(endpoint, averaged(rows)) >= FEWEST for rows in both)
+    }
     return {model: drifts for model, drifts in found.items() if drifts}
 
 

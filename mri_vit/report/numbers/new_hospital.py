@@ -15,21 +15,20 @@ from scipy.special import expit, logit
 from mri_vit.metrics import delong, discrimination, within_fold
 from mri_vit.metrics.auc_interval import newcombe_variance, wilson_of_auc, wilson_of_c
 from mri_vit.metrics.heterogeneity import ASSUMED_TAU, assumed_interval, prediction_interval, random_effects
-from mri_vit.report.numbers.judged import averaged, flags, floats
+from mri_vit.report.numbers.judged import averaged, flags, floats, rarer
 from mri_vit.report.schema.elsewhere import NewHospital, SiteFigure
 from mri_vit.settings.schema import Endpoint
 
-# Five of the rarer class, or deaths: with fewer a site's variance is mostly a guess, and its logit is not near normal.
+# Of the rarer class, or deaths, as of a whole cohort that is judged: with fewer a site's variance is mostly a guess.
 FEWEST_OF_SITE = 5
 # Of three or four sites the interval by their own differences is as wide as the scale, at any figure that a model may have.
 FEWEST_SITES = 5
 
 
 class Figure(NamedTuple):
-    """An AUC or C with its variance, 95 % interval, and the number of patients of whom a share has that variance."""
+    """An AUC or C with its 95 % interval, and the number of patients of whom a share has its variance."""
 
     value: float
-    variance: float
     low: float
     high: float
     patients: float
@@ -44,12 +43,13 @@ class Figure(NamedTuple):
 def measure(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -> NewHospital | None:
     """The interval from the sites of this cohort where enough have patients enough, else by an assumed heterogeneity.
 
-    `rows` are as `judged.known_rows` gives them; None where the figure of all has no variance.
+    `rows` are as `judged.known_rows` gives them; None where too few of all are of the rarer class, or their figure has no
+    variance.
     """
     people = averaged(rows)
     named = people.patient.map(dict(zip(cohort.patient, cohort.site, strict=True))) if "site" in cohort else None
     by_site = [(str(site), here) for site, here in people.groupby(named) if str(site)] if named is not None else []
-    enough = [(site, here) for site, here in by_site if _rarer(endpoint, here) >= FEWEST_OF_SITE]
+    enough = [(site, here) for site, here in by_site if rarer(endpoint, here) >= FEWEST_OF_SITE]
     figures = [_figure(endpoint, here) for _, here in enough]
     sites = tuple(
         SiteFigure(site=site, n=len(here), value=one.value, low=one.low, high=one.high)
@@ -68,18 +68,11 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -> New
         ends = {"value": value, "low": low, "high": high, "tau": found.tau}
         return NewHospital.model_validate({**shared, "method": "sites", **ends})
     whole = _figure(endpoint, people)
-    if math.isnan(whole.low):
+    if rarer(endpoint, people) < FEWEST_OF_SITE or math.isnan(whole.low):
         return None
-    low, high = assumed_interval(whole.value, whole.variance)
+    low, high = assumed_interval(whole.value, whole.low, whole.high)
     ends = {"value": whole.value, "low": low, "high": high, "tau": ASSUMED_TAU}
     return NewHospital.model_validate({**shared, "method": "assumed", **ends})
-
-
-def _rarer(endpoint: Endpoint, people: pd.DataFrame) -> int:
-    """Patients of the rarer class, or deaths."""
-    if endpoint.kind == "survival":
-        return int(people.event.sum())
-    return int(min(people.truth.sum(), (~flags(people.truth)).sum()))
 
 
 def _figure(endpoint: Endpoint, people: pd.DataFrame) -> Figure:
@@ -90,17 +83,17 @@ def _figure(endpoint: Endpoint, people: pd.DataFrame) -> Figure:
         null = found.error**2
         low, high = wilson_of_c(found.value, found.variance, null)
         if math.isnan(low):
-            return Figure(found.value, math.nan, math.nan, math.nan, math.nan)
+            return Figure(found.value, math.nan, math.nan, math.nan)
         patients = 1 / (4 * null)
         if found.variance > 0:
             patients = min(patients, found.value * (1 - found.value) / found.variance)
-        return Figure(found.value, found.value * (1 - found.value) / patients if patients else math.nan, low, high, patients)
+        return Figure(found.value, low, high, patients)
     truth = flags(people.truth)
     positives, negatives = int(truth.sum()), int((~truth).sum())
     if not positives or not negatives:
-        return Figure(math.nan, math.nan, math.nan, math.nan, math.nan)
+        return Figure(math.nan, math.nan, math.nan, math.nan)
     value, variance = discrimination.auc(truth, score), delong.delong_variance(truth, score)
     low, high = wilson_of_auc(value, variance, positives, negatives)
     shrunk = (value * positives * negatives + 0.5) / (positives * negatives + 1)
     variance = max(variance, newcombe_variance(shrunk, positives, negatives))
-    return Figure(value, variance, low, high, shrunk * (1 - shrunk) / variance)
+    return Figure(value, low, high, shrunk * (1 - shrunk) / variance)
