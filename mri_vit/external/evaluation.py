@@ -10,7 +10,7 @@ from rich.console import Console
 
 from mri_vit import study as stages
 from mri_vit.crossval.comparators import comparator_folder, networks
-from mri_vit.crossval.loop import Tables
+from mri_vit.crossval.loop import Tables, stacked
 from mri_vit.data import cohort, frozen, predictions
 from mri_vit.errors import UsageError
 from mri_vit.explain import stage as explaining
@@ -65,8 +65,9 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excl
 
 def _asked(run: Path, past: Study) -> list[str]:
     """Globs of the folders of folds whose networks are asked: of one that lacks weights, it is noted."""
-    asked = [name for name in networks(past) if name not in models.lacking(run, past)]
-    return [str(comparator_folder(run, name).relative_to(run) / files.FOLD_GLOB) for name in asked]
+    gone = models.lacking(run, past)
+    homes = (comparator_folder(run, name).relative_to(run) for name in networks(past) if name not in gone)
+    return [str(home / files.FOLD_GLOB) for home in homes]
 
 
 def _elsewhere(run: Path, past: Study, other: Study, given: set[str]) -> Study:
@@ -91,7 +92,7 @@ def _elsewhere(run: Path, past: Study, other: Study, given: set[str]) -> Study:
 def _write(run: Path, study: Study, tables: list[Tables], notes: dict[str, str], folder: Path) -> None:
     """The evaluation's records; `predictions.csv` last: where it is, the evaluation has ended."""
     write_bytes(json.dumps(notes, indent=1).encode(), folder / files.NOTES)
-    score, survival = (pd.concat(parts) for parts in zip(*tables, strict=True))
+    score, survival = (stacked(parts) for parts in zip(*tables, strict=True))
     internal = assembly.metrics(reports.read(run)).model_dump(mode="json", exclude={"files"})
     last = {files.SURVIVAL: predictions.dumps(survival), files.EVALUATION: json.dumps(internal, indent=1).encode()}
     last |= dict(zip(intact.INTERNAL, map(predictions.dumps, _internal(run, study, score)), strict=True))

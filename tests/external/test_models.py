@@ -189,4 +189,4 @@ def test_the_site_is_asked_only_where_it_could_tell_patients_apart(asked):
     with pytest.raises(UsageError, match="no patient here is of a site that the run was trained on"):
         controls.control("site", past.output, past, study, strangers)
     scores, _ = controls.control("site", past.output, past, study, others)
-    assert scores.groupby("endpoint").score.nunique().tolist() == [2, 2]  # known and unknown sites
+    assert scores.assign(score=scores.score.astype(float).round(9)).groupby("endpoint").score.nunique().tolist() == [2, 2]
