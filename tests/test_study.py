@@ -17,9 +17,9 @@ import pytest
 from made.study import made_here
 from whole_road import mri_vit
 
-from mri_vit import external as ensemble
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
+from mri_vit.external import familiar
 from mri_vit.model import network
 from mri_vit.model.weights import image_exposed
 from mri_vit.settings import file as study_file
@@ -300,13 +300,25 @@ def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_pat
     assert {p: p.read_bytes() for p in weights} == weights
     run = road / "elsewhere" / "run"
     found = predictions.load(run / "predictions.csv")
-    assert set(found.model) == {"vit", "clinical", "volume", "intensity"}
+    assert set(found.model) == {"vit", "clinical", "volume", "intensity", "site"}
     assert found[(found.model == "vit") & (found.endpoint == "mgmt")].patient.nunique() == 8
     inside = predictions.load(road / "run" / "predictions.csv")
     past = inside[(inside.model == "vit") & (inside.endpoint == "os")].groupby("fold").threshold.first().mean()
     assert found[(found.model == "vit") & (found.endpoint == "os")].threshold.iloc[0] == pytest.approx(past)
     metrics = json.loads((run / "report" / "metrics.json").read_text())
     assert metrics["design"] == "external"
+    own = {"model": "vit", "repeat": 0, "fold": 0}  # maps are of one network, whose references are the run's
+    assert [{key: one[key] for key in own} for one in metrics["maps"]] == [own, own]
+    assert metrics["map_scores"]["patients"] == 3
+    scored = json.loads((run / "scores" / "demo-001.json").read_text())
+    assert all(row[key] is not None for row in scored["rows"] for key in ("folds", "shuffled", "noise"))
+    assert set(metrics["drift"]) == {"mgmt", "os"}
+    inside_again = predictions.load(run / "internal.csv")
+    assert sorted(inside_again.score) == sorted(inside[inside.model.isin(found.model)].score)
+    assert not set(inside_again.patient) & set(inside.patient)
+    made = {file: file.stat().st_mtime_ns for file in (run / "maps").rglob("*.nii.gz")}
+    assert mri_vit("evaluate", road / "run", "--study", external(road, table)) == 0
+    assert {file: file.stat().st_mtime_ns for file in (run / "maps").rglob("*.nii.gz")} == made  # what is done is skipped
     assert "Nothing was fitted again" in (run / "report" / "index.html").read_text()
     settings = (run / "study.toml").read_bytes()
     assert metrics["settings"]["model"]["dim"] == 16  # the run's, which the other cohort's study file does not name
@@ -346,7 +358,7 @@ def test_patients_whose_labels_the_runs_weights_knew_before_are_no_external_coho
     assert "known-before would be no external test" in capsys.readouterr().err
     past = study_file.load(tmp_path / "run" / "study.toml")
     people = [Patient(name, {}, {}, {}) for name in ("seen-before", "demo-009", "stranger")]
-    assert ensemble._before(tmp_path / "run", past, people, image_exposed) == ["seen-before"]  # as the report then says
+    assert familiar.before(tmp_path / "run", past, people, image_exposed) == ["seen-before"]  # as the report then says
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ A patient is a job of its own: what is done is skipped, so that a stopped run go
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class Job:
     """What is still to do for a patient: whether maps are to be written, whether they are to be evaluated."""
 
     patient: Patient
+    networks: Path  # the run whose network is explained: in an evaluation it is another than that which holds the maps
     fold: int
     folds: int  # of the split
     drawn: bool
@@ -61,8 +63,25 @@ def run(study: Study, patients: Sequence[Patient], split: Split, folder: Path, c
     UsageError
         A prepared patient, a scan or a tumour mask that is needed is not there.
     """
-    todo = jobs(study, patients, split, folder)
-    intact.refuse_changed(folder, console, intact.MAP_EVALUATION)
+    _do(jobs(study, patients, split, folder), study, patients, folder, folder, console)
+
+
+def run_on_strangers(
+    study: Study, patients: Sequence[Patient], networks: Path, folds: int, folder: Path, console: Console
+) -> None:
+    """Likewise of patients whom no network of the run `networks` has seen, into `folder`. Raises as `run`.
+
+    Any fold's network may be explained; it is the first fold's for all, as of a stranger to `of_one`, so that a cohort's mean
+    maps are of one network. Its references are those of the run: the other folds' networks, and the fold's control.
+    """
+    fold_of = {patient.id: 0 for patient in patients}
+    _do(_jobs(study, patients, fold_of, folds, networks, folder), study, patients, networks, folder, console)
+
+
+def _do(
+    todo: Mapping[str, Job], study: Study, patients: Sequence[Patient], networks: Path, folder: Path, console: Console
+) -> None:
+    intact.refuse_changed(networks, console, intact.MAP_EVALUATION)
     unchanged.refuse_changed_patients(study, [job.patient for job in todo.values()], folder)
     unchanged.refuse_missing_scans(files_read(todo, study))
     with progress(console) as bar:
@@ -76,6 +95,12 @@ def run(study: Study, patients: Sequence[Patient], split: Split, folder: Path, c
 def jobs(study: Study, patients: Sequence[Patient], split: Split, run: Path) -> dict[str, Job]:
     """By patient; fold after fold, so that a worker rarely changes its networks."""
     fold_of = {name: fold for fold, names in enumerate(split) for name in names}
+    return _jobs(study, patients, fold_of, len(split), run, run)
+
+
+def _jobs(
+    study: Study, patients: Sequence[Patient], fold_of: Mapping[str, int], folds: int, networks: Path, run: Path
+) -> dict[str, Job]:
     drawn, scored = ({p.id for p in patients[:limit]} for limit in (study.explain.patients, study.explain.scored))
     settings = study.explain.of_maps
     found = {}
@@ -84,7 +109,7 @@ def jobs(study: Study, patients: Sequence[Patient], split: Split, run: Path) -> 
         draw = patient.id in drawn and not (_made(maps, records.MAP_SCHEMA, settings) and _has_pictures(maps))
         score = patient.id in scored and not _made(scores, records.SCORE_SCHEMA, settings)
         if draw or score:
-            found[patient.id] = Job(patient, fold_of[patient.id], len(split), draw, score)
+            found[patient.id] = Job(patient, networks, fold_of[patient.id], folds, draw, score)
     return found
 
 
@@ -143,12 +168,14 @@ def _one(job: Job, study: Study, run: Path) -> str:
 
 
 def _maps_and_scores(job: Job, study: Study, run: Path) -> str:
-    net = _network(files.fold_folder(run, 0, job.fold))
+    asked = tuple(endpoint.name for endpoint in study.endpoints)
+    net = _of_endpoints(_network(files.fold_folder(job.networks, 0, job.fold)), asked)
     made = of_patient(job.patient, net, study)  # once, for pictures and scores
     if job.drawn:
         patient_maps.write_maps(made, study, run / files.MAPS / job.patient.id, Fitted(VIT, 0, job.fold))
     if job.scored:
-        found = patient_scores.scores(made, _references(_weights(run, job.folds, job.fold), job.fold, study.seed), study)
+        references = _references(_weights(job.networks, job.folds, job.fold), job.fold, study.seed, asked)
+        found = patient_scores.scores(made, references, study)
         (run / files.SCORES).mkdir(exist_ok=True)
         content = json.dumps(plain(found), indent=1, allow_nan=False)
         write_bytes(content.encode(), run / files.SCORES / f"{job.patient.id}.json")
@@ -171,13 +198,20 @@ def _written(folder: Path) -> Written:
 
 
 @lru_cache(maxsize=1)  # they hold several networks
-def _references(weights: tuple[Written, ...], fold: int, seed: int) -> ReferenceNetworks:
+def _references(weights: tuple[Written, ...], fold: int, seed: int, asked: tuple[str, ...]) -> ReferenceNetworks:
     """What a fold's maps are compared with; without the control on permuted labels where there is none."""
-    networks = {file: _loaded((file, when)) for file, when in weights}
+    networks = {file: _of_endpoints(_loaded((file, when)), asked) for file, when in weights}
     shuffled = [net for file, net in networks.items() if SHUFFLED in file.parts[-3:]]
     return reference_networks.of_fold(
         [net for net in networks.values() if net not in shuffled], fold, shuffled[0] if shuffled else None, seed
     )
+
+
+def _of_endpoints(net: Network, asked: Sequence[str]) -> Network:
+    """The same network, of whose heads those asked for are explained: an evaluation may ask for fewer than its run."""
+    narrowed = copy.copy(net)  # the weights are shared
+    narrowed.heads = [head for head in net.heads if head.endpoint.name in asked]
+    return narrowed
 
 
 def _network(folder: Path) -> Network:

@@ -107,6 +107,13 @@ class LateFusion:
             survivals.append(survival)
         return _stacked(scores, [*KEYS, "score"]), _stacked(survivals, [*KEYS, "horizon_days", "survival"])
 
+    def of(self, network: Neural, covariates: pd.DataFrame) -> LateFusion:
+        """The same fitted fusion, which reads other patients: `network` where they are prepared, and their covariates."""
+        other = LateFusion(network, covariates, self.folder)
+        other.endpoints, other._clinical = self.endpoints, self._clinical.of(covariates)
+        other._fitted, other._equal = self._fitted, self._equal
+        return other
+
     def _said(self, patients: Sequence[Patient]) -> Said:
         nets, outs = self.network.networks, self.network.outputs(patients)
         _, networks = mean_tables([tables(net, out, patients) for net, out in zip(nets, outs, strict=True)])

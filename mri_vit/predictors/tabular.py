@@ -62,6 +62,12 @@ class Tabular:
         refuse_labels(patients)
         return self._regressions.predict(self.covariates.loc[[p.id for p in patients]])
 
+    def of(self, covariates: pd.DataFrame) -> Tabular:
+        """The same fitted regressions, which read other patients' covariates."""
+        other = Tabular(covariates, self._regressions.endpoints)
+        other._regressions = self._regressions
+        return other
+
 
 class Regressions:
     """Penalised logistic and Cox regression of each endpoint on covariates, in tables with a row per visit id.

@@ -20,7 +20,7 @@ from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.verdicts import models as model_verdict
 from mri_vit.report.verdicts import site_probe as probe_verdict
 from mri_vit.report.verdicts.models import Verdict
-from mri_vit.report.words import cards, map_verdicts, published, recipes, verdicts
+from mri_vit.report.words import cards, elsewhere, map_verdicts, published, recipes, verdicts
 from mri_vit.report.words import caveats as caveat_words
 from mri_vit.report.words import comparators as comparator_words
 from mri_vit.report.words import failures as failure_words
@@ -47,6 +47,14 @@ def metrics(run: Run) -> Metrics:
             "endpoints": endpoints,
             "cards": found_cards,
             "failures": {name: _failures(one, endpoints[name]) for name, one in found.failures.items()},
+            "drift": {
+                name: {model: tuple(map(elsewhere.with_drift, drifts)) for model, drifts in models.items()}
+                for name, models in found.drift.items()
+            },
+            "new_hospital": {
+                name: {model: elsewhere.with_expectation(one) for model, one in models.items()}
+                for name, models in found.new_hospital.items()
+            },
             "planted": planted(run.study.report.planted, endpoints),
             "site_probe": probes,
             "maps": tuple(patient(shown, scored) for shown in run.maps),

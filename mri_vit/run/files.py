@@ -28,6 +28,8 @@ NULLS = "nulls.csv"  # what regressions reach on permuted labels
 SEEDS = "seeds.csv"  # the scores of each seed's network, where a fold has several
 NOTES = "notes.json"  # what was not done, and why
 EVALUATION = "evaluation.json"  # of an evaluation on another cohort: the figures of the run itself
+INTERNAL = "internal.csv"  # of an evaluation: what the run's models said of its own patients, who have numbers for names
+INTERNAL_SURVIVAL = "internal_survival.csv"  # likewise their probabilities to survive
 HASHES = "hashes.json"
 LOG = "run.log"  # what a run with --detach prints
 

@@ -13,8 +13,9 @@ from mri_vit.settings.models import SHUFFLED
 OWN = (files.FOLD_GLOB,)  # globs of the folders of folds: of the run's own model,
 MAP_EVALUATION = (*OWN, f"{files.CONTROLS}/{SHUFFLED}/{files.FOLD_GLOB}")  # with the networks that its maps are compared with,
 ALL = (*OWN, f"{files.CONTROLS}/*/{files.FOLD_GLOB}", f"{files.COMPARATORS}/*/{files.FOLD_GLOB}")  # and of everybody
+INTERNAL = (files.INTERNAL, files.INTERNAL_SURVIVAL)  # of an evaluation
 # what a report reads: no weights
-TABLES = (files.PREDICTIONS, files.SURVIVAL, files.SITE_PROBE, files.NULLS, files.SEEDS, files.EVALUATION)
+TABLES = (files.PREDICTIONS, files.SURVIVAL, files.SITE_PROBE, files.NULLS, files.SEEDS, files.EVALUATION, *INTERNAL)
 
 
 def refuse_changed(run: Path, console: Console, folds: Iterable[str] = ALL, names: Collection[str] | None = None) -> None:

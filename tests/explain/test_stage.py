@@ -27,7 +27,7 @@ def test_a_patient_who_is_drawn_and_scored_has_the_maps_computed_once(tiny: Stud
     monkeypatch.setattr(patient_scores, "scores", lambda one, *_: handed.append(one) or Fitted("vit", 0, 0))
     relevances = patient_maps.relevances
     monkeypatch.setattr(patient_maps, "relevances", lambda *given: made.append(given) or relevances(*given))
-    stage._one(stage.Job(patient, 0, 2, drawn=True, scored=True), tiny, tmp_path)
+    stage._one(stage.Job(patient, tmp_path, 0, 2, drawn=True, scored=True), tiny, tmp_path)
     assert len(made) == 1
     assert handed[0] is handed[1]
 

@@ -158,6 +158,7 @@ def test_every_public_function_is_held_to_these_rules():
         "bootstrap",
         "checked",
         "comparison",
+        "drift",
         "heterogeneity",
         "paired",
         "pairs",

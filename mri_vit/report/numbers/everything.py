@@ -19,10 +19,12 @@ from mri_vit.report.numbers import (
     chance,
     comparators,
     compare,
+    drift,
     failures,
     follow_up,
     map_scans,
     maps,
+    new_hospital,
     pairwise,
     patients,
     site_probe,
@@ -35,6 +37,7 @@ from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
 from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.reading.run import OWN, Run, subject
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
+from mri_vit.report.schema.elsewhere import NewHospital
 from mri_vit.report.schema.maps import GroupMaps, MapSettings
 from mri_vit.report.schema.metrics import SCHEMA, Metrics, Result
 from mri_vit.report.schema.run import Cohort, Nothing, Settings
@@ -72,6 +75,7 @@ def measure(run: Run) -> Measured:
     results = {name: {model: found[model] for model in models if model in found} for name, found in results.items()}
     folds, repeats = _split(run)
     people = patients.measure(run, order[0]) if order else ()
+    abroad = run.design == "external"
     metrics = Metrics(
         schema=SCHEMA,
         study=run.study.name,
@@ -95,6 +99,8 @@ def measure(run: Run) -> Measured:
         planted={},
         site_probe=site_probe.measure(run.probe, run.study.seed),
         internal=run.internal,
+        drift={e.name: drift.measure(run, e, _honest(tables[e.name])) for e in asked} if abroad else {},
+        new_hospital={e.name: _new_hospitals(run, e, tables[e.name]) for e in asked} if abroad else {},
         maps=(),
         map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
         stale=run.stale,
@@ -108,6 +114,16 @@ def measure(run: Run) -> Measured:
         files=(),
     )
     return Measured(metrics, {endpoint.name: _caveats(endpoint, tables[endpoint.name]) for endpoint in asked})
+
+
+def _honest(tables: Tables) -> Tables:
+    """Of the models whose labels are the patients' own."""
+    return {model: rows for model, rows in tables.items() if model not in PERMUTED}
+
+
+def _new_hospitals(run: Run, endpoint: Endpoint, tables: Tables) -> dict[str, NewHospital]:
+    found = {model: new_hospital.measure(endpoint, rows, run.cohort) for model, rows in _honest(tables).items()}
+    return {model: one for model, one in found.items() if one}
 
 
 def _split(run: Run) -> tuple[int, int]:

@@ -96,6 +96,13 @@ def chances_alive(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFr
     return table.pivot_table(index="patient", columns="horizon_days", values="survival", aggfunc="mean").dropna()
 
 
+def rarer(endpoint: Endpoint, people: pd.DataFrame) -> int:
+    """Patients of the rarer class, or deaths, of a table with a row per patient."""
+    if endpoint.kind == "survival":
+        return int(people.event.sum())
+    return int(min(people.truth.sum(), (~flags(people.truth)).sum()))
+
+
 def has_folds(rows: pd.DataFrame) -> bool:
     """Whether any repeat has more than one fold; else figures within a fold, or over the folds, say nothing of their own."""
     return bool((rows.groupby("repeat").fold.nunique() > 1).any())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -16,6 +16,7 @@ from mri_vit.report.schema.patients import Patient
 from mri_vit.report.schema.survival import SurvivalResult
 
 Cells = dict[str, Any]  # of one row, by column
+T = TypeVar("T")
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters by which a spreadsheet takes text for a formula (OWASP, CSV injection)
 
@@ -43,6 +44,8 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, 
         "pairs": pd.DataFrame(
             [{"endpoint": name, **_flat(_cells(pair))} for name, found in metrics.endpoints.items() for pair in found.pairs]
         ),
+        "drift": pd.DataFrame([{**head, **_flat(_cells(one))} for head, drifts in _by_model(metrics.drift) for one in drifts]),
+        "new_hospital": pd.DataFrame([{**head, **_flat(_cells(one))} for head, one in _by_model(metrics.new_hospital)]),
         "map_scores": pd.DataFrame([{**head, **_flat(_cells(result))} for head, result in _map_results(metrics)]),
         "map_curves": pd.DataFrame(list(_map_curves(metrics))),
         "map_cascade": pd.DataFrame(
@@ -73,6 +76,12 @@ def _of_models(metrics: Metrics) -> Iterator[tuple[Cells, Endpoint, BinaryResult
     for name, endpoint in metrics.endpoints.items():
         for model, result in endpoint.models.items():
             yield {"endpoint": name, "model": model}, endpoint, result
+
+
+def _by_model(found: Mapping[str, Mapping[str, T]]) -> Iterator[tuple[Cells, T]]:
+    for name, models in found.items():
+        for model, one in models.items():
+            yield {"endpoint": name, "model": model}, one
 
 
 def _results(metrics: Metrics) -> Iterator[Cells]:

@@ -53,6 +53,9 @@ class Run:
     findings: pd.DataFrame = field(default_factory=lambda: tables.empty(tables.FINDING_COLUMNS))
     internal: Internal | None = None  # of an external evaluation: the run's own out-of-fold estimates
     development: Table1 | None = None  # likewise the patients of the run, where it knew them
+    # likewise the run's own predictions, by the same columns; patients have numbers for names
+    inside: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.COLUMNS))
+    inside_survival: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.SURVIVAL_COLUMNS))
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
     costs: pd.DataFrame = field(default_factory=lambda: tables.empty(run_costs.COLUMNS))  # of each contender's folds
     maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
@@ -112,6 +115,8 @@ def read(folder: Path) -> Run:
         seeds=tables.seeds(folder / files.SEEDS),
         internal=_internal(folder / files.EVALUATION) if external else None,
         development=_development(folder / files.EVALUATION) if external else None,
+        inside=tables.predicted(folder / files.INTERNAL),
+        inside_survival=tables.survival(folder / files.INTERNAL_SURVIVAL),
         notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
         costs=run_costs.read(homes, splits),
         maps=maps,

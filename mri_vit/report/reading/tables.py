@@ -16,6 +16,10 @@ DECISION_COLUMNS = ["patient", "decision", "who", "why"]
 FINDING_COLUMNS = ["patient", "reason", "scan", "figure", "became", "words"]
 
 
+def predicted(path: Path) -> pd.DataFrame:
+    return predictions.load(path) if path.is_file() else empty(predictions.COLUMNS)
+
+
 def survival(path: Path) -> pd.DataFrame:
     return predictions.load_survival(path) if path.is_file() else empty(predictions.SURVIVAL_COLUMNS)
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.card import Card
+from mri_vit.report.schema.elsewhere import CalibrationDrift, NewHospital
 from mri_vit.report.schema.failures import Failures
 from mri_vit.report.schema.maps import GroupMaps, MapEvaluation, MapSettings, PatientMaps, SequenceShares
 from mri_vit.report.schema.part import Part
@@ -68,6 +69,10 @@ class Metrics(Part):
     internal: dict[str, dict[str, InternalEstimate]] | None = Field(
         description="by endpoint and model, of the evaluated run; null where none is evaluated"
     )
+    drift: dict[str, dict[str, tuple[CalibrationDrift, ...]]] = Field(
+        default={}, description="by endpoint and model, of an evaluation on another cohort; empty of any other"
+    )
+    new_hospital: dict[str, dict[str, NewHospital]] = Field(default={}, description="by endpoint and model; likewise")
     maps: tuple[PatientMaps, ...]
     map_settings: MapSettings | None = Field(description="null without maps")
     stale: dict[Literal["maps", "scores", "mean maps"], int] = Field(description="how many of an earlier kind are left out")
