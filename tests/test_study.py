@@ -271,7 +271,7 @@ def test_a_run_is_refused_while_another_holds_the_folder_and_a_stale_lock_is_tak
 def test_new_patients_are_predicted_by_all_folds_models(road: Path, scans: Path):
     (road / "new.csv").write_text(
         "patient,t1,t1ce,t2,flair\n"
-        + ",".join(["n1", *(str(scans.parent / "demo-009" / f"{c}.nii.gz") for c in schema.CHANNELS)])
+        + ",".join(["n1", *(str(scans.parent / "demo-004" / f"{c}.nii.gz") for c in schema.CHANNELS)])
         + "\n"
     )
     assert mri_vit("predict", road / "run", "--cohort", road / "new.csv", "--output", road / "new") == 0

@@ -42,7 +42,7 @@ def of_patient(patient: Patient, study: Study, run: Path, own: Collection[str], 
     return Known(twin=twin, same_id=same, exposed=met, sentence=said)
 
 
-def exposed(run: Path, folds: Iterable[Path], own: Collection[str]) -> set[str]:
+def exposed(folds: Iterable[Path], own: Collection[str]) -> set[str]:
     """The subjects whom the weights that a run started from knew by label or image; its own are no concern of these."""
     weights = [home / files.WEIGHTS for home in folds]
     return {name for file in weights for known in (label_exposed, image_exposed) for name in known(file)} - set(own)

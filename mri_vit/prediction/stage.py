@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from mri_vit.prediction.document import Known, Prediction, RunFacts, Weights
 from mri_vit.prediction.endpoints import OfRun
 from mri_vit.prediction.networks import Said
 from mri_vit.prediction.patient import Basis
+from mri_vit.prediction.reference import Reference
 from mri_vit.prediction.trust import Source
 from mri_vit.prepare import stage as preparing
 from mri_vit.prepare.stage import Excluded
@@ -128,36 +129,70 @@ def _predicted(
     """Write the folders and tables of prepared patients; gives those whose scans could not be read for the maps."""
     inside = frozen.included(past, run)
     splits = folds.load(run / files.FOLDS, inside)
-    counts = [len(split) for split in splits]
-    met = _known(run, past, study, patients, counts, allow_known, console)
+    homes = networks.homes(run, [len(split) for split in splits])
+    if not homes:
+        raise UsageError(f"{run}: no fold has {files.WEIGHTS}; new patients are predicted by the networks of a run")
+    met = _known(run, past, study, patients, homes.values(), allow_known, console)
     metrics, verdicts = trust.verdicts(run)
+    like, said = _compared_and_asked(run, past, study, patients, inside, splits, spent, console)
+    at, home = next(iter(homes.items()))
+    basis = Basis(
+        facts=_facts(run, past, inside, splits, verdicts),
+        of_run=OfRun.of(metrics, predictions.load(run / files.PREDICTIONS), past.seed),
+        reference=like,
+        maps_of=home / files.WEIGHTS,
+        at=at,
+        show_untrusted=show_untrusted,
+        home=given.home,
+        remarks=given.remarks,
+        seconds=spent,
+        versions=_versions(),
+    )
+    written, excluded = _written(patients, study, said, met, basis, folder, console)
+    _write_tables(written, said, study, folder)
+    _tell(written, folder, console)
+    return excluded
+
+
+def _compared_and_asked(
+    run: Path,
+    past: Study,
+    study: Study,
+    patients: Sequence[Patient],
+    inside: Sequence[Patient],
+    splits: Sequence[Split],
+    spent: dict[str, float],
+    console: Console,
+) -> tuple[Reference | str, dict[str, list[Said]]]:
+    """The run's reference, and what its networks say of each patient, under a bar; `spent` gets the seconds of each patient."""
+    counts = [len(split) for split in splits]
+    total = len(networks.homes(run, counts))
     with progress(console) as bar:
-        made = not (run / reference.FILE).exists()
-        total = len(networks.homes(run, counts))
-        task = bar.add_task("predict", total=total * (1 + made), note="what the run's patients are like, once" if made else "")
+        task = bar.add_task("compare", total=total, note="with the run's patients, who are looked at once")
         began = time.monotonic()
-        known_reference = reference.of_run(run, past, inside, splits, lambda: bar.update(task, advance=1))
-        bar.update(task, completed=total * made, note="")
+        like = reference.of_run(run, past, inside, splits, lambda: bar.update(task, advance=1))
+        bar.update(task, completed=total, note="")
         looked = time.monotonic()
+        task = bar.add_task("predict", total=total, note="")
         said = networks.said(run, counts, study, patients, lambda: bar.update(task, advance=1))
-        bar.update(task, completed=total * (1 + made))
         spent |= {"reference": (looked - began) / len(patients), "networks": (time.monotonic() - looked) / len(patients)}
-        homes = networks.homes(run, counts)
-        at = next(iter(homes))
-        basis = Basis(
-            facts=_facts(run, past, inside, splits, verdicts),
-            of_run=OfRun.of(metrics, predictions.load(run / files.PREDICTIONS), past.seed),
-            reference=known_reference,
-            maps_of=homes[at] / files.WEIGHTS,
-            at=at,
-            show_untrusted=show_untrusted,
-            home=given.home,
-            remarks=given.remarks,
-            seconds=spent,
-            versions=_versions(),
-        )
+    return like, said
+
+
+def _written(
+    patients: Sequence[Patient],
+    study: Study,
+    said: dict[str, list[Said]],
+    met: dict[str, Known],
+    basis: Basis,
+    folder: Path,
+    console: Console,
+) -> tuple[dict[str, Prediction], Excluded]:
+    """Each patient's folder, written one after the other; and who could not be drawn, with file and reason."""
+    written: dict[str, Prediction] = {}
+    excluded: Excluded = []
+    with progress(console) as bar:
         task = bar.add_task("write", total=len(patients), note="")
-        excluded, written = [], {}
         for one in patients:
             try:
                 written[one.id] = patient.write(one, study, said[one.id], met[one.id], basis, folder / one.id)
@@ -165,17 +200,15 @@ def _predicted(
                 excluded.append({"patient": one.id, "file": printable(Path(fault.file).name), "reason": printable(fault.reason)})
                 say(bar.console, f"excluded {one.id}: {fault}", WARNING)
             bar.update(task, advance=1)
-    _write_tables(written, said, study, folder)
-    _tell(written, folder, console)
-    return excluded
+    return written, excluded
 
 
 def _known(
-    run: Path, past: Study, study: Study, patients: Sequence[Patient], counts: Sequence[int], allow: bool, console: Console
+    run: Path, past: Study, study: Study, patients: Sequence[Patient], homes: Collection[Path], allow: bool, console: Console
 ) -> dict[str, Known]:
     """Of each patient whether the run knows them. Raises UsageError naming both where it was trained on one, unless allowed."""
     own = {one.subject for one in cohort.read(run / files.COHORT, past.endpoints, channels=past.channels)}
-    exposed = known.exposed(run, networks.homes(run, counts).values(), own)
+    exposed = known.exposed(homes, own)
     found = {one.id: known.of_patient(one, study, run, own, exposed) for one in patients}
     for name, one in found.items():
         if one.twin and not allow:

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made import dicom
@@ -102,7 +103,7 @@ def test_a_folders_name_becomes_an_id_that_is_safe(name: str):
 WORDS = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
 
 
-def series(home: Path, **tags: str) -> Path:
+def series(home: Path, **tags: Any) -> Path:
     for number, (channel, said) in enumerate(WORDS.items()):
         known = {"StudyInstanceUID": "1.2.3", "SeriesDescription": said, "SeriesNumber": number + 1} | tags
         dicom.write_series(home / channel, dicom.head() + 1000 * number, **known)
