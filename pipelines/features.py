@@ -20,6 +20,7 @@ from mri_vit.data import frozen
 from mri_vit.run import executor, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
+from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
@@ -55,7 +56,7 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
             for one in frozen_encoders.contenders(settings, unlabelled)
         }
         scores, notes = {}, []
-        with screen.progress(console) as bar:
+        with progress(console) as bar:
             task = bar.add_task("encoders", total=len(jobs), note="")
             for name, (found, note) in executor.each(frozen_encoders.scored, jobs, Where(AT_A_TIME)):
                 scores[name] = found

@@ -16,6 +16,7 @@ from mri_vit.crossval import in_parallel
 from mri_vit.report.reading.run import read
 from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
+from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.studies import table4
@@ -45,7 +46,7 @@ def main(file: Path) -> None:
         for _ in in_parallel.fit(in_parallel.encoders(settings, patients, splits, run), Where(AT_A_TIME)):
             pass
         trainings = in_parallel.folds(settings, patients, splits, run)
-        with screen.progress(console) as bar:
+        with progress(console) as bar:
             task = bar.add_task("folds", total=len(trainings), note="")
             for unit in in_parallel.fit(trainings, Where(AT_A_TIME)):
                 bar.update(task, advance=1, note=unit.title)

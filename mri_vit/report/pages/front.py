@@ -66,7 +66,7 @@ def page(run: Run, metrics: Metrics, drawn: Mapping[str, str], links: Mapping[st
         failing=failing.cards(run, metrics, links),
         sheets=[(name, picture) for (name, _), picture in zip(prepared, sheets, strict=False)],
         sheets_left_out=len(prepared) - len(sheets),
-        is_demo=_is_demo(run),
+        is_demo=is_demo(run),
         settings=_settings(metrics),
         versions=_versions(metrics.environment),
         models=metrics.models,
@@ -117,7 +117,7 @@ def _groups(run: Run, metrics: Metrics) -> list[tuple[GroupMaps, str]]:
     return [(entry, picture) for (entry, _), picture in zip(ordered, packed, strict=False)]
 
 
-def _is_demo(run: Run) -> bool:
+def is_demo(run: Run) -> bool:
     """Whether the patients are the synthetic ones; anybody may call a study so."""
     people = run.predictions.patient
     return run.study.name == DEMO and len(people) > 0 and bool(people.str.startswith(DEMO_PATIENT).all())

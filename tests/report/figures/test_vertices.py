@@ -71,7 +71,7 @@ def test_a_figure_of_20_000_patients_is_at_most_half_as_large_again_as_that_of_2
         half = {"group": "low risk", "days": 3000 * days, "survival": 1 - share, "low": 1 - share, "high": 1 - share}
         table = pd.DataFrame({**half, "censored": np.arange(patients) % 3 == 0})
         both = pd.concat([table, table.assign(group="high risk")])
-        group = Group(n=patients, events=patients // 2, median_days=100.0, at_risk=[patients])
+        group = Group(n=patients, events=patients // 2, median_days=100.0, at_risk=(patients,))
         figure = survival.kaplan_meier(both, {"low risk": group, "high risk": group}, [0])
         return len(style.to_bytes(figure, "svg"))
 

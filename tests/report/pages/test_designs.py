@@ -14,6 +14,7 @@ from made.report import measure, read_metrics, seen
 from made.run import TWO_VISITS, make_run
 
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.report.pages import front
 from mri_vit.report.pages import home as report_home
 from mri_vit.report.pages import html as report
 from mri_vit.report.reading import run as run_folder
@@ -22,6 +23,8 @@ from mri_vit.report.words import notation
 from mri_vit.report.words.wording import escape
 
 pytestmark = pytest.mark.usefixtures("sketched")
+
+WRITTEN = ("figures", "tables", "patients")  # whose files metrics.json lists
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +83,7 @@ def test_a_second_report_deletes_what_the_first_wrote_and_nothing_else(small, tm
     home, outside = tmp_path / "report", tmp_path / "kept.svg"
     report.write(asked(small, "mgmt", "os"), home)
     first = set(read_metrics(home)["files"])
-    assert first == {f"{path.parent.name}/{path.name}" for folder in ("figures", "tables") for path in (home / folder).iterdir()}
+    assert first == {f"{path.parent.name}/{path.name}" for folder in WRITTEN for path in (home / folder).iterdir()}
     assert "figures/km_os_vit.svg" in first
     (home / "figures" / "own.svg").write_text("the user's own, in no list")
     (home / "notes.csv").write_text("not in a folder of the report")
@@ -91,7 +94,7 @@ def test_a_second_report_deletes_what_the_first_wrote_and_nothing_else(small, tm
     report.write(asked(small, "mgmt"), home)
     second = set(read_metrics(home)["files"])
     assert second < first
-    left = {f"{path.parent.name}/{path.name}" for folder in ("figures", "tables") for path in (home / folder).iterdir()}
+    left = {f"{path.parent.name}/{path.name}" for folder in WRITTEN for path in (home / folder).iterdir()}
     assert left == second | {"figures/own.svg"}
     assert outside.is_file()
     assert (home / "notes.csv").is_file()
@@ -150,7 +153,9 @@ def test_pages_that_the_earlier_report_wrote_go_and_the_users_own_stay(small, tm
     for name in ("gone", "of-an-older-version", "own"):
         (tmp_path / "patients" / f"{name}.html").write_text(name)
     report.write(asked(small, "mgmt"), tmp_path)
-    assert [path.name for path in (tmp_path / "patients").iterdir()] == ["own.html"]
+    left = {path.name for path in (tmp_path / "patients").iterdir()}
+    assert "own.html" in left
+    assert not left & {"gone.html", "of-an-older-version.html"}
 
 
 def test_a_report_that_was_killed_is_known_as_ours_with_what_it_wrote(small, tmp_path, monkeypatch):
@@ -197,9 +202,9 @@ def test_patients_are_made_up_only_where_study_and_patients_are_the_demos(small,
         study=small.study.model_copy(update={"name": name}),
         predictions=small.predictions.assign(patient=prefix + small.predictions.patient),
     )
-    assert report._is_demo(run) == made_up
+    assert front.is_demo(run) == made_up
     one_real = pd.concat([run.predictions, small.predictions.iloc[:1]])
-    assert not report._is_demo(replace(run, predictions=one_real))
+    assert not front.is_demo(replace(run, predictions=one_real))
 
 
 def test_a_label_of_a_later_visit_counts_alike_in_the_flow_and_in_the_result(tmp_path):

@@ -21,6 +21,7 @@ from made.run import ODD_IDS, REASON, make_run
 
 from mri_vit.data import predictions
 from mri_vit.report.pages import html as report
+from mri_vit.report.pages import policy
 from mri_vit.report.reading import foreign
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.words import notation, terminal
@@ -157,11 +158,13 @@ def test_a_fold_of_one_class_is_counted_and_shown_as_undefined(metrics, words):
     assert "1 of 3 folds held one class only" in words
 
 
-def test_the_page_asks_nothing_of_the_network_and_runs_no_script(page):
+def test_the_page_asks_nothing_of_the_network_and_runs_no_script_but_its_own(page):
     assert not re.search(r"https?:", page)
-    assert "<script" not in page.lower()
+    script, own = re.findall(r"script-src ([^;\"]*)", page), re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert page.lower().count("<script") == len(own) == 1
+    assert script == [html.escape(policy.hash_of(own[0]))]
     assert not re.search(r"<[^>]*\son\w+=", page)
-    assert "default-src 'none'" in page
+    assert "default-src &#39;none&#39;" in page
     assert all(source.startswith("data:image/") for source in re.findall(r"\ssrc=\"([^\"]*)", page))
     assert not re.findall(r"url\(|@import", page)
 

@@ -31,7 +31,6 @@ from mri_vit.report import assembly
 from mri_vit.report.figures import maps as figures
 from mri_vit.report.numbers import map_scans, maps, means, randomised
 from mri_vit.report.pages import html as report
-from mri_vit.report.pages import viewer
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading.run import Map, Run
@@ -454,12 +453,12 @@ def seen(folder: Path) -> str:
 
 
 @pytest.mark.usefixtures("sketched")
-def test_a_map_links_to_its_viewer_where_there_is_one_and_maps_without_scores_are_not_vouched_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(viewer, "links", lambda maps, reference: {maps[0].patient: "patients/first%20one.html"})
+def test_a_map_links_to_the_patient_s_page_and_maps_without_scores_are_not_vouched_for(tmp_path):
     folder = make_run(tmp_path / "linked", patients=30, models=("vit",))
     write_maps(folder, ["P001"], ["mgmt"])
     page = seen(folder)
-    assert page.count('href="patients/first%20one.html"') == 1
+    caption = page[page.index("<figcaption><b>P001") :]
+    assert 'href="patients/P001.html"' in caption[: caption.index("</figcaption>")]
     assert "Controls:" not in page
     assert "nothing is known of how far they can be believed" in page
 
