@@ -14,7 +14,7 @@ from typing import Any
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain.records import RESEARCH
-from mri_vit.prediction import distribution, document, endpoints, figures, maps
+from mri_vit.prediction import distribution, document, endpoints, figures, maps, page
 from mri_vit.prediction.document import (
     Binary,
     BinaryValue,
@@ -59,7 +59,7 @@ class Basis:
 
 
 def write(patient: Patient, study: Study, said: Sequence[Said], known: Known, basis: Basis, folder: Path) -> Prediction:
-    """Write a prepared patient's `folder`: `prediction.json`, the picture of preparing, and `maps`; whole or not at all.
+    """Write a prepared patient's `folder`, whole or not at all: `index.html`, `prediction.json`, `maps`, the QC picture.
 
     `said` is what the run's networks say. Raises UnusablePatient where a scan or the tumour mask can no longer be read,
     UsageError where something else lies at `folder`.
@@ -103,6 +103,7 @@ def write(patient: Patient, study: Study, said: Sequence[Said], known: Known, ba
             versions=dict(basis.versions),
         )
         write_bytes(document.dumps(made).encode(), beside / document.FILE)
+        page.write(made, basis.of_run, prepared, patient.tumour_mask, beside)
     return made
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Float
 
 from mri_vit.metrics.survival import kaplan_meier
 from mri_vit.report.schema.patients import PatientResult
@@ -27,13 +28,11 @@ class Curve:
     died: bool
 
 
-def cohort(people: Sequence[PatientResult]) -> str:
+def cohort(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"]) -> str:
     """Kaplan and Meier's curve of everybody whose time is known."""
-    known = [one for one in people if one.truth is not None and not np.isnan(one.time_days)]
-    if not known:
+    if not len(time_days):
         return ""
-    times, died = np.array([one.time_days for one in known]), np.array([one.truth for one in known], dtype=bool)
-    fitted = kaplan_meier(times, died, "cohort").survival_function_["cohort"]
+    fitted = kaplan_meier(time_days, died, "cohort").survival_function_["cohort"]
     days, alive = fitted.index.to_numpy(dtype=float), fitted.to_numpy()
     steps = [point for i in range(1, len(days)) for point in ((days[i], alive[i - 1]), (days[i], alive[i]))]
     return _points([(days[0], alive[0]), *steps])
@@ -44,10 +43,15 @@ def of_patient(survival: pd.DataFrame, result: PatientResult, of_all: str) -> Cu
     if not len(survival):
         return None
     found = survival.sort_values("horizon_days").astype({"horizon_days": float})
-    points = [(0.0, 1.0), *zip(found.horizon_days.tolist(), found.survival.tolist(), strict=True)]
+    points = list(zip(found.horizon_days.tolist(), found.survival.tolist(), strict=True))
     own = round(_x(result.time_days), 1) if result.time_days <= LAST_DAYS else None
+    return drawn(points, of_all, own, bool(result.truth))
+
+
+def drawn(points: Sequence[tuple[float, float]], of_all: str, own: float | None = None, died: bool = False) -> Curve:
+    """The curve through a patient's (days, probability of being alive), which starts from 1."""
     ticks = [(round(_x(days), 1), months) for days, months in TICKS]
-    return Curve(_points(points), of_all, ticks, own, bool(result.truth))
+    return Curve(_points([(0.0, 1.0), *points]), of_all, ticks, own, died)
 
 
 def _points(points: Sequence[tuple[float, float]]) -> str:

@@ -178,8 +178,10 @@ def _survival(run: Run, metrics: Metrics) -> Survival:
         if metrics.endpoints[name].kind == "survival":
             rows = run.survival.loc[(run.survival.endpoint == name) & (run.survival.model == card.model)]
             means = rows.groupby(["patient", "horizon_days"], as_index=False).survival.mean()
-            known = [person.endpoints[name] for person in metrics.patients if name in person.endpoints]
-            found[name] = (curve.cohort(known), {str(name): rows for name, rows in means.groupby("patient")})
+            people = [person.endpoints[name] for person in metrics.patients if name in person.endpoints]
+            known = [one for one in people if one.truth is not None and not np.isnan(one.time_days)]
+            times, died = np.array([one.time_days for one in known]), np.array([one.truth for one in known], dtype=bool)
+            found[name] = (curve.cohort(times, died), {str(name): rows for name, rows in means.groupby("patient")})
     return found
 
 
