@@ -43,7 +43,7 @@ def test_bash_completes_verbs_options_and_keys(home: Path):
     assert offered("pretr") == {"pretrain"}
     assert offered("run", "--train.ep") == {"--train.epochs"}
     assert offered("import", "dicom", "--la") == {"--labels"}
-    assert offered("schema", "--of", "") == {"report", "check"}
+    assert offered("schema", "--of", "") == {"report", "check", "comparison", "prediction"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

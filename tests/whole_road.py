@@ -82,7 +82,7 @@ def every_verb(
     new = output.parent / f"{output.name}-new"
     if prepared.exists():
         shutil.copytree(prepared, new / "prepared", dirs_exist_ok=True)
-    assert mri_vit("predict", output, "--cohort", others, "--output", new) == 0
+    assert mri_vit("predict", output, others, "-o", new, "--show-untrusted") == 0  # of two patients nothing is told
     external = output.parent / f"{output.name}-external.toml"
     text = (output / "study.toml").read_text()
     head = f'name = "external"\ncohort = "{others}"\nprepared = "{prepared}"\noutput = "{output}-external"\n'

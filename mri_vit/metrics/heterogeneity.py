@@ -76,7 +76,7 @@ def random_effects(values: Float[np.ndarray, " g"], variances: Float[np.ndarray,
     --------
     >>> found = random_effects(np.array([0.2, 0.9, 0.4, 1.4]), np.array([0.04, 0.05, 0.03, 0.06]))
     >>> print(f"{found.mean:.2f}, tau {found.tau:.2f}")
-    0.70, tau 0.47
+    0.71, tau 0.48
     """
     groups = len(values)
     if groups < 2:

@@ -155,11 +155,14 @@ def test_every_public_function_is_held_to_these_rules():
     here = {file.stem for file in Path(mri_vit.metrics.__path__[0]).glob("*.py")} - {"__init__"}
     assert here - {room.__name__.rsplit(".", 1)[1] for room in rooms} == {
         "auc_interval",
+        "balance",
         "bootstrap",
         "checked",
         "comparison",
         "drift",
+        "follow_up",
         "heterogeneity",
+        "pair_errors",
         "paired",
         "pairs",
         "proportion",

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from made.browser import driven, open_page, violations
 from made.maps import write_maps, write_scores
 from made.metrics import attributes, read
 from made.report import leaves, read_metrics, seen
@@ -160,13 +161,60 @@ def test_a_fold_of_one_class_is_counted_and_shown_as_undefined(metrics, words):
 
 def test_the_page_asks_nothing_of_the_network_and_runs_no_script_but_its_own(page):
     assert not re.search(r"https?:", page)
-    script, own = re.findall(r"script-src ([^;\"]*)", page), re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    script, own = re.findall(r"script-src ([^;\"]*)", html.unescape(page)), re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert page.lower().count("<script") == len(own) == 1
-    assert script == [html.escape(policy.hash_of(own[0]))]
+    assert script == [policy.hash_of(own[0])]
     assert not re.search(r"<[^>]*\son\w+=", page)
     assert "default-src &#39;none&#39;" in page
     assert all(source.startswith("data:image/") for source in re.findall(r"\ssrc=\"([^\"]*)", page))
     assert not re.findall(r"url\(|@import", page)
+
+
+def test_the_page_breaks_no_rule_of_accessibility_wide_and_narrow(home, tmp_path):
+    for size in ((1400, 900), (400, 800)):
+        (tmp_path / str(size[0])).mkdir()
+        assert violations(home / "index.html", tmp_path / str(size[0]), size) == []
+
+
+def test_a_click_sorts_the_patients_the_worst_first_and_a_link_opens_what_is_folded(home, metrics, tmp_path):
+    script = """
+    addEventListener("load", async () => {
+      const heads = [...document.querySelectorAll(".sortable th button")];
+      const error = heads.find((one) => one.textContent.trim() === "error");
+      const column = Number(error.parentElement.dataset.column);
+      const shown = () => [...document.querySelectorAll(".sortable tbody tr")].map((row) => row.cells[column].textContent.trim());
+      error.click();
+      const told = { worst: shown() };
+      error.click();
+      told.best = shown();
+      const folded = [...document.querySelectorAll("section > details.part")].filter((one) => !one.open);
+      told.folded = folded.map((one) => one.parentElement.id);
+      location.hash = "#" + told.folded[0];
+      await new Promise((go) => setTimeout(go, 200));
+      told.opened = folded[0].open;
+      told.wide = document.documentElement.scrollWidth - window.innerWidth;
+      document.body.dataset.driven = JSON.stringify(told);
+    });"""
+    told = open_page(home, driven(home / "index.html", script), tmp_path, (400, 800), 10_000).told("driven")
+    errors = [one["endpoints"]["mgmt"]["error"] for one in metrics["patients"] if "mgmt" in one["endpoints"]]
+    known = sorted((error for error in errors if error is not None), reverse=True)
+    assert told["worst"] == [f"{error:.2f}" for error in known] + [""] * (len(metrics["patients"]) - len(known))
+    assert told["best"][: len(known)] == [f"{error:.2f}" for error in sorted(known)]
+    others = [f"endpoint-{name}" for name in list(metrics["endpoints"])[1:]]
+    assert set(others) <= set(told["folded"])  # one endpoint is open, the others are folded
+    assert told["opened"]
+    assert told["wide"] <= 0  # nothing is cut off beside the page; wide tables scroll in their box
+
+
+def test_the_first_screen_has_a_card_for_each_endpoint_and_terms_lead_to_the_glossary(page, metrics):
+    first = page[: page.index('id="verdicts"')]
+    for card in metrics["cards"].values():
+        assert html.escape(card["verdict"]) in first
+        assert all(html.escape(card[tick]["words"]) in first for tick in ("beats_controls", "holds_in_sites"))
+    assert first.count('<article class="card') == len(metrics["endpoints"])
+    terms = set(re.findall(r'class="term" href="#([^"]*)"', page))
+    assert "term-auc" in terms
+    assert terms <= set(re.findall(r'id="(term-[^"]*)"', page))
 
 
 def test_every_link_leads_to_something(page, home):
