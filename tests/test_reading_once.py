@@ -17,7 +17,7 @@ from mri_vit.data import cohort, frozen
 from mri_vit.data.cohort import Patient
 from mri_vit.prepare import stage as preparing
 from mri_vit.report.figures import gallery
-from mri_vit.report.pages import front
+from mri_vit.report.pages import front, patients
 from mri_vit.report.schema.metrics import dumps
 from mri_vit.run import record
 from mri_vit.settings.schema import Controls, Explain, Study
@@ -41,6 +41,7 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
 
     monkeypatch.setattr(preparing, "prepare", prepare)
     monkeypatch.setattr(front, "page", lambda *_: "")
+    monkeypatch.setattr(patients, "write", lambda *_: None)  # the prepared scans are made up
     monkeypatch.setattr(gallery, "of_report", lambda *_: [])  # pictures take seconds
     return study
 

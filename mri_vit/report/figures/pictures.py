@@ -24,15 +24,20 @@ def data_url(content: bytes, media_type: str) -> str:
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
+def opened(path: Path) -> Image.Image:
+    """The pixels of a picture. Raises IntegrityError where it is damaged."""
+    try:
+        with Image.open(path) as picture:
+            return picture.convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # as Pillow says "damaged"
+        raise IntegrityError(f"{path}: damaged picture ({error}); delete it, or its folder, and make it again") from None
+
+
 def shrunk(paths: Sequence[Path], width: int, quality: int, budget: int) -> list[str]:
     """Each picture at most `width` pixels wide as a data: URL, as many from the first on as fit into `budget` bytes of page."""
 
     def pack(path: Path) -> str:
-        try:
-            with Image.open(path) as picture:
-                small = picture.convert("RGB")
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # as Pillow says "damaged"
-            raise IntegrityError(f"{path}: damaged picture ({error}); delete it, or its folder, and make it again") from None
+        small = opened(path)
         if small.width > width:
             small = small.resize((width, round(small.height * width / small.width)), Image.Resampling.BOX, reducing_gap=2.0)
         stream = BytesIO()

@@ -20,7 +20,6 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
-from PIL import Image
 
 from mri_vit import style as look
 from mri_vit.data.cohort import visit_id
@@ -200,8 +199,8 @@ def _write_sheet(one: Visit, path: Path) -> None:
     """The QC picture, unless it is there and newer than the prepared patient's."""
     source = one.prepared and one.prepared / files.QC
     if source and source.is_file() and not (path.is_file() and path.stat().st_mtime_ns > source.stat().st_mtime_ns):
-        with Image.open(source) as sheet, replacing(path) as beside:
-            sheet.convert("RGB").save(beside, "WEBP", quality=SHEET_QUALITY, method=0)
+        with replacing(path) as beside:
+            pictures.opened(source).save(beside, "WEBP", quality=SHEET_QUALITY, method=0)
 
 
 def _write_volumes(run: Run, one: Visit, path: Path) -> None:
