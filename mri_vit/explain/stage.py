@@ -5,7 +5,6 @@ A patient is a job of its own: what is done is skipped, so that a stopped run go
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -169,7 +168,7 @@ def _one(job: Job, study: Study, run: Path) -> str:
 
 def _maps_and_scores(job: Job, study: Study, run: Path) -> str:
     asked = tuple(endpoint.name for endpoint in study.endpoints)
-    net = _of_endpoints(_network(files.fold_folder(job.networks, 0, job.fold)), asked)
+    net = network.with_heads(_network(files.fold_folder(job.networks, 0, job.fold)), asked)  # an evaluation may ask for fewer
     made = of_patient(job.patient, net, study)  # once, for pictures and scores
     if job.drawn:
         patient_maps.write_maps(made, study, run / files.MAPS / job.patient.id, Fitted(VIT, 0, job.fold))
@@ -200,18 +199,11 @@ def _written(folder: Path) -> Written:
 @lru_cache(maxsize=1)  # they hold several networks
 def _references(weights: tuple[Written, ...], fold: int, seed: int, asked: tuple[str, ...]) -> ReferenceNetworks:
     """What a fold's maps are compared with; without the control on permuted labels where there is none."""
-    networks = {file: _of_endpoints(_loaded((file, when)), asked) for file, when in weights}
+    networks = {file: network.with_heads(_loaded((file, when)), asked) for file, when in weights}
     shuffled = [net for file, net in networks.items() if SHUFFLED in file.parts[-3:]]
     return reference_networks.of_fold(
         [net for net in networks.values() if net not in shuffled], fold, shuffled[0] if shuffled else None, seed
     )
-
-
-def _of_endpoints(net: Network, asked: Sequence[str]) -> Network:
-    """The same network, of whose heads those asked for are explained: an evaluation may ask for fewer than its run."""
-    narrowed = copy.copy(net)  # the weights are shared
-    narrowed.heads = [head for head in net.heads if head.endpoint.name in asked]
-    return narrowed
 
 
 def _network(folder: Path) -> Network:

@@ -23,7 +23,7 @@ from mri_vit.explain.methods import patient_maps, target
 from mri_vit.explain.methods.gradient import gradient_attention
 from mri_vit.explain.methods.relevance import relevances
 from mri_vit.model.heads import Head
-from mri_vit.model.network import Network
+from mri_vit.model.network import Network, with_heads
 from mri_vit.settings.schema import Endpoint, Grid, Model, Study
 
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places
@@ -54,6 +54,13 @@ def network(seed: int = 0, depth: int = 3, endpoints: tuple[Endpoint, ...] = (MG
 
 
 # --- networks ------------------------------------------------------------------------------------------------------------
+
+
+def test_networks_that_are_asked_for_fewer_endpoints_have_references_of_these_alone():
+    nets = [with_heads(network(seed), ["mgmt"]) for seed in (0, 1)]
+    found = reference_networks.of_fold(nets, 0, with_heads(network(2), ["mgmt"]), 0)
+    for net in (*found.folds, *found.randomised, *found.cascade.values()):
+        assert [head.endpoint.name for head in net.heads] == list(net.head) == ["mgmt"]
 
 
 def test_a_randomised_network_keeps_every_tensors_values_and_not_their_places():
