@@ -46,7 +46,7 @@ def from_tables(folder: Path, tree: Path) -> Callable[[], Any]:
     environment = {**os.environ, "PYTHONPATH": str(tree.absolute()), "OMP_NUM_THREADS": "1"}
 
     def run() -> None:
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)  # not a tree's
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:

@@ -27,7 +27,8 @@ def measure(run: Run, model: str) -> tuple[Patient, ...]:
     rows = run.predictions.loc[run.predictions.model == model]
     first = rows.loc[rows.repeat == rows.repeat.min()]
     results = {endpoint.name: _results(run, endpoint, model) for endpoint in run.study.endpoints}
-    people = [name for name in run.cohort.patient if name in set(rows.patient)]
+    predicted = set(rows.patient)
+    people = [name for name in run.cohort.patient if name in predicted]
     found, maps, brain_ml, share = _findings(run), _maps(run), _brain_ml(run), _tumour_share(run)
     site = dict(zip(run.cohort.patient, run.cohort[SITE], strict=True)) if SITE in run.cohort else {}
     sessions = first.groupby("patient").session.unique()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Bool, Float
 
 from mri_vit.metrics.survival import kaplan_meier
@@ -38,12 +37,8 @@ def cohort(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"]) -> 
     return _points([(days[0], alive[0]), *steps])
 
 
-def of_patient(survival: pd.DataFrame, result: PatientResult, of_all: str) -> Curve | None:
-    """The curve of one patient from rows of horizon_days and survival; None where there are none."""
-    if not len(survival):
-        return None
-    found = survival.sort_values("horizon_days").astype({"horizon_days": float})
-    points = list(zip(found.horizon_days.tolist(), found.survival.tolist(), strict=True))
+def of_patient(points: Sequence[tuple[float, float]], result: PatientResult, of_all: str) -> Curve:
+    """The curve of one patient of a cohort, with the patient's own time."""
     own = round(_x(result.time_days), 1) if result.time_days <= LAST_DAYS else None
     return drawn(points, of_all, own, bool(result.truth))
 

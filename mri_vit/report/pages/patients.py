@@ -18,7 +18,6 @@ from urllib.parse import quote
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 from markupsafe import Markup
 
 from mri_vit import style as look
@@ -45,7 +44,8 @@ BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask t
 LAYOUT = 1  # of the volumes: a higher number makes them anew
 # 'self' of a file:// page is the disk; `data:` pictures are NiiVue's own letters and the maps' pictures
 POLICY = policy.of({"script-src": "'self'", "style-src": "'self'", "img-src": "'self' data:"})
-Survival = dict[str, tuple[str, dict[str, pd.DataFrame]]]  # by endpoint the cohort's curve, and each patient's rows
+Points = dict[str, list[tuple[float, float]]]  # by patient, days and the probability of being alive
+Survival = dict[str, tuple[str, Points]]  # by endpoint, with the cohort's curve
 
 
 @dataclass(frozen=True)
@@ -176,19 +176,22 @@ def _survival(run: Run, metrics: Metrics) -> Survival:
     for name, card in metrics.cards.items():
         if metrics.endpoints[name].kind == "survival":
             rows = run.survival.loc[(run.survival.endpoint == name) & (run.survival.model == card.model)]
-            means = rows.groupby(["patient", "horizon_days"], as_index=False).survival.mean()
+            means = rows.groupby(["patient", "horizon_days"]).survival.mean()  # sorted by both
+            points: Points = {}
+            for (patient, days), alive in means.items():  # type: ignore[misc]  # of an index of two levels
+                points.setdefault(str(patient), []).append((float(days), float(alive)))
             people = [person.endpoints[name] for person in metrics.patients if name in person.endpoints]
             known = [one for one in people if one.truth is not None and not np.isnan(one.time_days)]
             times, died = np.array([one.time_days for one in known]), np.array([one.truth for one in known], dtype=bool)
-            found[name] = (curve.cohort(times, died), {str(name): rows for name, rows in means.groupby("patient")})
+            found[name] = (curve.cohort(times, died), points)
     return found
 
 
 def _curves(one: Visit, survival: Survival) -> Iterator[tuple[str, curve.Curve]]:
     for name, (of_all, of_people) in survival.items():
-        rows, result = of_people.get(one.person.patient), one.person.endpoints.get(name)
-        if rows is not None and result and (drawn := curve.of_patient(rows, result, of_all)):
-            yield title(name), drawn
+        points, result = of_people.get(one.person.patient), one.person.endpoints.get(name)
+        if points and result:
+            yield title(name), curve.of_patient(points, result, of_all)
 
 
 def _has_volumes(one: Visit) -> bool:
