@@ -1,12 +1,13 @@
 # make demo: the built-in cohort from nothing to its report.  make test: the tests.  make check: style, types, layers.
 # make same BASE=<commit>: whether that commit and this tree give the same numbers.
 # make cluster: a study on a real SLURM and on Dask's workers, all of this machine; installs SLURM from Debian's packages, as root.
+# make browser: Chromium from Debian's packages, as root, without which the tests that open pages are skipped.
 # make docs: the documentation, docs/_build/html/index.html.  make pictures: its pictures, after make demo.
 TORCH ?= torch==2.13.0 # a GPU user gives another build, e.g. make demo TORCH='torch==2.13.0 --index-url …'
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow cluster same check docs pictures clean
+.PHONY: demo test slow cluster browser same check docs pictures clean
 
 demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
@@ -20,6 +21,9 @@ slow: .venv/ready
 cluster: .venv/ready
 	command -v slurmctld slurmd munged sbatch || apt-get install --yes --no-install-recommends slurmctld slurmd slurm-client munge
 	$(BIN)/pytest -m slow -s tests/cluster
+
+browser:
+	command -v chromium || (apt-get update --quiet && apt-get install --yes --no-install-recommends chromium)
 
 BASE ?= HEAD
 same: .venv/ready

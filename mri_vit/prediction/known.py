@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+
+from rich.console import Console
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.model.weights import image_exposed, label_exposed
 from mri_vit.prediction.document import Known
 from mri_vit.prepare.prepared import voxels
+from mri_vit.prepare.stage import Excluded
 from mri_vit.run import files
 from mri_vit.run.record import as_written, read_json
+from mri_vit.run.screen import WARNING, say
 from mri_vit.settings.schema import Study
 
 NOT_OUT_OF_FOLD = (
@@ -40,6 +44,22 @@ def of_patient(patient: Patient, study: Study, run: Path, own: Collection[str], 
     if met:
         said += f" The weights that it started from knew a patient who is called {patient.subject} too."
     return Known(twin=twin, same_id=same, exposed=met, sentence=said)
+
+
+def refused(run: Path, study: Study, patients: Sequence[Patient], met: Mapping[str, Known], console: Console) -> Excluded:
+    """Those on whom the run was trained, as excluded. Raises UsageError naming both where nobody else is left."""
+    told = {
+        name: f"has a scan of {one.twin}, whom the run {run.name} was trained on: a score would look better than it is;"
+        " --allow-known predicts nevertheless, and marks it"
+        for name, one in met.items()
+        if one.twin
+    }
+    if len(told) == len(patients):
+        name, why = next(iter(told.items()))
+        raise UsageError(f"{study.cohort}: patient {name} {why}")
+    for name, why in told.items():
+        say(console, f"excluded {name}: {why}", WARNING)
+    return [{"patient": name, "file": "", "reason": why} for name, why in told.items()]
 
 
 def exposed(folds: Iterable[Path], own: Collection[str]) -> set[str]:

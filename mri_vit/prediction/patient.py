@@ -107,6 +107,13 @@ def write(patient: Patient, study: Study, said: Sequence[Said], known: Known, ba
     return made
 
 
+def forget(folder: Path) -> None:
+    """Delete an earlier prediction of a patient who is excluded now. Raises UsageError where something else lies there."""
+    refuse_foreign(folder)
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
 def refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is nothing, or a patient's prediction of ours."""
     ownership.refuse_link(folder)

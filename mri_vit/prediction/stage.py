@@ -85,6 +85,8 @@ def predict(
     with run_folder.claimed(study) as folder:
         given = scans.of(source, study, output, lambda line: say(console, line, WARNING))
         _refuse_our_names(given.patients, source)
+        for table in (files.PREDICTIONS, files.SURVIVAL):  # of an earlier command, which may have shown more
+            (folder / table).unlink(missing_ok=True)
         began = time.monotonic()
         excluded = stages.prepare(study, given.patients, folder, console)
         patients = preparing.without(given.patients, excluded)
@@ -92,6 +94,8 @@ def predict(
             spent = {"prepare": (time.monotonic() - began) / len(given.patients)}
             excluded += _predicted(run, past, study, patients, given, show_untrusted, allow_known, spent, folder, console)
             write_bytes(preparing.table(excluded), folder / files.EXCLUDED)
+        for row in excluded:
+            patient.forget(folder / row["patient"])
     return excluded
 
 
@@ -132,7 +136,9 @@ def _predicted(
     homes = networks.homes(run, [len(split) for split in splits])
     if not homes:
         raise UsageError(f"{run}: no fold has {files.WEIGHTS}; new patients are predicted by the networks of a run")
-    met = _known(run, past, study, patients, homes.values(), allow_known, console)
+    met = _known(run, past, study, patients, homes.values(), console)
+    refused = [] if allow_known else known.refused(run, study, patients, met, console)
+    patients = preparing.without(patients, refused)
     metrics, verdicts = trust.verdicts(run)
     like, said = _compared_and_asked(run, past, study, patients, inside, splits, spent, console)
     at, home = next(iter(homes.items()))
@@ -151,7 +157,7 @@ def _predicted(
     written, excluded = _written(patients, study, said, met, basis, folder, console)
     _write_tables(written, said, study, folder)
     _tell(written, folder, console)
-    return excluded
+    return [*refused, *excluded]
 
 
 def _compared_and_asked(
@@ -204,18 +210,13 @@ def _written(
 
 
 def _known(
-    run: Path, past: Study, study: Study, patients: Sequence[Patient], homes: Collection[Path], allow: bool, console: Console
+    run: Path, past: Study, study: Study, patients: Sequence[Patient], homes: Collection[Path], console: Console
 ) -> dict[str, Known]:
-    """Of each patient whether the run knows them. Raises UsageError naming both where it was trained on one, unless allowed."""
+    """Of each patient whether the run knows them."""
     own = {one.subject for one in cohort.read(run / files.COHORT, past.endpoints, channels=past.channels)}
     exposed = known.exposed(homes, own)
     found = {one.id: known.of_patient(one, study, run, own, exposed) for one in patients}
     for name, one in found.items():
-        if one.twin and not allow:
-            raise UsageError(
-                f"{study.cohort}: patient {name} has a scan of {one.twin}, whom the run {run} was trained on: a score would look"
-                " better than it is; --allow-known predicts nevertheless, and marks it"
-            )
         if one.twin or one.same_id or one.exposed:
             say(console, f"{name}: {one.sentence}", WARNING)
     return found
@@ -256,12 +257,16 @@ def _versions() -> dict[str, str]:
 
 
 def _write_tables(written: dict[str, Prediction], said: dict[str, list[Said]], study: Study, folder: Path) -> None:
-    """The tables of all patients; a row of what is withheld has an empty score, and the reason."""
+    """The tables of all patients; what is withheld has an empty score and the reason, what is shown on demand alone the doubt."""
     scores, survival = [], []
     for name, made in written.items():
         for endpoint, one in made.endpoints.items():
             shared = {"patient": name, "endpoint": endpoint}
-            ending = {"models": endpoints.models(said[name], endpoint), "withheld": one.withheld or ""}
+            ending = {
+                "models": endpoints.models(said[name], endpoint),
+                "withheld": one.withheld or "",
+                "untrusted": one.untrusted or "",
+            }
             scores.append({**shared, "score": one.value.score if one.value else np.nan, **ending})
             if one.kind == "survival":
                 alive = [at.survival for at in one.value.horizons] if one.value else [np.nan] * len(HORIZONS_DAYS)
@@ -269,8 +274,8 @@ def _write_tables(written: dict[str, Prediction], said: dict[str, list[Said]], s
                     {**shared, "horizon_days": days, "survival": value, **ending}
                     for days, value in zip(HORIZONS_DAYS, alive, strict=True)
                 ]
-    columns = {"score": ["patient", "endpoint", "score", "models", "withheld"]}
-    columns["survival"] = ["patient", "endpoint", "horizon_days", "survival", "models", "withheld"]
+    columns = {"score": ["patient", "endpoint", "score", "models", "withheld", "untrusted"]}
+    columns["survival"] = ["patient", "endpoint", "horizon_days", "survival", "models", "withheld", "untrusted"]
     predictions.save(pd.DataFrame(survival, columns=pd.Index(columns["survival"])), folder / files.SURVIVAL)
     predictions.save(pd.DataFrame(scores, columns=pd.Index(columns["score"])), folder / files.PREDICTIONS)
 

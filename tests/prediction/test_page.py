@@ -20,6 +20,7 @@ from PIL import Image
 from mri_vit.prediction import page
 from mri_vit.prediction.document import Prediction
 from mri_vit.prediction.endpoints import OfRun
+from mri_vit.report.pages import strip
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings import schema
 
@@ -111,6 +112,14 @@ def test_the_folder_opens_alone_draws_the_scans_and_breaks_no_rule_of_accessibil
     for size in ((1400, 900), (400, 800)):
         (tmp_path / str(size[0])).mkdir()
         assert violations(tmp_path / "sent" / "index.html", tmp_path / str(size[0]), size) == []
+
+
+def test_a_patient_of_several_repeats_is_one_dot():
+    one = rows().query("endpoint == 'mgmt'")
+    repeated = pd.concat([one.assign(score=one.score - 0.1), one.assign(score=one.score + 0.1)])
+    drawn, again = (strip.strip(table, "binary", 0.5, 0.5) for table in (one, repeated))
+    assert [name for name, _ in drawn.groups] == [name for name, _ in again.groups]
+    assert sum(len(dots) for _, dots in drawn.groups) == 40
 
 
 def test_a_hostile_id_stays_text(prepared, tmp_path):

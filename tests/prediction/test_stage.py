@@ -90,6 +90,8 @@ def test_what_the_run_did_not_tell_from_chance_is_nowhere_unless_asked_for_and_t
     digits = [f"{n.score:.6g}" for one in marked.endpoints.values() if one.value for n in one.value.networks]
     assert digits
     assert not [d for d in (*digits, *(f"{value:.6g}" for value in score.values())) if d in everything]
+    assert pd.read_csv(shown / "predictions.csv").untrusted.notna().all()
+    assert pd.read_csv(shown / "survival.csv").untrusted.notna().all()
     table = pd.read_csv(out / "predictions.csv")
     assert table.score.isna().all()
     assert table.withheld.notna().all()
@@ -141,6 +143,38 @@ def test_a_patient_of_the_run_is_refused_by_their_voxels_and_marked_where_allowe
     made = read(tmp_path / "out" / "somebody")
     assert made.known.twin == known.id
     assert made.remarks[0] == made.known.sentence
+
+
+def test_of_several_patients_those_whom_the_run_knows_are_excluded_and_the_others_are_done(road: Path, tmp_path: Path):
+    other = read_cohort(road / "others.csv")[0]
+    with (road / "cohort.csv").open(newline="") as file:
+        row = next(csv.DictReader(file))
+    rows = [["somebody", *((road / row[c]).resolve() for c in FOUR)], [other.id, *(other.scans[c] for c in FOUR)]]
+    (tmp_path / "new.csv").write_text("\n".join(["patient,t1,t1ce,t2,flair", *(",".join(map(str, one)) for one in rows)]) + "\n")
+    assert mri_vit("predict", road / "run", tmp_path / "new.csv", "-o", tmp_path / "out") == 3
+    excluded = pd.read_csv(tmp_path / "out" / "excluded.csv")
+    assert excluded.patient.tolist() == ["somebody"]
+    assert row["patient"] in excluded.reason[0]
+    assert set(pd.read_csv(tmp_path / "out" / "predictions.csv").patient) == {other.id}
+    assert not (tmp_path / "out" / "somebody").exists()
+
+
+def test_nothing_that_was_shown_before_stays_of_a_patient_who_is_excluded_now(road: Path, tmp_path: Path):
+    patient = read_cohort(road / "others.csv")[0]
+
+    def ask(t1: Path, *options: str) -> int:
+        scans = [str(t1), *(str(patient.scans[c]) for c in FOUR[1:])]
+        (tmp_path / "new.csv").write_text(f"patient,t1,t1ce,t2,flair\nP1,{','.join(scans)}\n")
+        return mri_vit("predict", road / "run", tmp_path / "new.csv", "-o", tmp_path / "out", *options)
+
+    assert patient.scans["t1"]
+    assert ask(patient.scans["t1"], "--show-untrusted") == 0
+    assert (tmp_path / "out" / "P1" / "index.html").exists()
+    (tmp_path / "bad.nii.gz").write_bytes(b"nothing")
+    assert ask(tmp_path / "bad.nii.gz") == 3
+    assert not (tmp_path / "out" / "P1").exists()
+    assert not (tmp_path / "out" / "predictions.csv").exists()
+    assert not (tmp_path / "out" / "survival.csv").exists()
 
 
 def test_an_equal_id_alone_is_a_warning(road: Path, new: Path, tmp_path: Path):

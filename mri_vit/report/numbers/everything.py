@@ -74,7 +74,8 @@ def measure(run: Run) -> Measured:
     models = [*order, *(name for name in NO_CANDIDATES if name in run.predictions.model.values)]
     results = {name: {model: found[model] for model in models if model in found} for name, found in results.items()}
     folds, repeats = _split(run)
-    people = patients.measure(run, order[0]) if order else ()
+    chief = {name: next((model for model in shown if model in found), order[0]) for name, found in results.items() if order}
+    people = patients.measure(run, chief) if order else ()
     abroad = run.design == "external"
     metrics = Metrics(
         schema=SCHEMA,
@@ -95,7 +96,7 @@ def measure(run: Run) -> Measured:
         endpoints={e.name: _endpoint(run, e, tables[e.name], results[e.name], shown) for e in asked},
         cards={},
         patients=people,
-        failures=failures.measure(people, order[0], list(results), run.study.seed) if order else {},
+        failures=failures.measure(people, chief, run.study.seed),
         planted={},
         site_probe=site_probe.measure(run.probe, run.study.seed),
         internal=run.internal,

@@ -23,9 +23,12 @@ FEWEST_PAIRS = 5  # of fewer, all are wrong by a coin more than once in 20: a pa
 RESAMPLES = 9999  # a p of a permutation test is then 0.0001 at least
 
 
-def measure(patients: Sequence[Patient], model: str, endpoints: Sequence[str], seed: int) -> dict[str, Failures]:
-    """The worst patients of each endpoint of which patients enough are ranked; sentences are empty."""
-    found = {name: _of_endpoint(patients, model, name, seed) for name in endpoints}
+def measure(patients: Sequence[Patient], models: Mapping[str, str], seed: int) -> dict[str, Failures]:
+    """The worst patients of each endpoint of which patients enough are ranked; sentences are empty.
+
+    `models` are, by endpoint, those whose scores the patients have.
+    """
+    found = {name: _of_endpoint(patients, model, name, seed) for name, model in models.items()}
     return _adjusted({name: one for name, one in found.items() if one.patients})
 
 

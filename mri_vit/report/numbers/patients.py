@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -22,11 +23,11 @@ from mri_vit.settings.schema import Endpoint
 SITE = "site"  # column of the cohort table
 
 
-def measure(run: Run, model: str) -> tuple[Patient, ...]:
-    """The patients whom a model predicted, in the order of the cohort table."""
-    rows = run.predictions.loc[run.predictions.model == model]
+def measure(run: Run, models: Mapping[str, str]) -> tuple[Patient, ...]:
+    """The patients who were predicted by the model of an endpoint, given by endpoint, in the order of the cohort table."""
+    rows = run.predictions.loc[run.predictions.model == run.predictions.endpoint.map(models)]
     first = rows.loc[rows.repeat == rows.repeat.min()]
-    results = {endpoint.name: _results(run, endpoint, model) for endpoint in run.study.endpoints}
+    results = {endpoint.name: _results(run, endpoint, models[endpoint.name]) for endpoint in run.study.endpoints}
     predicted = set(rows.patient)
     people = [name for name in run.cohort.patient if name in predicted]
     found, maps, brain_ml, share = _findings(run), _maps(run), _brain_ml(run), _tumour_share(run)

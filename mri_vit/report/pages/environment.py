@@ -9,6 +9,7 @@ from mri_vit.data.cohort import visit_id
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.verdicts.maps import is_finding
 from mri_vit.report.words import glossary, measures, notation, patient_result, table1
 from mri_vit.report.words.wording import in_words
 from mri_vit.settings import sequences
@@ -55,6 +56,7 @@ def of_report(metrics: Metrics) -> jinja2.Environment:
         methods=METHODS,
         terms=glossary.TERMS,
         visit_id=visit_id,
+        is_finding=is_finding,
         table1_heads=table1.heads,
         table1_lines=table1.lines,
         table1_caption=table1.caption,

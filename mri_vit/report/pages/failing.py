@@ -11,6 +11,7 @@ from mri_vit.report.figures import pictures
 from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import Patient
+from mri_vit.report.verdicts.maps import is_finding
 
 WIDTH, QUALITY = 420, 60  # pixels, WebP's scale: a sheet of four scans and a map in 5 to 20 kB each
 LARGEST = 30_000  # bytes of a picture, beyond which it is left out: ten cards with two each are then 0.6 MB of an endpoint
@@ -54,7 +55,10 @@ def _sheets(run: Run) -> dict[str, Path]:
 
 
 def _map(run: Run, metrics: Metrics, patient: Patient, endpoint: str) -> Path | None:
-    """The picture of the first map of the endpoint, else of one for all endpoints; None without any."""
+    """The picture of the first map of the endpoint, else of one for all endpoints; None without any, and where none may stand."""
+    card = metrics.cards.get(endpoint)
+    if card is None or not is_finding(metrics.endpoints[endpoint].models[card.model]):
+        return None
     for found, said in zip(run.maps, metrics.maps, strict=True):
         if found.patient in patient.maps:
             own = [entry for entry in said.maps if entry.endpoint == endpoint] or [one for one in said.maps if not one.endpoint]

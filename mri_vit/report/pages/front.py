@@ -146,7 +146,7 @@ def _thumbnails(run: Run, metrics: Metrics) -> dict[str, Thumbnail]:
     """The picture of each endpoint's card, where it has a finding: the map whose peak is the median of its method's."""
     reference, found = run.study.prepare.reference, {}
     for name, card in metrics.cards.items():
-        if metrics.endpoints[name].models[card.model].verdict_kind == "better" and (pair := _typical(run, metrics, name)):
+        if map_verdict.is_finding(metrics.endpoints[name].models[card.model]) and (pair := _typical(run, metrics, name)):
             whose, entry = pair
             names = (whose.facts["brain"], whose.facts["maps"][entry.index]["files"][reference])
             brain, heat = (read(whose.folder / file) for file in names)

@@ -31,8 +31,9 @@ def write(run: Run, home: Path) -> Written:
     """Write a report into the folder `home`, from the run as read alone.
 
     `home` then holds index.html, metrics.json (every number on the page), methods.md, the three checklists, tables/*.csv,
-    figures/*.svg and *.png, and patients/*.html for everybody who was predicted. Figures, tables and patients' pages that
-    an earlier report wrote there, by its metrics.json, and this one does not are deleted, so nobody stays who is out of the run.
+    figures/*.svg and *.png, patients/* of everybody who was predicted, and viewer/ for these pages. Figures, tables and patients'
+    pages that an earlier report wrote there, by its metrics.json, and this one does not are deleted, so that nobody
+    stays who is out of the run.
 
     Raises
     ------

@@ -113,7 +113,7 @@ def write(run: Run, metrics: Metrics, found: Sequence[Visit], home: Path) -> Non
         return
     templates = environment.of_report(metrics)
     (home / "patients").mkdir(parents=True, exist_ok=True)
-    write_viewer(home / "viewer")
+    write_viewer(home / "viewer", any(map(_has_volumes, found)))
     page, of_people = templates.get_template("patient.html"), _survival(run, metrics)
     for index, one in enumerate(found):
         around = {"before": found[index - 1] if index else None, "after": found[index + 1] if index + 1 < len(found) else None}
@@ -123,11 +123,11 @@ def write(run: Run, metrics: Metrics, found: Sequence[Visit], home: Path) -> Non
         _write_volumes(run, one, home / "patients" / f"{one.name}.js")
 
 
-def write_viewer(folder: Path) -> None:
-    """The viewer with its licences, and the script and style of the pages that use it."""
+def write_viewer(folder: Path, has_volumes: bool = True) -> None:
+    """The script and style of patients' pages, and the viewer with its licences where a page has volumes to show."""
     folder.mkdir(parents=True, exist_ok=True)
     vendored = resources.files("mri_vit.report.pages") / "vendor" / "niivue"
-    for name in BUNDLE:
+    for name in BUNDLE if has_volumes else ():
         write_bytes((vendored / name).read_bytes(), folder / name)
     templates = look.templates("mri_vit.report.pages")
     for name, filled in (
@@ -199,9 +199,9 @@ def _has_volumes(one: Visit) -> bool:
 
 
 def _write_sheet(one: Visit, path: Path) -> None:
-    """The QC picture, unless it is there and newer than the prepared patient's."""
+    """The QC picture: made anew each time, which takes less than to tell whether it is the same."""
     source = one.prepared and one.prepared / files.QC
-    if source and source.is_file() and not (path.is_file() and path.stat().st_mtime_ns > source.stat().st_mtime_ns):
+    if source and source.is_file():
         with replacing(path) as beside:
             pictures.opened(source).save(beside, "WEBP", quality=SHEET_QUALITY, method=0)
 

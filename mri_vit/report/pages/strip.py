@@ -25,10 +25,16 @@ class Strip:
 
 
 def strip(rows: pd.DataFrame, kind: str, own: float, threshold: float) -> Strip:
-    """A drawing from an endpoint's rows of `predictions.csv` (score, truth or event), a patient's score and the threshold."""
-    flag, names = (rows.truth, ("positive", "negative")) if kind == "binary" else (rows.event, ("died", "alive at last"))
-    scores = rows.score.to_numpy(dtype=float)
-    low, high = (0.0, 1.0) if kind == "binary" else (float(min(scores.min(), own)), float(max(scores.max(), own)))
+    """A drawing from an endpoint's rows of `predictions.csv` (patient, score, truth or event), a score and the threshold.
+
+    A patient of several repeats or visits is one dot, at the mean score.
+    """
+    column, names = ("truth", ("positive", "negative")) if kind == "binary" else ("event", ("died", "alive at last"))
+    people = rows.groupby("patient").agg({"score": "mean", column: "first"})
+    flag, scores = people[column], people.score.to_numpy(dtype=float)
+    low, high = (
+        (0.0, 1.0) if kind == "binary" else (float(min(scores.min(initial=own), own)), float(max(scores.max(initial=own), own)))
+    )
 
     def x(score: float) -> float:
         return round(WIDTH * (score - low) / max(high - low, 1e-9), 1)  # 1e-9: scores that are all the same

@@ -59,7 +59,7 @@ class Metrics(Part):
     endpoints: dict[str, Endpoint]
     cards: dict[str, Card] = Field(description="by endpoint that a candidate was judged on: the report's first screen")
     patients: tuple[Patient, ...] = Field(
-        description="who has a prediction of the first of `contenders`, and its scores, in the order of the cohort table"
+        description="who was predicted, with the scores of the model of each endpoint's card, in the order of the cohort table"
     )
     failures: dict[str, Failures] = Field(
         description="the worst of `patients`, by endpoint; an endpoint without a ranked patient has none"

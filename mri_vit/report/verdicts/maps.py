@@ -12,6 +12,7 @@ from typing import Literal
 
 from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapKind, MapResult, MapVerdict
+from mri_vit.report.schema.metrics import Result
 from mri_vit.report.schema.part import Mean
 from mri_vit.settings.schema import MapMethod
 
@@ -46,6 +47,12 @@ def of_method(result: MapResult, predicted: Kind) -> Answers:
         is_worse_inserted=known(result.insertion_gain) and result.insertion_gain.high < 0,
         tumour=_on_tumour(result.energy_ratio),
     )
+
+
+def is_finding(result: Result) -> bool:
+    """Whether what a model was found to tell lets its maps stand for it: better than chance, and no doubt about why."""
+    sites = result.within_sites
+    return result.verdict_kind == "better" and not result.too_good and not (sites and sites.confounded)
 
 
 def moved(similarity: Mean) -> Answer:

@@ -33,7 +33,7 @@ def run(tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="module")
 def people(run) -> dict[str, Patient]:
-    return {one.patient: one for one in patients.measure(run, "vit")}
+    return {one.patient: one for one in patients.measure(run, {one.name: "vit" for one in run.study.endpoints})}
 
 
 def wrong_of(name: str, rows: pd.DataFrame, kind: str) -> tuple[float, int]:
@@ -70,7 +70,7 @@ def test_an_error_is_the_share_of_the_pairs_of_the_fold_that_are_ranked_the_wron
 def test_errors_weighted_by_their_pairs_add_up_to_what_the_judged_figure_lacks(run, people, name):
     one = replace(run, predictions=run.predictions.loc[run.predictions.repeat == 0])
     judged = everything.measure(one).metrics.endpoints[name].models["vit"].judged.value
-    found = [patient.endpoints[name] for patient in patients.measure(one, "vit")]
+    found = [patient.endpoints[name] for patient in patients.measure(one, {one.name: "vit" for one in run.study.endpoints})]
     pairs = [result.pairs for result in found if result.pairs]
     assert np.average([result.error for result in found if result.pairs], weights=pairs) == pytest.approx(1 - judged)
 
@@ -94,7 +94,7 @@ def test_everybody_with_a_prediction_is_there_once_in_the_order_of_the_table(run
 def test_a_rank_does_not_change_when_a_fold_s_scores_are_stretched(run, people):
     own_scale = run.predictions.score * (1 + run.predictions.fold) + 10 * run.predictions.fold
     stretched = replace(run, predictions=run.predictions.assign(score=own_scale))
-    for one in patients.measure(stretched, "vit"):
+    for one in patients.measure(stretched, {one.name: "vit" for one in run.study.endpoints}):
         before = people[one.patient].endpoints["os"]
         assert one.endpoints["os"].error == pytest.approx(before.error, nan_ok=True)
         assert one.endpoints["os"].rank == pytest.approx(before.rank)
@@ -113,3 +113,17 @@ def test_findings_maps_and_tumour_belong_to_the_patient_whose_visit_it_is(people
 def test_a_table_without_a_candidate_has_no_patients(run):
     controls = replace(run, predictions=run.predictions.loc[run.predictions.model == "clinical"])
     assert everything.measure(controls).metrics.patients == ()
+
+
+def test_each_endpoint_has_the_scores_of_its_own_first_model(tmp_path):
+    run = reading.read(make_run(tmp_path / "run", models=("alpha", "beta", "clinical")))
+    table = run.predictions
+    apart = table.loc[
+        ~((table.model == "alpha") & (table.endpoint == "os")) & ~((table.model == "beta") & (table.endpoint != "os"))
+    ]
+    found = everything.measure(replace(run, predictions=apart)).metrics
+    for one in found.patients:
+        for name, model in (("mgmt", "alpha"), ("os", "beta")):
+            own = apart.loc[(apart.model == model) & (apart.endpoint == name) & (apart.patient == one.patient)]
+            assert one.endpoints[name].score in own.score.tolist() or len(own) > 1  # of two visits it is a mean
+    assert {name: one.model for name, one in found.failures.items() if name in ("mgmt", "os")} == {"mgmt": "alpha", "os": "beta"}

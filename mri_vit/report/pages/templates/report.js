@@ -3,7 +3,7 @@
 (() => {
   const parts = [...document.querySelectorAll("details")];
   const reveal = () => {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = document.getElementById(location.hash.slice(1)); // every id here is plain
     if (!target) return;
     const inner = target.querySelector(":scope > details.part");
     if (inner) inner.open = true;
@@ -15,8 +15,6 @@
   buttons.hidden = false;
   document.getElementById("unfold").addEventListener("click", () => parts.forEach((part) => (part.open = true)));
   document.getElementById("fold").addEventListener("click", () => parts.forEach((part) => (part.open = false)));
-  reveal();
-
   // A table whose heads sort it: numbers the largest first, text from A on, a second click the other way round; empty cells last.
   for (const table of document.querySelectorAll("table.sortable")) {
     const rows = [...table.tBodies[0].rows];
@@ -53,4 +51,5 @@
       });
     }
   }
+  reveal();
 })();
