@@ -21,7 +21,8 @@ WIDTH = 1100  # pixels of a committed picture
 WINDOW = 1400  # pixels of the browser's: contents beside four cards
 FIRST_SCREEN = 870  # pixels from the top of the report: title, contents and a card for each endpoint
 MAPS_SCREEN = 860  # pixels from the heading of the maps: how far each method can be believed
-ALONE = "<style>.device, nav, header, section:not(#maps) { display: none }</style></head>"  # the report's maps without the rest
+# the report's maps without the rest
+ALONE = "<style>.device, nav, header, section:not(#maps) { display: none } .layout { display: block }</style></head>"
 FOLDED, OPEN = '<section id="maps">\n<details class="part">', '<section id="maps">\n<details class="part" open>'
 TWO_ROWS = 0.66  # of an overlay's height: the scan, and the map over it
 COLOURS = 256  # of a picture's palette, which keeps a file small and its text sharp
@@ -43,8 +44,8 @@ def main() -> None:
     name = f"sub-{PATIENT.replace('-', '')}"  # as BIDS has it
     figures = RUN / "report" / "figures"
     made = {
-        "report": screenshot(browser, text, FIRST_SCREEN),
-        "report_maps": screenshot(browser, text.replace("</head>", ALONE, 1).replace(FOLDED, OPEN, 1), MAPS_SCREEN),
+        "report": screenshot(browser, text, WINDOW, FIRST_SCREEN),
+        "report_maps": screenshot(browser, text.replace("</head>", ALONE, 1).replace(FOLDED, OPEN, 1), WIDTH, MAPS_SCREEN),
         "map": upper(Image.open(overlays / f"{name}_desc-rollout_overlay.png")),
         "map_mgmt": upper(Image.open(overlays / f"{name}_desc-gradientAttentionMgmt_overlay.png")),
         "prepared": Image.open(PREPARED / PATIENT / "qc.png"),
@@ -63,12 +64,12 @@ def main() -> None:
             sys.exit(f"{file}: {size} bytes; at most {LARGEST} are committed")
 
 
-def screenshot(browser: str, text: str, height: int) -> Image.Image:
-    """What the browser shows of the top of an HTML page, as an image of WINDOW × `height`."""
+def screenshot(browser: str, text: str, width: int, height: int) -> Image.Image:
+    """What the browser shows of the top of an HTML page, as an image of `width` × `height`."""
     with TemporaryDirectory() as folder:
         page, file = Path(folder) / "page.html", Path(folder) / "page.png"
         page.write_text(text, encoding="utf-8")
-        window = f"--window-size={WINDOW},{height}"
+        window = f"--window-size={width},{height}"
         command = [browser, "--headless", "--no-sandbox", "--hide-scrollbars", f"--screenshot={file}", window, page.as_uri()]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if not file.exists():
