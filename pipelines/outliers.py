@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import nibabel as nib
@@ -27,46 +27,41 @@ from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
 from mri_vit.data.cohort import Patient
 from mri_vit.prediction import distribution, figures, networks, reference
+from mri_vit.prepare import stage as preparing
 from mri_vit.run import files, origin
 from mri_vit.run.folder import claimed
+from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 
 SEED, LIKE, CHANGED = 4242, 120, 10  # of the new cohort; patients like the run's, and patients whose scans are changed
+ALIKE = "like-the-runs"
 Scans = dict[str, nib.Nifti1Image]
 Change = Callable[[Scans, np.random.Generator], Scans]
 
 
 def main(run: Path, folder: Path) -> None:
     """Make, prepare and compare, then print the table."""
-    past, console = origin.settings(run), Console()
+    past, console, folder = origin.settings(run), Console(), folder.resolve()  # the table's paths would be relative to it
     table = synthetic.make(folder / "cohort", seed=SEED, patients=LIKE + CHANGED)
     people = cohort.read(table, (), past.prepare.needs, past.channels)
-    rows = [{"patient": one.id, **one.scans} for one in people[:LIKE]]
+    kinds = {ALIKE: [{"patient": one.id, **one.scans} for one in people[:LIKE]]}
     for name, change in CHANGES.items():
-        rows += [changed(one, name, change, folder / "changed") for one in people[LIKE:]]
-    pd.DataFrame(rows).to_csv(folder / files.COHORT, index=False)
+        kinds[name] = [changed(one, name, change, folder / "changed") for one in people[LIKE:]]
     study = past.model_copy(
-        update={
-            "cohort": folder / files.COHORT,
-            "output": folder / "run",
-            "prepared": folder / "prepared",
-            "qc": past.qc.model_copy(update={"exclude": (), "decisions": None}),
-        }
+        update={"prepared": folder / "prepared", "qc": past.qc.model_copy(update={"exclude": (), "decisions": None})}
     )
-    asked = cohort.read(study.cohort, (), past.prepare.needs, past.channels)
-    with claimed(study) as home:
-        stages.prepare(study, asked, home, console)
+    asked = {kind: prepared(study, kind, rows, folder, console) for kind, rows in kinds.items()}  # apart: they share scans
     inside = frozen.included(past, run)
     splits = folds.load(run / files.FOLDS, inside)
     like = reference.of_run(run, past, inside, splits, lambda: None)
-    said = networks.said(run, [len(split) for split in splits], study, asked, lambda: None)
+    everybody = [one for patients in asked.values() for one in patients]
+    said = networks.said(run, [len(split) for split in splits], study, everybody, lambda: None)
     found = []
-    for one in asked:
+    for kind, one in ((kind, one) for kind, patients in asked.items() for one in patients):
         features = {(each.repeat, each.fold): each.features for each in said[one.id]}
-        told = distribution.of_patient(figures.of_patient(study.prepared / one.id), features, like)
-        first = told.figures[0]
-        kind = one.id.partition("-of-")[0] if "-of-" in one.id else "like the run's"
-        found.append({"kind": kind, "outside": told.placement == "outside", "furthest": f"{first.name} {first.scan}".strip()})
+        compared = distribution.of_patient(figures.of_patient(study.prepared / one.id), features, like)
+        first, outside = compared.figures[0], compared.placement == "outside"
+        found.append({"kind": kind, "outside": outside, "furthest": f"{first.name} {first.scan}".strip()})
     told = (
         pd.DataFrame(found)
         .groupby("kind", sort=False)
@@ -78,6 +73,16 @@ def main(run: Path, folder: Path) -> None:
     )
     told.to_csv(folder / "outliers.csv")
     console.print(told.to_string())
+
+
+def prepared(study: Study, kind: str, rows: Sequence[dict[str, object]], folder: Path, console: Console) -> list[Patient]:
+    """The patients of one kind who could be prepared."""
+    table = folder / f"{kind}.csv"
+    pd.DataFrame(rows).to_csv(table, index=False)
+    study = study.model_copy(update={"cohort": table, "output": folder / "runs" / kind})
+    patients = cohort.read(table, (), study.prepare.needs, study.channels)
+    with claimed(study) as home:
+        return preparing.without(patients, stages.prepare(study, patients, home, console))
 
 
 def changed(patient: Patient, name: str, change: Change, folder: Path) -> dict[str, object]:
