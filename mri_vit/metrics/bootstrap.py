@@ -6,7 +6,7 @@ matrix product serves all resamples.
 
 from __future__ import annotations
 
-import pickle
+import json
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -102,7 +102,7 @@ def _counts(strata: Groups, generator: np.random.Generator, resamples: int) -> U
     of_strata = []
     for name in np.unique(strata):
         members = np.flatnonzero(strata == name)
-        drawn, after = _drawn(pickle.dumps(generator), len(members), resamples)
+        drawn, after = _drawn(json.dumps(generator.bit_generator.state), len(members), resamples)
         generator.bit_generator.state = after
         of_strata.append((members, drawn))
     if len(of_strata) == 1:
@@ -114,12 +114,13 @@ def _counts(strata: Groups, generator: np.random.Generator, resamples: int) -> U
 
 
 @lru_cache(MOST_KEPT)
-def _drawn(generator: bytes, size: int, resamples: int) -> tuple[UInt[np.ndarray, "b size"], Any]:
-    """How often each of `size` patients comes up, and the state in which a pickled generator then is.
+def _drawn(state: str, size: int, resamples: int) -> tuple[UInt[np.ndarray, "b size"], Any]:
+    """How often each of `size` patients comes up, and the state that NumPy's default generator in `state` then has.
 
     Every model of the same patients starts from the study's seed; so the first one's draws, kept, are the next one's.
     """
-    copy: np.random.Generator = pickle.loads(generator)
+    copy = np.random.default_rng()
+    copy.bit_generator.state = json.loads(state)
     drawn = copy.multinomial(size, np.full(size, 1 / size), size=resamples)
     small = drawn.astype(np.min_scalar_type(drawn.max(initial=0)))
     small.flags.writeable = False  # shared by all who ask for it
