@@ -52,6 +52,31 @@ def test_the_shapes_at_full_size_are_those_of_the_design():
         assert encoder(patches, place).shape == (1, 768)
 
 
+def test_a_batch_of_ten_has_the_shapes_of_the_design_at_every_step_of_training():
+    """On a device without numbers, where tens of gigabytes have shapes alone."""
+    with torch.device("meta"):
+        net = Network(Model(size="B"), Grid(), [Head(MGMT, "binary"), Head(OS, "hazard", cuts_days=(100.0, 200.0, 300.0))])
+        volume, place = torch.empty(10, 4, 224, 224, 224), torch.empty(10, 2744, dtype=torch.long)
+    patches = rearrange(volume, "b c (i x) (j y) (k z) -> b (i j k) (c x y z)", x=16, y=16, z=16)
+    assert patches.shape == (10, 2744, 4 * 16**3)
+    assert rearrange(net.encoder.embed(patches), "b (i j k) d -> b d i j k", i=14, j=14).shape == (10, 768, 14, 14, 14)
+    assert net.encoder.position.shape == (1, 2745, 768)
+    x = net.encoder.tokens(patches, place)
+    assert x.shape == (10, 2745, 768)
+    for block in net.encoder.layers:
+        assert [part.shape for part in block.attention.project(block.norm1(x))] == [(10, 12, 2745, 64)] * 3
+        x = block(x)
+        assert x.shape == (10, 2745, 768)
+    assert len(net.encoder.layers) == 12
+    assert net.encoder.layers[0].attention.weights(x).shape == (10, 12, 2745, 2745)
+    assert net.encoder.readout(x).shape == (10, 768)
+
+    outputs = net(patches, place)
+    assert {name: output.shape for name, output in outputs.items()} == {"mgmt": (10, 1), "os": (10, 3)}
+    torch.stack([output.sum() for output in outputs.values()]).sum().backward()
+    assert all(weights.grad is not None and weights.grad.shape == weights.shape for weights in net.parameters())
+
+
 @pytest.mark.parametrize(("size", "published"), [("B", 86e6), ("L", 307e6), ("H", 632e6)])  # Dosovitskiy et al. 2021, Table 1
 def test_parameter_counts_differ_from_the_published_ones_by_patches_positions_and_classes(size: str, published: float):
     grid = Grid()
