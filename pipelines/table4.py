@@ -58,7 +58,7 @@ def main(file: Path) -> None:
         study.report(run, console)
 
         found = read(run)
-        table4.show(measure(found), console)
+        table4.show(measure(found), table4.both_sides(found), console)
         screen.say(console, f"table: {table4.write(found, run / 'report')}")
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mri_vit import style
+from mri_vit.report.figures import pictures
 from mri_vit.report.pages import tables
 from mri_vit.report.reading.run import Run
 from mri_vit.report.verdicts.models import ALPHA
@@ -19,8 +22,10 @@ from mri_vit.report.words.notation import adjusted_p, between, change, p_alone, 
 from mri_vit.report.words.published import SAEED
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
-from mri_vit.studies import table4_numbers
-from mri_vit.studies.table4_numbers import Line, Test
+from mri_vit.studies import table4_numbers, table4_scans
+from mri_vit.studies.table4_numbers import Best, Line, Measured, Row, Test, best
+from mri_vit.studies.table4_scans import Side
+from mri_vit.style import to_bytes
 
 SCANS = {"t1ce": "T1ce", "flair": "FLAIR", "t2": "T2", "all": "all four scans"}
 PUBLISHED_TEST = "the corrected resampled t-test of Nadeau and Bengio over the five folds, two-sided"
@@ -31,13 +36,22 @@ SYNTHETIC = "demo-"  # how the names of the built-in cohort's patients begin
 
 def write(run: Run, home: Path) -> Path:
     """Write `table4.csv` and `table4.html` into the folder `home`, beside the run's report, and return the page's path."""
-    lines = table4_numbers.measure(run)
+    lines, sides = table4_numbers.measure(run), both_sides(run)
     write_bytes(tables.to_csv(table4_numbers.wide(lines)).encode(), home / "table4.csv")
-    write_bytes(page(run, lines).encode(), home / "table4.html")
+    write_bytes(tables.to_csv(table4_scans.wide(sides)).encode(), home / "table4_scans.csv")
+    drawn = table4_scans.figure(sides)
+    for kind in ("svg", "png"):
+        write_bytes(to_bytes(drawn, kind), home / f"table4_scans.{kind}")
+    write_bytes(page(run, lines, sides, drawn).encode(), home / "table4.html")
     return home / "table4.html"
 
 
-def page(run: Run, lines: Sequence[Line]) -> str:
+def both_sides(run: Run) -> dict[str, Side]:
+    """What the choice of scans does, published and in a run, by the side's title."""
+    return {"Published": table4_scans.of_published(), "Ours": table4_scans.of_run(run)}
+
+
+def page(run: Run, lines: Sequence[Line], sides: Mapping[str, Side], drawn: Figure) -> str:
     """The page, with nothing that is fetched from elsewhere."""
     environment = style.templates("mri_vit.report.pages")
     environment.filters.update(
@@ -54,6 +68,11 @@ def page(run: Run, lines: Sequence[Line]) -> str:
         study=run.study.name,
         sentences=sentences(lines),
         sections=sections(lines),
+        best=dict(zip(("published", "measured"), _largest(lines), strict=True)),
+        sides=sides,
+        scans_sentences=[table4_scans.sentence(title, side) for title, side in sides.items()],
+        scans_title=SCANS,
+        scans_picture=pictures.data_url(to_bytes(drawn, "svg"), "image/svg+xml"),
         synthetic=bool(run.predictions.patient.str.startswith(SYNTHETIC).all()),
         epochs=run.study.train.epochs,
         grid=run.study.grid,
@@ -63,11 +82,11 @@ def page(run: Run, lines: Sequence[Line]) -> str:
     )
 
 
-def show(lines: Sequence[Line], console: Console) -> None:
+def show(lines: Sequence[Line], sides: Mapping[str, Side], console: Console) -> None:
     """Print the table, once with means and tests and once with the values of the folds, and what follows from it."""
     console.print(_summary(lines))
     console.print(_folds(lines))
-    for sentence in sentences(lines):
+    for sentence in (*sentences(lines), *(table4_scans.sentence(title, side) for title, side in sides.items())):
         console.print(plain(f"- {sentence}"))
 
 
@@ -125,20 +144,30 @@ def _summary(lines: Sequence[Line]) -> Table:
     table.add_column("model", min_width=NAME_WIDTH)
     for title in ("published", "ours", "pooled [95 %]", "vs our\nViT", "adjusted\np"):
         table.add_column(title, no_wrap=True)
+    largest = _largest(lines)
     for title, here in sections(lines):
         table.add_row(plain(title, "bold"))
         for line in here:
-            table.add_row(plain(label(line)), *(plain(cell) for cell in _summary_cells(line)))
+            table.add_row(plain(label(line)), *_summary_cells(line, largest))
     return table
 
 
-def _summary_cells(line: Line) -> Iterator[str]:
-    for side in (line.published, line.measured):
-        yield f"{side.mean:.3f}±{side.variance:.4f}" if side else ""
+def _summary_cells(line: Line, largest: Sequence[Best]) -> Iterator[Text]:
+    for side, most in zip((line.published, line.measured), largest, strict=True):
+        yield Text.assemble(_set(side.mean, most.mean), f"±{side.variance:.4f}") if side else Text()
     found = line.measured
-    yield between(found.auc, found.low, found.high) if found else "not run"
-    yield with_sign(line.test.difference) if line.test else ""
-    yield p_alone(line.test.p_adjusted) if line.test else ""
+    yield plain(between(found.auc, found.low, found.high) if found else "not run")
+    yield plain(with_sign(line.test.difference) if line.test else "")
+    yield plain(p_alone(line.test.p_adjusted) if line.test else "")
+
+
+def _largest(lines: Sequence[Line]) -> tuple[Best, Best]:
+    return best([line.published for line in lines]), best([line.measured for line in lines])
+
+
+def _set(value: float, largest: float) -> Text:
+    """A number, in bold where it is the largest."""
+    return Text(f"{value:.3f}", "bold" if value == largest else "")
 
 
 def _folds(lines: Sequence[Line]) -> Table:
@@ -146,12 +175,17 @@ def _folds(lines: Sequence[Line]) -> Table:
     table.add_column("model", min_width=NAME_WIDTH)
     table.add_column("published")
     table.add_column("ours")
+    largest = _largest(lines)
     for title, here in sections(lines):
         table.add_row(plain(title, "bold"))
         for line in here:
-            sides = (side.folds if side else () for side in (line.published, line.measured))
-            table.add_row(plain(label(line)), *(" ".join(f"{value:.3f}" for value in folds) for folds in sides))
+            sides = zip((line.published, line.measured), largest, strict=True)
+            table.add_row(plain(label(line)), *(_fold_values(side, most) for side, most in sides))
     return table
+
+
+def _fold_values(side: Row | Measured | None, most: Best) -> Text:
+    return Text(" ").join(_set(value, top) for value, top in zip(side.folds, most.folds, strict=True)) if side else Text()
 
 
 def _table(title: str) -> Table:

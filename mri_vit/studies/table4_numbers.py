@@ -86,6 +86,14 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Best:
+    """The largest AUC of each fold, and the largest mean: what the paper sets in bold."""
+
+    folds: tuple[float, ...]
+    mean: float
+
+
+@dataclass(frozen=True)
 class Line:
     """A line of the table: what was published and what a run found, each with its test; None where there is none."""
 
@@ -142,6 +150,16 @@ def measure(run: Run) -> tuple[Line, ...]:
     for name in sorted(others, key=lambda name: (name != OWN, name)):
         lines.append(Line(name, name, _scans(run.study, name), None, None, found[name], tests.get(name)))
     return tuple(lines)
+
+
+def best(sides: Sequence[Row | Measured | None]) -> Best:
+    """The largest AUC of each fold and the largest mean among the rows of one side; None are left out.
+
+    Raises ValueError when rows differ in their number of folds.
+    """
+    there = [side for side in sides if side]
+    folds = zip(*(side.folds for side in there), strict=True)
+    return Best(tuple(map(max, folds)), max((side.mean for side in there), default=math.nan))
 
 
 def published_tests(rows: Sequence[Row]) -> list[Test | None]:

@@ -26,11 +26,14 @@ from mri_vit.report.reading.run import Run, read
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Comparator, Endpoint
 from mri_vit.studies import table4 as laid_out
+from mri_vit.studies import table4_scans
 from mri_vit.studies.table4_numbers import (
     SCANS,
+    Best,
     Line,
     Measured,
     Row,
+    best,
     measure,
     paired_tests,
     published,
@@ -41,6 +44,7 @@ from mri_vit.studies.table4_numbers import (
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 MGMT = Endpoint(name="mgmt", kind="binary")
+FOUR = ("resnet10-t1ce", "resnet10-all", "densenet121-t1ce", "densenet121-all")  # two networks on two choices of scans
 RAN = ("vit", "resnet10-t1ce", "swin_vit-all", "hybrid", "clinical", "shuffled")
 
 
@@ -48,6 +52,12 @@ RAN = ("vit", "resnet10-t1ce", "swin_vit-all", "hybrid", "clinical", "shuffled")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of two published rows, one network that is none, and two controls, in five folds."""
     return read(make_run(tmp_path_factory.mktemp("made") / "run", models=RAN, folds=5, patients=100))
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of two networks, each trained on two choices of scans."""
+    return read(make_run(tmp_path_factory.mktemp("made") / "four", models=("vit", *FOUR), folds=5, patients=100))
 
 
 def scored(run: Run, model: str, score: pd.Series) -> Run:
@@ -234,9 +244,9 @@ def test_figures_of_no_line_are_lost_in_the_wide_table_when_no_row_was_run(run):
 
 def test_the_page_holds_every_row_and_fetches_nothing(run, tmp_path):
     text = laid_out.write(run, tmp_path).read_text()
-    assert len(re.findall(r'<th scope="row"', text)) == 37
-    assert not re.findall(r'(?:src|href)="(?!table4\.csv|index\.html)', text)
-    assert text.count("not run") == 33
+    assert len(re.findall(r'<th scope="row"', text)) == 37 + 6
+    assert not re.findall(r'(?:src|href)="(?!table4\.csv|table4_scans\.csv|index\.html|data:image/svg)', text)
+    assert text.count("not run") == 33 + 6  # rows, and pairs of scans of no network
     assert "synthetic" not in text
     assert "fold 3 printed as 1.5999" in text
     for sentence in laid_out.sentences(measure(run)):
@@ -250,7 +260,7 @@ def test_a_page_on_the_built_in_cohort_says_that_its_patients_are_made_up(run, t
 
 def test_the_terminals_table_fits_eighty_columns_with_nothing_cut_off(run):
     stream = StringIO()
-    laid_out.show(measure(run), Console(file=stream, width=80))
+    laid_out.show(measure(run), laid_out.both_sides(run), Console(file=stream, width=80))
     text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
@@ -259,3 +269,79 @@ def test_the_terminals_table_fits_eighty_columns_with_nothing_cut_off(run):
     assert re.search(rf"ResNet-10 +{re.escape(cells)}", text)
     assert text.count("not run") == 33
     assert " ".join(f"{value:.3f}" for value in ours.folds) in text
+
+
+def test_the_largest_of_each_fold_and_of_the_means_is_bold_and_nothing_else(run, tmp_path):
+    rows = published()
+    largest = best(rows)
+    assert largest.folds == (0.6581, 0.6634, 0.6476, 0.6934, 0.6901)  # found by hand in the table as printed
+    assert largest.mean == 0.6309
+    text = laid_out.write(run, tmp_path).read_text()
+    ours = best([found.measured for found in measure(run)])
+    bold = [float(value) for value in re.findall(r"<strong>([01]\.\d{3})</strong>", text)]
+    expected = [*largest.folds, largest.mean, *ours.folds, ours.mean]
+    assert sorted(set(bold)) == sorted({round(value, 3) for value in expected})
+
+
+def test_equal_largest_values_are_all_bold_and_rows_that_were_not_run_are_left_out():
+    rows = [replace(published()[0], folds=(0.6, 0.5), mean=0.55), None, replace(published()[1], folds=(0.6, 0.4), mean=0.5)]
+    assert best(rows) == Best((0.6, 0.5), 0.55)
+    assert math.isnan(best([None]).mean)
+
+
+def test_published_choices_of_scans_are_compared_over_the_networks_that_have_both():
+    side = table4_scans.of_published()
+    assert [(c.scans, len(c.auc)) for c in side.choices] == [("t1ce", 9), ("flair", 9), ("t2", 6), ("all", 11)]
+    found = next(pair for pair in side.pairs if (pair.scans, pair.other) == ("t2", "all"))
+    folds = {(row.model, row.scans): row.folds for row in published()}
+    both = [model for model, scans in folds if scans == "t2"]
+    difference = np.mean([np.subtract(folds[model, "t2"], folds[model, "all"]) for model in both], axis=0)
+    t = difference.mean() / math.sqrt((1 / 5 + 115 / 462) * difference.var(ddof=1))
+    assert found.networks == 6
+    assert found.difference == pytest.approx(difference.mean())
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(t), 4))
+    assert (found.low < 0 < found.high) == (found.p > 0.05)
+    np.testing.assert_allclose(
+        [pair.p_adjusted for pair in side.pairs], comparison.holm(np.array([pair.p for pair in side.pairs]))
+    )
+
+
+def test_of_one_network_two_choices_of_scans_are_compared_by_delongs_paired_test(four):
+    one = replace(four, predictions=four.predictions[~four.predictions.model.str.startswith("densenet121")])
+    (found,) = table4_scans.of_run(one).pairs
+    a, b = (averaged(known_rows(four, MGMT, name)).sort_values("patient") for name in FOUR[:2])
+    expected = delong.delong_paired(a.truth.to_numpy(bool), a.score.to_numpy(), b.score.to_numpy())
+    assert (found.scans, found.other, found.networks) == ("t1ce", "all", 1)
+    assert (found.difference, found.low, found.p) == pytest.approx((expected.difference, expected.low, expected.p))
+
+
+def test_of_several_networks_the_variance_is_that_of_their_mean_components(four):
+    (found,) = table4_scans.of_run(four).pairs
+    parts = []
+    for name in FOUR:
+        rows = averaged(known_rows(four, MGMT, name)).sort_values("patient")
+        parts.append(delong.delong_components(rows.truth.to_numpy(bool), rows.score.to_numpy()))
+    v10, v01 = (np.array([1, -1, 1, -1]) @ np.stack([part[k] for part in parts]) / 2 for k in (0, 1))
+    error = math.sqrt(v10.var(ddof=1) / len(v10) + v01.var(ddof=1) / len(v01))
+    assert found.networks == 2
+    assert found.difference == pytest.approx(v10.mean())
+    assert found.high - found.low == pytest.approx(2 * stats.norm.isf(0.025) * error)
+
+
+def test_scans_that_help_every_network_are_said_to_and_alike_ones_are_not(four):
+    truth, noise = truths(four), np.random.default_rng(0)
+    better = four
+    for name in FOUR:
+        blind = pd.Series(noise.random(len(truth)), index=truth.index)
+        better = scored(better, name, blind + truth * name.endswith("t1ce"))
+    assert "1 of 1 pairs of choices differs" in table4_scans.sentence("Ours", table4_scans.of_run(better))
+    alike = scored(scored(four, "resnet10-t1ce", truth * 0.5), "resnet10-all", truth * 0.5)
+    pair = table4_scans.of_run(replace(alike, predictions=alike.predictions[alike.predictions.model.str.startswith("resnet")]))
+    assert pair.pairs[0].difference == 0
+    assert "none of 1 pairs" in table4_scans.sentence("Ours", pair)
+
+
+def test_a_run_of_no_published_row_has_no_choice_of_scans_and_its_page_is_written_all_the_same(run, tmp_path):
+    none = replace(run, predictions=run.predictions[run.predictions.model == "vit"])
+    assert table4_scans.of_run(none) == table4_scans.Side((), ())
+    assert "no network was trained on two choices" in laid_out.write(none, tmp_path).read_text()
