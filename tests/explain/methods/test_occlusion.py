@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
 from made.network import inputs, linear, made
@@ -13,6 +15,7 @@ from mri_vit.explain.methods.relevance import relative, relevances
 from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.model import heads
 from mri_vit.model.network import Network
+from mri_vit.settings.schema import MapMethod
 
 
 def block_of(place: int, side: int) -> tuple[int, int, int]:
@@ -93,9 +96,10 @@ def test_only_what_the_network_reads_is_missed():
 def test_every_named_method_has_a_map_for_each_endpoint_or_one_for_all():
     net = made()
     patches, place = inputs(net, batch=2, n=9)
-    found = relevances(net, patches, place, tuple(METHODS))
+    asked = get_args(MapMethod)
+    found = relevances(net, patches, place, asked)
     names = {head.endpoint.name for head in net.heads}
-    assert set(found) == {(m, name) for m, method in METHODS.items() for name in (names if method.per_endpoint else {""})}
+    assert set(found) == {(m, name) for m in asked for name in (names if METHODS[m].per_endpoint else {""})}
     for value in found.values():
         assert value.shape == (2, 9)
         assert (value >= 0).all()
