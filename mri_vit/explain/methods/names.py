@@ -74,8 +74,8 @@ METHODS = {
         "occlusion by air",
         "Zeiler & Fergus 2014, arXiv:1311.2901, on blocks of places set to 0, which is air",
         True,
-        "It shows where the prediction weakens when the place's voxels are set to 0, as outside the brain; such a hole is foreign "
-        "to the network, and its edges count too.",
+        "It shows where the prediction weakens when the place's voxels are set to 0, as outside the brain; to the network such "
+        "a hole is foreign, and its edges count too.",
     ),
 }
 
