@@ -79,7 +79,8 @@ def gradcam_by_place(
     ------
     ValueError when the network has no such map.
     """
-    with torch.enable_grad(), _put_out(net.encoder.net, _layer(net)) as held:
+    layer = _layer(net)
+    with torch.enable_grad(), _put_out(net.encoder.net, layer) as held:
         summary = features(net, patches, place)
         signs = target_signs(net, summary, signs)
         found = {name: _cam(signs[name] * value, held[0]) for name, value in evidences(net, summary).items()}
@@ -89,9 +90,9 @@ def gradcam_by_place(
 @torch.no_grad()
 def layer_mm(net: Network) -> tuple[tuple[int, int, int], tuple[float, float, float]]:
     """Voxels of the map that `gradcam_by_place` reads along x, y, z, and the edges of one in mm. Raises as that does."""
-    parameter, box = next(net.parameters()), net.encoder.box
+    layer, parameter, box = _layer(net), next(net.parameters()), net.encoder.box
     nothing = parameter.new_zeros(1, 0, len(net.channels) * net.grid.patch**3)
-    with _put_out(net.encoder.net, _layer(net)) as held:
+    with _put_out(net.encoder.net, layer) as held:
         features(net, nothing, torch.zeros(1, 0, dtype=torch.long, device=parameter.device))
     x, y, z = (int(count) for count in held[0].shape[2:])
     wide, deep, high = (box.grid.spacing_mm * size / count for size, count in zip(box.size, (x, y, z), strict=True))

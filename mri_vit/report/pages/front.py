@@ -64,6 +64,7 @@ def page(run: Run, metrics: Metrics, drawn: Mapping[str, str], links: Mapping[st
         maps=_gallery(run, metrics.maps),
         groups=_groups(run, metrics),
         beside=beside.row(run, metrics),
+        comparator_notes=map_texts.comparator_notes(metrics),
         failing=failing.cards(run, metrics, links),
         sheets=[(name, picture) for (name, _), picture in zip(prepared, sheets, strict=False)],
         sheets_left_out=len(prepared) - len(sheets),

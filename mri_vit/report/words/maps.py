@@ -76,6 +76,15 @@ def attention(metrics: Metrics, facts: Facts) -> list[str]:
     return [*said, facts.gap("maps", "whether anybody judged the maps, and how")]
 
 
+def comparator_notes(metrics: Metrics) -> list[tuple[str, str]]:
+    """What the comparators' maps show: networks and method, and the sentences, which several networks may share."""
+    whose: dict[tuple[str, str], list[str]] = {}
+    for name, found in metrics.comparator_maps.items():
+        for method, note in found.notes.items():
+            whose.setdefault((METHODS[method].title, note), []).append(name)
+    return [(f"{title} of {listed(names)}", note) for (title, note), names in whose.items()]
+
+
 def lines(metrics: Metrics) -> list[str]:
     """A line for each endpoint and method with its verdict."""
     return [
