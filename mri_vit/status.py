@@ -26,6 +26,7 @@ from mri_vit.data import frozen
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain import stage as explaining
+from mri_vit.explain.networks import explained
 from mri_vit.run import files, ledger
 from mri_vit.run.ownership import record
 from mri_vit.run.parts import lives
@@ -170,11 +171,18 @@ def _begun(folder: Path) -> float | None:
 
 def _of_maps(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, began: float) -> Stage:
     limits = [len(patients) if most is None else most for most in (study.explain.patients, study.explain.scored)]
-    wanted = [patient.id for patient in patients[: max(limits)]]
+    wanted = {
+        explaining.job_name(model, patient.id): (patient.id, comparator_folder(run, model))
+        for model in explained(study)
+        for patient in patients[: max(limits)]
+    }
     left = explaining.jobs(study, patients, splits[0], run) if splits else wanted
-    last = [run / files.MAPS / name / files.MAP if limits[0] else run / files.SCORES / f"{name}.json" for name in wanted]
-    times = {name: _written(file) or began for name, file in zip(wanted, last, strict=True) if name not in left}
-    return _of_patients("explain", run, wanted, times, set(), began)
+    last = {
+        name: home / files.MAPS / patient / files.MAP if limits[0] else home / files.SCORES / f"{patient}.json"
+        for name, (patient, home) in wanted.items()
+    }
+    times = {name: _written(file) or began for name, file in last.items() if name not in left}
+    return _of_patients("explain", run, list(wanted), times, set(), began)
 
 
 def _encoders(study: Study, run: Path, folds: Sequence[int]) -> Iterator[tuple[str, Path]]:

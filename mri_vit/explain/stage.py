@@ -1,6 +1,7 @@
 """The maps of a run: each test patient's, from the model that was not trained on them, and how far the maps can be believed.
 
-A patient is a job of its own: what is done is skipped, so that a stopped run goes on.
+So of the study's own model, and of each comparator that `explain.comparators` names, in the comparator's folder.
+A patient is a job of its own for each network: what is done is skipped, so that a stopped run goes on.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,17 @@ import torch
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
+from mri_vit.crossval.comparators import comparator_folder
 from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
+from mri_vit.errors import UsageError
 from mri_vit.explain import records
 from mri_vit.explain.checks import patient_scores, reference_networks
 from mri_vit.explain.checks.reference_networks import ReferenceNetworks
 from mri_vit.explain.images import frames, group
 from mri_vit.explain.images import patient as patient_maps
 from mri_vit.explain.methods.patient_maps import of_patient
+from mri_vit.explain.networks import explained
 from mri_vit.explain.records import Fitted, plain
 from mri_vit.model import network
 from mri_vit.model.network import Network
@@ -42,14 +46,15 @@ ANEW = "delete it, and the same command makes it anew"
 
 @dataclass(frozen=True)
 class Job:
-    """What is still to do for a patient: whether maps are to be written, whether they are to be evaluated."""
+    """What is still to do for a patient by a model: whether maps are to be written, whether they are to be evaluated."""
 
     patient: Patient
-    networks: Path  # the run whose network is explained: in an evaluation it is another than that which holds the maps
+    networks: Path  # the folder of the model's folds: in an evaluation it is in another run than that which holds the maps
     fold: int
     folds: int  # of the split
     drawn: bool
     scored: bool
+    model: str = VIT
 
 
 def run(study: Study, patients: Sequence[Patient], split: Split, folder: Path, console: Console) -> None:
@@ -60,8 +65,9 @@ def run(study: Study, patients: Sequence[Patient], split: Split, folder: Path, c
     IntegrityError
         Weights or prepared patients are not those that were written.
     UsageError
-        A prepared patient, a scan or a tumour mask that is needed is not there.
+        A prepared patient, a scan or a tumour mask that is needed is not there, or a comparator's networks are not.
     """
+    _refuse_lacking(study, len(split), folder)
     _do(jobs(study, patients, split, folder), study, patients, folder, folder, console)
 
 
@@ -71,16 +77,18 @@ def run_on_strangers(
     """Likewise of patients whom no network of the run `networks` has seen, into `folder`. Raises as `run`.
 
     Any fold's network may be explained; it is the first fold's for all, as of a stranger to `of_one`, so that a cohort's mean
-    maps are of one network. Its references are those of the run: the other folds' networks, and the fold's control.
+    maps are of one network. Its references are those of the run: the other folds' networks, and the fold's control. Comparators
+    have no maps here.
     """
     fold_of = {patient.id: 0 for patient in patients}
-    _do(_jobs(study, patients, fold_of, folds, networks, folder), study, patients, networks, folder, console)
+    _do(_jobs(study, patients, fold_of, folds, networks, folder, VIT), study, patients, networks, folder, console)
 
 
 def _do(
     todo: Mapping[str, Job], study: Study, patients: Sequence[Patient], networks: Path, folder: Path, console: Console
 ) -> None:
-    intact.refuse_changed(networks, console, intact.MAP_EVALUATION)
+    of_comparators = (f"{files.COMPARATORS}/{name}/{files.FOLD_GLOB}" for name in {job.model for job in todo.values()} - {VIT})
+    intact.refuse_changed(networks, console, (*intact.MAP_EVALUATION, *of_comparators))
     unchanged.refuse_changed_patients(study, [job.patient for job in todo.values()], folder)
     unchanged.refuse_missing_scans(files_read(todo, study))
     with progress(console) as bar:
@@ -91,14 +99,33 @@ def _do(
         finish(study, patients, folder)
 
 
+def _refuse_lacking(study: Study, folds: int, run: Path) -> None:
+    """Raise UsageError where a comparator's weights are gone, as a pipeline may have deleted them."""
+    for name in study.explain.comparators:
+        for fold in range(folds):
+            weights = files.fold_folder(comparator_folder(run, name), 0, fold) / files.WEIGHTS
+            if not weights.is_file():
+                raise UsageError(f"explain.comparators: no network of {name}, {weights} is not there; leave {name} out of it")
+
+
 def jobs(study: Study, patients: Sequence[Patient], split: Split, run: Path) -> dict[str, Job]:
-    """By patient; fold after fold, so that a worker rarely changes its networks."""
+    """By patient, of a comparator by its name and patient; fold after fold, so that a worker rarely changes its networks."""
     fold_of = {name: fold for fold, names in enumerate(split) for name in names}
-    return _jobs(study, patients, fold_of, len(split), run, run)
+    found = {}
+    for model, of in explained(study).items():
+        home = comparator_folder(run, model)
+        todo = _jobs(of, patients, fold_of, len(split), home, home, model)
+        found |= {job_name(model, patient): job for patient, job in todo.items()}
+    return found
+
+
+def job_name(model: str, patient: str) -> str:
+    """What a job is called where it is told who is at work."""
+    return patient if model == VIT else f"{model} {patient}"
 
 
 def _jobs(
-    study: Study, patients: Sequence[Patient], fold_of: Mapping[str, int], folds: int, networks: Path, run: Path
+    study: Study, patients: Sequence[Patient], fold_of: Mapping[str, int], folds: int, networks: Path, run: Path, model: str
 ) -> dict[str, Job]:
     drawn, scored = ({p.id for p in patients[:limit]} for limit in (study.explain.patients, study.explain.scored))
     settings = study.explain.of_maps
@@ -108,7 +135,7 @@ def _jobs(
         draw = patient.id in drawn and not (_made(maps, records.MAP_SCHEMA, settings) and _has_pictures(maps))
         score = patient.id in scored and not _made(scores, records.SCORE_SCHEMA, settings)
         if draw or score:
-            found[patient.id] = Job(patient, networks, fold_of[patient.id], folds, draw, score)
+            found[patient.id] = Job(patient, networks, fold_of[patient.id], folds, draw, score, model)
     return found
 
 
@@ -163,26 +190,27 @@ def _one(job: Job, study: Study, run: Path) -> str:
     torch.set_num_threads(threads)
     heap.reused()
     with threadpool_limits(threads, user_api="blas"):  # NumPy's as well: they would spin on the other workers' cores
-        return _maps_and_scores(job, study, run)
+        return _maps_and_scores(job, explained(study)[job.model], comparator_folder(run, job.model))
 
 
-def _maps_and_scores(job: Job, study: Study, run: Path) -> str:
+def _maps_and_scores(job: Job, study: Study, home: Path) -> str:
+    """Into the folder of the job's model, by the study that it is explained by."""
     asked = tuple(endpoint.name for endpoint in study.endpoints)
     net = network.with_heads(_network(files.fold_folder(job.networks, 0, job.fold)), asked)  # an evaluation may ask for fewer
     made = of_patient(job.patient, net, study)  # once, for pictures and scores
     if job.drawn:
-        patient_maps.write_maps(made, study, run / files.MAPS / job.patient.id, Fitted(VIT, 0, job.fold))
+        patient_maps.write_maps(made, study, home / files.MAPS / job.patient.id, Fitted(job.model, 0, job.fold))
     if job.scored:
         references = _references(_weights(job.networks, job.folds, job.fold), job.fold, study.seed, asked)
         found = patient_scores.scores(made, references, study)
-        (run / files.SCORES).mkdir(exist_ok=True)
+        (home / files.SCORES).mkdir(exist_ok=True)
         content = json.dumps(plain(found), indent=1, allow_nan=False)
-        write_bytes(content.encode(), run / files.SCORES / f"{job.patient.id}.json")
+        write_bytes(content.encode(), home / files.SCORES / f"{job.patient.id}.json")
     return job.patient.id
 
 
 def _weights(run: Path, folds: int, fold: int) -> tuple[Written, ...]:
-    """The weights of every fold, and of the fold's control on permuted labels where there is one."""
+    """The weights of every fold, and of the fold's control on permuted labels where there is one: no comparator has."""
     folders = [
         *(files.fold_folder(run, 0, index) for index in range(folds)),
         files.fold_folder(run / files.CONTROLS / SHUFFLED, 0, fold),
@@ -211,7 +239,7 @@ def _network(folder: Path) -> Network:
     return _loaded(_written(folder))
 
 
-@cache
+@lru_cache(maxsize=16)  # a model's folds and its control: of many comparators not all at once
 def _loaded(weights: Written) -> Network:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return network.load(weights[0]).to(device).eval()
@@ -226,14 +254,18 @@ def finished(run: Path) -> bool:
 
 
 def finish(study: Study, patients: Sequence[Patient], run: Path) -> None:
-    """The cohort's mean maps by label group, from the patients' own, and what a reader of BIDS derivatives expects."""
-    maps = run / files.MAPS
+    """The cohort's mean maps of the own model by label group, and what a reader of BIDS derivatives expects."""
+    for model in explained(study):
+        _describe(study, model, comparator_folder(run, model) / files.MAPS)
+    group.write(run / files.MAPS, patients, study.endpoints, study.grid, run / files.MEAN_MAPS, study.explain.of_maps)
+
+
+def _describe(study: Study, model: str, maps: Path) -> None:
     maps.mkdir(exist_ok=True)
     described = {
-        "Name": f"Maps of the study {study.name}",
+        "Name": f"Maps of the study {study.name}" + ("" if model == VIT else f" by its comparator {model}"),
         "BIDSVersion": "1.10.0",
         "DatasetType": "derivative",
         "GeneratedBy": [{"Name": "mri_vit", "Version": version("mri-vit")}],
     }
     write_bytes(json.dumps(described, indent=1).encode(), maps / "dataset_description.json")
-    group.write(maps, patients, study.endpoints, study.grid, run / files.MEAN_MAPS, study.explain.of_maps)

@@ -30,8 +30,8 @@ class Baseline:
     """A network of others.
 
     `label` is its name for people; `build` gives a module from float [b c x y z] to features [b d]; `width` is d, or None where
-    the recipe's `dim` sets it; `layer` names the module with the last map of a convolutional network, for Grad-CAM;
-    `smallest` is the fewest voxels along an axis that it can read.
+    the recipe's `dim` sets it; `layer` names the module that puts out the last map of a convolutional network, whose mean over
+    voxels is the features, for Grad-CAM; `smallest` is the fewest voxels along an axis that it can read.
     """
 
     label: str
@@ -99,12 +99,13 @@ def _densenet(depth: int, channels: int) -> nn.Module:
 
 def _efficientnet(size: str, channels: int) -> nn.Module:
     """Convolutions are padded alike on all sides: MONAI's own padding is worked out for a cube of 224³ or so, and cuts off the
-    border of maps of another size.
+    border of maps of another size. The map that is averaged, which no module of MONAI's puts out, goes through one of that name.
     """
     from monai.networks.nets.efficientnet import EfficientNetBN
 
     net = EfficientNetBN(f"efficientnet-{size}", pretrained=False, spatial_dims=3, in_channels=channels, num_classes=1)
     cast(Any, net)._fc = nn.Identity()
+    net._avg_pooling = cast(Any, nn.Sequential(OrderedDict(map=nn.Identity(), mean=net._avg_pooling)))
     for module in net.modules():
         if isinstance(module, nn.Conv3d):
             module.padding = tuple(edge // 2 for edge in module.kernel_size)
@@ -182,9 +183,9 @@ BASELINES: dict[str, Baseline] = {
     "densenet121": Baseline("3D DenseNet-121", _fixed(partial(_densenet, 121)), 1024, "class_layers.relu", 29, HUANG),
     "densenet169": Baseline("3D DenseNet-169", _fixed(partial(_densenet, 169)), 1664, "class_layers.relu", 29, HUANG),
     "densenet201": Baseline("3D DenseNet-201", _fixed(partial(_densenet, 201)), 1920, "class_layers.relu", 29, HUANG),
-    "efficientnet_b0": Baseline("3D EfficientNet-b0", _fixed(partial(_efficientnet, "b0")), 1280, "_bn1", 1, TAN),
-    "efficientnet_b1": Baseline("3D EfficientNet-b1", _fixed(partial(_efficientnet, "b1")), 1280, "_bn1", 1, TAN),
-    "efficientnet_b3": Baseline("3D EfficientNet-b3", _fixed(partial(_efficientnet, "b3")), 1536, "_bn1", 1, TAN),
+    "efficientnet_b0": Baseline("3D EfficientNet-b0", _fixed(partial(_efficientnet, "b0")), 1280, "_avg_pooling.map", 1, TAN),
+    "efficientnet_b1": Baseline("3D EfficientNet-b1", _fixed(partial(_efficientnet, "b1")), 1280, "_avg_pooling.map", 1, TAN),
+    "efficientnet_b3": Baseline("3D EfficientNet-b3", _fixed(partial(_efficientnet, "b3")), 1536, "_avg_pooling.map", 1, TAN),
     "monai_vit": Baseline("MONAI's ViT", _monai_vit, None, None, 1, DOSOVITSKIY),
     "swin_vit": Baseline("SwinViT", _swin_vit, 768, None, 1, HATAMIZADEH),
     "seresnext50": Baseline("3D SE-ResNeXt-50", _fixed(_seresnext50), 2048, "layer4", 3, HU),

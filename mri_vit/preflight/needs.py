@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from mri_vit.crossval.comparators import networks
 from mri_vit.data.cohort import Patient
+from mri_vit.explain.methods.occlusion import EDGE
 from mri_vit.model import cost
 from mri_vit.model.baselines import BASELINES
 from mri_vit.model.network import Network
@@ -33,6 +34,8 @@ LEAST_PREPARING = 0.1  # of these seconds, however small a scan is
 PREPARING_BYTES = 4_000_000_000  # at most, of a patient at a time (docs/howto/hardware.md)
 MAP_SECONDS = 8.4 / 3  # a patient's maps by one method of the default three, the same core (docs/howto/hardware.md)
 SCORED_PASSES = 300  # forward passes by which one patient's maps are evaluated: "some hundred"
+OCCLUDED = 110 / 343  # share of the blocks of places that hold brain: of the demo's patients
+OCCLUSIONS = 15  # maps by occlusion when a comparator's are evaluated, the curves of deletion and insertion counted as one more
 REPORT_SECONDS = 14 / 600  # a patient, the same core (docs/howto/hardware.md)
 # Operations per second of a training step on one core of the same machine when nobody else used it: ViT-B/16 813 GFLOP forward,
 # 35 s (configs/vit_b16.toml); the network of configs/gbm.toml 1.55 GFLOP, 0.17 s (docs/howto/hardware.md).
@@ -59,6 +62,8 @@ def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: floa
     )
     methods = len(study.explain.methods)
     mapping = explained * methods * MAP_SECONDS + scored * methods / 3 * SCORED_PASSES * own.pass_seconds
+    occlusion = OCCLUDED * (study.grid.side / EDGE) ** 3 * sum(figures[name].pass_seconds for name in study.explain.comparators)
+    mapping += (explained + OCCLUSIONS * scored) * occlusion
     seconds = {
         "prepare": todo * PREPARING_SECONDS * max(LEAST_PREPARING, voxels / USUAL_VOXELS),
         "pretrain": sum(one.pretraining_seconds for one in figures.values()),

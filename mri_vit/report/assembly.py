@@ -11,7 +11,7 @@ from mri_vit.report.reading.run import OWN, Map, Run
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.failures import Failures
-from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, PatientMaps, ShownMap
+from mri_vit.report.schema.maps import ComparatorMaps, EndpointMaps, MapEvaluation, PatientMaps, ShownMap
 from mri_vit.report.schema.metrics import Metrics, Result
 from mri_vit.report.schema.run import Design, Planted, SiteProbe
 from mri_vit.report.schema.survival import SurvivalEndpoint
@@ -39,7 +39,7 @@ def metrics(run: Run) -> Metrics:
         endpoints[name] = _endpoint(run, name, endpoint, measured.caveats[name], judged)
         if first := next((model for model in found.shown if model in endpoint.models), None):
             found_cards[name] = cards.card(first, endpoint.models[first], judged[first])
-    scored = found.map_scores and evaluation(found.map_scores, {name: _predicted(own) for name, own in endpoints.items()})
+    scored = found.map_scores and evaluation(found.map_scores, _predicted(endpoints, MODEL))
     return found.model_copy(
         update={
             "contenders": tuple(recipes.described(one, run.study, run.recipes) for one in found.contenders),
@@ -59,6 +59,7 @@ def metrics(run: Run) -> Metrics:
             "site_probe": probes,
             "maps": tuple(patient(shown, scored) for shown in run.maps),
             "map_scores": scored,
+            "comparator_maps": {name: _comparator_maps(run, name, one, endpoints) for name, one in found.comparator_maps.items()},
         }
     )
 
@@ -136,9 +137,18 @@ def site_probes(found: SiteProbe) -> SiteProbe:
     return found.model_copy(update={"models": said})
 
 
-def _predicted(endpoint: BinaryEndpoint | SurvivalEndpoint) -> Kind:
-    """The kind of the verdict on the model whose maps the run holds."""
-    return endpoint.models[MODEL].verdict_kind if MODEL in endpoint.models else "undefined"
+def _predicted(endpoints: Mapping[str, BinaryEndpoint | SurvivalEndpoint], model: str) -> dict[str, Kind]:
+    """By endpoint the kind of the verdict on the model that maps are of."""
+    return {name: one.models[model].verdict_kind if model in one.models else "undefined" for name, one in endpoints.items()}
+
+
+def _comparator_maps(
+    run: Run, model: str, found: ComparatorMaps, endpoints: Mapping[str, BinaryEndpoint | SurvivalEndpoint]
+) -> ComparatorMaps:
+    """A comparator's maps with their verdicts, by the rules of the own model's."""
+    scored = found.scores and evaluation(found.scores, _predicted(endpoints, model))
+    shown = tuple(patient(one, scored) for one in run.comparator_maps[model].maps)
+    return found.model_copy(update={"maps": shown, "scores": scored})
 
 
 def evaluation(found: MapEvaluation, predicted: Mapping[str, Kind]) -> MapEvaluation:

@@ -65,6 +65,7 @@ FOLDERS = (
     files.CONTROLS,
     files.JOBS,
     f"{files.JOBS}/*",
+    *(f"{files.COMPARATORS}/*/{name}" for name in (files.MAPS, f"{files.MAPS}/*", files.SCORES)),
     *_FOLDS,
     *_MODELS,
     *_PAGES,

@@ -108,7 +108,9 @@ class Controls(Section):
 
 MapMethod = Literal[
     "rollout", "cls_attention", "gradient_attention", "gradient_rollout", "integrated_gradients", "occlusion"
-]  # explain/methods/names.py says what each is
+]  # of a Vision Transformer of ours; explain/methods/names.py says what each is
+VolumeMethod = Literal["gradcam", "occlusion_by_air"]  # of a comparator that reads a volume; no key chooses among them
+AnyMethod = Literal[MapMethod, VolumeMethod]
 
 
 class Explain(Section):
@@ -125,6 +127,13 @@ class Explain(Section):
         default=None, ge=0, description="Patients on whom maps are evaluated, in cohort order; unset is all."
     )
 
+    # none: maps of 35 comparators are nobody's wish, and one patient's are evaluated by a thousand passes through a network
+    comparators: tuple[str, ...] = Field(
+        default=(),
+        exclude_if=lambda names: not names,  # a study without them has the records that it always had
+        description="Comparators whose maps are made too, by name; of CNNs by Grad-CAM.",
+    )
+
     @model_validator(mode="after")
     def _methods_differ(self) -> Explain:
         if not self.methods or len(set(self.methods)) != len(self.methods):
@@ -134,7 +143,7 @@ class Explain(Section):
     @property
     def of_maps(self) -> dict[str, Any]:
         """What a map depends on, as it stands beside the maps; the others only say for whom maps are made."""
-        return self.model_dump(mode="json", exclude={"patients", "scored"})
+        return {"methods": list(self.methods)}
 
 
 class Report(Section):
@@ -278,6 +287,16 @@ class Study(Section):
                 self.of(comparator)
             except pydantic.ValidationError as error:
                 raise _of_comparator(comparator, error) from None
+        return self
+
+    @model_validator(mode="after")
+    def _explained_comparators_are_studied(self) -> Study:
+        names, asked = [comparator.name for comparator in self.comparators], self.explain.comparators
+        if unknown := [name for name in asked if name not in names]:
+            found = f"found {', '.join(names)}" if names else "it has none"
+            raise ValueError(f"explain.comparators names {unknown[0]!r}, which is no comparator of the study ({found})")
+        if len(set(asked)) != len(asked):
+            raise ValueError(f"explain.comparators names one twice: {list(asked)}")
         return self
 
     @model_validator(mode="after")

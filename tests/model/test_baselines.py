@@ -165,7 +165,7 @@ def test_the_width_that_is_told_is_the_networks(architecture: str):
         assert len(held[0]) == 5
 
 
-@pytest.mark.parametrize("architecture", ["resnet10", "densenet121", "seresnext50"])
+@pytest.mark.parametrize("architecture", ["resnet10", "densenet121", "efficientnet_b0", "seresnext50"])
 def test_the_features_are_the_mean_of_the_map_that_grad_cam_reads(architecture: str):
     net, held = made(architecture), []
     layer = BASELINES[architecture].layer

@@ -19,7 +19,8 @@ from torch import Tensor
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, resample
-from mri_vit.explain.methods.target import cls, evidences, target_signs
+from mri_vit.explain.methods.target import cls, evidences, in_air, predicted, target_signs
+from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import Grid
 
@@ -52,9 +53,12 @@ def reader(
     `brain` are the indices of the places that may be left out, all where not given: a network on all places always keeps
     its air, which no map is judged on.
 
-    Tokens are left out, not replaced by grey: each keeps its position, and nothing is invented in their place.
+    Tokens are left out, not replaced by grey: each keeps its position, and nothing is invented in their place. A network of
+    volumes is given air instead, see `occlusion_by_air`.
     The evidence is times its direction on all places, so that less of it always means a weaker prediction.
     """
+    if not isinstance(net.encoder, Encoder):
+        return _reader_of_volumes(net, patches, place, brain)
     with torch.no_grad():
         x = net.encoder.tokens(patches, place)[0]
         sign = target_signs(net, cls(net.encoder, x[None]))
@@ -72,6 +76,20 @@ def reader(
     return evidence
 
 
+def _reader_of_volumes(
+    net: Network, patches: Float[Tensor, "1 n k"], place: Int[Tensor, "1 n"], brain: Integer[np.ndarray, "p"] | None
+) -> Evidence:
+    sign = predicted(net, patches, place)
+    free = (torch.arange(place.shape[1]) if brain is None else torch.from_numpy(brain)).to(place.device)
+    always = torch.ones_like(place, dtype=torch.bool).index_fill_(1, free, False)
+
+    def evidence(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
+        given = always.repeat(len(kept), 1).scatter_(1, free[kept], True)
+        return {endpoint: sign[endpoint] * value for endpoint, value in in_air(net, patches[0], place[0], given).items()}
+
+    return evidence
+
+
 def order(relevance: Float[np.ndarray, "p"], generator: np.random.Generator) -> Integer[np.ndarray, "p"]:
     """Indices from the most to the least relevant place; equal ones in random order, because neighbours share more than rank."""
     mixed = generator.permutation(len(relevance))
@@ -84,7 +102,8 @@ def curves(evidence: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, st
     Definition: at a fraction x of `FRACTIONS`, deletion has left out the first x·p places of the order, insertion has given
     only these. The value is the evidence less that of all places: 0 at deletion's start and at insertion's end.
     A map is faithful when deletion falls early (a low area) and insertion rises early (a high one), each against random orders.
-    Assumption: the network can read an incomplete set of places; it was trained on random draws where `token_budget` is set.
+    Assumption: the network can read an incomplete set of places; it was trained on random draws where `token_budget` is set. A
+    network of volumes was not, and to it the holes of a random order, which are many, may be more foreign than a map's.
     Source: Petsiuk et al. 2018 (RISE), arXiv:1806.07421, on tokens left out instead of pixels painted over.
 
     Returns

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
+from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
 
 NOISE = 0.05  # standard deviations of the brain's values: a reader of the scan would not see it
@@ -23,8 +24,17 @@ AXES = (0, 1, 2)  # to the right, to the front, to the top: the three opposite d
 
 
 def stages(net: Network) -> dict[str, list[str]]:
-    """The names of the weights by stage, from the output back to the input: heads, last block, …, first block, embedding."""
+    """The names of the weights by stage, from the output back to the input: heads, last block, …, first block, embedding.
+
+    A network of volumes has its tensors in two halves, in the network's own order, which is that of its layers: its last stage is
+    the half that reads the volume.
+    """
     names = list(net.state_dict())
+    if not isinstance(net.encoder, Encoder):
+        own = [name for name in names if name.startswith("encoder.")]
+        half = len(own) // 2
+        heads = [name for name in names if not name.startswith("encoder.")]
+        return {"heads": heads, "the half before": own[half:], "the first half": own[:half]}
     blocks = [f"encoder.blocks.{index}." for index in reversed(range(len(net.encoder.blocks)))]
     found = {"heads": [name for name in names if name.startswith(("head.", "encoder.norm."))]}
     for number, prefix in zip(range(len(blocks), 0, -1), blocks, strict=True):

@@ -24,6 +24,7 @@ PANELS_PX = 760  # the three panels side by side, on a page's usual width
 TALLEST_PX = 360  # a panel, so that a narrow volume does not fill a screen
 GAP, TOP, SIDE, FOOT = 8, 34, 92, 26  # pixels between panels, for the title, for a colour bar, and for the note
 CAPTION = 22  # pixels above a row
+LINE = 16  # pixels from one line of a note to the next
 BLACK, WHITE, GREY = (0, 0, 0), (255, 255, 255), (176, 176, 176)
 
 
@@ -114,7 +115,9 @@ def sheet(title: str, rows: Sequence[Row], window: Window, note: str) -> bytes:
     sizes = [window.panel(axis) for _, axis, _ in PLANES]
     tall = max(height for height, _ in sizes)
     width = PANELS_PX + (SIDE if any(row.bar for row in rows) else 0) + 2 * GAP
-    picture = Image.new("RGB", (width, TOP + len(rows) * (CAPTION + tall + GAP) + FOOT), BLACK)
+    lines = _wrapped(note, width - 2 * GAP)
+    foot = FOOT + (len(lines) - 1) * LINE
+    picture = Image.new("RGB", (width, TOP + len(rows) * (CAPTION + tall + GAP) + foot), BLACK)
     pen = ImageDraw.Draw(picture)
     pen.text((GAP, TOP / 2), title, WHITE, _font(15), anchor="lm")
     spare = (PANELS_PX - sum(w for _, w in sizes)) / 2  # where the height is what limits
@@ -130,10 +133,23 @@ def sheet(title: str, rows: Sequence[Row], window: Window, note: str) -> bytes:
             left += across + spare
         if row.bar:
             _draw_bar(picture, row.bar, PANELS_PX + 2 * GAP, top + CAPTION + 10, tall - 20)
-    pen.text((GAP, picture.height - FOOT / 2), note, GREY, _font(12), anchor="lm")
+    for number, line in enumerate(reversed(lines)):
+        pen.text((GAP, picture.height - FOOT / 2 - number * LINE), line, GREY, _font(12), anchor="lm")
     file = io.BytesIO()
     picture.save(file, "PNG", compress_level=4)  # 4: a few per cent larger than 9 in a fifth of the time
     return file.getvalue()
+
+
+def _wrapped(note: str, width: int) -> list[str]:
+    """The note in lines of at most so many pixels, unless a word is wider."""
+    lines = [""]
+    for word in note.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if _font(12).getlength(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def _lettered(pen: ImageDraw.ImageDraw, letters: str, x: int, y: int, width: int, height: int) -> None:

@@ -31,7 +31,7 @@ from mri_vit.explain.methods import modality, patient_maps
 from mri_vit.explain.methods.gradient import gradient_by_scan
 from mri_vit.explain.methods.names import METHODS, UNIT, brain_file, file_name
 from mri_vit.explain.methods.patient_maps import PatientMaps
-from mri_vit.explain.methods.relevance import relative
+from mri_vit.explain.methods.relevance import note, relative
 from mri_vit.explain.records import MAP_SCHEMA, RESEARCH, Fitted, MapEntry, MapRecord, plain
 from mri_vit.model.heads import Head, direction
 from mri_vit.model.network import Network
@@ -39,6 +39,7 @@ from mri_vit.prepare.brain import STRIPPED_ML, volume_ml
 from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
+from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import title
 
@@ -56,6 +57,7 @@ class Found:
     value: Float[np.ndarray, "f"]
     cls_share: float | None
     by_scan: dict[str, float] | None  # None where there is nothing to share
+    note: str  # what a reader may take from it
 
     @property
     def words(self) -> str:
@@ -146,7 +148,8 @@ def _write_in_every_space(
             _write_json(sidecar, folder / file_name(patient, one.method, one.endpoint, name, "map.json"))
         if name == reference:
             placed.summits = [_summit(heat, where) for heat in heats]
-            _draw(made, found, scan, heats, where, title(reference), folder)
+            whose = "" if fitted.model == VIT else f"{fitted.model}: "
+            _draw(made, found, scan, heats, where, title(reference), folder, whose)
             if volume_ml(where.inside, scan) <= STRIPPED_ML:
                 placed.brain = brain_file(patient, reference)
                 write(brain_only(scan, where.inside), folder / placed.brain)
@@ -184,6 +187,7 @@ def _found(made: PatientMaps) -> list[Found]:
             relative(value[:, torch.from_numpy(made.given.brain).to(value.device)])[0].cpu().numpy(),
             round(1 - float(value.sum()), 4) if method in SHARES else None,
             None if any(map(math.isnan, shares.values())) else shares,
+            note(method, made.net),
         )
         for (method, endpoint), value in made.value.items()
         for shares in (_numbers(by_scan[method, endpoint]),)
@@ -237,7 +241,7 @@ def _entry(patient: Patient, one: Found, files: dict[str, str], summit: Summit) 
         cls_share=one.cls_share,
         files=files,
         overlay=file_name(patient, one.method, one.endpoint, None, "overlay.png"),
-        note=method.meaning,
+        note=one.note,
         by_scan=one.by_scan,
         **summit._asdict(),
     )
@@ -271,7 +275,7 @@ def _sidecar(one: Found, heat: Volume, where: Space, lies_on: str) -> dict[str, 
         "Range": _range(heat, where),
         "SpatialReference": lies_on,
         "Source": method.source,
-        "Note": f"{method.meaning} 1 is an even share of the map's sum; 0 outside the brain. {RESEARCH}",
+        "Note": f"{one.note} 1 is an even share of the map's sum; 0 outside the brain. {RESEARCH}",
     }
 
 
@@ -291,8 +295,9 @@ def _draw(
     where: Space,
     scan_title: str,
     folder: Path,
+    whose: str,
 ) -> None:
-    """The overlay pictures, on the reference's voxels."""
+    """The overlay pictures, on the reference's voxels; `whose` goes before the map's name."""
     tumour = None
     if made.tumour:  # it lies in the reference's world, on whatever voxels
         drawn = Volume((made.tumour.array != 0).astype(np.uint8), made.tumour.affine)
@@ -300,8 +305,8 @@ def _draw(
     for one, heat in zip(found, heats, strict=True):
         picture = folder / file_name(made.patient, one.method, one.endpoint, None, "overlay.png")
         head, note = (
-            f"{made.patient.id} · {one.words} · on the patient's own {scan_title}",
-            f"{METHODS[one.method].meaning} {RESEARCH}",
+            f"{made.patient.id} · {whose}{one.words} · on the patient's own {scan_title}",
+            f"{one.note} {RESEARCH}",
         )
         overlay.draw(scan, heat, head, picture, where.inside, tumour, note)
 

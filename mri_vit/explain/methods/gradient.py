@@ -20,8 +20,7 @@ from einops import reduce
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mri_vit.explain.methods.target import TargetSigns, attended, evidences, predicted, rows_read, target_signs
-from mri_vit.explain.methods.target import cls as encoded
+from mri_vit.explain.methods.target import TargetSigns, attended, evidences, features, predicted, rows_read, target_signs
 from mri_vit.model.encoder import ROWS, attention_weights
 from mri_vit.model.network import Network
 
@@ -164,7 +163,7 @@ def _slopes(
     """Every endpoint's target's gradient by the voxels."""
     with torch.enable_grad():
         x = patches.detach().requires_grad_()
-        summary = encoded(net.encoder, net.encoder.tokens(x, place))
+        summary = features(net, x, place)
         signs = target_signs(net, summary, signs)
         return {
             name: torch.autograd.grad((signs[name] * value).sum(), x, retain_graph=True)[0]

@@ -14,8 +14,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mri_vit.explain.methods.target import cls as encoded
-from mri_vit.explain.methods.target import evidences
+from mri_vit.explain.methods.target import evidences, features
 from mri_vit.model.network import Network
 
 
@@ -94,7 +93,7 @@ def _evidence_of(
     keep = patches.new_tensor([scan in present for scan in net.channels])
     scans = rearrange(patches, "b p (c voxels) -> b p c voxels", c=len(net.channels))
     left = rearrange(scans * keep[:, None], "b p c voxels -> b p (c voxels)")
-    return evidences(net, encoded(net.encoder, net.encoder.tokens(left, place)))
+    return evidences(net, features(net, left, place))
 
 
 def _shapley(scan: str, worth: dict[frozenset[str], Float[Tensor, "b"]]) -> Float[Tensor, "b"]:

@@ -64,6 +64,19 @@ METHODS = {
         True,
         "It shows where the prediction weakens when the place is left out.",
     ),
+    "gradcam": Method(
+        "Grad-CAM",
+        "Selvaraju et al. 2017, arXiv:1610.02391",
+        True,
+        "It shows where the last convolutional map spoke for the prediction.",
+    ),
+    "occlusion_by_air": Method(
+        "occlusion by air",
+        "Zeiler & Fergus 2014, arXiv:1311.2901, on blocks of places set to 0, which is air",
+        True,
+        "It shows where the prediction weakens when the place's voxels are set to 0, as outside the brain; to the network such "
+        "a hole is foreign, and its edges count too.",
+    ),
 }
 
 

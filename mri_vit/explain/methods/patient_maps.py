@@ -55,7 +55,7 @@ class PatientMaps:
 def of_patient(patient: Patient, net: Network, study: Study) -> PatientMaps:
     """The maps of the study's methods; the patient is prepared and the network in evaluation mode, on any device."""
     prepared = tokens.load(token_file(study, patient), study.channels)
-    whole = given(prepared, study, net.encoder.cls.device)
+    whole = given(prepared, study, next(net.parameters()).device)
     signs = predicted(net, *whole.batch)
     return PatientMaps(patient, net, prepared, whole, signs, by(net, whole, study, signs))
 

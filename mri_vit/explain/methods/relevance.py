@@ -11,8 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mri_vit.explain.methods.gradcam import gradcam_by_place, layer_mm
 from mri_vit.explain.methods.gradient import gradient_attention, gradient_rollout, integrated_gradients
-from mri_vit.explain.methods.occlusion import occlusion
+from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.occlusion import occlusion, occlusion_by_air
 from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.explain.methods.target import TargetSigns
 from mri_vit.model.network import Network
@@ -22,6 +24,8 @@ PER_ENDPOINT = {
     "gradient_rollout": gradient_rollout,
     "integrated_gradients": integrated_gradients,
     "occlusion": occlusion,
+    "gradcam": gradcam_by_place,
+    "occlusion_by_air": occlusion_by_air,
 }
 
 
@@ -60,3 +64,15 @@ def relative(value: Float[Tensor, "b p"]) -> Float[Tensor, "b p"]:
     """Times the uniform map: each patient's mean over places becomes 1; a map that is zero everywhere stays so."""
     mean = value.mean(dim=1, keepdim=True)
     return torch.where(mean > 0, value / mean, value)
+
+
+def note(method: str, net: Network) -> str:
+    """What a map shows; of Grad-CAM also how finely, which is the network's layer's."""
+    if method != "gradcam":
+        return METHODS[method].meaning
+    voxels, edges_mm = layer_mm(net)
+    count, size = (" × ".join(f"{value:.0f}" for value in along) for along in (voxels, edges_mm))
+    return (
+        f"{METHODS[method].meaning} That has {count} voxels of {size} mm over the head: the map points no finer, and may lie "
+        "half of one off."
+    )

@@ -1,10 +1,11 @@
 """What a map of one endpoint explains: the evidence for the class that the network predicts; for survival the risk.
 
 The forward pass here takes the last block for what the heads read, CLS alone or every token, and leaves drop-path out, so a
-network is explained as it predicts, in whichever mode it is.
+network is explained as it predicts, in whichever mode it is; a network of volumes, which may normalise over a batch, is in
+evaluation mode.
 
 Letters: b patients, p tokens that are given, n = p + 1 with CLS first, r ≤ n first tokens, k numbers in a patch, d width,
-h heads, e = d/h.
+h heads, e = d/h, o sets of places.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import cast
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mri_vit.model import heads
 from mri_vit.model.encoder import Block, Encoder
 from mri_vit.model.network import Network
+
+PASS_NUMBERS = 2**20  # voxel values in one pass of a network of volumes: two of 56³ with four scans; more are no faster on a CPU
 
 TargetSigns = dict[str, Float[Tensor, "b"]]  # by endpoint, 1 or -1 for each patient: see `target_signs`
 
@@ -48,6 +51,28 @@ def rows_read(encoder: Encoder, x: Float[Tensor, "b n d"]) -> int:
     return 1 if encoder.pool == "cls" else x.shape[1]
 
 
+def features(net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b d"]:
+    """What the heads of any network read of patients."""
+    if isinstance(net.encoder, Encoder):
+        return cls(net.encoder, net.encoder.tokens(patches, place))
+    return net.encoder(patches, place)
+
+
+@torch.no_grad()
+def in_air(
+    net: Network, patches: Float[Tensor, "p k"], place: Int[Tensor, "p"], given: Bool[Tensor, "o p"]
+) -> dict[str, Float[Tensor, "o"]]:
+    """Each endpoint's evidence of one patient by a network of volumes, of whom only some places are given in each of o rows.
+
+    The voxels of the others are 0, which is what the network reads wherever there is no brain.
+    """
+    found = [
+        evidences(net, features(net, patches.masked_fill(~some[..., None], 0), place.expand(len(some), -1)))
+        for some in given.split(max(1, PASS_NUMBERS // patches.numel()))
+    ]
+    return {name: torch.cat([one[name] for one in found]) for name in found[0]}
+
+
 def evidences(net: Network, cls: Float[Tensor, "b d"]) -> dict[str, Float[Tensor, "b"]]:
     """Each endpoint's evidence: the log odds of 1, or the risk."""
     return {head.endpoint.name: heads.evidence(head, _linear(net, head)(cls)) for head in net.heads}
@@ -67,7 +92,7 @@ def predicted(
     net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> TargetSigns:
     """`target_signs` of whole patients: of the classes that the network predicts for them."""
-    return target_signs(net, cls(net.encoder, net.encoder.tokens(patches, place)), signs)
+    return target_signs(net, features(net, patches, place), signs)
 
 
 def _linear(net: Network, head: heads.Head) -> nn.Linear:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 import matplotlib as mpl
 import numpy as np
@@ -16,18 +16,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.figures.panels import CANDIDATES, DASHED, GREY, INK, ORANGE, RC, SKY, WIDTH, Stroke, numbers
 from mri_vit.report.numbers.maps import RANDOM
 from mri_vit.report.schema.maps import Agreement, MapCurves, MapResult
 from mri_vit.report.schema.part import Mean
 from mri_vit.report.verdicts.maps import ALIKE
 from mri_vit.report.words.notation import short
-from mri_vit.settings.schema import MapMethod
+from mri_vit.settings.schema import AnyMethod, MapMethod
 
 STROKES = dict(
     zip(
-        METHODS,
+        get_args(MapMethod),  # comparators' methods are drawn in no figure
         [replace(stroke, width=1.7) for stroke in CANDIDATES[:4]]
         + [Stroke(ORANGE, (0, (4, 2)), 1.7, "^"), Stroke(SKY, (0, (1, 1.2)), 1.9, "v")],
         strict=True,
@@ -59,7 +58,7 @@ def curves(found: Mapping[Literal["deletion", "insertion"], MapCurves]) -> Figur
     return figure
 
 
-def tumour(groups: Sequence[tuple[str, Mapping[MapMethod, MapResult]]]) -> Figure:
+def tumour(groups: Sequence[tuple[str, Mapping[AnyMethod, MapResult]]]) -> Figure:
     """Of each method under its endpoint's heading: the map's share in the tumour over the tumour's own, and peaks that hit it.
 
     Filled marks are the trained model's with 95 % intervals; crosses are means over networks of randomised weights with
@@ -110,7 +109,7 @@ def _dot(axes: Axes, estimate: Mean, randomised: Mean, chance: float, height: fl
     axes.plot(randomised.value, height - 0.16, "x", ms=5, color=GREY, mew=1.4, zorder=2, clip_on=False)
 
 
-def cascade(methods: Mapping[MapMethod, MapResult]) -> Figure:
+def cascade(methods: Mapping[AnyMethod, MapResult]) -> Figure:
     """Rank correlation with the trained model's map while the weights are randomised from the heads down, with 95 % bands."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(WIDTH, 3.7), layout="constrained")

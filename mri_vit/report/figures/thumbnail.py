@@ -1,10 +1,12 @@
-"""A card's picture: the axial plane through the peak of one patient's map, small enough for a report's first screen."""
+"""Small pictures of maps: the axial plane through the peak of one patient's map, and one plane of several maps, side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import BytesIO
 
 import numpy as np
+from jaxtyping import Bool, UInt8
 from PIL import Image
 
 from mri_vit.data.volume import Volume, canonical
@@ -12,6 +14,7 @@ from mri_vit.explain.images import mosaic, overlay
 from mri_vit.report.figures.pictures import data_url
 
 QUALITY = 75  # WebP's scale: 10 kB a card
+AXIAL = 2
 
 
 def of_map(brain: Volume, heat: Volume) -> str:
@@ -20,9 +23,37 @@ def of_map(brain: Volume, heat: Volume) -> str:
     `brain` and `heat` lie on the same voxels and are 0 outside the brain.
     """
     scan, over = canonical(brain), canonical(heat)
-    inside = scan.array > 0
-    peak = tuple(int(i) for i in np.unravel_index(int(over.array.argmax()), over.array.shape))
-    drawn = overlay.panel(scan, (0.0, float(scan.array.max())), over, 2, peak, mosaic.window(inside, scan.spacing_mm))
+    return _packed(_drawn(scan, over, _peak(over)))
+
+
+def side_by_side(brain: Volume, heats: Sequence[Volume], tumour: Bool[np.ndarray, "x y z"] | None) -> tuple[Sequence[str], float]:
+    """The same axial plane of several maps as data: URLs, and how high it lies in mm.
+
+    It is the plane that cuts most of the tumour, whose outline is drawn, or without a tumour that through the first map's peak.
+    All lie on the brain's voxels.
+    """
+    scan, over = canonical(brain), [canonical(heat) for heat in heats]
+    outline = canonical(Volume(tumour, brain.affine)).array if tumour is not None and tumour.any() else None
+    voxel = _peak(over[0])
+    if outline is not None:
+        largest = int(outline.sum(axis=(0, 1)).argmax())
+        voxel = (*(int(middle) for middle in np.argwhere(outline[:, :, largest]).mean(axis=0)), largest)
+    height_mm = float((scan.affine @ [*voxel, 1])[2])
+    return [_packed(_drawn(scan, one, voxel, outline)) for one in over], height_mm
+
+
+def _peak(heat: Volume) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(heat.array.argmax()), heat.array.shape))
+
+
+def _drawn(
+    scan: Volume, heat: Volume, voxel: tuple[int, ...], outline: Bool[np.ndarray, "x y z"] | None = None
+) -> UInt8[np.ndarray, "h w 3"]:
+    shown = mosaic.window(scan.array > 0, scan.spacing_mm)
+    return overlay.panel(scan, (0.0, float(scan.array.max())), heat, AXIAL, voxel, shown, outline)
+
+
+def _packed(panel: UInt8[np.ndarray, "h w 3"]) -> str:
     stream = BytesIO()
-    Image.fromarray(drawn).save(stream, "WEBP", quality=QUALITY)
+    Image.fromarray(panel).save(stream, "WEBP", quality=QUALITY)
     return data_url(stream.getvalue(), "image/webp")

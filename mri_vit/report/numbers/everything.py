@@ -38,7 +38,7 @@ from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.reading.run import OWN, Run, subject
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.elsewhere import NewHospital
-from mri_vit.report.schema.maps import GroupMaps, MapSettings
+from mri_vit.report.schema.maps import ComparatorMaps, GroupMaps, MapSettings
 from mri_vit.report.schema.metrics import SCHEMA, Metrics, Result
 from mri_vit.report.schema.run import Cohort, Nothing, Settings
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
@@ -108,6 +108,7 @@ def measure(run: Run) -> Measured:
         map_scores=maps.measure(run),
         map_scans=map_scans.measure(run.maps, run.study.channels, run.study.seed),
         map_groups=tuple(_group_maps(entry) for entry, _ in run.groups),
+        comparator_maps={name: _comparator_maps(run, name) for name in models if name in run.comparator_maps},
         settings=Nothing() if run.design == "table" else _settings(run.study),
         environment=run.environment,
         notes={key: note for key, note in run.notes.items() if key != TRANSDUCTIVE},
@@ -264,6 +265,12 @@ def _endpoint(
 
 def _group_maps(entry: Mapping[str, object]) -> GroupMaps:
     return GroupMaps.model_validate({key: entry.get(key) for key in GroupMaps.model_fields})
+
+
+def _comparator_maps(run: Run, model: str) -> ComparatorMaps:
+    shown = run.comparator_maps[model].maps
+    notes = {entry["method"]: entry["note"] for entry in (shown[0].facts["maps"] if shown else ())}
+    return ComparatorMaps(maps=(), scores=maps.measure(run, model), notes=notes)
 
 
 def _settings(study: Study) -> Settings:

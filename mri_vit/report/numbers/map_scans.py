@@ -10,7 +10,7 @@ from mri_vit.report.numbers.means import means
 from mri_vit.report.reading.run import Map
 from mri_vit.report.schema.maps import MapShares, ScoreShares, SequenceShares
 from mri_vit.report.schema.part import Estimate
-from mri_vit.settings.schema import MapMethod
+from mri_vit.settings.schema import AnyMethod
 
 
 def measure(maps: Sequence[Map], channels: Sequence[str], seed: int) -> SequenceShares | None:
@@ -20,7 +20,7 @@ def measure(maps: Sequence[Map], channels: Sequence[str], seed: int) -> Sequence
     the study's scans.
     """
     scores: dict[str, list[list[float]]] = {}
-    shares: dict[tuple[MapMethod, str], list[list[float]]] = {}
+    shares: dict[tuple[AnyMethod, str], list[list[float]]] = {}
     for shown in {shown.subject: shown for shown in reversed(maps)}.values():
         for endpoint, parts in (shown.facts.get("score_by_scan") or {}).items():
             sizes = [abs(float(parts[scan])) for scan in channels]

@@ -23,10 +23,9 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.maps import Agreement, EndpointMaps, MapCurves, MapEvaluation, MapResult, Order, Stage
 from mri_vit.report.schema.part import Mean
 from mri_vit.settings.models import VIT
-from mri_vit.settings.schema import Endpoint, MapMethod
+from mri_vit.settings.schema import AnyMethod, Endpoint
 
-MODEL = VIT  # whose maps a run holds
-ALL_WEIGHTS = "embedding"  # the last stage of the cascade, when every weight has been randomised
+MODEL = VIT  # whose maps a run holds, beside comparators'
 RANDOM = "random"  # the random order of deletion, beside the methods
 NEXT_TO = 1e-7  # of a probability to 0 and 1, about single precision's step: a score of exactly 1 has no log odds
 SIMILAR = ("shuffled", "folds", "noise", "shift")  # rank correlations with another map of the same patient
@@ -36,12 +35,13 @@ OF_NETWORKS = ("hit_randomised", "energy_randomised")  # a value for each networ
 Curves = tuple[Float[np.ndarray, " f"], dict[str, Float[np.ndarray, "n f"]]]  # fractions; a row per patient by method
 
 
-def measure(run: Run) -> MapEvaluation | None:
-    """All figures of the maps, not yet judged; None where no patient was scored."""
-    scores = list({str(score["subject"]): score for score in reversed(run.scores)}.values())[::-1]
+def measure(run: Run, model: str = MODEL) -> MapEvaluation | None:
+    """All figures of a model's maps, not yet judged; None where no patient was scored."""
+    written = run.scores if model == MODEL else run.comparator_maps[model].scores
+    scores = list({str(score["subject"]): score for score in reversed(written)}.values())[::-1]
     if not scores:
         return None
-    found = {e.name: _endpoint(scores, e, spread(run.predictions, e), run.study.seed) for e in run.study.endpoints}
+    found = {e.name: _endpoint(scores, e, spread(run.predictions, e, model), run.study.seed) for e in run.study.endpoints}
     return MapEvaluation(
         patients=len(scores),
         settings=scores[0]["settings"],
@@ -50,13 +50,13 @@ def measure(run: Run) -> MapEvaluation | None:
     )
 
 
-def spread(predictions: pd.DataFrame, endpoint: Endpoint) -> dict[int, float]:
+def spread(predictions: pd.DataFrame, endpoint: Endpoint, model: str = MODEL) -> dict[int, float]:
     """Standard deviation of the evidence over each fold's test patients, first repeat; folds where it is 0 or undefined lack.
 
     Of a patient's visits the first counts, here too.
     """
     rows = predictions.loc[
-        (predictions.endpoint == endpoint.name) & (predictions.model == MODEL) & (predictions.repeat == 0),
+        (predictions.endpoint == endpoint.name) & (predictions.model == model) & (predictions.repeat == 0),
         ["patient", "fold", "score"],
     ]
     rows = rows.drop_duplicates("patient").dropna(subset=["score"])
@@ -75,7 +75,7 @@ def _endpoint(
         [part for score in scores for part in score["cascade"] if part["endpoint"] == endpoint.name],
         columns=pd.Index(["method", "stage", "similarity"]),
     )
-    methods: list[MapMethod] = [name for name in get_args(MapMethod) if name in set(rows.method)]
+    methods: list[AnyMethod] = [name for name in get_args(AnyMethod) if name in set(rows.method)]
     return EndpointMaps(
         predicted="undefined",
         no_finding=None,
@@ -124,7 +124,7 @@ def _method(rows: pd.DataFrame, cascade: pd.DataFrame, curves: Mapping[Order, Cu
         label_gain=mean(column["folds"] - column["shuffled"], seed),  # networks of true labels agree more
         **found,
         cascade=stages,
-        randomised=next((stage for stage in stages if stage.stage == ALL_WEIGHTS), mean(np.full(1, np.nan), seed)),
+        randomised=stages[-1] if stages else mean(np.full(1, np.nan), seed),  # at last every weight is
         verdict="",
         checks="",
         verdict_kind="undefined",
@@ -177,7 +177,7 @@ def _stages(cascade: pd.DataFrame, seed: int) -> tuple[Stage, ...]:
 
 def _agreement(scores: Sequence[Mapping[str, Any]], endpoint: str, seed: int) -> tuple[Agreement, ...]:
     """Rank correlation of each pair of methods' maps of the same patient."""
-    pairs: dict[tuple[MapMethod, MapMethod], list[float]] = {}
+    pairs: dict[tuple[AnyMethod, AnyMethod], list[float]] = {}
     for score in scores:
         for part in score["agreement"]:
             if part["endpoint"] == endpoint:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from mri_vit.data.volume import read
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.figures import pictures, thumbnail
-from mri_vit.report.pages import environment, failing, policy, volumes
+from mri_vit.report.pages import beside, environment, failing, policy, volumes
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.maps import GroupMaps, PatientMaps, ShownMap
@@ -63,6 +63,8 @@ def page(run: Run, metrics: Metrics, drawn: Mapping[str, str], links: Mapping[st
         reasons=_reasons(metrics.cohort.excluded_reasons),
         maps=_gallery(run, metrics.maps),
         groups=_groups(run, metrics),
+        beside=beside.row(run, metrics),
+        comparator_notes=map_texts.comparator_notes(metrics),
         failing=failing.cards(run, metrics, links),
         sheets=[(name, picture) for (name, _), picture in zip(prepared, sheets, strict=False)],
         sheets_left_out=len(prepared) - len(sheets),

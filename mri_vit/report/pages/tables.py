@@ -47,6 +47,7 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, 
         "drift": pd.DataFrame([{**head, **_flat(_cells(one))} for head, drifts in _by_model(metrics.drift) for one in drifts]),
         "new_hospital": pd.DataFrame([{**head, **_flat(_cells(one))} for head, one in _by_model(metrics.new_hospital)]),
         "map_scores": pd.DataFrame([{**head, **_flat(_cells(result))} for head, result in _map_results(metrics)]),
+        "comparator_map_scores": pd.DataFrame(list(_of_comparators(metrics))),
         "map_curves": pd.DataFrame(list(_map_curves(metrics))),
         "map_cascade": pd.DataFrame(
             [{**head, **_cells(stage)} for head, result in _map_results(metrics) for stage in result.cascade]
@@ -166,6 +167,14 @@ def _map_results(metrics: Metrics) -> Iterator[tuple[Cells, MapResult]]:
     for name, endpoint in _scored(metrics):
         for method, result in endpoint.methods.items():
             yield {"endpoint": name, "method": method}, result
+
+
+def _of_comparators(metrics: Metrics) -> Iterator[Cells]:
+    """A row per comparator, endpoint and method, like those of the own model."""
+    for model, found in metrics.comparator_maps.items():
+        for name, endpoint in (found.scores.endpoints if found.scores else {}).items():
+            for method, result in endpoint.methods.items():
+                yield {"model": model, "endpoint": name, "method": method, **_flat(_cells(result))}
 
 
 def _map_curves(metrics: Metrics) -> Iterator[Cells]:

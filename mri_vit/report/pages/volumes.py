@@ -62,7 +62,7 @@ def of_visit(
         box = around(scan.array)
         scans.append({"label": f"{sequences.title(reference)}, as it was scanned", "volume": embedded(cut(scan, box))})
         for entry in entries:
-            heat = cut(_heat(found.folder, entry, scan, reference), box)
+            heat = cut(heat_of(found.folder, entry, scan, reference), box)
             maps.append({"volume": embedded(Volume(levels(heat.array), heat.affine)), "peak_mm": list(entry["peak_mm"])})
     if prepared:
         scans += [
@@ -154,6 +154,6 @@ def drawable(found: Map, reference: str) -> bool:
     return len(needed) > 1 and all(name and (found.folder / name).is_file() for name in needed)
 
 
-def _heat(folder: Path, entry: Mapping[str, Any], scan: Volume, reference: str) -> Volume:
+def heat_of(folder: Path, entry: Mapping[str, Any], scan: Volume, reference: str) -> Volume:
     """A map on the reference's voxels, like the brain. One of zeros is legal, though as a scan it would be refused as empty."""
     return read(folder / entry["files"][reference]) if entry["peak"] else Volume(np.zeros_like(scan.array), scan.affine)

@@ -41,6 +41,14 @@ class Map:
         return [self.folder / entry["overlay"] for entry in self.facts["maps"]]
 
 
+@dataclass(frozen=True)
+class OfComparator:
+    """A comparator's maps and their scores, as the run's own are read."""
+
+    maps: tuple[Map, ...]
+    scores: tuple[Facts, ...]
+
+
 def maps(folder: Path, settings: Facts, visits: Sequence[str]) -> tuple[tuple[Map, ...], int]:
     """The maps of each visit, and how many visits' are to be made again: in other settings or layout, or without a picture.
 

@@ -13,10 +13,11 @@ import pandas as pd
 
 from mri_vit.data import cohort, predictions
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.explain.networks import explained
 from mri_vit.report.reading import costs as run_costs
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import tables
-from mri_vit.report.reading.maps import Map
+from mri_vit.report.reading.maps import Map, OfComparator
 from mri_vit.report.schema.run import Design, Environment, InternalEstimate, Nothing, Step
 from mri_vit.report.schema.table1 import Table1
 from mri_vit.run import files, origin
@@ -61,6 +62,7 @@ class Run:
     maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
     scores: tuple[Mapping[str, Any], ...] = ()  # how far each scored patient's maps can be believed
     groups: tuple[tuple[Mapping[str, Any], Path], ...] = ()  # the cohort's mean maps: what is known of each, and its picture
+    comparator_maps: Mapping[str, OfComparator] = field(default_factory=dict)  # of those that have some
     stale: dict[Old, int] = field(default_factory=dict)  # how many "maps", "scores", "mean maps" are to be made again
     qc: tuple[tuple[str, Path], ...] = ()  # patient and picture
     tumours: Mapping[str, Path] = field(default_factory=dict)  # each visit's tumour mask, which may be gone by now
@@ -98,6 +100,9 @@ def read(folder: Path) -> Run:
     splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
     maps, old_maps = run_maps.maps(folder / files.MAPS, settings, visits)
     scores, old_scores = run_maps.scores(folder / files.SCORES, settings, visits)
+    comparators = {name: _of_comparator(homes[name], of, visits) for name, of in explained(study).items() if name != OWN}
+    old_maps += sum(old for _, (old, _) in comparators.values())
+    old_scores += sum(old for _, (_, old) in comparators.values())
     groups, old_groups = run_maps.groups(folder / files.MEAN_MAPS, settings)
     return Run(
         design="external" if external else "cross-validation",
@@ -122,6 +127,7 @@ def read(folder: Path) -> Run:
         maps=maps,
         scores=scores,
         groups=groups,
+        comparator_maps={name: found for name, (found, _) in comparators.items() if found.maps or found.scores},
         stale={"maps": old_maps, "scores": old_scores, "mean maps": old_groups},
         qc=tuple((path.parent.name, path.parent / files.QC) for path in prepared),
         tumours=_tumours(folder, people),
@@ -129,6 +135,13 @@ def read(folder: Path) -> Run:
         brains=Counter(step.source for step in brains.values() if step.source),
         brain_ml={visit: volume for visit, step in brains.items() if (volume := step.brain_ml) is not None},
     )
+
+
+def _of_comparator(home: Path, of: Study, visits: Sequence[str]) -> tuple[OfComparator, tuple[int, int]]:
+    """A comparator's maps and scores, and how many of each are to be made again."""
+    maps, old_maps = run_maps.maps(home / files.MAPS, of.explain.of_maps, visits)
+    scores, old_scores = run_maps.scores(home / files.SCORES, of.explain.of_maps, visits)
+    return OfComparator(maps, scores), (old_maps, old_scores)
 
 
 def _refuse_unfinished(folder: Path, also: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.part import Estimate, Mean, Number, Part
-from mri_vit.settings.schema import MapMethod
+from mri_vit.settings.schema import AnyMethod
 
 Order = Literal["deletion", "insertion"]  # of places by their value in a map, highest first: left out, or put in
 MapKind = Literal["passes", "unsettled", "fails", "undefined", "none"]  # of the verdict on a method's maps of an endpoint
@@ -17,7 +17,7 @@ MapKind = Literal["passes", "unsettled", "fails", "undefined", "none"]  # of the
 class MapSettings(Part):
     """The settings that a map depends on."""
 
-    methods: tuple[MapMethod, ...]
+    methods: tuple[AnyMethod, ...]
 
 
 class MapVerdict(Part):
@@ -31,7 +31,7 @@ class MapVerdict(Part):
 class ShownMap(Part):
     """One map of a patient."""
 
-    method: MapMethod
+    method: AnyMethod
     endpoint: str = Field(description="what the map explains; empty for a map that is the same for all endpoints")
     title: str = Field(description="the method's name in words")
     explains: str = Field(description="the value whose evidence the map shows, in words; empty for all endpoints")
@@ -109,8 +109,8 @@ class MapCurves(Part):
 
 
 class _Pair(Part):
-    method: MapMethod
-    other: MapMethod
+    method: AnyMethod
+    other: AnyMethod
 
 
 class Agreement(Mean, _Pair):  # keys in the order of the bases, the last first
@@ -123,7 +123,7 @@ class EndpointMaps(Part):
     predicted: Kind = Field(description="kind of the verdict on the model that the maps are of")
     no_finding: str | None = Field(description="why no map of this endpoint is a finding, in words; null where one may be")
     with_tumour: int = Field(description="scored patients with a tumour mask")
-    methods: dict[MapMethod, MapResult]
+    methods: dict[AnyMethod, MapResult]
     curves: dict[Order, MapCurves]
     agreement: tuple[Agreement, ...]
 
@@ -137,6 +137,14 @@ class MapEvaluation(Part):
     endpoints: dict[str, EndpointMaps]
 
 
+class ComparatorMaps(Part):
+    """A comparator's maps of the same patients, and how far they can be believed."""
+
+    maps: tuple[PatientMaps, ...]
+    scores: MapEvaluation | None = Field(description="null where no patient was scored")
+    notes: dict[AnyMethod, str] = Field(description="what a map of the method shows, and of Grad-CAM how finely")
+
+
 class _Shares(Part):
     n: int = Field(description="patients")
     scans: dict[str, Estimate] = Field(description="mean share of each sequence")
@@ -147,7 +155,7 @@ class ScoreShares(_Shares):
 
 
 class _Map(Part):
-    method: MapMethod
+    method: AnyMethod
     endpoint: str = Field(description="empty for a map that is the same for all endpoints")
 
 
@@ -175,7 +183,7 @@ class MapGroup(Part):
 class GroupMaps(Part):
     """The mean maps of two groups of patients, and their difference."""
 
-    method: MapMethod
+    method: AnyMethod
     endpoint: str
     groups: tuple[MapGroup, ...]
     largest: Number = Field(description="largest difference, in times the uniform map")

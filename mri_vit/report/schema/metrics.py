@@ -14,7 +14,7 @@ from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.card import Card
 from mri_vit.report.schema.elsewhere import CalibrationDrift, NewHospital
 from mri_vit.report.schema.failures import Failures
-from mri_vit.report.schema.maps import GroupMaps, MapEvaluation, MapSettings, PatientMaps, SequenceShares
+from mri_vit.report.schema.maps import ComparatorMaps, GroupMaps, MapEvaluation, MapSettings, PatientMaps, SequenceShares
 from mri_vit.report.schema.part import Part
 from mri_vit.report.schema.patients import Patient
 from mri_vit.report.schema.run import (
@@ -79,6 +79,9 @@ class Metrics(Part):
     map_scores: MapEvaluation | None = Field(description="null where no patient was scored")
     map_scans: SequenceShares | None = Field(description="null where nothing is shared among sequences")
     map_groups: tuple[GroupMaps, ...]
+    comparator_maps: dict[str, ComparatorMaps] = Field(
+        default={}, exclude_if=lambda found: not found, description="by comparator whose maps were made; no key without any"
+    )
     settings: Nothing | Settings = Field(description="empty for a table from elsewhere")
     environment: Nothing | Environment = Field(description="empty for a table from elsewhere")
     notes: dict[str, str] = Field(description="what was not done, and why; and columns of the controls")

@@ -14,7 +14,7 @@ from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapKind, MapResult, MapVerdict
 from mri_vit.report.schema.metrics import Result
 from mri_vit.report.schema.part import Mean
-from mri_vit.settings.schema import MapMethod
+from mri_vit.settings.schema import AnyMethod
 
 ALIKE = 0.5  # rank correlation: below it two maps share less than a quarter (0.5²) of the variance of their ranks
 FEWEST = 5  # a bootstrap of n patients has n^n draws: with five, over three thousand; with four, 256 for 1000 resamples
@@ -67,11 +67,11 @@ def known(estimate: Mean) -> bool:
     return estimate.n >= FEWEST and not math.isnan(estimate.low)
 
 
-def best(endpoint: EndpointMaps) -> MapMethod | None:
+def best(endpoint: EndpointMaps) -> AnyMethod | None:
     """The method whose maps pass and lie most on the tumour, or, without masks, fall furthest beyond random."""
-    passing: list[MapMethod] = [name for name, result in endpoint.methods.items() if result.verdict_kind == "passes"]
+    passing: list[AnyMethod] = [name for name, result in endpoint.methods.items() if result.verdict_kind == "passes"]
 
-    def rank(name: MapMethod) -> tuple[float, float]:
+    def rank(name: AnyMethod) -> tuple[float, float]:
         figures = (endpoint.methods[name].energy_ratio.value, endpoint.methods[name].deletion_gain.value)
         on_tumour, gain = (-math.inf if math.isnan(value) else value for value in figures)
         return on_tumour, gain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mri_vit.explain.methods.names import METHODS
+from mri_vit.report.schema.maps import ComparatorMaps
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import wording
 from mri_vit.report.words.wording import Facts, counted, escape, in_words, listed
@@ -17,6 +18,10 @@ HOW = {
     "integrated_gradients": "integrated gradients [@ig] on the patches (baseline: the brain's mean brightness; positive part of "
     "each place's sum)",
     "occlusion": "occlusion [@occlusion] (fall of the evidence when a block of places is left out)",
+    "gradcam": "Grad-CAM [@gradcam] (the last convolutional map's channels, each weighted by the mean over its voxels of the "
+    "evidence's gradient; positive part of the sum)",
+    "occlusion_by_air": "occlusion [@occlusion] (fall of the evidence when the voxels of a block of places are set to 0, as "
+    "outside the brain)",
 }
 EXPLAINED_CLASS = (
     "the class that is more likely after the classes' weights (log odds of 0 divide them; the threshold of the report may decide "
@@ -66,8 +71,18 @@ def attention(metrics: Metrics, facts: Facts) -> list[str]:
         said.append(SEQUENCES.format(sets=in_words(2 ** len(sequences))))
     if metrics.map_groups:
         said.append(GROUPS)
+    said += [_of_comparator(name, found) for name, found in metrics.comparator_maps.items()]
     said.append("A map shows what the model drew on; it does not show where in the brain the label can be seen.")
     return [*said, facts.gap("maps", "whether anybody judged the maps, and how")]
+
+
+def comparator_notes(metrics: Metrics) -> list[tuple[str, str]]:
+    """What the comparators' maps show: networks and method, and the sentences, which several networks may share."""
+    whose: dict[tuple[str, str], list[str]] = {}
+    for name, found in metrics.comparator_maps.items():
+        for method, note in found.notes.items():
+            whose.setdefault((METHODS[method].title, note), []).append(name)
+    return [(f"{title} of {listed(names)}", note) for (title, note), names in whose.items()]
 
 
 def lines(metrics: Metrics) -> list[str]:
@@ -87,6 +102,14 @@ def to_make_again(metrics: Metrics) -> str | None:
     found = [counted(counts[kind], kind.removesuffix("s")) for kind in KINDS if kind in counts]
     were = "was" if sum(counts.values()) == 1 else "were"
     return f"{listed(found)} {were} made with other settings or an older version, or lack a picture: run `mri-vit explain` again"
+
+
+def _of_comparator(name: str, found: ComparatorMaps) -> str:
+    used = {entry.method for one in found.maps for entry in one.maps}
+    used |= {method for endpoint in (found.scores.endpoints.values() if found.scores else ()) for method in endpoint.methods}
+    how = listed([HOW[method] for method in METHODS if method in used])
+    judged = f", and judged likewise on {counted(found.scores.patients, 'patient')}" if found.scores else ""
+    return f"Maps of the comparator {escape(name)} were made by {how}{judged}."
 
 
 def _made(metrics: Metrics) -> str:

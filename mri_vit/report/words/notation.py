@@ -193,7 +193,7 @@ def title(name: str) -> str:
 
 def short(method: str) -> str:
     """A map method's name where there is little room: gradient attention."""
-    return method.replace("_", " ").replace("cls", "CLS")
+    return method.replace("_", " ").replace("cls", "CLS").replace("gradcam", "Grad-CAM")
 
 
 def absence(known: int, design: str) -> str:

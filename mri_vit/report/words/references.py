@@ -41,6 +41,8 @@ REFERENCES = {
     "doi:10.1016/j.neuroimage.2010.07.033",
     "gensheimer": "Gensheimer MF, Narasimhan B. A scalable discrete-time survival model for neural networks. PeerJ 2019;7:e6257. "
     "doi:10.7717/peerj.6257",
+    "gradcam": "Selvaraju RR et al. Grad-CAM: visual explanations from deep networks via gradient-based localization. ICCV 2017. "
+    "arXiv:1610.02391",
     "graf": "Graf E et al. Assessment and comparison of prognostic classification schemes for survival data. Stat Med "
     "1999;18:2529-2545. doi:10.1002/(SICI)1097-0258(19990915/30)18:17/18<2529::AID-SIM274>3.0.CO;2-5",
     "grambsch": "Grambsch PM, Therneau TM. Proportional hazards tests and diagnostics based on weighted residuals. Biometrika "

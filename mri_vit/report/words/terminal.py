@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.maps import MapEvaluation, MapMethod, MapResult
+from mri_vit.report.schema.maps import AnyMethod, MapEvaluation, MapResult
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.report.verdicts import maps as map_verdict
@@ -95,7 +95,7 @@ def _map_verdicts(scored: MapEvaluation) -> list[str]:
     return sentences
 
 
-def _none_passes(methods: Mapping[MapMethod, MapResult]) -> str:
+def _none_passes(methods: Mapping[AnyMethod, MapResult]) -> str:
     """A map that cannot be judged is another thing than one that fails."""
     kinds = Counter(result.verdict_kind for result in methods.values())
     if set(kinds) == {"undefined"}:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict
+from typing import get_args
+
 import pytest
 import torch
 import torch.nn.functional as F
+from made.volumes import LINEAR, plant, weighing
 from torch import nn
 
-from mri_vit.explain.methods.gradcam import gradcam
+from mri_vit.explain.methods.gradcam import gradcam, gradcam_by_place, layer_mm
+from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.relevance import note
+from mri_vit.explain.networks import ATTENDING, methods_of
+from mri_vit.model import heads
+from mri_vit.model.baselines import BASELINES, HYBRIDS
+from mri_vit.model.network import Network
+from mri_vit.settings.recipe import Architecture
+from mri_vit.settings.schema import Grid, MapMethod, Model, VolumeMethod
 
 
 class Pooled(nn.Module):
@@ -90,3 +103,82 @@ def test_a_frozen_network_has_the_same_map_and_an_unknown_layer_is_refused():
     assert not any(parameter.requires_grad for parameter in network.parameters())
     with pytest.raises(ValueError, match=r"no layer 'layer4'; the network has features, out"):
         gradcam(network, "layer4", volume, 0)
+
+
+# --- Comparators' networks, place by place -----------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("architecture", ["resnet10", "efficientnet_b0"])
+def test_it_is_monais(architecture: str):
+    from monai.visualize.class_activation_maps import GradCAM
+
+    torch.manual_seed(0)
+    layer = BASELINES[architecture].layer
+    assert layer
+    features = BASELINES[architecture].build(Model(architecture=architecture), 4, (64, 64, 64), 4)
+    network = nn.Sequential(OrderedDict(features=features, out=nn.Linear(BASELINES[architecture].width or 0, 2))).eval()
+    volume = torch.randn(2, 4, 64, 64, 64)
+    theirs = GradCAM(network, f"features.{layer}", postprocessing=lambda map: map)(volume, class_idx=1)[:, 0]
+    torch.testing.assert_close(gradcam(network, f"features.{layer}", volume, 1), theirs, atol=1e-6, rtol=1e-4)
+    assert theirs.max() > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("architecture", ["resnet10", "densenet121", "efficientnet_b0", "seresnext50"])
+def test_of_a_linear_head_it_is_the_exact_class_activation_map_and_speaks_for_the_predicted_class(architecture: str):
+    grid = Grid(edge=56, spacing_mm=4.0, patch=4)
+    torch.manual_seed(1)
+    net = Network(Model(architecture=architecture, tokens="foreground"), grid, LINEAR).eval()
+    for linear in net.head.values():
+        torch.nn.init.normal_(linear.weight)  # type: ignore[arg-type]
+    patches, place = torch.randn(2, 300, 4 * 4**3), torch.stack([torch.randperm(grid.places)[:300] for _ in range(2)])
+    held = []
+    layer = net.encoder.net.get_submodule(BASELINES[architecture].layer)
+    handle = layer.register_forward_hook(lambda _, __, features: held.append(features))
+    with torch.no_grad():
+        outputs = net(patches, place)
+    handle.remove()
+    found = gradcam_by_place(net, patches, place)
+    slot = net.encoder.box.slot(place)
+    inside = slot < math.prod(net.encoder.box.sides)
+    for head in LINEAR:
+        name = head.endpoint.name
+        assert (found[name][~inside] == 0).all()
+        (weight,) = net.get_parameter(f"head.{name}.weight")
+        sign = heads.direction(head, outputs[name])
+        whole = torch.einsum("f,bfxyz->bxyz", weight.detach(), held[0]) * sign[:, None, None, None]
+        bias = net.get_parameter(f"head.{name}.bias")[0]
+        torch.testing.assert_close(sign * whole.mean(dim=(1, 2, 3)) + bias, outputs[name][:, 0], atol=1e-4, rtol=1e-3)
+        cam = (whole / held[0][0, 0].numel()).clamp(min=0)
+        up = F.interpolate(cam[:, None], size=net.encoder.box.size, mode="trilinear", align_corners=False)
+        expected = F.pad(F.avg_pool3d(up, 4).flatten(1), (0, 1)).gather(1, slot)
+        torch.testing.assert_close(found[name], expected, atol=1e-6, rtol=1e-3)
+    assert not layer._forward_hooks
+
+
+def test_the_layers_size_is_told_in_mm(monkeypatch: pytest.MonkeyPatch):
+    grid = Grid(edge=56, spacing_mm=4.0, patch=4)
+    net = Network(Model(architecture="resnet10", tokens="foreground"), grid, LINEAR).eval()
+    assert net.encoder.box.size == (48, 56, 48)
+    assert layer_mm(net) == ((2, 2, 2), (96.0, 112.0, 96.0))  # five strides of 2, rounded up
+    assert "2 × 2 × 2 voxels of 96 × 112 × 96 mm" in note("gradcam", net)
+    plant(monkeypatch)
+    fine = weighing(grid)
+    assert layer_mm(fine) == (fine.encoder.box.sides, (16.0, 16.0, 16.0))
+
+
+@pytest.mark.parametrize("architecture", ["hybrid_resnet10", "monai_vit"])
+def test_a_network_whose_heads_read_no_mean_of_a_map_has_none(architecture: str):
+    grid = Grid(edge=56, spacing_mm=4.0, patch=4)
+    net = Network(Model(architecture=architecture, dim=16, depth=1, heads=2, mlp=16), grid, LINEAR).eval()
+    with pytest.raises(ValueError, match=f"{architecture} has no last convolutional map that is averaged"):
+        gradcam_by_place(net, torch.randn(1, 5, 256), torch.arange(5)[None])
+
+
+def test_who_has_grad_cam_is_told_alike_where_networks_are_built_and_where_maps_are_asked_for():
+    assert set(ATTENDING) == {name for name, one in BASELINES.items() if one.layer is None} | set(HYBRIDS)
+    for architecture in get_args(Architecture):
+        expected = ("occlusion_by_air",) if architecture in ATTENDING else ("gradcam", "occlusion_by_air")
+        assert methods_of(architecture, ("rollout",)) == (("rollout",) if architecture == "vit" else expected)
+    assert set(METHODS) == set(get_args(MapMethod)) | set(get_args(VolumeMethod))

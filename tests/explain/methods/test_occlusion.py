@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from typing import get_args
+
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from made.network import inputs, linear, made
+from made.volumes import LINEAR, contributions, plant, weighing
 
+from mri_vit.explain.checks.faithfulness import reader
 from mri_vit.explain.methods import occlusion as module
+from mri_vit.explain.methods import target
 from mri_vit.explain.methods.names import METHODS
-from mri_vit.explain.methods.occlusion import blocks, occlusion
+from mri_vit.explain.methods.occlusion import blocks, occlusion, occlusion_by_air
 from mri_vit.explain.methods.relevance import relative, relevances
 from mri_vit.explain.methods.rollout import cls_attention, rollout
+from mri_vit.explain.methods.target import in_air, predicted
 from mri_vit.model import heads
 from mri_vit.model.network import Network
+from mri_vit.settings.schema import Grid, MapMethod
 
 
 def block_of(place: int, side: int) -> tuple[int, int, int]:
@@ -93,9 +103,10 @@ def test_only_what_the_network_reads_is_missed():
 def test_every_named_method_has_a_map_for_each_endpoint_or_one_for_all():
     net = made()
     patches, place = inputs(net, batch=2, n=9)
-    found = relevances(net, patches, place, tuple(METHODS))
+    asked = get_args(MapMethod)
+    found = relevances(net, patches, place, asked)
     names = {head.endpoint.name for head in net.heads}
-    assert set(found) == {(m, name) for m, method in METHODS.items() for name in (names if method.per_endpoint else {""})}
+    assert set(found) == {(m, name) for m in asked for name in (names if METHODS[m].per_endpoint else {""})}
     for value in found.values():
         assert value.shape == (2, 9)
         assert (value >= 0).all()
@@ -120,3 +131,61 @@ def test_relative_maps_have_a_mean_of_one_and_an_empty_one_stays_empty():
     value = torch.tensor([[1.0, 3, 0, 0], [0, 0, 0, 0]])
     assert relative(value).tolist() == [[1, 3, 0, 0], [0, 0, 0, 0]]
     assert relative(7 * value).tolist() == relative(value).tolist()
+
+
+# --- Networks of volumes -----------------------------------------------------------------------------------------------------
+
+
+def test_occlusion_of_a_linear_network_of_volumes_is_the_sum_of_its_weights_times_the_input_over_the_block(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    plant(monkeypatch)
+    grid = Grid(edge=28, spacing_mm=8.0, patch=2)  # 14³ places, of which the network's box leaves some out
+    net = weighing(grid)
+    patches, place = torch.randn(2, 700, 4 * 2**3), torch.stack([torch.randperm(grid.places)[:700] for _ in range(2)])
+    found = occlusion_by_air(net, patches, place)
+    with torch.no_grad():
+        outputs = net(patches, place)
+    outside = net.encoder.box.slot(place) == math.prod(net.encoder.box.sides)
+    assert 0 < outside.sum() < outside.numel() / 2
+    for head in LINEAR:
+        name = head.endpoint.name
+        sign = heads.direction(head, outputs[name])
+        with torch.no_grad():
+            worth = F.pad(contributions(net, patches, place, name).flatten(1), (0, 1)).gather(1, net.encoder.box.slot(place))
+        for i in range(2):
+            tiles = blocks(place[i], grid.side).float()
+            expected = tiles.T @ (sign[i] * (tiles @ worth[i])).clamp(min=0)
+            torch.testing.assert_close(found[name][i], expected, atol=1e-6, rtol=1e-4)
+    assert any((found[head.endpoint.name] > 0).any() for head in LINEAR)
+
+
+def test_what_a_network_of_volumes_is_not_given_is_air_to_it(monkeypatch: pytest.MonkeyPatch):
+    plant(monkeypatch)
+    net = weighing(Grid(edge=8, spacing_mm=10.0, patch=2))
+    patches, place = torch.randn(1, 30, 32), torch.randperm(64)[None, :30]
+    given = torch.rand(7, 30) > 0.4
+    found = in_air(net, patches[0], place[0], given)
+    for row, kept in enumerate(given):
+        left = patches * kept[None, :, None]
+        with torch.no_grad():
+            expected = target.evidences(net, net.encoder(left, place))
+            without = target.evidences(net, net.encoder(patches[:, kept], place[:, kept]))
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name][row], value[0])
+            torch.testing.assert_close(found[name][row], without[name][0])  # a place that is not given lies in no volume
+
+
+def test_deletion_of_a_network_of_volumes_takes_away_what_the_places_are_worth(monkeypatch: pytest.MonkeyPatch):
+    plant(monkeypatch)
+    net = weighing(Grid(edge=8, spacing_mm=10.0, patch=2))
+    place = torch.arange(64)[None]
+    patches = torch.randn(1, 64, 32)
+    brain = np.arange(10, 50)  # the other places are always given
+    evidence = reader(net, patches, place, brain)
+    worth = contributions(net, patches, place, "mgmt").flatten(1)[0].detach()
+    sign = predicted(net, patches, place)["mgmt"]
+    kept = torch.stack([torch.randperm(40)[:15] for _ in range(3)])
+    fall = evidence(torch.arange(40)[None])["mgmt"] - evidence(kept)["mgmt"]
+    gone = torch.stack([torch.tensor([i for i in range(40) if i not in row.tolist()]) for row in kept])
+    torch.testing.assert_close(fall, sign * worth[torch.from_numpy(brain)[gone]].sum(dim=1), atol=1e-5, rtol=1e-4)
