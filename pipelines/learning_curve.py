@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +31,7 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.models import CLINICAL, VIT
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
-from mri_vit.studies import learning_curve
+from mri_vit.studies import learning_curve, over_sizes
 from mri_vit.synthetic import cohort as synthetic
 
 SETTINGS = Path(__file__).parents[1] / "configs" / "learning_curve.toml"
@@ -53,19 +52,7 @@ NAMES = {
 def settings(seed: int, labelled: int) -> Study:
     """The study of one cohort and size; each size trains for as many steps, so fewer patients are seen more often."""
     read = study_file.filled(study_file.load(SETTINGS), seed=seed, labelled=labelled)
-    more = max(SIZES) // labelled
-    comparators = [
-        comparator.model_copy(
-            update={
-                "train": {
-                    key: value * more if key in ("epochs", "tune_every") else value for key, value in comparator.train.items()
-                }
-            }
-        )
-        for comparator in read.comparators
-    ]
-    train = read.train.model_copy(update={"epochs": read.train.epochs * more, "tune_every": read.train.tune_every * more})
-    return read.model_copy(update={"train": train, "comparators": tuple(comparators), "seed": seed})
+    return over_sizes.as_long(read, max(SIZES) // labelled).model_copy(update={"seed": seed})
 
 
 def make(seed: int, console: Console) -> None:
@@ -143,12 +130,7 @@ def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     with run_folder.claimed(of) as run:
         patients = frozen.included(of, run)
         comparison.run(of, patients, folds.load(run / files.FOLDS, patients), run, lambda title: lambda *_: None, print)
-        costs = [
-            {"model": name} | json.loads(file.read_text())
-            for name in NAMES
-            for file in sorted(comparison.comparator_folder(run, name).glob(f"fold-*/{files.COST}"))
-        ]
-        return predictions.load(run / files.PREDICTIONS).assign(seed=seed, labelled=labelled), pd.DataFrame(costs)
+        return predictions.load(run / files.PREDICTIONS).assign(seed=seed, labelled=labelled), over_sizes.costs(run, NAMES)
 
 
 def facts(seeds: Sequence[int]) -> list[str]:
@@ -161,43 +143,11 @@ def facts(seeds: Sequence[int]) -> list[str]:
         "training fold choose the epoch.",
         f"Encoders were pretrained on {UNLABELLED} unlabelled patients of the same cohort, who are in no fold. "
         + (" ".join(collapses(seeds)) or "No teacher of DINO collapsed."),
-        *(
-            recipe(NAMES[name], of.of(comparator))
-            for name, comparator in ((VIT, Comparator(name=VIT)), *((r.name, r) for r in of.comparators))
-        ),
+        *over_sizes.recipes(of, NAMES, VIT),
         "Epochs are those at the largest size; a smaller one has more, so that each has as many steps.",
-        "The best evaluation on the tuning patients is kept. It was the last one, so that more epochs might do better, in "
-        f"{', '.join(endings(seeds))}.",
+        over_sizes.endings((settings(seed, size).output for seed in seeds for size in SIZES), NAMES),
         "An interval is the wider of two: DeLong's within cohorts, normal, and Student's t between cohorts; a p is the larger.",
     ]
-
-
-def recipe(name: str, of: Study) -> str:
-    """How long and how a contender learns."""
-    train, first = of.train, of.pretrain
-    before = ""
-    if first.method != "none":
-        how = {
-            "mae": f'MAE (target "{first.target}", decoder_reads "{first.decoder_reads}")',
-            "dino": f"DINO (2 global and {first.local_crops} local crops)",
-        }
-        before = f"{how[first.method]}, {first.epochs} epochs in batches of {first.batch}, rate {first.rate:g}; then "
-    stops = f", ended early after {train.patience} evaluations without a better one" if train.patience < train.epochs else ""
-    return f"{name}: {before}{train.epochs} epochs in batches of {train.batch}, learning rate at most {train.rate:g}{stops}."
-
-
-def endings(seeds: Sequence[int]) -> list[str]:
-    """For each contender in how many of its folds the best evaluation was the last."""
-    found = []
-    for name, called in NAMES.items():
-        runs = [settings(seed, size).output for seed in seeds for size in SIZES]
-        tables = [
-            pd.read_csv(file) for run in runs for file in comparison.comparator_folder(run, name).glob(f"fold-*/{files.HISTORY}")
-        ]
-        if tables:
-            last = sum(int(table.tune.idxmin()) == len(table) - 1 for table in tables)
-            found.append(f"{last} of {len(tables)} folds of {called}")
-    return found
 
 
 def collapses(seeds: Sequence[int]) -> list[str]:
@@ -239,8 +189,8 @@ def main() -> None:
     # one table of predictions, and the page
     parts = [held(seed, size) for seed, size in sizes]
     predicted, costs = (pd.concat(tables) for tables in zip(*parts, strict=True))
-    spent = pd.DataFrame(costs.groupby("model", as_index=False).agg({"parameters": "max", "training_seconds": "sum"}))
-    page = learning_curve.write(predicted, NAMES, facts(given.seeds), spent, SETTINGS.parents[1] / "runs" / "learning-curve")
+    home = SETTINGS.parents[1] / "runs" / "learning-curve"
+    page = learning_curve.write(predicted, NAMES, facts(given.seeds), over_sizes.spent(costs), home)
     for sentence in learning_curve.sentences(learning_curve.curve(predicted), learning_curve.against(predicted), NAMES):
         console.print(screen.plain(sentence))
     screen.say(console, f"learning curves: {page}")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import ablation
+import ladder
 import learning_curve
 import numpy as np
 import pandas as pd
@@ -11,8 +14,10 @@ import torch
 
 from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
+from mri_vit.errors import UsageError
 from mri_vit.model import network
 from mri_vit.run.files import fold_folder
+from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import CHANNELS, Endpoint, Study
 from mri_vit.train.supervised import untrained
 
@@ -79,3 +84,39 @@ def test_without_a_scan_the_score_is_that_of_a_patient_who_lacks_it(tiny: Study,
     expected = net(torch.cat(apart, dim=2), place)["mgmt"].sigmoid().item()
     assert found[patients[4].subject] == pytest.approx(expected)
     assert found[patients[4].subject] != pytest.approx(net(patches, place)["mgmt"].sigmoid().item(), abs=1e-6)
+
+
+def test_each_size_of_a_ladder_is_a_part_of_the_next_and_trains_for_as_many_steps(tiny: Study, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ladder.ladder, "FEWEST", 5)
+    of = binary(tiny)
+    made = ladder.rungs(of)
+    assert [rung.size for rung in made] == [21, 10, 5]  # of 24 patients three have no label
+    for larger, smaller in pairwise(made):
+        assert {p.id for p in smaller.patients} < {p.id for p in larger.patients}
+        assert smaller.study.output != larger.study.output
+    assert [rung.study.train.epochs for rung in made] == [of.train.epochs, 2 * of.train.epochs, 4 * of.train.epochs]
+    assert all(p.knows(of.endpoints[0]) for rung in made for p in rung.patients)
+    assert [rung.patients for rung in ladder.rungs(of)] == [rung.patients for rung in made]
+    other = ladder.rungs(of.model_copy(update={"seed": 1}))
+    assert other[1].patients != made[1].patients
+
+
+def test_a_ladder_refuses_what_its_page_could_not_show(tiny: Study):
+    of = binary(tiny)
+    with pytest.raises(UsageError, match="of binary markers; found the endpoint os"):
+        ladder.rungs(tiny)
+    with pytest.raises(UsageError, match=r"divides the patients once; found train\.repeats 2"):
+        ladder.rungs(of.model_copy(update={"train": of.train.model_copy(update={"repeats": 2})}))
+    pretrained = Comparator(name="mae", pretrain={"method": "mae"})
+    with pytest.raises(UsageError, match="labels alone; mae is pretrained"):
+        ladder.rungs(of.model_copy(update={"comparators": (pretrained,)}))
+    with pytest.raises(UsageError, match="21 patients with a label; a ladder needs 24 or more"):
+        ladder.rungs(of)
+    with pytest.raises(UsageError, match="this study has a cohort of its own"):
+        ladder.main(ladder.CONFIG.with_name("ladder_brats2021.toml"), seeds=(1, 2))
+
+
+def binary(tiny: Study) -> Study:
+    """The tiny study of MGMT alone, with a run for each size."""
+    output = tiny.output.with_name("run-{patients}")
+    return tiny.model_copy(update={"endpoints": (Endpoint(name="mgmt", kind="binary"),), "output": output})

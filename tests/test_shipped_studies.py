@@ -10,6 +10,7 @@ from pathlib import Path
 
 import ablation
 import features
+import ladder
 import learning_curve
 import pytest
 import table4
@@ -19,10 +20,13 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Grid, Study
 from mri_vit.studies import frozen_encoders
+from mri_vit.studies import ladder as ladder_page
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 STUDIES = ("demo", "gbm", "survival", "vit_b16")
-TEMPLATES = ("ablation", "features", "features_hard", "learning_curve", "table4_brats2021", "table4_demo")
+TEMPLATES = (
+    "ablation", "features", "features_hard", "ladder", "ladder_brats2021", "learning_curve", "table4_brats2021", "table4_demo",
+)  # fmt: skip
 COMPARATORS = 2  # of a template: each kind of comparator is fitted and judged alike
 
 pytestmark = [
@@ -74,6 +78,21 @@ def test_features_are_learned_and_judged(
     monkeypatch.setattr(frozen_encoders, "FEWER_STARTS", 1)
     features.main(shrunken(name, tmp_path, comparators), seed=1)
     assert list((tmp_path / "runs").rglob("features.html"))
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("name", ["ladder", "ladder_brats2021"])
+def test_the_ladder_is_climbed_from_half_the_patients_to_all(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    monkeypatch.setattr(ladder, "PATIENTS", 16)
+    monkeypatch.setattr(ladder_page, "FEWEST", 8)
+    file = shrunken(name, tmp_path, cohort=None if name == "ladder" else parted(scans, tmp_path)[0])
+    ladder.main(file)
+    (page,) = (tmp_path / "runs").rglob("index.html")
+    text = page.read_text()
+    assert ("are synthetic" in text) == (name == "ladder")
+    assert all(called in text for called in ladder_page.called(study_file.load(file)).values())
 
 
 @pytest.mark.usefixtures("in_this_process")

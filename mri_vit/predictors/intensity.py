@@ -41,7 +41,7 @@ def intensity_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
     for patient in patients:
         try:
             stored = tokens.load(study.prepared / patient.id / files.TOKENS, study.channels)
-            row = statistics(_voxels(stored, _brain(stored)), study.channels)
+            row = statistics(brain_voxels(stored), study.channels)
             if masks:
                 inside = _tumour(patient, study, stored) if patient.tumour_mask else np.zeros_like(_brain(stored))
                 row |= {f"tumour_{name}": value for name, value in statistics(_voxels(stored, inside), study.channels).items()}
@@ -77,6 +77,11 @@ def statistics(voxels: Float[np.ndarray, "c n"], channels: Sequence[str]) -> dic
             numbers = [mean, math.sqrt(variance), skewness, kurtosis, *np.percentile(values, PERCENTILES), values.max()]
         found |= {f"{channel}_{name}": float(number) for name, number in zip(STATISTICS, numbers, strict=True)}
     return found
+
+
+def brain_voxels(stored: Tokens) -> Float[np.ndarray, "c n"]:
+    """Each sequence's values in the brain, as the network reads them."""
+    return _voxels(stored, _brain(stored))
 
 
 def _brain(stored: Tokens) -> Bool[np.ndarray, "f v"]:

@@ -15,11 +15,13 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mri_vit.metrics.comparison import holm, over_runs
 from mri_vit.metrics.delong import delong_covariance
 from mri_vit.metrics.discrimination import auc
+from mri_vit.metrics.within_fold import inflation, within_fold_auc
 from mri_vit.report.figures.panels import strokes
 from mri_vit.report.words import notation
 from mri_vit.run.atomic import write_bytes
@@ -52,7 +54,7 @@ class Cell:
 def single(predicted: pd.DataFrame) -> pd.DataFrame:
     """AUC and DeLong's standard error of each model in each cohort and size: (seed, labelled, model, auc, error)."""
     rows = []
-    for (seed, labelled), scores, truth in _cohorts(predicted):
+    for (seed, labelled), scores, truth, _ in cohorts(predicted):
         errors = np.sqrt(np.diag(delong_covariance(truth, scores.to_numpy().T)))
         rows += [
             {"seed": seed, "labelled": labelled, "model": model, "auc": auc(truth, scores[model].to_numpy()), "error": error}
@@ -83,27 +85,27 @@ def curve(predicted: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def against(predicted: pd.DataFrame, own: str = OWN) -> pd.DataFrame:
+def against(predicted: pd.DataFrame, own: str = OWN, group: str | None = None) -> pd.DataFrame:
     """Each model less the own one at each size: (labelled, model, difference, low, high, p, p_adjusted).
 
     The mean over cohorts of the difference on the same patients, whose variance within a cohort is DeLong's; interval and p are
-    those of `over_runs`. p is corrected by Holm over all models and sizes.
+    those of `over_runs`. p is corrected by Holm over all models and sizes. Where `group` names a column, the fold that a patient
+    was tested in, pairs within a fold count alone, and the error is that of refitted models (see `within_fold.compared`).
     """
     rows = []
     for labelled, here in predicted.groupby("labelled"):
         parts: dict[str, list[tuple[float, float]]] = {}
-        for _, scores, truth in _cohorts(here):
-            names = [name for name in scores if name != own]
-            covariance = delong_covariance(truth, scores[[own, *names]].to_numpy().T)
-            for index, name in enumerate(names, 1):
-                variance = covariance[0, 0] + covariance[index, index] - 2 * covariance[0, index]
-                difference = auc(truth, scores[name].to_numpy()) - auc(truth, scores[own].to_numpy())
-                parts.setdefault(name, []).append((difference, float(variance)))
-        for name, found in parts.items():
-            differences, variances = np.array(found).T
+        for _, scores, truth, groups in cohorts(here, group):
+            found = {name: within_fold_auc(truth, scores[name].to_numpy(), groups) for name in scores}
+            inflated = inflation(len(np.unique(groups))) if group else 1.0
+            for name in (name for name in found if name != own):
+                variance = inflated**2 * float(((found[name].influence - found[own].influence) ** 2).sum())
+                parts.setdefault(name, []).append((found[name].value - found[own].value, variance))
+        for name, pairs in parts.items():
+            differences, variances = np.array(pairs).T
             mean, (reach, p) = (
                 float(differences.mean()),
-                over_runs(differences, math.sqrt(max(0.0, variances.sum())) / len(variances)),
+                over_runs(differences, math.sqrt(variances.sum()) / len(variances)),
             )
             if math.isnan(p):
                 reach = math.nan  # without any spread there is no test
@@ -136,25 +138,31 @@ def sentences(points: pd.DataFrame, tests: pd.DataFrame, names: dict[str, str]) 
 
 def figure(points: pd.DataFrame, names: dict[str, str]) -> Figure:
     """AUC by labelled patients, a line for each model with its intervals, shifted a little so that none hides another."""
-    models = [model for model in names if model in set(points.model)]
-    drawn = strokes(models)
     with mpl.rc_context(RC):
         panel = Figure(figsize=(1.5 * WIDTH, WIDTH), layout="constrained")
         axes = panel.subplots()
-        sizes = sorted(points.labelled.unique())
-        for index, model in enumerate(models):
-            here = pd.DataFrame(points[points.model == model]).sort_values("labelled")
-            x = here.labelled.to_numpy() * 1.03 ** (index - (len(models) - 1) / 2)  # 3 % apart on the logarithmic axis
-            reach = np.abs(here[["low", "high"]].to_numpy().T - here.auc.to_numpy())
-            stroke = drawn[model]
-            axes.errorbar(x, here.auc, reach, label=names[model], marker=stroke.marker, ms=4, elinewidth=1, **stroke.look)
-        axes.axhline(0.5, color=GREY, lw=0.8, ls=":")
-        axes.set(xscale="log", xlabel="Labelled patients", ylabel="AUC, out of fold", ylim=(min(0.4, points.low.min()), 1.0))
-        axes.set_xticks(sizes, [f"{size}" for size in sizes])
-        axes.minorticks_off()
-        axes.annotate("chance", (0.01, 0.5), xycoords=("axes fraction", "data"), ha="left", va="bottom", color=GREY, fontsize=8)
+        lines(axes, points, names)
+        axes.set(xlabel="Labelled patients", ylim=(min(0.4, points.low.min()), 1.0))
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return panel
+
+
+def lines(axes: Axes, points: pd.DataFrame, names: dict[str, str]) -> None:
+    """A line for each model, with the interval of each of its points, over a logarithmic axis of sizes; and chance."""
+    models = [model for model in names if model in set(points.model)]
+    drawn = strokes(models)
+    for index, model in enumerate(models):
+        here = pd.DataFrame(points[points.model == model]).sort_values("labelled")
+        x = here.labelled.to_numpy() * 1.03 ** (index - (len(models) - 1) / 2)  # 3 % apart on the logarithmic axis
+        reach = np.abs(here[["low", "high"]].to_numpy().T - here.auc.to_numpy())
+        stroke = drawn[model]
+        axes.errorbar(x, here.auc, reach, label=names[model], marker=stroke.marker, ms=4, elinewidth=1, **stroke.look)
+    axes.axhline(0.5, color=GREY, lw=0.8, ls=":")
+    sizes = sorted(points.labelled.unique())
+    axes.set(xscale="log", ylabel="AUC, out of fold")
+    axes.set_xticks(sizes, [f"{size}" for size in sizes])
+    axes.minorticks_off()
+    axes.annotate("chance", (0.01, 0.5), xycoords=("axes fraction", "data"), ha="left", va="bottom", color=GREY, fontsize=8)
 
 
 def write(predicted: pd.DataFrame, names: dict[str, str], facts: Sequence[str], costs: pd.DataFrame, folder: Path) -> Path:
@@ -199,11 +207,15 @@ def _cells(points: pd.DataFrame, tests: pd.DataFrame) -> dict[tuple[str, int], C
     return cells
 
 
-def _cohorts(predicted: pd.DataFrame) -> list[tuple[Any, pd.DataFrame, np.ndarray]]:
-    """Each cohort and size: its models' scores, a column each and a row for each patient, and the truth of these."""
+def cohorts(predicted: pd.DataFrame, group: str | None = None) -> list[tuple[Any, pd.DataFrame, np.ndarray, np.ndarray]]:
+    """Each cohort and size: its models' scores, a column each and a row for each patient, the truth of these, and their group.
+
+    Patients are those whom every model scored. The group is what the column `group` says, and one for all where none is named.
+    """
     parted = []
     for key, here in predicted.groupby(["seed", "labelled"]):
-        scores = here.pivot(index="patient", columns="model", values="score")
-        truth = here.drop_duplicates("patient").set_index("patient").truth.reindex(scores.index).to_numpy() == 1
-        parted.append((key, scores, truth))
+        scores = here.pivot(index="patient", columns="model", values="score").dropna()
+        people = here.drop_duplicates("patient").set_index("patient").reindex(scores.index)
+        groups = people[group].to_numpy() if group else np.zeros(len(people))
+        parted.append((key, scores, people.truth.to_numpy() == 1, groups))
     return parted

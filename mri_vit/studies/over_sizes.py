@@ -1,0 +1,96 @@
+"""A study over sizes: the same settings on fewer of the same patients, each size a run with as many steps, trained to its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from mri_vit.crossval.comparators import comparator_folder
+from mri_vit.run import files
+from mri_vit.settings.recipe import Comparator
+from mri_vit.settings.schema import Study
+
+OF_LENGTH = ("epochs", "tune_every")  # keys of [train] that are counted in passes over the patients
+
+
+def as_long(study: Study, more: int) -> Study:
+    """The study with `more` times as many epochs: on a `more`th of the patients it makes as many steps, and as many looks."""
+    comparators = [
+        comparator.model_copy(
+            update={"train": {key: value * more if key in OF_LENGTH else value for key, value in comparator.train.items()}}
+        )
+        for comparator in study.comparators
+    ]
+    train = study.train.model_copy(update={key: getattr(study.train, key) * more for key in OF_LENGTH})
+    return study.model_copy(update={"train": train, "comparators": tuple(comparators)})
+
+
+def halved(patients: int, least: int) -> list[int]:
+    """So many patients, half of them, a quarter, and so on while `least` are left; none where fewer are there.
+
+    Examples
+    --------
+    >>> halved(192, least=24)
+    [192, 96, 48, 24]
+    """
+    sizes = []
+    while patients >= least:
+        sizes.append(patients)
+        patients //= 2
+    return sizes
+
+
+def recipe(name: str, of: Study) -> str:
+    """How long and how a contender learns."""
+    train, first = of.train, of.pretrain
+    before = ""
+    if first.method != "none":
+        how = {
+            "mae": f'MAE (target "{first.target}", decoder_reads "{first.decoder_reads}")',
+            "dino": f"DINO (2 global and {first.local_crops} local crops)",
+        }
+        before = f"{how[first.method]}, {first.epochs} epochs in batches of {first.batch}, rate {first.rate:g}; then "
+    stops = f", ended early after {train.patience} evaluations without a better one" if train.patience < train.epochs else ""
+    return f"{name}: {before}{train.epochs} epochs in batches of {train.batch}, learning rate at most {train.rate:g}{stops}."
+
+
+def recipes(study: Study, names: dict[str, str], own: str) -> list[str]:
+    """The recipe of the study's own network, called `own` in `names`, and of each comparator."""
+    return [
+        recipe(names[name], study.of(comparator))
+        for name, comparator in ((own, Comparator(name=own)), *((one.name, one) for one in study.comparators))
+    ]
+
+
+def endings(runs: Iterable[Path], names: dict[str, str]) -> str:
+    """For each contender in how many of its folds the best evaluation on the tuning patients was the last, in a sentence."""
+    found, runs = [], list(runs)
+    for name, called in names.items():
+        tables = [pd.read_csv(folder / files.HISTORY) for run in runs for folder in trained(run, name)]
+        if tables:
+            last = sum(int(table.tune.idxmin()) == len(table) - 1 for table in tables)
+            found.append(f"{last} of {len(tables)} folds of {called}")
+    return (
+        "The best evaluation on the tuning patients is kept. It was the last one, so that more epochs might do better, in "
+        f"{', '.join(found)}."
+    )
+
+
+def costs(run: Path, names: Iterable[str]) -> pd.DataFrame:
+    """What each contender's folds cost: `model` and the figures of `cost.json`."""
+    return pd.DataFrame(
+        [{"model": name} | json.loads((folder / files.COST).read_text()) for name in names for folder in trained(run, name)]
+    )
+
+
+def spent(costs: pd.DataFrame) -> pd.DataFrame:
+    """By contender its weights, and the seconds of its training in all folds: (model, parameters, training_seconds)."""
+    return pd.DataFrame(costs.groupby("model", as_index=False).agg({"parameters": "max", "training_seconds": "sum"}))
+
+
+def trained(run: Path, name: str) -> Sequence[Path]:
+    """The folders of a network's folds in a run; none where it has no network of that name."""
+    return sorted(file.parent for file in comparator_folder(run, name).glob(f"fold-*/{files.HISTORY}"))
