@@ -6,13 +6,14 @@ import numpy as np
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.words.notation import EXPLAINED, adjusted_p, between, change, number, p_alone, p_value
+from mri_vit.report.words.notation import EXPLAINED, adjusted_p, between, change, ends, number, p_alone, p_value
 from mri_vit.settings.models import VOLUME
 from mri_vit.studies.added_value_findings import Findings, Tried, adds
 from mri_vit.studies.added_value_numbers import RISK, Concordance, HazardRatio, LikelihoodRatio
 from mri_vit.studies.added_value_people import DEALT
 from mri_vit.studies.page import Table
 
+LARGEST = 999  # a hazard ratio that is written out; beyond it nothing is known but that it is large
 FEWEST_DEATHS = 10  # for each coefficient; Peduzzi et al. 1995, doi:10.1016/0895-4356(95)00048-8
 SIMULATED = (  # pipelines/null_added_value.py
     "Simulated, risks that add nothing reject in 10 to 14 % of studies as given, and in 2 to 4 % so."
@@ -231,7 +232,12 @@ def label(name: str, of: Findings) -> str:
 
 
 def of_ratio(ratio: HazardRatio) -> str:
-    return between(ratio.value, ratio.low, ratio.high, digits=2)
+    """A hazard ratio with its interval: 2.44 [1.52, 3.94]."""
+    return f"{_factor(ratio.value)} {ends(ratio.low, ratio.high, write=_factor)}"
+
+
+def _factor(value: float | None) -> str:
+    return number(value, 2) if value is None or not value > LARGEST else f"> {LARGEST}"
 
 
 def of_c(found: Concordance) -> str:

@@ -13,16 +13,17 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 from lifelines import CoxPHFitter
-from lifelines.exceptions import ConvergenceError
+from lifelines.exceptions import ConvergenceError, ConvergenceWarning
 from lifelines.statistics import proportional_hazard_test
 
 from mri_vit.errors import UsageError
 from mri_vit.predictors.tabular import PRIOR_VARIANCE, TO_THE_END
 
 DAYS, DIED, STRATUM = "days", "died", "stratum"  # of the table that lifelines fits; columns are x0, x1, … in it
-# Of a log hazard ratio: its interval would reach over a factor of 10^17, as of a likelihood that rises without end.
-MOST_ERROR = 10.0
+MOST_ERROR = 100.0  # of the log hazard ratio of a standard deviation; where a likelihood rises without end it is thousands
 LEAST = 1e-9  # of a column's variance: what is left of it below, once the others are taken out, is rounding
+
+ENOUGH = {"precision": 1e-12, "r_precision": 1e-12}  # of well parted columns; lifelines stops at 1e-7 of a step
 
 Days = Float[np.ndarray, " n"]
 Died = Bool[np.ndarray, " n"]
@@ -54,10 +55,9 @@ def fit(days: Days, died: Died, columns: pd.DataFrame, stratum: Stratum) -> Fit:
     """
     for name, column in columns.items():
         _refuse_boundless(str(name), days, died, column.to_numpy(float), stratum)
-    table = _table(days, died, columns.to_numpy(float), stratum)
-    found = _fitted(CoxPHFitter(), table)
+    found = _at_the_top(days, died, columns.to_numpy(float), stratum)
     errors = found.standard_errors_.to_numpy(float) if found else np.full(columns.shape[1], np.nan)
-    wild = np.flatnonzero(~(errors < MOST_ERROR))
+    wild = np.flatnonzero(~(errors * columns.to_numpy(float).std(axis=0) < MOST_ERROR))
     if found is None or len(wild):
         named = ", ".join(str(columns.columns[place]) for place in wild)
         raise UsageError(
@@ -65,6 +65,7 @@ def fit(days: Days, died: Died, columns: pd.DataFrame, stratum: Stratum) -> Fit:
             f"({int(died.sum())} deaths among {len(died)} patients): together the columns part those who died, or depend on "
             "each other; name fewer covariates"
         )
+    table = _table(days, died, columns.to_numpy(float), stratum)
     with np.errstate(all="ignore"):
         changing = np.ravel(proportional_hazard_test(found, table, time_transform="km").p_value).astype(float)
     return Fit(float(found.log_likelihood_), found.params_.to_numpy(float), errors**2, changing)
@@ -86,8 +87,8 @@ def out_of_fold(
         if not varying.any() or not died[train].any():
             continue
         table = _table(days[train], died[train], columns[train][:, varying], stratum[train])
-        regression = CoxPHFitter(penalizer=1 / (PRIOR_VARIANCE * int(train.sum())))  # lifelines divides the likelihood by n
-        found = _fitted(regression, table)
+        penalty = 1 / (PRIOR_VARIANCE * int(train.sum()))  # lifelines divides the likelihood by n
+        found = _fitted(CoxPHFitter(penalizer=penalty), table, TO_THE_END)
         if found is None:
             raise UsageError(f"the Cox regression without fold {name + 1} did not converge; name fewer covariates")
         predicted[test] = columns[test][:, varying] @ found.params_.to_numpy(float)
@@ -125,13 +126,35 @@ def _table(days: Days, died: Died, columns: Float[np.ndarray, "n k"], stratum: S
     return table.assign(**{DAYS: days, DIED: died, STRATUM: stratum})
 
 
-def _fitted(regression: CoxPHFitter, table: pd.DataFrame) -> CoxPHFitter | None:
-    """The regression, fitted; None where it does not converge."""
+def _at_the_top(days: Days, died: Died, x: Float[np.ndarray, "n k"], stratum: Stratum) -> CoxPHFitter | None:
+    """The regression where its likelihood is highest; None where it has no such place.
+
+    Where columns nearly depend on each other, lifelines gives up on the way and hands out what it has. So it climbs along
+    directions that do not (the likelihood is the same), and then starts at the end in the columns themselves.
+    """
+    centred = x - pd.DataFrame(x).groupby(stratum).transform("mean").to_numpy()
+    triangle = np.linalg.qr(centred, mode="r")
+    size = np.abs(np.diag(triangle))
+    if len(centred) < x.shape[1] or not (size**2 > LEAST * (centred**2).sum(axis=0)).all():
+        return None
+    directions = np.linalg.inv(triangle) * np.sqrt(len(x))
+    climbed = _fitted(CoxPHFitter(), _table(days, died, centred @ directions, stratum), ENOUGH)
+    if climbed is None:
+        return None
+    top = directions @ climbed.params_.to_numpy(float)
+    return _fitted(CoxPHFitter(), _table(days, died, x, stratum), ENOUGH, top * x.std(axis=0, ddof=1))  # per its own deviation
+
+
+def _fitted(
+    regression: CoxPHFitter, table: pd.DataFrame, options: dict[str, float], start: Float[np.ndarray, " k"] | None = None
+) -> CoxPHFitter | None:
+    """The regression, fitted; None where it does not converge, of which lifelines may do no more than warn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of slow convergence; who asks looks at the errors
+        warnings.filterwarnings("error", message="Newton-Raphson")
         try:
-            return regression.fit(table, DAYS, DIED, strata=[STRATUM], fit_options=TO_THE_END)
-        except (ConvergenceError, np.linalg.LinAlgError):
+            return regression.fit(table, DAYS, DIED, strata=[STRATUM], fit_options=options, initial_point=start)
+        except (ConvergenceError, ConvergenceWarning, np.linalg.LinAlgError):
             return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import null_added_value as simulated
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,7 +26,7 @@ def lung() -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
 def planted(n: int = 120, seed: int = 3) -> tuple[np.ndarray, np.ndarray, pd.DataFrame, np.ndarray]:
     """Days without ties, deaths, two columns of which the first tells them, and four strata."""
     random = np.random.default_rng(seed)
-    columns = pd.DataFrame(random.normal(size=(n, 2)), columns=["a", "b"])
+    columns = pd.DataFrame(random.normal(size=(n, 2)), columns=pd.Index(["a", "b"]))
     dies = random.weibull(1.5, n) * np.exp(-0.7 * columns.a.to_numpy())
     ends = random.exponential(1.5, n)
     return 100 * np.minimum(dies, ends), dies <= ends, columns, random.integers(0, 4, n)
@@ -45,9 +46,11 @@ def by_hand(
 
 
 def test_age_and_sex_of_the_lung_patients_are_as_r_has_them(oracles: Path):
-    found = next(one for one in json.loads((oracles / "statistics.json").read_text())["references"] if one["id"] == "lung_age_sex")
+    found = next(
+        one for one in json.loads((oracles / "statistics.json").read_text())["references"] if one["id"] == "lung_age_sex"
+    )
     table = load_lung()
-    columns, one = table[["age", "sex"]], np.zeros(len(table), dtype=int)
+    columns, one = table.loc[:, ["age", "sex"]], np.zeros(len(table), dtype=int)
     fit = cox.fit(table.time.to_numpy(float), table.status.to_numpy() == 1, columns, one)
     assert [*fit.coefficient, *np.sqrt(fit.variance)] == pytest.approx(found["expected"][:4], abs=found["tol"])
     whole = CoxPHFitter().fit(table[["time", "status", "age", "sex"]], "time", "status")
@@ -59,7 +62,7 @@ def test_age_and_sex_of_the_lung_patients_are_as_r_has_them(oracles: Path):
 def test_strata_and_ties_are_those_of_lifelines():
     days, died, table = lung()
     stratum = table["ph.ecog"].to_numpy(int)
-    fit = cox.fit(days, died, table[["age", "sex"]], stratum)
+    fit = cox.fit(days, died, table.loc[:, ["age", "sex"]], stratum)
     theirs = CoxPHFitter().fit(table[["time", "status", "age", "sex", "ph.ecog"]], "time", "status", strata=["ph.ecog"])
     assert fit.log_likelihood == pytest.approx(theirs.log_likelihood_, abs=1e-6)
     assert fit.coefficient == pytest.approx(theirs.params_.to_numpy(), abs=1e-5)
@@ -105,6 +108,19 @@ def test_columns_that_depend_on_each_other_are_refused_by_name():
     days, died, columns, stratum = planted()
     with pytest.raises(UsageError, match=r"on a, b, sum has no finite hazard ratio for .*sum.*name fewer covariates"):
         cox.fit(days, died, columns.assign(sum=columns.a + columns.b), stratum)
+
+
+@pytest.mark.parametrize("apart", [0.3, 0.03])
+def test_columns_that_nearly_depend_on_each_other_are_fitted_to_the_top_of_the_likelihood(apart: float):
+    """lifelines alone stops far below it, with no more than a warning."""
+    days, died, columns, stratum = planted()
+    noise = np.random.default_rng(5).normal(size=len(days))
+    columns = columns.assign(near=columns.a + apart * noise)
+    fit = cox.fit(days, died, columns, stratum)
+    oracle, highest = simulated.fitted(columns.to_numpy(), days, died, stratum)
+    assert fit.log_likelihood == pytest.approx(highest, abs=1e-6)
+    assert fit.coefficient == pytest.approx(oracle, rel=1e-4)
+    assert by_hand(days, died, columns, stratum, fit.coefficient)[0] == pytest.approx(highest, abs=1e-6)
 
 
 def test_what_strata_make_constant_or_others_tell_is_found_before():
