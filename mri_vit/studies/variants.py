@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
-from mri_vit.model.encoder import POSITION_STD, Attention, Block, Encoder, read_out
+from mri_vit.model.encoder import POSITION_BASE, POSITION_STD, Attention, Block, Encoder, read_out
 from mri_vit.model.network import Encode, encoder
 from mri_vit.settings.recipe import Model, Pool
 from mri_vit.settings.schema import Grid
@@ -37,16 +37,9 @@ def coordinates(place: Int[Tensor, "b p"], side: int) -> Int[Tensor, "b p 3"]:
     return place[..., None] // torch.tensor([side * side, side, 1], device=place.device) % side
 
 
-def small(*shape: int) -> nn.Parameter:
-    """Small random numbers, or without memory none."""
-    numbers = torch.empty(shape)
-    return nn.Parameter(numbers if numbers.is_meta else numbers.normal_(std=POSITION_STD))
-
-
-def raster_waves(places: int, dim: int) -> Float[Tensor, "p d"]:
-    """Sines and cosines of a place's number in raster order (Vaswani et al. 2017, arXiv:1706.03762, 3.5); x turns slowest."""
-    rate = SENTENCES ** (-torch.arange(dim // 2) / (dim // 2))
-    angle = torch.arange(places)[:, None] * rate
+def line_waves(number: Int[Tensor, " o"] | Float[Tensor, " o"], dim: int, base: float) -> Float[Tensor, "o d"]:
+    """Sines and cosines of numbers, of lengths up to some 2π·base (Vaswani et al. 2017, arXiv:1706.03762, 3.5)."""
+    angle = number[:, None] * base ** (-torch.arange(dim // 2) / (dim // 2))
     return F.pad(torch.cat([angle.sin(), angle.cos()], dim=1), (0, dim % 2))
 
 
@@ -69,7 +62,7 @@ class PerPlace(nn.Module):
 
 
 class PerCoordinate(nn.Module):
-    """A learned vector for each coordinate of each axis; those of x, y and z one after the other are a place's.
+    """A learned vector for each coordinate of each axis, at the start its waves; those of x, y and z in a row are a place's.
 
     Source: the 2D embedding of appendix D.4, where X and Y have half the width each.
     """
@@ -78,7 +71,8 @@ class PerCoordinate(nn.Module):
         super().__init__()
         self.side = side
         widths = [dim // AXES + (axis < dim % AXES) for axis in range(AXES)]
-        self.tables = nn.ParameterList([small(1, side, width) for width in widths])
+        middle = torch.arange(side) - (side - 1) / 2
+        self.tables = nn.ParameterList([line_waves(middle, width, POSITION_BASE)[None] for width in widths])
 
     def forward(self, place: Int[Tensor, "b p"]) -> Float[Tensor, "b p d"]:
         along = coordinates(place, self.side).unbind(dim=-1)
@@ -96,13 +90,15 @@ class Relative(nn.Module):
     """A query's product with what is learned of the offset between its place and the key's; 0 where one of both is CLS.
 
     As in appendix D.4 the query is the content's, the product is added to the scores before the softmax, and the same vectors
-    serve all heads. An offset's vector is the sum of its three axes', whose 2·side - 1 offsets share what they learn.
+    serve all heads. An offset's vector is the sum of its three axes', which start as waves: drawn ones knew no neighbour here
+    either, see `waves` of the encoder.
     """
 
     def __init__(self, side: int, width: int) -> None:
         super().__init__()
         self.side = side
-        self.offsets = small(AXES, 2 * side - 1, width)
+        start = line_waves(torch.arange(1 - side, side), width, POSITION_BASE)
+        self.offsets = nn.Parameter(repeat(start, "o e -> a o e", a=AXES).clone())
 
     def forward(self, q: Float[Tensor, "b h n e"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b h n n"]:
         at = coordinates(place, self.side)
@@ -233,19 +229,20 @@ def no_positions(model: Model, grid: Grid, channels: tuple[str, ...]) -> Variant
 
 
 def drawn_1d(model: Model, grid: Grid, channels: tuple[str, ...]) -> Variant:
-    """The paper's own: a learned vector for each place in raster order, which at the start is random and knows no neighbour."""
+    """A learned vector for each place, at the start small random numbers, as in the paper: it knows no neighbour."""
     own = parts(model, grid, channels)
-    return Variant(own, PerPlace(small(1, grid.places, own.dim)), full(own))
+    start = torch.empty(1, grid.places, own.dim)
+    return Variant(own, PerPlace(nn.Parameter(start if start.is_meta else start.normal_(std=POSITION_STD))), full(own))
 
 
 def waves_1d(model: Model, grid: Grid, channels: tuple[str, ...]) -> Variant:
     """A learned vector for each place, at the start waves of its number in raster order."""
     own = parts(model, grid, channels)
-    return Variant(own, PerPlace(nn.Parameter(raster_waves(grid.places, own.dim)[None])), full(own))
+    return Variant(own, PerPlace(nn.Parameter(line_waves(torch.arange(grid.places), own.dim, SENTENCES)[None])), full(own))
 
 
 def per_axis_3d(model: Model, grid: Grid, channels: tuple[str, ...]) -> Variant:
-    """Learned vectors of the three coordinates, random at the start."""
+    """Learned vectors of the three coordinates."""
     own = parts(model, grid, channels)
     return Variant(own, PerCoordinate(grid.side, own.dim), full(own))
 
@@ -289,10 +286,10 @@ class Kind:
 
 POSITIONS = {
     "no-positions": Kind(no_positions, "No positions", "patches are a bag"),
-    "drawn-1d": Kind(drawn_1d, "1D, drawn", "learned for each place of the raster, at random at the start: the paper's own"),
+    "drawn-1d": Kind(drawn_1d, "1D, drawn", "learned for each place of the raster, small random numbers at the start"),
     "waves-1d": Kind(waves_1d, "1D, waves", "learned for each place of the raster, waves of its number at the start"),
-    "per-axis-3d": Kind(per_axis_3d, "3D, per axis", "learned for each coordinate of x, y and z, at random at the start"),
-    "relative": Kind(relative, "Relative", "of the offset between two places, in every block; none of places"),
+    "per-axis-3d": Kind(per_axis_3d, "3D, per axis", "learned for each coordinate of x, y and z, its waves at the start"),
+    "relative": Kind(relative, "Relative", "learned for each offset between two places, in every block; waves at the start"),
 }
 BLOCKS = {
     "post-norm-relu": Kind(post_norm_relu, "Post-norm, ReLU", "norms after each sum, and ReLU for GELU"),

@@ -159,7 +159,7 @@ def test_places_with_a_common_coordinate_share_what_is_learned_of_it():
 
 
 def test_waves_of_the_raster_are_those_of_a_sentence():
-    found = variants.raster_waves(7, 10)
+    found = variants.line_waves(torch.arange(7), 10, variants.SENTENCES)
     for number in range(7):
         for pair in range(5):
             angle = number / 10_000 ** (2 * pair / 10)
