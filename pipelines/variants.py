@@ -43,8 +43,8 @@ from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import schedule
 
 MADE_UP = "variants"  # the study on the built-in cohort
-PATIENTS = 96  # as many as the demo has
-SEED = 20261123  # of its patients; settings were chosen on the demo's
+PATIENTS = 130  # a third more than the demo's: intervals are narrower, and each fold still trains in seconds
+SEED = 4242  # of these patients; settings were chosen on the demo's
 FOLDER = "variants"  # of the page, in the run
 OF_VISIT = ["endpoint", "patient", "session"]
 
@@ -115,7 +115,7 @@ def main(file: Path, workers: int = 2) -> None:
         patients, splits = study.divided_before(settings, run)
         jobs = {
             f"{name} {repeat + 1}-{fold + 1}": (patients, ids, of, encode, comparator_folder(run, name), name, repeat, fold)
-            for name, (of, encode) in reversed(own.items())  # comparators first: they are slow, and no worker ends alone
+            for name, (of, encode) in own.items()
             for repeat, split in enumerate(splits)
             for fold, ids in enumerate(split)
         }

@@ -114,12 +114,12 @@ def test_variants_are_trained_by_the_one_loop_and_found_done_when_started_again(
     scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
     monkeypatch.setattr(variants, "PATIENTS", 16)
-    file = shrunken(name, tmp_path, ("vit-small", "hybrid"), None if name == "variants" else parted(scans, tmp_path)[0])
+    file = shrunken(name, tmp_path, ("vit-small", "resnet10"), None if name == "variants" else parted(scans, tmp_path)[0])
     variants.main(file)
     (page,) = (tmp_path / "runs").rglob("index.html")
     text = page.read_text()
     assert "Axial attention" in text
-    assert "Hybrid of ResNet-10 and ViT" in text
+    assert "3D ResNet-10" in text
     assert ("Known case" in text) == (name == "variants")
     page.unlink()
     monkeypatch.setattr(Neural, "fit", lambda *_: pytest.fail("a fold that is done was fitted again"))

@@ -33,6 +33,8 @@ PLACED = "tertp"  # of the built-in cohort: the tumour's side, and nothing else
 BRIGHT = "mgmt"  # of the built-in cohort: the tumour's brightness, which is the same at every place
 FREE = "no-positions"
 TERA, GIGA = 1e12, 1e9
+SMALL = Stroke(PLAIN.colour, "none", 0.8, ".")  # of the variants in the figure of compute
+APART = 1.05  # marks at the same place of a logarithmic axis: five per cent, about a mark's width
 SYNTHETIC = (
     "TERTp is the side on which the tumour lies and MGMT its brightness. That tells whether a variant can do what it should; "
     "which one is better on real tumours is not said here."
@@ -177,7 +179,8 @@ def against_compute(study: Study, lines: Sequence[Line], costs: Sequence[Cost], 
         figure(study, lines, of, labels),
         "AUC over the floating-point operations of training, a panel for each endpoint",
         "AUC over the operations of one training, on a logarithmic axis; bars are 95 % intervals over patients and runs. The "
-        "line joins Vision Transformers that differ in size alone; small grey marks are the variants.",
+        "line joins Vision Transformers that differ in size alone; small grey marks are the variants, each a little to "
+        "the right, so that none hides another.",
     )
     rows = [
         (
@@ -207,15 +210,16 @@ def figure(study: Study, lines: Sequence[Line], of: Mapping[str, Cost], labels: 
     sizes = [VIT, *(comparator.name for comparator in study.comparators if comparator.name not in others)]
     sizes.sort(key=lambda model: of[model].training_flops)
     endpoints = list(dict.fromkeys(line.endpoint for line in lines))
+    x = {model: cost.training_flops / TERA for model, cost in of.items()}
     with mpl.rc_context(RC):
         drawn = Figure(figsize=(WIDTH, 2.3 * len(endpoints) + 0.9), layout="constrained")
         for endpoint, axes in zip(endpoints, drawn.subplots(len(endpoints), 1, sharex=True, squeeze=False)[:, 0], strict=True):
             here = {line.model: line for line in lines if line.endpoint == endpoint}
             varied = [model for model in here if model in VARIANTS]
-            _points(axes, [here[model] for model in varied], of, Stroke(PLAIN.colour, "none", 0.8, "."), "Variants of the ViT")
-            _points(axes, [here[model] for model in sizes], of, CANDIDATES[0], "ViT, by size")
+            _points(axes, spread([x[model] for model in varied]), [here[model] for model in varied], SMALL, "Variants of the ViT")
+            _points(axes, [x[model] for model in sizes], [here[model] for model in sizes], CANDIDATES[0], "ViT, by size")
             for model, stroke in zip(others, CANDIDATES[1:], strict=False):
-                _points(axes, [here[model]], of, stroke, labels[model])
+                _points(axes, [x[model]], [here[model]], stroke, labels[model])
             axes.axhline(0.5, color=INK, lw=1, ls=DASHED, zorder=0)
             axes.set(xscale="log", ylabel="AUC", ylim=(min(0.4, min(line.low for line in here.values())) - 0.02, 1.03))
             axes.set_title(notation.title(endpoint), loc="left", fontsize=9, weight="bold")
@@ -227,12 +231,16 @@ def figure(study: Study, lines: Sequence[Line], of: Mapping[str, Cost], labels: 
     return drawn
 
 
-def _points(axes: Axes, lines: Sequence[Line], of: Mapping[str, Cost], stroke: Stroke, label: str) -> None:
+def _points(axes: Axes, x: Sequence[float], lines: Sequence[Line], stroke: Stroke, label: str) -> None:
     """Some contenders with their intervals."""
-    x = [of[line.model].training_flops / TERA for line in lines]
     reach = [[line.mean - line.low for line in lines], [line.high - line.mean for line in lines]]
     look: dict[str, Any] = {"color": stroke.colour, "ls": stroke.line, "zorder": 2.5 if stroke.candidate else 2.0}
     axes.errorbar(x, [line.mean for line in lines], reach, marker=stroke.marker, ms=5, elinewidth=1, label=label, **look)
+
+
+def spread(x: Sequence[float]) -> list[float]:
+    """Each a little beyond those before it that lie at the same place, so that none hides another."""
+    return [own * APART ** sum(math.isclose(own, other) for other in x[: index + 1]) for index, own in enumerate(x)]
 
 
 def facts(study: Study, lines: Sequence[Line]) -> list[str]:
