@@ -14,8 +14,10 @@ import ladder
 import learning_curve
 import pytest
 import table4
+import variants
 from whole_road import SHRUNKEN, every_verb, parted
 
+from mri_vit.predictors.network import Neural
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Grid, Study
@@ -25,8 +27,17 @@ from mri_vit.studies import ladder as ladder_page
 CONFIGS = Path(__file__).parents[1] / "configs"
 STUDIES = ("demo", "gbm", "survival", "vit_b16")
 TEMPLATES = (
-    "ablation", "features", "features_hard", "ladder", "ladder_brats2021", "learning_curve", "table4_brats2021", "table4_demo",
-)  # fmt: skip
+    "ablation",
+    "features",
+    "features_hard",
+    "ladder",
+    "ladder_brats2021",
+    "learning_curve",
+    "table4_brats2021",
+    "table4_demo",
+    "variants",
+    "variants_gbm",
+)
 COMPARATORS = 2  # of a template: each kind of comparator is fitted and judged alike
 
 pytestmark = [
@@ -114,6 +125,25 @@ def test_rows_of_table_4_are_fitted_and_stand_beside_the_published_ones(
     monkeypatch.setattr(table4, "PATIENTS", 16)
     table4.main(shrunken(name, tmp_path, cohort=None if name == "table4_demo" else parted(scans, tmp_path)[0]))
     assert list((tmp_path / "runs").rglob("table4.*"))
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("name", ["variants", "variants_gbm"])
+def test_variants_are_trained_by_the_one_loop_and_found_done_when_started_again(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    monkeypatch.setattr(variants, "PATIENTS", 16)
+    file = shrunken(name, tmp_path, ("vit-small", "resnet10"), None if name == "variants" else parted(scans, tmp_path)[0])
+    variants.main(file)
+    (page,) = (tmp_path / "runs").rglob("index.html")
+    text = page.read_text()
+    assert "Axial attention" in text
+    assert "3D ResNet-10" in text
+    assert ("Known case" in text) == (name == "variants")
+    page.unlink()
+    monkeypatch.setattr(Neural, "fit", lambda *_: pytest.fail("a fold that is done was fitted again"))
+    variants.main(file)
+    assert page.read_text() == text
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:

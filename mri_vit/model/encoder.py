@@ -102,8 +102,8 @@ class Block(nn.Module):
         self.share: tuple[int, int] = (0, 1)  # which of how many shares of a batch it is given, see train/devices.py
 
     def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 1 n"] | None = None) -> Float[Tensor, "b n d"]:
-        x = x + self._dropped(self.attention(self.norm1(x), mask))
-        return x + self._dropped(self.mlp(self.norm2(x)))
+        x = x + self.dropped(self.attention(self.norm1(x), mask))
+        return x + self.dropped(self.mlp(self.norm2(x)))
 
     def weighted(
         self, x: Float[Tensor, "b n d"], fuse: Fuse = torch.mean
@@ -113,7 +113,7 @@ class Block(nn.Module):
         x = x + change
         return x + self.mlp(self.norm2(x)), fused
 
-    def _dropped(self, change: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    def dropped(self, change: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """Stochastic depth (Huang et al. 2016): in training, a whole patient's change is left out, the others scaled up."""
         if not self.training or self.drop_path == 0:
             return change
@@ -160,7 +160,8 @@ class Encoder(nn.Module):
         channels: int = 4,
     ) -> None:
         super().__init__()
-        self.dim, self.pool, self.channels = dim, pool, channels
+        self.dim, self.channels = dim, channels
+        self.pool: Pool = pool
         self.embed = embedding(patch_size, dim, stem, conv_stem, channels)
         self.cls = nn.Parameter(torch.zeros(1, 1, dim))
         self.position = nn.Parameter(torch.empty(1, places + 1, dim))
@@ -206,15 +207,7 @@ class Encoder(nn.Module):
 
     def readout(self, x: Float[Tensor, "b n d"], present: Bool[Tensor, "b p"] | None = None) -> Float[Tensor, "b d"]:
         """What the heads read of the last block's output; CLS alone where no place was given (n = 1)."""
-        cls = self.norm(x[:, 0])
-        if x.shape[1] == 1 or self.pool == "cls":
-            return cls
-        y = self.norm(x[:, 1:])
-        if present is None:
-            return cls + (y.amax(dim=1) if self.pool == "max" else y.mean(dim=1))
-        if self.pool == "max":
-            return cls + y.masked_fill(~present[..., None], -torch.inf).amax(dim=1)
-        return cls + y.masked_fill(~present[..., None], 0).sum(dim=1) / present.sum(dim=1, keepdim=True)
+        return read_out(x, self.norm, self.pool, present)
 
     def parts(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b p d"]:
         """Each place's part in each feature that `readout` adds to CLS, as weights that sum to 1 over the places."""
@@ -230,6 +223,21 @@ class Encoder(nn.Module):
             matrices.append(block.attention.weights(block.norm1(x)))
             x = block(x)
         return matrices
+
+
+def read_out(
+    x: Float[Tensor, "b n d"], norm: nn.Module, pool: Pool, present: Bool[Tensor, "b p"] | None = None
+) -> Float[Tensor, "b d"]:
+    """The normalised CLS token, and what `pool` adds to it of the normalised others: those that are `present`."""
+    cls = norm(x[:, 0])
+    if x.shape[1] == 1 or pool == "cls":
+        return cls
+    y = norm(x[:, 1:])
+    if present is None:
+        return cls + (y.amax(dim=1) if pool == "max" else y.mean(dim=1))
+    if pool == "max":
+        return cls + y.masked_fill(~present[..., None], -torch.inf).amax(dim=1)
+    return cls + y.masked_fill(~present[..., None], 0).sum(dim=1) / present.sum(dim=1, keepdim=True)
 
 
 def resize_positions(position: Float[Tensor, "1 m d"], side: int) -> Float[Tensor, "1 n d"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,34 +28,7 @@ from mri_vit.settings.schema import Endpoint, Grid
 from mri_vit.settings.sequences import CHANNELS, names_of
 
 SCHEMA = "mri-vit network 1"
-
-
-class Network(nn.Module):
-    """The ViT, or another network, with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name.
-
-    `channels` are the sequences of the patches that it is given, in their order; a network of dense volumes reads those of them
-    that `model.channels` names.
-
-    `label_exposed` are the subjects whose labels its weights were trained on or selected by, `image_exposed` those whose scans
-    they were pretrained on.
-    """
-
-    def __init__(self, model: Model, grid: Grid, heads: list[Head], channels: tuple[str, ...] = CHANNELS) -> None:
-        super().__init__()
-        self.model, self.grid, self.heads, self.channels = model, grid, heads, channels
-        self.label_exposed: tuple[str, ...] = ()
-        self.image_exposed: tuple[str, ...] = ()
-        self.encoder = encoder(model, grid, channels)
-        self.head = nn.ModuleDict({head.endpoint.name: nn.Linear(self.encoder.dim, head.width) for head in heads})
-        for linear in self.head.values() if model.zero_head else ():
-            nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
-            nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
-
-    def forward(
-        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
-    ) -> dict[str, Float[Tensor, "b m"]]:
-        cls = self.encoder(patches, place, present)
-        return {name: linear(cls) for name, linear in self.head.items()}
+Encode = Callable[[Model, Grid, tuple[str, ...]], Any]  # a function of a module's top that builds an encoder, as `encoder` does
 
 
 def encoder(model: Model, grid: Grid, channels: tuple[str, ...]) -> Any:
@@ -72,10 +45,42 @@ def encoder(model: Model, grid: Grid, channels: tuple[str, ...]) -> Any:
     return Encoder(size, grid.places, *shape, model.stem, model.drop_path, model.conv_stem, model.pool, count)
 
 
+class Network(nn.Module):
+    """The ViT, or another network, with one linear head per endpoint; `outputs` are the heads' raw numbers by endpoint name.
+
+    `channels` are the sequences of the patches that it is given, in their order; a network of dense volumes reads those of them
+    that `model.channels` names.
+
+    `encode` builds the encoder: a study's own by its recipe, or a variant that is compared with it.
+
+    `label_exposed` are the subjects whose labels its weights were trained on or selected by, `image_exposed` those whose scans
+    they were pretrained on.
+    """
+
+    def __init__(
+        self, model: Model, grid: Grid, heads: list[Head], channels: tuple[str, ...] = CHANNELS, encode: Encode = encoder
+    ) -> None:
+        super().__init__()
+        self.model, self.grid, self.heads, self.channels, self.encode = model, grid, heads, channels, encode
+        self.label_exposed: tuple[str, ...] = ()
+        self.image_exposed: tuple[str, ...] = ()
+        self.encoder = encode(model, grid, channels)
+        self.head = nn.ModuleDict({head.endpoint.name: nn.Linear(self.encoder.dim, head.width) for head in heads})
+        for linear in self.head.values() if model.zero_head else ():
+            nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
+            nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
+
+    def forward(
+        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
+    ) -> dict[str, Float[Tensor, "b m"]]:
+        cls = self.encoder(patches, place, present)
+        return {name: linear(cls) for name, linear in self.head.items()}
+
+
 def with_heads(network: Network, endpoints: Collection[str]) -> Network:
     """The same network with the heads of some endpoints alone, and the very weights: what it is asked says nothing of others."""
     with torch.device("meta"):
-        part = Network(network.model, network.grid, [], network.channels)
+        part = Network(network.model, network.grid, [], network.channels, network.encode)
     part.heads = [head for head in network.heads if head.endpoint.name in endpoints]
     part.encoder = network.encoder
     part.head = nn.ModuleDict({head.endpoint.name: network.head[head.endpoint.name] for head in part.heads})
@@ -95,10 +100,17 @@ def save(network: Network, path: Path) -> None:
         "seen": json.dumps(sorted(set(network.image_exposed))),
         "heads": json.dumps([asdict(head) | {"endpoint": head.endpoint.model_dump()} for head in network.heads]),
     }
+    if variant := _variant(network.encode):
+        metadata["variant"] = variant
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     with replacing(path) as beside:
         safetensors.torch.save_file(weights, beside, metadata)  # written piece by piece: as bytes it would be held twice
         sort_header(beside)
+
+
+def _variant(encode: Encode) -> str:
+    """What a file calls the builder of its encoder, whose weights may fit another's and mean something else there."""
+    return "" if encode is encoder else encode.__name__
 
 
 def read(path: Path, schema: str) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -116,9 +128,11 @@ def read(path: Path, schema: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     return weights, metadata
 
 
-def load(path: Path) -> Network:
-    """Read a network. Raises IntegrityError when the file is damaged or is something else."""
+def load(path: Path, encode: Encode = encoder) -> Network:
+    """Read a network, whose encoder `encode` built. Raises IntegrityError when the file is damaged or is something else."""
     weights, metadata = read(path, SCHEMA)
+    if (found := metadata.get("variant", "")) != (expected := _variant(encode)):
+        raise IntegrityError(f"{path}: found the variant {found or 'none'}; expected {expected or 'none'}")
     heads = []
     with as_written(path):
         for fields in json.loads(metadata["heads"]):
@@ -130,7 +144,7 @@ def load(path: Path) -> Network:
         if not isinstance(norm_eps, int | float | None):
             raise ValueError(f"norm_eps {norm_eps!r}")
         with torch.device("meta"):
-            network = Network(model, grid, heads, names_of(metadata["channels"]))
+            network = Network(model, grid, heads, names_of(metadata["channels"]), encode)
     try:
         network.load_state_dict(weights, assign=True)
     except RuntimeError as error:

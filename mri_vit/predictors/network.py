@@ -20,7 +20,7 @@ from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.errors import BadNumbers
 from mri_vit.model import heads, network
 from mri_vit.model.cost import flops, parameters
-from mri_vit.model.network import Network
+from mri_vit.model.network import Encode, Network, encoder
 from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import files, heap
 from mri_vit.run.atomic import write_bytes
@@ -40,18 +40,18 @@ class Neural:
     It is `train.seeds` networks, one by default, which differ in their seed alone: initial weights, order and draws. Its scores
     and survival probabilities are the means of theirs. The networks after the first live in folders of their own in `folder`.
     Where the study pretrains, its encoder is learned from the patients that `fit` is given, and kept in `folder` too; every
-    network starts from it.
+    network starts from it. `encode` builds the encoders: a study's own, or a variant that no study file names.
     """
 
-    def __init__(self, study: Study, folder: Path, seed: int, report: Report | None = None) -> None:
-        self.study, self.folder, self.seed, self.report = study, folder, seed, report
+    def __init__(self, study: Study, folder: Path, seed: int, report: Report | None = None, encode: Encode = encoder) -> None:
+        self.study, self.folder, self.seed, self.report, self.encode = study, folder, seed, report, encode
         self._networks: list[Network] = []
 
     @classmethod
-    def fitted(cls, study: Study, folder: Path) -> Neural:
+    def fitted(cls, study: Study, folder: Path, encode: Encode = encoder) -> Neural:
         """The one that an earlier run left in `folder`."""
-        predictor = cls(study, folder, seed=0)
-        predictor._networks = [_loaded(files.seed_folder(folder, number)) for number in range(study.train.seeds)]
+        predictor = cls(study, folder, seed=0, encode=encode)
+        predictor._networks = [_loaded(files.seed_folder(folder, number), encode) for number in range(study.train.seeds)]
         return predictor
 
     @property
@@ -79,8 +79,8 @@ class Neural:
         """The network of a seed, counted from 0: trained, unless that was done before the run was stopped."""
         folder = files.seed_folder(self.folder, number)
         if (folder / files.WEIGHTS).exists():
-            return _loaded(folder)
-        return fit(train, tune, study, folder, network_seed(self.seed, number), self.report)
+            return _loaded(folder, self.encode)
+        return fit(train, tune, study, folder, network_seed(self.seed, number), self.report, self.encode)
 
     def _cost(self, patient: Patient) -> dict[str, int | float]:
         """Parameters, operations and seconds for one patient's prediction, and seconds of training, of all networks together."""
@@ -137,9 +137,9 @@ class Neural:
         return np.stack(rows)
 
 
-def _loaded(folder: Path) -> Network:
+def _loaded(folder: Path, encode: Encode) -> Network:
     """The network whose training ended in this folder."""
-    return network.load(folder / files.WEIGHTS).to("cuda" if torch.cuda.is_available() else "cpu")
+    return network.load(folder / files.WEIGHTS, encode).to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def network_seed(seed: int, number: int) -> int:

@@ -21,7 +21,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.stream import stream
 from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.model import heads, network
-from mri_vit.model.network import Network
+from mri_vit.model.network import Encode, Network, encoder
 from mri_vit.model.weights import fill, image_exposed, label_exposed
 from mri_vit.run import files, heap
 from mri_vit.run.atomic import write_bytes
@@ -124,17 +124,23 @@ def shares(now: dict[str, Tensor], start: dict[str, Tensor]) -> dict[str, float]
 
 
 def fit(
-    train: Sequence[Patient], tune: Sequence[Patient], study: Study, folder: Path, seed: int, report: Report | None = None
+    train: Sequence[Patient],
+    tune: Sequence[Patient],
+    study: Study,
+    folder: Path,
+    seed: int,
+    report: Report | None = None,
+    encode: Encode = encoder,
 ) -> Network:
     """Train until the epochs or the patience run out; the folder then holds `best.safetensors` and `history.csv`.
 
     The whole state is written from time to time: a killed run resumes from there and ends with the same bytes. On several
-    devices nothing is reported meanwhile.
+    devices nothing is reported meanwhile. `encode` builds the encoder: a study's own, or a variant of it.
     """
     logger = TensorBoardLogger(folder, name="tensorboard", version="")
     told = report if study.train.devices == 1 else None  # what calls it lives in this process
-    on_devices(study, fit_on, train, tune, study, folder, seed, told, loggers=(logger,))
-    return network.load(folder / files.WEIGHTS).to("cuda" if torch.cuda.is_available() else "cpu")
+    on_devices(study, fit_on, train, tune, study, folder, seed, told, encode, loggers=(logger,))
+    return network.load(folder / files.WEIGHTS, encode).to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def fit_on(
@@ -145,12 +151,13 @@ def fit_on(
     folder: Path,
     seed: int,
     report: Report | None = None,
+    encode: Encode = encoder,
 ) -> None:
     """As `fit`, in each device's process; the first writes."""
     settings = study.train
     torch.set_num_threads(settings.threads)
     heap.reused()
-    plain = untrained(train, study, seed)
+    plain = untrained(train, study, seed, encode)
     share_out(plain, fabric)
     plain.label_exposed += tuple(patient.subject for patient in (*train, *tune))
     net, adamw = fabric.setup(plain, optimiser(plain, study))
@@ -208,7 +215,7 @@ def schedule(patients: int, study: Study, folder: Path, seed: int) -> Schedule:
     return Schedule(patients, settings.batch, settings.epochs, seed, rates, settings.clip, "train", folder, patience)
 
 
-def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:
+def untrained(train: Sequence[Patient], study: Study, seed: int, encode: Encode = encoder) -> Network:
     """The network that `fit` starts from: the same patients, study and seed give the same weights.
 
     Its heads are fitted to the training fold's labels; endpoints with nothing to learn get none.
@@ -221,7 +228,7 @@ def untrained(train: Sequence[Patient], study: Study, seed: int) -> Network:
     ]
     if not any(fitted):
         raise UsageError(f"no endpoint has both classes, or an event, among {len(train)} training patients; use fewer folds")
-    net = Network(model, study.grid, [head for head in fitted if head], study.channels)
+    net = Network(model, study.grid, [head for head in fitted if head], study.channels, encode)
     for head in net.heads:
         net.head[head.endpoint.name].bias.data.copy_(heads.bias(head, labels(train, head.endpoint)))  # type: ignore[union-attr]
     if model.weights:

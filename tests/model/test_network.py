@@ -240,9 +240,9 @@ def test_drop_path_only_acts_in_training_and_keeps_the_mean():
     torch.manual_seed(0)
     block = small(drop_path=0.5).layers[-1]
     change = torch.ones(20_000, 1, 1)
-    torch.testing.assert_close(block._dropped(change), change)
+    torch.testing.assert_close(block.dropped(change), change)
     block.train()
-    dropped = block._dropped(change)
+    dropped = block.dropped(change)
     assert set(dropped.unique().tolist()) == {0.0, 2.0}
     assert float(dropped.mean()) == pytest.approx(1, abs=0.03)
 

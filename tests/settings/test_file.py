@@ -177,7 +177,7 @@ def test_comparators_survive_being_written_and_their_weights_lie_beside_the_stud
 def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_4():
     gbm, *others = (
         study_file.load(CONFIGS / f"{name}.toml")
-        for name in ("gbm", "learning_curve", "ablation", "table4_brats2021", "features", "features_hard")
+        for name in ("gbm", "learning_curve", "ablation", "table4_brats2021", "features", "features_hard", "variants_gbm")
     )
     assert all(other.model == gbm.model for other in others)
     keys = {"rate", "weight_decay", "token_budget", "batch", "tune_fraction"}
