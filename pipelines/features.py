@@ -2,6 +2,7 @@
 
 .venv/bin/python pipelines/features.py configs/features.toml --seed 1
 .venv/bin/python pipelines/features.py configs/features_hard.toml --seed 1
+.venv/bin/python pipelines/features.py configs/features.toml --seed 1 --starts 2 --no-curve     (the table alone, shortened)
 
 The cohort is the built-in one, or its hard variant, of 292 patients: those with the label to judge on, the others to learn from.
 Every seed is another cohort, prepared once. A run that was stopped goes on with the encoders that it has.
@@ -33,9 +34,16 @@ HARD = "features_hard"  # the study on the hard variant
 AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cores today
 
 
-def main(file: Path = CONFIG, *, seed: int = 1) -> None:
-    """Write features.html and features.csv of the cohort of this seed."""
+def main(file: Path = CONFIG, *, seed: int = 1, starts: int = frozen_encoders.STARTS, curve: bool = True) -> None:
+    """Write features.html and features.csv of the cohort of this seed.
+
+    Parameters
+    ----------
+    starts : how often each encoder of the table begins, with random weights of its own; 2 or more.
+    curve : whether encoders learn from fewer scans too, for the few-shot curve.
+    """
     console = Console()
+    often = (frozen_encoders.every_share() if curve else {}) | {1.0: starts}
     settings = of_seed(study_file.load(file), seed)
     endpoint = settings.endpoints[0]
     if settings.name == HARD:
@@ -53,7 +61,7 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
         # each encoder learns where it is to learn, is frozen, and is read; then the probes get their labels
         jobs = {
             one.id: (one, labelled, split, endpoint, run / "encoders", seed)
-            for one in frozen_encoders.contenders(settings, unlabelled)
+            for one in frozen_encoders.contenders(settings, unlabelled, often)
         }
         scores, notes = {}, []
         with progress(console) as bar:
@@ -67,7 +75,7 @@ def main(file: Path = CONFIG, *, seed: int = 1) -> None:
 
         # one line for each encoder, way of reading it, probe and share of the labels, held against random weights
         truth = pd.Series({p.id: p.labels[endpoint.name] for p in labelled})
-        lines = measure(table, truth, frozen_encoders.OWN)
+        lines = measure(table, truth, frozen_encoders.beginnings(settings))
         features.show(settings, lines, notes, console)
         page = features.write(settings, lines, list(truth.index), notes, run)
         screen.say(console, f"page: {page}")

@@ -26,9 +26,9 @@ from mri_vit.settings.schema import Grid
 SCHEMA = "mri-vit encoder 1"
 
 
-def save_encoder(encoder: Encoder, made: Mapping[str, Any], path: Path) -> None:
+def save_encoder(encoder: nn.Module, made: Mapping[str, Any], path: Path) -> None:
     """Write an encoder's weights atomically; `made` is the header that `load_encoder` returns, without `norm_eps`."""
-    header = {**made, "norm_eps": encoder.norm_eps}
+    header = {**made, "norm_eps": getattr(encoder, "norm_eps", None)}
     metadata = {"schema": SCHEMA, **{key: json.dumps(value) for key, value in header.items()}}
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
     with replacing(path) as beside:
@@ -59,8 +59,8 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
     patch, positions are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision
     Transformer's and inflated (see `inflate`).
 
-    Raises UsageError when the weights would not mean what they meant: of another shape, number of heads, sequences or box, and
-    for a convolutional network of other voxels; IntegrityError when the file is damaged.
+    Raises UsageError when the weights would not mean what they meant: of another architecture, shape, number of heads, sequences
+    or box, and for a convolutional network of other voxels; IntegrityError when the file is damaged.
     """
     schema = _header(path).get("schema")
     if schema == network.SCHEMA:
@@ -77,6 +77,8 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
         return
     else:
         raise UsageError(f"{path}: weights of a 2D Vision Transformer fit no other architecture than vit")
+    if its.architecture != model.architecture:
+        raise UsageError(f"{path}: its weights are of architecture {its.architecture}, the study's model is {model.architecture}")
     if isinstance(encoder, Encoder) and "position" in weights:
         if was.patch != grid.patch:
             raise UsageError(f"{path}: its patches have {was.patch}³ voxels, the study's {grid.patch}³")

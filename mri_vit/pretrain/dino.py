@@ -3,8 +3,13 @@
 The teacher is the moving average of the student, sees large crops only, and gets no gradient; centring keeps it from giving
 everybody the same prototype, sharpening from giving each all prototypes (Caron et al. 2021, arXiv:2104.14294).
 
+The student is any network of `model.network.encoder`. One of dense volumes sees a crop at its place on the grid, in the size that
+it has, and air around it. Where it normalises over a batch, teacher and student each do so over their own crops of a kind, and
+each keeps running statistics of its own, by which it normalises outside training: as in the authors' code, the moving average is
+of what is learned, which statistics are not.
+
 Letters: b patients, p tokens of each crop, k numbers in a patch, d the encoder's width, m prototypes, t views of the teacher,
-s views of the student (the first t are the teacher's).
+s views of the student (the first t are the teacher's). "CLS" are the features that heads read, of whatever network.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +28,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mri_vit.data.draw import Draw, stacked
-from mri_vit.model.encoder import Encoder
 from mri_vit.pretrain.crops import Member, box, view
 from mri_vit.settings.schema import Study
 from mri_vit.train.devices import at_least_float32, of_one
@@ -49,12 +54,11 @@ LAST = 0.1  # share of the epochs, at the end, in which collapse is looked for; 
 class Dino(nn.Module):
     """Student, teacher and centre, and their loss on a batch; an `Method` of `pretrain.encoder`."""
 
-    def __init__(self, encoder: Encoder, study: Study) -> None:
+    def __init__(self, encoder: Any, study: Study) -> None:
         super().__init__()
         self.study, self.gather = study, of_one
-        dim = encoder.cls.shape[-1]
         self.encoder = encoder  # the student's
-        self.head = Head(dim, PROTOTYPES)
+        self.head = Head(encoder.dim, PROTOTYPES)
         self.teacher = copy.deepcopy(nn.ModuleList([encoder, self.head])).requires_grad_(False)
         self.centre: Tensor
         self.register_buffer("centre", torch.zeros(PROTOTYPES))
@@ -111,7 +115,7 @@ class Dino(nn.Module):
 
     @torch.no_grad()
     def stepped(self, progress: float) -> None:
-        """The teacher moves a little towards the student."""
+        """The teacher's weights move a little towards the student's; its running statistics are its own."""
         keep = momentum(MOMENTUM, progress)
         for mine, students in zip(self.teacher.parameters(), self._student(), strict=True):
             mine.lerp_(students, 1 - keep)

@@ -24,7 +24,6 @@ from mri_vit.data.draw import Draw
 from mri_vit.data.store import Store, store
 from mri_vit.data.stream import stream
 from mri_vit.errors import UsageError
-from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
 from mri_vit.model.weights import fill, image_exposed, label_exposed, load_encoder, save_encoder
 from mri_vit.pretrain.crops import Member
@@ -33,7 +32,7 @@ from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.run import heap, resource
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.recipe import Model, Pretrain
-from mri_vit.settings.schema import Grid, Study
+from mri_vit.settings.schema import MAE_IS_FOR_VIT, Grid, Study
 from mri_vit.train import checkpoint
 from mri_vit.train.devices import Gather, gathering, on_devices, part
 from mri_vit.train.loop import Learner, Objective, Report, Schedule, Turn, steps
@@ -55,7 +54,7 @@ SHARED = {
 class Method(Protocol):
     """What a method of learning without labels offers; it is an `nn.Module` that holds all of its state."""
 
-    encoder: Encoder  # what is kept
+    encoder: Any  # what is kept: an `Encoder` for architecture "vit", see `model.network.encoder`
     gather: Gather  # puts what a batch's shares on several devices have together
 
     def learned(self) -> list[nn.Parameter]:
@@ -83,7 +82,7 @@ class Method(Protocol):
         ...
 
 
-METHODS: dict[str, Callable[[Encoder, Study], Any]] = {"mae": MaskedAutoencoder, "dino": Dino}  # no type says: module and Method
+METHODS: dict[str, Callable[[Any, Study], Any]] = {"mae": MaskedAutoencoder, "dino": Dino}  # no type says: module and Method
 
 
 def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, report: Report | None = None) -> pd.DataFrame:
@@ -105,7 +104,7 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
 
     Raises
     ------
-    UsageError without a method, for another architecture, or with fewer than two patients; BadNumbers when the loss is no
+    UsageError without a method, for an architecture that it cannot teach, or with fewer than two patients; BadNumbers when the loss is no
     longer a number.
     """
     _refuse_what_cannot_be_pretrained(patients, study)
@@ -146,7 +145,7 @@ def pretrain_on(
     return history
 
 
-def _written(history: pd.DataFrame, encoder: Encoder, header: dict[str, Any], file: Path) -> None:
+def _written(history: pd.DataFrame, encoder: Any, header: dict[str, Any], file: Path) -> None:
     """The history and then the encoder, beside which no state is needed any more."""
     write_bytes(history.to_csv(index=False, float_format="%.6g").encode(), file.with_suffix(".csv"))
     save_encoder(encoder, header, file)
@@ -158,8 +157,8 @@ def _refuse_what_cannot_be_pretrained(patients: Sequence[Patient], study: Study)
     method = study.pretrain.method
     if method == "none" or len(patients) < 2:
         raise UsageError(f"pretraining by {method!r} on {len(patients)} patients; choose a method, and at least two")
-    if study.model.architecture != "vit":
-        raise UsageError(f'pretrain.method {method!r} goes with architecture "vit", found {study.model.architecture!r}')
+    if method == "mae" and study.model.architecture != "vit":
+        raise UsageError(MAE_IS_FOR_VIT.format(method, study.model.architecture))
     if (batch := min(study.pretrain.batch, len(patients))) % study.train.devices:
         raise UsageError(
             f"pretraining in batches of {batch} cannot be shared out evenly among train.devices {study.train.devices}"

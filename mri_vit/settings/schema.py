@@ -29,6 +29,9 @@ TOKENS_ALONE = {
     "devices": 1,
 }  # keys of [train] for a Vision Transformer, and off
 MOST_SHARED = 6  # sequences in the maps of a study: 64 passes per patient and fold, where the four take 16
+MAE_IS_FOR_VIT = (  # with method and architecture
+    "pretrain.method {!r} is for architecture vit, found {}, which has no tokens to hide; dino teaches any network"
+)
 SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all contenders alike
 ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
 
@@ -314,8 +317,8 @@ class Study(Section):
                 raise ValueError(
                     f"train.{given[0]} is about tokens or blocks, which {model.architecture} does not have; leave it out"
                 )
-            if self.pretrain.method != "none":
-                raise ValueError(f"pretrain.method {self.pretrain.method!r} is for architecture vit, found {model.architecture}")
+            if self.pretrain.method == "mae":
+                raise ValueError(MAE_IS_FOR_VIT.format(self.pretrain.method, model.architecture))
             if train.devices > 1:
                 raise ValueError(
                     f"{model.architecture} normalises over a batch, of which each device sees its share: train.devices must be 1"

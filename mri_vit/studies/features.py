@@ -22,7 +22,7 @@ from mri_vit.run.screen import plain
 from mri_vit.settings.schema import Study
 from mri_vit.studies import features_numbers, few_shot
 from mri_vit.studies.features_numbers import Line
-from mri_vit.studies.frozen_encoders import CLS, DRAWS, FEWER_STARTS, HEADS, MEAN, OWN, STARTS
+from mri_vit.studies.frozen_encoders import CLS, DRAWS, HEADS, MEAN, OWN, beginnings
 from mri_vit.studies.probes import FEWEST
 
 METHODS = {"mae": "MAE", "dino": "DINO"}
@@ -63,8 +63,8 @@ def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Se
         synthetic=all(name.startswith(SYNTHETIC) for name in patients),
         scans=max(line.scans for line in lines),
         draws=DRAWS,
-        starts=STARTS,
-        fewer_starts=FEWER_STARTS,
+        starts=max(line.starts for line in lines),
+        fewer_starts=min(line.starts for line in lines),
         fewest=FEWEST,
         alpha=ALPHA,
     )
@@ -73,7 +73,8 @@ def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Se
 def show(study: Study, lines: Sequence[Line], notes: Sequence[str], console: Console) -> None:
     """Print the AUCs with the tests against random weights, the curve's points, and what follows from them."""
     console.print(_table(study, lines))
-    console.print(_curve(study, lines))
+    if curves(study, lines):
+        console.print(_curve(study, lines))
     for sentence in [*sentences(study, lines), *notes]:
         console.print(plain(f"- {sentence}"))
 
@@ -82,10 +83,15 @@ def label(study: Study, encoder: str) -> str:
     """An encoder's name for people: MAE, DINO; those of random weights say so."""
     of = next((study.of(comparator) for comparator in study.comparators if comparator.name == encoder), study)
     if encoder != OWN and of.pretrain.method != "none":
-        twice = sum(study.of(comparator).pretrain.method == of.pretrain.method for comparator in study.comparators) > 1
-        return f"{METHODS[of.pretrain.method]} ({encoder})" if twice else METHODS[of.pretrain.method]
+        alike = [one for one in map(study.of, study.comparators) if _learning(one) == _learning(of)]
+        whose = "" if of.model.architecture == "vit" else f" of {recipes.name(of.model.architecture)}"
+        return f"{METHODS[of.pretrain.method]}{whose}" + (f" ({encoder})" if len(alike) > 1 else "")
     name = "ViT" if of.model.architecture == "vit" else recipes.name(of.model.architecture)
     return f"{name}, random"
+
+
+def _learning(of: Study) -> tuple[str, str]:
+    return of.pretrain.method, of.model.architecture
 
 
 def reading(study: Study) -> str:
@@ -102,14 +108,18 @@ def curved_shares(lines: Sequence[Line]) -> list[float]:
 
 
 def curves(study: Study, lines: Sequence[Line]) -> dict[str, list[Line]]:
-    """The points of each pretraining method's curve, random weights first, by the method's name."""
+    """The points of the curve of each method that learned from several numbers of scans, random weights first, by its name."""
     asked = [
         line for line in lines
         if (line.reading, line.probe) == (reading(study), "linear") and line.share in curved_shares(lines)
     ]  # fmt: skip
-    start = [line for line in asked if line.encoder == OWN]
-    learned = dict.fromkeys(line.encoder for line in asked if line.scans)
-    return {label(study, one): [*start, *(line for line in asked if line.encoder == one)] for one in learned}
+    numbers = {one: {line.scans for line in asked if line.encoder == one} for one in dict.fromkeys(line.encoder for line in asked)}
+    begun = beginnings(study)
+    return {
+        label(study, one): [line for name in (begun.get(one), one) for line in asked if line.encoder == name]
+        for one in numbers
+        if len(numbers[one]) > 1
+    }
 
 
 def rows(study: Study, lines: Sequence[Line]) -> list[tuple[str, str, str, dict[float, Line]]]:

@@ -10,7 +10,7 @@ Letters: n patients, s score vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -60,14 +60,15 @@ class Line:
     test: Versus | None
 
 
-def measure(scores: pd.DataFrame, labels: pd.Series, random: str) -> list[Line]:
-    """Every line, in the order of `scores`; those of the encoder `random` are what pretrained ones are held against.
+def measure(scores: pd.DataFrame, labels: pd.Series, beginnings: Mapping[str, str]) -> list[Line]:
+    """Every line, in the order of `scores`; a pretrained encoder is held against the random weights that it began with.
 
     Parameters
     ----------
     scores : as `pretrain.frozen.scored` gives them, of one or more encoders.
     labels : 0 or 1 by patient.
-    random : the encoder, of no scans, whose readings are compared with those of the same name.
+    beginnings : by pretrained encoder the one, of no scans, whose readings are compared with its own of the same name, as
+        `frozen_encoders.beginnings` gives them; one that is not named is not tested.
 
     Returns
     -------
@@ -82,7 +83,7 @@ def measure(scores: pd.DataFrame, labels: pd.Series, random: str) -> list[Line]:
     lines = []
     for key, rows in groups.items():
         encoder, scans, reading, probe, share = key
-        ours, theirs = by_start[key], by_start.get((random, 0, reading, probe, share))
+        ours, theirs = by_start[key], by_start.get((beginnings.get(encoder), 0, reading, probe, share))
         value, low, high = mean_auc(truth, np.concatenate(list(ours.values())))
         lines.append(
             Line(

@@ -3,6 +3,9 @@
 Who is compared are a study's own network and its comparators: those that pretrain are learned from patients without any label, at
 several numbers of scans, for as many steps each; the others keep their random weights. No label reaches an encoder.
 
+A network that normalises over a batch takes running statistics from the scans that it learns from. One of random weights takes
+them from the same scans, so that the two differ in what was learned.
+
 Letters: n patients, d numbers of each.
 """
 
@@ -10,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +28,7 @@ from mri_vit.data import tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
+from mri_vit.model.convolution import VolumeEncoder
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.weights import fill
 from mri_vit.pretrain.dino import collapsed
@@ -49,13 +53,14 @@ SCORES = ["encoder", "scans", "start", *COLUMNS, "draw"]
 @dataclass(frozen=True)
 class Frozen:
     """An encoder that is judged: its name, the study that makes it, those whose scans it learns from (nobody: random weights),
-    and which random weights it begins with, counted from 0.
+    which random weights it begins with, counted from 0, and over whose scans these are normalised.
     """
 
     name: str
     study: Study
     learned_from: tuple[Patient, ...]
     start: int = 0
+    normalised_over: tuple[Patient, ...] = ()
 
     @property
     def scans(self) -> int:
@@ -67,29 +72,49 @@ class Frozen:
         return f"{self.name}-{self.scans}-{self.start}"
 
 
-def contenders(study: Study, unlabelled: Sequence[Patient]) -> list[Frozen]:
-    """The study's own network and its comparators; each of those that pretrain at `QUARTERS` of the scans, the largest first;
-    and each `STARTS` times, at fewer scans `FEWER_STARTS`, with the same random weights to begin with at every number of scans.
+def contenders(study: Study, unlabelled: Sequence[Patient], starts: Mapping[float, int] | None = None) -> list[Frozen]:
+    """The study's own network and its comparators; each of those that pretrain at the shares of the scans that `starts` names,
+    the largest first, as often as it says, `every_share()` where it is not given; with the same random weights to begin with at
+    every number of scans.
 
-    The patients of a smaller number are among those of a larger one.
+    The patients of a smaller number are among those of a larger one. A network of another architecture than the study's own
+    learns from all scans alone: a few-shot curve is of one network, and others take many times as long.
 
     Raises UsageError when there are fewer than two patients to learn from at the smallest number.
     """
-    own = study.model_copy(update={"comparators": ()})
-    found = [Frozen(OWN, own, (), start) for start in range(STARTS)]
+    starts = starts or every_share()
+    whole, own = range(starts[1.0]), study.model_copy(update={"comparators": ()})
+    found = [Frozen(OWN, own, (), start, tuple(unlabelled)) for start in whole]
     order = np.random.default_rng(study.seed).permutation(len(unlabelled)).tolist()
     for comparator in study.comparators:
         of = study.of(comparator)
         if of.pretrain.method == "none":
-            found += [Frozen(comparator.name, of, (), start) for start in range(STARTS)]
+            found += [Frozen(comparator.name, of, (), start, tuple(unlabelled)) for start in whole]
             continue
-        if len(unlabelled) * QUARTERS[0] < 2:
-            raise UsageError(f"{study.cohort}: found {len(unlabelled)} patients without a label; pretraining needs 16 or more")
-        for share in reversed(QUARTERS):
+        shares = starts if of.model.architecture == study.model.architecture else {1.0: starts[1.0]}
+        if len(unlabelled) * min(shares) < 2:
+            raise UsageError(
+                f"{study.cohort}: found {len(unlabelled)} patients without a label; pretraining needs {2 / min(shares):.0f} or more"
+            )
+        for share, times in sorted(shares.items(), reverse=True):
             some = tuple(unlabelled[i] for i in order[: int(share * len(unlabelled))])
-            starts = STARTS if share == max(QUARTERS) else FEWER_STARTS
-            found += [Frozen(comparator.name, as_long(of, len(some), len(unlabelled)), some, start) for start in range(starts)]
+            found += [Frozen(comparator.name, as_long(of, len(some), len(unlabelled)), some, start) for start in range(times)]
     return sorted(found, key=lambda frozen: -frozen.scans)  # what takes longest begins first
+
+
+def every_share() -> dict[float, int]:
+    """How often each share of the scans is learned from, for the table and the few-shot curve."""
+    return {share: STARTS if share == max(QUARTERS) else FEWER_STARTS for share in QUARTERS}
+
+
+def beginnings(study: Study) -> dict[str, str]:
+    """For each comparator that pretrains the contender of the same network that keeps the random weights it begins with; where a
+    study has none it is left out.
+    """
+    plain = {OWN: study} | {one.name: study.of(one) for one in study.comparators}
+    kept = [name for name, of in plain.items() if name == OWN or of.pretrain.method == "none"]
+    found = {name: [other for other in kept if plain[other].model == of.model] for name, of in plain.items() if name not in kept}
+    return {name: others[0] for name, others in found.items() if others}
 
 
 def as_long(study: Study, some: int, all_of_them: int) -> Study:
@@ -139,7 +164,31 @@ def made(frozen: Frozen, folder: Path, seed: int) -> nn.Module:
         file = folder / frozen.id / FILE
         pretrained(frozen.study, frozen.learned_from, file, start)
         fill(encoder, file, frozen.study.model, frozen.study.grid)
+    else:
+        normalise(encoder, frozen.normalised_over, frozen.study)
     return encoder
+
+
+@torch.no_grad()
+def normalise(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> None:
+    """Let a network of volumes that normalises over a batch take its running statistics from patients' whole scans.
+
+    They are the means over batches of as many patients as pretraining has; a patient alone in the last batch is left out.
+    Nothing is done to any other network, or without patients.
+    """
+    layers = [layer for layer in encoder.modules() if isinstance(layer, nn.BatchNorm3d)]
+    if not layers or not isinstance(encoder, VolumeEncoder):
+        return
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.momentum = None  # the mean of all batches
+    encoder.train()
+    size = study.pretrain.batch
+    for some in (patients[first : first + size] for first in range(0, len(patients) - 1, size)):
+        shown = (everything(tokens.load(token_file(study, patient), study.channels), study) for patient in some)
+        encoder.net(torch.cat([encoder.volume(*one) for one in shown]))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
 
 
 @torch.no_grad()

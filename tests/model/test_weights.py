@@ -211,8 +211,8 @@ def test_a_comparators_network_starts_from_its_own_file_alone(tmp_path, convolut
     assert_same(second.encoder, first.encoder)
     vit = made(0)
     network.save(vit, tmp_path / "vit.safetensors")
-    for net, file in ((vit, "cnn"), (second, "vit")):
-        with pytest.raises(UsageError, match=r"another \[model\]|its model\.heads"):
+    for net, file, its, ours in ((vit, "cnn", "resnet10", "vit"), (second, "vit", "vit", "resnet10")):
+        with pytest.raises(UsageError, match=f"its weights are of architecture {its}, the study's model is {ours}"):
             fill(net.encoder, tmp_path / f"{file}.safetensors", net.model, GRID)
     contrast, flair = (convolutional.model_copy(update={"channels": (channel,)}) for channel in ("t1ce", "flair"))
     network.save(Network(contrast, GRID, HEADS), tmp_path / "t1ce.safetensors")

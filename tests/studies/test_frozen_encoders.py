@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from mri_vit.crossval import folds
-from mri_vit.data import cohort
+from mri_vit.data import cohort, tokens
+from mri_vit.data.batches import everything, token_file
 from mri_vit.errors import UsageError
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.delong import delong_interval, delong_paired
@@ -27,13 +28,15 @@ from mri_vit.settings.schema import Comparator, Pretrain, Study
 from mri_vit.studies import features as report
 from mri_vit.studies import frozen_encoders
 from mri_vit.studies.features_numbers import Line, Versus, adjusted, mean_auc, measure, versus, wide
-from mri_vit.studies.frozen_encoders import CLS, HEADS, MEAN, OWN, as_long, contenders, made, readings, scored
+from mri_vit.studies.frozen_encoders import CLS, HEADS, MEAN, OWN, as_long, beginnings, contenders, made, readings, scored
 
 COMPARATORS = (
     Comparator(name="mae", pretrain={"method": "mae", "epochs": 1, "batch": 4}),
     Comparator(name="dino", pretrain={"method": "dino", "epochs": 1, "batch": 4}),
     Comparator(name="wide", model={"dim": 32}),  # another network of random weights
+    Comparator(name="wide-dino", model={"dim": 32}, pretrain={"method": "dino", "epochs": 1, "batch": 4}),
 )
+RESNET = {"architecture": "resnet10"}
 
 COMPARATOR_THAT_STAYS = Pretrain(method="mae", epochs=1, batch=4, rate=1e-12)  # its weights stay where they began
 
@@ -89,6 +92,38 @@ def test_every_number_of_scans_is_learned_from_in_as_many_steps(study, batch, ep
 def test_too_few_scans_to_learn_from_are_refused(study, people):
     with pytest.raises(UsageError, match="found 15 patients without a label"):
         contenders(study, people[:15])
+
+
+def test_a_shortened_table_learns_from_all_scans_alone(study, people):
+    found = contenders(study, people, {1.0: 2})
+    assert {one.scans for one in found} == {0, 24}
+    assert all([one.start for one in found if one.name == name] == [0, 1] for name in (OWN, "mae", "dino", "wide"))
+
+
+def test_a_network_of_another_architecture_learns_from_all_scans_alone(study, people):
+    more = (*study.comparators, Comparator(name="cnn", model=RESNET, pretrain={"method": "dino", "epochs": 1, "batch": 4}))
+    found = contenders(study.model_copy(update={"comparators": more}), people)
+    assert [one.scans for one in found if one.name == "cnn"] == [24] * frozen_encoders.STARTS
+    assert {one.scans for one in found if one.name == "dino"} == {3, 6, 12, 24}
+
+
+def test_encoders_begin_at_the_random_weights_of_their_own_network(study):
+    assert beginnings(study) == {"mae": OWN, "dino": OWN, "wide-dino": "wide"}
+    without = study.model_copy(update={"comparators": tuple(one for one in study.comparators if one.name != "wide")})
+    assert beginnings(without) == {"mae": OWN, "dino": OWN}
+
+
+def test_random_weights_are_normalised_over_the_scans_that_others_learn_from(study, people, tmp_path):
+    of = study.of(Comparator(name="cnn", model=RESNET, pretrain={"batch": 5}))
+    encoder = made(frozen_encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)  # the last is alone in its batch
+    plain = made(frozen_encoders.Frozen("cnn", of, ()), tmp_path, 1)
+    assert torch.equal(plain.net.bn1.running_mean, torch.zeros(64))
+    torch.testing.assert_close(dict(encoder.named_parameters()), dict(plain.named_parameters()), rtol=0, atol=0)
+    with torch.no_grad():
+        shown = [everything(tokens.load(token_file(of, p), of.channels), of) for p in people[:10]]
+        maps = torch.cat([encoder.net.conv1(encoder.volume(*one)) for one in shown])
+    torch.testing.assert_close(encoder.net.bn1.running_mean, maps.mean(dim=(0, 2, 3, 4)), rtol=1e-4, atol=1e-5)
+    assert encoder.net.bn1.momentum == plain.net.bn1.momentum == 0.1
 
 
 def test_what_heads_read_is_cls_and_the_largest_of_the_tokens(study, people):
@@ -156,7 +191,7 @@ def test_a_collapsed_dino_is_told(study, people, tmp_path, monkeypatch):
     monkeypatch.setattr(frozen_encoders, "collapsed", lambda history: f"collapsed after {len(history)} epochs")
     labelled = [p for p in people if p.knows(study.endpoints[0])]
     split = folds.make(labelled, study.endpoints, study.train, 0)[0]
-    learned = {one.name: one for one in contenders(study, people) if (one.scans, one.start) == (3, 0)}
+    learned = {one.name: one for one in contenders(study, people) if (one.scans, one.start) == (3, 0) and one.name != "wide-dino"}
     told = {name: scored(one, labelled, split, study.endpoints[0], tmp_path, 0)[1] for name, one in learned.items()}
     assert told == {"mae": "", "dino": f"collapsed after {learned['dino'].study.pretrain.epochs} epochs"}
 
@@ -166,7 +201,9 @@ def test_the_shipped_studies_pretrain_and_keep_a_network_of_random_weights(name:
     found = study_file.load(Path(__file__).parents[2] / "configs" / f"{name}.toml")
     assert found.name == name  # by which the pipeline knows whose cohort to make
     methods = {comparator.name: found.of(comparator).pretrain.method for comparator in found.comparators}
-    assert methods == {"mae": "mae", "dino": "dino", "resnet10": "none"}
+    assert methods == {"mae": "mae", "dino": "dino", "resnet10": "none", "resnet10-dino": "dino"}
+    assert beginnings(found) == {"mae": OWN, "dino": OWN, "resnet10-dino": "resnet10"}
+    assert report.label(found, "resnet10-dino") == "DINO of 3D ResNet-10"
     assert report.label(found, "dino") == "DINO"
     assert report.label(found, OWN) == "ViT, random"
     assert report.label(found, "resnet10").endswith("ResNet-10, random")
@@ -233,14 +270,23 @@ def made_scores(strengths: dict[tuple[str, int], float]) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def lines() -> list[Line]:
-    strengths = {(OWN, 0): 0.0, ("wide", 0): 0.2, ("mae", 12): 0.1, ("mae", 24): 3.0, ("dino", 24): 0.3}
-    return measure(made_scores(strengths), LABELS, OWN)
+    strengths = {
+        (OWN, 0): 0.0, ("wide", 0): 0.2, ("mae", 12): 0.1, ("mae", 24): 3.0, ("dino", 12): 0.2, ("dino", 24): 0.3,
+        ("wide-dino", 24): 0.4,
+    }  # fmt: skip
+    return measure(made_scores(strengths), LABELS, {"mae": OWN, "dino": OWN, "wide-dino": "wide"})
 
 
 def test_encoders_of_the_most_scans_alone_are_tested_against_random_weights_read_alike(lines):
-    assert len(lines) == 20
-    assert {(line.encoder, line.scans) for line in lines if line.test} == {("mae", 24), ("dino", 24)}
+    assert len(lines) == 28
+    assert {(line.encoder, line.scans) for line in lines if line.test} == {("mae", 24), ("dino", 24), ("wide-dino", 24)}
     strong = next(line for line in lines if (line.encoder, line.scans, line.probe, line.share) == ("mae", 24, "linear", 1.0))
+    wide, random = (
+        next(line for line in lines if (line.encoder, line.probe, line.share) == (name, "linear", 1.0))
+        for name in ("wide-dino", "wide")
+    )
+    assert wide.test is not None
+    assert wide.test.difference == pytest.approx(wide.auc - random.auc)  # of its own network, not of the study's
     start = next(line for line in lines if (line.encoder, line.probe, line.share) == (OWN, "linear", 1.0))
     assert strong.test is not None
     assert strong.test.difference == pytest.approx(strong.auc - start.auc)
@@ -269,7 +315,7 @@ def test_the_table_has_a_row_for_each_line_and_a_cell_for_each_number(lines):
     assert found.auc.tolist() == [line.auc for line in lines]
     assert found.low.tolist() == [line.low for line in lines]
     assert found.versus_random_low.dropna().tolist() == [line.test.low for line in lines if line.test]
-    assert found.versus_random_p_adjusted.notna().sum() == 8
+    assert found.versus_random_p_adjusted.notna().sum() == 12
     assert found.folds.str.split().map(len).eq(5).all()
 
 
@@ -287,14 +333,14 @@ def test_the_page_says_what_is_better_and_is_complete_in_itself(study, lines, tm
 
 def test_the_curve_begins_at_random_weights_and_has_every_number_of_scans(study, lines):
     found = report.curves(study, lines)
-    assert list(found) == ["MAE", "DINO"]
+    assert list(found) == ["MAE", "DINO (dino)"]  # the other learned from one number of scans alone
     assert sorted((line.scans, line.share) for line in found["MAE"]) == [(s, of) for s in (0, 12, 24) for of in (0.1, 1.0)]
     assert {line.probe for line in found["MAE"]} == {"linear"}
 
 
 def test_a_table_shows_a_pretrained_encoder_at_its_most_scans_alone(study, lines):
     found = report.rows(study, lines)
-    assert [name for name, _, probe, _ in found if probe == "linear"] == ["ViT, random", "ViT, random", "MAE", "DINO"]
+    assert [name for name, _, probe, _ in found if probe == "linear"] == ["ViT, random", "ViT, random", "MAE", "DINO (dino)", "DINO (wide-dino)"]
     assert {line.scans for name, _, _, here in found if name == "MAE" for line in here.values()} == {24}
 
 
