@@ -11,6 +11,8 @@ from pathlib import Path
 import ablation
 import features
 import learning_curve
+import pandas as pd
+import pretraining_size
 import pytest
 import table4
 from whole_road import SHRUNKEN, every_verb, parted
@@ -19,10 +21,14 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Grid, Study
 from mri_vit.studies import frozen_encoders
+from mri_vit.synthetic import cohort as synthetic
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 STUDIES = ("demo", "gbm", "survival", "vit_b16")
-TEMPLATES = ("ablation", "features", "features_hard", "learning_curve", "table4_brats2021", "table4_demo")
+TEMPLATES = (
+    *("ablation", "features", "features_hard", "learning_curve"),
+    *("pretraining_size", "pretraining_size_upenn", "table4_brats2021", "table4_demo"),
+)
 COMPARATORS = 2  # of a template: each kind of comparator is fitted and judged alike
 
 pytestmark = [
@@ -95,6 +101,32 @@ def test_rows_of_table_4_are_fitted_and_stand_beside_the_published_ones(
     monkeypatch.setattr(table4, "PATIENTS", 16)
     table4.main(shrunken(name, tmp_path, cohort=None if name == "table4_demo" else parted(scans, tmp_path)[0]))
     assert list((tmp_path / "runs").rglob("table4.*"))
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("name", ["pretraining_size", "pretraining_size_upenn"])
+def test_networks_are_pretrained_on_other_labels_and_go_on_where_they_were_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    monkeypatch.setattr(pretraining_size, "TARGETS", 12)
+    monkeypatch.setattr(pretraining_size, "OTHERS", 28)
+    table = None
+    if name == "pretraining_size_upenn":  # a table as the head of that file asks for
+        table = synthetic.make(tmp_path / "scans", 3, 12 + 24)
+        people = pd.read_csv(table, dtype=str)
+        people["coin"] = [str(row % 2) for row in range(len(people))]
+        people.loc[12:, "mgmt"] = None
+        people.to_csv(table, index=False)
+    file = shrunken(name, tmp_path, cohort=table)
+    pretraining_size.main(file, seed=2)
+    (page,) = (tmp_path / "runs").rglob("index.html")
+    before = {one: one.read_bytes() for one in page.parent.iterdir() if one.is_file() and one.suffix in (".csv", ".svg", ".html")}
+    scores = sorted(page.parent.glob("starts/*/scores.csv"))
+    assert len(scores) == 2 * (1 + 2 * 3)  # two networks, from scratch and after two labels at three sizes
+    scores[0].unlink()
+    pretraining_size.main(file, seed=2)
+    assert "ResNet-10" in page.read_text()
+    assert all(one.read_bytes() == content for one, content in before.items() if one.suffix == ".csv")
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:
