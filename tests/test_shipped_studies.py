@@ -12,6 +12,8 @@ import ablation
 import features
 import ladder
 import learning_curve
+import pandas as pd
+import pretraining_size
 import pytest
 import table4
 import variants
@@ -23,6 +25,7 @@ from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Grid, Study
 from mri_vit.studies import frozen_encoders
 from mri_vit.studies import ladder as ladder_page
+from mri_vit.synthetic import cohort as synthetic
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 STUDIES = ("demo", "gbm", "survival", "vit_b16")
@@ -33,6 +36,8 @@ TEMPLATES = (
     "ladder",
     "ladder_brats2021",
     "learning_curve",
+    "pretraining_size",
+    "pretraining_size_upenn",
     "table4_brats2021",
     "table4_demo",
     "variants",
@@ -144,6 +149,32 @@ def test_variants_are_trained_by_the_one_loop_and_found_done_when_started_again(
     monkeypatch.setattr(Neural, "fit", lambda *_: pytest.fail("a fold that is done was fitted again"))
     variants.main(file)
     assert page.read_text() == text
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("name", ["pretraining_size", "pretraining_size_upenn"])
+def test_networks_are_pretrained_on_other_labels_and_go_on_where_they_were_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    monkeypatch.setattr(pretraining_size, "TARGETS", 12)
+    monkeypatch.setattr(pretraining_size, "OTHERS", 28)
+    table = None
+    if name == "pretraining_size_upenn":  # a table as the head of that file asks for
+        table = synthetic.make(tmp_path / "scans", 3, 12 + 24)
+        people = pd.read_csv(table, dtype=str)
+        people["coin"] = [str(row % 2) for row in range(len(people))]
+        people.loc[12:, "mgmt"] = None
+        people.to_csv(table, index=False)
+    file = shrunken(name, tmp_path, cohort=table)
+    pretraining_size.main(file, seed=2)
+    (page,) = (tmp_path / "runs").rglob("index.html")
+    before = {one: one.read_bytes() for one in page.parent.iterdir() if one.is_file() and one.suffix in (".csv", ".svg", ".html")}
+    scores = sorted(page.parent.glob("starts/*/scores.csv"))
+    assert len(scores) == 2 * (1 + 2 * 3)  # two networks, from scratch and after two labels at three sizes
+    scores[0].unlink()
+    pretraining_size.main(file, seed=2)
+    assert "ResNet-10" in page.read_text()
+    assert all(one.read_bytes() == content for one, content in before.items() if one.suffix == ".csv")
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:

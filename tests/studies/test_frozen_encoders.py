@@ -340,7 +340,13 @@ def test_the_curve_begins_at_random_weights_and_has_every_number_of_scans(study,
 
 def test_a_table_shows_a_pretrained_encoder_at_its_most_scans_alone(study, lines):
     found = report.rows(study, lines)
-    assert [name for name, _, probe, _ in found if probe == "linear"] == ["ViT, random", "ViT, random", "MAE", "DINO (dino)", "DINO (wide-dino)"]
+    assert [name for name, _, probe, _ in found if probe == "linear"] == [
+        "ViT, random",
+        "ViT, random",
+        "MAE",
+        "DINO (dino)",
+        "DINO (wide-dino)",
+    ]
     assert {line.scans for name, _, _, here in found if name == "MAE" for line in here.values()} == {24}
 
 

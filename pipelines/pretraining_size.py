@@ -1,0 +1,93 @@
+"""How many labelled patients is a pretraining worth? Networks that learned another label first, by the number of its patients.
+
+.venv/bin/python pipelines/pretraining_size.py                                       (synthetic patients)
+.venv/bin/python pipelines/pretraining_size.py configs/pretraining_size_upenn.toml   (UPENN-GBM, once it is imported)
+
+The study file's first endpoint is the target; the others are pretrained on, of patients whose target is not known. A run that was
+stopped goes on with what is done.
+"""
+
+import csv
+import io
+from pathlib import Path
+
+import cyclopts
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from mri_vit import study
+from mri_vit.crossval import folds
+from mri_vit.data import frozen
+from mri_vit.run import executor, files, screen
+from mri_vit.run import folder as run_folder
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.progress import progress
+from mri_vit.run.task import Where
+from mri_vit.settings import file as study_file
+from mri_vit.settings.models import VIT
+from mri_vit.settings.schema import Study
+from mri_vit.studies import labelled_encoders, pretraining_size
+from mri_vit.studies.pretraining_size_numbers import measure
+from mri_vit.synthetic import cohort as synthetic
+
+CONFIG = Path(__file__).parents[1] / "configs" / "pretraining_size.toml"
+MADE_UP = "pretraining_size"  # the study on the built-in cohort
+TARGETS, OTHERS = 48, 106  # of its patients; one in seven has no PTEN, so that 90 or so are pretrained on
+PLANTED = (
+    "MGMT is how much contrast the thin rim of a small tumour takes up; rim is the same cause under another name, of other"
+    " patients; PTEN is a coin, which is the control. The figures say how pretraining fares where a cause is shared, and nothing"
+    " of real tumours."
+)
+
+
+def main(file: Path = CONFIG, *, seed: int = 1, workers: int = 2) -> None:
+    """Write index.html with both figures, of the cohort and start of this seed; `workers` networks learn at a time."""
+    console = Console()
+    settings = study_file.filled(study_file.load(file), seed=seed).model_copy(update={"seed": seed})
+    if settings.name == MADE_UP:
+        make(settings, seed)
+
+    with run_folder.claimed(settings) as run:
+        study.prepare(settings, study.check(settings, run), run, console)
+        targets, others = labelled_encoders.parted(settings, frozen.included(settings, run))
+        if not (run / files.FOLDS).exists():
+            folds.save(folds.make(targets, settings.endpoints[:1], settings.train, seed), seed, run / files.FOLDS)
+        split = folds.load(run / files.FOLDS, targets)[0]
+
+        # each start learns its label where it has one, then the target; and the simplest rival on the same folds
+        starts = labelled_encoders.starts(settings, others)
+        jobs = {start.id: (start, targets, split, run / "starts") for start in starts}
+        scores = {"": labelled_encoders.controlled(settings, targets, split, run / "controls")}
+        with progress(console) as bar:
+            task = bar.add_task("starts", total=len(jobs), note="")
+            for name, found in executor.each(labelled_encoders.scored, jobs, Where(workers)):
+                scores[name] = found
+                bar.update(task, advance=1, note=name)
+
+        table = pd.concat([scores[name] for name in (*jobs, "")], ignore_index=True)  # in the jobs' order, whatever came first
+        planted = PLANTED if settings.name == MADE_UP else ""
+        page = pretraining_size.write(settings, starts, targets, table, run, planted)
+        for sentence in pretraining_size.sentences(measure(table, VIT), pretraining_size.named(settings)):
+            console.print(screen.plain(f"- {sentence}"))
+        screen.say(console, f"page: {page}")
+
+
+def make(settings: Study, seed: int) -> None:
+    """The built-in cohort's hard variant, its table parted in two: some patients have MGMT, the others its cause and PTEN."""
+    whole = synthetic.make_hard(settings.cohort.parent, seed, TARGETS + OTHERS, unlabelled=0)
+    coins = [case.labels["pten"] for case in synthetic.draw_cases(TARGETS + OTHERS, np.random.default_rng(seed))]
+    with whole.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for index, (row, coin) in enumerate(zip(rows, coins, strict=True)):
+        others = {"rim": row["mgmt"], "pten": coin} if coin else {"rim": "", "pten": ""}  # both labels of the same patients
+        row |= {"rim": "", "pten": ""} if index < TARGETS else {"mgmt": ""} | others
+    out = io.StringIO()
+    writer = csv.DictWriter(out, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_bytes(out.getvalue().encode(), settings.cohort)
+
+
+if __name__ == "__main__":  # patients are prepared and networks learn in worker processes, which import this file
+    cyclopts.run(main)
