@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from mri_vit.arguments import Output, Overrides, StudyFile, loaded, trained
 from mri_vit.errors import UsageError
+from mri_vit.settings.models import VIT
 
 
 def status(study: StudyFile) -> None:
@@ -24,19 +25,24 @@ def status(study: StudyFile) -> None:
 def inspect(
     run: Path,
     *,
+    model: str = VIT,
     fold: int | None = None,
     patient: str | None = None,
     place: tuple[float, float, float] | None = None,
     layer: int | None = None,
     head: int | None = None,
+    without: tuple[Literal["features", "landscape"], ...] = (),
     output: Annotated[Path | None, Output] = None,
 ) -> None:
-    """Show what the network of a finished RUN folder has learned: filters, positions, attention, and one head step by step.
+    """Show what a network of a finished RUN folder has learned: its filters, positions, attention and one head step by step; the
+    inputs that it answers most to, and its loss landscape.
 
     Parameters
     ----------
     run
         Folder of a trained run.
+    model
+        One of the run's comparators instead of the study's own network; one that is no Vision Transformer has no attention.
     fold
         Whose network, counted from 1; the one that had not seen the patient where none is named, or the first.
     patient
@@ -47,14 +53,19 @@ def inspect(
         Whose attention is shown, counted from 1; the last where none is named.
     head
         Likewise; the mean of the heads where none is named.
+    without
+        What is left out: features, landscape or both. They pass through the network thousands of times, and a large one needs a
+        GPU for it.
     output
-        Folder for index.html and the figures; RUN/inspect where none is named.
+        Folder for index.html and the figures; RUN/inspect where none is named, RUN/rivals/MODEL/inspect of a comparator.
     """
     from rich.console import Console
 
     from mri_vit import study as stages
+    from mri_vit.explain.inspection.stage import Wanted
 
-    stages.inspect(loaded(run, {}), run, fold, patient, place, layer, head, output, Console())
+    wanted = Wanted(model, fold, patient, place, layer, head, without)
+    stages.inspect(loaded(run, {}), run, wanted, output, Console())
 
 
 def report(

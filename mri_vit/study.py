@@ -183,21 +183,10 @@ def _trained(study: Study, folder: Path) -> Divided:
     return patients, folds.load(folder / files.FOLDS, patients)
 
 
-def inspect(
-    study: Study,
-    folder: Path,
-    fold: int | None,
-    patient: str | None,
-    place_mm: tuple[float, float, float] | None,
-    layer: int | None,
-    head: int | None,
-    output: Path | None,
-    console: Console,
-) -> Path:
+def inspect(study: Study, folder: Path, wanted: inspecting.Wanted, output: Path | None, console: Console) -> Path:
     """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
     patients, splits = _trained(study, folder)
-    wanted = inspecting.Wanted(fold, patient, place_mm, layer, head)
-    return inspecting.run(study, patients, splits[0], folder, wanted, output or folder / files.INSPECT, console)
+    return inspecting.run(study, patients, splits[0], folder, wanted, output, console)
 
 
 def report(folder: Path, console: Console) -> html.Written:

@@ -1,4 +1,4 @@
-"""The inspected ViT as one self-contained page, and its figures as files: networks before and after training in, a folder out."""
+"""An inspected network as one self-contained page, and its figures as files: what was measured of it in, a folder out."""
 
 from __future__ import annotations
 
@@ -12,24 +12,32 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mri_vit import style
+from mri_vit.explain.inspection import activation, features, surfaces
 from mri_vit.explain.inspection import figures as inspect_figures
-from mri_vit.explain.inspection.measures import NUMBERS_SHOWN, Numbers, Point, chosen, measure, millimetres, relative, step_rows
+from mri_vit.explain.inspection.learned import Learned
+from mri_vit.explain.inspection.learned import figures as learned_figures
+from mri_vit.explain.inspection.measures import NUMBERS_SHOWN, Numbers, chosen, millimetres, relative, step_rows
 from mri_vit.explain.inspection.subject import Subject
+from mri_vit.model.baselines import BASELINES, HYBRIDS
+from mri_vit.model.cost import parameters
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import record, refuse_foreign, refuse_links
 from mri_vit.settings.schema import Grid
 
 RECORD, SCHEMA = "inspection.json", "mri-vit inspection 1"  # by which a folder is known as ours
 HEADING = "Inside the Vision Transformer: what it learned to see, and where it looks"  # likewise, of versions before 0.5
+HOW = {  # constants of which the page tells
+    "steps": activation.STEPS,
+    "roughness": features.ROUGHNESS,
+    "jitter": features.JITTER,
+    "patients": features.PATIENTS,
+    "points": surfaces.POINTS,
+    "reach": surfaces.REACH,
+}
+OTHER = "Inside the network: what it answers to, and how its loss lies"  # of a network without tokens
 
 
-def write(
-    subject: Subject,
-    output: Path,
-    place_mm: Point | None = None,
-    layer: int | None = None,
-    head: int | None = None,
-) -> Path:
+def write(subject: Subject, output: Path, numbers: Numbers | None, learned: Learned = Learned()) -> Path:  # noqa: B008 (frozen)
     """Write `index.html` and `figures/*.svg` and `*.png` into the folder `output`, and return the page's path.
 
     Parameters
@@ -37,25 +45,21 @@ def write(
     subject : Subject
     output : Path
         Made if need be; files of an earlier inspection are written over.
-    place_mm : tuple of float, optional
-        A point in RAS+ mm of the grid's frame; the nearest place with a token is shown. None: where the trained network's
-        attention rollout peaks.
-    layer : int, optional
-        Counted from 1; None: the last.
-    head : int, optional
-        Counted from 1; None: maps show the mean over the layer's heads, and the numbers those of its first head.
+    numbers : Numbers, optional
+        What `measure` gives of a Vision Transformer; None of another network.
+    learned : Learned
+        What `learned.measure` gives of any network.
 
     Raises
     ------
     UsageError
-        When the network has no such layer or head, the point lies outside the grid, or `output` holds something else.
+        When `output` holds something else.
     IntegrityError
         When `output`, or its `figures`, is a link.
     """
     refuse(output)
-    numbers = measure(subject, place_mm, layer, head)
     files, drawn = {}, {}
-    for name, figure in figures(numbers, subject.study.grid).items():
+    for name, figure in figures(subject, numbers, learned).items():
         found = {kind: style.to_bytes(figure, kind) for kind in ("svg", "png")}
         files |= {f"figures/{name}.{kind}": content for kind, content in found.items()}
         drawn[name] = f"data:image/svg+xml;base64,{base64.b64encode(found['svg']).decode()}"
@@ -65,7 +69,7 @@ def write(
     write_bytes(json.dumps({"schema": SCHEMA, "files": sorted(files)}, indent=1).encode(), output / RECORD)
     for name, content in files.items():
         write_bytes(content, output / name)
-    write_bytes(_page(subject, numbers, drawn).encode(), page)
+    write_bytes(_page(subject, numbers, learned, drawn).encode(), page)
     return page
 
 
@@ -77,8 +81,14 @@ def refuse(output: Path) -> None:
     refuse_foreign(output, ours, "inspection")
 
 
-def figures(numbers: Numbers, grid: Grid) -> dict[str, Figure]:
+def figures(subject: Subject, numbers: Numbers | None, learned: Learned) -> dict[str, Figure]:
     """Every figure by the name of its file."""
+    of_tokens = of_vision_transformer(numbers, subject.study.grid) if numbers else {}
+    return of_tokens | dict(learned_figures(learned, subject))
+
+
+def of_vision_transformer(numbers: Numbers, grid: Grid) -> dict[str, Figure]:
+    """Every figure of what only a Vision Transformer has."""
     drawn = {}
     where: Any = (numbers.tokens, numbers.place, numbers.scan, grid)
     for name, stage in numbers.stages.items():
@@ -98,36 +108,49 @@ def figures(numbers: Numbers, grid: Grid) -> dict[str, Figure]:
     return drawn
 
 
-def _page(subject: Subject, numbers: Numbers, drawn: Mapping[str, str]) -> str:
+def _page(subject: Subject, numbers: Numbers | None, learned: Learned, drawn: Mapping[str, str]) -> str:
     environment = style.templates("mri_vit.explain.inspection")
     environment.filters.update(mm=millimetres, number=_number, vector=_vector)
-    dim, depth, heads, _ = subject.after.model.shape
-    return environment.get_template("inspect.html").render(
+    template = environment.get_template("inspect.html" if numbers else "network.html")
+    return template.render(
         title=subject.title,
-        heading=HEADING,
-        n=numbers,
+        heading=HEADING if numbers else OTHER,
         pictures=drawn,
         patient=subject.patients[0].id,
         made_up=subject.study.name == "demo" and subject.patients[0].id.startswith("demo-"),
         grid=subject.study.grid,
         model=subject.after.model,
-        dim=dim,
-        depth=depth,
-        heads=heads,
-        head_dim=dim // heads,
+        name=subject.name,
+        label=(BASELINES | HYBRIDS)[subject.after.model.architecture].label if numbers is None else "",
         scans=subject.study.channels,
-        whose=f"head {numbers.head}" if numbers.head else f"the mean of its {heads} heads",
-        steps=step_rows(numbers, subject.study.grid),
-        numbers_shown=min(NUMBERS_SHOWN, dim // heads),
-        log_sum=float(numbers.steps.scaled[0] - np.log(numbers.steps.weights[0])),
-        reference=subject.study.prepare.reference,
-        steps_error=float(np.abs(numbers.steps.output - numbers.steps.model_output).max()),
-        slices=min(inspect_figures.SLICES, subject.study.grid.patch),
-        cls_share={
+        learned=learned,
+        parameters=parameters(subject.after),
+        how=HOW,
+        **(_of_tokens(subject, numbers) if numbers else {}),
+    )
+
+
+def _of_tokens(subject: Subject, numbers: Numbers) -> dict[str, Any]:
+    """What the page says of a Vision Transformer alone."""
+    dim, depth, heads, _ = subject.after.model.shape
+    return {
+        "n": numbers,
+        "dim": dim,
+        "depth": depth,
+        "heads": heads,
+        "head_dim": dim // heads,
+        "whose": f"head {numbers.head}" if numbers.head else f"the mean of its {heads} heads",
+        "steps": step_rows(numbers, subject.study.grid),
+        "numbers_shown": min(NUMBERS_SHOWN, dim // heads),
+        "log_sum": float(numbers.steps.scaled[0] - np.log(numbers.steps.weights[0])),
+        "reference": subject.study.prepare.reference,
+        "steps_error": float(np.abs(numbers.steps.output - numbers.steps.model_output).max()),
+        "slices": min(inspect_figures.SLICES, subject.study.grid.patch),
+        "cls_share": {
             what: {name: float(chosen(getattr(stage, what), numbers)[0]) for name, stage in numbers.stages.items()}
             for what in ("of_place", "of_cls")
         },
-    )
+    }
 
 
 def _number(value: float | np.floating, digits: int = 2) -> str:

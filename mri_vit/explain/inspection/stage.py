@@ -3,53 +3,99 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from rich.console import Console
 
+from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.explain.inspection import page, subject
+from mri_vit.explain.inspection import page
+from mri_vit.explain.inspection.learned import Costly
+from mri_vit.explain.inspection.learned import measure as measure_learned
+from mri_vit.explain.inspection.measures import measure
+from mri_vit.explain.inspection.subject import find_fold, of_fold
+from mri_vit.model.baselines import BASELINES
 from mri_vit.prepare import unchanged
+from mri_vit.run import files, intact
 from mri_vit.run import folder as run_folder
-from mri_vit.run import intact
+from mri_vit.run.progress import waiting
 from mri_vit.run.screen import say
+from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
+
+OF_TOKENS = ("place_mm", "layer", "head")  # what can be wanted of a Vision Transformer alone
+
+
+BESIDE = 2  # comparators whose landscapes stand beside the study's own: each takes minutes, and --model shows any
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to look at; fold, layer and head are counted from 1. None: as `page.write` and `subject.find_fold` choose."""
+    """What to look at; fold, layer and head are counted from 1. None: as `measures.measure` and `subject.find_fold` choose."""
 
+    model: str = VIT
     fold: int | None = None
     patient: str | None = None
     place_mm: tuple[float, float, float] | None = None  # RAS+ mm of the grid's frame
     layer: int | None = None
     head: int | None = None
+    without: tuple[Costly, ...] = ()
 
 
 def run(
-    study: Study, patients: Sequence[Patient], split: Split, folder: Path, wanted: Wanted, output: Path, console: Console
+    study: Study,
+    patients: Sequence[Patient],
+    split: Split,
+    folder: Path,
+    wanted: Wanted,
+    output: Path | None,
+    console: Console,
 ) -> Path:
-    """Write the page of the run in `folder` into `output`, print where it is and return its path.
+    """Write the page of a network of the run in `folder` into `output`, or where that is None into `inspect` beside the network's
+    folds; print where it is and return its path.
 
     Raises
     ------
     UsageError
-        The network is none that can be inspected, what is wanted is not there, or `output` holds something else.
+        The run has no such network, what is wanted of it is not there, or `output` holds something else.
     IntegrityError
         The fold's weights or its test patients are not those that were written.
     """
-    if study.model.architecture != "vit":
-        raise UsageError(f"{folder}: the inspection is of Vision Transformers")
+    taking_part = networks(study)
+    if wanted.model not in taking_part:
+        raise UsageError(f"--model {wanted.model}: the run has {', '.join(taking_part)}")
+    own = taking_part[wanted.model]
+    if own.model.architecture != "vit" and (given := [key for key in OF_TOKENS if getattr(wanted, key) is not None]):
+        option = given[0].removesuffix("_mm")
+        raise UsageError(
+            f"--{option}: {wanted.model} is a {own.model.architecture}, which has no attention of ours; leave it out"
+        )
+    output = output or comparator_folder(folder, wanted.model) / files.INSPECT
     page.refuse(output)
-    fold = subject.find_fold(study, patients, split, folder, wanted.fold, wanted.patient)
-    intact.refuse_changed(folder, console, [fold.home.name])
+    fold = find_fold(study, patients, split, wanted.fold, wanted.patient)
+    names = [wanted.model]
+    if wanted.model == VIT and "landscape" not in wanted.without:
+        names += [name for name in convolutional(study) if (fold.home(folder, name) / files.WEIGHTS).exists()][:BESIDE]
+    intact.refuse_changed(folder, console, [fold.home(folder, name).relative_to(folder).as_posix() for name in names])
     unchanged.refuse_changed_patients(study, fold.test, folder)
-    inspected = subject.of_fold(fold, study, folder, wanted.patient)
+    subject, *beside = (of_fold(fold, taking_part[name], folder, wanted.patient, name) for name in names)
+    numbers = None
+    if own.model.architecture == "vit":
+        numbers = measure(subject, wanted.place_mm, wanted.layer, wanted.head)
     with run_folder.held(output, ["figures"]):
-        written = page.write(inspected, output, wanted.place_mm, wanted.layer, wanted.head)
+        with waiting(console, "features and loss landscapes") if len(wanted.without) < len(get_args(Costly)) else nullcontext():
+            learned = measure_learned(subject, beside, wanted.without)
+        written = page.write(subject, output, numbers, learned)
     say(console, f"inspection: {written}")
     return written
+
+
+def convolutional(study: Study) -> list[str]:
+    """The study's convolutional comparators: those whose last map Grad-CAM can read."""
+    found = {name: BASELINES.get(of.model.architecture) for name, of in networks(study).items() if name != VIT}
+    return [name for name, baseline in found.items() if baseline and baseline.layer]

@@ -1,4 +1,4 @@
-"""Subject: what an inspection is of, found in a run: a fold's network before and after training, and patients to show it on."""
+"""Subject: what an inspection is of, found in a run: a network of a fold before and after training, and its patients."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mri_vit.crossval.comparators import comparator_folder
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.crossval.pretraining import starting_study
@@ -14,6 +15,7 @@ from mri_vit.errors import UsageError
 from mri_vit.model.network import Network
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
+from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.train.supervised import untrained
 
@@ -22,7 +24,8 @@ from mri_vit.train.supervised import untrained
 class Subject:
     """What is inspected: a fold's network as training started and as it ended, and patients that it was not trained on.
 
-    The first patient's scan is the one that attention is shown on.
+    The first patient's scan is the one that attention is shown on. `study` is the network's own, as `comparators.networks` has
+    it, and `name` is by what the run's tables know it.
     """
 
     study: Study
@@ -30,22 +33,25 @@ class Subject:
     before: Network
     after: Network
     patients: Sequence[Patient]
+    train: Sequence[Patient] = ()
+    name: str = VIT
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A fold of a run: its number, counted from 0, the folder of its network, and whom that was and was not trained on."""
+    """A fold of a run: its number, counted from 0, its seed, and whom its networks were and were not trained on."""
 
     number: int
-    home: Path
     seed: int
     train: Sequence[Patient]
     test: Sequence[Patient]
 
+    def home(self, run: Path, name: str) -> Path:
+        """The folder of one of the run's networks."""
+        return files.fold_folder(comparator_folder(run, name), 0, self.number)
 
-def find_fold(
-    study: Study, patients: Sequence[Patient], split: Split, run: Path, number: int | None, patient: str | None
-) -> Fold:
+
+def find_fold(study: Study, patients: Sequence[Patient], split: Split, number: int | None, patient: str | None) -> Fold:
     """The fold asked for, counted from 1; else the one that tests the patient asked for; else the first.
 
     Raises UsageError where there is no such fold, or the patient is not among those that it tests.
@@ -58,12 +64,15 @@ def find_fold(
     train, _, test = parts(patients, split[number - 1], study, seed)
     if patient and patient not in {p.id for p in test}:
         raise UsageError(f"--patient {patient}: not a test patient of fold {number} ({', '.join(p.id for p in test)})")
-    return Fold(number - 1, files.fold_folder(run, 0, number - 1), seed, train, test)
+    return Fold(number - 1, seed, train, test)
 
 
-def of_fold(fold: Fold, study: Study, run: Path, patient: str | None) -> Subject:
-    """The fold's networks and its test patients, the one asked for first."""
-    after = Neural.fitted(study, fold.home).network.eval()
-    before = untrained(fold.train, starting_study(study, run, fold.home), fold.seed).to(after.encoder.cls.device).eval()
+def of_fold(fold: Fold, study: Study, run: Path, patient: str | None, name: str = VIT) -> Subject:
+    """One of the fold's networks, whose own `study` this is, and its test patients, the one asked for first."""
+    home = fold.home(run, name)
+    after = Neural.fitted(study, home).network.eval()
+    start = starting_study(study, comparator_folder(run, name), home)
+    before = untrained(fold.train, start, fold.seed).to(next(after.parameters()).device).eval()
     shown = sorted(fold.test, key=lambda p: p.id != patient)
-    return Subject(study, f"{study.name}, fold {fold.number + 1}", before, after, shown)
+    title = f"{study.name}, fold {fold.number + 1}" + ("" if name == VIT else f", {name}")
+    return Subject(study, title, before, after, shown, fold.train, name)

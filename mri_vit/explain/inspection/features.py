@@ -1,0 +1,181 @@
+"""Features: the inputs that a network's outputs and units answer most to, beside those of a network that learned nothing.
+
+Letters: c scans, e grid edge, n patients, k inputs of noise, d features, m numbers a head puts out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mri_vit.data import tokens
+from mri_vit.data.batches import everything, token_file
+from mri_vit.data.cohort import Patient
+from mri_vit.explain.checks import sanity
+from mri_vit.explain.inspection.activation import Regularisation, maximise, roughness, strength
+from mri_vit.explain.inspection.subject import Subject
+from mri_vit.explain.methods.target import evidences
+from mri_vit.model.network import Network
+from mri_vit.settings.schema import Study
+
+UNITS = 2  # of the encoder, beside the endpoints: a page shows examples, and a network has hundreds
+PATIENTS = 32  # with whom an input is compared: a range is wanted, no estimate
+NOISES = 8  # inputs of noise, likewise
+ROUGHNESS = 5.0  # standard deviations of the target among patients that an input as rough as a scan costs; of 1, 5 and 15 on the
+# demo's ViT 1 left the inputs of MGMT noisy, and 15 left little of any
+JITTER = 0.25  # of a patch's edge; without it patterns hang on the borders of patches, and are edges and corners of them
+Readout = Callable[[Float[Tensor, "b d"]], Float[Tensor, "b"]]  # from features to the number that is maximised
+
+
+@dataclass(frozen=True, eq=False)
+class Optimised:
+    """The input that raises a number of one network most, and what the network says of it, of patients and of noise."""
+
+    volume: Float[np.ndarray, "c e e e"]
+    reached: float
+    strength: float  # root mean square in the brain, of at most 1
+    patients: Float[np.ndarray, "n"]
+    noise: Float[np.ndarray, "k"]
+    shares: dict[str, float]  # of the input's energy, by scan
+
+    @property
+    def middle(self) -> float:
+        """The median patient's number."""
+        return float(np.median(self.patients))
+
+
+@dataclass(frozen=True, eq=False)
+class Feature:
+    """A number of the network, an endpoint's or a unit's: the input that raises it most, and the same of a control network.
+
+    `likeness` is the cosine of the angle between the two inputs: what they share was not learned.
+    """
+
+    name: str  # of its files
+    label: str
+    learned: Optimised
+    control: Optimised
+    control_is: str
+    likeness: float
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Where inputs are optimised: the places and the brain of one patient; `roughness` is that of the patient's own scans."""
+
+    place: Int[Tensor, "p"]
+    brain: Bool[Tensor, "e e e"]
+    roughness: float
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Every feature, and the brain within which all are."""
+
+    each: Sequence[Feature]
+    brain: Bool[np.ndarray, "e e e"]
+
+
+def measure(subject: Subject) -> Features:
+    """Each endpoint's feature, then those of the units that matter most."""
+    study, after = subject.study, subject.after.eval()
+    frame = frame_of(subject.patients[0], study, after)
+    permuted = sanity.randomised(after, np.random.default_rng(study.seed))
+    seen = {net: represented(net, subject.patients[:PATIENTS], study) for net in (after, permuted, subject.before)}
+    found = []
+    for head in after.heads:
+        name = head.endpoint.name
+        label = f"{'log odds' if head.kind == 'binary' else 'risk'} of {name}"
+        pair = [optimised(net, _of_head(net, name), seen[net], frame, study) for net in (after, permuted)]
+        found.append(_feature(name, label, pair, "permuted weights"))
+    for unit in leading_units(after, seen[after]):
+        pair = [optimised(net, _of_unit(unit), seen[net], frame, study) for net in (after, subject.before.eval())]
+        found.append(_feature(f"unit_{unit + 1}", f"unit {unit + 1} of {seen[after].shape[1]}", pair, "before training"))
+    return Features(found, frame.brain.cpu().numpy())
+
+
+def frame_of(patient: Patient, study: Study, net: Network) -> Frame:
+    """The frame that a prepared patient gives, on the network's device."""
+    prepared = tokens.load(token_file(study, patient), study.channels)
+    device = next(net.parameters()).device
+    volume = torch.from_numpy(tokens.to_volume(prepared)).float().to(device)
+    brain = (volume != 0).any(dim=0)
+    place = everything(prepared, study)[1][0].to(device)
+    return Frame(place, brain, float(roughness(volume, brain)))
+
+
+@torch.no_grad()
+def represented(net: Network, patients: Sequence[Patient], study: Study) -> Float[Tensor, "n d"]:
+    """What the heads read of each patient."""
+    device, rows = next(net.parameters()).device, []
+    for patient in patients:
+        patches, place = everything(tokens.load(token_file(study, patient), study.channels), study)
+        rows.append(net.encoder(patches.to(device), place.to(device)))
+    return torch.cat(rows)
+
+
+def read(net: Network, volume: Float[Tensor, "c e e e"], place: Int[Tensor, "p"]) -> Float[Tensor, "1 d"]:
+    """What the heads read of a volume at these places."""
+    patch = net.grid.patch
+    patches = rearrange(volume, "c (i x) (j y) (k z) -> (i j k) (c x y z)", x=patch, y=patch, z=patch)
+    return net.encoder(patches[place][None], place[None])
+
+
+def optimised(net: Network, readout: Readout, seen: Float[Tensor, "n d"], frame: Frame, study: Study) -> Optimised:
+    """The input that raises what is read out of the network's features most; `seen` are the patients' features."""
+    channels, generator = len(study.channels), torch.Generator().manual_seed(study.seed)
+    patients = readout(seen).detach()
+    spread = float(patients.std()) if len(patients) > 1 else 0.0
+    how = Regularisation(
+        roughness=ROUGHNESS * spread / frame.roughness if frame.roughness else 0.0, jitter=round(JITTER * net.grid.patch)
+    )
+
+    def target(volume: Float[Tensor, "c e e e"]) -> Float[Tensor, ""]:
+        return readout(read(net, volume, frame.place))[0]
+
+    volume = maximise(target, frame.brain, channels, how, generator)
+    with torch.no_grad():
+        noise = []
+        for _ in range(NOISES):
+            drawn = torch.randn(volume.shape, generator=generator).to(volume) * frame.brain
+            noise.append(float(target(drawn / strength(drawn, frame.brain))))
+        reached = float(target(volume))
+    energy = volume.square().sum(dim=(1, 2, 3)).cpu().numpy()
+    shares = dict(zip(study.channels, (energy / energy.sum()).tolist(), strict=True))
+    strong = float(strength(volume, frame.brain))
+    return Optimised(volume.cpu().numpy(), reached, strong, patients.cpu().numpy(), np.array(noise), shares)
+
+
+def leading_units(net: Network, seen: Float[Tensor, "n d"]) -> list[int]:
+    """The features, counted from 0, whose spread among patients moves the heads most, each head's in units of its own spread."""
+    parts = torch.zeros_like(seen[0])
+    for name, values in evidences(net, seen).items():
+        weight = net.head[name].weight  # [m d]
+        moved = seen.std(dim=0) * weight.norm(dim=0)  # type: ignore[operator]
+        parts += moved.detach() / values.std().detach().clamp_min(torch.finfo(values.dtype).tiny)
+    return parts.argsort(descending=True, stable=True)[:UNITS].tolist()
+
+
+def cosine(a: Float[np.ndarray, "..."], b: Float[np.ndarray, "..."]) -> float:
+    """Of the angle between two inputs; 0 where one is empty."""
+    length = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float((a.astype(np.float64) * b).sum()) / length if length else 0.0
+
+
+def _feature(name: str, label: str, pair: Sequence[Optimised], control_is: str) -> Feature:
+    learned, control = pair
+    return Feature(name, label, learned, control, control_is, cosine(learned.volume, control.volume))
+
+
+def _of_head(net: Network, name: str) -> Readout:
+    return lambda features: evidences(net, features)[name]
+
+
+def _of_unit(unit: int) -> Readout:
+    return lambda features: features[:, unit]
