@@ -250,4 +250,5 @@ def listed(names: list[str]) -> str:
 
 
 def _chi2(test: LikelihoodRatio) -> str:
-    return f"χ² = {number(test.chi2, 2)} ({test.df} degree{'s' * (test.df > 1)} of freedom)"
+    tie = "\N{NO-BREAK SPACE}"
+    return f"χ²{tie}={tie}{number(test.chi2, 2)} ({test.df} degree{'s' * (test.df > 1)} of freedom)"
