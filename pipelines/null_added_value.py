@@ -1,12 +1,31 @@
 """A network that adds nothing to the covariates: how often does the likelihood ratio of `added_value.py` say that it adds?
 
-    .venv/bin/python pipelines/null_added_value.py --studies 1000      (TIME)
+    .venv/bin/python pipelines/null_added_value.py --studies 1000      (5 minutes of one core's work)
 
 Age, a marker and sex, of which the first two tell survival; a quarter of the times are censored. A network is one step of a Cox
 regression on 20 features, which is linear in what it learns from, or a penalised one, or a perceptron with a Cox loss (a fifth as
-many studies of these); it is cross-validated and fitted anew in each fold. The features are noise;
-or they show age and the marker, as scans do, and nothing else of survival; or they show a cause of their own. Where covariates
-are idle, the cause is all there is, and it is their likelihood ratio, given the risk, that should reject in 5 %.
+many studies of these); it is cross-validated and fitted anew in each fold. The features are noise; or they show age and the
+marker, as scans do, and nothing else of survival; or they show a cause of their own. Where covariates are idle, the cause is all
+there is, and it is their likelihood ratio, given the risk, that should reject in 5 %.
+
+Found, % of studies with p ≤ 0.05 (two-sided), seed 1:
+
+| patients, folds, repeats | network | features | risk, as given | risk | covariates | C |
+|---|---|---|---|---|---|---|
+| 82, 3, 1 | linear | noise / covariates | 14.8 / 13.1 | 3.5 / 3.6 | | +0.0005 / −0.0009 |
+| 82, 3, 1 | regression | noise / covariates | 12.0 / 12.0 | 2.5 / 2.0 | | −0.0004 / −0.0008 |
+| 82, 3, 1 | perceptron | noise / covariates | 10.0 / 12.0 | 2.5 / 1.5 | | +0.0009 / −0.0003 |
+| 82, 3, 3 | linear | noise / covariates | 8.9 / 8.1 | 3.6 / 3.1 | | +0.0008 / −0.0004 |
+| 300, 5, 1 | linear | noise / covariates | 13.6 / 8.7 | 3.5 / 1.8 | | −0.0001 / −0.0007 |
+| 82, 3, 1 | linear | cause of its own | 47.2 | 22.8 | 89.0 | +0.0170 |
+| 300, 5, 1 | linear | cause of its own | 97.0 | 93.8 | 100.0 | +0.0255 |
+| 82, 3, 1 | linear | cause, covariates idle | 48.7 | 25.2 | 4.9 | +0.0557 |
+| 300, 5, 1 | linear | cause, covariates idle | 97.2 | 92.8 | 6.4 | +0.0866 |
+
+The interval of C lies above 0 in no study of nothing, and in 1.1 and 12.8 % of those with a cause of its own: it is the
+likelihood ratio that finds. The coefficient of a risk among the other folds' patients knows the test fold, whose patients taught
+their networks: for scores linear in the labels the two associations correlate by about 1 / √(2 K − 3) (0.58 and 0.38 for 3 and 5
+folds; 0.54 and 0.36 found). C gained nothing by it on average.
 """
 
 from __future__ import annotations
@@ -197,12 +216,9 @@ def perceptron(train: Columns, time: np.ndarray, died: np.ndarray, other: Column
 
 
 LEARNERS: dict[str, Learner] = {"linear": linear, "regression": regression, "perceptron": perceptron}
-ASKED = [  # size, learner, kind; of those that take longer, what is to reject in 5 %
-    (size, learner, kind)
-    for size in SIZES
-    for learner in LEARNERS
-    for kind in KINDS
-    if learner == "linear" or (kind in KINDS[:2] and size[2] == 1)
+ASKED = [  # size, learner, kind; of what takes longer, the kinds that are to reject in 5 %
+    *((size, "linear", kind) for size in SIZES for kind in (KINDS if size[2] == 1 else KINDS[:2])),
+    *((SIZES[0], learner, kind) for learner in ("regression", "perceptron") for kind in KINDS[:2]),
 ]
 FEWER = 5  # times fewer studies of the learners that take longer
 
