@@ -56,7 +56,6 @@ def alignment(of: Found) -> Section:
     rows = []
     for degrees in of.degrees:
         here, header = (some(of.lies, road=road, degrees=degrees) for road in (CONTENT, HEADER))
-        flagged = [bool({"turned", "part missing"} & set(flags.split(", "))) for flags in here["flags"]]
         rows.append(
             (
                 f"{degrees:g}°",
@@ -66,7 +65,7 @@ def alignment(of: Found) -> Section:
                 words.at(of.lies, "error_mm", CONTENT, degrees),
                 f"{here['lost'].mean():.1%}; {here['lost'].max():.1%}",
                 f"{int((here['failed'] != '').sum())} of {len(here)}",
-                f"{sum(flagged)} of {len(here)}",
+                f"{words.flagged(here)} of {len(here)}",
             )
         )
     columns = (
@@ -76,8 +75,9 @@ def alignment(of: Found) -> Section:
     note = (
         "What is left is the rotation between where the head lies on the grid and where it lay before, of the reference scan; mm"
         " are of the brain's points. Out of view: the share of the brain that was turned out of a scan's field of view, of the"
-        " scan that lost most. Flagged: the run's own limits find the head turned, or a part of it missing, and did not find that"
-        " of the patient as scanned. At 0° scans are resampled onto their own voxels and prepared anew."
+        " scan that lost most. Flagged: the run's own limits find the head turned, or a part of it missing, and did not find"
+        " that of the patient as scanned. Both count heads, one for each patient and axis. At 0° scans are resampled onto their"
+        " own voxels and prepared anew."
     )
     caption = (
         "Dots are patients; lines their mean with 95 % intervals (Student's t over patients). Headers turned alone are the"
@@ -152,7 +152,8 @@ def tumours(of: Found) -> list[Section]:
         _of_methods(of, "energy", "energy", share, line, "an even map", (0.0, None), energy),
         _of_methods(of, "hits", "hit", "Peak on the tumour (share of maps)", {}, "", (-0.02, 1.02), hits),
     )
-    how_many = f"{len(set(known['patient']))} patients have a tumour mask in the prepared brain."
+    n = len(set(known["patient"]))
+    how_many = f"{n} {'patient has' if n == 1 else 'patients have'} a tumour mask in the prepared brain."
     return [Section("Do maps stay on the tumour?", (how_many,), pictures)]
 
 

@@ -47,7 +47,7 @@ TURNS = {"x": "x (nodding)", "y": "y (tilting)", "z": "z (shaking)"}
 def alignment(lies: pd.DataFrame) -> Figure:
     """The rotation that preparation leaves, by the angle by which the head was turned; a dot for each patient."""
     with mpl.rc_context(RC):
-        figure = Figure(figsize=(1.25 * WIDTH, 1.05 * WIDTH), layout="constrained")
+        figure = Figure(figsize=(1.05 * WIDTH, 1.05 * WIDTH), layout="constrained")
         axes = figure.subplots()
         turned = lies.loc[(lies["degrees"] > 0).to_numpy()]
         shown = [
@@ -58,13 +58,13 @@ def alignment(lies: pd.DataFrame) -> Figure:
             (some(turned, road=HEADER), look, LOOKS[HEADER].line, "headers turned alone, about one axis of each patient")
         )
         degrees = sorted(set(turned["degrees"]))
-        wide = 0.12 * min(degrees)
+        wide = 0.07 * min(degrees)
         for index, (here, (colour, marker), line, title) in enumerate(shown):
             if here.empty:
                 continue
             shift = wide * (index - (len(shown) - 1) / 2)
             left = here["error_degrees"].clip(lower=LEAST_DEGREES)
-            axes.plot(here["degrees"] + shift, left, marker, ms=3, color=colour, alpha=0.4, mew=0, zorder=2)
+            axes.plot(here["degrees"] + shift, left, marker, ms=4, color=colour, alpha=0.45, mew=0, zorder=2)
             found = numbers.means(here, "error_degrees", ["degrees"]).sort_values("degrees")
             style = {"marker": marker, "ms": 4.5, "color": colour, "ls": line, "lw": 1.4, "elinewidth": 1, "zorder": 3}
             value, reach = found["value"].clip(lower=LEAST_DEGREES), _reach(found, LEAST_DEGREES)
@@ -101,8 +101,8 @@ def over_angle(
     limits : the ends of the vertical axis, None where they follow from what is drawn.
     """
     with mpl.rc_context(RC):
-        figure = Figure(figsize=((1.05 if len(panels) == 1 else 1.6) * WIDTH, 1.15 * WIDTH), layout="constrained")
-        every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        figure = Figure(figsize=(1.05 * WIDTH, (0.4 + 0.65 * len(panels)) * WIDTH), layout="constrained")
+        every = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, (heading, rows) in zip(every, panels.items(), strict=True):
             _roads(axes, rows, column)
             if heading in reference and not np.isnan(reference[heading][0]):
@@ -110,10 +110,11 @@ def over_angle(
                 axes.axhline(value, color=INK, lw=1, ls=DASHED, label=named)
                 if not np.isnan(low):
                     axes.axhspan(low, high, color=GREY, alpha=0.15, lw=0)
-            axes.set(xlabel="Turned by (degrees)", xticks=sorted(set(some(rows, road=GRID)["degrees"])))
+            axes.set(xticks=sorted(set(some(rows, road=GRID)["degrees"])))
             axes.set_title(heading if len(panels) > 1 else "", fontsize=9)
         every[0].set_ylim(*limits)  # of all panels, once all is drawn
-        every[0].set_ylabel(title)
+        every[-1].set_xlabel("Turned by (degrees)")
+        figure.supylabel(title, fontsize=9)
         handles, labels = every[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=1)
     return figure

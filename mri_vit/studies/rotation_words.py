@@ -43,9 +43,15 @@ def aligned(of: Found) -> str:
         f"Of {of.most:g}°, preparation leaves {at(of.lies, 'error_degrees', CONTENT, of.most)} degrees where scans were turned,"
         f" so that the brain's points lie {at(of.lies, 'error_mm', CONTENT, of.most)} mm from where they lay; and"
         f" {at(of.lies, 'error_degrees', HEADER, of.most)} degrees where headers alone were turned. Of {len(turned)} turned heads"
-        f" at all angles {failed or 'none'} could not be prepared, and {off or 'none'} lay off by half a place"
-        f" ({of.half_a_place_mm:g} mm) or more."
+        f" at all angles {failed or 'none'} failed to be prepared, {off or 'none'} lay off by half a place"
+        f" ({of.half_a_place_mm:g} mm) or more, and the run's own limits flag {flagged(turned) or 'none'} as turned"
+        " or incomplete."
     )
+
+
+def flagged(lies: pd.DataFrame) -> int:
+    """How many heads the run's own limits find turned, or a part of them missing, as they do not find the patients as scanned."""
+    return sum(bool({"turned", "part missing"} & set(flags.split(", "))) for flags in lies["flags"])
 
 
 def _more(of: Found, measure: str) -> str:
