@@ -45,7 +45,7 @@ from mri_vit.synthetic import cohort as synthetic
 
 CONFIG = Path(__file__).parents[1] / "configs" / "ladder.toml"
 MADE_UP = "ladder"  # the study on the built-in cohort
-PATIENTS = 144  # of it: half as many again as the demo has
+PATIENTS = 96  # of it, as the demo has
 PLANTED = {"mgmt": "brightness", "tertp": "side", "pten": "nothing, a coin"}  # see the cohort's README
 AT_A_TIME = 2  # trainings, each on a thread of its own; no machine has fewer cores today
 
@@ -121,15 +121,16 @@ def facts(whole: Study, made: Sequence[tuple[Rung, Path]], names: dict[str, str]
     return [
         f"A random order of the patients with a label was drawn once; each size is the first so many of it, and was divided into "
         f"{train.folds} folds, the same for every model.{several}",
-        f"Networks learn all {len(whole.endpoints)} markers at once, and choose their epoch on {train.tune_fraction:.0%} of a "
-        "training fold; the fully connected network learns each by itself, and chooses its penalty there.",
+        f"A network has a head for each marker, and chooses its epoch on {train.tune_fraction:.0%} of a training fold; of the "
+        "first-order MLP each marker has its own, which chooses its penalty there.",
         *over_sizes.recipes(whole, names, VIT),
         "Epochs are those at the largest size; a smaller one has more, so that each has as many steps.",
         over_sizes.endings((run for _, run in made), names),
         f"First-order numbers are {len(NUMBERS)} of each of {len(whole.channels)} sequences over the whole brain, as IBSI defines"
         f" them (arXiv:1612.07003): {', '.join(NUMBERS)}; the last two of a histogram of {BINS} bins. No tumour mask is used.",
-        f"The fully connected network has {perceptron.HIDDEN[0]} hidden units ({perceptron.parameters(inputs):,} weights for "
-        f"{inputs} numbers) and is optimised to the end of its loss by L-BFGS, with each of the penalties "
+        f"The first-order MLP, a fully connected network, has {perceptron.HIDDEN[0]} hidden units "
+        f"({perceptron.parameters(inputs):,} weights for {inputs} numbers) and is optimised to the end of its loss by L-BFGS, "
+        "with each of the penalties "
         f"{', '.join(f'{penalty:g}' for penalty in perceptron.PENALTIES)}. The regressions have the penalty 1.",
         "The interval holds the patients' luck and that of refitting, not which patients were drawn into a smaller size nor the "
         "initial weights, which other cohorts or seeds would show.",

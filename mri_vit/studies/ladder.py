@@ -28,8 +28,8 @@ from mri_vit.style import RC, WIDTH
 BRIGHTEST, LOGISTIC, MLP = "brightest voxel", "first-order regression", "first-order MLP"  # no comparator's name has a space
 OF_NUMBERS = {  # what reads first-order numbers, the simplest first
     BRIGHTEST: "Brightest voxel alone",
-    LOGISTIC: "Regression on first-order numbers",
-    MLP: "Fully connected network on first-order numbers",
+    LOGISTIC: "First-order regression",
+    MLP: "First-order MLP",
 }
 SOURCE = "The ladder of inductive bias, after Dosovitskiy et al. 2021, Figure 4"
 PANEL = 2.1  # inches high: three of them are seen at once on a screen
@@ -52,6 +52,7 @@ def figure(found: pd.DataFrame, names: dict[str, str], titles: Mapping[str, str]
         panels = drawn.subplots(len(titles), sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, (endpoint, title) in zip(panels, titles.items(), strict=True):
             lines(axes, pd.DataFrame(found[found.endpoint == endpoint]), names)
+            axes.margins(x=0.12)  # room for the word at the line of chance
             axes.set_title(title, loc="left", fontsize=9, weight="bold")
         panels[-1].set(xlabel="Patients", ylim=(min(0.3, found.low.min()), 1.02))
         handles, labels = panels[-1].get_legend_handles_labels()
@@ -187,7 +188,7 @@ def _differences(tests: pd.DataFrame, names: dict[str, str]) -> Table:
     sizes = sorted(tests.labelled.unique().tolist())
     cells = {
         (row["model"], row["labelled"]): f"{notation.change(row['difference'], row['low'], row['high'])}, "
-        f"{notation.adjusted_p(row['p_adjusted'])}"
+        + notation.adjusted_p(row["p_adjusted"]).replace(" ", "\N{NO-BREAK SPACE}")
         for row in tests.to_dict("records")
     }
     return Table(
