@@ -12,17 +12,21 @@ import ablation
 import features
 import learning_curve
 import pytest
+import segmentation
 import table4
 from whole_road import SHRUNKEN, every_verb, parted
 
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Grid, Study
-from mri_vit.studies import frozen_encoders
+from mri_vit.studies import frozen_encoders, segmentation_encoders
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 STUDIES = ("demo", "gbm", "survival", "vit_b16")
-TEMPLATES = ("ablation", "features", "features_hard", "learning_curve", "table4_brats2021", "table4_demo")
+TEMPLATES = (
+    "ablation", "features", "features_hard", "learning_curve", "segmentation", "segmentation_ucsf_pdgm", "table4_brats2021",
+    "table4_demo",
+)  # fmt: skip
 COMPARATORS = 2  # of a template: each kind of comparator is fitted and judged alike
 
 pytestmark = [
@@ -64,7 +68,9 @@ def test_learning_curves_and_the_ablation_on_their_cohorts_go_to_their_ends(tmp_
 
 
 @pytest.mark.usefixtures("in_this_process")
-@pytest.mark.parametrize(("name", "comparators"), [("features", ("mae", "resnet10")), ("features_hard", ("dino", "resnet10"))])
+@pytest.mark.parametrize(
+    ("name", "comparators"), [("features", ("mae", "resnet10", "resnet10-dino")), ("features_hard", ("dino", "resnet10"))]
+)
 def test_features_are_learned_and_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, comparators: tuple[str, ...]
 ):
@@ -95,6 +101,18 @@ def test_rows_of_table_4_are_fitted_and_stand_beside_the_published_ones(
     monkeypatch.setattr(table4, "PATIENTS", 16)
     table4.main(shrunken(name, tmp_path, cohort=None if name == "table4_demo" else parted(scans, tmp_path)[0]))
     assert list((tmp_path / "runs").rglob("table4.*"))
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("name", ["segmentation", "segmentation_ucsf_pdgm"])
+def test_attention_is_held_against_tumours(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setattr(segmentation, "PATIENTS", 16)
+    monkeypatch.setattr(segmentation, "FEWEST", 2)
+    monkeypatch.setattr(segmentation_encoders, "STARTS", 2)
+    monkeypatch.setattr(segmentation_encoders, "HELD", 0.02)  # a place is as large as a tumour here
+    segmentation.main(shrunken(name, tmp_path, cohort=None if name == "segmentation" else parted(scans, tmp_path)[0]))
+    (page,) = (tmp_path / "runs").rglob("segmentation/index.html")
+    assert "Jaccard index" in page.read_text()
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:

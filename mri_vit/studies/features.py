@@ -113,7 +113,9 @@ def curves(study: Study, lines: Sequence[Line]) -> dict[str, list[Line]]:
         line for line in lines
         if (line.reading, line.probe) == (reading(study), "linear") and line.share in curved_shares(lines)
     ]  # fmt: skip
-    numbers = {one: {line.scans for line in asked if line.encoder == one} for one in dict.fromkeys(line.encoder for line in asked)}
+    numbers = {
+        one: {line.scans for line in asked if line.encoder == one} for one in dict.fromkeys(line.encoder for line in asked)
+    }
     begun = beginnings(study)
     return {
         label(study, one): [line for name in (begun.get(one), one) for line in asked if line.encoder == name]

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -115,8 +116,8 @@ def test_encoders_begin_at_the_random_weights_of_their_own_network(study):
 
 def test_random_weights_are_normalised_over_the_scans_that_others_learn_from(study, people, tmp_path):
     of = study.of(Comparator(name="cnn", model=RESNET, pretrain={"batch": 5}))
-    encoder = made(frozen_encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)  # the last is alone in its batch
-    plain = made(frozen_encoders.Frozen("cnn", of, ()), tmp_path, 1)
+    encoder: Any = made(frozen_encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)  # one is left over
+    plain: Any = made(frozen_encoders.Frozen("cnn", of, ()), tmp_path, 1)
     assert torch.equal(plain.net.bn1.running_mean, torch.zeros(64))
     torch.testing.assert_close(dict(encoder.named_parameters()), dict(plain.named_parameters()), rtol=0, atol=0)
     with torch.no_grad():
@@ -340,7 +341,13 @@ def test_the_curve_begins_at_random_weights_and_has_every_number_of_scans(study,
 
 def test_a_table_shows_a_pretrained_encoder_at_its_most_scans_alone(study, lines):
     found = report.rows(study, lines)
-    assert [name for name, _, probe, _ in found if probe == "linear"] == ["ViT, random", "ViT, random", "MAE", "DINO (dino)", "DINO (wide-dino)"]
+    assert [name for name, _, probe, _ in found if probe == "linear"] == [
+        "ViT, random",
+        "ViT, random",
+        "MAE",
+        "DINO (dino)",
+        "DINO (wide-dino)",
+    ]
     assert {line.scans for name, _, _, here in found if name == "MAE" for line in here.values()} == {24}
 
 
