@@ -77,9 +77,9 @@ def write(
                     "attention",
                     segmentation_picture.attention(pictured, over, names),
                     "Axial planes of three patients: the tumour's places, and the places that hold each encoder's attention",
-                    "Line: the places that are mostly tumour. Colour: the places that are kept, of the first start, with the head that "
-                    "was best on the other half of the patients. Patients are those at a quarter, half and three quarters of all by the "
-                    "size of their tumours; nobody was picked. The patient's right is on the left.",
+                    "Line: the places that are mostly tumour. Colour: the places that are kept, of the first start, with the "
+                    "head that was best on the other half of the patients. Patients are those at a quarter, half and three "
+                    "quarters of all by the size of their tumours; nobody was picked. The patient's right is on the left.",
                 ),
             ),
         ),
