@@ -329,6 +329,7 @@ def test_the_page_says_what_is_better_and_is_complete_in_itself(study, lines, tm
     assert text.count("data:image/svg+xml;base64,") == 1
     assert "http" not in text.replace("http-equiv", "")
     assert "ViT, random" in text
+    assert "Epochs at the most scans: MAE 1, DINO (dino) 1, DINO (wide-dino) 1." in text
     assert len(pd.read_csv(tmp_path / "features.csv")) == len(lines)
 
 
