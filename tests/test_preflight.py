@@ -13,8 +13,8 @@ from made.inputs import Desk, checked, ended, nifti, sound
 
 from mri_vit import cli
 from mri_vit.data.cohort import Patient
-from mri_vit.preflight import duplicates, plausible
-from mri_vit.settings.schema import Endpoint
+from mri_vit.preflight import duplicates, needs, plausible
+from mri_vit.settings.schema import Comparator, Endpoint, Study
 
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 
@@ -128,3 +128,25 @@ def test_rows_of_two_ids_that_are_equal_in_every_cell_are_named_where_chance_mak
     patients[7].labels.update(patients[3].labels)
     assert [[p.id for p in group] for group in duplicates.of_persons(patients)] == [["p3", "p7"]]
     assert not duplicates.of_persons(people(np.full(200, 100.0), age=["60"] * 200))
+
+
+def test_dino_of_a_network_of_volumes_is_counted_by_whole_volumes_and_holds_all_its_views(tiny: Study):
+    def figures(pretrain: dict[str, object]) -> needs._Figures:
+        of = tiny.of(Comparator(name="cnn", model={"architecture": "resnet10"}, pretrain=pretrain))
+        return needs._of_network(of, patients=10, labelled=10, folds=2)
+
+    none, two, six = (
+        figures(pretrain)
+        for pretrain in (
+            {},
+            {"method": "dino", "epochs": 4, "batch": 4, "local_crops": 0},
+            {"method": "dino", "epochs": 4, "batch": 4, "local_crops": 4},
+        )
+    )
+    assert none.pretraining_seconds == 0
+    of_each = 4 * 10 * 2  # epochs, patients, folds
+    assert two.pretraining_seconds == pytest.approx(of_each * (3 * 2 + 2) * two.pass_seconds)  # student twice, and its teacher
+    assert six.pretraining_seconds == pytest.approx(of_each * (3 * 6 + 2) * six.pass_seconds)
+    assert none.memory_bytes < two.memory_bytes < six.memory_bytes
+    held = (one.memory_bytes - needs.STATES * one.weight_bytes for one in (two, six))
+    assert next(held) * 3 == next(held)

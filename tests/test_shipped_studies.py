@@ -15,6 +15,7 @@ import learning_curve
 import pandas as pd
 import pretraining_size
 import pytest
+import segmentation
 import table4
 import variants
 from whole_road import SHRUNKEN, every_verb, parted
@@ -23,7 +24,7 @@ from mri_vit.predictors.network import Neural
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Grid, Study
-from mri_vit.studies import frozen_encoders
+from mri_vit.studies import frozen_encoders, segmentation_encoders
 from mri_vit.studies import ladder as ladder_page
 from mri_vit.synthetic import cohort as synthetic
 
@@ -38,6 +39,8 @@ TEMPLATES = (
     "learning_curve",
     "pretraining_size",
     "pretraining_size_upenn",
+    "segmentation",
+    "segmentation_ucsf_pdgm",
     "table4_brats2021",
     "table4_demo",
     "variants",
@@ -84,7 +87,9 @@ def test_learning_curves_and_the_ablation_on_their_cohorts_go_to_their_ends(tmp_
 
 
 @pytest.mark.usefixtures("in_this_process")
-@pytest.mark.parametrize(("name", "comparators"), [("features", ("mae", "resnet10")), ("features_hard", ("dino", "resnet10"))])
+@pytest.mark.parametrize(
+    ("name", "comparators"), [("features", ("mae", "resnet10", "resnet10-dino")), ("features_hard", ("dino", "resnet10"))]
+)
 def test_features_are_learned_and_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, comparators: tuple[str, ...]
 ):
@@ -175,6 +180,18 @@ def test_networks_are_pretrained_on_other_labels_and_go_on_where_they_were_stopp
     pretraining_size.main(file, seed=2)
     assert "ResNet-10" in page.read_text()
     assert all(one.read_bytes() == content for one, content in before.items() if one.suffix == ".csv")
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("name", ["segmentation", "segmentation_ucsf_pdgm"])
+def test_attention_is_held_against_tumours(scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setattr(segmentation, "PATIENTS", 16)
+    monkeypatch.setattr(segmentation, "FEWEST", 2)
+    monkeypatch.setattr(segmentation_encoders, "STARTS", 2)
+    monkeypatch.setattr(segmentation_encoders, "HELD", 0.02)  # a place is as large as a tumour here
+    segmentation.main(shrunken(name, tmp_path, cohort=None if name == "segmentation" else parted(scans, tmp_path)[0]))
+    (page,) = (tmp_path / "runs").rglob("segmentation/index.html")
+    assert "Jaccard index" in page.read_text()
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:

@@ -23,6 +23,7 @@ from mri_vit.model import cost
 from mri_vit.model.baselines import BASELINES
 from mri_vit.model.network import Network
 from mri_vit.preflight.document import Hours, Needs
+from mri_vit.pretrain.dino import GLOBALS
 from mri_vit.run.resource import free_disk, free_memory
 from mri_vit.settings.models import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
@@ -116,9 +117,10 @@ def _of_network(study: Study, patients: int, labelled: int, folds: int) -> _Figu
     steps = train.epochs * learning * (1 - train.tune_fraction) * 3 * drawn_forward  # the backward pass costs twice the forward's
     evaluations = train.epochs / train.tune_every * learning * train.tune_fraction * forward
     apart = folds if study.pretrain.patients == "others" else 1
-    pretrained = study.pretrain.epochs * patients * apart * 3 * forward if study.pretrain.method != "none" else 0.0
+    pretrained = study.pretrain.epochs * patients * apart * _pretraining_passes(study) * forward
     weights = 4 * cost.parameters(net)
-    held = cost.activation_bytes(net.encoder, *_batch(study, train.batch, drawn))
+    together = max(train.batch, study.pretrain.batch * _views(study))
+    held = cost.activation_bytes(net.encoder, *_batch(study, together, drawn))
     return _Figures(
         training_seconds=(steps + evaluations) * folds * train.repeats * train.seeds / rate,
         pretraining_seconds=pretrained / rate,
@@ -126,6 +128,24 @@ def _of_network(study: Study, patients: int, labelled: int, folds: int) -> _Figu
         weight_bytes=weights,
         memory_bytes=STATES * weights + held,
     )
+
+
+def _views(study: Study) -> int:
+    """Whole volumes of a patient that DINO's student computes together; 0 of a Vision Transformer, whose crops are few tokens."""
+    dense = study.pretrain.method == "dino" and study.model.architecture != "vit"
+    return GLOBALS + study.pretrain.local_crops if dense else 0
+
+
+def _pretraining_passes(study: Study) -> int:
+    """What pretraining costs a patient and epoch, in forward passes of all that a network is given.
+
+    A backward pass costs twice a forward one. The views of a Vision Transformer have about as many tokens as a patient; those of
+    a network of volumes are whole volumes, however much of them is air, and the teacher computes some without a backward pass.
+    """
+    if study.pretrain.method == "none":
+        return 0
+    views = _views(study)
+    return 3 * views + GLOBALS if views else 3
 
 
 def _rate(study: Study) -> float:

@@ -104,8 +104,8 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
 
     Raises
     ------
-    UsageError without a method, for an architecture that it cannot teach, or with fewer than two patients; BadNumbers when the loss is no
-    longer a number.
+    UsageError without a method, for an architecture that it cannot teach, or with fewer than two patients; BadNumbers when the
+    loss is no longer a number.
     """
     _refuse_what_cannot_be_pretrained(patients, study)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -62,6 +62,7 @@ def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Se
         patients=len(patients),
         synthetic=all(name.startswith(SYNTHETIC) for name in patients),
         scans=max(line.scans for line in lines),
+        epochs={label(study, one.name): study.of(one).pretrain.epochs for one in study.comparators if one.pretrain},
         draws=DRAWS,
         starts=max(line.starts for line in lines),
         fewer_starts=min(line.starts for line in lines),

@@ -93,8 +93,9 @@ def contenders(study: Study, unlabelled: Sequence[Patient], starts: Mapping[floa
             continue
         shares = starts if of.model.architecture == study.model.architecture else {1.0: starts[1.0]}
         if len(unlabelled) * min(shares) < 2:
+            needed = math.ceil(2 / min(shares))
             raise UsageError(
-                f"{study.cohort}: found {len(unlabelled)} patients without a label; pretraining needs {2 / min(shares):.0f} or more"
+                f"{study.cohort}: found {len(unlabelled)} patients without a label; pretraining needs {needed} or more"
             )
         for share, times in sorted(shares.items(), reverse=True):
             some = tuple(unlabelled[i] for i in order[: int(share * len(unlabelled))])

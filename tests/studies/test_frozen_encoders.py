@@ -7,6 +7,7 @@ import itertools
 import math
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -115,8 +116,8 @@ def test_encoders_begin_at_the_random_weights_of_their_own_network(study):
 
 def test_random_weights_are_normalised_over_the_scans_that_others_learn_from(study, people, tmp_path):
     of = study.of(Comparator(name="cnn", model=RESNET, pretrain={"batch": 5}))
-    encoder = made(frozen_encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)  # the last is alone in its batch
-    plain = made(frozen_encoders.Frozen("cnn", of, ()), tmp_path, 1)
+    encoder: Any = made(frozen_encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)  # one is left over
+    plain: Any = made(frozen_encoders.Frozen("cnn", of, ()), tmp_path, 1)
     assert torch.equal(plain.net.bn1.running_mean, torch.zeros(64))
     torch.testing.assert_close(dict(encoder.named_parameters()), dict(plain.named_parameters()), rtol=0, atol=0)
     with torch.no_grad():
@@ -328,6 +329,7 @@ def test_the_page_says_what_is_better_and_is_complete_in_itself(study, lines, tm
     assert text.count("data:image/svg+xml;base64,") == 1
     assert "http" not in text.replace("http-equiv", "")
     assert "ViT, random" in text
+    assert "Epochs at the most scans: MAE 1, DINO (dino) 1, DINO (wide-dino) 1." in text
     assert len(pd.read_csv(tmp_path / "features.csv")) == len(lines)
 
 
