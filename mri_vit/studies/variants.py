@@ -90,8 +90,7 @@ class Relative(nn.Module):
     """A query's product with what is learned of the offset between its place and the key's; 0 where one of both is CLS.
 
     As in appendix D.4 the query is the content's, the product is added to the scores before the softmax, and the same vectors
-    serve all heads. An offset's vector is the sum of its three axes', which start as waves: drawn ones knew no neighbour here
-    either, see `waves` of the encoder.
+    serve all heads. An offset's vector is the sum of its three axes', which start as waves, as the encoder's positions.
     """
 
     def __init__(self, side: int, width: int) -> None:
@@ -286,13 +285,15 @@ class Kind:
 
 POSITIONS = {
     "no-positions": Kind(no_positions, "No positions", "patches are a bag"),
-    "drawn-1d": Kind(drawn_1d, "1D, drawn", "learned for each place of the raster, small random numbers at the start"),
-    "waves-1d": Kind(waves_1d, "1D, waves", "learned for each place of the raster, waves of its number at the start"),
-    "per-axis-3d": Kind(per_axis_3d, "3D, per axis", "learned for each coordinate of x, y and z, its waves at the start"),
-    "relative": Kind(relative, "Relative", "learned for each offset between two places, in every block; waves at the start"),
+    "drawn-1d": Kind(drawn_1d, "1D drawn", "learned for each place of the raster, small random numbers at the start"),
+    "waves-1d": Kind(waves_1d, "1D waves", "learned for each place of the raster, waves of its number at the start"),
+    "per-axis-3d": Kind(per_axis_3d, "3D per axis", "learned for each coordinate of x, y and z, its waves at the start"),
+    "relative": Kind(
+        relative, "Relative positions", "learned for each offset between two places in every block, waves at the start"
+    ),
 }
 BLOCKS = {
-    "post-norm-relu": Kind(post_norm_relu, "Post-norm, ReLU", "norms after each sum, and ReLU for GELU"),
+    "post-norm-relu": Kind(post_norm_relu, "Post-norm and ReLU", "norms after each sum, ReLU for GELU"),
     "local": Kind(local, "Local attention", f"places attend to {2 * REACH + 1}³ places around them"),
     "axial": Kind(axial, "Axial attention", "each block is three, along x, y and z"),
 }
