@@ -53,8 +53,8 @@ def test_the_middle_is_the_network_itself_and_that_is_left_bit_for_bit(convoluti
         with torch.no_grad():
             return float(moved(volumes).square().sum())
 
-    directions = [random_direction(convolutional, seeded(seed)) for seed in (0, 1)]
-    found = surface(convolutional, *directions, {"loss": loss}, STEPS)["loss"]
+    across, up = (random_direction(convolutional, seeded(seed)) for seed in (0, 1))
+    found = surface(convolutional, across, up, {"loss": loss}, STEPS)["loss"]
     assert found[2, 2] == loss(convolutional)
     assert len(np.unique(found)) == len(STEPS) ** 2
     for name, tensor in convolutional.state_dict().items():
@@ -89,12 +89,11 @@ def test_a_filter_of_zeros_is_not_moved():
 def test_a_network_that_is_rescaled_and_says_the_same_has_the_same_landscape():
     """Li et al. 2018, section 4: a layer ten times as large before one a tenth as large is the same network behind a ReLU."""
     torch.manual_seed(2)
-    net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1)).double()
-    nn.init.zeros_(net[0].bias)
+    net = nn.Sequential(nn.Linear(5, 8, bias=False), nn.ReLU(), nn.Linear(8, 1)).double()
     scaled = copy.deepcopy(net)
     with torch.no_grad():
-        scaled[0].weight.mul_(10)
-        scaled[2].weight.div_(10)
+        scaled.get_parameter("0.weight").mul_(10)
+        scaled.get_parameter("2.weight").div_(10)
     x = torch.randn(30, 5, dtype=torch.float64)
 
     def loss(moved: nn.Module) -> float:
@@ -103,10 +102,10 @@ def test_a_network_that_is_rescaled_and_says_the_same_has_the_same_landscape():
 
     surfaces, plain = [], []
     for one in (net, scaled):
-        filters = [random_direction(one, seeded(seed)) for seed in (0, 1)]
-        surfaces.append(surface(one, *filters, {"loss": loss}, STEPS)["loss"])
+        across, up = (random_direction(one, seeded(seed)) for seed in (0, 1))
+        surfaces.append(surface(one, across, up, {"loss": loss}, STEPS)["loss"])
         drawn = seeded(0)
-        raw = [{name: torch.randn(w.shape, generator=drawn).to(w) for name, w in one.named_parameters()} for _ in range(2)]
-        plain.append(surface(one, *raw, {"loss": loss}, STEPS)["loss"])
+        across, up = ({name: torch.randn(w.shape, generator=drawn).to(w) for name, w in one.named_parameters()} for _ in range(2))
+        plain.append(surface(one, across, up, {"loss": loss}, STEPS)["loss"])
     np.testing.assert_allclose(surfaces[0], surfaces[1], rtol=1e-9)
     assert np.abs(plain[0] / plain[1] - 1).max() > 0.5  # what would be seen without filter normalisation

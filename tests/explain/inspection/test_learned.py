@@ -37,6 +37,7 @@ def subject(tiny, monkeypatch) -> Subject:
 def other(tiny, monkeypatch) -> Subject:
     """A convolutional comparator that reads T1ce alone, as training starts; its heads are not zero."""
     monkeypatch.setattr(surfaces, "POINTS", 3)
+    monkeypatch.setattr(features, "UNITS", 1)
     study = networks(tiny.model_copy(update={"comparators": (Comparator(name="cnn", model=READS_ONE),)}))["cnn"]
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     before, after = (untrained(patients[:16], study, 3).eval() for _ in range(2))
@@ -120,7 +121,9 @@ def test_a_landscapes_lowest_point_is_where_it_is(subject):
     assert one.below_untrained("test") == pytest.approx(3 / 9)
 
 
-def test_a_vision_transformers_page_shows_its_features_and_the_landscapes_of_others_beside_its_own(subject, other, tmp_path):
+def test_a_vision_transformers_page_shows_its_features_and_the_landscapes_of_others_beside_its_own(
+    subject, other, tmp_path, sketched
+):
     found = learned.measure(subject, [other])
     html = page.write(subject, tmp_path / "out", measure(subject), found).read_text(encoding="utf-8")
     names = {path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")}
@@ -130,14 +133,14 @@ def test_a_vision_transformers_page_shows_its_features_and_the_landscapes_of_oth
     assert "<script" not in html
 
 
-def test_a_convolutional_networks_page_has_these_two_alone(other, tmp_path):
+def test_a_convolutional_networks_page_has_these_two_alone(other, tmp_path, sketched):
     html = page.write(other, tmp_path / "out", None, learned.measure(other)).read_text(encoding="utf-8")
     assert re.findall('<section id="([a-z]+)">', html) == ["features", "landscape", "limits"]
     assert "3D ResNet-10" in html
     assert all(source.startswith("data:image/svg+xml;base64,") for source in re.findall(r'src="([^"]*)"', html))
 
 
-def test_what_is_left_out_is_not_on_the_page(subject, tmp_path):
+def test_what_is_left_out_is_not_on_the_page(subject, tmp_path, sketched):
     found = learned.measure(subject, without=("features", "landscape"))
     assert (found.features, found.landscapes) == (None, ())
     html = page.write(subject, tmp_path / "out", measure(subject), found).read_text(encoding="utf-8")
@@ -145,7 +148,7 @@ def test_what_is_left_out_is_not_on_the_page(subject, tmp_path):
     assert 'href="#landscape"' not in html
 
 
-def test_a_hostile_name_is_shown_as_it_is(subject, tmp_path):
+def test_a_hostile_name_is_shown_as_it_is(subject, tmp_path, sketched):
     hostile = replace(subject, title='<script>alert("1")</script>', name="<b>")
     html = page.write(hostile, tmp_path / "out", measure(subject)).read_text(encoding="utf-8")
     assert "<script>alert" not in html
