@@ -29,7 +29,7 @@ from mri_vit.run.screen import WARNING, duration, say
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 
-LONG_S = 600  # from here on it is said how long it takes; the demo takes one or two minutes
+LONG_S = 600  # from here on it is said how long it takes; the demo takes two minutes of one core
 OF_TOKENS = ("place_mm", "layer", "head")  # what can be wanted of a Vision Transformer alone
 
 

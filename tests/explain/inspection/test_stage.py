@@ -85,7 +85,7 @@ def test_what_a_network_has_not_is_refused(run, tmp_path, wanted: Wanted, messag
     assert not (tmp_path / "out").exists()
 
 
-def test_what_takes_long_is_said_before_it_begins(run, tmp_path, monkeypatch, capsys):
+def test_what_takes_long_is_said_before_it_begins(run, tmp_path, monkeypatch, capsys, sketched):
     study, split = run
     (study.output / "fold-1" / files.COST).write_text(json.dumps({"patient_seconds": 12.0}))
     monkeypatch.setattr(stage, "measure_learned", lambda *_: learned.Learned())
