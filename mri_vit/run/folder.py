@@ -55,7 +55,8 @@ _FOLDS = (files.FOLD_GLOB, f"{files.FOLD_GLOB}/*", f"{files.FOLD_GLOB}/{files.SE
 _MODELS = tuple(
     f"{kind}/*{deeper}" for kind in (files.COMPARATORS, files.CONTROLS) for deeper in ("", *(f"/{fold}" for fold in _FOLDS))
 )
-_PAGES = (files.REPORT, f"{files.REPORT}/*", files.INSPECT, f"{files.INSPECT}/*", files.LOOKED)
+_INSPECT = (files.INSPECT, f"{files.COMPARATORS}/*/{files.INSPECT}")
+_PAGES = (files.REPORT, f"{files.REPORT}/*", *_INSPECT, *(f"{page}/*" for page in _INSPECT), files.LOOKED)
 FOLDERS = (
     files.MAPS,
     f"{files.MAPS}/*",

@@ -48,6 +48,7 @@ def study_in(folder: Path, prepared: str = "prepared") -> Study:
             "fold-1/tensorboard",
             "rivals/r",
             "rivals/r/fold-1",
+            "rivals/r/inspect/figures",
             "controls/c/fold-1/last",
         ),
     ],

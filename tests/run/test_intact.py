@@ -16,6 +16,7 @@ from whole_road import mri_vit
 
 from mri_vit import study as stages
 from mri_vit.data import cohort, frozen
+from mri_vit.explain.inspection.learned import Learned
 from mri_vit.report.pages import html
 from mri_vit.run import files, origin
 from mri_vit.run import folder as run_folder
@@ -143,6 +144,7 @@ def test_no_record_of_a_run_tells_where_the_tree_lies(tree: Path):
 def undrawn(monkeypatch) -> None:
     """Pages are read for and not drawn, which takes seconds."""
     monkeypatch.setattr("mri_vit.explain.inspection.page.write", lambda _, output, *__: output)
+    monkeypatch.setattr("mri_vit.explain.inspection.stage.measure_learned", lambda *_: Learned())
     monkeypatch.setattr("mri_vit.report.pages.html.write", lambda _, home: html.Written(home, filled({})))
     monkeypatch.setattr(stages, "show", lambda *_: None)
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-STEPS = 64  # of gradient ascent: twice as many raise no target of the demo by more than a few per cent
+STEPS = 64  # of gradient ascent, whose lengths sum to eight times the way from nothing to an input as strong as a scan
 FIRST_STEP = 0.25  # of the largest strength; steps shrink to 0, so that the end is no accident of the last one
 START = 0.01  # strength of the noise that it starts from: next to nothing, but no point of symmetry
 SMOOTH = 0.01  # in the unit of voxels: below it a difference counts as its square, so that no gradient is infinite

@@ -84,10 +84,10 @@ class Features:
 
 def measure(subject: Subject) -> Features:
     """Each endpoint's feature, then those of the units that matter most."""
-    study, after = subject.study, subject.after.eval()
+    study, after, before = subject.study, subject.after.eval(), subject.before.eval()
     frame = frame_of(subject.patients[0], study, after)
     permuted = sanity.randomised(after, np.random.default_rng(study.seed))
-    seen = {net: represented(net, subject.patients[:PATIENTS], study) for net in (after, permuted, subject.before)}
+    seen = {net: represented(net, subject.patients[:PATIENTS], study) for net in (after, permuted, before)}
     found = []
     for head in after.heads:
         name = head.endpoint.name
@@ -95,7 +95,7 @@ def measure(subject: Subject) -> Features:
         pair = [optimised(net, _of_head(net, name), seen[net], frame, study) for net in (after, permuted)]
         found.append(_feature(name, label, pair, "permuted weights"))
     for unit in leading_units(after, seen[after]):
-        pair = [optimised(net, _of_unit(unit), seen[net], frame, study) for net in (after, subject.before.eval())]
+        pair = [optimised(net, _of_unit(unit), seen[net], frame, study) for net in (after, before)]
         found.append(_feature(f"unit_{unit + 1}", f"unit {unit + 1} of {seen[after].shape[1]}", pair, "before training"))
     return Features(found, frame.brain.cpu().numpy())
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from matplotlib.figure import Figure
 
-from mri_vit.explain.inspection import drawings, features, surfaces
+from mri_vit.explain.inspection import activation, drawings, features, surfaces
 from mri_vit.explain.inspection.features import Features
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.explain.inspection.surfaces import Landscape
@@ -33,6 +33,17 @@ def measure(subject: Subject, beside: Sequence[Subject] = (), without: Collectio
         None if "features" in without else features.measure(subject),
         () if "landscape" in without else tuple(surfaces.measure(one) for one in (subject, *beside)),
     )
+
+
+def passes(numbers: int, networks: int, without: Collection[Costly] = ()) -> int:
+    """How many patients' passes through a network it takes for so many endpoints, and the landscapes of so many networks.
+
+    A step of a search counts as two: backwards takes about as long as forwards where no weight needs a gradient.
+    """
+    searches = 2 * (numbers + features.UNITS)
+    of_features = 2 * searches * activation.STEPS + 3 * features.PATIENTS
+    of_landscape = networks * surfaces.POINTS**2 * 2 * surfaces.PATIENTS
+    return (0 if "features" in without else of_features) + (0 if "landscape" in without else of_landscape)
 
 
 def figures(learned: Learned, subject: Subject) -> Mapping[str, Figure]:

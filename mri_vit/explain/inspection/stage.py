@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -15,19 +15,21 @@ from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain.inspection import page
-from mri_vit.explain.inspection.learned import Costly
+from mri_vit.explain.inspection.learned import Costly, Learned, passes
 from mri_vit.explain.inspection.learned import measure as measure_learned
 from mri_vit.explain.inspection.measures import measure
-from mri_vit.explain.inspection.subject import find_fold, of_fold
+from mri_vit.explain.inspection.subject import Subject, find_fold, of_fold
 from mri_vit.model.baselines import BASELINES
 from mri_vit.prepare import unchanged
 from mri_vit.run import files, intact
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import waiting
-from mri_vit.run.screen import say
+from mri_vit.run.record import as_written
+from mri_vit.run.screen import WARNING, duration, say
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 
+LONG_S = 600  # from here on it is said how long it takes; the demo takes two minutes of one core
 OF_TOKENS = ("place_mm", "layer", "head")  # what can be wanted of a Vision Transformer alone
 
 
@@ -82,17 +84,45 @@ def run(
     if wanted.model == VIT and "landscape" not in wanted.without:
         names += [name for name in convolutional(study) if (fold.home(folder, name) / files.WEIGHTS).exists()][:BESIDE]
     intact.refuse_changed(folder, console, [fold.home(folder, name).relative_to(folder).as_posix() for name in names])
-    unchanged.refuse_changed_patients(study, fold.test, folder)
+    of_landscape = () if "landscape" in wanted.without else fold.train
+    unchanged.refuse_changed_patients(study, [*fold.test, *of_landscape], folder)
     subject, *beside = (of_fold(fold, taking_part[name], folder, wanted.patient, name) for name in names)
     numbers = None
     if own.model.architecture == "vit":
         numbers = measure(subject, wanted.place_mm, wanted.layer, wanted.head)
     with run_folder.held(output, ["figures"]):
-        with waiting(console, "features and loss landscapes") if len(wanted.without) < len(get_args(Costly)) else nullcontext():
-            learned = measure_learned(subject, beside, wanted.without)
+        learned = _learned(subject, beside, [fold.home(folder, name) for name in names], wanted.without, console)
         written = page.write(subject, output, numbers, learned)
     say(console, f"inspection: {written}")
     return written
+
+
+def _learned(
+    subject: Subject, beside: Sequence[Subject], homes: Sequence[Path], without: Sequence[Costly], console: Console
+) -> Learned:
+    """What is learned, with a word beforehand where that takes long."""
+    if len(set(without)) == len(get_args(Costly)):
+        return Learned()
+    seconds = sum(
+        passes(len(one.after.heads), 1, without if one is subject else ("features", *without)) * seconds_each(home, one.study)
+        for one, home in zip((subject, *beside), homes, strict=True)
+    )
+    if seconds > LONG_S:
+        said = (
+            f"features and loss landscapes take about {duration(seconds)} at the pace at which the run's patients were predicted"
+        )
+        say(console, f"{said}; --without features landscape leaves them out", WARNING)
+    with waiting(console, "features and loss landscapes"):
+        return measure_learned(subject, beside, without)
+
+
+def seconds_each(home: Path, study: Study) -> float:
+    """How long one of the fold's networks took for a patient when it was trained; 0 where that was not written."""
+    file = home / files.COST
+    if not file.exists():
+        return 0.0
+    with as_written(file):
+        return float(json.loads(file.read_bytes())["patient_seconds"]) / study.train.seeds
 
 
 def convolutional(study: Study) -> list[str]:

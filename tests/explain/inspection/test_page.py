@@ -21,6 +21,8 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.inspection import figures
 from mri_vit.explain.inspection import network as inspection
 from mri_vit.explain.inspection import page as inspection_page
+from mri_vit.explain.inspection.measures import measure, step_rows
+from mri_vit.explain.inspection.subject import Subject
 from mri_vit.model import encoder as encoder_module
 from mri_vit.model import network
 from mri_vit.model.encoder import Encoder
@@ -222,14 +224,14 @@ def test_the_rebuilt_network_is_the_one_that_training_started_from(tiny):
 
 
 @pytest.fixture
-def subject(tiny) -> inspection_page.Subject:
+def subject(tiny) -> Subject:
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     for patient in patients:  # nobody has a brain in the topmost layer of places
         whole = tokens.load(token_file(tiny, patient))
         low = whole.place % tiny.grid.side < tiny.grid.side - 1
         tokens.save(replace(whole, patches=whole.patches[low], place=whole.place[low]), token_file(tiny, patient))
     after = fit(patients[:16], patients[16:20], tiny, tiny.output, seed=3)
-    return inspection_page.Subject(tiny, "tiny, fold 1", untrained(patients[:16], tiny, 3), after, patients[20:])
+    return Subject(tiny, "tiny, fold 1", untrained(patients[:16], tiny, 3), after, patients[20:])
 
 
 def trained_places(study: Study, patients: list[Patient]) -> set[int]:
@@ -246,7 +248,7 @@ def test_only_positions_that_training_reached_have_moved(subject):
 
 
 def test_the_page_needs_nothing_but_itself(subject, tmp_path):
-    page = inspection_page.write(subject, tmp_path / "out")
+    page = inspection_page.write(subject, tmp_path / "out", measure(subject))
     html = page.read_text(encoding="utf-8")
     assert "default-src 'none'; img-src data:" in html
     assert "<script" not in html
@@ -265,7 +267,7 @@ def test_a_folder_that_is_no_inspection_of_ours_is_refused_and_one_of_ours_is_wr
     out.mkdir()
     (out / "index.html").write_text("the user's own page")
     with pytest.raises(UsageError, match=r"holds index\.html and is no inspection"):
-        inspection_page.write(subject, out)
+        inspection_page.write(subject, out, None)
     assert [path.read_text() for path in out.iterdir()] == ["the user's own page"]
     (out / "index.html").write_text(f"<h1>{inspection_page.HEADING}</h1>")  # as versions without a record wrote it
     inspection_page.refuse(out)
@@ -274,7 +276,7 @@ def test_a_folder_that_is_no_inspection_of_ours_is_refused_and_one_of_ours_is_wr
     inspection_page.refuse(out)
     (out / "figures").symlink_to(out)
     with pytest.raises(IntegrityError, match="figures is a link"):
-        inspection_page.write(subject, out)
+        inspection_page.write(subject, out, None)
 
 
 def test_equal_figures_are_equal_bytes():
@@ -284,8 +286,8 @@ def test_equal_figures_are_equal_bytes():
 
 
 def test_the_table_of_steps_adds_up_to_the_heads_output(subject):
-    numbers = inspection_page.measure(subject, layer=1, head=2)
-    *rows, total = inspection_page.step_rows(numbers, subject.study.grid)
+    numbers = measure(subject, layer=1, head=2)
+    *rows, total = step_rows(numbers, subject.study.grid)
     assert rows[0]["label"].endswith("the place itself")
     assert rows[1]["label"] == "CLS"
     assert sum(row["weight"] for row in rows) == pytest.approx(1)
@@ -297,7 +299,7 @@ def test_the_place_asked_for_is_the_one_shown(subject):
     prepared = tokens.load(token_file(subject.study, subject.patients[0]))
     place = int(prepared.place[3])
     x, y, z = inspection.centres_mm(subject.study.grid)[place]
-    numbers = inspection_page.measure(subject, place_mm=(x + 2, y, z - 2))
+    numbers = measure(subject, place_mm=(x + 2, y, z - 2))
     assert (numbers.place, numbers.token) == (place, 3)
     patches, where = everything(prepared, subject.study)
     matrix = subject.after.encoder.attention(patches, where)[1]
@@ -309,13 +311,14 @@ def test_the_place_asked_for_is_the_one_shown(subject):
 )
 def test_a_layer_or_head_that_is_not_there_is_refused(subject, asked, message: str):
     with pytest.raises(UsageError, match=message):
-        inspection_page.measure(subject, **asked)
+        measure(subject, **asked)
 
 
 def test_the_page_of_a_two_layer_embedding_says_whose_filters_it_shows(subject, tmp_path):
     study = subject.study.model_copy(update={"model": subject.study.model.model_copy(update={"stem": 8})})
     nets = [network.Network(study.model, study.grid, subject.after.heads) for _ in range(2)]
-    page = inspection_page.write(replace(subject, study=study, before=nets[0], after=nets[1]), tmp_path / "out")
+    two_layers = replace(subject, study=study, before=nets[0], after=nets[1])
+    page = inspection_page.write(two_layers, tmp_path / "out", measure(two_layers))
     assert "The 8 filters shown are those of the first" in page.read_text(encoding="utf-8")
 
 

@@ -1,0 +1,168 @@
+"""Features and landscapes of whole networks: known cases, and what the pages say of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from made import network as made
+
+from mri_vit.crossval.comparators import networks
+from mri_vit.data import cohort, tokens
+from mri_vit.data.batches import everything, labels, token_file
+from mri_vit.explain.inspection import drawings, features, learned, page, surfaces
+from mri_vit.explain.inspection.features import Frame
+from mri_vit.explain.inspection.measures import measure
+from mri_vit.explain.inspection.subject import Subject
+from mri_vit.settings.schema import CHANNELS, Comparator, Grid
+from mri_vit.train.supervised import fit, outputs, total_loss, untrained
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+GRID = Grid(edge=8, spacing_mm=10.0, patch=2)
+READS_ONE = {"architecture": "resnet10", "channels": ("t1ce",)}
+
+
+@pytest.fixture
+def subject(tiny, monkeypatch) -> Subject:
+    monkeypatch.setattr(surfaces, "POINTS", 5)
+    patients = cohort.read(tiny.cohort, tiny.endpoints)
+    after = fit(patients[:16], patients[16:20], tiny, tiny.output, seed=3).eval()
+    return Subject(tiny, "tiny, fold 1", untrained(patients[:16], tiny, 3).eval(), after, patients[20:], patients[:16])
+
+
+@pytest.fixture
+def other(tiny, monkeypatch) -> Subject:
+    """A convolutional comparator that reads T1ce alone, as training starts; its heads are not zero."""
+    monkeypatch.setattr(surfaces, "POINTS", 3)
+    monkeypatch.setattr(features, "UNITS", 1)
+    study = networks(tiny.model_copy(update={"comparators": (Comparator(name="cnn", model=READS_ONE),)}))["cnn"]
+    patients = cohort.read(tiny.cohort, tiny.endpoints)
+    before, after = (untrained(patients[:16], study, 3).eval() for _ in range(2))
+    torch.manual_seed(0)
+    for linear in after.head.values():
+        torch.nn.init.normal_(linear.weight)  # type: ignore[arg-type]
+    return Subject(study, "tiny, fold 1, cnn", before, after, patients[20:], patients[:16], "cnn")
+
+
+def test_a_linear_networks_input_is_its_slope(subject):
+    """Filters, projection and head as one weight: what autograd says of a linear network at any point."""
+    net = made.linear(side=4)
+    study = subject.study.model_copy(update={"endpoints": tuple(head.endpoint for head in net.heads)})
+    place = torch.arange(net.grid.places)
+    frame = Frame(place, torch.ones((net.grid.edge,) * 3, dtype=torch.bool), 0.0)  # 0: no scan to be as rough as
+    volume = torch.zeros(4, *frame.brain.shape, requires_grad=True)
+    (slope,) = torch.autograd.grad(features.read(net, volume, place)[0, 3], volume)
+    found = features.optimised(net, lambda cls: cls[:, 3], torch.randn(5, 16), frame, study)
+    assert features.cosine(found.volume, slope.numpy()) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_volume_is_read_as_the_patient_that_it_was_cut_from(subject):
+    prepared = tokens.load(token_file(subject.study, subject.patients[0]))
+    patches, place = everything(prepared, subject.study)
+    volume = torch.from_numpy(tokens.to_volume(prepared)).float()
+    torch.testing.assert_close(features.read(subject.after, volume, place[0]), subject.after.encoder(patches, place))
+
+
+def test_inputs_raise_what_they_are_made_for_above_patients_and_noise(subject):
+    for feature in features.measure(subject).each:
+        found = feature.learned
+        assert found.reached > found.patients.max(), feature.label
+        assert found.reached > found.noise.max(), feature.label
+        assert found.strength <= 1 + 1e-5
+        assert sum(found.shares.values()) == pytest.approx(1)
+
+
+def test_endpoints_stand_beside_permuted_weights_and_units_beside_the_start(subject):
+    found = {feature.name: feature.control_is for feature in features.measure(subject).each}
+    assert list(found.values()) == ["permuted weights"] * 2 + ["before training"] * features.UNITS
+    assert list(found)[:2] == ["mgmt", "os"]
+
+
+def test_the_same_study_gives_the_same_inputs(subject):
+    first, second = (features.measure(subject).each[0].learned for _ in range(2))
+    np.testing.assert_array_equal(first.volume, second.volume)
+
+
+def test_a_network_that_reads_one_scan_gets_nothing_in_the_others(other):
+    for feature in features.measure(other).each:
+        assert feature.learned.shares["t1ce"] > 0.999, feature.label
+
+
+def test_the_units_shown_are_those_that_move_the_heads(subject):
+    seen = torch.randn(20, 16)
+    seen[:, 5] *= 100
+    for linear in subject.after.head.values():
+        linear.weight.data[:, 11] = 50.0
+        linear.weight.data[:, 5] = 10.0
+    assert features.leading_units(subject.after, seen) == [5, 11]
+
+
+def test_the_middle_of_a_landscape_is_the_loss_of_the_trained_network(subject):
+    found = surfaces.measure(subject)
+    net, study = subject.after, subject.study
+    chosen = surfaces.some([p for p in subject.train if any(p.knows(e) for e in study.endpoints)], study)
+    assert found.patients == {"training": len(chosen), "test": 4}
+    for part, patients in (("training", chosen), ("test", surfaces.some(subject.patients, study))):
+        own = surfaces.loss_of(patients, study, net)
+        assert found.trained(part) == own(net)
+        truth = {e.name: labels(patients, e) for e in study.endpoints}
+        one_by_one = total_loss(net, outputs(net, patients, study, torch.device("cpu")), truth)
+        assert found.trained(part) == pytest.approx(float(one_by_one), rel=1e-5)
+
+
+def test_a_landscapes_lowest_point_is_where_it_is(subject):
+    loss = np.array([[3.0, 2.0, 4.0], [1.0, 1.5, np.nan], [9.0, 8.0, 7.0]])
+    one = surfaces.Landscape("vit", np.array([-1.0, 0.0, 1.0]), {"test": loss}, {"test": 2.5}, {"test": 4})
+    assert one.lowest("test") == (1.0, -1.0, 0.0)
+    assert one.trained("test") == 1.5
+    assert one.below_untrained("test") == pytest.approx(3 / 9)
+
+
+def test_a_vision_transformers_page_shows_its_features_and_the_landscapes_of_others_beside_its_own(
+    subject, other, tmp_path, sketched
+):
+    found = learned.measure(subject, [other])
+    html = page.write(subject, tmp_path / "out", measure(subject), found).read_text(encoding="utf-8")
+    names = {path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")}
+    assert {"landscape_vit", "landscape_cnn", "feature_mgmt_learned", "feature_mgmt_control"} <= names
+    assert len(re.findall("<img ", html)) == len(names)
+    assert "A plane is 2 of " in html
+    assert "<script" not in html
+
+
+def test_a_convolutional_networks_page_has_these_two_alone(other, tmp_path, sketched):
+    html = page.write(other, tmp_path / "out", None, learned.measure(other)).read_text(encoding="utf-8")
+    assert re.findall('<section id="([a-z]+)">', html) == ["features", "landscape", "limits"]
+    assert "3D ResNet-10" in html
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in re.findall(r'src="([^"]*)"', html))
+
+
+def test_what_is_left_out_is_not_on_the_page(subject, tmp_path, sketched):
+    found = learned.measure(subject, without=("features", "landscape"))
+    assert (found.features, found.landscapes) == (None, ())
+    html = page.write(subject, tmp_path / "out", measure(subject), found).read_text(encoding="utf-8")
+    assert 'id="features"' not in html
+    assert 'href="#landscape"' not in html
+
+
+def test_a_hostile_name_is_shown_as_it_is(subject, tmp_path, sketched):
+    hostile = replace(subject, title='<script>alert("1")</script>', name="<b>")
+    html = page.write(hostile, tmp_path / "out", measure(subject)).read_text(encoding="utf-8")
+    assert "<script>alert" not in html
+
+
+def test_planes_are_drawn_as_a_radiologist_sees_them():
+    volume, brain = np.zeros((1, 8, 8, 8), np.float32), np.ones((8, 8, 8), bool)
+    volume[0, 7, 7, 4] = 2.0  # far right, far front
+    figure = drawings.input_planes(volume, brain, ["t1ce"], GRID)
+    sheet = np.asarray(figure.axes[0].images[0].get_array())
+    assert sheet[0, 0] == 2.0  # of the axial plane: the patient's right at the left, the front at the top
+
+
+def test_scans_of_a_study_are_the_rows_of_an_inputs_picture(subject):
+    volume, brain = np.ones((4, 8, 8, 8), np.float32), np.ones((8, 8, 8), bool)
+    figure = drawings.input_planes(volume, brain, CHANNELS, GRID)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list(CHANNELS)

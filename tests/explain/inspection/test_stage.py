@@ -1,0 +1,103 @@
+"""The verb `inspect` on runs with comparators: whose page it is, what stands beside it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mri_vit.crossval.comparators import networks
+from mri_vit.crossval.folds import Split
+from mri_vit.data import cohort
+from mri_vit.errors import UsageError
+from mri_vit.explain.inspection import features, learned, stage, surfaces
+from mri_vit.explain.inspection.stage import Wanted
+from mri_vit.model import network
+from mri_vit.run import files
+from mri_vit.settings.schema import Comparator, Study
+from mri_vit.train.supervised import untrained
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+CNN = Comparator(name="cnn", model={"architecture": "resnet10"})
+SMALLER = Comparator(name="smaller", model={"dim": 8, "depth": 1})
+UNTRAINED = Comparator(name="later", model={"architecture": "resnet10"})
+
+
+@pytest.fixture
+def run(tiny, monkeypatch) -> tuple[Study, Split]:
+    """A run whose first fold has three networks as they start, and whose comparator `later` has none yet."""
+    monkeypatch.setattr(surfaces, "POINTS", 3)
+    monkeypatch.setattr(features, "UNITS", 1)
+    monkeypatch.setattr(stage.unchanged, "refuse_changed_patients", lambda *_: None)  # nothing was trained: there are no hashes
+    study = tiny.model_copy(update={"comparators": (CNN, SMALLER, UNTRAINED)})
+    patients = cohort.read(study.cohort, study.endpoints)
+    split = [[p.id for p in patients[:12]], [p.id for p in patients[12:]]]
+    for name in ("vit", "cnn", "smaller"):
+        home = stage.comparator_folder(study.output, name) / "fold-1"
+        home.mkdir(parents=True)
+        network.save(untrained(patients[12:], networks(study)[name], 0), home / files.WEIGHTS)
+    return study, split
+
+
+def inspected(run: tuple[Study, Split], wanted: Wanted, output: Path | None = None) -> Path:
+    study, split = run
+    patients = cohort.read(study.cohort, study.endpoints)
+    return stage.run(study, patients, split, study.output, wanted, output, Console(quiet=True))
+
+
+def test_convolutional_comparators_that_are_trained_stand_beside_the_studys_own_network(run):
+    page = inspected(run, Wanted(without=("features",)))
+    assert page == run[0].output / "inspect" / "index.html"
+    html = page.read_text(encoding="utf-8")
+    assert re.findall('<p class="stage">(vit|cnn|smaller|later)</p>', html) == ["vit", "cnn"]
+    assert 'id="features"' not in html
+
+
+def test_a_comparators_page_lies_beside_its_folds(run):
+    page = inspected(run, Wanted("cnn", without=("landscape",)))
+    assert page == run[0].output / "rivals" / "cnn" / "inspect" / "index.html"
+    html = page.read_text(encoding="utf-8")
+    assert re.findall('<section id="([a-z]+)">', html) == ["features", "limits"]
+    assert "tiny, fold 1, cnn" in html
+
+
+def test_a_comparator_that_is_a_vision_transformer_has_its_attention_shown(run, tmp_path):
+    html = inspected(run, Wanted("smaller", layer=1, without=("features", "landscape")), tmp_path / "out").read_text()
+    assert "1 layers of 2 heads, 8 numbers per token" in html
+    with pytest.raises(UsageError, match="layer 2: the network has layers 1 to 1"):
+        inspected(run, Wanted("smaller", layer=2), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (Wanted("resnet"), "--model resnet: the run has vit, cnn, smaller, later"),
+        (Wanted("cnn", layer=1), "--layer: cnn is a resnet10, which has no attention of ours; leave it out"),
+        (Wanted("cnn", place_mm=(0.0, 0.0, 0.0)), "--place: cnn is a resnet10"),
+    ],
+)
+def test_what_a_network_has_not_is_refused(run, tmp_path, wanted: Wanted, message: str):
+    with pytest.raises(UsageError, match=message):
+        inspected(run, wanted, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_takes_long_is_said_before_it_begins(run, tmp_path, monkeypatch, capsys, sketched):
+    study, split = run
+    (study.output / "fold-1" / files.COST).write_text(json.dumps({"patient_seconds": 12.0}))
+    monkeypatch.setattr(stage, "measure_learned", lambda *_: learned.Learned())
+    patients = cohort.read(study.cohort, study.endpoints)
+    wanted = Wanted(without=("features",))
+    stage.run(study, patients, split, study.output, wanted, tmp_path / "out", Console(width=200))
+    expected = 9 * 24 * 12.0  # points, patients, seconds of each
+    assert f"take about {expected / 60:.0f} min at the pace" in capsys.readouterr().out
+
+
+def test_every_pass_is_counted(run, monkeypatch, tmp_path):
+    """The estimate is of passes that are made: every search's steps, and each point's patients."""
+    assert learned.passes(4, 1, ("landscape",)) == 2 * 2 * (4 + 1) * 64 + 3 * 32
+    assert learned.passes(4, 3, ("features",)) == 3 * 9 * 24
+    assert learned.passes(4, 3, ("features", "landscape")) == 0
