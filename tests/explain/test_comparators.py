@@ -32,6 +32,7 @@ from mri_vit.model import network
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.run import files, intact
+from mri_vit.settings.recipe import Architecture
 from mri_vit.settings.schema import CHANNELS, Comparator, Endpoint, Explain, Grid, Model, Study
 
 MGMT = Endpoint(name="mgmt", kind="binary")
@@ -91,7 +92,7 @@ def octant(grid: Grid) -> Network:
     x, y, z = net.encoder.box.size
     net.encoder.net.weight.data.zero_()
     net.encoder.net.weight.data[:, :, : x // 2, y // 2 :, z // 2 :] = 1.0  # RAS+: small x is left
-    net.head["mgmt"].weight.data.fill_(100.0)
+    net.get_parameter("head.mgmt.weight").data.fill_(100.0)
     return net
 
 
@@ -275,7 +276,7 @@ def test_a_vision_transformer_among_the_comparators_is_explained_as_the_study_as
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("architecture", ["resnet10", "efficientnet_b0", "hybrid_resnet10"])
-def test_the_halves_of_a_network_of_volumes_hold_every_weight_once(architecture: str):
+def test_the_halves_of_a_network_of_volumes_hold_every_weight_once(architecture: Architecture):
     net = Network(Model(architecture=architecture, dim=16, depth=1, heads=2, mlp=16), GRID, [Head(MGMT, "binary")]).eval()
     found = sanity.stages(net)
     assert list(found) == ["heads", "the half before", "the first half"]

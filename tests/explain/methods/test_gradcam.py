@@ -110,7 +110,7 @@ def test_a_frozen_network_has_the_same_map_and_an_unknown_layer_is_refused():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("architecture", ["resnet10", "efficientnet_b0"])
-def test_it_is_monais(architecture: str):
+def test_it_is_monais(architecture: Architecture):
     from monai.visualize.class_activation_maps import GradCAM
 
     torch.manual_seed(0)
@@ -126,7 +126,7 @@ def test_it_is_monais(architecture: str):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("architecture", ["resnet10", "densenet121", "efficientnet_b0", "seresnext50"])
-def test_of_a_linear_head_it_is_the_exact_class_activation_map_and_speaks_for_the_predicted_class(architecture: str):
+def test_of_a_linear_head_it_is_the_exact_class_activation_map_and_speaks_for_the_predicted_class(architecture: Architecture):
     grid = Grid(edge=56, spacing_mm=4.0, patch=4)
     torch.manual_seed(1)
     net = Network(Model(architecture=architecture, tokens="foreground"), grid, LINEAR).eval()
@@ -169,7 +169,7 @@ def test_the_layers_size_is_told_in_mm(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("architecture", ["hybrid_resnet10", "monai_vit"])
-def test_a_network_whose_heads_read_no_mean_of_a_map_has_none(architecture: str):
+def test_a_network_whose_heads_read_no_mean_of_a_map_has_none(architecture: Architecture):
     grid = Grid(edge=56, spacing_mm=4.0, patch=4)
     net = Network(Model(architecture=architecture, dim=16, depth=1, heads=2, mlp=16), grid, LINEAR).eval()
     with pytest.raises(ValueError, match=f"{architecture} has no last convolutional map that is averaged"):

@@ -15,13 +15,15 @@ from made.report import read_metrics, seen
 from made.run import make_run
 
 from mri_vit.data.volume import Volume, write
+from mri_vit.report import assembly
 from mri_vit.report.pages import html as report
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.words import maps as texts
 from mri_vit.report.words.wording import Facts
+from mri_vit.settings.schema import MapMethod, VolumeMethod
 
-AS_OF_A_CNN = {"rollout": "occlusion_by_air", "gradient_attention": "gradcam"}
+AS_OF_A_CNN: dict[MapMethod, VolumeMethod] = {"rollout": "occlusion_by_air", "gradient_attention": "gradcam"}
 SETTINGS = {"methods": ["gradcam", "occlusion_by_air"]}
 COARSE = "It has 2 × 2 × 2 voxels of 96 × 112 × 96 mm."
 
@@ -141,8 +143,6 @@ def test_maps_by_other_settings_are_counted_and_left_out_and_a_run_without_any_h
 
 
 def test_a_run_that_names_no_comparator_has_the_metrics_that_it_always_had(tmp_path: Path):
-    found = report.assembly.metrics(run_folder.read(make_run(tmp_path / "run", patients=30, models=("vit",)))).model_dump(
-        mode="json"
-    )
+    found = assembly.metrics(run_folder.read(make_run(tmp_path / "run", patients=30, models=("vit",)))).model_dump(mode="json")
     assert "comparator_maps" not in found
     assert sorted(found["settings"]["explain"]) == ["methods", "patients", "scored"]
