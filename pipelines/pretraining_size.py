@@ -68,7 +68,8 @@ def main(file: Path = CONFIG, *, seed: int = 1, workers: int = 2) -> None:
         table = pd.concat([scores[name] for name in (*jobs, "")], ignore_index=True)  # in the jobs' order, whatever came first
         planted = PLANTED if settings.name == MADE_UP else ""
         page = pretraining_size.write(settings, starts, targets, table, run, planted)
-        for sentence in pretraining_size.sentences(measure(table, VIT), pretraining_size.named(settings)):
+        named, labels = pretraining_size.named(settings), pretraining_size.pretrained_on(settings)
+        for sentence in pretraining_size.sentences(measure(table, VIT), named, labels):
             console.print(screen.plain(f"- {sentence}"))
         screen.say(console, f"page: {page}")
 

@@ -55,7 +55,7 @@ def write(
     scores : of all starts and of the control, see `labelled_encoders`.
     synthetic : what it means that patients are made up, else "".
     """
-    points, names = measure(scores, VIT), named(study)
+    points, names, labels = measure(scores, VIT), named(study), pretrained_on(study)
     target = study.endpoints[0].name
     sections = [
         Section(
@@ -63,19 +63,19 @@ def write(
             pictures=[
                 Picture(
                     name,
-                    figure(points, names, how),
+                    figure(points, names, labels, how),
                     f"AUC of {notation.title(target)} by patients pretrained on, a line for each network; see the table.",
                     CAPTION + (" Dashed: a regression on brightness alone." if how == FINE_TUNED else ""),
                 )
             ],
-            tables=[table(points, names, how)],
+            tables=[table(points, names, labels, how)],
         )
         for name, how in (("fine_tuned", FINE_TUNED), ("probe", PROBE))
     ]
     found = Page(
         source="Dosovitskiy et al. 2021, Figures 3 and 4",
         title=f"How many labelled patients is a pretraining worth? {notation.title(target)}",
-        sentences=sentences(points, names),
+        sentences=sentences(points, names, labels),
         sections=[*sections, Section("Cost", tables=[costs(made, names, home)])],
         facts=facts(study, made, targets),
         numbers={"points": wide(points), "scores": scores},
@@ -94,16 +94,21 @@ def named(study: Study) -> dict[str, str]:
     }
 
 
-def sentences(points: Sequence[Point], names: Mapping[str, str]) -> list[str]:
+def pretrained_on(study: Study) -> list[str]:
+    """The labels to pretrain on, in the order of the study file."""
+    return [label.name for label in study.endpoints[1:]]
+
+
+def sentences(points: Sequence[Point], names: Mapping[str, str], labels: Sequence[str]) -> list[str]:
     """For each way of learning and network what pretraining changed; then whether networks change places, as published."""
     said = []
     for how in (FINE_TUNED, PROBE):
         for name, called in names.items():
             here = [point for point in points if (point.how, point.network) == (how, name)]
             scratch = next(point for point in here if not point.label)
-            parts = [_after(max((p for p in here if p.label == label), key=lambda p: p.patients)) for label in _labels(here)]
+            parts = [_after(max((p for p in here if p.label == label), key=lambda p: p.patients)) for label in labels]
             said.append(f"{called}, {HOW[how]}: AUC {spread(scratch)} from scratch; {'; '.join(parts)}.")
-        said += [_places(points, how, name, names) for name in names if name != VIT]
+        said += [_places(points, how, name, names, labels) for name in names if name != VIT]
     brightness = next((point for point in points if point.how == CONTROL), None)
     if brightness:
         figures = notation.between(brightness.mean, brightness.low, brightness.high)
@@ -119,10 +124,10 @@ def _after(most: Point) -> str:
     return f"{learned}, which {_against(most.gain, 'from scratch')}"
 
 
-def _places(points: Sequence[Point], how: str, name: str, names: Mapping[str, str]) -> str:
+def _places(points: Sequence[Point], how: str, name: str, names: Mapping[str, str], labels: Sequence[str]) -> str:
     """How a network compares with the study's own at the smallest and the largest number, by label."""
     parts = []
-    for label in _labels(points):
+    for label in labels:
         here = [p for p in points if (p.how, p.network, p.label) == (how, name, label)]
         few, most = min(here, key=lambda p: p.patients), max(here, key=lambda p: p.patients)
         seen = _word(few.rival) == "better" and _word(most.rival) == "worse"
@@ -155,16 +160,11 @@ def _against(test: Versus | None, what: str) -> str:
 
 def spread(point: Point) -> str:
     """Mean and standard deviation over runs: 0.912 ± 0.013."""
-    return f"{number(point.mean)} ± {number(point.sd)}"
+    return f"{number(point.mean)}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{number(point.sd)}"
 
 
-def _labels(points: Sequence[Point]) -> list[str]:
-    return list(dict.fromkeys(point.label for point in points if point.label))
-
-
-def figure(points: Sequence[Point], names: Mapping[str, str], how: str) -> Figure:
+def figure(points: Sequence[Point], names: Mapping[str, str], labels: Sequence[str], how: str) -> Figure:
     """AUC by patients pretrained on, a panel for each label, a line for each network; every line starts from scratch."""
-    labels = _labels(points)
     with mpl.rc_context(RC):
         drawn = Figure(figsize=(WIDTH, HIGH * len(labels) + 0.7), layout="constrained")
         panels = drawn.subplots(len(labels), 1, sharey=True, squeeze=False)[:, 0]
@@ -196,7 +196,7 @@ def _panel(axes: Axes, points: Sequence[Point], names: Mapping[str, str]) -> Non
     axes.set_ylim(top=1.02)
 
 
-def table(points: Sequence[Point], names: Mapping[str, str], how: str) -> Table:
+def table(points: Sequence[Point], names: Mapping[str, str], labels: Sequence[str], how: str) -> Table:
     """Every point of a figure in words."""
     rows = [
         (
@@ -204,12 +204,14 @@ def table(points: Sequence[Point], names: Mapping[str, str], how: str) -> Table:
             notation.title(point.label) if point.label else "nothing",
             str(point.patients),
             spread(point),
-            notation.ends(point.low, point.high),
+            notation.ends(point.low, point.high).replace(" ", "\N{NO-BREAK SPACE}"),
             _cell(point.gain),
             _cell(point.rival),
         )
+        for name in names
+        for label in ("", *labels)
         for point in points
-        if point.how == how
+        if (point.how, point.network, point.label) == (how, name, label)
     ]
     columns = ("Network", "Pretrained on", "Patients", "AUC ± SD", "95 %", "less from scratch (p)", f"less {names[VIT]} (p)")
     return Table(f"AUC, {HOW[how]}", columns, rows, "Differences with their 95 % interval and the p adjusted by Holm's method.")

@@ -19,6 +19,7 @@ from mri_vit.studies.labelled_encoders import COLUMNS, CONTROL, FINE_TUNED, PROB
 from mri_vit.studies.pretraining_size_numbers import Point, adjusted, measure, paired, pointed, wide
 
 PATIENTS = [f"p{i:02d}" for i in range(40)]
+LABELS = ["rim", "pten"]
 TRUTH, FOLD = np.arange(40) % 2, np.arange(40) // 20
 
 
@@ -157,10 +158,11 @@ def study(tiny: Study) -> Study:
 
 def test_the_sentences_say_what_helped_what_did_not_and_whether_networks_change_places(study: Study):
     points, names = measure(whole(), "vit"), pretraining_size.named(study)
-    text = " ".join(pretraining_size.sentences(points, names))
+    text = " ".join(pretraining_size.sentences(points, names, LABELS))
     most = point(points, FINE_TUNED, "vit", "rim", 90)
     assert most.gain
-    assert f"after 90 patients with rim {most.mean:.3f} ± {most.sd:.3f}, which is better than from scratch" in text
+    assert f"after 90 patients with rim {pretraining_size.spread(most)}, which is better than from scratch" in text
+    assert pretraining_size.spread(replace(most, mean=0.5, sd=0.125)).split() == ["0.500", "±", "0.125"]
     assert "with PTEN alteration" in text
     assert "is not different by more than chance" in text
     assert "that it leads after few patients and is overtaken is not shown" in text
@@ -174,15 +176,16 @@ def test_networks_that_change_places_are_said_to(study: Study):
     table = table[~((table.how == FINE_TUNED) & (table.label == "rim") & table.patients.isin([10, 90]))]
     parts = [rows(FINE_TUNED, net, "rim", size, noisy(signal, 7)) for (net, size), signal in cnn_first.items()]
     points = measure(pd.DataFrame(pd.concat([pd.DataFrame(table), *parts])), "vit")
-    said = [one for one in pretraining_size.sentences(points, pretraining_size.named(study)) if " against " in one]
+    found = pretraining_size.sentences(points, pretraining_size.named(study), LABELS)
+    said = [one for one in found if " against " in one]
     assert "is overtaken is seen" in said[0]
     assert "after rim" in said[0].partition("is seen")[0]
 
 
 def test_a_figure_has_a_panel_for_each_label_and_a_line_for_each_network(study: Study):
-    drawn = pretraining_size.figure(measure(whole(), "vit"), pretraining_size.named(study), FINE_TUNED)
+    drawn = pretraining_size.figure(measure(whole(), "vit"), pretraining_size.named(study), LABELS, FINE_TUNED)
     titles = [axes.get_title(loc="left") for axes in drawn.axes]
-    assert titles == ["Pretrained on PTEN alteration", "Pretrained on rim"]
+    assert titles == ["Pretrained on rim", "Pretrained on PTEN alteration"]
     for axes in drawn.axes:
         lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
         assert len(lines) == 2
