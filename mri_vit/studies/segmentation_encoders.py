@@ -36,8 +36,8 @@ from mri_vit.settings.schema import Study
 from mri_vit.studies.segmentation_numbers import HELD, Subject
 
 RANDOM, SUPERVISED = "random", "supervised"  # the study's own network; comparators that pretrain go by their own names
-# Random weights to begin with. Measured on 48 synthetic patients: DINO's index was 0.158 from one start and 0.015 from another, so
-# that two starts tell next to nothing. Student's t of five is 2.8; the time of one command allows no more.
+# Random weights to begin with. Measured on 48 synthetic patients: DINO's index was 0.158 from one start and 0.015 from another,
+# so that two starts tell next to nothing. Student's t of five is 2.8; the time of one command allows no more.
 STARTS = 5
 BRIGHT = ("t1ce", "flair")  # sequences in which a tumour is bright: of enhancement, and of oedema
 
