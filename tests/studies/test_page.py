@@ -34,8 +34,9 @@ def test_the_page_holds_what_was_found_and_its_files_lie_beside_it(tmp_path: Pat
     for said in ("A paper, Table 1", "How many?", "By size", "0.700", "Out of fold.", "Made in one go.", "are synthetic"):
         assert said in text
     assert sorted(file.name for file in tmp_path.iterdir()) == ["curve.png", "curve.svg", "index.html", "points.csv"]
-    assert pd.read_csv(tmp_path / "points.csv", float_precision="round_trip").auc[0] == 0.1 + 0.2  # every digit
-    assert (tmp_path / "points.csv").read_text().splitlines()[1].startswith("'=")
+    first = (tmp_path / "points.csv").read_text().splitlines()[1]
+    assert float(first.split(",")[1]) == 0.1 + 0.2  # every digit
+    assert first.startswith("'=")
 
 
 def test_the_page_fetches_nothing_and_runs_nothing(tmp_path: Path):

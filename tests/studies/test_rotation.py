@@ -119,7 +119,7 @@ def test_a_map_of_a_quarter_turned_brain_lies_exactly_where_it_lay(axis: str):
     by_place = np.random.default_rng(1).random(CUBE.places)
     value, turned = by_place[before.place], np.rot90(by_place.reshape((CUBE.side,) * 3), 1, PLANES[axis]).ravel()[after.place]
     brains = [(tokens.to_volume(one) != 0).any(axis=0) for one in (before, after)]
-    shape, affine = (CUBE.edge,) * 3, np.array(CUBE.affine)
+    shape, affine = (CUBE.edge, CUBE.edge, CUBE.edge), np.array(CUBE.affine)
     straight = native.on_scan(value, native.space(shape, affine, np.eye(4), brains[0], before.place, CUBE))
     back = native.on_scan(turned, native.space(shape, affine, matrix, brains[1], after.place, CUBE))
     assert np.array_equal(back.array != 0, straight.array != 0)
@@ -223,6 +223,7 @@ def test_energy_and_hit_follow_the_tumour_that_turns_with_the_grid(of: Subject):
     """A map that is the tumour's own share, on whichever grid, has its peak on the tumour and no energy elsewhere."""
     matrix = rotated.about("z", 25.0, rotated.centre_mm(of.seen.prepared))
     there = Seen(rotated.tokens_turned(of.seen.prepared, matrix), matrix @ of.seen.to_grid)
+    assert of.tumour
     for seen in (of.seen, there):
         given = rotation_reading.given_of(of, seen)
         mask = rotation_reading.tumour_shares(of.tumour, seen.to_grid, seen.prepared)[given.at]
@@ -296,7 +297,7 @@ def test_means_are_over_patients_with_students_interval():
     reach = 4.302653 * np.std(values, ddof=1) / math.sqrt(3)  # t of 2 degrees of freedom at 97.5 %
     assert line["value"] == pytest.approx(7 / 3)
     assert (line["low"], line["high"]) == (0.0, pytest.approx(7 / 3 + reach))  # cut at 0
-    assert math.isnan(rotation_numbers.means(rows[:3], "v")["low"].iloc[0])
+    assert math.isnan(rotation_numbers.means(rows.head(3), "v")["low"].iloc[0])
 
 
 def test_ranks_are_one_where_the_order_stays_and_minus_one_where_it_turns_round():
@@ -313,7 +314,7 @@ def test_ranks_are_one_where_the_order_stays_and_minus_one_where_it_turns_round(
 
 def test_a_road_that_moves_more_than_interpolation_is_told_from_one_that_does_not():
     tables = planted()
-    found = rotation_numbers.tests({"rollout": (tables.maps[tables.maps.method == "rollout"], "similarity")})
+    found = rotation_numbers.tests({"rollout": (tables.maps.query("method == 'rollout'"), "similarity")})
     p = {(row["road"], row["degrees"]): row for row in found.to_dict("records")}
     assert len(found) == 6
     assert p[GRID, 30.0]["p_adjusted"] < 0.001
