@@ -16,9 +16,10 @@ import cyclopts
 from rich.console import Console
 
 from mri_vit.run import exit_code, screen
-from mri_vit.studies import added_value, added_value_words
-from mri_vit.studies.added_value_findings import find
-from mri_vit.studies.added_value_people import asked
+from mri_vit.studies.added_value import page as added_value
+from mri_vit.studies.added_value import words as added_value_words
+from mri_vit.studies.added_value.findings import find
+from mri_vit.studies.added_value.people import asked
 
 app = cyclopts.App(help_format="plaintext")
 

@@ -25,8 +25,9 @@ from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
-from mri_vit.studies import features, frozen_encoders
-from mri_vit.studies.features_numbers import measure
+from mri_vit.studies.features import encoders as frozen_encoders
+from mri_vit.studies.features import page as features
+from mri_vit.studies.features.numbers import measure
 from mri_vit.synthetic import cohort as synthetic
 
 CONFIG = Path(__file__).parents[1] / "configs" / "features.toml"

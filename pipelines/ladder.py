@@ -40,7 +40,9 @@ from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
-from mri_vit.studies import ladder, ladder_numbers, over_sizes
+from mri_vit.studies import over_sizes
+from mri_vit.studies.ladder import numbers as ladder_numbers
+from mri_vit.studies.ladder import page as ladder
 from mri_vit.synthetic import cohort as synthetic
 
 CONFIG = Path(__file__).parents[1] / "configs" / "ladder.toml"

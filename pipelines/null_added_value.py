@@ -45,7 +45,7 @@ from scipy.stats import chi2
 from mri_vit.metrics.within_fold import WithinFold, compared, inflation, within_fold_c
 from mri_vit.predictors import refit
 from mri_vit.predictors.tabular import PRIOR_VARIANCE
-from mri_vit.studies.added_value_numbers import standardised
+from mri_vit.studies.added_value.numbers import standardised
 
 FEATURES, OF_AGE, OF_MARKER, OF_CAUSE = 20, slice(0, 3), slice(3, 5), slice(5, 9)
 SEEN, TOLD = 0.8, 0.7  # how much of age and marker, and of the cause, such a feature shows, beside noise of variance 1

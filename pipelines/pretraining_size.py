@@ -27,8 +27,9 @@ from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
-from mri_vit.studies import labelled_encoders, pretraining_size
-from mri_vit.studies.pretraining_size_numbers import measure
+from mri_vit.studies.pretraining_size import encoders as labelled_encoders
+from mri_vit.studies.pretraining_size import page as pretraining_size
+from mri_vit.studies.pretraining_size.numbers import measure
 from mri_vit.synthetic import cohort as synthetic
 
 CONFIG = Path(__file__).parents[1] / "configs" / "pretraining_size.toml"

@@ -25,9 +25,11 @@ from mri_vit.prepare.patient import prepare
 from mri_vit.run import executor, files, screen
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
-from mri_vit.studies import rotated, rotation, rotation_rows
-from mri_vit.studies.features import SYNTHETIC
-from mri_vit.studies.rotation_patient import DEGREES, Plan
+from mri_vit.settings.demo import made_up
+from mri_vit.studies.rotation import page as rotation
+from mri_vit.studies.rotation import rotated
+from mri_vit.studies.rotation import rows as rotation_rows
+from mri_vit.studies.rotation.patient import DEGREES, Plan
 
 LIMIT = 12  # patients, the first of the table: less than ten minutes for the demo's
 MADE_UP = (
@@ -97,9 +99,10 @@ def main(
         for name, _ in executor.each(rotation_rows.make, todo, Where(workers)):
             bar.update(task, advance=1, note=name)
 
-    strange = patients is not None and not all(one.id.startswith(SYNTHETIC) for one in chosen)
-    made_up = strange and all(one.id.startswith(SYNTHETIC) for one in own)
-    page = rotation.write(rotation_rows.tables(jobs), chosen, study, MADE_UP if made_up else "", home)
+    strange = patients is not None and not made_up(one.id for one in chosen)
+    page = rotation.write(
+        rotation_rows.tables(jobs), chosen, study, MADE_UP if strange and made_up(one.id for one in own) else "", home
+    )
     screen.say(console, f"page: {page}")
 
 

@@ -24,7 +24,9 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
-from mri_vit.studies import segmentation, segmentation_encoders, segmentation_numbers
+from mri_vit.studies.segmentation import encoders as segmentation_encoders
+from mri_vit.studies.segmentation import numbers as segmentation_numbers
+from mri_vit.studies.segmentation import page as segmentation
 from mri_vit.synthetic import cohort as synthetic
 
 CONFIG = Path(__file__).parents[1] / "configs" / "segmentation.toml"

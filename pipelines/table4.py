@@ -19,8 +19,8 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
-from mri_vit.studies import table4
-from mri_vit.studies.table4_numbers import measure, with_comparators
+from mri_vit.studies.table4 import page as table4
+from mri_vit.studies.table4.numbers import measure, with_comparators
 from mri_vit.synthetic import cohort as synthetic
 
 MADE_UP = "table4_demo"  # the study on the built-in cohort

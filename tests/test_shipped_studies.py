@@ -24,8 +24,9 @@ from mri_vit.predictors.network import Neural
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Grid, Study
-from mri_vit.studies import frozen_encoders, segmentation_encoders
-from mri_vit.studies import ladder as ladder_page
+from mri_vit.studies.features import encoders as frozen_encoders
+from mri_vit.studies.ladder import page as ladder_page
+from mri_vit.studies.segmentation import encoders as segmentation_encoders
 from mri_vit.synthetic import cohort as synthetic
 
 CONFIGS = Path(__file__).parents[1] / "configs"

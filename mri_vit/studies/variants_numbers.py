@@ -17,7 +17,7 @@ from mri_vit.metrics.discrimination import auc
 from mri_vit.model.cost import flops
 from mri_vit.model.network import Encode, Network
 from mri_vit.settings.schema import Study
-from mri_vit.studies.features_numbers import Versus, versus
+from mri_vit.studies.features.numbers import Versus, versus
 
 SCORES = ["model", "endpoint", "seed", "patient", "truth", "score"]  # of the table that AUCs are computed from
 # A forward pass, and a backward pass of twice its operations: Kaplan et al. 2020, arXiv:2001.08361, 2.1

@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from mri_vit.data.volume import write
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
+from mri_vit.settings.demo import PATIENT
 from mri_vit.settings.schema import CHANNELS
 from mri_vit.synthetic.phantom import ENHANCEMENT, RIM_MM, TISSUE, Case, anatomy, scan
 
@@ -141,7 +142,7 @@ def draw_cases(n: int, rng: np.random.Generator) -> list[Case]:
     sex, site = rng.choice(["F", "M"], n, p=[0.4, 0.6]), rng.choice(["A", "B", "C"], n)
     return [
         Case(
-            f"demo-{i + 1:03d}",
+            f"{PATIENT}{i + 1:03d}",
             int(age[i]),
             str(sex[i]),
             str(site[i]),

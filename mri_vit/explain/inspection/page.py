@@ -22,6 +22,7 @@ from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.cost import parameters
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import record, refuse_foreign, refuse_links
+from mri_vit.settings.demo import made_up
 from mri_vit.settings.schema import Grid
 
 RECORD, SCHEMA = "inspection.json", "mri-vit inspection 1"  # by which a folder is known as ours
@@ -117,7 +118,7 @@ def _page(subject: Subject, numbers: Numbers | None, learned: Learned, drawn: Ma
         heading=HEADING if numbers else OTHER,
         pictures=drawn,
         patient=subject.patients[0].id,
-        made_up=subject.study.name == "demo" and subject.patients[0].id.startswith("demo-"),
+        made_up=subject.study.name == "demo" and made_up([subject.patients[0].id]),
         grid=subject.study.grid,
         model=subject.after.model,
         name=subject.name,

@@ -22,8 +22,9 @@ from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.words import map_verdicts
 from mri_vit.report.words import maps as map_texts
 from mri_vit.report.words.notation import MAP_KINDS
+from mri_vit.settings.demo import made_up
 
-DEMO, DEMO_PATIENT = "demo", "demo-"  # the study on the built-in, synthetic cohort, and how its patients' names begin
+DEMO = "demo"  # the study on the built-in cohort
 VERSIONS_FIRST = ("mri-vit", "torch", "monai")
 REASONS_SHOWN = 6  # the flow diagram's box stays a box; the table below it has them all
 
@@ -122,7 +123,7 @@ def _groups(run: Run, metrics: Metrics) -> list[tuple[GroupMaps, str]]:
 def is_demo(run: Run) -> bool:
     """Whether the patients are the synthetic ones; anybody may call a study so."""
     people = run.predictions.patient
-    return run.study.name == DEMO and len(people) > 0 and bool(people.str.startswith(DEMO_PATIENT).all())
+    return run.study.name == DEMO and len(people) > 0 and made_up(people)
 
 
 def _reasons(counts: Mapping[str, int]) -> list[tuple[str, int]]:
