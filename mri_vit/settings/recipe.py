@@ -87,7 +87,7 @@ class Model(Section):
 
 
 class Pretrain(Section):
-    """Learning without labels, before training: mae of Vision Transformers alone, dino of any network."""
+    """Learning without labels, before training (mae: ViT alone; dino: any)."""
 
     method: Literal["none", "mae", "dino"] = Field(
         default="none", description="Objective without labels: He et al. 2022 (mae), Caron et al. 2021 (dino)."

@@ -332,7 +332,7 @@ def test_pretraining_without_a_method_or_a_transformer_or_with_one_patient_is_re
     with pytest.raises(UsageError, match="'none' on 24 patients"):
         pretrain(patients_of(tiny), tiny, tmp_path / "e", 0)
     network = study.model_copy(update={"model": study.model.model_copy(update={"architecture": "resnet10"})})
-    with pytest.raises(UsageError, match="found 'resnet10'"):
+    with pytest.raises(UsageError, match="for architecture vit, found resnet10"):
         pretrain(patients_of(study), network, tmp_path / "e", 0)
     with pytest.raises(UsageError, match="on 1 patients"):
         pretrain(patients_of(study)[:1], study, tmp_path / "e", 0)

@@ -175,8 +175,8 @@ def _over_patients(scored: pd.DataFrame, roads: Sequence[str], seed: int, statis
             if len(names) < FEWEST:
                 continue
 
-            def mean(drawn: np.ndarray, names=names, parts=parts, rows=rows) -> float:
-                picked = [name for name, times in zip(names, drawn, strict=True) for _ in range(int(times))]
+            def mean(counts: np.ndarray, names=names, parts=parts, rows=rows) -> float:
+                picked = [name for name, times in zip(names, counts, strict=True) for _ in range(int(times))]
                 each = [
                     statistic(part, np.array([at[name] for name in picked if name in at], int))
                     for part, at in zip(parts, rows, strict=True)
@@ -186,8 +186,12 @@ def _over_patients(scored: pd.DataFrame, roads: Sequence[str], seed: int, statis
 
             value = mean(np.ones(len(names)))
             if not math.isnan(value):
-                drawn = bootstrap.counts(np.zeros(len(names)), np.random.default_rng(seed), RESAMPLES)
-                low, high = bootstrap.percentile_interval(np.array([mean(one) for one in drawn]))
+                low, high = bootstrap.interval(
+                    lambda drawn, mean=mean: np.array([mean(counts) for counts in drawn]),
+                    np.zeros(len(names)),
+                    np.random.default_rng(seed),
+                    RESAMPLES,
+                )
                 lines.append([road, degrees, value, float(low), float(high), len(names)])
     return pd.DataFrame(lines, columns=pd.Index([*AT, *ENDS]))
 
