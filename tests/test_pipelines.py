@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import ablation
 import ladder
@@ -11,15 +12,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 
-from mri_vit.data import cohort, tokens
+from mri_vit import study
+from mri_vit.data import cohort, frozen, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.errors import UsageError
 from mri_vit.model import network
+from mri_vit.run import folder as run_folder
 from mri_vit.run.files import fold_folder
+from mri_vit.settings import file as study_file
+from mri_vit.settings.quality import Quality
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import CHANNELS, Endpoint, Study
+from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import untrained
+
+CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 def test_at_every_size_each_contender_makes_as_many_steps_and_is_evaluated_as_often():
@@ -120,3 +129,20 @@ def binary(tiny: Study) -> Study:
     """The tiny study of MGMT alone, with a run for each size."""
     output = tiny.output.with_name("run-{patients}")
     return tiny.model_copy(update={"endpoints": (Endpoint(name="mgmt", kind="binary"),), "output": output})
+
+
+def test_nobody_of_the_hard_variant_is_excluded_because_nothing_but_a_thin_rim_enhances(tmp_path: Path):
+    hard = [
+        study_file.load(CONFIGS / f"{name}.toml") for name in ("learning_curve", "ablation", "features_hard", "pretraining_size")
+    ]
+    assert all(one.qc == hard[0].qc for one in hard)
+    table = synthetic.make_hard(tmp_path / "cohort", 1, 4, 0)
+    for qc, excluded in (
+        (hard[0].qc, False),
+        (Quality(), True),
+    ):  # with the usual limits somebody is, which is why they are named
+        paths = {"cohort": table, "prepared": tmp_path / "prepared", "output": tmp_path / f"run-{excluded}"}
+        of = hard[0].model_copy(update={**paths, "qc": qc})
+        with run_folder.claimed(of) as run:
+            study.prepare(of, frozen.freeze(of, cohort.read(table, of.endpoints), run), run, Console(quiet=True))
+            assert (len(frozen.included(of, run)) < 4) == excluded
