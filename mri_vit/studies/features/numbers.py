@@ -29,7 +29,7 @@ Starts = dict[int, Float[np.ndarray, "_ n"]]  # a line's scores by start, a row 
 
 @dataclass(frozen=True)
 class Versus:
-    """The difference to random weights, as of `versus`; `p_adjusted` is Holm's within the probe and share."""
+    """A difference of two mean AUCs, its 95 % interval, and the p that it is zero; `p_adjusted` is Holm's within its family."""
 
     difference: float
     low: float

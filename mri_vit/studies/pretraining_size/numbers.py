@@ -18,19 +18,9 @@ import pandas as pd
 from mri_vit.metrics.auc_interval import wilson_of_auc
 from mri_vit.metrics.comparison import holm, over_starts
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc
+from mri_vit.studies.features.numbers import Versus
 
 KEYS = ["how", "network", "label", "patients"]  # of the scores: what makes a point
-
-
-@dataclass(frozen=True)
-class Versus:
-    """A difference of two mean AUCs, its 95 % interval, and the p that it is zero; `p_adjusted` is Holm's within its family."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
-    p_adjusted: float
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from mri_vit.report.words.notation import adjusted_p, change, number, p_alone
 from mri_vit.settings.models import INTENSITY, VIT
 from mri_vit.settings.schema import Study
 from mri_vit.studies import page
+from mri_vit.studies.features.numbers import Versus
 from mri_vit.studies.page import Page, Picture, Section, Table
 from mri_vit.studies.pretraining_size.encoders import CONTROL, COSTS, FINE_TUNED, PROBE, SHOTS, Start, pretraining, steps
-from mri_vit.studies.pretraining_size.numbers import Point, Versus, measure, wide
+from mri_vit.studies.pretraining_size.numbers import Point, measure, wide
 from mri_vit.style import GREY, INK, RC, WIDTH
 
 APART = 0.13  # of the distance between two numbers of patients: so far lie the intervals of two networks from each other
