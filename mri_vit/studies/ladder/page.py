@@ -82,9 +82,9 @@ def _finders(found: pd.DataFrame, names: dict[str, str]) -> list[str]:
     finders = [name for name, least in from_on.items() if least]
     if not finders:
         return ["no model is told from chance"]
-    parts = [f"better than chance are {', '.join(f'{names[name]} (from {from_on[name]} patients on)' for name in finders)}"]
+    parts = [f"better than chance: {', '.join(f'{names[name]} (from {from_on[name]} patients on)' for name in finders)}"]
     if others := [names[name] for name, least in from_on.items() if not least]:
-        parts.append(f"not told from chance, with {largest} patients either, are {', '.join(others)}")
+        parts.append(f"not told from chance, with {largest} patients either: {', '.join(others)}")
     if finders[0] in OF_NUMBERS:
         row = found[(found.labelled == largest) & (found.model == finders[0])].iloc[0]
         reached = notation.between(row.auc, row.low, row.high)
@@ -99,7 +99,7 @@ def _differing(tests: pd.DataFrame, names: dict[str, str]) -> list[str]:
     parts = []
     for word, side in (("worse", top.difference < 0), ("better", top.difference > 0)):
         if differing := [names[name] for name in top.model[side]]:
-            parts.append(f"by more than chance {word} than the {names[VIT]} with {largest} patients are {', '.join(differing)}")
+            parts.append(f"with {largest} patients by more than chance {word} than the {names[VIT]}: {', '.join(differing)}")
     return parts
 
 

@@ -43,23 +43,14 @@ def sentences(means: Sequence[Line], compared: Sequence[Test], names: Mapping[st
     for against in dict.fromkeys(test.other for test in tested if test.other not in names):
         those = [test for test in tested if test.other == against]
         said.append(f"Against {other(against)}, equally many: {_verdicts(those, names)}.")
-    said.append(
-        "A head picked on the very patients that it is judged on would be flattered: "
-        + "; ".join(
-            f"{names[line.encoder]} {number(line.same.value)} with their best head and {number(line.own.value)} with "
-            "each patient's "
-            f"own, not {number(line.chosen.value)}"
-            for line in means
-            if line.rule == "mass"
-        )
-        + "."
-    )
     return said
 
 
 def _verdicts(tested: Sequence[Test], names: Mapping[str, str]) -> str:
-    """Who is above and below whom by more than chance; the rest in one breath."""
+    """Who is above and below whom by more than chance; the rest in one breath, without their names if that is all."""
     sure = [test for test in tested if test.p_adjusted <= ALPHA]
+    if not sure:
+        return "no difference by more than chance"
     said = [
         f"{names[test.one]} is {'above' if test.difference > 0 else 'below'} {names.get(test.other, 'them')} "
         f"({change(test.difference, test.low, test.high)}, {adjusted_p(test.p_adjusted)})"

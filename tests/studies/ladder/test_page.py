@@ -181,10 +181,10 @@ def test_the_sentences_tell_from_which_size_a_marker_is_found_and_who_differs():
     table["score"] = np.where(table.model == ladder.MLP, coin, table.score)
     found, tests = ladder_numbers.points(table), ladder_numbers.against(table, "vit")
     mgmt, pten = ladder.sentences(found, tests, NAMES, {"mgmt": "Brightness", "pten": "A coin"})
-    assert mgmt.startswith("Brightness: better than chance are CNN (from ")
+    assert mgmt.startswith("Brightness: better than chance: CNN (from ")
     assert "ViT (from " in mgmt
-    assert "not told from chance, with 192 patients either, are MLP <of numbers>" in mgmt
-    assert mgmt.endswith("by more than chance worse than the ViT with 192 patients are MLP <of numbers>.")
+    assert "not told from chance, with 192 patients either: MLP <of numbers>" in mgmt
+    assert mgmt.endswith("with 192 patients by more than chance worse than the ViT: MLP <of numbers>.")
     assert pten == "A coin: no model is told from chance."
 
 
