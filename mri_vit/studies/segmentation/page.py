@@ -38,9 +38,8 @@ from mri_vit.studies.segmentation.words import capital, facts, other, sentences,
 
 SHOWN = (0.25, 0.5, 0.75)  # of the patients by the size of their tumours: whom the picture shows, so that nobody is picked
 MADE_UP = (
-    "Their tumours are spheres with a bright rim on an otherwise healthy brain: brighter, and with sharper borders, "
-    "than real ones. "
-    "The figures say what attention does with such; they say nothing about real tumours."
+    "Their tumours are spheres with a bright rim on an otherwise healthy brain: brighter, and with sharper borders, than real "
+    "ones. The figures say what attention does with such; they say nothing about real tumours."
 )
 
 Attention = Mapping[tuple[str, int], Sequence[Float[np.ndarray, "h _"]]]  # by encoder and start, of each judged patient
@@ -87,20 +86,18 @@ def write(
         Section(
             f"Places that hold {MASS:.0%} of the attention".replace("%", " %"),
             (
-                "As in the paper, the fewest places are kept that hold so much of a head's attention; they are held "
-                "against the places "
-                f"that are tumour. A map that lay evenly on the tumour and nowhere else would keep {MASS:g} of it, and "
-                "reach no more "
-                "than that. Where attention is spread out, many places are kept, and chance is as high as their number makes it.",
+                "As in the paper, the fewest places are kept that hold so much of a head's attention; they are held against "
+                f"the places that are tumour. A map that lay evenly on the tumour and nowhere else would keep {MASS:g} of it, "
+                "and reach no more than that. Where attention is spread out, many places are kept, and chance is as high as "
+                "their number makes it.",
             ),
             (
                 Picture(
                     "jaccard",
                     segmentation_picture.indices(by_mass, names),
                     "Jaccard index of each encoder's attention with the tumour, beside random and the brightest places",
-                    "The head was chosen on other patients than those that it is judged on. Marks below a line: as "
-                    "many places at "
-                    "random, and the brightest ones, which take no network.",
+                    "The head was chosen on other patients than those that it is judged on. Marks below a line: as many "
+                    "places at random, and the brightest ones, which take no network.",
                 ),
             ),
             (_table(by_mass, names, "Jaccard index, places that hold 60 % of the attention"),),
@@ -175,10 +172,9 @@ def _table(of: Sequence[Line], names: Mapping[str, str], label: str) -> Table:
         for line in of
     ]
     note = (
-        "The second and third columns of figures are optimistic: who picks among heads by the answer finds a better "
-        "one by chance. All "
-        "others are of the head of the first. Most possible: the index of that many places if they fitted the tumour "
-        "as well as they can."
+        "The second and third columns of figures are optimistic: who picks among heads by the answer finds a better one by "
+        "chance. All others are of the head of the first. Most possible: the index of that many places if they fitted the "
+        "tumour as well as they can."
     )
     return Table(label, columns, rows, note)
 

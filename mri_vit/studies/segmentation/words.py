@@ -32,9 +32,9 @@ def sentences(means: Sequence[Line], compared: Sequence[Test], names: Mapping[st
         scans = [name for name in line.others if name not in (CHANCE, MOST)]
         bright = "".join(f", the brightest in {sequence(name)} {number(line.others[name].value)}" for name in scans)
         said.append(
-            f"{capital(names[line.encoder])}: the places that are kept are {line.share:.0%} of the brain and overlap "
-            "the tumour with a "
-            f"Jaccard index of {between(line.chosen.value, line.chosen.low, line.chosen.high)}; as many at random reach "
+            f"{capital(names[line.encoder])}: the places that are kept are {line.share:.0%} of the brain and "
+            "overlap the tumour with a Jaccard index of "
+            f"{between(line.chosen.value, line.chosen.low, line.chosen.high)}; as many at random reach "
             f"{number(line.others[CHANCE].value)}{bright}.".replace("%", " %")
         )
     tested = [test for test in compared if test.rule == "mass"]
@@ -67,31 +67,24 @@ def facts(study: Study, subjects: int, judged: int, learners: int, starts: int) 
     left_out = judged - subjects
     trained = ", ".join(endpoint.name for endpoint in study.endpoints)
     found = [
-        f"Encoders learned from {learners} patients; {subjects} others are judged. All of them learned from the same "
-        "patients and began with "
-        f"the same random weights; there are {starts} such starts, and an index is the mean over them.",
+        f"Encoders learned from {learners} patients; {subjects} others are judged. All of them learned from the same patients "
+        f"and began with the same random weights; there are {starts} such starts, and an index is the mean over them.",
         *([f"{left_out} more have no tumour mask, or no place that is mostly tumour, and are left out."] if left_out else []),
-        f"A place has {study.grid.patch * study.grid.spacing_mm:g} mm along an edge. It is tumour where more than "
-        f"{HELD:.0%} of its brain is; "
-        "the mask has whatever the cohort's masks have, core and oedema alike.".replace("%", " %"),
-        f"“Trained on labels” learned {trained}, with its epoch chosen on some of the learners; MAE and DINO learned "
-        "from the scans of the "
-        "same patients. Attention is that of the CLS token in the last block to the brain's places, of every place "
-        "that is given.",
-        "The head is chosen by its mean index over the other half of the judged patients, for each start anew; the "
-        "halves are the same for "
-        "all. The paper shows the best head of both models.",
-        "Intervals and tests hold patients and starts: the variance of a mean is the sum of that over patients and "
-        "that over starts, by Student's t "
-        "with Satterthwaite's degrees of freedom; p is adjusted by Holm's method over all tests of a rule. Another set "
-        "of patients to learn "
-        "from is not in them.",
-        "A random set's index is computed, not drawn; the brightest places are those with the highest mean of a "
-        "sequence over their brain "
-        "voxels, z-scored in the brain. All are of as many places as the encoder's own head keeps.",
-        "The paper's own figures are of objects in photographs and encoders of twelve blocks that learned from a "
-        "million of them; they are "
-        "not set beside these, for no two of that are alike.",
+        f"A place has {study.grid.patch * study.grid.spacing_mm:g} mm along an edge. It is tumour where "
+        f"more than {HELD:.0%} of its brain is; the mask has whatever the cohort's masks have, core and "
+        "oedema alike.".replace("%", " %"),
+        f"“Trained on labels” learned {trained}, with its epoch chosen on some of the learners; MAE and DINO learned from the "
+        "scans of the same patients. Attention is that of the CLS token in the last block to the brain's places, of every "
+        "place that is given.",
+        "The head is chosen by its mean index over the other half of the judged patients, for each start anew; the halves are "
+        "the same for all. The paper shows the best head of both models.",
+        "Intervals and tests hold patients and starts: the variance of a mean is the sum of that over patients and that over "
+        "starts, by Student's t with Satterthwaite's degrees of freedom; p is adjusted by Holm's method over all tests of a "
+        "rule. Another set of patients to learn from is not in them.",
+        "A random set's index is computed, not drawn; the brightest places are those with the highest mean of a sequence over "
+        "their brain voxels, z-scored in the brain. All are of as many places as the encoder's own head keeps.",
+        "The paper's own figures are of objects in photographs and encoders of twelve blocks that learned from a million of "
+        "them; they are not set beside these, for no two of that are alike.",
     ]
     return found
 
