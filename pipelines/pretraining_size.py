@@ -12,7 +12,6 @@ import io
 from pathlib import Path
 
 import cyclopts
-import numpy as np
 import pandas as pd
 from rich.console import Console
 
@@ -34,9 +33,9 @@ from mri_vit.synthetic import cohort as synthetic
 
 CONFIG = Path(__file__).parents[1] / "configs" / "pretraining_size.toml"
 MADE_UP = "pretraining_size"  # the study on the built-in cohort
-TARGETS, OTHERS = 48, 106  # of its patients; one in seven has no PTEN, so that 90 or so are pretrained on
+TARGETS, OTHERS = 56, 140  # of its patients; of seven targets six have MGMT, of seven others five have both labels
 PLANTED = (
-    "MGMT is how much contrast the thin rim of a small tumour takes up; rim is the same cause under another name, of other"
+    "MGMT is whether the whole tumour takes up contrast or its rim alone; “solid” is the same cause under another name, of other"
     " patients; PTEN is a coin, which is the control. The figures say how pretraining fares where a cause is shared, and nothing"
     " of real tumours."
 )
@@ -76,14 +75,14 @@ def main(file: Path = CONFIG, *, seed: int = 1, workers: int = 2) -> None:
 
 
 def make(settings: Study, seed: int) -> None:
-    """The built-in cohort's hard variant, its table parted in two: some patients have MGMT, the others its cause and PTEN."""
-    whole = synthetic.make_hard(settings.cohort.parent, seed, TARGETS + OTHERS, unlabelled=0)
-    coins = [case.labels["pten"] for case in synthetic.draw_cases(TARGETS + OTHERS, np.random.default_rng(seed))]
+    """The built-in cohort, its table parted in two: some patients have MGMT alone, the others its cause as "solid" and PTEN."""
+    whole = synthetic.make(settings.cohort.parent, seed, TARGETS + OTHERS)
     with whole.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    for index, (row, coin) in enumerate(zip(rows, coins, strict=True)):
-        others = {"rim": row["mgmt"], "pten": coin} if coin else {"rim": "", "pten": ""}  # both labels of the same patients
-        row |= {"rim": "", "pten": ""} if index < TARGETS else {"mgmt": ""} | others
+    for index, row in enumerate(rows):
+        cause, coin = row["mgmt"], row["pten"]
+        taught = index >= TARGETS and cause and coin  # both labels or none, so that the coin is learned from as many
+        row |= {"mgmt": cause if index < TARGETS else "", "solid": cause if taught else "", "pten": coin if taught else ""}
     out = io.StringIO()
     writer = csv.DictWriter(out, rows[0], lineterminator="\n")
     writer.writeheader()

@@ -19,7 +19,7 @@ from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.data import frozen
 from mri_vit.data.cohort import first_visits
 from mri_vit.errors import UsageError
-from mri_vit.run import executor, screen
+from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -46,7 +46,10 @@ def main(file: Path = CONFIG) -> None:
     with run_folder.claimed(settings) as run:
         study.prepare(settings, study.check(settings, run), run, console)
         patients = frozen.included(settings, run)
-        split = folds.make(patients, settings.endpoints, settings.train, settings.seed)[0]
+        if not (run / files.FOLDS).exists():  # with them the settings are settled: encoders of others would be taken for these
+            made = folds.make(patients, settings.endpoints, settings.train, settings.seed)
+            folds.save(made, settings.seed, run / files.FOLDS)
+        split = folds.load(run / files.FOLDS, patients)[0]
         train, tune, test = parts(patients, split[0], settings, fold_seed(settings, 0, 0))
 
         # who can be judged, by the first visit: those with a tumour mask that fills a place or more

@@ -42,7 +42,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excl
     """
     past = finished(run)
     intact.refuse_changed(run, console, _asked(run, past))
-    study = _elsewhere(run, past, other, given)
+    study = elsewhere(run, past, other, given)
     with run_folder.claimed(study) as folder:
         patients = frozen.freeze(study, cohort.of_study(study), folder)
         if inside := familiar.before(run, past, patients, label_exposed):
@@ -70,8 +70,11 @@ def _asked(run: Path, past: Study) -> list[str]:
     return [str(home / files.FOLD_GLOB) for home in homes]
 
 
-def _elsewhere(run: Path, past: Study, other: Study, given: set[str]) -> Study:
-    """The run's settings on the other study's cohort. Raises UsageError when the two contradict each other."""
+def elsewhere(run: Path, past: Study, other: Study, given: set[str]) -> Study:
+    """The run's settings on the other study's cohort; comparators have no maps there, whichever had some in the run.
+
+    Raises UsageError when the two contradict each other.
+    """
     differing = [name for name in OWN if name in given and getattr(other, name) != getattr(past, name)]
     if differing:
         key = differing[0] if differing[0] == "channels" else f"[{differing[0]}]"
@@ -86,7 +89,8 @@ def _elsewhere(run: Path, past: Study, other: Study, given: set[str]) -> Study:
     theirs = {"endpoints": other.endpoints, "report": other.report, "qc": other.qc}
     if "explain" in given and past.model.architecture == "vit":  # another network has no maps, whatever is asked for
         theirs["explain"] = other.explain
-    return study.model_copy(update=theirs)
+    study = study.model_copy(update=theirs)
+    return study.model_copy(update={"explain": study.explain.model_copy(update={"comparators": ()})})
 
 
 def _write(run: Path, study: Study, tables: list[Tables], notes: dict[str, str], folder: Path) -> None:

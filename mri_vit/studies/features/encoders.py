@@ -3,8 +3,9 @@
 Who is compared are a study's own network and its comparators: those that pretrain are learned from patients without any label, at
 several numbers of scans, for as many steps each; the others keep their random weights. No label reaches an encoder.
 
-A network that normalises over a batch takes running statistics from the scans that it learns from. One of random weights takes
-them from the same scans, so that the two differ in what was learned.
+Before it is read, a network that normalises over a batch takes its running statistics anew from the whole scans that it learned
+from: those of its training are of augmented ones. One of random weights takes them from the same scans, so that the two differ in
+what was learned.
 
 Letters: n patients, d numbers of each.
 """
@@ -165,8 +166,7 @@ def made(frozen: Frozen, folder: Path, seed: int) -> nn.Module:
         file = folder / frozen.id / FILE
         pretrained(frozen.study, frozen.learned_from, file, start)
         fill(encoder, file, frozen.study.model, frozen.study.grid)
-    else:
-        normalise(encoder, frozen.normalised_over, frozen.study)
+    normalise(encoder, frozen.learned_from or frozen.normalised_over, frozen.study)
     return encoder
 
 
@@ -182,6 +182,7 @@ def normalise(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> 
         return
     momenta = [layer.momentum for layer in layers]
     for layer in layers:
+        layer.reset_running_stats()  # whatever a training left
         layer.momentum = None  # the mean of all batches
     encoder.train()
     size = study.pretrain.batch

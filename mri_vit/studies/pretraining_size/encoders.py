@@ -37,7 +37,7 @@ from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.models import INTENSITY
 from mri_vit.settings.schema import Endpoint, Study
-from mri_vit.studies.features.encoders import CLS, HEADS, readings
+from mri_vit.studies.features.encoders import CLS, HEADS, normalise, readings
 from mri_vit.studies.probes import balanced_order, linear_probe
 
 SHARES = (1 / 9, 1 / 3, 1.0)  # of the patients to pretrain on: about as far apart as Dosovitskiy et al. 2021, Figure 4, has them
@@ -53,6 +53,7 @@ class Start:
     """Where a network's learning of the target starts: from the weights that these patients' `label` gave it, or from scratch.
 
     `study` is the network's own, and predicts the target alone. `most` is the largest number of patients that have the label.
+    A network that normalises over a batch does so, before it is probed, over `normalised_over`: all who are pretrained on.
     """
 
     network: str
@@ -60,6 +61,7 @@ class Start:
     label: Endpoint | None = None
     learned_from: tuple[Patient, ...] = ()
     most: int = 0
+    normalised_over: tuple[Patient, ...] = ()
 
     @property
     def id(self) -> str:
@@ -95,8 +97,10 @@ def starts(study: Study, others: Mapping[Endpoint, Sequence[Patient]]) -> list[S
 
     The patients of a smaller number are among those of a larger one; labels that are known of the same patients have the same.
     """
-    everyone = sorted({p.id for patients in others.values() for p in patients})
+    by_id = {p.id: p for patients in others.values() for p in patients}
+    everyone = sorted(by_id)
     order = {name: i for i, name in enumerate(np.random.default_rng(study.seed).permutation(everyone).tolist())}
+    scans = tuple(by_id[i] for i in everyone)
     found = []
     for name, of in networks(study).items():
         own = of.model_copy(update={"endpoints": study.endpoints[:1]})
@@ -104,8 +108,8 @@ def starts(study: Study, others: Mapping[Endpoint, Sequence[Patient]]) -> list[S
             ranked = sorted(patients, key=lambda p: order[p.id])
             for share in reversed(SHARES):
                 some = tuple(ranked[: round(share * len(ranked))])
-                found.append(Start(name, own, label, some, len(ranked)))
-        found.append(Start(name, own))
+                found.append(Start(name, own, label, some, len(ranked), scans))
+        found.append(Start(name, own, normalised_over=scans))
     return sorted(found, key=lambda start: start.study.model.architecture == "vit")  # a convolution takes longest
 
 
@@ -208,14 +212,19 @@ def probed(start: Start, weights: Path | None, targets: Sequence[Patient], split
 
 
 def features(start: Start, weights: Path | None, patients: Sequence[Patient], run: int) -> Float[np.ndarray, "n d"]:
-    """What heads read of each patient; from scratch of the random weights of a run."""
+    """What heads read of each patient; from scratch of the random weights of a run.
+
+    Running statistics of a network that normalises over a batch are those of whole scans for every start, learned or not: they
+    would else be of augmented scans after pretraining, and none at all from scratch.
+    """
     torch.set_num_threads(start.study.train.threads)
     if weights:
         encoder = network.load(weights).encoder
     else:
         torch.manual_seed(network_seed(start.study.seed, run))
         encoder = untrained(start.study)
-    read = readings(encoder.cpu(), patients, start.study)
+    normalise(encoder.cpu(), start.normalised_over, start.study)
+    read = readings(encoder, patients, start.study)
     return read[HEADS] if HEADS in read else read[CLS]
 
 

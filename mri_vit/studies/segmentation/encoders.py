@@ -23,10 +23,10 @@ from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import read
-from mri_vit.errors import UsageError
+from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.checks.faithfulness import tumour_shares
 from mri_vit.model.encoder import Encoder, attention_weights
-from mri_vit.model.weights import fill
+from mri_vit.model.weights import fill, image_exposed, label_exposed
 from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.pretrain.dino import collapsed
@@ -80,8 +80,14 @@ def attentions(
     """Each judged patient's attention, and a sentence when DINO had collapsed, else ""; the encoder's files stay in `folder`.
 
     `learners` are those to train on and those to choose the epoch by; learning without labels takes both alike.
+
+    Raises IntegrityError where a file that is there was learned from somebody who is judged.
     """
     encoder = made(one, learners, folder).eval()
+    for file in (folder / one.id).glob("*.safetensors"):
+        known = {*label_exposed(file), *image_exposed(file)}
+        if met := sorted({patient.subject for patient in judged} & known):
+            raise IntegrityError(f"{file}: was learned from patient {met[0]}, who is judged")
     shown = (tokens.load(token_file(one.study, patient), one.study.channels) for patient in judged)
     found = [of_brain(encoder, prepared, one.study) for prepared in shown]
     history = (folder / one.id / PRETRAINED).with_suffix(".csv")

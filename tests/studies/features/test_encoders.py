@@ -127,6 +127,18 @@ def test_random_weights_are_normalised_over_the_scans_that_others_learn_from(stu
     assert encoder.net.bn1.momentum == plain.net.bn1.momentum == 0.1
 
 
+def test_statistics_that_a_training_left_are_taken_anew_from_whole_scans(study, people, tmp_path):
+    of = study.of(Comparator(name="cnn", model=RESNET, pretrain={"batch": 5}))
+    encoder: Any = made(frozen_encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    encoder.train()
+    with torch.no_grad():
+        encoder.net(10 * torch.randn(3, len(of.channels), *(of.grid.edge,) * 3))
+    assert not torch.allclose(encoder.net.bn1.running_var, before["net.bn1.running_var"])
+    frozen_encoders.normalise(encoder, people[:11], of)
+    torch.testing.assert_close(dict(encoder.state_dict()), before)
+
+
 def test_what_heads_read_is_cls_and_the_largest_of_the_tokens(study, people):
     torch.manual_seed(0)
     encoder = untrained(study)

@@ -14,7 +14,7 @@ from made.prepared import add_records
 from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.volume import Volume, write
-from mri_vit.errors import UsageError
+from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model.weights import image_exposed
 from mri_vit.pretrain.encoder import untrained
 from mri_vit.settings import file as study_file
@@ -102,6 +102,14 @@ def test_nobody_who_is_judged_was_learned_from(study, people, tmp_path):
         assert [maps.shape for maps in found] == [(2, len(prepared(study, patient).place)) for patient in others]
     for name in ("mae-0", "dino-0"):
         assert set(image_exposed(tmp_path / name / "pretrained.safetensors")) == {p.subject for p in people[:12]}
+
+
+@pytest.mark.parametrize("name", ["supervised", "mae"])
+def test_an_encoder_that_learned_from_somebody_who_is_judged_is_refused(study, people, tmp_path, name):
+    one = next(one for one in contenders(study) if one.id == f"{name}-0")
+    attentions(one, (people[:8], people[8:12]), people[12:], tmp_path)
+    with pytest.raises(IntegrityError, match=f"learned from patient {people[3].subject}, who is judged"):
+        attentions(one, (people[:8], people[8:12]), [people[3], *people[12:]], tmp_path)
 
 
 def test_a_stopped_study_goes_on_with_the_encoders_that_it_has(study, people, tmp_path):
