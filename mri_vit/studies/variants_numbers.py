@@ -9,24 +9,23 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
 
-from mri_vit.metrics.comparison import holm, over_starts
-from mri_vit.metrics.delong import delong_covariance
-from mri_vit.metrics.discrimination import auc
+from mri_vit.metrics.comparison import holm
+from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc
 from mri_vit.model.cost import flops
 from mri_vit.model.network import Encode, Network
 from mri_vit.settings.schema import Study
-from mri_vit.studies.features.numbers import Versus, versus
+from mri_vit.studies.features.numbers import Versus
+from mri_vit.studies.runs import paired, spread
 
-SCORES = ["model", "endpoint", "seed", "patient", "truth", "score"]  # of the table that AUCs are computed from
+SCORES = ["model", "endpoint", "seed", "patient", "fold", "truth", "score"]  # of the table that AUCs are computed from
 # A forward pass, and a backward pass of twice its operations: Kaplan et al. 2020, arXiv:2001.08361, 2.1
 PASSES = 3
 
 
 @dataclass(frozen=True)
 class Line:
-    """A contender's AUC of an endpoint, of n patients: of each run, their mean and sample standard deviation.
+    """A contender's AUC of an endpoint, of n patients: of each run the pairs within a fold, their mean and standard deviation.
 
     The 95 % interval of the mean, [low, high], holds patients and runs. `test` is None where there was none.
     """
@@ -63,13 +62,12 @@ def measure(scores: pd.DataFrame, own: str, tested: Collection[str]) -> list[Lin
     Parameters
     ----------
     scores : out-of-fold, a row per contender, endpoint, run (`seed`) and patient, with the columns `SCORES`; every contender
-        has the same patients and runs. Patients without a truth are left out.
+        has the same patients, runs and folds. Patients without a truth are left out.
     own, tested : contenders.
 
     Returns
     -------
-    Lines. Differences and their tests are those of `features_numbers.versus`, a start being a run; p is corrected by Holm's
-    method over all lines that are tested.
+    Lines, as of `runs.spread` and `runs.paired`; p is corrected by Holm's method over all lines that are tested.
 
     Raises
     ------
@@ -78,26 +76,27 @@ def measure(scores: pd.DataFrame, own: str, tested: Collection[str]) -> list[Lin
     lines = []
     for endpoint, here in scores.dropna(subset=["truth"]).groupby("endpoint", sort=False):
         labels = here.drop_duplicates("patient").set_index("patient").truth.sort_index()
-        truth, by_model = labels.to_numpy() == 1, {}
+        positives, by_model = int((labels == 1).sum()), {}
+        inflated = inflation(here.fold.nunique())  # of one repeat; of several it would be less
         for model, rows in here.groupby("model", sort=False):
-            wide = rows.pivot(index="seed", columns="patient", values="score").reindex(columns=labels.index)
-            if wide.isna().to_numpy().any() or len(wide) != here.seed.nunique():
-                raise ValueError(f"{model}: {endpoint} lacks a score of some patient in some run")
-            by_model[str(model)] = {int(seed): row[None] for seed, row in zip(wide.index, wide.to_numpy(), strict=True)}
+            by_model[str(model)] = _runs(f"{model}: {endpoint}", rows, labels, here.seed.nunique())
         for model, runs in by_model.items():
-            test = versus(truth, runs, by_model[own]) if model in tested else None
-            lines.append(replace(_line(model, str(endpoint), truth, np.concatenate(list(runs.values()))), test=test))
+            found = spread(runs, positives, len(labels) - positives)
+            test = paired(runs, by_model[own], inflated) if model in tested else None
+            values = tuple(run.value for run in runs)
+            lines.append(Line(model, str(endpoint), len(labels), values, found.mean, found.sd, found.low, found.high, test))
     return _adjusted(lines)
 
 
-def _line(model: str, endpoint: str, truth: Bool[np.ndarray, " n"], scores: Float[np.ndarray, "s n"]) -> Line:
-    """A contender's line from its runs' scores."""
-    runs = np.array([auc(truth, score) for score in scores])
-    share = np.full(len(scores), 1 / len(scores))
-    error = math.sqrt(max(0.0, float(share @ delong_covariance(truth, scores) @ share)))
-    mean, (reach, _) = float(runs.mean()), over_starts(runs, error)
-    sd = float(runs.std(ddof=1)) if len(runs) > 1 else math.nan
-    return Line(model, endpoint, len(truth), tuple(runs.tolist()), mean, sd, max(0.0, mean - reach), min(1.0, mean + reach))
+def _runs(what: str, rows: pd.DataFrame, labels: pd.Series, count: int) -> list[WithinFold]:
+    """A contender's AUC in each run, in their order, with the patients' influences in the order of the labels."""
+    score, fold = (
+        rows.pivot(index="seed", columns="patient", values=key).reindex(columns=labels.index) for key in ("score", "fold")
+    )
+    if score.isna().to_numpy().any() or len(score) != count:
+        raise ValueError(f"{what} lacks a score of some patient in some run")
+    truth = labels.to_numpy() == 1
+    return [within_fold_auc(truth, *pair) for pair in zip(score.to_numpy(float), fold.to_numpy(int), strict=True)]
 
 
 def _adjusted(lines: Sequence[Line]) -> list[Line]:

@@ -253,11 +253,12 @@ def facts(study: Study, lines: Sequence[Line]) -> list[str]:
         f"at most {train.rate:g}; of the evaluations on {train.tune_fraction:.0%} of a training fold the best is kept. Nothing "
         "was tuned for a variant: one that needs another learning rate, as post-norm is known to, is shown at a disadvantage.",
         *(_recipe(study, comparator) for comparator in study.comparators),
-        "The difference to the encoder as it is holds patients (DeLong's covariance of all runs' AUCs) and runs; p is Holm's "
-        f"over all {sum(line.test is not None for line in lines)} tests of the page. Other sizes and architectures are "
-        "placed in the figure and not tested.",
-        "Relative positions enter through attention between places. CLS has no place, so that in the last block, of which CLS "
-        "is read, they do nothing for it.",
+        "AUC is of the pairs within a fold, and its 95 % interval Wilson's; it accounts for patients, the folds' refits and the "
+        "runs. So does the difference to the encoder as it is, of which nothing can be said where no score is out of order in "
+        f"either. p is Holm's over all {sum(line.test is not None for line in lines)} tests of the page. Other sizes and "
+        "architectures are placed in the figure and not tested.",
+        "Relative positions enter through attention between places. CLS has no place, so that in the last block they do nothing "
+        "for it" + ("." if study.model.pool == "cls" else "; heads read the places themselves as well."),
         "Local and axial attention compute all scores and drop those of other places, since tokens are a set of places of any "
         "shape: they change what is learned, and save no operation here.",
         "In the paper (Table 8, ImageNet, thousands of times as many images) positions of any kind were about three points of "

@@ -1,4 +1,4 @@
-"""The table of variants and its page, held to DeLong's own functions, to hand counts and to another counter of operations."""
+"""The table of variants and its page, held to the report's own interval and test, and to counts by hand."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from mri_vit.metrics.delong import delong_interval, delong_paired
-from mri_vit.metrics.discrimination import auc
+from mri_vit.metrics.auc_interval import wilson_of_auc
+from mri_vit.metrics.within_fold import WithinFold, compared, inflation, within_fold_auc
 from mri_vit.model.network import encoder
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import CHANNELS, Endpoint, Grid, Model, Study, Train
@@ -19,7 +19,7 @@ from mri_vit.studies import variants, variants_page
 from mri_vit.studies.variants import VARIANTS
 from mri_vit.studies.variants_numbers import Cost, Line, measure, training_flops
 
-N = 90
+N, FOLDS = 90, 3
 WORSE = "no-positions"
 
 
@@ -40,6 +40,7 @@ def scores(models: tuple[str, ...] = ("vit", *VARIANTS), runs: int = 3, seed: in
                         "endpoint": endpoint,
                         "seed": run,
                         "patient": f"p{i:02d}",
+                        "fold": i // 2 % FOLDS,
                         "truth": truth[i],
                         "score": score[i],
                     }
@@ -53,17 +54,17 @@ def shuffled(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([rows.sample(frac=1, random_state=1) for _, rows in table.groupby(["endpoint", "model"], sort=False)])
 
 
-def of(table: pd.DataFrame, model: str, run: int, endpoint: str = "tertp") -> tuple[np.ndarray, np.ndarray]:
+def of(table: pd.DataFrame, model: str, run: int, endpoint: str = "tertp") -> WithinFold:
     here = pd.DataFrame(table[(table.model == model) & (table.seed == run) & (table.endpoint == endpoint)])
     here = here.dropna().sort_values("patient")
-    return here.truth.to_numpy() == 1, here.score.to_numpy()
+    return within_fold_auc(here.truth.to_numpy() == 1, here.score.to_numpy(), here.fold.to_numpy())
 
 
 def test_a_line_holds_each_runs_auc_their_mean_and_their_standard_deviation():
     table = scores()
     lines = {(line.endpoint, line.model): line for line in measure(shuffled(table), "vit", VARIANTS)}
     found = lines["tertp", WORSE]
-    runs = [auc(*of(table, WORSE, run)) for run in range(3)]
+    runs = [of(table, WORSE, run).value for run in range(3)]
     assert found.n == N - N // 10
     assert found.runs == pytest.approx(runs)
     assert found.mean == pytest.approx(np.mean(runs))
@@ -72,16 +73,30 @@ def test_a_line_holds_each_runs_auc_their_mean_and_their_standard_deviation():
     assert list(lines) == [(endpoint, model) for endpoint in ("tertp", "mgmt") for model in ("vit", *VARIANTS)]
 
 
-def test_one_run_alone_has_delongs_interval_and_delongs_paired_test():
+def test_one_run_alone_has_the_reports_interval_and_test_of_pairs_within_a_fold():
     table = scores(runs=1)
     lines = {(line.endpoint, line.model): line for line in measure(table, "vit", VARIANTS)}
-    found = lines["tertp", WORSE]
-    truth, score = of(table, WORSE, 0)
-    paired = delong_paired(truth, score, of(table, "vit", 0)[1])
+    found, own, n = lines["tertp", WORSE], of(table, WORSE, 0), N - N // 10
+    expected = compared([own], [of(table, "vit", 0)], inflation(FOLDS))
     assert found.test is not None
-    assert (found.test.difference, found.test.p) == pytest.approx((paired.difference, paired.p))
-    low, high = delong_interval(truth, score)
-    assert found.high - found.low == pytest.approx(high - low, rel=0.2)  # theirs is on the logit scale
+    assert (found.test.difference, found.test.p) == pytest.approx((expected.difference, expected.p))
+    positives = int(table[(table.model == WORSE) & (table.endpoint == "tertp")].truth.sum())
+    assert (found.low, found.high) == pytest.approx(wilson_of_auc(own.value, own.variance, positives, n - positives, refits=True))
+
+
+def test_an_auc_of_one_has_an_interval():
+    table = scores()
+    table["score"] = table.truth.fillna(0.5)
+    for line in measure(table, "vit", VARIANTS):
+        assert line.runs == (1.0, 1.0, 1.0)
+        assert line.low < 0.98
+        assert line.high == pytest.approx(1)
+
+
+def test_scores_of_one_folds_network_are_not_set_beside_anothers():
+    table = scores()
+    shifted = table.assign(score=table.score + 100 * table.fold)
+    assert [line.runs for line in measure(shifted, "vit", ())] == [line.runs for line in measure(table, "vit", ())]
 
 
 def test_runs_that_disagree_widen_the_interval():

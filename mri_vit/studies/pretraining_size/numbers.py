@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mri_vit.metrics.auc_interval import wilson_of_auc
-from mri_vit.metrics.comparison import holm, over_starts
+from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc
 from mri_vit.studies.features.numbers import Versus
+from mri_vit.studies.runs import paired, spread
 
 KEYS = ["how", "network", "label", "patients"]  # of the scores: what makes a point
 
@@ -78,33 +78,10 @@ def measure(scores: pd.DataFrame, own: str) -> list[Point]:
 
 
 def pointed(key: tuple[str, str, str, int], runs: Sequence[WithinFold], people: pd.DataFrame) -> Point:
-    """The mean AUC of r runs on the same patients, the runs' standard deviation, and the mean's 95 % interval.
-
-    Formula: an AUC is of the pairs within a fold; SD has the divisor r - 1. The interval is `wilson_of_auc`, of a model that was
-    refitted, with the variance sum of squares of the patients' mean influences + SD² / r, so that it holds patients and runs.
-    """
-    values = np.array([run.value for run in runs])
-    sd = float(values.std(ddof=1)) if len(values) > 1 else math.nan
-    over_patients = float((np.mean([run.influence for run in runs], axis=0) ** 2).sum())
-    variance = over_patients + (sd**2 / len(values) if len(values) > 1 else 0.0)
+    """The point of these runs on the same patients."""
     positives = int((people.truth == 1).sum())
-    low, high = wilson_of_auc(float(values.mean()), variance, positives, len(people) - positives, refits=True)
-    return Point(*key, tuple(values.tolist()), float(values.mean()), sd, low, high)
-
-
-def paired(ours: Sequence[WithinFold], theirs: Sequence[WithinFold], inflated: float) -> Versus:
-    """The difference of two mean AUCs on the same patients and folds, and the two-sided test that it is zero.
-
-    Formula: over patients the error is `inflated` (see `within_fold.inflation`) times the root of the sum of squared differences
-    of mean influences; over runs the spread of one difference for each; interval and p hold both (`over_starts`).
-    Assumption: as of `within_fold.compared`; runs of one number begin alike. That a pretraining of another seed may come out
-    otherwise is not in it: a point has one.
-    """
-    influence = np.mean([a.influence - b.influence for a, b in zip(ours, theirs, strict=True)], axis=0)
-    each = np.array([a.value - b.value for a, b in zip(ours, theirs, strict=True)])
-    reach, p = over_starts(each, inflated * math.sqrt(float((influence**2).sum())))
-    difference, reach = float(each.mean()), math.nan if math.isnan(p) else reach
-    return Versus(difference, difference - reach, difference + reach, p, math.nan)
+    found = spread(runs, positives, len(people) - positives)
+    return Point(*key, tuple(run.value for run in runs), found.mean, found.sd, found.low, found.high)
 
 
 def adjusted(points: Sequence[Point]) -> list[Point]:

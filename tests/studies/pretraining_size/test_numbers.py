@@ -16,7 +16,8 @@ from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.studies.pretraining_size import page as pretraining_size
 from mri_vit.studies.pretraining_size.encoders import COLUMNS, CONTROL, FINE_TUNED, PROBE
-from mri_vit.studies.pretraining_size.numbers import Point, adjusted, measure, paired, pointed, wide
+from mri_vit.studies.pretraining_size.numbers import Point, adjusted, measure, pointed, wide
+from mri_vit.studies.runs import paired
 
 PATIENTS = [f"p{i:02d}" for i in range(40)]
 LABELS = ["rim", "pten"]
