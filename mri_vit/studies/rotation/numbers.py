@@ -135,8 +135,8 @@ def between_patients(rows: pd.DataFrame, column: str) -> pd.DataFrame:
 def ranks(scored: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Spearman's rank correlation over patients of scores as scanned and as turned: (road, degrees, value, low, high, patients).
 
-    The mean over axes and endpoints, each among the patients who could be prepared; the 95 % interval is a percentile bootstrap
-    of patients. `scored` is of `changes`.
+    The mean over endpoints and, where a patient is turned about several, axes, each among the patients who could be prepared;
+    the 95 % interval is a percentile bootstrap of patients. `scored` is of `changes`.
     """
 
     def correlation(part: pd.DataFrame, drawn: Int[np.ndarray, "n"]) -> float:
@@ -149,7 +149,7 @@ def ranks(scored: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 
 def aucs(scored: pd.DataFrame, patients: Sequence[Patient], endpoints: Sequence[Endpoint], seed: int) -> pd.DataFrame:
-    """AUC within folds of the binary endpoints, mean over these and axes: (road, degrees, value, low, high, patients).
+    """AUC within folds of the binary endpoints, mean over these and axes as of `ranks`: (road, degrees, value, low, high, patients).
 
     Of patients whose label is known; intervals as of `ranks`. No rows where no endpoint has both classes in a fold.
     """
@@ -165,12 +165,17 @@ def aucs(scored: pd.DataFrame, patients: Sequence[Patient], endpoints: Sequence[
 
 
 def _over_patients(scored: pd.DataFrame, roads: Sequence[str], seed: int, statistic: Statistic) -> pd.DataFrame:
-    """A statistic's mean over axes and endpoints at each angle of the roads, and a bootstrap of patients."""
+    """A statistic's mean over endpoints and axes at each angle of the roads, and a bootstrap of patients.
+
+    Where each patient has one axis, as axes are dealt to the controls, patients of all axes are one group: a third of them has
+    next to no pairs.
+    """
     lines = []
     for road in roads:
         for degrees, here in some(scored, road=road).groupby("degrees"):
             names = sorted(set(here["patient"]))
-            parts = [part for _, part in here.groupby(["axis", "endpoint"])]
+            about_each = here.duplicated(["patient", "endpoint"]).any()
+            parts = [part for _, part in here.groupby(["axis", "endpoint"] if about_each else ["endpoint"])]
             rows = [{name: row for row, name in enumerate(part["patient"])} for part in parts]
             if len(names) < FEWEST:
                 continue

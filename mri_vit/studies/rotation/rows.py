@@ -77,12 +77,15 @@ def jobs(
 def made_from(job: Job) -> dict[str, Any]:
     """What a patient's rows depend on, as it stands in the file."""
     another = job.another and hashes.sha256(token_file(job.study, job.another))
+    tumour = job.patient.tumour_mask and hashes.sha256(job.patient.tumour_mask)
     return {
         "schema": SCHEMA,
         "plan": json.loads(json.dumps(asdict(job.plan))),
         "weights": hashes.sha256(job.weights),
         "tokens": hashes.sha256(token_file(job.study, job.patient)),
         "another": another,
+        "tumour": tumour,
+        "limits": job.study.qc.model_dump(mode="json", exclude={"decisions"}),
     }
 
 

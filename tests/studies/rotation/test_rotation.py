@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 from pathlib import Path
@@ -286,6 +287,17 @@ def planted(patients: int = 12, moves: float = 0.2) -> rotation_rows.Tables:
     return rotation_rows.Tables(pd.DataFrame(lies), pd.DataFrame(scores), pd.DataFrame(maps), 60.0 * patients)
 
 
+def dealt(tables: rotation_rows.Tables) -> rotation_rows.Tables:
+    """The same with a control axis for each patient in turn, and about all three axes in what is no control."""
+    control = dict(zip(sorted(set(tables.scores.patient)), itertools.cycle("xyz"), strict=False))
+    once = tables.scores.assign(
+        axis=[control[p] if axis else "" for p, axis in zip(tables.scores.patient, tables.scores.axis, strict=True)]
+    )
+    whole = ((once.road == GRID) | ((once.road == CONTENT) & (once.degrees > 0))).to_numpy()
+    scores = pd.concat([once[~whole], *(once[whole].assign(axis=axis) for axis in "xyz")], ignore_index=True)
+    return dataclasses.replace(tables, scores=scores)
+
+
 def test_changes_are_in_standard_deviations_within_folds():
     scores = rotation_numbers.changes(planted().scores)
     deviation = 3.0 * np.arange(6).std(ddof=1) * math.sqrt((1 + 1.1**2) / 2)
@@ -336,6 +348,23 @@ def test_auc_is_of_pairs_within_a_fold_and_of_known_labels():
     assert set(found["patients"]) == {10}
     unknown = [dataclasses.replace(patient, labels={"mgmt": math.nan}) for patient in patients]
     assert rotation_numbers.aucs(rotation_numbers.changes(tables.scores), unknown, ENDPOINTS, 0).empty
+
+
+def test_at_no_angle_auc_and_ranks_are_those_of_the_patients_as_scanned_though_axes_are_dealt():
+    tables = dealt(planted(moves=0.0))
+    patients = [Patient(f"p{i:02d}", {}, {"mgmt": float((i // 2) % 3 == 0)}, {}) for i in range(12)]
+    scored = rotation_numbers.changes(tables.scores)
+    found = rotation_numbers.aucs(scored, patients, ENDPOINTS, 0)
+    at = {
+        (row["road"], row["degrees"]): (row["value"], row["low"], row["high"], row["patients"])
+        for row in found.to_dict("records")
+    }
+    assert 0 < at[SCANNED, 0.0][0] < 1
+    for road in (CONTENT, GRID):
+        assert at[road, 0.0] == pytest.approx(at[SCANNED, 0.0])
+    ranks = rotation_numbers.ranks(scored, 0)
+    assert set(ranks["value"].round(9)) == {1.0}
+    assert set(ranks["patients"]) == {12}
 
 
 # --- the page, and the way to it -------------------------------------------------------------------------------------------
