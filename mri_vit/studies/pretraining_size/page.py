@@ -21,6 +21,7 @@ from mri_vit.report.figures.panels import DASHED, strokes
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.words import notation, recipes
 from mri_vit.report.words.notation import adjusted_p, change, number, p_alone
+from mri_vit.run import files
 from mri_vit.settings.models import INTENSITY, VIT
 from mri_vit.settings.schema import Study
 from mri_vit.studies import page
@@ -34,6 +35,7 @@ APART = 0.13  # of the distance between two numbers of patients: so far lie the 
 HIGH = 2.3  # inches of a label's panel
 TITLES = {FINE_TUNED: "Fine-tuned (Figure 3)", PROBE: f"Linear probe of {SHOTS} patients of each class (Figure 4)"}
 HOW = {FINE_TUNED: "fine-tuned", PROBE: f"{SHOTS}-shot probe"}
+SHARED, COIN = "solid", "pten"  # labels of the built-in cohort, see pipelines/pretraining_size.py
 CAPTION = (
     "A mark is the mean of the runs, its thick bar their standard deviation, its thin line the mean's 95 % interval. Numbers of"
     " patients stand at equal distances."
@@ -76,8 +78,12 @@ def write(
     found = Page(
         source="Dosovitskiy et al. 2021, Figures 3 and 4",
         title=f"How many labelled patients is a pretraining worth? {notation.title(target)}",
-        sentences=sentences(points, names, labels),
-        sections=[*sections, Section("Cost", tables=[costs(made, names, home)])],
+        sentences=[*([known_case(points)] if synthetic else []), *sentences(points, names, labels)],
+        sections=[
+            *sections,
+            Section("What pretraining itself learned", tables=[learned(made, names, home)]),
+            Section("Cost", tables=[costs(made, names, home)]),
+        ],
         facts=facts(study, made, targets),
         numbers={"points": wide(points), "scores": scores},
         synthetic=synthetic,
@@ -117,6 +123,18 @@ def sentences(points: Sequence[Point], names: Mapping[str, str], labels: Sequenc
             f"The simplest explanation beside it: a regression on brightness alone has an AUC of {figures} on the same folds."
         )
     return said
+
+
+def known_case(points: Sequence[Point]) -> str:
+    """On the built-in cohort: the target's own cause under another name must help somewhere, and a coin nowhere."""
+    words = {label: [_word(p.gain) for p in points if p.label == label and p.gain] for label in (SHARED, COIN)}
+    better = {label: found.count("better") for label, found in words.items()}
+    held = better[SHARED] > 0 and not better[COIN] and "worse" not in (*words[SHARED], *words[COIN])
+    return (
+        f"Known case {'held' if held else 'not held'}: “{SHARED}” is the target's own cause, {notation.title(COIN)} a coin."
+        f" Better than from scratch by more than chance, after the most patients: {better[SHARED]} of {len(words[SHARED])} with"
+        f" “{SHARED}”, {better[COIN]} of {len(words[COIN])} with {notation.title(COIN)}."
+    )
 
 
 def _after(most: Point) -> str:
@@ -220,6 +238,28 @@ def table(points: Sequence[Point], names: Mapping[str, str], labels: Sequence[st
 
 def _cell(test: Versus | None) -> str:
     return f"{change(test.difference, test.low, test.high)} ({p_alone(test.p_adjusted)})" if test else ""
+
+
+def learned(made: Sequence[Start], names: Mapping[str, str], home: Path) -> Table:
+    """Whether a label was learned at all, before anything could be carried over."""
+    rows = [
+        (
+            called,
+            notation.title(start.label.name),
+            str(len(start.learned_from)),
+            number(float(pd.read_csv(home / "starts" / start.id / "pretrained" / files.HISTORY).tune.min())),
+        )
+        for name, called in names.items()
+        for start in sorted(made, key=lambda start: len(start.learned_from))
+        if start.network == name and start.label
+    ]
+    return Table(
+        "What was learned",
+        ("Network", "Label", "Patients", "Lowest tuning loss"),
+        rows,
+        "As a share of the loss at the start, which knows nothing: 1 or more is a label that was not learned. Of few tuning"
+        " patients it is a rough number.",
+    )
 
 
 def costs(made: Sequence[Start], names: Mapping[str, str], home: Path) -> Table:

@@ -149,9 +149,10 @@ def ranks(scored: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 
 def aucs(scored: pd.DataFrame, patients: Sequence[Patient], endpoints: Sequence[Endpoint], seed: int) -> pd.DataFrame:
-    """AUC within folds of the binary endpoints, mean over these and axes as of `ranks`: (road, degrees, value, low, high, patients).
+    """AUC within folds of the binary endpoints, mean over these and axes: (road, degrees, value, low, high, patients).
 
-    Of patients whose label is known; intervals as of `ranks`. No rows where no endpoint has both classes in a fold.
+    Of patients whose label is known; intervals, and the mean over axes, are as of `ranks`.
+    No rows where no endpoint has both classes in a fold.
     """
     truth = {(p.id, e.name): p.labels.get(e.name, math.nan) for p in patients for e in endpoints if e.kind == "binary"}
     labels = [truth.get((row["patient"], row["endpoint"]), math.nan) for row in scored.to_dict("records")]

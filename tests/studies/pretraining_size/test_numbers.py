@@ -20,7 +20,7 @@ from mri_vit.studies.pretraining_size.numbers import Point, adjusted, measure, p
 from mri_vit.studies.runs import paired
 
 PATIENTS = [f"p{i:02d}" for i in range(40)]
-LABELS = ["rim", "pten"]
+LABELS = ["solid", "pten"]
 TRUTH, FOLD = np.arange(40) % 2, np.arange(40) // 20
 
 
@@ -48,7 +48,7 @@ def whole() -> pd.DataFrame:
         for seed, network in enumerate(("vit", "cnn")):
             parts.append(rows(how, network, "", 0, noisy(0.0, seed)))
             for number, size in enumerate((10, 30, 90), 1):
-                parts.append(rows(how, network, "rim", size, noisy(2.0 * number, seed)))
+                parts.append(rows(how, network, "solid", size, noisy(2.0 * number, seed)))
                 parts.append(rows(how, network, "pten", size, noisy(0.0, 10 * number + seed)))
     parts.append(rows(CONTROL, "intensity", "", 0, noisy(0.5, 99, runs=1)))
     return pd.DataFrame(pd.concat(parts, ignore_index=True))
@@ -73,7 +73,7 @@ def test_the_spread_is_the_runs_standard_deviation_with_two_degrees_of_freedom()
 def test_a_constant_shift_of_every_run_leaves_the_spread_and_moves_the_mean():
     people = pd.DataFrame({"truth": TRUTH.astype(float), "fold": FOLD}, index=pd.Index(PATIENTS))
     runs = [within_fold_auc(TRUTH == 1, score, FOLD) for score in noisy(0.5, 3)]
-    key = (FINE_TUNED, "vit", "rim", 10)
+    key = (FINE_TUNED, "vit", "solid", 10)
     before = pointed(key, runs, people)
     after = pointed(key, [replace(run, value=run.value + 0.125) for run in runs], people)
     assert after.sd == pytest.approx(before.sd)
@@ -116,9 +116,9 @@ def test_gains_and_rivals_are_each_corrected_by_holm_over_their_figure_alone():
             assert [test.p_adjusted for test in tests] == pytest.approx(holm(raw))
             smallest = raw.argmin()
             assert tests[smallest].p_adjusted == pytest.approx(min(1.0, count * raw[smallest]))  # the smallest pays for all
-    assert {(p.label, p.patients) for p in points if p.gain} == {("rim", 90), ("pten", 90)}
+    assert {(p.label, p.patients) for p in points if p.gain} == {("solid", 90), ("pten", 90)}
     assert {(p.network, p.label, p.patients) for p in points if p.rival} == {
-        ("cnn", label, size) for label in ("rim", "pten") for size in (10, 90)
+        ("cnn", label, size) for label in ("solid", "pten") for size in (10, 90)
     }
     assert adjusted(points) == points  # once more changes nothing
 
@@ -126,9 +126,9 @@ def test_gains_and_rivals_are_each_corrected_by_holm_over_their_figure_alone():
 def test_a_difference_is_found_where_it_is_planted_and_not_where_it_is_not():
     points = measure(whole(), "vit")
     for network in ("vit", "cnn"):
-        means = [point(points, FINE_TUNED, network, "rim", size).mean for size in (10, 30, 90)]
+        means = [point(points, FINE_TUNED, network, "solid", size).mean for size in (10, 30, 90)]
         assert means == sorted(means)
-        helped, coin = (point(points, FINE_TUNED, network, label, 90).gain for label in ("rim", "pten"))
+        helped, coin = (point(points, FINE_TUNED, network, label, 90).gain for label in ("solid", "pten"))
         assert helped is not None
         assert coin is not None
         assert helped.p_adjusted < 0.05 < coin.p_adjusted
@@ -136,9 +136,11 @@ def test_a_difference_is_found_where_it_is_planted_and_not_where_it_is_not():
 
 def test_points_of_other_patients_or_folds_are_refused():
     table = whole()
-    with pytest.raises(ValueError, match="rim 90, run 2: no score of patient p07"):
+    with pytest.raises(ValueError, match="solid 90, run 2: no score of patient p07"):
         measure(
-            pd.DataFrame(table[~((table.label == "rim") & (table.patients == 90) & (table.run == 2) & (table.patient == "p07"))]),
+            pd.DataFrame(
+                table[~((table.label == "solid") & (table.patients == 90) & (table.run == 2) & (table.patient == "p07"))]
+            ),
             "vit",
         )
     moved = table.assign(fold=table.fold.where((table.label != "pten") | (table.patient != "p03"), 1))
@@ -148,7 +150,7 @@ def test_points_of_other_patients_or_folds_are_refused():
 
 @pytest.fixture
 def study(tiny: Study) -> Study:
-    labels = tuple(Endpoint(name=name, kind="binary") for name in ("rim", "pten"))
+    labels = tuple(Endpoint(name=name, kind="binary") for name in ("solid", "pten"))
     return tiny.model_copy(
         update={
             "endpoints": (ENDPOINTS[0], *labels),
@@ -160,9 +162,9 @@ def study(tiny: Study) -> Study:
 def test_the_sentences_say_what_helped_what_did_not_and_whether_networks_change_places(study: Study):
     points, names = measure(whole(), "vit"), pretraining_size.named(study)
     text = " ".join(pretraining_size.sentences(points, names, LABELS))
-    most = point(points, FINE_TUNED, "vit", "rim", 90)
+    most = point(points, FINE_TUNED, "vit", "solid", 90)
     assert most.gain
-    assert f"after 90 patients with rim {pretraining_size.spread(most)}, which is better than from scratch" in text
+    assert f"after 90 patients with solid {pretraining_size.spread(most)}, which is better than from scratch" in text
     assert pretraining_size.spread(replace(most, mean=0.5, sd=0.125)).split() == ["0.500", "±", "0.125"]
     assert "with PTEN alteration" in text
     assert "is not different by more than chance" in text
@@ -171,22 +173,33 @@ def test_the_sentences_say_what_helped_what_did_not_and_whether_networks_change_
     assert "regression on brightness alone" in text
 
 
+def test_the_known_case_holds_where_the_cause_helps_and_the_coin_does_not():
+    table = whole()
+    said = pretraining_size.known_case(measure(table, "vit"))
+    assert said.startswith("Known case held: “solid” is the target's own cause")
+    assert said.endswith("0 of 4 with PTEN alteration.")
+    exchanged = table.assign(label=table.label.replace({"solid": "pten", "pten": "solid"}))
+    assert pretraining_size.known_case(measure(exchanged, "vit")).startswith("Known case not held")
+    table["score"] = table.truth  # nothing is left to gain
+    assert pretraining_size.known_case(measure(table, "vit")).startswith("Known case not held")
+
+
 def test_networks_that_change_places_are_said_to(study: Study):
     table = whole()
     cnn_first = {("vit", 10): 0.0, ("cnn", 10): 9.0, ("vit", 90): 9.0, ("cnn", 90): 0.0}
-    table = table[~((table.how == FINE_TUNED) & (table.label == "rim") & table.patients.isin([10, 90]))]
-    parts = [rows(FINE_TUNED, net, "rim", size, noisy(signal, 7)) for (net, size), signal in cnn_first.items()]
+    table = table[~((table.how == FINE_TUNED) & (table.label == "solid") & table.patients.isin([10, 90]))]
+    parts = [rows(FINE_TUNED, net, "solid", size, noisy(signal, 7)) for (net, size), signal in cnn_first.items()]
     points = measure(pd.DataFrame(pd.concat([pd.DataFrame(table), *parts])), "vit")
     found = pretraining_size.sentences(points, pretraining_size.named(study), LABELS)
     said = [one for one in found if " against " in one]
     assert "is overtaken is seen" in said[0]
-    assert "after rim" in said[0].partition("is seen")[0]
+    assert "after solid" in said[0].partition("is seen")[0]
 
 
 def test_a_figure_has_a_panel_for_each_label_and_a_line_for_each_network(study: Study):
     drawn = pretraining_size.figure(measure(whole(), "vit"), pretraining_size.named(study), LABELS, FINE_TUNED)
     titles = [axes.get_title(loc="left") for axes in drawn.axes]
-    assert titles == ["Pretrained on rim", "Pretrained on PTEN alteration"]
+    assert titles == ["Pretrained on solid", "Pretrained on PTEN alteration"]
     for axes in drawn.axes:
         lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
         assert len(lines) == 2
