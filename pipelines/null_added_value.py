@@ -108,7 +108,7 @@ def draw(random: np.random.Generator, n: int, folds: int, repeats: int, kind: st
 
 
 def judge(of: Drawn) -> Found:
-    """As `added_value_numbers.measure` judges it (a test holds this to it), with a likelihood of times without ties.
+    """As `added_value.numbers.measure` judges it (a test holds this to it), with a likelihood of times without ties.
 
     A fit by lifelines takes a tenth of a second, of which one of these tables would need an hour.
     """

@@ -7,7 +7,7 @@ Each patient is read by the network that was not trained on them; patients of an
 first fold's. Scans, or headers alone, are turned about the brain's middle and prepared anew; beside them the prepared volume is
 turned, which nothing undoes. Result: RUN/rotation/index.html. A run that was stopped goes on with the patients that it has.
 
-Twelve patients of the demo are 372 preparations: by the processor time of five patients, six to eight minutes on two idle cores.
+Twelve patients of the demo are 372 preparations: eight and a half minutes on two cores beside other work.
 Real heads take five to ten times as long: --degrees 10 --degrees 20 --degrees 30 asks for half of the angles.
 """
 

@@ -53,7 +53,8 @@ def recipe(name: str, of: Study) -> str:
             "dino": f"DINO (2 global and {first.local_crops} local crops)",
         }
         before = f"{how[first.method]}, {first.epochs} epochs in batches of {first.batch}, rate {first.rate:g}; then "
-    stops = f", ended early after {train.patience} evaluations without a better one" if train.patience < train.epochs else ""
+    may_stop = train.patience * train.tune_every < train.epochs
+    stops = f", ended early after {train.patience} evaluations without a better one" if may_stop else ""
     return f"{name}: {before}{train.epochs} epochs in batches of {train.batch}, learning rate at most {train.rate:g}{stops}."
 
 

@@ -17,6 +17,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from scipy.ndimage import gaussian_filter
 
+from mri_vit.settings import sequences
 from mri_vit.settings.schema import Grid
 from mri_vit.style import INK, RC, VERMILLION, WIDTH
 
@@ -62,7 +63,7 @@ def input_planes(
             mm = affine[axis, 3] + grid.spacing_mm * at[axis]
             title = f"{name}, {'xyz'[axis]} = {mm:.0f} mm".replace("-", "−")
             axes.text(left + width / 2, -0.5 - 0.02 * sheet.shape[0], title, fontsize=6.5, ha="center", va="bottom")
-        axes.set_yticks([row * (tall + GAP) + tall / 2 for row in range(len(scans))], scans)
+        axes.set_yticks([row * (tall + GAP) + tall / 2 for row in range(len(scans))], [sequences.title(scan) for scan in scans])
         axes.set(xticks=[], xlim=(-0.5, sheet.shape[1] - 0.5), ylim=(sheet.shape[0] - 0.5, -0.5))
         axes.tick_params(length=0, labelsize=8)
         axes.spines[:].set_visible(False)

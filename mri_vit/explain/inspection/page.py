@@ -22,6 +22,7 @@ from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.cost import parameters
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import record, refuse_foreign, refuse_links
+from mri_vit.settings import sequences
 from mri_vit.settings.demo import made_up
 from mri_vit.settings.schema import Grid
 
@@ -111,7 +112,7 @@ def of_vision_transformer(numbers: Numbers, grid: Grid) -> dict[str, Figure]:
 
 def _page(subject: Subject, numbers: Numbers | None, learned: Learned, drawn: Mapping[str, str]) -> str:
     environment = style.templates("mri_vit.explain.inspection")
-    environment.filters.update(mm=millimetres, number=_number, vector=_vector)
+    environment.filters.update(mm=millimetres, number=_number, vector=_vector, sequence=sequences.title)
     template = environment.get_template("inspect.html" if numbers else "network.html")
     return template.render(
         title=subject.title,

@@ -103,10 +103,11 @@ def measure(people: People, inflated: float) -> AddedValue:
     """Hold the risk against the covariates, and the covariates against the risk.
 
     Formula: χ² = 2 (log L(both) - log L(one)), L the partial likelihood (Efron's ties) stratified by network. Of the risk, the
-    signed root of χ² is averaged over repeats and divided by `inflated`; p is that of its square by χ² of one degree of
-    freedom, and the interval of its hazard ratio is wider by the same factor. Of the covariates, which no network learned, χ² is
-    averaged over repeats, and p is that of χ² of k degrees of freedom. C is that of pairs within a fold, of linear predictors
-    whose coefficients come from the patients of the other folds (with the prior of the control on clinical columns).
+    signed root of χ² is averaged over repeats, and its square is given; p is that of the root divided by `inflated`, squared, by
+    χ² of one degree of freedom, and the interval of the hazard ratio is wider by the same factor. Of the covariates, which no
+    network learned, χ² is averaged over repeats, and p is that of χ² of k degrees of freedom. C is that of pairs within a fold,
+    of linear predictors whose coefficients come from the patients of the other folds (with the prior of the control on clinical
+    columns).
     Assumption: log hazards are linear in each column; hazards are proportional; censoring is unrelated to survival.
     Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; `within_fold.inflation` for the factor.
 
@@ -218,7 +219,7 @@ def _gain(less: Fit, more: Fit) -> float:
 def _of_risk(gains: Sequence[float], coefficients: Sequence[float], inflated: float) -> LikelihoodRatio:
     root = float(np.mean(np.sign(coefficients) * np.sqrt(gains)))
     given, honest = (float(chi2.sf((root / by) ** 2, 1)) for by in (1.0, inflated))
-    return LikelihoodRatio(float(np.mean(gains)), 1, given, inflated, honest)
+    return LikelihoodRatio(root**2, 1, given, inflated, honest)
 
 
 def _of_covariates(gains: Sequence[float], k: int) -> LikelihoodRatio:

@@ -132,7 +132,7 @@ def as_long(study: Study, some: int, all_of_them: int) -> Study:
 def scored(
     frozen: Frozen, patients: Sequence[Patient], folds: Sequence[Sequence[str]], endpoint: Endpoint, folder: Path, seed: int
 ) -> tuple[pd.DataFrame, str]:
-    """Out-of-fold scores of the probes on what a frozen encoder reads of `patients`, as `features.table` gives them.
+    """Out-of-fold scores of the probes on what a frozen encoder reads of `patients`, as `probes.table` gives them.
 
     The encoder's file is kept in `folder` and not learned again. Shares below 1 are drawn `DRAWS` times, for all
     encoders alike.

@@ -65,10 +65,10 @@ def measure(scores: pd.DataFrame, labels: pd.Series, beginnings: Mapping[str, st
 
     Parameters
     ----------
-    scores : as `pretrain.frozen.scored` gives them, of one or more encoders.
+    scores : as `encoders.scored` gives them, of one or more encoders.
     labels : 0 or 1 by patient.
     beginnings : by pretrained encoder the one, of no scans, whose readings are compared with its own of the same name, as
-        `frozen_encoders.beginnings` gives them; one that is not named is not tested.
+        `encoders.beginnings` gives them; one that is not named is not tested.
 
     Returns
     -------

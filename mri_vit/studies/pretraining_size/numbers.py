@@ -49,7 +49,7 @@ def measure(scores: pd.DataFrame, own: str) -> list[Point]:
 
     Parameters
     ----------
-    scores : as `labelled_encoders.scored` gives them, of one or more starts; the order of rows has no meaning.
+    scores : as `encoders.scored` gives them, of one or more starts; the order of rows has no meaning.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Supervised pretraining by its size, on a page: Figures 3 and 4 of Dosovitskiy et al. 2021, with a control and with tests.
 
-Starts (see `labelled_encoders`) and the points that they came to go in; sentences, figures and tables come out.
+Starts (see `encoders`) and the points that they came to go in; sentences, figures and tables come out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def write(
     Parameters
     ----------
     made : every start, with its cost in its folder in `home`/starts.
-    scores : of all starts and of the control, see `labelled_encoders`.
+    scores : of all starts and of the control, see `encoders`.
     synthetic : what it means that patients are made up, else "".
     """
     points, names, labels = measure(scores, VIT), named(study), pretrained_on(study)

@@ -59,7 +59,7 @@ def write(
 
     Parameters
     ----------
-    table : as `segmentation_numbers.judged` gives it, of all encoders and starts.
+    table : as `numbers.judged` gives it, of all encoders and starts.
     found : the attention that the table was made of, of `judged` patients in the order of `subjects`.
     learners : how many patients the encoders learned from.
     notes : sentences for the page, such as that an encoder had collapsed.
@@ -136,8 +136,7 @@ def write(
 def shown(
     study: Study, table: pd.DataFrame, found: Attention, subjects: Sequence[Subject], judged: Sequence[Patient]
 ) -> list[Shown]:
-    """Whom the picture shows, and what is kept of each encoder's attention, in times an even share, with the first "
-    "start's head."""
+    """Whom the picture shows, and which places each encoder's attention keeps, by the head that the first start chose."""
     names = list(titles(study))
     heads = {name: values(table, name, "mass", study.seed).heads[0] for name in names}
     column = {patient: index for index, patient in enumerate(sorted(subject.id for subject in subjects))}

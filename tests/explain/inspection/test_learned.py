@@ -17,6 +17,7 @@ from mri_vit.explain.inspection import drawings, features, learned, page, surfac
 from mri_vit.explain.inspection.features import Frame
 from mri_vit.explain.inspection.measures import measure
 from mri_vit.explain.inspection.subject import Subject
+from mri_vit.model.encoder import Encoder
 from mri_vit.settings.schema import CHANNELS, Comparator, Grid
 from mri_vit.train.supervised import fit, outputs, total_loss, untrained
 
@@ -45,6 +46,22 @@ def other(tiny, monkeypatch) -> Subject:
     for linear in after.head.values():
         torch.nn.init.normal_(linear.weight)  # type: ignore[arg-type]
     return Subject(study, "tiny, fold 1, cnn", before, after, patients[20:], patients[:16], "cnn")
+
+
+@pytest.mark.parametrize("without", ["features", "landscape"])
+def test_the_passes_that_are_made_are_those_that_were_estimated(subject, monkeypatch, without):
+    monkeypatch.setattr(features, "PATIENTS", len(subject.patients))
+    monkeypatch.setattr(surfaces, "PATIENTS", 4)
+    passes = []
+
+    def count(module: torch.nn.Module, given: tuple) -> None:
+        if isinstance(module, Encoder):
+            passes.append(len(given[0]) * (2 if given[0].requires_grad else 1))
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(count)
+    learned.measure(subject, without=(without,))
+    hook.remove()
+    assert sum(passes) == pytest.approx(learned.passes(len(subject.study.endpoints), 1, (without,)), rel=0.1)
 
 
 def test_a_linear_networks_input_is_its_slope(subject):
@@ -165,4 +182,4 @@ def test_planes_are_drawn_as_a_radiologist_sees_them():
 def test_scans_of_a_study_are_the_rows_of_an_inputs_picture(subject):
     volume, brain = np.ones((4, 8, 8, 8), np.float32), np.ones((8, 8, 8), bool)
     figure = drawings.input_planes(volume, brain, CHANNELS, GRID)
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list(CHANNELS)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["T1", "T1ce", "T2", "FLAIR"]

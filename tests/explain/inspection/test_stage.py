@@ -94,10 +94,3 @@ def test_what_takes_long_is_said_before_it_begins(run, tmp_path, monkeypatch, ca
     stage.run(study, patients, split, study.output, wanted, tmp_path / "out", Console(width=200))
     expected = 9 * 24 * 12.0  # points, patients, seconds of each
     assert f"take about {expected / 60:.0f} min at the pace" in capsys.readouterr().out
-
-
-def test_every_pass_is_counted(run, monkeypatch, tmp_path):
-    """The estimate is of passes that are made: every search's steps, and each point's patients."""
-    assert learned.passes(4, 1, ("landscape",)) == 2 * 2 * (4 + 1) * 64 + 3 * 32
-    assert learned.passes(4, 3, ("features",)) == 3 * 9 * 24
-    assert learned.passes(4, 3, ("features", "landscape")) == 0
