@@ -34,7 +34,9 @@ def spread(runs: Sequence[WithinFold], positives: int, negatives: int) -> Spread
     sd = float(values.std(ddof=1)) if len(values) > 1 else math.nan
     over_patients = float((np.mean([run.influence for run in runs], axis=0) ** 2).sum())
     variance = over_patients + (sd**2 / len(values) if len(values) > 1 else 0.0)
-    return Spread(float(values.mean()), sd, *wilson_of_auc(float(values.mean()), variance, positives, negatives, refits=True))
+    mean = float(values.mean())
+    low, high = wilson_of_auc(mean, variance, positives, negatives, refits=True)
+    return Spread(mean, sd, min(low, mean), max(high, mean))  # Wilson's end is a mean of 1 but for its last bits
 
 
 def paired(ours: Sequence[WithinFold], theirs: Sequence[WithinFold], inflated: float) -> Versus:
