@@ -134,6 +134,8 @@ def facts(whole: Study, made: Sequence[tuple[Rung, Path]], names: dict[str, str]
         f"({perceptron.parameters(inputs):,} weights for {inputs} numbers) and is optimised to the end of its loss by L-BFGS, "
         "with each of the penalties "
         f"{', '.join(f'{penalty:g}' for penalty in perceptron.PENALTIES)}. The regressions have the penalty 1.",
+        "An interval is of one figure; a mark is of a test among those of all markers, models and sizes. So a figure whose "
+        "interval leaves out 0.5 may not be told from chance.",
         "The interval holds the patients' luck and that of refitting, not which patients were drawn into a smaller size nor the "
         "initial weights, which other cohorts or seeds would show.",
     ]

@@ -192,9 +192,10 @@ def _mean(values: Iterable[Float[np.ndarray, " f"]]) -> Float[np.ndarray, " f"]:
 def _over_folds(values: Float[np.ndarray, " f"]) -> tuple[float, float, float, float]:
     """Mean, 95 % interval and the p of the mean's being 0, by the corrected resampled t-test."""
     n_test = round(PUBLISHED_PATIENTS / len(values))
-    t, p = comparison.nadeau_bengio(values, PUBLISHED_PATIENTS - n_test, n_test)
-    mean = float(values.mean())
-    reach = float(student.isf(0.025, len(values) - 1)) * mean / t
+    n_train = PUBLISHED_PATIENTS - n_test
+    _, p = comparison.nadeau_bengio(values, n_train, n_test)
+    mean, error = float(values.mean()), math.sqrt((1 / len(values) + n_test / n_train) * float(values.var(ddof=1)))
+    reach = float(student.isf(0.025, len(values) - 1)) * error
     return mean, mean - reach, mean + reach, 2 * min(p, 1 - p)
 
 

@@ -219,9 +219,7 @@ def expected(share: float) -> tuple[int, int]:
 
 
 def test_a_coin_that_learned_nothing_from_anybody_is_found_in_five_per_cent():
-    given, honest, _ = rejected(
-        "noise", lambda train, time, died, other, seed: np.random.default_rng(seed).normal(size=len(other))
-    )
+    given, honest, _ = rejected("noise", coin)
     low, high = expected(0.05)
     assert low <= given <= high
     assert honest < given  # careful beyond need where nothing was learned
