@@ -63,7 +63,7 @@ def alignment(of: Found) -> Section:
                 words.at(of.lies, "error_degrees", HEADER, degrees),
                 f"{_largest(here)}; {_largest(header)}",
                 words.at(of.lies, "error_mm", CONTENT, degrees),
-                f"{here['lost'].mean():.1%}; {here['lost'].max():.1%}",
+                f"{here['lost'].mean():.1%}; {here['lost'].max():.1%}".replace("%", " %"),
                 f"{int((here['failed'] != '').sum())} of {len(here)}",
                 f"{words.flagged(here)} of {len(here)}",
             )
