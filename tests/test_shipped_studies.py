@@ -162,14 +162,14 @@ def test_variants_are_trained_by_the_one_loop_and_found_done_when_started_again(
 def test_networks_are_pretrained_on_other_labels_and_go_on_where_they_were_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    monkeypatch.setattr(pretraining_size, "TARGETS", 12)
-    monkeypatch.setattr(pretraining_size, "OTHERS", 28)
+    monkeypatch.setattr(pretraining_size, "TARGETS", 24)
+    monkeypatch.setattr(pretraining_size, "OTHERS", 34)
     table = None
     if name == "pretraining_size_upenn":  # a table as the head of that file asks for
-        table = synthetic.make(tmp_path / "scans", 3, 12 + 24)
+        table = synthetic.make(tmp_path / "scans", 3, 24 + 24)
         people = pd.read_csv(table, dtype=str)
         people["coin"] = [str(row % 2) for row in range(len(people))]
-        people.loc[12:, "mgmt"] = None
+        people.loc[24:, "mgmt"] = None
         people.to_csv(table, index=False)
     file = shrunken(name, tmp_path, cohort=table)
     pretraining_size.main(file, seed=2)
