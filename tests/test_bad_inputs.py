@@ -135,11 +135,11 @@ def test_a_study_file_or_folder_of_the_wrong_kind_is_refused(asked: Path, capsys
 
 def test_text_from_outside_is_printed_as_it_is(capsys):
     console = Console(width=80)
-    screen.say(console, "[/b] :smile: [red]x \x1b[2J \udcff", screen.WARNING)
+    screen.say(console, "[/b] :smile: [red]x \x1b[2J \udcff χ²\xa0=\xa03", screen.WARNING)
     with progress(console) as bar:
         bar.update(bar.add_task("[/red]", total=1, note="[/x]"), advance=1)
     said = capsys.readouterr().out
-    assert "[/b] :smile: [red]x \\x1b[2J \\udcff" in said
+    assert "[/b] :smile: [red]x \\x1b[2J \\udcff χ²\xa0=\xa03" in said
     assert "[/red]" in said
     assert "[/x]" in said
 

@@ -11,10 +11,9 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
-from whole_road import SHRUNKEN, every_verb, mri_vit
+from whole_road import SHRUNKEN, every_verb, hurry, mri_vit
 
-from mri_vit import load_run, read_cohort, style
+from mri_vit import load_run, read_cohort
 from mri_vit.data import frozen, tokens
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.model import network
@@ -79,9 +78,8 @@ def road(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     table(scans, folder / "cohort.csv", TWO, slice(12))
     others = table(scans, folder / "others.csv", TWO, slice(-2, None))
     (folder / "study.toml").write_text(STUDY)
-    one = {kind: style.to_bytes(Figure(), kind) for kind in ("svg", "png")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(style, "to_bytes", lambda figure, kind: one[kind])  # a report's pictures are not looked at
+        hurry(patch)
         every_verb(folder / "study.toml", OPTIONS, others, folder / "run", folder / "prepared", ("pretrain",))
     return folder
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
-from mri_vit import cli
+from mri_vit import cli, style
+from mri_vit.explain.inspection import features, surfaces
+from mri_vit.explain.inspection.activation import maximise
 from mri_vit.settings.schema import CHANNELS
 
 FILES = (*CHANNELS, "tumour_mask")
@@ -43,6 +47,14 @@ def mri_vit(*arguments: object) -> int:
     with pytest.raises(SystemExit) as end:
         cli.main([str(argument) for argument in arguments])
     return int(end.value.code or 0)
+
+
+def hurry(patch: pytest.MonkeyPatch) -> None:
+    """Spare what no option changes and most of the time goes to: pictures are blank, and `inspect` takes few steps and points."""
+    blank = {kind: style.to_bytes(Figure(), kind) for kind in ("svg", "png")}
+    patch.setattr(style, "to_bytes", lambda figure, kind: blank[kind])
+    patch.setattr(features, "maximise", partial(maximise, steps=4))
+    patch.setattr(surfaces, "POINTS", 3)
 
 
 def words(overrides: Mapping[str, object]) -> list[str]:

@@ -15,7 +15,7 @@ def plain(text: str, style: str = "") -> Text:
 
 def printable(text: str) -> str:
     """The text with what no terminal should be sent written out: escape sequences, and bytes that are no UTF-8."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() or c in "\n\t\N{NO-BREAK SPACE}" else c.encode("unicode_escape").decode() for c in text)
 
 
 def say(console: Console, text: str, style: str = "") -> None:

@@ -251,5 +251,5 @@ def curves(of: Found) -> pd.DataFrame:
     for measure, column, method, rows in measures:
         shown = rows.loc[rows["road"].isin(ROADS).to_numpy()]
         for table in (means(shown, column).assign(axis="all"), means(shown, column, ["road", "axis", "degrees"])):
-            lines.append(table.assign(measure=measure, method=method))
-    return pd.concat(lines).reindex(columns=["measure", "method", "road", "axis", "degrees", *ENDS])
+            lines += table.assign(measure=measure, method=method).to_dict("records")
+    return pd.DataFrame(lines, columns=pd.Index(["measure", "method", "road", "axis", "degrees", *ENDS]))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,20 +26,34 @@ from mri_vit.report.reading.run import Run
 HOSTILE = '<img src=x onerror="alert(1)">'  # a site's name
 
 
-def evaluated(folder: Path, patients: int, shift: float = 0.0, sites: Sequence[str] = ()) -> Run:
-    """A run's evaluation on another cohort, whose probabilities of markers are `shift` higher on the logit scale."""
-    inside = reading.read(make_run(folder / "inside", patients=120, models=("vit", "clinical", "shuffled")))
-    internal = json.loads(json.dumps(measure(inside)), parse_constant=lambda undefined: None)
-    run = reading.read(make_run(folder / "outside", patients=patients, seed=3, models=("vit", "clinical"), internal=internal))
+@dataclass(frozen=True)
+class Inside:
+    """The run that is evaluated, and what its metrics.json holds."""
+
+    run: Run
+    metrics: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Inside:
+    folder = tmp_path_factory.mktemp("runs") / "inside"
+    run = reading.read(make_run(folder, patients=120, models=("vit", "clinical", "shuffled")))
+    return Inside(run, json.loads(json.dumps(measure(run)), parse_constant=lambda undefined: None))
+
+
+def evaluated(inside: Inside, folder: Path, patients: int, shift: float = 0.0, sites: Sequence[str] = ()) -> Run:
+    """The run's evaluation on another cohort, whose probabilities of markers are `shift` higher on the logit scale."""
+    models, internal = ("vit", "clinical"), inside.metrics
+    run = reading.read(make_run(folder / "outside", patients=patients, seed=3, models=models, internal=internal))
     named = run.cohort.assign(site=[sites[i % len(sites)] for i in range(len(run.cohort))]) if sites else run.cohort
     marker = run.predictions.endpoint != "os"
     higher = expit(logit(run.predictions.score.astype(float).clip(1e-9, 1 - 1e-9)) + shift)
     told = run.predictions.assign(score=run.predictions.score.where(~marker, higher))
-    return replace(run, cohort=named, predictions=told, inside=inside.predictions, inside_survival=inside.survival)
+    return replace(run, cohort=named, predictions=told, inside=inside.run.predictions, inside_survival=inside.run.survival)
 
 
-def test_the_drift_is_of_out_of_fold_scores_there_and_of_the_means_here(tmp_path):
-    run = evaluated(tmp_path, 80, shift=2.0)
+def test_the_drift_is_of_out_of_fold_scores_there_and_of_the_means_here(inside, tmp_path):
+    run = evaluated(inside, tmp_path, 80, shift=2.0)
     found = measure(run)["drift"]
     assert set(found["mgmt"]) == {"vit", "clinical"}
     (drift,) = found["mgmt"]["vit"]
@@ -53,26 +68,27 @@ def test_the_drift_is_of_out_of_fold_scores_there_and_of_the_means_here(tmp_path
     assert drift["sentence"].endswith("so calibration changed")
 
 
-def test_survival_drifts_by_its_probabilities_at_one_and_two_years(tmp_path):
-    drifts = measure(evaluated(tmp_path, 80))["drift"]["os"]["vit"]
+def test_survival_drifts_by_its_probabilities_at_one_and_two_years(inside, tmp_path):
+    drifts = measure(evaluated(inside, tmp_path, 80))["drift"]["os"]["vit"]
     assert [drift["days"] for drift in drifts] == [365, 730]
     assert [drift["slope"] for drift in drifts] == [None, None]
     assert all(drift["sentence"].startswith("Probabilities to die within") for drift in drifts)
 
 
-def test_few_patients_are_not_judged_however_alike_they_are(tmp_path):
+def test_few_patients_are_not_judged_however_alike_they_are(inside, tmp_path):
     """Two of one class would have an interval without width, and vouch for a change."""
-    run = evaluated(tmp_path, 60)
+    run = evaluated(inside, tmp_path, 60)
     few = run.predictions.groupby(["model", "endpoint"]).head(4)
     found = measure(replace(run, predictions=few))
     assert not any(found["drift"].values())
     assert not any(found["new_hospital"].values())
 
 
-def test_several_sites_give_the_interval_and_one_an_assumption(tmp_path):
+def test_several_sites_give_the_interval_and_one_an_assumption(inside, tmp_path):
     sites = [HOSTILE, "A", "B", "C", "D", "E"]
-    run = evaluated(tmp_path, 360, sites=sites)
-    found = measure(run)["new_hospital"]["mgmt"]["vit"]
+    run = evaluated(inside, tmp_path, 360, sites=sites)
+    expected = measure(run)["new_hospital"]
+    found, of_c = expected["mgmt"]["vit"], expected["os"]["vit"]
     assert (found["method"], found["measure"], found["left_out"]) == ("sites", "auc", 0)
     assert [site["site"] for site in found["sites"]] == sorted(sites)
     assert found["low"] < found["value"] < found["high"]
@@ -81,7 +97,6 @@ def test_several_sites_give_the_interval_and_one_an_assumption(tmp_path):
     figures = [new_hospital._figure(endpoint, here) for _, here in people.groupby(people.patient.map(site_of(run)))]
     values, variances = np.array([one.on_logit for one in figures]).T
     np.testing.assert_allclose([found["low"], found["high"]], expit(prediction_interval(values, variances)))
-    of_c = measure(run)["new_hospital"]["os"]["vit"]
     assert (of_c["measure"], of_c["method"]) == ("harrell_c", "sites")
     alone = measure(replace(run, cohort=run.cohort.drop(columns="site")))["new_hospital"]["mgmt"]["vit"]
     assert (alone["method"], alone["sites"], alone["tau"]) == ("assumed", [], 0.055)
@@ -92,8 +107,8 @@ def site_of(run: Run) -> dict[str, str]:
     return dict(zip(run.cohort.patient, run.cohort.site, strict=True))
 
 
-def test_a_site_without_an_error_has_a_logit_with_a_variance(tmp_path):
-    endpoint = evaluated(tmp_path, 20).study.endpoints[0]
+def test_a_site_without_an_error_has_a_logit_with_a_variance(inside, tmp_path):
+    endpoint = evaluated(inside, tmp_path, 20).study.endpoints[0]
     people = pd.DataFrame({"truth": [True] * 6 + [False] * 8, "score": np.r_[np.full(6, 0.9), np.full(8, 0.1)]})
     value, variance = new_hospital._figure(endpoint, people).on_logit
     assert 1 < value < 8
@@ -101,8 +116,8 @@ def test_a_site_without_an_error_has_a_logit_with_a_variance(tmp_path):
 
 
 @pytest.mark.usefixtures("sketched")
-def test_the_page_tells_drift_and_expectation_and_names_an_assumption_as_one(tmp_path):
-    run = evaluated(tmp_path, 80, shift=2.0)
+def test_the_page_tells_drift_and_expectation_and_names_an_assumption_as_one(inside, tmp_path):
+    run = evaluated(inside, tmp_path, 80, shift=2.0)
     written = html.write(run, tmp_path / "report")
     said = seen(tmp_path / "report")
     assert "An assumption, not a result." in said
@@ -114,8 +129,8 @@ def test_the_page_tells_drift_and_expectation_and_names_an_assumption_as_one(tmp
 
 
 @pytest.mark.usefixtures("sketched")
-def test_a_hostile_name_of_a_site_is_text(tmp_path):
-    html.write(evaluated(tmp_path, 360, sites=[HOSTILE, "A", "B", "C", "D"]), tmp_path / "report")
+def test_a_hostile_name_of_a_site_is_text(inside, tmp_path):
+    html.write(evaluated(inside, tmp_path, 360, sites=[HOSTILE, "A", "B", "C", "D"]), tmp_path / "report")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "<img src=x" not in page
     assert "how 5 sites differ" in page

@@ -40,6 +40,12 @@ PLANES = {"x": (1, 2), "y": (2, 0), "z": (0, 1)}  # array axes: a positive turn 
 HOSTILE = "<script>alert(1)</script>"
 
 
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interval's ends are told from nothing here but themselves."""
+    monkeypatch.setattr(rotation_numbers, "RESAMPLES", 30)
+
+
 def middle(grid: Grid) -> np.ndarray:
     """The point about which a quarter turn carries the grid's voxels onto voxels."""
     return (np.array(grid.affine) @ [*[(grid.edge - 1) / 2] * 3, 1])[:3]
@@ -422,13 +428,13 @@ def road(scans: Path, tmp_path_factory: pytest.TempPathFactory, in_this_process:
 
 
 @pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
-@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.usefixtures("in_this_process", "sketched")
 def test_a_finished_run_is_rotated_and_goes_on_where_it_was(road: Path, monkeypatch: pytest.MonkeyPatch):
-    asked = {"limit": 4, "degrees": (20.0,), "axes": ("z",), "workers": 1}
+    asked = {"limit": 2, "degrees": (20.0,), "axes": ("z",), "workers": 1}
     pipeline.main(road / "run", **asked)
     home = road / "run" / "rotation"
     done = {file: file.read_bytes() for file in (home / "patients").glob("*.json")}
-    assert len(done) == 4
+    assert len(done) == 2
     assert "These patients are synthetic" in (home / "index.html").read_text()
     for file in done:
         exposed = network.load(Path(_weights(road, file.stem))).label_exposed
@@ -443,12 +449,12 @@ def test_a_finished_run_is_rotated_and_goes_on_where_it_was(road: Path, monkeypa
 
 
 @pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")
-@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.usefixtures("in_this_process", "sketched")
 def test_patients_of_another_table_are_prepared_and_no_label_of_theirs_is_read(road: Path, tmp_path: Path):
     pipeline.main(
-        road / "run", patients=road / "others.csv", output=tmp_path / "out", limit=3, degrees=(20.0,), axes=("x",), workers=1
+        road / "run", patients=road / "others.csv", output=tmp_path / "out", limit=1, degrees=(20.0,), axes=("x",), workers=1
     )
-    assert len(list((tmp_path / "out" / "patients").glob("*.json"))) == 3
+    assert len(list((tmp_path / "out" / "patients").glob("*.json"))) == 1
     assert not (tmp_path / "out" / "auc.csv").exists()
 
 
