@@ -52,6 +52,14 @@ def test_what_is_imported_is_declared_and_the_other_way_round():
     assert core - imported() == LOADED_BY_OTHERS
 
 
+def test_every_module_with_shapes_in_its_signatures_is_held_to_them(pytestconfig: pytest.Config):
+    names = pytestconfig.getoption("--jaxtyping-packages").split(",")[:-1]
+    typed = [file for file in (ROOT / "mri_vit").rglob("*.py") if "from jaxtyping import" in file.read_text()]
+    modules = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in typed]
+    assert len(modules) > 100
+    assert [one for one in modules if not any(f"{one}.".startswith(f"{name}.") for name in names)] == []
+
+
 def test_every_file_that_states_the_version_states_the_same():
     citation = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)

@@ -47,7 +47,7 @@ def curve(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> Floa
     if not truth.any() or truth.all():
         return np.full(len(GRID), math.nan)
     false_positives, true_positives, _ = roc_curve(truth, score, drop_intermediate=False)
-    return _on_grid(false_positives, true_positives)
+    return np.interp(GRID, false_positives, true_positives)  # at a vertical step: its upper end
 
 
 def band(
@@ -58,7 +58,7 @@ def band(
         return np.full(len(GRID), math.nan), np.full(len(GRID), math.nan)
 
     def curves(true_positives: Rates, false_positives: Rates) -> Float[np.ndarray, "b g"]:
-        return np.stack([_on_grid(x, y) for x, y in zip(false_positives, true_positives, strict=True)])
+        return np.stack([np.interp(GRID, x, y) for x, y in zip(false_positives, true_positives, strict=True)])
 
     return _interval(curves, truth, score, generator)
 
@@ -89,10 +89,6 @@ def average_precision_interval(
 
     low, high = _interval(average_precision, truth, score, generator)
     return float(low), float(high)
-
-
-def _on_grid(false_positives: Float[np.ndarray, " u"], true_positives: Float[np.ndarray, " u"]) -> Float[np.ndarray, " g"]:
-    return np.interp(GRID, false_positives, true_positives)  # at a vertical step: its upper end
 
 
 def _interval(
