@@ -18,6 +18,7 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
+from mri_vit.predictors.intensity import intensity_table
 from mri_vit.run import executor, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
@@ -27,7 +28,7 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.studies.features import encoders as frozen_encoders
 from mri_vit.studies.features import page as features
-from mri_vit.studies.features.numbers import measure
+from mri_vit.studies.features.numbers import measure, of_brightest
 from mri_vit.synthetic import cohort as synthetic
 
 CONFIG = Path(__file__).parents[1] / "configs" / "features.toml"
@@ -77,6 +78,8 @@ def main(file: Path = CONFIG, *, seed: int = 1, starts: int = frozen_encoders.ST
         # one line for each encoder, way of reading it, probe and share of the labels, held against random weights
         truth = pd.Series({p.id: p.labels[endpoint.name] for p in labelled})
         lines = measure(table, truth, frozen_encoders.beginnings(settings))
+        statistics = intensity_table(labelled, settings)
+        notes = [features.beside(of_brightest(statistics, truth, settings.channels)), *notes]
         features.show(settings, lines, notes, console)
         page = features.write(settings, lines, list(truth.index), notes, run)
         screen.say(console, f"page: {page}")

@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
+from mri_vit.metrics.auc_interval import wilson_of_auc
 from mri_vit.metrics.comparison import holm, over_starts
-from mri_vit.metrics.delong import Z_95, delong_covariance
+from mri_vit.metrics.delong import delong_covariance
 from mri_vit.metrics.discrimination import auc
 
 KEYS = ["encoder", "scans", "features", "probe", "share"]  # of the scores: what makes a line
@@ -106,13 +107,25 @@ def measure(scores: pd.DataFrame, labels: pd.Series, beginnings: Mapping[str, st
 
 
 def mean_auc(truth: Bool[np.ndarray, " n"], scores: Float[np.ndarray, "s n"]) -> tuple[float, float, float]:
-    """The mean AUC of s scores of the same patients, and the ends of its 95 % interval within [0, 1].
+    """The mean AUC of s scores of the same patients, and the ends of its 95 % interval, which has a width at 1 too.
 
-    Formula: that of `versus` over patients, without theirs; of one score it is DeLong's interval.
+    Formula: `wilson_of_auc` of the mean and its variance by DeLong; of one score that is `auc_interval`.
     """
     value, variance = _contrast(truth, scores, np.full(len(scores), 1 / len(scores)))
-    reach = Z_95 * math.sqrt(max(variance, 0.0))  # NaN stays NaN
-    return value, max(0.0, value - reach), min(1.0, value + reach)
+    return value, *wilson_of_auc(value, variance, int(truth.sum()), int((~truth).sum()))
+
+
+def of_brightest(statistics: pd.DataFrame, truth: pd.Series, channels: Sequence[str]) -> dict[str, tuple[float, float, float]]:
+    """By sequence the AUC of the brain's brightest voxel with its 95 % interval, which take no network.
+
+    `statistics` are of `intensity_table`, `truth` the labels by patient; patients without the sequence are left out.
+    """
+    labels, found = np.array([truth[name] == 1 for name in statistics.index]), {}
+    for channel in channels:
+        highest = statistics[f"{channel}_max"].to_numpy(float)
+        known = ~np.isnan(highest)
+        found[channel] = mean_auc(labels[known], highest[None, known])
+    return found
 
 
 def versus(truth: Bool[np.ndarray, " n"], ours: Starts, theirs: Starts) -> Versus:

@@ -21,6 +21,7 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
 from mri_vit.settings.demo import made_up
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sequences import title as sequence
 from mri_vit.studies.features import few_shot
 from mri_vit.studies.features import numbers as features_numbers
 from mri_vit.studies.features.encoders import CLS, DRAWS, HEADS, MEAN, OWN, beginnings
@@ -147,6 +148,12 @@ def sentences(study: Study, lines: Sequence[Line]) -> list[str]:
             verdicts = "; ".join(_verdict(name, line, test) for name, line, test in tested)
             said.append(f"Linear probe with every label on {read}, against random weights: {verdicts}.")
     return said
+
+
+def beside(brightest: Mapping[str, tuple[float, float, float]]) -> str:
+    """What the brightest voxel of each sequence tells, of `of_brightest`: the simplest thing that any probe has to beat."""
+    told = ", ".join(f"{between(*figures)} in {sequence(name)}" for name, figures in brightest.items())
+    return f"Without any network, the brain's brightest voxel alone has an AUC of {told}."
 
 
 def _verdict(name: str, line: Line, test: features_numbers.Versus) -> str:

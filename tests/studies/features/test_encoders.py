@@ -19,8 +19,9 @@ from mri_vit.crossval import folds
 from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.errors import UsageError
+from mri_vit.metrics.auc_interval import auc_interval
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.delong import delong_interval, delong_paired
+from mri_vit.metrics.delong import delong_paired
 from mri_vit.metrics.discrimination import auc
 from mri_vit.model.weights import image_exposed
 from mri_vit.pretrain.encoder import untrained
@@ -29,7 +30,7 @@ from mri_vit.settings.schema import Comparator, Pretrain, Study
 from mri_vit.studies.features import encoders as frozen_encoders
 from mri_vit.studies.features import page as report
 from mri_vit.studies.features.encoders import CLS, HEADS, MEAN, OWN, as_long, beginnings, contenders, made, readings, scored
-from mri_vit.studies.features.numbers import Line, Versus, adjusted, mean_auc, measure, versus, wide
+from mri_vit.studies.features.numbers import Line, Versus, adjusted, mean_auc, measure, of_brightest, versus, wide
 
 COMPARATORS = (
     Comparator(name="mae", pretrain={"method": "mae", "epochs": 1, "batch": 4}),
@@ -231,10 +232,22 @@ def noisy(strength: float, seed: int) -> np.ndarray:
     return strength * TRUTH + np.random.default_rng(seed).normal(size=40)
 
 
-def test_one_start_is_delongs_interval_and_paired_test():
+def test_the_brightest_voxel_is_told_of_each_sequence_and_a_missing_one_left_out():
+    statistics = pd.DataFrame({"t1_max": TRUTH * 1.0, "flair_max": [math.nan, *np.arange(39) % 3]}, index=pd.Index(PATIENTS))
+    found = of_brightest(statistics, LABELS, ["t1", "flair"])
+    assert found["t1"] == pytest.approx((1.0, *auc_interval(TRUTH, TRUTH * 1.0)))
+    assert found["flair"][0] == pytest.approx(auc(TRUTH[1:], np.arange(39) % 3 * 1.0))
+    assert "voxel alone has an AUC of 1.000 [0.9" in report.beside(found)
+    assert " in T1, " in report.beside(found)
+    assert report.beside(found).endswith(" in FLAIR.")
+
+
+def test_one_start_is_the_aucs_own_interval_and_delongs_paired_test():
     ours, theirs = noisy(1.0, 0), noisy(0.3, 1)
-    low, high = delong_interval(TRUTH, ours)
-    assert mean_auc(TRUTH, ours[None]) == pytest.approx((auc(TRUTH, ours), low, high))
+    assert mean_auc(TRUTH, ours[None]) == pytest.approx((auc(TRUTH, ours), *auc_interval(TRUTH, ours)))
+    told = mean_auc(TRUTH, np.stack([noisy(20.0, 0), noisy(20.0, 1)]))
+    assert (told[0], told[2]) == pytest.approx((1, 1))
+    assert 0.8 < told[1] < 0.95  # without an error among 20 and 20 patients
     found, known = versus(TRUTH, {0: ours[None]}, {0: theirs[None]}), delong_paired(TRUTH, ours, theirs)
     for key in ("difference", "low", "high", "p"):
         assert getattr(found, key) == pytest.approx(getattr(known, key))
