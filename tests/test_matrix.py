@@ -35,15 +35,15 @@ MAPS: dict[str, tuple[MapMethod, ...]] = {  # in two groups, each of which meets
     "b": ("cls_attention", "gradient_rollout", "occlusion"),
 }
 ROWS = (  # each pair of two options' values stands in a row; the first three columns are a Latin square
-    ("cls", "linear", "mae", "all", "hazard", "a"),
-    ("cls", "two layers", "none", "all", "hazard", "a"),
-    ("cls", "convolutions", "dino", "foreground", "cox", "b"),
-    ("mean", "linear", "none", "foreground", "cox", "b"),
-    ("mean", "two layers", "dino", "all", "hazard", "b"),
-    ("mean", "convolutions", "mae", "foreground", "hazard", "a"),
-    ("max", "linear", "dino", "foreground", "hazard", "a"),
-    ("max", "two layers", "mae", "foreground", "cox", "b"),
-    ("max", "convolutions", "none", "all", "cox", "a"),
+    ("cls", "linear", "mae", "all", "cox", "a"),
+    ("cls", "two layers", "none", "all", "cox", "a"),
+    ("cls", "convolutions", "dino", "foreground", "hazard", "b"),
+    ("mean", "linear", "none", "foreground", "hazard", "b"),
+    ("mean", "two layers", "dino", "all", "cox", "b"),
+    ("mean", "convolutions", "mae", "foreground", "cox", "a"),
+    ("max", "linear", "dino", "foreground", "cox", "a"),
+    ("max", "two layers", "mae", "foreground", "hazard", "b"),
+    ("max", "convolutions", "none", "all", "hazard", "a"),
 )
 QUICK = (ROWS[0], ROWS[4])  # with the README's own study, every value of every option
 

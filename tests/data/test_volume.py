@@ -249,8 +249,12 @@ def test_no_flipped_bit_goes_unseen_in_a_gzip_file(tmp_path_factory, data):
     content[bit // 8] ^= 1 << bit % 8
     path = tmp_path_factory.mktemp("flipped") / "scan.nii.gz"
     path.write_bytes(content)
-    with pytest.raises(UnusablePatient):
-        read(path)
+    try:
+        scan = read(path)
+    except UnusablePatient:
+        return
+    np.testing.assert_array_equal(scan.array, ARRAY)  # a few bits of a deflate stream are padding: the scan is whole
+    np.testing.assert_array_equal(scan.affine, AFFINE)
 
 
 @pytest.mark.parametrize("codes", [c for p in itertools.permutations(["RL", "AP", "SI"]) for c in itertools.product(*p)])
