@@ -13,7 +13,7 @@ demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
 
 test: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile # two files at a time, a file's fixtures made once
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder # two files at a time, in conftest's order
 
 slow: .venv/ready
 	$(BIN)/pytest -m slow -s

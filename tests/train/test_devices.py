@@ -64,7 +64,7 @@ def test_two_devices_learn_from_labels_what_one_does(tiny, survival: str):
     assert furthest(*found) < CLOSE
 
 
-@pytest.mark.parametrize("method", ["mae", "dino"])
+@pytest.mark.parametrize("method", ["mae", pytest.param("dino", marks=pytest.mark.slow)])
 def test_two_devices_learn_without_labels_what_one_does(tiny, method: str):
     """A masked autoencoder's mean over voxels of the brain, DINO's centre and what it standardises are of the whole batch."""
     found = []
