@@ -3,9 +3,10 @@
 .venv/bin/python pipelines/features.py configs/features.toml --seed 1
 .venv/bin/python pipelines/features.py configs/features_hard.toml --seed 1
 .venv/bin/python pipelines/features.py configs/features.toml --seed 1 --starts 2 --no-curve     (the table alone, shortened)
+.venv/bin/python pipelines/features.py configs/features_upenn.toml                    (UPENN-GBM, once it is imported)
 
-The cohort is the built-in one, or its hard variant, of 292 patients: those with the label to judge on, the others to learn from.
-Every seed is another cohort, prepared once. A run that was stopped goes on with the encoders that it has.
+Patients who have the label of the study file's first endpoint are judged on, the others learned from. The built-in cohort, or its
+hard variant, has 292 patients, and is another one for every seed. A run that was stopped goes on with the encoders that it has.
 """
 
 from pathlib import Path
@@ -32,12 +33,12 @@ from mri_vit.studies.features.numbers import measure, of_brightest
 from mri_vit.synthetic import cohort as synthetic
 
 CONFIG = Path(__file__).parents[1] / "configs" / "features.toml"
-HARD = "features_hard"  # the study on the hard variant
+EASY, HARD = "features", "features_hard"  # the studies on the built-in cohort and its hard variant
 AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cores today
 
 
 def main(file: Path = CONFIG, *, seed: int = 1, starts: int = frozen_encoders.STARTS, curve: bool = True) -> None:
-    """Write features.html and features.csv of the cohort of this seed.
+    """Write features.html and features.csv, of the cohort and the starts of this seed.
 
     Parameters
     ----------
@@ -50,14 +51,12 @@ def main(file: Path = CONFIG, *, seed: int = 1, starts: int = frozen_encoders.ST
     endpoint = settings.endpoints[0]
     if settings.name == HARD:
         synthetic.make_hard(settings.cohort.parent, seed, max(SIZES), UNLABELLED)
-    else:
+    elif settings.name == EASY:
         synthetic.make(settings.cohort.parent, seed, max(SIZES) + UNLABELLED, UNLABELLED)
 
     with run_folder.claimed(settings) as run:
         study.prepare(settings, study.check(settings, run), run, console)
-        patients = frozen.included(settings, run)
-        labelled = [p for p in patients if p.knows(endpoint)]
-        unlabelled = [p for p in patients if not p.knows(endpoint)]
+        labelled, unlabelled = frozen_encoders.parted(frozen.included(settings, run), endpoint)
         split = folds.make(labelled, settings.endpoints, settings.train, settings.seed)[0]
 
         # each encoder learns where it is to learn, is frozen, and is read; then the probes get their labels
@@ -86,7 +85,7 @@ def main(file: Path = CONFIG, *, seed: int = 1, starts: int = frozen_encoders.ST
 
 
 def of_seed(settings: schema.Study, seed: int) -> schema.Study:
-    """The study on the cohort of this seed."""
+    """The study of this seed, on its cohort where that is made up."""
     return study_file.filled(settings, seed=seed).model_copy(update={"seed": seed})
 
 

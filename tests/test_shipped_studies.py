@@ -35,6 +35,7 @@ TEMPLATES = (
     "ablation",
     "features",
     "features_hard",
+    "features_upenn",
     "ladder",
     "ladder_brats2021",
     "learning_curve",
@@ -89,7 +90,12 @@ def test_learning_curves_and_the_ablation_on_their_cohorts_go_to_their_ends(tmp_
 
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
-    ("name", "comparators"), [("features", ("mae", "resnet10", "resnet10-dino")), ("features_hard", ("dino", "resnet10"))]
+    ("name", "comparators"),
+    [
+        ("features", ("mae", "resnet10", "resnet10-dino")),
+        ("features_hard", ("dino", "resnet10")),
+        ("features_upenn", ("mae", "resnet10-dino")),
+    ],
 )
 def test_features_are_learned_and_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, comparators: tuple[str, ...]
@@ -98,7 +104,11 @@ def test_features_are_learned_and_judged(
     monkeypatch.setattr(features, "UNLABELLED", 16)
     monkeypatch.setattr(frozen_encoders, "STARTS", 2)
     monkeypatch.setattr(frozen_encoders, "FEWER_STARTS", 1)
-    features.main(shrunken(name, tmp_path, comparators), seed=1)
+    table = None
+    if name == "features_upenn":  # real patients are whoever stands in the table, and none is made up
+        table = synthetic.make(tmp_path / "scans", 3, 24 + 16, 16)
+        monkeypatch.setattr(features.synthetic, "make", lambda *_: pytest.fail("a cohort was made where one is given"))
+    features.main(shrunken(name, tmp_path, comparators, table), seed=1)
     assert list((tmp_path / "runs").rglob("features.html"))
 
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from mri_vit.data import tokens
 from mri_vit.data.batches import everything, token_file
-from mri_vit.data.cohort import Patient
+from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.errors import UsageError
 from mri_vit.model.convolution import VolumeEncoder
 from mri_vit.model.encoder import Encoder
@@ -71,6 +71,13 @@ class Frozen:
     def id(self) -> str:
         """A folder's name."""
         return f"{self.name}-{self.scans}-{self.start}"
+
+
+def parted(patients: Sequence[Patient], endpoint: Endpoint) -> tuple[list[Patient], list[Patient]]:
+    """Who has the label and is judged, and who has it at no visit and is learned from. Of each patient one visit."""
+    labelled = first_visits([p for p in patients if p.knows(endpoint)])
+    judged = {p.subject for p in labelled}
+    return labelled, first_visits([p for p in patients if p.subject not in judged])
 
 
 def contenders(study: Study, unlabelled: Sequence[Patient], starts: Mapping[float, int] | None = None) -> list[Frozen]:

@@ -29,7 +29,19 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Comparator, Pretrain, Study
 from mri_vit.studies.features import encoders as frozen_encoders
 from mri_vit.studies.features import page as report
-from mri_vit.studies.features.encoders import CLS, HEADS, MEAN, OWN, as_long, beginnings, contenders, made, readings, scored
+from mri_vit.studies.features.encoders import (
+    CLS,
+    HEADS,
+    MEAN,
+    OWN,
+    as_long,
+    beginnings,
+    contenders,
+    made,
+    parted,
+    readings,
+    scored,
+)
 from mri_vit.studies.features.numbers import Line, Versus, adjusted, mean_auc, measure, of_brightest, versus, wide
 
 COMPARATORS = (
@@ -56,6 +68,17 @@ def study(tiny: Study) -> Study:
 @pytest.fixture
 def people(study: Study) -> list[cohort.Patient]:
     return cohort.read(study.cohort, study.endpoints)
+
+
+def test_nobody_is_learned_from_who_is_judged_at_another_visit(study: Study, people: list[cohort.Patient]):
+    endpoint = study.endpoints[0]
+    known, unknown = next(p for p in people if p.knows(endpoint)), next(p for p in people if not p.knows(endpoint))
+    again = dataclasses.replace(known, id=f"{known.id}_again", session="again", labels={**known.labels, endpoint.name: math.nan})
+    later = dataclasses.replace(unknown, id=f"{unknown.id}_later", session="later")
+    labelled, unlabelled = parted([again, *people, later], endpoint)
+    assert {p.id for p in labelled} == {p.id for p in people if p.knows(endpoint)}
+    assert {p.id for p in unlabelled} == {p.id for p in people if not p.knows(endpoint)}
+    assert len(labelled) + len(unlabelled) == len(people)
 
 
 def test_smaller_sets_lie_within_larger_ones_and_others_learn_from_nobody(study, people):
