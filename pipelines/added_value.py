@@ -12,7 +12,6 @@ RUN/added_value/index.html, in seconds. pipelines/null_added_value.py says how o
 import sys
 from pathlib import Path
 
-import cyclopts
 from rich.console import Console
 
 from mri_vit.run import exit_code, screen
@@ -21,10 +20,7 @@ from mri_vit.studies.added_value import words as added_value_words
 from mri_vit.studies.added_value.findings import find
 from mri_vit.studies.added_value.people import asked
 
-app = cyclopts.App(help_format="plaintext")
 
-
-@app.default
 def main(run: Path, *, covariates: str = "", model: str = "", endpoint: str = "", output: Path | None = None) -> None:
     """Write the page of what a risk adds.
 
@@ -50,4 +46,4 @@ def main(run: Path, *, covariates: str = "", model: str = "", endpoint: str = ""
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code.of(lambda: app(result_action="return_value")))
+    sys.exit(exit_code.of_script(main))

@@ -9,9 +9,9 @@ Patients who have the label of the study file's first endpoint are judged on, th
 hard variant, has 292 patients, and is another one for every seed. A run that was stopped goes on with the encoders that it has.
 """
 
+import sys
 from pathlib import Path
 
-import cyclopts
 import pandas as pd
 from learning_curve import SIZES, UNLABELLED
 from rich.console import Console
@@ -20,7 +20,7 @@ from mri_vit import study
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
 from mri_vit.predictors.intensity import intensity_table
-from mri_vit.run import executor, screen
+from mri_vit.run import executor, exit_code, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.progress import progress
@@ -90,4 +90,4 @@ def of_seed(settings: schema.Study, seed: int) -> schema.Study:
 
 
 if __name__ == "__main__":  # patients are prepared and encoders learned in worker processes, which import this file
-    cyclopts.run(main)
+    sys.exit(exit_code.of_script(main))

@@ -9,13 +9,13 @@ Every model of a size has the same folds. What is done is found done when it is 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import cyclopts
 import numpy as np
 import pandas as pd
 from rich.console import Console
@@ -33,7 +33,7 @@ from mri_vit.predictors import perceptron
 from mri_vit.predictors.first_order import BINS, NUMBERS, first_order_table
 from mri_vit.predictors.perceptron import Perceptron
 from mri_vit.predictors.tabular import Tabular
-from mri_vit.run import files, screen
+from mri_vit.run import exit_code, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -192,4 +192,4 @@ def main(file: Path = CONFIG, *, seeds: tuple[int, ...] = ()) -> None:
 
 
 if __name__ == "__main__":  # patients are prepared and networks trained in worker processes, which import this file
-    cyclopts.run(main)
+    sys.exit(exit_code.of_script(main))

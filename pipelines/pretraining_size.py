@@ -9,16 +9,16 @@ stopped goes on with what is done.
 
 import csv
 import io
+import sys
 from pathlib import Path
 
-import cyclopts
 import pandas as pd
 from rich.console import Console
 
 from mri_vit import study
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
-from mri_vit.run import executor, files, screen
+from mri_vit.run import executor, exit_code, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.progress import progress
@@ -91,4 +91,4 @@ def make(settings: Study, seed: int) -> None:
 
 
 if __name__ == "__main__":  # patients are prepared and networks learn in worker processes, which import this file
-    cyclopts.run(main)
+    sys.exit(exit_code.of_script(main))

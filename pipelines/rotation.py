@@ -11,9 +11,9 @@ Twelve patients of the demo are 372 preparations: eight and a half minutes on tw
 Real heads take five to ten times as long: --degrees 10 --degrees 20 --degrees 30 asks for half of the angles.
 """
 
+import sys
 from pathlib import Path
 
-import cyclopts
 from rich.console import Console
 
 from mri_vit.crossval import folds
@@ -22,7 +22,7 @@ from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.interface import load_run
 from mri_vit.prepare import unchanged
 from mri_vit.prepare.patient import prepare
-from mri_vit.run import executor, files, screen
+from mri_vit.run import executor, exit_code, files, screen
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings.demo import made_up
@@ -107,4 +107,4 @@ def main(
 
 
 if __name__ == "__main__":  # patients are rotated in worker processes, which import this file
-    cyclopts.run(main)
+    sys.exit(exit_code.of_script(main))

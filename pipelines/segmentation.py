@@ -7,9 +7,9 @@ The first fold's patients are judged; encoders learn from the others. A run that
 Result: segmentation/index.html in the run's folder.
 """
 
+import sys
 from pathlib import Path
 
-import cyclopts
 import pandas as pd
 from rich.console import Console
 
@@ -19,7 +19,7 @@ from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.data import frozen
 from mri_vit.data.cohort import first_visits
 from mri_vit.errors import UsageError
-from mri_vit.run import executor, files, screen
+from mri_vit.run import executor, exit_code, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -88,4 +88,4 @@ def main(file: Path = CONFIG) -> None:
 
 
 if __name__ == "__main__":  # patients are prepared and encoders learned in worker processes, which import this file
-    cyclopts.run(main)
+    sys.exit(exit_code.of_script(main))

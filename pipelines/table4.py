@@ -14,7 +14,7 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.crossval import in_parallel
 from mri_vit.report.reading.run import read
-from mri_vit.run import files, screen
+from mri_vit.run import exit_code, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -63,4 +63,4 @@ def main(file: Path) -> None:
 
 
 if __name__ == "__main__":  # patients are prepared and comparators trained in worker processes, which import this file
-    main(Path(sys.argv[1]))
+    sys.exit(exit_code.of_script(main))

@@ -10,8 +10,8 @@ it was. Result: variants/index.html in the study's output folder.
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from mri_vit.data.cohort import Patient, first_visits, visit_id
 from mri_vit.errors import UsageError
 from mri_vit.model.network import Encode, encoder
 from mri_vit.predictors.network import Neural
-from mri_vit.run import executor, files, screen
+from mri_vit.run import executor, exit_code, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -104,8 +104,13 @@ def cost(name: str, patients: Sequence[Patient], splits: Sequence[Split], of: St
     return Cost(name, parameters, flops, training, seconds)
 
 
-def main(file: Path, workers: int = 2) -> None:
-    """Cross-validate every contender, several folds at a time; then write the page."""
+def main(file: Path, *, workers: int = 2) -> None:
+    """Cross-validate every contender, several folds at a time; then write the page.
+
+    Parameters
+    ----------
+    workers : folds side by side, each on train.threads threads.
+    """
     console, settings = Console(), study_file.load(file)
     own = contenders(settings)
     if settings.name == MADE_UP:
@@ -131,8 +136,4 @@ def main(file: Path, workers: int = 2) -> None:
 
 
 if __name__ == "__main__":  # patients are prepared and networks trained in worker processes, which import this file
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--workers", type=int, default=2, help="folds side by side, each on train.threads threads")
-    given = parser.parse_args()
-    main(given.file, given.workers)
+    sys.exit(exit_code.of_script(main))

@@ -7,9 +7,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import added_value
+import features
+import ladder
 import numpy as np
+import pretraining_size
 import pytest
+import rotation
+import segmentation
+import table4
+import variants
 from made.inputs import ended, nifti
 from made.metrics import filled
 from rich.console import Console
@@ -17,7 +26,7 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.data import cohort
 from mri_vit.data.volume import read as read_volume
-from mri_vit.errors import UnusablePatient
+from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare import stage
 from mri_vit.run import exit_code, screen
 from mri_vit.run import folder as run_folder
@@ -203,6 +212,33 @@ def test_a_fault_of_ours_says_so_and_ends_with_1(capsys):
     said = capsys.readouterr().err
     assert "Traceback" in said
     assert "a fault of ours" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "`script.py` is given no FILE; `script.py --help` lists what it takes"),
+        (["a.toml", "b.toml"], "b.toml is one word too many; `script.py --help` lists what `script.py` takes"),
+        (["a.toml", "--seeds", "1"], "unknown option --seeds; did you mean --seed?"),
+        (["a.toml", "--seed", "x"], 'invalid value for --seed: unable to convert "x" into int'),
+        (["a.toml"], "a.toml: seed 1"),
+    ],
+)
+def test_a_script_is_told_in_one_line_what_was_wrong(words: list[str], told: str, monkeypatch, capsys):
+    def main(file: Path, *, seed: int = 1) -> None:
+        raise UsageError(f"{file}: seed {seed}")
+
+    monkeypatch.setattr(sys, "argv", ["pipelines/script.py", *words])
+    assert exit_code.of_script(main) == 2
+    assert capsys.readouterr().err == f"mri-vit: {told}\n"
+
+
+@pytest.mark.parametrize("script", [added_value, features, ladder, pretraining_size, rotation, segmentation, table4, variants])
+def test_scripts_of_the_papers_figures_name_a_file_that_is_not_there(script: ModuleType, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [f"pipelines/{script.__name__}.py", str(tmp_path / "nosuch")])
+    assert exit_code.of_script(script.main) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "nosuch: no " in line
 
 
 def test_report_of_a_study_takes_output_as_every_verb_does(asked: Path, monkeypatch, capsys):

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from cyclopts import CycloptsError
+from cyclopts import App, CycloptsError
 
 from mri_vit.errors import JobsLeft, MriVitError
 from mri_vit.run.resource import lack
@@ -40,6 +40,13 @@ def of(verb: Callable[[], object]) -> int:
         traceback.print_exc()
         _say("this is a fault of ours, not of your data; please report it with the lines above")
         return MriVitError.exit_code
+
+
+def of_script(main: Callable[..., object]) -> int:
+    """The same of a script, whose function's parameters are read from the command line; `--help` shows its docstring."""
+    script = App(name=Path(sys.argv[0]).name, version_flags=(), help_format="plaintext", exit_on_error=False, print_error=False)
+    script.default(main)
+    return of(lambda: script(sys.argv[1:], result_action="return_value"))
 
 
 def _say(message: str) -> None:

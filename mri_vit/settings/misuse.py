@@ -65,8 +65,13 @@ def _missing(error: MissingArgumentError) -> str:
 
 
 def _verb(error: CycloptsError) -> str:
-    return " ".join(error.command_chain or ())
+    return " ".join(error.command_chain or ()) or _program(error)
 
 
 def _help(error: CycloptsError) -> str:
-    return f"`{' '.join(['mri-vit', *(error.command_chain or ()), '--help'])}`"
+    return f"`{' '.join([_program(error), *(error.command_chain or ()), '--help'])}`"
+
+
+def _program(error: CycloptsError) -> str:
+    """The name of what was called: a script's file, else ours."""
+    return error.app.name[0] if error.app and not error.command_chain else "mri-vit"

@@ -153,7 +153,9 @@ def sentences(study: Study, lines: Sequence[Line]) -> list[str]:
 def beside(brightest: Mapping[str, tuple[float, float, float]]) -> str:
     """What the brightest voxel of each sequence tells, of `of_brightest`: the simplest thing that any probe has to beat."""
     told = ", ".join(f"{between(*figures)} in {sequence(name)}" for name, figures in brightest.items())
-    return f"Without any network, the brain's brightest voxel alone has an AUC of {told}."
+    said = f"Without any network, the brain's brightest voxel alone has an AUC of {told}."
+    turned = [f"{number(1 - value)} in {sequence(name)}" for name, (value, _, high) in brightest.items() if high < CHANCE]
+    return f"{said} Below 0.5 it is the darker brains that have the label: {', '.join(turned)} turned round." if turned else said
 
 
 def _verdict(name: str, line: Line, test: features_numbers.Versus) -> str:
@@ -179,8 +181,8 @@ def percent(value: float) -> str:
 def _table(study: Study, lines: Sequence[Line]) -> Table:
     """Fits 80 columns: intervals and tests of the largest share alone; the page has the others."""
     *few, most = shares(lines)
-    table = _empty("AUC out of fold by share of the labels; difference from random weights (p, adjusted by Holm's method)")
-    for title in ("encoder", "read as", *map(percent, few), f"{percent(most)} [95 %]", "vs random (adjusted p)"):
+    table = _empty("AUC out of fold by share of the labels; difference from random weights (p by Holm's method)")
+    for title in ("encoder", "read as", *map(percent, few), f"{percent(most)} [95 %]", "vs random (p)"):
         table.add_column(title, no_wrap=title != "encoder")
     for kind, title in PROBES.items():
         table.add_row(plain(title, "bold"))

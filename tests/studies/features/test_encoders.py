@@ -263,6 +263,8 @@ def test_the_brightest_voxel_is_told_of_each_sequence_and_a_missing_one_left_out
     assert "voxel alone has an AUC of 1.000 [0.9" in report.beside(found)
     assert " in T1, " in report.beside(found)
     assert report.beside(found).endswith(" in FLAIR.")
+    dark = of_brightest(1 - statistics, LABELS, ["t1"])
+    assert report.beside(dark).endswith("it is the darker brains that have the label: 1.000 in T1 turned round.")
 
 
 def test_one_start_is_the_aucs_own_interval_and_delongs_paired_test():
