@@ -24,7 +24,7 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import title as sequence
 from mri_vit.studies.features import few_shot
 from mri_vit.studies.features import numbers as features_numbers
-from mri_vit.studies.features.encoders import CLS, DRAWS, HEADS, MEAN, OWN, beginnings
+from mri_vit.studies.features.encoders import CLS, DRAWS, HEADS, MEAN, OWN, STARTS, beginnings
 from mri_vit.studies.features.numbers import Line
 from mri_vit.studies.probes import FEWEST
 
@@ -67,6 +67,7 @@ def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Se
         epochs={label(study, one.name): study.of(one).pretrain.epochs for one in study.comparators if one.pretrain},
         draws=DRAWS,
         starts=max(line.starts for line in lines),
+        few_starts=max(line.starts for line in lines) < STARTS,
         fewer_starts=min(line.starts for line in lines),
         fewest=FEWEST,
         alpha=ALPHA,

@@ -383,6 +383,11 @@ def test_the_page_says_what_is_better_and_is_complete_in_itself(study, lines, tm
     assert len(pd.read_csv(tmp_path / "features.csv")) == len(lines)
 
 
+def test_the_page_says_how_little_tests_of_few_starts_tell(study, lines):
+    of_six = [dataclasses.replace(line, starts=frozen_encoders.STARTS) for line in lines]
+    assert ["next to no degrees" in report.page(study, some, PATIENTS, []) for some in (lines, of_six)] == [True, False]
+
+
 def test_the_curve_begins_at_random_weights_and_has_every_number_of_scans(study, lines):
     found = report.curves(study, lines)
     assert list(found) == ["MAE", "DINO (dino)"]  # the other learned from one number of scans alone
