@@ -1,6 +1,6 @@
 """Saeed et al. 2023, Table 4, again: its 35 rows on a cohort with MGMT labels, ours beside the published figures.
 
-.venv/bin/python pipelines/table4.py configs/table4_demo.toml          (synthetic patients; 14 minutes on two cores)
+.venv/bin/python pipelines/table4.py configs/table4_demo.toml          (synthetic patients; 8 to 14 minutes on two cores)
 .venv/bin/python pipelines/table4.py configs/table4_brats2021.toml     (the paper's cohort, once its table is written)
 
 A run that was stopped goes on where it was.
