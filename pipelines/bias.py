@@ -38,7 +38,7 @@ from scipy.ndimage import gaussian_filter
 from mri_vit.data.volume import Volume, canonical, read
 from mri_vit.prepare import bias, brain, outliers
 from mri_vit.settings.schema import CHANNELS
-from mri_vit.synthetic.phantom import TISSUE, Case, Phantom
+from mri_vit.synthetic.phantom import BEND_MM, CONTROLS, DENT, TISSUE, Case, Phantom, scaled, unscaled_bend
 
 SPACING_MM = 2.0
 NOISE = 0.03  # of white matter, as in the built-in cohort
@@ -106,14 +106,23 @@ def phantoms() -> Iterator[Head]:
 def tissue(place: str, size_ml: float, seed: int, spacing_mm: float = SPACING_MM) -> Float[np.ndarray, "x y z 6"]:
     """Shares of CSF, grey, white, core, enhancement and oedema around the MNI152 brain; the tumour has the size asked for."""
     generator = np.random.default_rng(seed)
-    bend = gaussian_filter(generator.normal(size=(3, 12, 14, 12)), (0, 2, 2, 2))
-    dent = gaussian_filter(generator.normal(size=(12, 14, 12)), 1)
+    bend = unscaled_bend(generator)
+    dent = gaussian_filter(generator.normal(size=CONTROLS), 1)
 
     def at(radius_mm: float, points: np.ndarray) -> np.ndarray:
         rim_mm = min(5.0, 0.4 * radius_mm)
         x, y, z = (float(mm) for mm in PLACES[place])
-        case = Case("phantom", 60, "F", "a", (x, y, z), radius_mm, False, bool(seed % 2), rim_mm, TISSUE["t1ce"][4], {})
-        return Phantom(case, np.eye(4), 4 * bend / bend.std(), 0.12 * dent / dent.std()).tissues(points)
+        person = {"id": "phantom", "age": 60, "sex": "F", "site": "a", "labels": {}}
+        case = Case(
+            **person,
+            centre_mm=(x, y, z),
+            radius_mm=radius_mm,
+            solid=False,
+            wide_oedema=bool(seed % 2),
+            rim_mm=rim_mm,
+            rim_signal=TISSUE["t1ce"][4],
+        )
+        return Phantom(np.eye(4), scaled(bend, BEND_MM), case, scaled(dent, DENT)).tissues(points)
 
     fine, coarse = grid(spacing_mm), grid(2 * spacing_mm)
     low, high = 2.0, 60.0

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import ablation
+import causes
 import features
 import ladder
 import learning_curve
@@ -27,12 +28,14 @@ from mri_vit.settings.schema import Grid, Study
 from mri_vit.studies.features import encoders as frozen_encoders
 from mri_vit.studies.ladder import page as ladder_page
 from mri_vit.studies.segmentation import encoders as segmentation_encoders
+from mri_vit.synthetic import causes as synthetic_causes
 from mri_vit.synthetic import cohort as synthetic
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 STUDIES = ("demo", "gbm", "survival", "vit_b16")
 TEMPLATES = (
     "ablation",
+    "causes",
     "features",
     "features_hard",
     "features_upenn",
@@ -203,6 +206,14 @@ def test_attention_is_held_against_tumours(scans: Path, tmp_path: Path, monkeypa
     segmentation.main(shrunken(name, tmp_path, cohort=None if name == "segmentation" else parted(scans, tmp_path)[0]))
     (page,) = (tmp_path / "runs").rglob("segmentation/index.html")
     assert "Jaccard index" in page.read_text()
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_what_tells_hidden_causes_is_measured(tmp_path: Path):
+    causes.main(shrunken("causes", tmp_path), seed=1, patients=24)
+    table = pd.read_csv(tmp_path / "runs" / "causes" / "1" / "causes.csv")
+    assert list(table.name) == list(synthetic_causes.LABELS)
+    assert table[table.name != "coin"].oracle.notna().all()
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:

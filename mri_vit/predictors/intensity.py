@@ -17,15 +17,13 @@ from jaxtyping import Bool, Float
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import Volume, read, resample
 from mri_vit.errors import IntegrityError, UnusablePatient
-from mri_vit.prepare.prepared import reference_to_grid
+from mri_vit.prepare.tumour import on_grid
 from mri_vit.run import files
 from mri_vit.settings.schema import Study
 
 PERCENTILES = (10, 50, 90, 99)
 STATISTICS = ("mean", "sd", "skewness", "kurtosis", *(f"p{percent}" for percent in PERCENTILES), "max")
-NEAREST = 1  # sitk.sitkNearestNeighbor
 
 
 def intensity_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
@@ -96,12 +94,7 @@ def _voxels(stored: Tokens, region: Bool[np.ndarray, "f v"]) -> Float[np.ndarray
 
 
 def _tumour(patient: Patient, study: Study, stored: Tokens) -> Bool[np.ndarray, "f v"]:
-    """Which brain voxels of the stored patches are tumour: the mask, in the reference's space, on the grid by nearest
-    neighbour.
-    """
+    """Which brain voxels of the stored patches are tumour."""
     assert patient.tumour_mask
-    grid, mask = stored.grid, read(patient.tumour_mask)
-    to_mask = np.linalg.inv(reference_to_grid(study.prepared / patient.id))
-    drawn = Volume((mask.array != 0).astype(np.uint8), mask.affine)
-    on_grid = resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), to_mask, NEAREST).array
-    return (tokens.patchify(on_grid[None].astype(np.float32), grid.patch)[stored.place] > 0) & _brain(stored)
+    tumour = on_grid(patient.tumour_mask, study.prepared / patient.id, stored.grid)
+    return (tokens.patchify(tumour[None].astype(np.float32), stored.grid.patch)[stored.place] > 0) & _brain(stored)

@@ -9,11 +9,14 @@ from jaxtyping import Bool, Float
 from scipy.spatial import KDTree
 
 from mri_vit.data import tokens
-from mri_vit.data.volume import Volume, read
+from mri_vit.data.volume import Volume, read, resample
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare.prepared import reference_of, reference_to_grid
 from mri_vit.run import files
+from mri_vit.settings.schema import Grid
 from mri_vit.settings.sequences import title
+
+NEAREST = 1  # sitk.sitkNearestNeighbor
 
 
 def check(mask: Path, prepared: Path) -> None:
@@ -36,6 +39,17 @@ def check(mask: Path, prepared: Path) -> None:
             f"the tumour mask lies {away_mm:.0f} mm away from the prepared brain; expected a mask in the space of the {space}"
         )
         raise UnusablePatient(reason, str(mask))
+
+
+def on_grid(mask: Path, prepared: Path, grid: Grid) -> Bool[np.ndarray, "e e e"]:
+    """Which voxels of the grid of e voxels along an edge are tumour: the mask, in the reference's space, by nearest neighbour.
+
+    `prepared` is the patient's folder. Raises UnusablePatient where the mask cannot be read.
+    """
+    found = read(mask)
+    drawn = Volume((found.array != 0).astype(np.uint8), found.affine)
+    to_mask = np.linalg.inv(reference_to_grid(prepared))
+    return resample(drawn, (grid.edge,) * 3, np.array(grid.affine), to_mask, NEAREST).array != 0
 
 
 def distance_mm(tumour: Volume, to_grid: Float[np.ndarray, "4 4"], brain: Volume) -> float:

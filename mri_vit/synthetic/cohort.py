@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mri_vit.data.volume import write
+from mri_vit.data.volume import Volume, write
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.demo import PATIENT
 from mri_vit.settings.schema import CHANNELS
-from mri_vit.synthetic.phantom import ENHANCEMENT, RIM_MM, TISSUE, Case, anatomy, scan
+from mri_vit.synthetic.phantom import ENHANCEMENT, RIM_MM, TISSUE, Case, Person, anatomy, scan
 
 PATIENTS = 96
 SEED = 20261121  # fixed before the study was first run on it; settings were chosen on other seeds
@@ -32,6 +34,8 @@ HARD_MM = (10, 22)  # how far tumours of the hard variant reach across
 HARD_RIM_MM = 3.0  # thickness of their rims; less than a voxel of most scans
 HARD_RIM = {True: 1.90, False: 1.10}  # the rim's signal in T1ce by MGMT; white matter has 0.87, so both are seen to enhance
 HARD_SPREAD = 0.05  # standard deviation of that signal between patients, so that none equals another
+P = TypeVar("P", bound=Person)
+Scan = Callable[[P, np.random.Generator], tuple[dict[str, Volume], Volume]]  # of the four scans, and of the true tumour
 README = """# The built-in cohort
 
 {patients} made-up patients (seed {seed}, recipe {recipe}) on real anatomy: the MNI152 T1 and its grey and white matter maps
@@ -77,7 +81,7 @@ def make(folder: Path, seed: int = SEED, patients: int = PATIENTS, unlabelled: i
     cases = draw_cases(patients, np.random.default_rng(seed))
     labelled = patients - unlabelled
     cases[labelled:] = [replace(case, labels=dict.fromkeys(case.labels, "")) for case in cases[labelled:]]
-    return _made(folder, seed, cases, readme)
+    return written(folder, seed, cases, readme, scan)
 
 
 def make_hard(folder: Path, seed: int, labelled: int, unlabelled: int) -> Path:
@@ -86,10 +90,14 @@ def make_hard(folder: Path, seed: int, labelled: int, unlabelled: int) -> Path:
         patients=labelled + unlabelled, seed=seed, recipe=RECIPE, unlabelled=unlabelled,
         least=HARD_MM[0], most=HARD_MM[1], rim=HARD_RIM_MM, bright=HARD_RIM[True], faint=HARD_RIM[False],
     )  # fmt: skip
-    return _made(folder, seed, draw_hard_cases(labelled, unlabelled, np.random.default_rng(seed)), readme)
+    return written(folder, seed, draw_hard_cases(labelled, unlabelled, np.random.default_rng(seed)), readme, scan)
 
 
-def _made(folder: Path, seed: int, cases: list[Case], readme: str) -> Path:
+def written(folder: Path, seed: int, cases: Sequence[P], readme: str, scan: Scan[P]) -> Path:
+    """Write the scans that `scan` takes of `cases`, their table and a README, and return the table's path.
+
+    A folder that already holds the same cohort is left as it is. Raises UsageError for one with a table of somebody else's.
+    """
     table, old = folder / "cohort.csv", folder / "README.md"
     if table.exists() and not (old.exists() and old.read_text().startswith(README.partition("\n")[0])):
         raise UsageError(f"{table} is not the built-in cohort; choose another folder for it")
@@ -98,7 +106,7 @@ def _made(folder: Path, seed: int, cases: list[Case], readme: str) -> Path:
     table.unlink(missing_ok=True)  # a cohort with a table is whole
     (folder / "truth").mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:  # two: no machine has fewer cores today
-        list(pool.map(_write, cases, repeat(folder), [[seed, index] for index in range(len(cases))], chunksize=4))
+        list(pool.map(_write, cases, repeat(folder), [[seed, index] for index in range(len(cases))], repeat(scan), chunksize=4))
     write_bytes(readme.encode(), folder / "README.md")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -110,7 +118,7 @@ def _made(folder: Path, seed: int, cases: list[Case], readme: str) -> Path:
     return table
 
 
-def _write(case: Case, folder: Path, seed: list[int]) -> None:
+def _write(case: P, folder: Path, seed: list[int], scan: Scan[P]) -> None:
     """One patient's files, in a worker."""
     with threadpool_limits(1):  # a second BLAS thread gains nothing, and spins on the core that the other worker needs
         scans, truth = scan(case, np.random.default_rng(seed))
@@ -142,17 +150,17 @@ def draw_cases(n: int, rng: np.random.Generator) -> list[Case]:
     sex, site = rng.choice(["F", "M"], n, p=[0.4, 0.6]), rng.choice(["A", "B", "C"], n)
     return [
         Case(
-            f"{PATIENT}{i + 1:03d}",
-            int(age[i]),
-            str(sex[i]),
-            str(site[i]),
-            (float(centres[i, 0]), float(centres[i, 1]), float(centres[i, 2])),
-            float(radius[i]),
-            bool(solid[i]),
-            bool(wide[i]),
-            RIM_MM,
-            TISSUE["t1ce"][ENHANCEMENT],
-            {name: values[i] for name, values in labels.items()},
+            id=f"{PATIENT}{i + 1:03d}",
+            age=int(age[i]),
+            sex=str(sex[i]),
+            site=str(site[i]),
+            labels={name: values[i] for name, values in labels.items()},
+            centre_mm=(float(centres[i, 0]), float(centres[i, 1]), float(centres[i, 2])),
+            radius_mm=float(radius[i]),
+            solid=bool(solid[i]),
+            wide_oedema=bool(wide[i]),
+            rim_mm=RIM_MM,
+            rim_signal=TISSUE["t1ce"][ENHANCEMENT],
         )
         for i in range(n)
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.ndimage import gaussian_filter, map_coordinates
 from scipy.spatial.transform import Rotation
 
@@ -27,23 +27,32 @@ TISSUE = {  # relative signal of (CSF, grey, white, tumour core, enhancement, oe
 }
 RIM_MM = 5.0  # of the built-in cohort's tumours
 ENHANCEMENT = 4  # its column in TISSUE
+CONTROLS = (12, 14, 12)  # points of the deformation, 16 mm apart
+BEND_MM = 4.0  # about the residual between brains after rigid alignment
+DENT = 0.12  # of a tumour's radius
 
 
 @dataclass(frozen=True)
-class Case:
-    """One synthetic patient: where and how large the tumour is, what it looks like, and the labels that follow."""
+class Person:
+    """What a synthetic patient's row of the table says beside the files."""
 
     id: str
     age: int
     sex: str
     site: str
+    labels: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Case(Person):
+    """One synthetic patient: where and how large the tumour is, and what it looks like."""
+
     centre_mm: tuple[float, float, float]
     radius_mm: float
     solid: bool
     wide_oedema: bool
     rim_mm: float  # thickness of the enhancing rim around the core
     rim_signal: float  # of contrast-enhancing tumour in T1ce, in the unit of TISSUE
-    labels: dict[str, str]
 
 
 @cache
@@ -61,44 +70,79 @@ def anatomy() -> tuple[dict[str, Float[np.ndarray, "x y z"]], Float[np.ndarray, 
 
 
 @dataclass(frozen=True, eq=False)
-class Phantom:
+class Head:
+    """A patient's head without a tumour: tissue at any point of its T1ce's world."""
+
+    to_mni: Float[np.ndarray, "4 4"]  # the head's pose in the scanner
+    bend_mm: Float[np.ndarray, "3 x y z"]  # the deformation, over the box of the tissue maps
+
+    def mni(self, points_mm: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+        """The points in the space of the tissue maps, before the deformation."""
+        return points_mm @ self.to_mni[:3, :3].T + self.to_mni[:3, 3]
+
+    def healthy(self, points_mm: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+        """Shares of CSF, grey and white; all zero outside the brain."""
+        voxel = _voxel(self.mni(points_mm))
+        near = _near(voxel)
+        shares = np.zeros((len(points_mm), 3))
+        healthy, _, brain = self._anatomy(voxel[:, near])
+        shares[near] = healthy * brain[:, None]
+        return shares
+
+    def _anatomy(
+        self, voxel: Float[np.ndarray, "3 n"]
+    ) -> tuple[Float[np.ndarray, "n 3"], Float[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
+        """Near the brain: shares of CSF, grey and white; along how much of a voxel oedema spreads; and what is brain."""
+        maps, affine = anatomy()
+        coarse = self._coarse(voxel)
+        bent = voxel + np.stack([map_coordinates(axis, coarse, order=1, mode="nearest") for axis in self.bend_mm]) / affine[0, 0]
+        grey, white, brain, t1 = (map_coordinates(maps[name], bent, order=1) for name in ("grey", "white", "brain", "t1"))
+        csf = np.clip(brain - grey - white, 0, 1)
+        healthy = np.stack([csf, grey, white], axis=1) * (0.9 + 0.2 * t1[:, None])  # a little of the template's own texture
+        return healthy, np.clip(white + 0.3 * grey, 0, 1), brain > 0.5
+
+    def _coarse(self, voxel: Float[np.ndarray, "3 n"]) -> Float[np.ndarray, "3 n"]:
+        """Where voxels of the maps lie between the control points of the deformation."""
+        return voxel * (np.array(self.bend_mm.shape[1:])[:, None] - 1) / (np.array(anatomy()[0]["t1"].shape)[:, None] - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Phantom(Head):
     """A patient's head: signal and truth at any point of its T1ce's world."""
 
     case: Case
-    to_mni: Float[np.ndarray, "4 4"]  # the head's pose in the scanner
-    bend_mm: Float[np.ndarray, "3 x y z"]  # the deformation, over the box of the tissue maps
     dent: Float[np.ndarray, "x y z"]  # makes the tumour uneven: its radius varies by this share
 
     def tissues(self, points_mm: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 6"]:
         """Shares of CSF, grey, white, core, enhancement and oedema; all zero outside the brain."""
-        maps, affine = anatomy()
-        mni = points_mm @ self.to_mni[:3, :3].T + self.to_mni[:3, 3]
-        voxel = ((mni - affine[:3, 3]) / affine[0, 0]).T  # the maps' axes are RAS+ with equal spacing
-        near = map_coordinates(maps["near"], voxel, order=0) > 0
+        mni = self.mni(points_mm)
+        voxel = _voxel(mni)
+        near = _near(voxel)
         shares = np.zeros((len(mni), 6))
         shares[near] = self._near_brain(mni[near], voxel[:, near])
         return shares
 
     def _near_brain(self, mni: Float[np.ndarray, "n 3"], voxel: Float[np.ndarray, "3 n"]) -> Float[np.ndarray, "n 6"]:
-        maps, affine = anatomy()
-        coarse = voxel * (np.array(self.dent.shape)[:, None] - 1) / (np.array(maps["t1"].shape)[:, None] - 1)
-        bent = voxel + np.stack([map_coordinates(axis, coarse, order=1, mode="nearest") for axis in self.bend_mm]) / affine[0, 0]
-        grey, white, brain, t1 = (map_coordinates(maps[name], bent, order=1) for name in ("grey", "white", "brain", "t1"))
-        csf = np.clip(brain - grey - white, 0, 1)
-        healthy = np.stack([csf, grey, white], axis=1) * (0.9 + 0.2 * t1[:, None])  # a little of the template's own texture
+        healthy, spread, brain = self._anatomy(voxel)
         away = np.linalg.norm(mni - self.case.centre_mm, axis=1) * (
-            1 + map_coordinates(self.dent, coarse, order=1, mode="nearest")
+            1 + map_coordinates(self.dent, self._coarse(voxel), order=1, mode="nearest")
         )
         radius, rim = self.case.radius_mm, self.case.rim_mm
         inside = _edge(radius - away)
         core = inside * (0.0 if self.case.solid else 1.0) * _edge(radius - rim - away)
         reach = radius * (1.9 if self.case.wide_oedema else 1.3)
-        oedema = _edge(reach - away) * (1 - inside) * np.clip(white + 0.3 * grey, 0, 1)  # spreads along white matter
+        oedema = _edge(reach - away) * (1 - inside) * spread  # along white matter
         sick = np.stack([core, inside - core, oedema], axis=1)
-        return (
-            np.concatenate([healthy * (1 - sick.sum(axis=1, keepdims=True)), sick * (brain > 0.5)[:, None]], axis=1)
-            * (brain > 0.5)[:, None]
-        )
+        return np.concatenate([healthy * (1 - sick.sum(axis=1, keepdims=True)), sick * brain[:, None]], axis=1) * brain[:, None]
+
+
+def _voxel(mni: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "3 n"]:
+    _, affine = anatomy()
+    return ((mni - affine[:3, 3]) / affine[0, 0]).T  # the maps' axes are RAS+ with equal spacing
+
+
+def _near(voxel: Float[np.ndarray, "3 n"]) -> Bool[np.ndarray, "n"]:
+    return map_coordinates(anatomy()[0]["near"], voxel, order=0) > 0
 
 
 def _edge(depth_mm: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
@@ -108,26 +152,21 @@ def _edge(depth_mm: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
 
 def scan(case: Case, rng: np.random.Generator) -> tuple[dict[str, Volume], Volume]:
     """The patient's four scans, and the true tumour in the T1ce scan's space."""
-    bend = gaussian_filter(rng.normal(size=(3, 12, 14, 12)), (0, 2, 2, 2))  # control points 16 mm apart, smooth over two of them
-    dent = gaussian_filter(rng.normal(size=(12, 14, 12)), 1)
-    head = Phantom(
-        case,
-        _rigid(rng.normal(0, 4, 3), rng.normal(0, 5, 3)),  # nobody lies straight: some degrees, some mm
-        4 * bend / bend.std(),  # 4 mm: about the residual between brains after rigid alignment
-        0.12 * dent / dent.std(),
-    )
+    bend = unscaled_bend(rng)
+    dent = gaussian_filter(rng.normal(size=CONTROLS), 1)
+    head = Phantom(pose(rng), scaled(bend, BEND_MM), case, scaled(dent, DENT))
     scans = {}
     truth = None
     for channel in CHANNELS:
-        moved = _rigid(rng.normal(0, 1.5, 3), rng.normal(0, 1.5, 3)) if channel == "t2" else np.eye(4)
+        moved = rigid(rng.normal(0, 1.5, 3), rng.normal(0, 1.5, 3)) if channel == "t2" else np.eye(4)
         grid = _grid(rng)
-        points = _points(grid)
+        points = points_of(grid)
         shares = head.tissues(points @ moved[:3, :3].T + moved[:3, 3])
         brain = shares.any(axis=1)
         tissue = np.array(TISSUE[channel])
         if channel == "t1ce":
             tissue[ENHANCEMENT] = case.rim_signal
-        signal = shares[brain] @ tissue * _bias(points[brain], rng)
+        signal = shares[brain] @ tissue * receive_field(points[brain], rng)
         noise = rng.normal(0, 0.03, signal.shape)  # 3 % of white matter: an ordinary clinical scan
         gain = rng.uniform(300, 900)  # scanners have no unit
         array = np.zeros(len(points), np.int16)
@@ -140,7 +179,22 @@ def scan(case: Case, rng: np.random.Generator) -> tuple[dict[str, Volume], Volum
     return scans, truth
 
 
-def _rigid(degrees: Float[np.ndarray, "3"], shift_mm: Float[np.ndarray, "3"]) -> Float[np.ndarray, "4 4"]:
+def pose(rng: np.random.Generator) -> Float[np.ndarray, "4 4"]:
+    """Nobody lies straight: some degrees, some mm."""
+    return rigid(rng.normal(0, 4, 3), rng.normal(0, 5, 3))
+
+
+def unscaled_bend(rng: np.random.Generator) -> Float[np.ndarray, "3 x y z"]:
+    """A deformation at its control points, smooth over two of them."""
+    return gaussian_filter(rng.normal(size=(3, *CONTROLS)), (0, 2, 2, 2))
+
+
+def scaled(field: Float[np.ndarray, "..."], deviation: float) -> Float[np.ndarray, "..."]:
+    """The field with this standard deviation."""
+    return deviation * field / field.std()
+
+
+def rigid(degrees: Float[np.ndarray, "3"], shift_mm: Float[np.ndarray, "3"]) -> Float[np.ndarray, "4 4"]:
     matrix = np.eye(4)
     matrix[:3, :3] = Rotation.from_euler("xyz", degrees, degrees=True).as_matrix()
     matrix[:3, 3] = shift_mm
@@ -151,7 +205,7 @@ def _grid(rng: np.random.Generator) -> Volume:
     """An empty grid over the head: thick slices, slightly oblique, with axes in some scanner's order and directions."""
     spacing = np.array([*[rng.uniform(3.0, 4.0)] * 2, rng.uniform(3.5, 5.0)])[rng.permutation(3)]
     shape = np.ceil(np.array([190, 220, 200]) / spacing).astype(int)  # mm; holds the MNI152 brain in any pose of `scan`
-    axes = _rigid(rng.normal(0, 5, 3), np.zeros(3))[:3, :3] * spacing
+    axes = rigid(rng.normal(0, 5, 3), np.zeros(3))[:3, :3] * spacing
     centre = np.array([0.0, -17.0, 5.0])  # middle of the MNI152 brain's box
     order, sign = rng.permutation(3), rng.choice([-1, 1], 3)
     affine = np.eye(4)
@@ -161,7 +215,7 @@ def _grid(rng: np.random.Generator) -> Volume:
     return Volume(np.zeros(shape, np.uint8), affine)
 
 
-def _points(grid: Volume) -> Float[np.ndarray, "n 3"]:
+def points_of(grid: Volume) -> Float[np.ndarray, "n 3"]:
     x, y, z = (
         index[..., None] * column
         for index, column in zip(np.ogrid[tuple(map(slice, grid.shape))], grid.affine[:3, :3].T, strict=True)
@@ -169,7 +223,7 @@ def _points(grid: Volume) -> Float[np.ndarray, "n 3"]:
     return (x + y + z + grid.affine[:3, 3]).reshape(-1, 3)
 
 
-def _bias(points_mm: Float[np.ndarray, "n 3"], rng: np.random.Generator) -> Float[np.ndarray, "n"]:
+def receive_field(points_mm: Float[np.ndarray, "n 3"], rng: np.random.Generator) -> Float[np.ndarray, "n"]:
     """A smooth receive field, strongest towards a random side: ±20 % over the head, as at 1.5 to 3 T."""
     points = points_mm / 100  # decimetres: about -1 to 1 over a head
     slope, curve = rng.normal(0, 0.12, 3), rng.normal(0, 0.08, 3)

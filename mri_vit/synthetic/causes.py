@@ -1,0 +1,230 @@
+"""The built-in cohort of hidden causes: labels that show in how a tumour's voxels lie, and in no sequence's brightness.
+
+Everybody has one tumour, of which half is bright in T2, half in FLAIR, and a fifth takes up contrast; every cause is a coin of
+its own, and none changes how many voxels of a sequence have which signal. Where a tumour lies is decided on a lattice around it,
+whose values are then ranked: so its volume, its halves and its enhancing part are as large as asked for, whatever its form.
+
+Letters: n points, v nodes of the lattice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.ndimage import distance_transform_edt, gaussian_filter, map_coordinates
+
+from mri_vit.data.volume import Volume
+from mri_vit.settings.demo import PATIENT
+from mri_vit.settings.schema import CHANNELS
+from mri_vit.synthetic.cohort import written
+from mri_vit.synthetic.phantom import (
+    BEND_MM,
+    TISSUE,
+    Head,
+    Person,
+    anatomy,
+    points_of,
+    pose,
+    receive_field,
+    rigid,
+    scaled,
+    unscaled_bend,
+)
+
+RECIPE = 1  # raised with every change to what is drawn, so that an older cohort is made anew
+RADIUS_MM = (15.0, 20.0)  # of a ball of the tumour's volume: two patches of 16 mm across, or three
+SPACING_MM = (1.8, 2.2)  # of scans: what a grain of 2 mm needs
+LATTICE_MM = 1.5  # finer than a scan
+REACH_MM = 60.0  # of the lattice to each side: holds three foci of the largest volume
+APART_MM, TURNS = 9.0, 16  # between the surfaces of two foci: half a patch; how often their triangle is turned
+OFF_CENTRE_MM = 15.0  # the least distance from the plane between the brain's halves, so that nobody's side is in doubt
+EVEN_MM, UNEVEN_MM = 1.5, 4.0  # standard deviation of a border's bumps: broad ones of everybody, fine ones of an irregular border
+BROAD_MM, BUMP_MM = 9.0, 3.5  # how far such bumps reach: standard deviation of the filter that makes them from noise
+GRAIN_MM = {False: 1.8, True: 5.0}  # the same of the grain of T1: fine, coarse
+BLUR_MM = 1.2  # by which scan and grid, of 2 mm each, blur a grain: a fine one has as much more contrast before
+HALVES_MM = 4.0  # the same of the parts that are bright in T2, and in FLAIR
+ENHANCING, DEEP_MM = 0.22, 3.0  # share of the tumour that takes up contrast, this deep in it: two voxels, whatever its border
+SIGNAL = {"t1": 0.50, "t1ce": 0.55, "t2": (0.75, 1.00), "flair": (0.70, 1.00)}  # in the unit of TISSUE; of halves, the two
+GRAIN, CONTRAST = 0.08, 1.40  # standard deviation of T1's grain; signal of enhancement
+NOISE = {"A": 0.03, "B": 0.05}  # of white matter, by site: the scanner's signature
+CONFOUNDED = 0.85  # of patients have the label of their site
+LABELS = ("texture", "mismatch", "side", "border", "foci", "coin", "scanner")
+README = """# The built-in cohort, hidden causes
+
+{patients} made-up patients (seed {seed}, recipe {recipe}) on the anatomy of the built-in cohort, scanned with voxels of
+{least} to {most} mm. **No real person is in it.** Each label is a coin of its own, and each tumour shows all causes at once:
+
+| column | cause in the scans |
+|---|---|
+| `texture` | 1: the grain of T1 inside the tumour is coarse, 0: fine; mean and variance are equal |
+| `mismatch` | 1: the half of the tumour that is bright in T2 is dark in FLAIR, 0: bright there too; as much is bright in either |
+| `side` | 1: the tumour lies in the left half of the brain; the template's halves are mirror images |
+| `border` | 1: the border is irregular, 0: even; the volume is the same |
+| `foci` | 1: three foci, 0: one, of the same volume |
+| `coin` | **none**; a model that finds it is wrong |
+| `scanner` | **a trap**: in {confounded:.0%} of patients 1 at site B, whose scans have more noise, and 0 at site A |
+
+How much brightness alone tells of each is measured before any network is: `pipelines/causes.py`. No label tells age or sex.
+`truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour in the T1ce scan's space; no network sees it. The last
+{unlabelled} patients have no label.
+"""
+
+
+@dataclass(frozen=True)
+class Hidden(Person):
+    """One patient: where the tumour lies, how large it is, and which causes it shows. Its side is that of its centre."""
+
+    centre_mm: tuple[float, float, float]
+    volume_mm3: float
+    texture: bool
+    mismatch: bool
+    border: bool
+    foci: bool
+
+
+def make(folder: Path, seed: int, patients: int, unlabelled: int = 0) -> Path:
+    """Write the cohort (scans, `cohort.csv`, `README.md`, `truth/`) into `folder` and return the table's path.
+
+    Of the `patients` the last `unlabelled` have no label. A folder that already holds the same cohort is left as it is.
+    """
+    readme = README.format(
+        patients=patients, seed=seed, recipe=RECIPE, unlabelled=unlabelled, confounded=CONFOUNDED,
+        least=SPACING_MM[0], most=SPACING_MM[1],
+    )  # fmt: skip
+    return written(folder, seed, draw_cases(patients, np.random.default_rng(seed), unlabelled), readme, scan)
+
+
+def draw_cases(n: int, rng: np.random.Generator, unlabelled: int = 0) -> list[Hidden]:
+    """Patients with their causes and labels, the last `unlabelled` without labels."""
+    maps, affine = anatomy()
+    deep = np.argwhere(maps["white"] > 0.8) @ affine[:3, :3].T + affine[:3, 3]  # inside white matter, not at its edge
+    deep = deep[abs(deep[:, 0]) > OFF_CENTRE_MM]
+    centres = deep[rng.choice(len(deep), n)]
+    radius, age = rng.uniform(*RADIUS_MM, n), np.clip(rng.normal(61, 11, n), 20, 88).round()  # as in the built-in cohort
+    sex, site = rng.choice(["F", "M"], n, p=[0.4, 0.6]), rng.choice(["A", "B"], n)
+    coins = {name: rng.random(n) < 0.5 for name in LABELS}
+    labels = coins | {"side": centres[:, 0] < 0, "scanner": (site == "B") == (rng.random(n) < CONFOUNDED)}
+    return [
+        Hidden(
+            id=f"{PATIENT}{i + 1:03d}",
+            age=int(age[i]),
+            sex=str(sex[i]),
+            site=str(site[i]),
+            labels={name: f"{labels[name][i]:.0f}" if i < n - unlabelled else "" for name in LABELS},
+            centre_mm=(float(centres[i, 0]), float(centres[i, 1]), float(centres[i, 2])),
+            volume_mm3=float(4 / 3 * np.pi * radius[i] ** 3),
+            texture=bool(coins["texture"][i]),
+            mismatch=bool(coins["mismatch"][i]),
+            border=bool(coins["border"][i]),
+            foci=bool(coins["foci"][i]),
+        )
+        for i in range(n)
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Tumour:
+    """A tumour on its lattice, in the space of the tissue maps: how much of a node it is, and its signal in each sequence."""
+
+    first_mm: Float[np.ndarray, "3"]
+    share: Float[np.ndarray, "v v v"]
+    signal: dict[str, Float[np.ndarray, "v v v"]]
+
+    def at(self, mni: Float[np.ndarray, "n 3"], channel: str) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+        """How much of each point is tumour, and the tumour's signal there."""
+        node = ((mni - self.first_mm) / LATTICE_MM).T
+        share = map_coordinates(self.share, node, order=1, cval=0.0)
+        return share, map_coordinates(self.signal[channel], node, order=1, mode="nearest")
+
+
+def grown(case: Hidden, rng: np.random.Generator) -> Tumour:
+    """The patient's tumour. What a cause does not change is drawn alike with it and without."""
+    axis = np.arange(-REACH_MM, REACH_MM + LATTICE_MM / 2, LATTICE_MM)
+    offset = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), axis=-1)
+    maps, affine = anatomy()
+    voxel = (offset + case.centre_mm - affine[:3, 3]) / affine[0, 0]
+    brain = map_coordinates(maps["brain"], np.moveaxis(voxel, -1, 0), order=1) > 0.5
+
+    def field(reach_mm: float) -> Float[np.ndarray, "v v v"]:
+        return scaled(gaussian_filter(rng.normal(size=brain.shape), reach_mm / LATTICE_MM), 1.0)
+
+    away = np.min([np.linalg.norm(offset - one, axis=-1) for one in _foci(case, brain, rng)], axis=0)
+    broad, fine = field(BROAD_MM), field(BUMP_MM)
+    bumpy = np.where(brain, away + EVEN_MM * broad + UNEVEN_MM * case.border * fine, np.inf)
+    depth = _least(bumpy, round(case.volume_mm3 / LATTICE_MM**3)) - bumpy
+    inside = depth > 0
+    halves, spots, grain = field(HALVES_MM), field(HALVES_MM), field(GRAIN_MM[case.texture])
+    bright = halves > np.median(halves[inside])
+    enhancing = _most(np.where(depth > DEEP_MM, spots, -np.inf), round(ENHANCING * inside.sum()))
+    grain /= gaussian_filter(grain, BLUR_MM / LATTICE_MM)[inside].std()
+    (dim_t2, bright_t2), (dim_flair, bright_flair) = SIGNAL["t2"], SIGNAL["flair"]
+    signal = {
+        "t1": SIGNAL["t1"] + GRAIN * (grain - grain[inside].mean()),
+        "t1ce": np.where(enhancing, CONTRAST, SIGNAL["t1ce"]),
+        "t2": np.where(bright, bright_t2, dim_t2),
+        "flair": np.where(bright != case.mismatch, bright_flair, dim_flair),
+    }
+    return Tumour(np.array(case.centre_mm) - REACH_MM, np.clip(0.5 + depth / LATTICE_MM, 0, 1), signal)
+
+
+def _foci(case: Hidden, brain: Bool[np.ndarray, "v v v"], rng: np.random.Generator) -> Float[np.ndarray, "f 3"]:
+    """Centres of the balls that a tumour begins as, about its own: one, or three at the corners of a triangle that is turned at
+    random, of `TURNS` turns the one whose corners lie deepest in the brain.
+    """
+    turns = [np.linalg.qr(rng.normal(size=(3, 3)))[0] for _ in range(TURNS)]
+    if not case.foci:
+        return np.zeros((1, 3))
+    radius = (case.volume_mm3 / (4 * np.pi)) ** (1 / 3)  # of a third of the volume
+    angle = 2 * np.pi * np.arange(3)[:, None] / 3
+    corners = [(2 * radius + APART_MM) / np.sqrt(3) * (np.cos(angle) * across + np.sin(angle) * up) for across, up, _ in turns]
+    deep = np.asarray(distance_transform_edt(brain))
+    return max(corners, key=lambda found: deep[tuple(np.rint((found + REACH_MM) / LATTICE_MM).astype(int).T)].min())
+
+
+def _least(values: Float[np.ndarray, "v v v"], count: int) -> float:
+    """The value below which so many lie."""
+    return float(np.partition(values, count, axis=None)[count])
+
+
+def _most(values: Float[np.ndarray, "v v v"], count: int) -> Bool[np.ndarray, "v v v"]:
+    """Which of them are the largest, so many, or as many as are finite."""
+    return (values >= -_least(-values, count - 1)) & np.isfinite(values)
+
+
+def scan(case: Hidden, rng: np.random.Generator) -> tuple[dict[str, Volume], Volume]:
+    """The patient's four scans, and the true tumour in the T1ce scan's space."""
+    bend = unscaled_bend(rng)
+    head = Head(pose(rng), scaled(bend, BEND_MM))
+    tumour = grown(case, rng)
+    scans = {}
+    truth = None
+    for channel in CHANNELS:
+        grid = _grid(rng)
+        points = points_of(grid)
+        healthy = head.healthy(points)
+        brain = healthy.any(axis=1)
+        share, sick = tumour.at(head.mni(points[brain]), channel)
+        signal = (healthy[brain] @ np.array(TISSUE[channel][:3]) * (1 - share) + sick * share) * receive_field(points[brain], rng)
+        noise = rng.normal(0, NOISE[case.site], signal.shape)
+        array = np.zeros(len(points), np.int16)
+        array[brain] = np.maximum(rng.uniform(300, 900) * (signal + noise), 1)  # scanners have no unit
+        scans[channel] = Volume(array.reshape(grid.shape), grid.affine)
+        if channel == "t1ce":
+            label = np.zeros(len(points), np.uint8)
+            label[brain] = share > 0.5
+            truth = Volume(label.reshape(grid.shape), grid.affine)
+    assert truth is not None
+    return scans, truth
+
+
+def _grid(rng: np.random.Generator) -> Volume:
+    """An empty grid over the head, slightly oblique."""
+    spacing = rng.uniform(*SPACING_MM, 3)
+    shape = np.ceil(np.array([190, 220, 200]) / spacing).astype(int)  # mm; holds the MNI152 brain in any pose
+    affine = np.eye(4)
+    affine[:3, :3] = rigid(rng.normal(0, 4, 3), np.zeros(3))[:3, :3] * spacing
+    affine[:3, 3] = np.array([0.0, -17.0, 5.0]) - affine[:3, :3] @ ((shape - 1) / 2)  # the middle of the brain's box
+    return Volume(np.zeros(shape, np.uint8), affine)
