@@ -49,7 +49,7 @@ def on_grid(mask: Path, prepared: Path, grid: Grid) -> Bool[np.ndarray, "e e e"]
     found = read(mask)
     drawn = Volume((found.array != 0).astype(np.uint8), found.affine)
     to_mask = np.linalg.inv(reference_to_grid(prepared))
-    return resample(drawn, (grid.edge,) * 3, np.array(grid.affine), to_mask, NEAREST).array != 0
+    return resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), to_mask, NEAREST).array != 0
 
 
 def distance_mm(tumour: Volume, to_grid: Float[np.ndarray, "4 4"], brain: Volume) -> float:

@@ -197,8 +197,8 @@ def test_columns_and_levels_are_shown_as_text(run: Path, tmp_path: Path):
 
 
 def test_the_command_writes_a_page_into_the_run(run: Path, capsys: pytest.CaptureFixture[str]):
-    pipeline.app([str(run), "--covariates", "age, sex"], result_action="return_value")
+    pipeline.main(run, covariates="age, sex")
     assert (run / "added_value" / "index.html").exists()
     assert "adds to age and sex" in capsys.readouterr().out
-    pipeline.app([str(run), "--covariates", "age", "--model", "clinical"], result_action="return_value")
+    pipeline.main(run, covariates="age", model="clinical")
     assert (run / "added_value_clinical" / "index.html").exists()
