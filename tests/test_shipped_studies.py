@@ -25,6 +25,7 @@ from mri_vit.predictors.network import Neural
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Grid, Study
+from mri_vit.studies import causes as told
 from mri_vit.studies.features import encoders as frozen_encoders
 from mri_vit.studies.ladder import page as ladder_page
 from mri_vit.studies.segmentation import encoders as segmentation_encoders
@@ -209,8 +210,12 @@ def test_attention_is_held_against_tumours(scans: Path, tmp_path: Path, monkeypa
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_what_tells_hidden_causes_is_measured(tmp_path: Path):
-    causes.main(shrunken("causes", tmp_path), seed=1, patients=24)
+def test_what_tells_hidden_causes_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(told, "LAGS", (1, 2))  # a tumour is few voxels across here
+    file = shrunken("causes", tmp_path)
+    study = study_file.load(file)
+    file.write_text(study_file.dumps(study.model_copy(update={"grid": Grid(edge=56, spacing_mm=4.0, patch=4)})))
+    causes.main(file, seed=1, patients=16)
     table = pd.read_csv(tmp_path / "runs" / "causes" / "1" / "causes.csv")
     assert list(table.name) == list(synthetic_causes.LABELS)
     assert table[table.name != "coin"].oracle.notna().all()
