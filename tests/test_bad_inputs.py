@@ -233,6 +233,15 @@ def test_a_script_is_told_in_one_line_what_was_wrong(words: list[str], told: str
     assert capsys.readouterr().err == f"mri-vit: {told}\n"
 
 
+def test_a_script_that_is_interrupted_says_how_to_go_on(monkeypatch, capsys):
+    def main() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["pipelines/script.py"])
+    assert exit_code.of_script(main) == 130
+    assert "interrupted; the same command goes on" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("script", [added_value, features, ladder, pretraining_size, rotation, segmentation, table4, variants])
 def test_scripts_of_the_papers_figures_name_a_file_that_is_not_there(script: ModuleType, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [f"pipelines/{script.__name__}.py", str(tmp_path / "nosuch")])

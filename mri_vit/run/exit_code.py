@@ -44,7 +44,14 @@ def of(verb: Callable[[], object]) -> int:
 
 def of_script(main: Callable[..., object]) -> int:
     """The same of a script, whose function's parameters are read from the command line; `--help` shows its docstring."""
-    script = App(name=Path(sys.argv[0]).name, version_flags=(), help_format="plaintext", exit_on_error=False, print_error=False)
+    script = App(
+        name=Path(sys.argv[0]).name,
+        version_flags=(),
+        help_format="plaintext",
+        suppress_keyboard_interrupt=False,
+        exit_on_error=False,
+        print_error=False,
+    )
     script.default(main)
     return of(lambda: script(sys.argv[1:], result_action="return_value"))
 
