@@ -5,20 +5,16 @@ Letters: d width, e patch edge, n positions with CLS, h heads.
 
 from __future__ import annotations
 
-import pickle
 import re
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import safetensors
 import torch
 from einops import rearrange
 from torch import Tensor
 
-from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.errors import UsageError
+from mri_vit.model.checkpoint import read_tensors
 
 
 @dataclass(frozen=True)
@@ -130,8 +126,8 @@ def read_2d(path: Path) -> Weights2D:
     """Read a 2D ViT's checkpoint and bring its weights under our names, as float32.
 
     Known are timm's names (DINO and MAE have the same), transformers' on disk and in memory, with or without `vit.`, and
-    those of the original JAX code; the formats are .safetensors, .npz, and .pth, .pt and .bin of tensors alone (no code
-    is run). Classifiers, poolers, mask tokens and decoders are left out. The original code computes GELU by tanh; timm,
+    those of the original JAX code; the formats are .safetensors, .npz, and .pth, .pt, .bin and .ckpt of tensors alone
+    (no code is run). Classifiers, poolers, mask tokens and decoders are left out. The original code computes GELU by tanh; timm,
     transformers and we compute it exactly, also with its weights.
 
     Raises
@@ -139,7 +135,7 @@ def read_2d(path: Path) -> Weights2D:
     UsageError when there is no such file, or no plain ViT in it, naming the key that is missing, superfluous or of a wrong shape.
     IntegrityError when the file is damaged.
     """
-    found = _tensors(path)
+    found = read_tensors(path)
     fits = [(naming, prefix) for naming in NAMINGS for prefix in PREFIXES]
     naming, prefix = max(fits, key=lambda fit: sum(key in found for keys in fit[0].wanted(fit[1], 1).values() for key in keys))
     number = re.compile(re.escape(prefix + naming.block).replace(r"\{\}", r"(\d+)"))
@@ -155,30 +151,6 @@ def read_2d(path: Path) -> Weights2D:
     _refuse_wrong_shapes(path, found, wanted)
     tensors = {ours: torch.cat([found[key] for key in keys]) for ours, keys in wanted.items()}
     return Weights2D(path, tensors, heads, naming.norm_eps)
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    """Every floating-point tensor of the file."""
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file; a 2D Vision Transformer's weights are expected")
-    try:
-        if path.suffix == ".safetensors":
-            with safetensors.safe_open(str(path), "pt") as file:
-                found = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-        elif path.suffix == ".npz":
-            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-                found = {key: torch.from_numpy(file[key]) for key in file.files}
-        elif path.suffix in (".pth", ".pt", ".bin"):
-            found = torch.load(path, map_location="cpu", weights_only=True)
-            found = found.get("model", found.get("state_dict", found))  # the first in MAE's and DeiT's own files
-        else:
-            raise UsageError(f"{path}: found {path.suffix or 'no suffix'}; expected .safetensors, .npz, .pth, .pt or .bin")
-        return {key: value.float() for key, value in found.items() if isinstance(value, Tensor) and value.is_floating_point()}
-    except (
-        *(safetensors.SafetensorError, zipfile.BadZipFile, zlib.error, pickle.UnpicklingError),
-        *(OSError, EOFError, ValueError, RuntimeError, AttributeError, TypeError),
-    ) as error:
-        raise IntegrityError(f"{path}: weights cannot be read: {error}") from None
 
 
 def _torch_layout(key: str, array: Tensor) -> Tensor:
