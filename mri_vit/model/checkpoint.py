@@ -23,8 +23,8 @@ INSIDE = ("model", "state_dict", "network_weights", "teacher")  # MAE's and DeiT
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Every floating-point tensor of a file by its key, as float32.
 
-    The formats are .safetensors, .npz, and .pth, .pt, .bin and .ckpt of tensors alone; where such a file holds the weights under a
-    key beside others (an optimiser's state, the number of epochs), these are taken.
+    The formats are .safetensors, .npz, and .pth, .pt, .bin and .ckpt of tensors alone; where such a file holds the weights under
+    a key beside others (an optimiser's state, the number of epochs), these are taken.
 
     Raises
     ------

@@ -1,0 +1,1 @@
+"""Frozen encoders, of others and ours: what they read of prepared patients, as files that comparisons take."""
