@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 from mri_vit.arguments import Output, Overrides, StudyFile, loaded, trained
 from mri_vit.cohort_cli import cohorts, imports
 from mri_vit.completion import Shell, install, shell_here
+from mri_vit.features_cli import features
 from mri_vit.format_cli import schema, settings
 from mri_vit.run import exit_code, files
 from mri_vit.run_cli import compare, evaluate, inspect, predict, report, status
@@ -206,6 +207,7 @@ for verb in (
     evaluate,
     compare,
     predict,
+    features,
     settings,
     schema,
     imports,

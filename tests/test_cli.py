@@ -19,7 +19,7 @@ from mri_vit.settings.keys import keys
 from mri_vit.settings.schema import Study
 
 WITH_KEYS = ("demo", "check", "prepare", "pretrain", "train", "explain", "report", "run", "evaluate")
-WITHOUT = ("inspect", "predict", "compare", "settings")
+WITHOUT = ("inspect", "predict", "features", "compare", "settings")
 WITHOUT_OUTPUT = [("status",), ("settings",)]  # which write no file
 STUDY = """
 name = "x"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -32,8 +33,13 @@ def labels(patients: Sequence[Patient], endpoint: Endpoint) -> Float[Tensor, "b 
 
 def everything(prepared: Tokens, study: Study) -> Inputs:
     """One patient as a batch of one with every token that the study's encoder reads."""
+    return shown(prepared, study.model.tokens)
+
+
+def shown(prepared: Tokens, which: Literal["all", "foreground"]) -> Inputs:
+    """One patient as a batch of one: every place of the grid, or those that hold brain."""
     patches, place = prepared.patches, prepared.place
-    if study.model.tokens == "all":
-        patches, place = np.zeros((study.grid.places, patches.shape[1]), patches.dtype), np.arange(study.grid.places)
+    if which == "all":
+        patches, place = np.zeros((prepared.grid.places, patches.shape[1]), patches.dtype), np.arange(prepared.grid.places)
         patches[prepared.place] = prepared.patches
     return torch.from_numpy(patches).float()[None], torch.from_numpy(place.astype(np.int64))[None]

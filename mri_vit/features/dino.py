@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
 from mri_vit.features import fitting, rotary
-from mri_vit.features.fitting import CLS, MEAN, Foreign
+from mri_vit.features.fitting import Foreign
 from mri_vit.features.layer_scale import LayerScale
+from mri_vit.features.reading import CLS, MEAN
 
 ANCHOR = "patch_embed.proj.weight"
 SOURCE = "Oquab et al. 2023, arXiv:2304.07193; Siméoni et al. 2025, arXiv:2508.10104; in 3D"

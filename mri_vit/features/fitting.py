@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
 
-CLS, MEAN, FIRST = "CLS", "tokens' mean", "first token"  # ways to read an encoder, see its file
-
 
 @dataclass(frozen=True, eq=False)
 class Foreign:

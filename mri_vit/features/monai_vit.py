@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
 from mri_vit.features import fitting
-from mri_vit.features.fitting import CLS, FIRST, MEAN, Foreign
+from mri_vit.features.fitting import Foreign
+from mri_vit.features.reading import CLS, FIRST, MEAN
 
 ANCHOR = "patch_embedding.position_embeddings"
 SOURCE = "Dosovitskiy et al. 2021, arXiv:2010.11929, as MONAI's ViT; BrainIAC: github.com/AIM-KannLab/BrainIAC"

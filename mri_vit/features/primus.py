@@ -22,8 +22,9 @@ from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
 from mri_vit.features import fitting, rotary
-from mri_vit.features.fitting import MEAN, Foreign
+from mri_vit.features.fitting import Foreign
 from mri_vit.features.layer_scale import LayerScale
+from mri_vit.features.reading import MEAN
 
 ANCHOR = "down_projection.proj.weight"
 SOURCE = "Wald et al. 2025, arXiv:2503.01835"

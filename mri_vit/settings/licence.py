@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 NOT_STATED = "not stated"
+OWN = "own"  # of weights that this package has learned from random ones: whoever owns the run decides
 # Words of licences that do not allow commercial use: Creative Commons' NC, and how others say it.
 NON_COMMERCIAL = re.compile(r"\b(nc|non-?commercial|research[ -]only|academic)\b")
 

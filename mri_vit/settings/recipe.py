@@ -56,6 +56,11 @@ class Model(Section):
     )
     zero_head: bool = Field(default=True, description="Whether heads start at zero (Dosovitskiy et al. 2021) or at random.")
     weights: Path | None = Field(default=None, description="Where the encoder starts: a 2D ViT's or this package's weights file.")
+    weights_licence: str | None = Field(
+        default=None,
+        exclude_if=lambda licence: licence is None,  # a study without it has the records that it always had
+        description="Licence of that file, such as CC-BY-4.0; it stands in the report. Unset: not stated.",
+    )
     survival: Literal["hazard", "cox"] = Field(
         default="hazard", description="Head of survival endpoints: discrete-time hazard, or Cox."
     )

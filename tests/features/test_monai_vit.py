@@ -10,7 +10,8 @@ from made.foreign import State, monai_vit, written
 
 from mri_vit.errors import UsageError
 from mri_vit.features import monai_vit as reader
-from mri_vit.features.fitting import CLS, FIRST, MEAN, Foreign
+from mri_vit.features.fitting import Foreign
+from mri_vit.features.reading import CLS, FIRST, MEAN
 from mri_vit.model.checkpoint import read_tensors
 
 

@@ -1,8 +1,8 @@
 """Primus from a file gives what the published code gives, and its parts are what they are called.
 
-`oracles/primus_published.safetensors` was written by the published code, run outside of this project's environment because it needs
-timm: dynamic-network-architectures 0.4.4 with timm 1.0.15, of two small networks with every weight drawn ("plain" without
-and "full" with learned positions, registers, LayerScale and inner norm), their input and their tokens after the last norm.
+`oracles/primus_published.safetensors` was written by the published code, run outside of this project's environment because it
+needs timm: dynamic-network-architectures 0.4.4 with timm 1.0.15, of two small networks with every weight drawn ("plain", and
+"full" with learned positions, registers, LayerScale and inner norm), their input and their tokens after the last norm.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 
 from mri_vit.errors import UsageError
 from mri_vit.features import primus
-from mri_vit.features.fitting import MEAN, Foreign
+from mri_vit.features.fitting import Foreign
+from mri_vit.features.reading import MEAN
 from mri_vit.model.checkpoint import read_tensors
 
 PUBLISHED = load_file(Path(__file__).parents[1] / "oracles" / "primus_published.safetensors")

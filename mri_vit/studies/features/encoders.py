@@ -29,18 +29,16 @@ from mri_vit.data import tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.errors import UsageError
+from mri_vit.features import ours
 from mri_vit.model.convolution import VolumeEncoder
-from mri_vit.model.encoder import Encoder
 from mri_vit.model.weights import fill
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, untrained
-from mri_vit.pretrain.mae import encoded
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.studies.probes import COLUMNS, SHARES, table
 
 OWN = VIT  # the study's own network, which keeps its random weights
-CLS, MEAN, HEADS = "CLS", "tokens' mean", "heads' input"  # the last is CLS and what `pool` adds; of another network, all
 FILE = "encoder.safetensors"  # its history lies beside it
 QUARTERS = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the scans, for the few-shot curve
 # Random weights to begin with. Measured on 192 synthetic patients: what heads read of random weights gives the linear probe an
@@ -200,22 +198,12 @@ def normalise(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> 
         layer.momentum = momentum
 
 
-@torch.no_grad()
 def readings(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> dict[str, Float[np.ndarray, "n d"]]:
-    """What an encoder says of each patient, by the way it is read; every token of a patient is shown.
-
-    `CLS` and the mean over the other tokens, both after the last norm, are read of Vision Transformers; what heads read, of
-    networks in which it is something else.
-    """
+    """What an encoder says of each patient, by the way it is read (`ours.readings`); every token of a patient is shown."""
     encoder.eval()
     rows: dict[str, list[Tensor]] = defaultdict(list)
     for patient in patients:
-        patches, place = everything(tokens.load(token_file(study, patient), study.channels), study)
-        pool = encoder.pool if isinstance(encoder, Encoder) else None
-        if isinstance(encoder, Encoder):
-            x = encoded(encoder, patches, place)  # (1, n, d)
-            rows[CLS].append(x[:, 0])
-            rows[MEAN].append(x[:, 1:].mean(dim=1))
-        if pool != "cls":
-            rows[HEADS].append(encoder(patches, place))
+        shown = everything(tokens.load(token_file(study, patient), study.channels), study)
+        for name, vectors in ours.readings(encoder, *shown).items():
+            rows[name].append(vectors)
     return {name: torch.cat(found).numpy() for name, found in rows.items()}

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mri_vit import style
+from mri_vit.features.reading import CLS, HEADS, MEAN
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.figures import pictures
 from mri_vit.report.numbers.chance import ALPHA
@@ -24,7 +25,7 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import title as sequence
 from mri_vit.studies.features import few_shot
 from mri_vit.studies.features import numbers as features_numbers
-from mri_vit.studies.features.encoders import CLS, DRAWS, HEADS, MEAN, OWN, STARTS, beginnings
+from mri_vit.studies.features.encoders import DRAWS, OWN, STARTS, beginnings
 from mri_vit.studies.features.numbers import Line
 from mri_vit.studies.probes import FEWEST
 

@@ -28,6 +28,7 @@ from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.errors import UsageError
+from mri_vit.features.reading import CLS, HEADS
 from mri_vit.model import network
 from mri_vit.predictors.intensity import intensity_table
 from mri_vit.predictors.network import Neural, network_seed
@@ -37,7 +38,7 @@ from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.models import INTENSITY
 from mri_vit.settings.schema import Endpoint, Study
-from mri_vit.studies.features.encoders import CLS, HEADS, normalise, readings
+from mri_vit.studies.features.encoders import normalise, readings
 from mri_vit.studies.probes import balanced_order, linear_probe
 
 SHARES = (1 / 9, 1 / 3, 1.0)  # of the patients to pretrain on: about as far apart as Dosovitskiy et al. 2021, Figure 4, has them

@@ -19,6 +19,7 @@ from mri_vit.crossval import folds
 from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.errors import UsageError
+from mri_vit.features.reading import CLS, HEADS, MEAN
 from mri_vit.metrics.auc_interval import auc_interval
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.delong import delong_paired
@@ -30,9 +31,6 @@ from mri_vit.settings.schema import Comparator, Pretrain, Study
 from mri_vit.studies.features import encoders as frozen_encoders
 from mri_vit.studies.features import page as report
 from mri_vit.studies.features.encoders import (
-    CLS,
-    HEADS,
-    MEAN,
     OWN,
     as_long,
     beginnings,

@@ -1,0 +1,210 @@
+"""The stage: frozen features of every prepared patient, one file a patient while it runs, and one of all at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from rich.console import Console
+from torch import Tensor
+
+from mri_vit.data import cohort, frozen, tokens
+from mri_vit.data.batches import token_file
+from mri_vit.data.tokens import Tokens
+from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
+from mri_vit.features import card, foreign, ours, scan, table
+from mri_vit.features.fitting import Foreign
+from mri_vit.features.scan import Expected
+from mri_vit.features.table import Features, Origin
+from mri_vit.run import files, hashes
+from mri_vit.run.folder import held
+from mri_vit.run.progress import progress
+from mri_vit.run.screen import WARNING, say
+from mri_vit.settings import licence, source
+from mri_vit.settings.schema import Study
+
+FILE, PARTS = "features.safetensors", "patients"  # in the output; the second has a file of each patient
+Fusion = Literal["concatenate", "mean"]
+Reads = Callable[[Tokens, Path], dict[str, Tensor]]  # a patient's features [d] by reading; may raise UnusablePatient
+LEAST_INSIDE = 0.98  # of the brain; a cube that cuts off more is said so
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to read: `channels` in the encoder's order, all that were prepared where there are none; `card` as of `card.read`."""
+
+    weights: Path
+    channels: tuple[str, ...]
+    fusion: Fusion
+    card: Mapping[str, Any]
+
+
+def write(prepared: Mapping[str, Path], asked: Asked, output: Path, console: Console) -> int:
+    """Write `features.safetensors` of these patients; what an earlier command has read of a patient is not read again.
+
+    Parameters
+    ----------
+    prepared
+        The token file of each patient.
+    output
+        Folder for the file, and for one of each patient that has been read, by which a command that was stopped goes on.
+
+    Returns
+    -------
+    How many patients could not be read; each is named with the reason.
+
+    Raises
+    ------
+    UsageError
+        No patient, weights of no known architecture, other sequences than those that were prepared, or an output that holds
+        features of other weights or settings.
+    """
+    if not prepared:
+        raise UsageError("there is no prepared patient; run `mri-vit prepare` first")
+    if wrong := source.fault(asked.weights):
+        raise UsageError(f"{source.shown(asked.weights)}: {wrong} (--weights)")
+    first = next(iter(prepared))
+    origin, reads = reader(asked, prepared[first])
+    say(console, f"{origin.architecture} ({origin.source}); licence {origin.licence}; features of {', '.join(origin.channels)}")
+    for warned in (licence.caution(origin.weights, origin.licence), _cut_off(origin, first, prepared[first])):
+        if warned:
+            say(console, warned, WARNING)
+    with held(output, (PARTS,)):
+        if (output / FILE).exists() and (found := table.load(output / FILE).origin) != origin:
+            other = next(key for key, value in asdict(origin).items() if asdict(found)[key] != value)
+            raise UsageError(f"{output / FILE}: holds features of another {other}; choose another output")
+        (output / PARTS).mkdir(exist_ok=True)
+        rows, left_out = _rows(prepared, origin, reads, output / PARTS, console)
+        if not rows:
+            raise UsageError(f"{asked.weights}: no patient could be read; the first because {next(iter(left_out.values()))}")
+        vectors = {name: np.stack([row[name] for row in rows.values()]) for name in next(iter(rows.values()))}
+        table.save(Features(origin, tuple(rows), vectors), output / FILE)
+    shapes = ", ".join(f"{name} {row.shape[1]}" for name, row in vectors.items())
+    say(console, f"{len(rows)} patients, numbers of each: {shapes}; {output / FILE}")
+    return len(left_out)
+
+
+def reader(asked: Asked, example: Path) -> tuple[Origin, Reads]:
+    """What features are read from, and how; `example` is a patient's tokens, whose grid and sequences are those of all."""
+    sha256, name = hashes.sha256(asked.weights), asked.weights.name
+    if ours.schema(asked.weights):
+        own = ours.load(asked.weights)
+        given = [key for key, value in asked.card.items() if value is not None and key != "licence"]
+        if given or asked.channels not in ((), own.channels):
+            raise UsageError(f"{asked.weights}: a file of ours says all of itself; leave --{(given or ['channels'])[0]} out")
+        said = asked.card.get("licence") or own.model.weights_licence or licence.OWN
+        origin = Origin(
+            name, sha256, said, f"our {own.model.architecture}", "this package", own.channels, "none",
+            taught=tuple(sorted(own.taught)), seen=tuple(sorted(own.seen)),
+        )  # fmt: skip
+        return origin, partial(ours.of_patient, own)
+    known = card.read(asked.weights, asked.card)
+    prepared = tokens.load(example)
+    encoder, expected = foreign.load(asked.weights, known, prepared.grid)
+    channels = asked.channels or prepared.channels
+    if strange := [one for one in channels if one not in prepared.channels]:
+        raise UsageError(f"--channels {strange[0]}: found {', '.join(prepared.channels)} in {example}")
+    if encoder.channels not in (1, len(channels)):
+        raise UsageError(
+            f"{asked.weights}: the encoder reads {encoder.channels} channels at once; found {', '.join(channels)}; name as many,"
+            " in its order, by --channels"
+        )
+    fusion = asked.fusion if encoder.channels == 1 and len(channels) > 1 else "none"
+    origin = Origin(
+        name, sha256, licence.stated(known.licence), encoder.architecture, encoder.source, channels, fusion, encoder.heads,
+        asdict(expected),
+    )  # fmt: skip
+    return origin, partial(read_foreign, encoder, expected, channels, fusion)
+
+
+@torch.no_grad()
+def read_foreign(
+    encoder: Foreign, expected: Expected, channels: tuple[str, ...], fusion: str, prepared: Tokens, path: Path
+) -> dict[str, Float[Tensor, " d"]]:
+    """What an encoder of others reads of a patient.
+
+    One of a single channel reads each sequence by itself; they are put side by side, or their mean is taken over those that the
+    patient has. Raises UnusablePatient where a sequence is missing that would have its own place.
+    """
+    found = scan.of_patient(prepared, expected, channels)
+    missing = [name for name in channels if name not in found.channels]
+    if missing and (fusion != "mean" or not found.channels):
+        raise UnusablePatient(f"the sequence {missing[0]} is missing; --fusion mean takes those that there are", str(path))
+    volumes = torch.from_numpy(found.volumes)
+    if encoder.channels > 1:
+        return {name: rows[0] for name, rows in encoder.network(volumes[None]).items()}
+    read = encoder.network(volumes[:, None])  # each sequence as a volume of one channel: [c d]
+    if fusion == "mean":
+        return {name: rows.mean(dim=0) for name, rows in read.items()}
+    return {name: rearrange(rows, "c d -> (c d)") for name, rows in read.items()}
+
+
+def _cut_off(origin: Origin, name: str, path: Path) -> str:
+    """A sentence where the encoder's cube does not hold a patient's brain; "" where it does, or where there is no cube."""
+    if origin.expected is None:
+        return ""
+    prepared, expected = tokens.load(path), Expected(**origin.expected)
+    inside = scan.share_inside((tokens.to_volume(prepared) != 0).any(axis=0), prepared.grid, expected)
+    told = f"{expected.edge} voxels of {expected.spacing_mm:g} mm hold {inside:.0%} of the brain of {name}"
+    return "" if inside >= LEAST_INSIDE else f"{told}; the rest is cut off, which a larger --spacing-mm or --edge avoids"
+
+
+def _rows(
+    prepared: Mapping[str, Path], origin: Origin, reads: Reads, home: Path, console: Console
+) -> tuple[dict[str, dict[str, Float[np.ndarray, " d"]]], dict[str, str]]:
+    """The features of each patient, read where they are not there yet; and who could not be read, with the reason."""
+    rows: dict[str, dict[str, Float[np.ndarray, " d"]]] = {}
+    left_out: dict[str, str] = {}
+    with progress(console) as bar:
+        task = bar.add_task("features", total=len(prepared), note="")
+        for name, path in prepared.items():
+            try:
+                rows[name] = _of_patient(name, path, origin, reads, home)
+            except UnusablePatient as fault:
+                left_out[name] = fault.reason
+                say(bar.console, f"left out {name}: {fault}", WARNING)
+            bar.update(task, advance=1, note=name)
+    return rows, left_out
+
+
+def _of_patient(name: str, path: Path, origin: Origin, reads: Reads, home: Path) -> dict[str, Float[np.ndarray, " d"]]:
+    """A patient's features; those that lie there are taken if they are of the same weights, settings and voxels."""
+    made_of = {"origin": asdict(origin), "tokens": hashes.sha256(path)}
+    key = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+    file = home / f"{name}.{key[:16]}.safetensors"
+    if file.exists():
+        try:
+            return {reading: rows[0] for reading, rows in table.load(file).vectors.items()}
+        except IntegrityError:
+            file.unlink()
+    found = {reading: vector.numpy() for reading, vector in reads(tokens.load(path), path).items()}
+    for reading, vector in found.items():
+        if not np.isfinite(vector).all():
+            raise UnusablePatient(f"{reading} holds numbers that are none", str(path))
+    table.save(Features(origin, (name,), {reading: vector[None] for reading, vector in found.items()}), file)
+    return found
+
+
+def in_folder(folder: Path) -> dict[str, Path]:
+    """The token files in a folder of prepared patients, by patient in the order of their names."""
+    return {path.parent.name: path for path in sorted(folder.glob(f"*/{files.TOKENS}")) if not path.parent.name.startswith(".")}
+
+
+def of_study(study: Study) -> tuple[dict[str, Path], list[str]]:
+    """The token file of each of a study's patients, and who is not prepared; of a run without those whom it excluded."""
+    run = study.output
+    frozen_there = all((run / name).exists() for name in (files.COHORT, files.EXCLUDED))
+    patients = frozen.included(study, run) if frozen_there else cohort.of_study(study)
+    paths = {patient.id: token_file(study, patient) for patient in patients}
+    return {name: path for name, path in paths.items() if path.exists()}, [
+        name for name, path in paths.items() if not path.exists()
+    ]

@@ -1,0 +1,27 @@
+"""Licences that forbid commercial use are known as such, and an absent one is said to be absent."""
+
+from __future__ import annotations
+
+import pytest
+
+from mri_vit.settings.licence import NOT_STATED, caution, is_non_commercial, stated
+
+
+@pytest.mark.parametrize(
+    "licence", ["CC-BY-NC-4.0", "cc-by-nc-sa 4.0", "CC BY NC ND", "Non-Commercial", "noncommercial use", "Academic use"]
+)
+def test_a_licence_that_forbids_commercial_use_is_known_and_said(licence: str):
+    assert is_non_commercial(licence)
+    assert f"{licence}, does not allow commercial use" in caution("w.pt", licence)
+
+
+@pytest.mark.parametrize("licence", ["CC-BY-4.0", "Apache-2.0", "MIT", "BSD-3-Clause", "own"])
+def test_nothing_is_said_of_other_licences(licence: str):
+    assert not is_non_commercial(licence)
+    assert caution("w.pt", licence) == ""
+
+
+@pytest.mark.parametrize("licence", [None, "", "  "])
+def test_an_absent_licence_is_recorded_and_said(licence: str | None):
+    assert stated(licence) == NOT_STATED
+    assert "w.pt: the licence of these weights is not stated" in caution("w.pt", stated(licence))
