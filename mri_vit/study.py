@@ -101,6 +101,8 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
     `divided` are the patients and folds where they have been read before.
     """
     patients, splits = divided or divided_before(study, folder)
+    for caution in comparators.cautions(study):
+        say(console, caution, WARNING)
     intact.refuse_changed(folder, console, intact.OWN)  # whose weights are read again; of the others' folds their tables alone,
     intact.refuse_changed(folder, console, names=intact.TABLES)  # for a pipeline may have thrown their weights away
     for name, units in (

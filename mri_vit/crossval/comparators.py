@@ -8,7 +8,7 @@ from pathlib import Path
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run import files
-from mri_vit.settings import source
+from mri_vit.settings import licence, source
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 
@@ -24,7 +24,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
     import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
 
     from mri_vit.model.network import Network  # imports torch
-    from mri_vit.model.weights import fill
+    from mri_vit.model.weights import fill, licence_of
 
     for name, of in networks(study).items():
         try:
@@ -33,8 +33,23 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
                 net = Network(of.model, of.grid, [], of.channels)
             if of.model.weights:
                 fill(net.encoder, of.model.weights, of.model, of.grid)
+                if (found := licence_of(of.model.weights)) not in (None, of.model.weights_licence):
+                    raise UsageError(
+                        f"{of.model.weights}: was trained from weights of the licence {found}, which holds on; state it:"
+                        f' model.weights_licence = "{found}"'
+                    )
         except (UsageError, ValueError) as error:
             raise UsageError(f"{name}: {error}") from None
+
+
+def cautions(study: Study) -> list[str]:
+    """What has to be known of the licences of the weights that the study's networks start from, each network's by its name."""
+    said = {
+        name: licence.caution(of.model.weights.name, licence.stated(of.model.weights_licence))
+        for name, of in networks(study).items()
+        if of.model.weights
+    }
+    return [f"{name}: {one}" for name, one in said.items() if one]
 
 
 def comparator_folder(run: Path, name: str) -> Path:

@@ -123,6 +123,12 @@ def label_exposed(path: Path) -> list[str]:
     return _subjects(path, "taught")
 
 
+def licence_of(path: Path) -> str | None:
+    """The licence of others' weights from which a file of ours was trained; None where it records none, or is not ours."""
+    with as_written(path):
+        return json.loads(_header(path).get("model", "{}")).get("weights_licence")
+
+
 def _subjects(path: Path, key: str) -> list[str]:
     with as_written(path):
         return [str(subject) for subject in json.loads(_header(path).get(key, "[]"))]

@@ -34,15 +34,14 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.run.progress import progress
 from mri_vit.run.record import read_json
 from mri_vit.run.screen import WARNING, printable, say
+from mri_vit.settings import licence
 from mri_vit.settings.schema import Study
 
 OURS = {  # names in the output, none of which a patient may have
     *(files.STUDY, files.ENVIRONMENT, files.ORIGIN, files.COHORT, files.EXCLUDED, files.FINDINGS, files.DECISIONS, files.JOBS),
     *(files.PREDICTIONS, files.SURVIVAL, files.PAGE, files.LOG, "prepared", scans.CONVERTED),
 }
-UNRECORDED = (
-    "not recorded: training started from weights of others ({file}), whose licence the run does not hold; ask who gave them"
-)
+STARTED = "training started from weights of others ({file}), {licence}"
 OWN_LICENCE = "the run's own: trained in this study from random weights, so that whoever owns the run decides"
 PRETRAINED = "pretrained without labels ({method}) on the study's own patients, then trained in this study"
 
@@ -225,7 +224,7 @@ def _known(
 def _facts(run: Path, past: Study, inside: Sequence[Patient], splits: Sequence[Split], verdicts: Source) -> RunFacts:
     homes = networks.homes(run, [len(split) for split in splits])
     weights = [files.seed_folder(home, seed) / files.WEIGHTS for home in homes.values() for seed in range(past.train.seeds)]
-    started, licence = _beginning(past)
+    started, terms = _beginning(past)
     return RunFacts(
         study=past.name,
         patients=len({one.subject for one in inside}),
@@ -237,19 +236,21 @@ def _facts(run: Path, past: Study, inside: Sequence[Patient], splits: Sequence[S
         verdicts=verdicts,
         weights=tuple(Weights(file=file.relative_to(run).as_posix(), sha256=hashes.sha256(file)) for file in weights),
         beginning=started,
-        licence=licence,
+        licence=terms,
         versions=read_json(run / files.ENVIRONMENT, ("versions",))["versions"],
     )
 
 
 def _beginning(past: Study) -> tuple[str, str]:
-    """Where training started from, and under which licence the weights are; others' licences are recorded nowhere."""
+    """Where training started from, and under which licence the weights are: for others' weights the one that the study states."""
     pretrained = PRETRAINED.format(method=past.pretrain.method) if past.pretrain.method != "none" else ""
     if past.model.weights is None:
         return pretrained or "trained in this study from random weights", OWN_LICENCE
     name = past.model.weights.name
     said = f"started from the weights {name}" + (f", {pretrained}" if pretrained else ", then trained in this study")
-    return said, UNRECORDED.format(file=name)
+    stated = licence.stated(past.model.weights_licence)
+    terms = STARTED.format(file=name, licence=licence.in_words(stated))
+    return said, "; ".join(filter(None, [terms, licence.caution(name, stated)]))
 
 
 def _versions() -> dict[str, str]:

@@ -217,10 +217,11 @@ def _networks(
         raise
     except UsageError as error:
         return None, [_refused("networks", line) for line in str(error).splitlines()]
+    licences = [Finding(severity="noticed", about="networks", said=printable(said)) for said in comparators.cautions(study)]
     if not splits:
-        return None, []
+        return None, licences
     from mri_vit.preflight import needs  # here, because it imports torch
 
     estimate = needs.estimate(study, kept, max(map(len, splits)), voxels)
     lacking = needs.lacking(estimate, study.prepared, study.output)
-    return estimate, [Finding(severity="noticed", about="resources", said=said) for said in lacking]
+    return estimate, [*licences, *(Finding(severity="noticed", about="resources", said=said) for said in lacking)]

@@ -20,10 +20,15 @@ def is_non_commercial(licence: str) -> bool:
     return bool(NON_COMMERCIAL.search(licence.lower().replace("_", "-")))
 
 
+def in_words(licence: str | None) -> str:
+    """For a sentence about weights: licence CC-BY-4.0; licence not stated."""
+    return f"licence {stated(licence)}"
+
+
 def caution(file: str, licence: str) -> str:
     """What whoever uses the weights of `file` has to know of their licence; "" where nothing speaks against them."""
     if licence == NOT_STATED:
-        return f"{file}: the licence of these weights is not stated; without one nobody is allowed to use or share them"
+        return f"{file}: the licence of these weights is not stated; ask who made them whether they may be used and shared"
     if is_non_commercial(licence):
         return f"{file}: the licence of these weights, {licence}, does not allow commercial use, nor of what is made from them"
     return ""

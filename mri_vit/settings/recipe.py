@@ -59,7 +59,7 @@ class Model(Section):
     weights_licence: str | None = Field(
         default=None,
         exclude_if=lambda licence: licence is None,  # a study without it has the records that it always had
-        description="Licence of that file, such as CC-BY-4.0; it stands in the report. Unset: not stated.",
+        description="Licence of that file, such as CC-BY-4.0, for the report.",
     )
     survival: Literal["hazard", "cox"] = Field(
         default="hazard", description="Head of survival endpoints: discrete-time hazard, or Cox."

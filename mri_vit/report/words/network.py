@@ -5,6 +5,7 @@ its beginning and its comparators come out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from mri_vit.model import heads
 from mri_vit.pretrain import dino, mae
@@ -12,6 +13,7 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.run import Settings
 from mri_vit.report.words import recipes, wording
 from mri_vit.report.words.wording import Facts, counted, escape, trained
+from mri_vit.settings import licence
 from mri_vit.settings.recipe import Model, Pretrain
 from mri_vit.settings.schema import Grid
 from mri_vit.settings.sequences import titles
@@ -91,8 +93,17 @@ def initialised(settings: Settings) -> str:
     if isinstance(settings.pretrain, Pretrain):
         encoder = "The encoder's weights started from pretraining without labels (see there)"
     if settings.model.weights:
-        encoder = f"The encoder's weights started from those of the file {escape(settings.model.weights)}"
-    return f"{encoder}, heads {heads} with the bias that fits the training labels best."
+        stated = escape(licence.in_words(settings.model.weights_licence))
+        encoder = f"The encoder's weights started from those of the file {escape(settings.model.weights)} ({stated})"
+    return f"{encoder}, heads {heads} with the bias that fits the training labels best.{_of_licence(settings)}"
+
+
+def _of_licence(settings: Settings) -> str:
+    """A sentence where the licence of the weights that training started from forbids something, or is not known."""
+    if not settings.model.weights:
+        return ""
+    caution = licence.caution(Path(settings.model.weights).name, licence.stated(settings.model.weights_licence))
+    return f" {escape(caution)}." if caution else ""
 
 
 def pretraining(metrics: Metrics, facts: Facts) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mri_vit.report.schema.run import Contender
 from mri_vit.report.words.notation import setting
+from mri_vit.settings import licence
 from mri_vit.settings.models import FUSED
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
@@ -23,7 +24,7 @@ ON_WHOM = {
 }
 SIZED = ("vit", "hybrid", "hybrid_resnet10", "monai_vit")  # architectures whose size the recipe sets
 SAID_ELSEWHERE = {  # keys that `architecture` and `beginning` report
-    *("model.architecture", "model.channels", "model.weights"),
+    *("model.architecture", "model.channels", "model.weights", "model.weights_licence"),
     *("pretrain.method", "pretrain.patients", "pretrain.epochs"),
 }
 
@@ -58,11 +59,15 @@ def source(architecture: str) -> str:
 
 
 def beginning(study: Study) -> str:
-    """How the encoder's weights began, where not at random: by pretraining, from a file; else ""."""
-    if study.pretrain.method != "none":
-        method, whom = PRETRAINED[study.pretrain.method], ON_WHOM[study.pretrain.patients]
-        return f"pretrained without labels by {method}, {whom}, {study.pretrain.epochs} epochs"
-    return f"started from the weights of {Path(study.model.weights).name}" if study.model.weights else ""
+    """How the encoder's weights began, where not at random: by pretraining, from a file with its licence; else ""."""
+    model, started = study.model, ""
+    if model.weights:
+        started = f"started from the weights of {Path(model.weights).name} ({licence.in_words(model.weights_licence)})"
+    if study.pretrain.method == "none":
+        return started
+    method, whom = PRETRAINED[study.pretrain.method], ON_WHOM[study.pretrain.patients]
+    said = f"pretrained without labels by {method}, {whom}, {study.pretrain.epochs} epochs"
+    return f"{said}; it {started}" if started else said
 
 
 def differences(study: Study, comparator: Comparator) -> dict[str, dict[str, Any]]:

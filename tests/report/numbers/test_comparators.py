@@ -190,12 +190,12 @@ def test_no_folder_of_a_machine_is_told_with_the_weights(run):
     plain = run.study.model_dump(exclude={"comparators"}) | {"pretrain": {"method": "none"}}
     plain["model"] |= {"weights": "/home/somebody/b16.npz"}
     study = Study.model_validate(plain)
-    assert recipes.beginning(study) == "started from the weights of b16.npz"
+    assert recipes.beginning(study) == "started from the weights of b16.npz (licence not stated)"
     told = measure(replace(run, study=study, predictions=run.predictions[run.predictions.model == "vit"]))
     assert told["settings"]["model"]["weights"] == "b16.npz"
     assert "somebody" not in json.dumps(told)
     said = " ".join(network.pretraining(filled(told), Facts()))
-    assert "vit was started from the weights of b16.npz." in said
+    assert "vit was started from the weights of b16.npz (licence not stated)." in said
     assert "**[author: what those weights were learned from" in said
 
 

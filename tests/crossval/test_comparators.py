@@ -1,0 +1,63 @@
+"""Licences of the weights that networks start from are said before training, and go from file to file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mri_vit.crossval import comparators
+from mri_vit.data import cohort
+from mri_vit.errors import UsageError
+from mri_vit.model import network
+from mri_vit.model.network import Network
+from mri_vit.model.weights import licence_of
+from mri_vit.prediction.stage import _beginning
+from mri_vit.report.words import recipes
+from mri_vit.settings.schema import Comparator, Study
+
+
+def starting(study: Study, **keys: object) -> Study:
+    return study.model_copy(update={"model": study.model.model_copy(update=keys)})
+
+
+def test_each_network_that_starts_from_weights_with_a_catch_is_named(tiny: Study):
+    other = Comparator(name="late", model={"weights": "other.pt", "weights_licence": "CC-BY-NC-4.0"})
+    study = starting(tiny, weights=Path("b16.npz")).model_copy(update={"comparators": (other,)})
+    first, second = comparators.cautions(study)
+    assert first.startswith("vit: b16.npz: the licence of these weights is not stated")
+    assert second.startswith("late: other.pt: the licence of these weights, CC-BY-NC-4.0, does not allow commercial use")
+    assert comparators.cautions(starting(tiny, weights=Path("b16.npz"), weights_licence="Apache-2.0")) == []
+    assert comparators.cautions(tiny) == []
+
+
+def test_the_report_and_a_prediction_state_the_licence(tiny: Study):
+    stated = starting(tiny, weights=Path("/of/somebody/b16.npz"), weights_licence="CC-BY-NC-4.0")
+    assert recipes.beginning(stated) == "started from the weights of b16.npz (licence CC-BY-NC-4.0)"
+    pretrained = stated.model_copy(update={"pretrain": stated.pretrain.model_copy(update={"method": "mae"})})
+    assert recipes.beginning(pretrained).endswith("it started from the weights of b16.npz (licence CC-BY-NC-4.0)")
+    for study, told in (
+        (stated, "licence CC-BY-NC-4.0; b16.npz: the licence"),
+        (starting(tiny, weights=Path("x.pt")), "licence not stated"),
+    ):
+        assert told in _beginning(study)[1]
+        assert "/of/" not in _beginning(study)[1]
+
+
+def test_a_network_that_was_trained_from_others_weights_keeps_their_licence_in_its_file(tiny: Study, tmp_path: Path):
+    path = tmp_path / "best.safetensors"
+    network.save(Network(starting(tiny, weights_licence="CC-BY-NC-4.0").model, tiny.grid, [], tiny.channels), path)
+    assert licence_of(path) == "CC-BY-NC-4.0"
+    people = cohort.read(tiny.cohort, tiny.endpoints)
+    with pytest.raises(
+        UsageError, match=r'best\.safetensors: .* which holds on; state it: model\.weights_licence = "CC-BY-NC-4\.0"'
+    ):
+        comparators.check(starting(tiny, weights=path), people)
+    comparators.check(starting(tiny, weights=path, weights_licence="CC-BY-NC-4.0"), people)
+
+
+def test_a_network_of_random_weights_records_none_and_its_file_is_what_it_was(tiny: Study, tmp_path: Path):
+    path = tmp_path / "best.safetensors"
+    network.save(Network(tiny.model, tiny.grid, [], tiny.channels), path)
+    assert licence_of(path) is None
+    assert b"weights_licence" not in path.read_bytes()
