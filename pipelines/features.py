@@ -4,6 +4,7 @@
 .venv/bin/python pipelines/features.py configs/features_hard.toml --seed 1
 .venv/bin/python pipelines/features.py configs/features.toml --seed 1 --starts 2 --no-curve     (the table alone, shortened)
 .venv/bin/python pipelines/features.py configs/features_upenn.toml                    (UPENN-GBM, once it is imported)
+.venv/bin/python pipelines/features.py configs/features.toml --features out/features.safetensors    (weights of others beside)
 
 Patients who have the label of the study file's first endpoint are judged on, the others learned from. The built-in cohort, or its
 hard variant, has 292 patients, and is another one for every seed. A run that was stopped goes on with the encoders that it has.
@@ -11,8 +12,10 @@ hard variant, has 292 patients, and is another one for every seed. A run that wa
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
+from cyclopts import Parameter
 from learning_curve import SIZES, UNLABELLED
 from rich.console import Console
 
@@ -28,7 +31,7 @@ from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.studies.features import encoders as frozen_encoders
-from mri_vit.studies.features import page as features
+from mri_vit.studies.features import foreign, page
 from mri_vit.studies.features.numbers import measure, of_brightest
 from mri_vit.synthetic import cohort as synthetic
 
@@ -37,13 +40,21 @@ EASY, HARD = "features", "features_hard"  # the studies on the built-in cohort a
 AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cores today
 
 
-def main(file: Path = CONFIG, *, seed: int = 1, starts: int = frozen_encoders.STARTS, curve: bool = True) -> None:
+def main(
+    file: Path = CONFIG,
+    *,
+    seed: int = 1,
+    starts: int = frozen_encoders.STARTS,
+    curve: bool = True,
+    features: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = (),
+) -> None:
     """Write features.html and features.csv, of the cohort and the starts of this seed.
 
     Parameters
     ----------
     starts : how often each encoder of the table begins, with random weights of its own; 2 or more.
     curve : whether encoders learn from fewer scans too, for the few-shot curve.
+    features : files that `mri-vit features` wrote of this study's patients, to stand in the same table.
     """
     console = Console()
     often = (frozen_encoders.every_share() if curve else {}) | {1.0: starts}
@@ -58,6 +69,7 @@ def main(file: Path = CONFIG, *, seed: int = 1, starts: int = frozen_encoders.ST
         study.prepare(settings, study.check(settings, run), run, console)
         labelled, unlabelled = frozen_encoders.parted(frozen.included(settings, run), endpoint)
         split = folds.make(labelled, settings.endpoints, settings.train, settings.seed)[0]
+        files = foreign.read(features, labelled, [one.name for one in settings.comparators])
 
         # each encoder learns where it is to learn, is frozen, and is read; then the probes get their labels
         jobs = {
@@ -72,16 +84,19 @@ def main(file: Path = CONFIG, *, seed: int = 1, starts: int = frozen_encoders.ST
                 notes += [f"{name}: {note}"] if note else []
                 bar.update(task, advance=1, note=name)
         table = pd.concat([scores[name] for name in jobs])  # in the jobs' order, whatever came first
+        if files:
+            table = pd.concat([table, foreign.scored(files, labelled, split, endpoint, seed)])
         write_bytes(table.to_csv(index=False).encode(), run / "scores.csv")  # every digit: fewer make ties, and another AUC
 
         # one line for each encoder, way of reading it, probe and share of the labels, held against random weights
         truth = pd.Series({p.id: p.labels[endpoint.name] for p in labelled})
         lines = measure(table, truth, frozen_encoders.beginnings(settings))
         statistics = intensity_table(labelled, settings)
-        notes = [features.beside(of_brightest(statistics, truth, settings.channels)), *notes]
-        features.show(settings, lines, notes, console)
-        page = features.write(settings, lines, list(truth.index), notes, run)
-        screen.say(console, f"page: {page}")
+        brightest = of_brightest(statistics, truth, settings.channels)
+        notes = [page.beside(brightest), *foreign.notes(files, labelled), *notes]
+        page.show(settings, lines, notes, console)
+        written = page.write(settings, lines, list(truth.index), notes, run, files)
+        screen.say(console, f"page: {written}")
 
 
 def of_seed(settings: schema.Study, seed: int) -> schema.Study:

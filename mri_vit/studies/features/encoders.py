@@ -149,16 +149,28 @@ def scored(
     """
     with threadpool_limits(frozen.study.train.threads):
         vectors = readings(made(frozen, folder, seed), patients, frozen.study)
-        truth = np.array([p.labels[endpoint.name] for p in patients])
-        small, whole = [share for share in SHARES if share < 1], [share for share in SHARES if share == 1]
-        parts = [
-            table(vectors, [p.id for p in patients], truth, folds, seed + draw, shares).assign(draw=draw)
-            for draw, shares in enumerate([SHARES, *[small] * (DRAWS - 1)] if whole else [small] * DRAWS)
-        ]
+        found = probed(vectors, patients, folds, endpoint, seed)
     history = folder / frozen.id / "encoder.csv"
     note = (collapsed(pd.read_csv(history)) if frozen.study.pretrain.method == "dino" else None) or ""
-    found = pd.concat(parts, ignore_index=True).assign(encoder=frozen.name, scans=frozen.scans, start=frozen.start)
+    found = found.assign(encoder=frozen.name, scans=frozen.scans, start=frozen.start)
     return found.reindex(columns=SCORES), note
+
+
+def probed(
+    vectors: Mapping[str, Float[np.ndarray, "n _"]],
+    patients: Sequence[Patient],
+    folds: Sequence[Sequence[str]],
+    endpoint: Endpoint,
+    seed: int,
+) -> pd.DataFrame:
+    """Out-of-fold scores of the probes at every share of the labels, as `probes.table` gives them, and of which draw."""
+    truth = np.array([p.labels[endpoint.name] for p in patients])
+    small, whole = [share for share in SHARES if share < 1], [share for share in SHARES if share == 1]
+    parts = [
+        table(vectors, [p.id for p in patients], truth, folds, seed + draw, shares).assign(draw=draw)
+        for draw, shares in enumerate([SHARES, *[small] * (DRAWS - 1)] if whole else [small] * DRAWS)
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def made(frozen: Frozen, folder: Path, seed: int) -> nn.Module:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mri_vit import style
-from mri_vit.features.reading import CLS, HEADS, MEAN
+from mri_vit.features.reading import CLS, FIRST, HEADS, MEAN
+from mri_vit.features.table import Features
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.figures import pictures
 from mri_vit.report.numbers.chance import ALPHA
@@ -23,34 +24,53 @@ from mri_vit.run.screen import plain
 from mri_vit.settings.demo import made_up
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import title as sequence
-from mri_vit.studies.features import few_shot
+from mri_vit.studies.features import few_shot, foreign
 from mri_vit.studies.features import numbers as features_numbers
 from mri_vit.studies.features.encoders import DRAWS, OWN, STARTS, beginnings
 from mri_vit.studies.features.numbers import Line
 from mri_vit.studies.probes import FEWEST
 
 METHODS = {"mae": "MAE", "dino": "DINO"}
+NO_FILES: Mapping[str, Features] = {}
 PROBES = {"linear": "linear probe", "knn": "k-NN"}
 CURVED = 2  # of the shares: the largest, in which the curve is drawn; the smallest has a handful of patients
 
 
-def write(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Sequence[str], home: Path) -> Path:
+def write(
+    study: Study,
+    lines: Sequence[Line],
+    patients: Sequence[str],
+    notes: Sequence[str],
+    home: Path,
+    files: Mapping[str, Features] = NO_FILES,
+) -> Path:
     """Write `features.csv` and `features.html` into the folder `home` and return the page's path.
 
-    `patients` are those that were scored; `notes` are sentences for the page, such as that an encoder had collapsed.
+    `patients` are those that were scored; `notes` are sentences for the page, such as that an encoder had collapsed; `files` are
+    features that were read elsewhere, by the name that their encoder has in `lines`.
     """
-    write_bytes(tables.to_csv(features_numbers.wide(lines)).encode(), home / "features.csv")
-    write_bytes(page(study, lines, patients, notes).encode(), home / "features.html")
+    licences = {name: found.origin.licence for name, found in files.items()}
+    wide = features_numbers.wide(lines)
+    if files:
+        wide["licence"] = [licences.get(line.encoder, "") for line in lines]
+    write_bytes(tables.to_csv(wide).encode(), home / "features.csv")
+    write_bytes(page(study, lines, patients, notes, files).encode(), home / "features.html")
     return home / "features.html"
 
 
-def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Sequence[str]) -> str:
+def page(
+    study: Study,
+    lines: Sequence[Line],
+    patients: Sequence[str],
+    notes: Sequence[str],
+    files: Mapping[str, Features] = NO_FILES,
+) -> str:
     """The page, with nothing that is fetched from elsewhere."""
     environment = style.templates("mri_vit.report.pages")
     environment.filters.update(
         p=notation.p_value, adjusted_p=adjusted_p, number=number, between=between, change=change, percent=percent
     )
-    found = curves(study, lines)
+    found, begun = curves(study, lines), [line for line in lines if line.encoder not in files]
     drawn = style.to_bytes(few_shot.few_shot(found, curved_shares(lines)), "svg") if found else None
     return environment.get_template("features.html").render(
         study=study,
@@ -61,15 +81,16 @@ def page(study: Study, lines: Sequence[Line], patients: Sequence[str], notes: Se
         picture=pictures.data_url(drawn, "image/svg+xml") if drawn else None,
         probes=PROBES,
         read=reading(study),
-        readings=(CLS, MEAN, HEADS),
+        readings=(CLS, MEAN, HEADS, FIRST),
         patients=len(patients),
         synthetic=made_up(patients),
         scans=max(line.scans for line in lines),
         epochs={label(study, one.name): study.of(one).pretrain.epochs for one in study.comparators if one.pretrain},
         draws=DRAWS,
-        starts=max(line.starts for line in lines),
-        few_starts=max(line.starts for line in lines) < STARTS,
-        fewer_starts=min(line.starts for line in lines),
+        starts=max(line.starts for line in begun),
+        few_starts=max(line.starts for line in begun) < STARTS,
+        fewer_starts=min(line.starts for line in begun),
+        files={name: (found.origin, foreign.described(found.origin)) for name, found in files.items()},
         fewest=FEWEST,
         alpha=ALPHA,
     )
@@ -85,7 +106,9 @@ def show(study: Study, lines: Sequence[Line], notes: Sequence[str], console: Con
 
 
 def label(study: Study, encoder: str) -> str:
-    """An encoder's name for people: MAE, DINO; those of random weights say so."""
+    """An encoder's name for people: MAE, DINO; those of random weights say so, and one from a file is called as it is there."""
+    if encoder != OWN and encoder not in {one.name for one in study.comparators}:
+        return encoder
     of = next((study.of(comparator) for comparator in study.comparators if comparator.name == encoder), study)
     if encoder != OWN and of.pretrain.method != "none":
         alike = [one for one in map(study.of, study.comparators) if _learning(one) == _learning(of)]
