@@ -37,7 +37,7 @@ def prefix(found: Mapping[str, Tensor], anchor: str, path: Path) -> str:
     """What stands before every key of the encoder: "backbone." of Lightning's files, "" of most.
 
     `anchor` is a key that every encoder of the kind has. Of a student and its teacher the teacher is taken, which is what is
-    evaluated (Caron et al. 2021, section 3.1).
+    evaluated (Caron et al. 2021, arXiv:2104.14294).
     """
     before = sorted(key.removesuffix(anchor) for key in found if key.endswith(anchor))
     teachers = [one for one in before if "teacher" in one]

@@ -33,7 +33,7 @@ class Architecture:
 
 ARCHITECTURES = {
     "MONAI ViT": Architecture(monai_vit.ANCHOR, monai_vit.read, "RAS", 96),  # BrainIAC's edge
-    "Primus": Architecture(primus.ANCHOR, primus.read, "SAR", 160),  # nnU-Net reads z, y, x; arXiv:2503.01835 trains on 160³
+    "Primus": Architecture(primus.ANCHOR, primus.read, "SAR", 160),  # nnU-Net reads z, y, x; at 1 mm 160 hold most of a brain
     "3D DINO ViT": Architecture(dino.ANCHOR, dino.read, "RAS", 96),
 }
 
@@ -57,8 +57,13 @@ def load(path: Path, card: Card, grid: Grid) -> tuple[Foreign, Expected]:
         raise UsageError(
             f"{path}: no known 3D encoder: found keys such as {sorted(tensors)[0]}; expected one that ends in {known}"
         )
+    if empty := [key for key, value in tensors.items() if not value.numel()]:
+        raise UsageError(f"{path}: {empty[0]} has shape {list(tensors[empty[0]].shape)}; expected numbers in it")
     kind = ARCHITECTURES[name]
-    encoder = kind.read(tensors, path, card.heads, card.edge)
+    try:
+        encoder = kind.read(tensors, path, card.heads, card.edge)
+    except (IndexError, KeyError, ValueError, RuntimeError, ZeroDivisionError) as error:  # of a shape that nobody thought of
+        raise UsageError(f"{path}: its tensors do not make up one {name}: {' '.join(str(error).split())}") from None
     edge = encoder.edge or card.edge or kind.edge
     if edge % encoder.patch:
         raise UsageError(f"{path}: an edge of {edge} voxels is no multiple of its patch of {encoder.patch}; give another --edge")

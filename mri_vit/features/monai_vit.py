@@ -29,7 +29,7 @@ class MonaiViT(nn.Module):
     """MONAI's ViT and how it is read.
 
     With a class token that is CLS and the mean of the others; without one the mean of all and the first token alone: BrainIAC's
-    code trains and reads `features[0][:, 0]`, which is the token of a corner's patch where there is no class token.
+    code reads `features[0][:, 0]`, which is the token of a corner's patch where there is no class token.
     """
 
     def __init__(self, vit: nn.Module) -> None:

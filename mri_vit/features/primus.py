@@ -29,7 +29,7 @@ from mri_vit.features.reading import MEAN
 ANCHOR = "down_projection.proj.weight"
 SOURCE = "Wald et al. 2025, arXiv:2503.01835"
 LEFT_OUT = ("up_projection", "mask_token", "decoder", "eva.rope.")  # rotary angles are computed
-HEADS = {396: 6, 792: 12, 864: 12, 1056: 16}  # by width: S, B, M, L; arXiv:2503.01835, Table 2
+HEADS = {396: 6, 792: 12, 864: 12, 1056: 16}  # by width: S, B, M, L of the published code
 BASE = 10_000.0  # of the rotary frequencies, in places; timm's RotaryEmbeddingCat, which the published code calls
 AXES, PAIR = 3, 2
 SCALES = re.compile(r"\.gamma_([12])$")  # LayerScale's weights lie in the block itself

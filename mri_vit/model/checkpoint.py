@@ -34,7 +34,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if wrong := source.fault(path):
         raise UsageError(f"{source.shown(path)}: {wrong}; a file of weights is expected")
     try:
-        numbers = {key: value for key, value in _read(path).items() if isinstance(value, Tensor) and value.is_floating_point()}
+        named = {key: value for key, value in _read(path).items() if isinstance(key, str) and isinstance(value, Tensor)}
+        numbers = {key: value for key, value in named.items() if value.is_floating_point()}
         if not numbers:
             raise ValueError("there is no tensor of floating-point numbers in it")
         return {key: value.float() for key, value in numbers.items()}

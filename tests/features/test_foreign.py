@@ -63,3 +63,23 @@ def test_2d_weights_are_told_apart(tmp_path: Path):
     flat = dino_state(rotary=False) | {"patch_embed.proj.weight": torch.ones(24, 3, 4, 4)}
     with pytest.raises(UsageError, match=r"w\.pth: patch_embed\.proj\.weight has shape \[24, 3, 4, 4\], a 2D network"):
         foreign.load(written(flat, tmp_path / "w.pth"), Card(heads=2), GRID)
+
+
+STATES = [(lambda: monai_vit().state_dict(), 4), (primus_state, 2), (dino_state, None), (lambda: dino_state(False), 2)]
+
+
+@pytest.mark.parametrize(("state", "heads"), STATES, ids=["monai", "primus", "rotary", "learned"])
+def test_a_tensor_that_is_gone_or_of_another_shape_ends_in_a_sentence_about_the_file(
+    tmp_path: Path, state, heads: int | None, monkeypatch: pytest.MonkeyPatch
+):
+    whole, refusals, tried = state(), 0, 0
+    for key, value in whole.items():
+        for other in (None, value.sum(), value.flatten(), value[..., :-1], value[None], value[:0]):
+            changed = {name: one for name, one in whole.items() if name != key} | ({} if other is None else {key: other})
+            monkeypatch.setattr(foreign, "read_tensors", lambda path, changed=changed: changed)
+            tried += 1
+            try:
+                foreign.load(tmp_path / "w.pt", Card(heads=heads), GRID)
+            except UsageError as refused:
+                refusals += str(refused).startswith(f"{tmp_path / 'w.pt'}: ")
+    assert refusals > 0.8 * tried  # a vector is its own flattened self, and a mask token may be as it likes
