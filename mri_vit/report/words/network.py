@@ -61,10 +61,12 @@ def _transformer(shape: Model, grid: Grid, channels: Sequence[str]) -> list[str]
             f"strided 3D convolutions within the patch [@xiao], the first with {shape.conv_stem} channels, with GELUs between"
         )
     read = "the places that hold brain" if shape.tokens == "foreground" else f"all {grid.places} places"
+    blocks = f"{depth} pre-norm blocks of width {dim} with {heads} attention heads and {mlp} hidden units with GELU"
+    if not depth:
+        blocks = f"its patch embedding and positions alone, of width {dim}, without a block"
     return [
-        f"The model is a Vision Transformer [@vit] over 3D patches: {depth} pre-norm blocks of width {dim} with {heads} "
-        f"attention heads and {mlp} hidden units with GELU, {wording.parameters(shape, grid, len(channels)):,} parameters "
-        "without the heads.",
+        f"The model is a Vision Transformer [@vit] over 3D patches: {blocks}, "
+        f"{wording.parameters(shape, grid, len(channels)):,} parameters without the heads.",
         f"A patch of {wording.every_sequence(channels)} is embedded by {embedding}; a CLS token is put first, and each token "
         f"gets a learned position embedding of its place. The encoder reads {read}.",
         f"Each endpoint has a linear head on {POOLED[shape.pool]}, and all endpoints share the encoder.",

@@ -162,6 +162,11 @@ def test_a_comparator_is_told_by_its_architecture_and_by_what_differs_from_the_s
     by_name = {comparator.name: comparator for comparator in study.comparators}
     assert recipes.architecture(study) == "Vision Transformer, 12 blocks of width 768"
     assert recipes.architecture(study.of(by_name["resnet10"])) == "3D ResNet-10; T1ce only"
+    stem = study.model_copy(update={"model": study.model.model_copy(update={"depth": 0, "pool": "max"})})
+    assert recipes.architecture(stem) == (
+        "the Vision Transformer's patch embedding and positions, of width 768, and their largest values over the places, "
+        "without a block"
+    )
     assert recipes.differing(study, by_name["resnet10"]) == ""
     assert recipes.differing(study, by_name["slow"]) == "train.rate 0.0001 (not 0.0003)"
     assert recipes.differing(study, by_name["blind"]) == ""  # how its weights begin is told by its beginning

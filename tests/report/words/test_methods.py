@@ -209,6 +209,7 @@ def test_a_setting_of_the_training_is_told_with_its_value(change, told, text):
         ({"zero_head": False}, "heads at random with the bias"),
         ({"weights": "b16.npz"}, "started from those of the file b16.npz"),
         ({"architecture": "resnet18", "channels": ("t1ce", "flair")}, "The model is 3D ResNet-18 (He et al. 2016"),
+        ({"depth": 0, "pool": "max"}, "patches: its patch embedding and positions alone, of width 768, without a block, "),
         ({"architecture": "resnet18", "channels": ("t1ce", "flair")}, "with T1ce and FLAIR as its channels"),
     ],
 )
