@@ -38,7 +38,7 @@ def test_a_network_without_a_block_has_no_maps_and_says_why(tiny: Study):
     study = tiny.model_copy(update={"model": tiny.model.model_copy(update={"depth": 0, "pool": "max"})})
     patient = cohort.read(study.cohort, study.endpoints)[0]
     net = Network(study.model, study.grid, [Head(tiny.endpoints[0], "binary")]).eval()
-    with pytest.raises(ValueError, match="maps need a block to attend, and model.depth 0 has none"):
+    with pytest.raises(ValueError, match=r"maps need a block to attend, and model\.depth 0 has none"):
         patient_maps.of_patient(patient, net, study)
     assert why_none(study, {"mgmt"}) == NO_BLOCK
     assert why_none(tiny, {"mgmt"}) is None
