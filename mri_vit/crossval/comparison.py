@@ -18,12 +18,12 @@ from mri_vit.crossval.pretraining import Begin, Pretraining, pretrain, starting_
 from mri_vit.crossval.site_probe import COLUMNS, FEWEST, probe, sites
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
-from mri_vit.data.covariates import clinical_columns, clinical_table
+from mri_vit.data.covariates import clinical_columns, clinical_table, told, withheld
 from mri_vit.model.weights import image_exposed
 from mri_vit.predictors.intensity import described, intensity_table
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
-from mri_vit.predictors.tabular import Tabular, volume_table
+from mri_vit.predictors.tabular import NOTHING, Apart, Tabular, volume_table
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.models import CLINICAL, CONTROLS, FUSED, INTENSITY, PERMUTED, RESHUFFLED, SHUFFLED, SITE, VIT, VOLUME
@@ -118,6 +118,7 @@ def _covariates(study: Study, patients: Sequence[Patient]) -> tuple[dict[str, pd
         columns = clinical_columns(patients, study)
         tables[CLINICAL] = clinical_table(patients, columns)
         notes |= {} if columns else {CLINICAL: "the cohort table has no clinical column that varies"}
+        notes |= {f"{CLINICAL}_withheld": said} if (said := told(withheld(columns, study))) else {}
     if VOLUME in asked:
         tables[VOLUME] = volume_table(patients, study)
     notes |= {f"{name}_columns": ", ".join(table) for name, table in tables.items()}
@@ -140,21 +141,25 @@ def _regressions(
     covariates: Mapping[str, pd.DataFrame], study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path
 ) -> list[Tables]:
     """The tables of the controls that are regressions."""
-    return [
-        cross_validate(patients, splits, study, run / files.CONTROLS / name, name, partial(_tabular, table, study))
-        for name, table in covariates.items()
-    ]
+    apart = _apart(covariates, study)
+    builders = {name: partial(_tabular, table, study, apart.get(name, NOTHING)) for name, table in covariates.items()}
+    return [cross_validate(patients, splits, study, run / files.CONTROLS / name, name, build) for name, build in builders.items()]
 
 
-def _tabular(covariates: pd.DataFrame, study: Study, folder: Path, seed: int) -> Tabular:
-    return Tabular(covariates, study.endpoints)
+def _tabular(covariates: pd.DataFrame, study: Study, apart: Apart, folder: Path, seed: int) -> Tabular:
+    return Tabular(covariates, study.endpoints, apart)
+
+
+def _apart(covariates: Mapping[str, pd.DataFrame], study: Study) -> dict[str, Apart]:
+    """By control the columns that each endpoint's regression does not read; what a scan shows may be read for all."""
+    return {CLINICAL: withheld(list(covariates[CLINICAL]), study)} if CLINICAL in covariates else {}
 
 
 def _refitted(covariates: Mapping[str, pd.DataFrame], study: Study, patients: Sequence[Patient], split: Split, run: Path) -> None:
     """`nulls.csv`: what the regressions reach where labels are permuted."""
     if covariates and not (run / files.NULLS).exists():
         results = len(covariates) * len(study.endpoints)  # the controls are tested together, apart from the candidates
-        predictions.save(nulls.table(covariates, study, patients, split, results), run / files.NULLS)
+        predictions.save(nulls.table(covariates, study, patients, split, results, _apart(covariates, study)), run / files.NULLS)
 
 
 def _permuted_labels(

@@ -12,7 +12,7 @@ from mri_vit.crossval.loop import Tables, fold_seed, parts
 from mri_vit.crossval.site_probe import sites
 from mri_vit.data import frozen
 from mri_vit.data.cohort import Patient
-from mri_vit.data.covariates import clinical_table
+from mri_vit.data.covariates import clinical_table, withheld
 from mri_vit.errors import UsageError
 from mri_vit.external.ensemble import averaged
 from mri_vit.external.finished import notes_of
@@ -33,11 +33,12 @@ def control(name: str, run: Path, past: Study, study: Study, patients: Sequence[
     """
     inside = frozen.included(past, run)
     inner, outer = covariates(COVARIATES[name], run, past, inside, study, patients)
+    apart = withheld(list(inner), past) if name == CLINICAL else {}
     predicted = []
     for repeat, split in enumerate(folds.load(run / files.FOLDS, inside)):
         for fold, ids in enumerate(split):
             train, _, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))
-            regressions = Regressions(past.endpoints)
+            regressions = Regressions(past.endpoints, apart)
             regressions.fit(inner, train)
             predicted.append(regressions.predict(outer.loc[[p.id for p in patients]]))
     return averaged(predicted)
@@ -56,7 +57,7 @@ def covariates(
 def clinical(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
     """The run's clinical columns of these patients. Raises UsageError where their table lacks one."""
     columns = [name for name in notes_of(run).get("clinical_columns", "").split(", ") if name]
-    lacking = [name for name in columns if name not in patients[0].clinical]
+    lacking = [name for name in columns if name not in patients[0].clinical | patients[0].labels]
     if lacking or not columns:
         raise UsageError(f"the cohort table has no column {', '.join(lacking)}" if lacking else "the run had no clinical column")
     return clinical_table(patients, columns)

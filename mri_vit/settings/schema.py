@@ -106,7 +106,8 @@ class Controls(Section):
         description="What candidates are compared with; site only where the table has two.",
     )
     columns: tuple[str, ...] | None = Field(
-        default=None, description="Columns of the control clinical; unset is all but labels and site."
+        default=None,
+        description="Columns of the control clinical; unset is all but labels and site.",
     )
 
 

@@ -117,6 +117,8 @@ def controls(metrics: Metrics, facts: Facts) -> list[str]:
     for name in REGRESSIONS:
         if name in run and notes.get(f"{name}_columns"):
             said.append(f"The {name} model read {escape(notes[f'{name}_columns'])}.")
+    if CLINICAL in run and notes.get(f"{CLINICAL}_withheld"):
+        said.append(f"Of these columns not all were read for every endpoint: {escape(notes[f'{CLINICAL}_withheld'])}.")
     if set(REGRESSIONS) & set(run):
         said += [FITTED, COVARIATES]
     return said + [f"No {name} control: {escape(notes[name])}." for name in CONTROLS if notes.get(name)]
