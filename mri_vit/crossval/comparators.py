@@ -21,10 +21,14 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
     for name, of in networks(study).items():
         if of.model.weights and (wrong := source.fault(of.model.weights)):
             raise UsageError(f"{name}: {source.shown(of.model.weights)}: {wrong} (model.weights)")
+    if study.controls.slices and (wrong := source.fault(study.controls.slices)):
+        raise UsageError(f"slices: {source.shown(study.controls.slices)}: {wrong} (controls.slices)")
     import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
 
     from mri_vit.model.network import Network  # imports torch
+    from mri_vit.model.vit2d import read_2d
     from mri_vit.model.weights import fill
+    from mri_vit.predictors.slices import encoder_2d
 
     for name, of in networks(study).items():
         try:
@@ -35,6 +39,8 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
                 fill(net.encoder, of.model.weights, of.model, of.grid)
         except (UsageError, ValueError) as error:
             raise UsageError(f"{name}: {error}") from None
+    if study.controls.slices:
+        encoder_2d(read_2d(study.controls.slices))
 
 
 def comparator_folder(run: Path, name: str) -> Path:

@@ -20,13 +20,28 @@ from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table, told, withheld
 from mri_vit.model.weights import image_exposed
+from mri_vit.predictors import slices
+from mri_vit.predictors.control import WIDE, control, kept_apart
 from mri_vit.predictors.intensity import described, intensity_table
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
-from mri_vit.predictors.tabular import NOTHING, Apart, Tabular, volume_table
+from mri_vit.predictors.principal import PrincipalRegressions
+from mri_vit.predictors.tabular import Tabular, volume_table
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import CLINICAL, CONTROLS, FUSED, INTENSITY, PERMUTED, RESHUFFLED, SHUFFLED, SITE, VIT, VOLUME
+from mri_vit.settings.models import (
+    CLINICAL,
+    CONTROLS,
+    FUSED,
+    INTENSITY,
+    PERMUTED,
+    RESHUFFLED,
+    SHUFFLED,
+    SITE,
+    SLICES,
+    VIT,
+    VOLUME,
+)
 from mri_vit.settings.schema import Study
 
 Notes = dict[str, str]  # what the report says beside the tables, by topic
@@ -125,6 +140,11 @@ def _covariates(study: Study, patients: Sequence[Patient]) -> tuple[dict[str, pd
     if INTENSITY in asked:
         tables[INTENSITY] = intensity_table(patients, study)
         notes[f"{INTENSITY}_columns"] = described(tables[INTENSITY], study.channels)
+    if SLICES in asked and study.controls.slices:
+        tables[SLICES] = slices.slices_table(patients, study)
+        notes[f"{SLICES}_columns"] = slices.described(tables[SLICES], study)
+    elif SLICES in asked and asked != CONTROLS:
+        notes[SLICES] = "no file of a 2D Vision Transformer is given (controls.slices)"
     if SITE in asked:
         if study.train.leave_out == "site":
             notes[SITE] = "every test patient is of a site that no training patient is of"
@@ -141,25 +161,25 @@ def _regressions(
     covariates: Mapping[str, pd.DataFrame], study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path
 ) -> list[Tables]:
     """The tables of the controls that are regressions."""
-    apart = _apart(covariates, study)
-    builders = {name: partial(_tabular, table, study, apart.get(name, NOTHING)) for name, table in covariates.items()}
-    return [cross_validate(patients, splits, study, run / files.CONTROLS / name, name, build) for name, build in builders.items()]
+    return [
+        cross_validate(patients, splits, study, run / files.CONTROLS / name, name, partial(_control, name, table, study))
+        for name, table in covariates.items()
+    ]
 
 
-def _tabular(covariates: pd.DataFrame, study: Study, apart: Apart, folder: Path, seed: int) -> Tabular:
-    return Tabular(covariates, study.endpoints, apart)
-
-
-def _apart(covariates: Mapping[str, pd.DataFrame], study: Study) -> dict[str, Apart]:
-    """By control the columns that each endpoint's regression does not read; what a scan shows may be read for all."""
-    return {CLINICAL: withheld(list(covariates[CLINICAL]), study)} if CLINICAL in covariates else {}
+def _control(name: str, covariates: pd.DataFrame, study: Study, folder: Path, seed: int) -> Tabular | PrincipalRegressions:
+    return control(name, covariates, study)
 
 
 def _refitted(covariates: Mapping[str, pd.DataFrame], study: Study, patients: Sequence[Patient], split: Split, run: Path) -> None:
-    """`nulls.csv`: what the regressions reach where labels are permuted."""
+    """`nulls.csv`: what the regressions reach where labels are permuted; of those on components, whose number the tuning
+    patients choose, a test without refits is left.
+    """
+    covariates = {name: table for name, table in covariates.items() if name not in WIDE}
     if covariates and not (run / files.NULLS).exists():
         results = len(covariates) * len(study.endpoints)  # the controls are tested together, apart from the candidates
-        predictions.save(nulls.table(covariates, study, patients, split, results, _apart(covariates, study)), run / files.NULLS)
+        apart = {name: kept_apart(name, table, study) for name, table in covariates.items()}
+        predictions.save(nulls.table(covariates, study, patients, split, results, apart), run / files.NULLS)
 
 
 def _permuted_labels(

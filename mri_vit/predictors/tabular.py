@@ -118,7 +118,7 @@ class Regressions:
             alive = cox.predict_survival_function(table, times=list(HORIZONS_DAYS)).to_numpy()  # (horizons, patients)
             for days, chance in zip(HORIZONS_DAYS, alive, strict=True):
                 survivals.append(pd.DataFrame({"patient": ids, "endpoint": name, "horizon_days": days, "survival": chance}))
-        return _stacked(scores), _stacked(survivals)
+        return stacked(scores), stacked(survivals)
 
 
 def _cox(rows: pd.DataFrame, days: np.ndarray, event: np.ndarray) -> tuple[Pipeline, CoxPHFitter]:
@@ -133,7 +133,7 @@ def _cox(rows: pd.DataFrame, days: np.ndarray, event: np.ndarray) -> tuple[Pipel
     return scaled, cox
 
 
-def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
+def stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
     """The tables under each other; the first, without rows, stands where there is no other."""
     return pd.concat(tables[1:], ignore_index=True) if len(tables) > 1 else tables[0]
 

@@ -6,10 +6,11 @@ from typing import Literal, get_args
 
 VIT = "vit"  # the study's own network
 FUSED = "vit+clinical"  # what the fitted network and the clinical columns say, weighed (predictors/late_fusion.py)
-Control = Literal["clinical", "volume", "intensity", "site", "shuffled"]
+Control = Literal["clinical", "volume", "intensity", "slices", "site", "shuffled"]
 CLINICAL: Control = "clinical"  # regression on clinical columns
 VOLUME: Control = "volume"  # regression on the volume of brain and tumour
 INTENSITY: Control = "intensity"  # regression on first-order statistics of each sequence, in brain and tumour
+SLICES: Control = "slices"  # regression on a frozen 2D network's features of axial slices, where a file of one is given
 SITE: Control = "site"  # regression on the site alone
 CONTROLS: tuple[Control, ...] = get_args(Control)  # what the others are held against
 SHUFFLED: Control = "shuffled"  # the model whose labels were permuted: its truth, time_days and event are the permuted ones

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
 from mri_vit.settings.executor import Executor, Slurm
-from mri_vit.settings.models import CONTROLS, NO_CANDIDATES, VIT, Control
+from mri_vit.settings.models import CONTROLS, NO_CANDIDATES, SLICES, VIT, Control
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.recipe import Comparator, Model, Pretrain, Section, Train
 from mri_vit.settings.sequences import CHANNELS, COLUMNS, NAME, REFERENCE
@@ -109,6 +109,13 @@ class Controls(Section):
         default=None,
         description="Columns of the control clinical; unset is all but labels and site.",
     )
+    slices: Path | None = Field(default=None, description="File of a 2D ViT whose frozen features the control slices reads.")
+
+    @model_validator(mode="after")
+    def _slices_are_a_control(self) -> Controls:
+        if self.slices and SLICES not in self.models:
+            raise ValueError(f'slices names a file, and models leaves "slices" out; found {list(self.models)}')
+        return self
 
 
 MapMethod = Literal[

@@ -14,14 +14,16 @@ from mri_vit.report.words.preparation import preparation
 from mri_vit.report.words.references import numbered
 from mri_vit.report.words.training import training
 from mri_vit.report.words.wording import Facts, counted, escape
-from mri_vit.settings.models import CLINICAL, CONTROLS, INTENSITY, RESHUFFLED, SHUFFLED, SITE, VOLUME
+from mri_vit.settings.models import CLINICAL, CONTROLS, INTENSITY, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
 
-REGRESSIONS = (CLINICAL, VOLUME, INTENSITY, SITE)
+REGRESSIONS = (CLINICAL, VOLUME, INTENSITY, SLICES, SITE)
 AS_MADE = {
     CLINICAL: "clinical (penalised logistic and Cox regression on clinical columns)",
     VOLUME: "volume (the same regressions on the volume of the brain and, where a mask was given, of the tumour)",
     INTENSITY: "intensity (the same regressions on mean, SD, skewness, kurtosis, percentiles and maximum of each sequence in the "
     "brain and, where a mask was given, in the tumour)",
+    SLICES: "slices (the same regressions on principal components of a frozen 2D network's features, as many as are best on the "
+    "tuning patients)",
     SITE: "site (the same regressions on the site alone)",
     SHUFFLED: "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
     RESHUFFLED: "shuffled again (the same on a fresh permutation, because the first one looked suspicious)",
