@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from mri_vit.model import heads
 from mri_vit.pretrain import dino, mae
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.run import Settings
+from mri_vit.report.schema.run import Contender, Settings
 from mri_vit.report.words import recipes, wording
 from mri_vit.report.words.wording import Facts, counted, escape, trained
 from mri_vit.settings.recipe import Model, Pretrain
@@ -123,6 +123,13 @@ def _method(settings: Pretrain) -> str:
     return f"{METHODS[settings.method].format(**words)} {used}"
 
 
+def flat(contender: Contender) -> str:
+    """Of how many trainings the tuning loss fell no more at the end; "" where that is not known."""
+    if contender.trainings is None:
+        return ""
+    return f"tuning loss flat at the end of {contender.flat} of {counted(contender.trainings, 'training')}"
+
+
 def comparators(metrics: Metrics, facts: Facts) -> list[str]:
     """The networks that the study's own model is compared with, each with what differs from its recipe."""
     others = metrics.contenders[1:] if trained(metrics) else ()
@@ -134,6 +141,7 @@ def comparators(metrics: Metrics, facts: Facts) -> list[str]:
     ]
     for comparator in others:
         source = f" ({comparator.source})" if comparator.source else ""
-        words = [comparator.architecture + source, comparator.differs, comparator.beginning]
+        words = [comparator.architecture + source, comparator.differs, comparator.beginning, flat(comparator)]
         said.append(f"{escape(comparator.model)}: {escape('; '.join(word for word in words if word))}.")
-    return said
+    own = flat(metrics.contenders[0])
+    return [*said, f"{escape(metrics.contenders[0].model)}: {own}."] if own else said
