@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
+from mri_vit.predictors import radiomics
 from mri_vit.run import files
 from mri_vit.settings import source
 from mri_vit.settings.models import VIT
@@ -23,6 +24,8 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
             raise UsageError(f"{name}: {source.shown(of.model.weights)}: {wrong} (model.weights)")
     if study.controls.slices and (wrong := source.fault(study.controls.slices)):
         raise UsageError(f"slices: {source.shown(study.controls.slices)}: {wrong} (controls.slices)")
+    if study.controls.radiomics:
+        radiomics.installed()
     import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
 
     from mri_vit.model.network import Network  # imports torch

@@ -26,6 +26,7 @@ from mri_vit.predictors.intensity import described, intensity_table
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.principal import PrincipalRegressions
+from mri_vit.predictors.radiomics import radiomics_table
 from mri_vit.predictors.tabular import Tabular, volume_table
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
@@ -35,6 +36,7 @@ from mri_vit.settings.models import (
     FUSED,
     INTENSITY,
     PERMUTED,
+    RADIOMICS,
     RESHUFFLED,
     SHUFFLED,
     SITE,
@@ -145,6 +147,12 @@ def _covariates(study: Study, patients: Sequence[Patient]) -> tuple[dict[str, pd
         notes[f"{SLICES}_columns"] = slices.described(tables[SLICES], study)
     elif SLICES in asked and asked != CONTROLS:
         notes[SLICES] = "no file of a 2D Vision Transformer is given (controls.slices)"
+    if study.controls.radiomics:
+        tables[RADIOMICS] = radiomics_table(patients, study)
+        if len(tables[RADIOMICS].columns):
+            notes[f"{RADIOMICS}_columns"] = f"{len(tables[RADIOMICS].columns)} features of {', '.join(study.channels)}"
+        else:
+            notes[RADIOMICS] = "no patient has a tumour_mask"
     if SITE in asked:
         if study.train.leave_out == "site":
             notes[SITE] = "every test patient is of a site that no training patient is of"

@@ -1,4 +1,4 @@
-"""Control: the regression of a control by its name, on what that reads."""
+"""Control: the regression of a control or reference by its name, on what that reads."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pandas as pd
 from mri_vit.data.covariates import withheld
 from mri_vit.predictors.principal import PrincipalRegressions
 from mri_vit.predictors.tabular import NOTHING, Apart, Tabular
-from mri_vit.settings.models import CLINICAL, SLICES
+from mri_vit.settings.models import CLINICAL, RADIOMICS, SLICES
 from mri_vit.settings.schema import Study
 
-WIDE = (SLICES,)  # controls that read more columns than there are patients
+WIDE = (SLICES, RADIOMICS)  # those that read more columns than there are patients
 
 
 def control(name: str, covariates: pd.DataFrame, study: Study) -> Tabular | PrincipalRegressions:
-    """The unfitted regression of a control."""
+    """The unfitted regression of a control or reference."""
     if name in WIDE:
         return PrincipalRegressions(covariates, study.endpoints)
     return Tabular(covariates, study.endpoints, kept_apart(name, covariates, study))

@@ -111,6 +111,8 @@ class Controls(Section):
     )
     slices: Path | None = Field(default=None, description="File of a 2D ViT whose frozen features the control slices reads.")
 
+    radiomics: bool = Field(default=False, description="Whether radiomics of the true tumour is shown as an upper reference.")
+
     @model_validator(mode="after")
     def _slices_are_a_control(self) -> Controls:
         if self.slices and SLICES not in self.models:
