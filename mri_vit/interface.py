@@ -12,7 +12,7 @@ from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run import files
-from mri_vit.settings.schema import Endpoint, Explain, Grid, Prepare, Study
+from mri_vit.settings.schema import NO_BLOCK, Endpoint, Explain, Grid, Prepare, Study
 from mri_vit.settings.sequences import CHANNELS
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class FinishedRun:
         UnusablePatient
             Something is wrong with the patient's scans; the message names the file.
         UsageError
-            The run's network is of an architecture that has no maps.
+            The run's network is of an architecture that has no maps, or has no block.
         """
         from mri_vit.crossval import folds  # here, because torch takes seconds
         from mri_vit.data import frozen
@@ -191,6 +191,8 @@ class FinishedRun:
 
         if self.study.model.architecture != "vit":
             raise UsageError(f"{self.folder}: maps are of Vision Transformers, found {self.study.model.architecture}")
+        if not self.study.model.attends:
+            raise UsageError(f"{self.folder}: {NO_BLOCK}")
         split = folds.load(self.folder / files.FOLDS, frozen.included(self.study, self.folder))[0]
         home = Path(folder) / patient.id
         with TemporaryDirectory(prefix="mri-vit-") as temporary:

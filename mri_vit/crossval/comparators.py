@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
+from mri_vit.predictors import radiomics
 from mri_vit.run import files
 from mri_vit.settings import licence, source
 from mri_vit.settings.models import VIT
@@ -21,10 +22,16 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
     for name, of in networks(study).items():
         if of.model.weights and (wrong := source.fault(of.model.weights)):
             raise UsageError(f"{name}: {source.shown(of.model.weights)}: {wrong} (model.weights)")
+    if study.controls.slices and (wrong := source.fault(study.controls.slices)):
+        raise UsageError(f"slices: {source.shown(study.controls.slices)}: {wrong} (controls.slices)")
+    if study.controls.radiomics:
+        radiomics.installed()
     import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
 
     from mri_vit.model.network import Network  # imports torch
+    from mri_vit.model.vit2d import read_2d
     from mri_vit.model.weights import fill, licence_of
+    from mri_vit.predictors.slices import encoder_2d
 
     for name, of in networks(study).items():
         try:
@@ -40,6 +47,8 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
                     )
         except (UsageError, ValueError) as error:
             raise UsageError(f"{name}: {error}") from None
+    if study.controls.slices:
+        encoder_2d(read_2d(study.controls.slices))
 
 
 def cautions(study: Study) -> list[str]:

@@ -18,15 +18,32 @@ from mri_vit.crossval.pretraining import Begin, Pretraining, pretrain, starting_
 from mri_vit.crossval.site_probe import COLUMNS, FEWEST, probe, sites
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
-from mri_vit.data.covariates import clinical_columns, clinical_table
+from mri_vit.data.covariates import clinical_columns, clinical_table, told, withheld
 from mri_vit.model.weights import image_exposed
+from mri_vit.predictors import slices
+from mri_vit.predictors.control import WIDE, control, kept_apart
 from mri_vit.predictors.intensity import described, intensity_table
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
+from mri_vit.predictors.principal import PrincipalRegressions
+from mri_vit.predictors.radiomics import radiomics_table
 from mri_vit.predictors.tabular import Tabular, volume_table
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import CLINICAL, CONTROLS, FUSED, INTENSITY, PERMUTED, RESHUFFLED, SHUFFLED, SITE, VIT, VOLUME
+from mri_vit.settings.models import (
+    CLINICAL,
+    CONTROLS,
+    FUSED,
+    INTENSITY,
+    PERMUTED,
+    RADIOMICS,
+    RESHUFFLED,
+    SHUFFLED,
+    SITE,
+    SLICES,
+    VIT,
+    VOLUME,
+)
 from mri_vit.settings.schema import Study
 
 Notes = dict[str, str]  # what the report says beside the tables, by topic
@@ -118,12 +135,24 @@ def _covariates(study: Study, patients: Sequence[Patient]) -> tuple[dict[str, pd
         columns = clinical_columns(patients, study)
         tables[CLINICAL] = clinical_table(patients, columns)
         notes |= {} if columns else {CLINICAL: "the cohort table has no clinical column that varies"}
+        notes |= {f"{CLINICAL}_withheld": said} if (said := told(withheld(columns, study))) else {}
     if VOLUME in asked:
         tables[VOLUME] = volume_table(patients, study)
     notes |= {f"{name}_columns": ", ".join(table) for name, table in tables.items()}
     if INTENSITY in asked:
         tables[INTENSITY] = intensity_table(patients, study)
         notes[f"{INTENSITY}_columns"] = described(tables[INTENSITY], study.channels)
+    if SLICES in asked and study.controls.slices:
+        tables[SLICES] = slices.slices_table(patients, study)
+        notes[f"{SLICES}_columns"] = slices.described(tables[SLICES], study)
+    elif SLICES in asked and asked != CONTROLS:
+        notes[SLICES] = "no file of a 2D Vision Transformer is given (controls.slices)"
+    if study.controls.radiomics:
+        tables[RADIOMICS] = radiomics_table(patients, study)
+        if len(tables[RADIOMICS].columns):
+            notes[f"{RADIOMICS}_columns"] = f"{len(tables[RADIOMICS].columns)} features of {', '.join(study.channels)}"
+        else:
+            notes[RADIOMICS] = "no patient has a tumour_mask"
     if SITE in asked:
         if study.train.leave_out == "site":
             notes[SITE] = "every test patient is of a site that no training patient is of"
@@ -141,20 +170,24 @@ def _regressions(
 ) -> list[Tables]:
     """The tables of the controls that are regressions."""
     return [
-        cross_validate(patients, splits, study, run / files.CONTROLS / name, name, partial(_tabular, table, study))
+        cross_validate(patients, splits, study, run / files.CONTROLS / name, name, partial(_control, name, table, study))
         for name, table in covariates.items()
     ]
 
 
-def _tabular(covariates: pd.DataFrame, study: Study, folder: Path, seed: int) -> Tabular:
-    return Tabular(covariates, study.endpoints)
+def _control(name: str, covariates: pd.DataFrame, study: Study, folder: Path, seed: int) -> Tabular | PrincipalRegressions:
+    return control(name, covariates, study)
 
 
 def _refitted(covariates: Mapping[str, pd.DataFrame], study: Study, patients: Sequence[Patient], split: Split, run: Path) -> None:
-    """`nulls.csv`: what the regressions reach where labels are permuted."""
+    """`nulls.csv`: what the regressions reach where labels are permuted; of those on components, whose number the tuning
+    patients choose, a test without refits is left.
+    """
+    covariates = {name: table for name, table in covariates.items() if name not in WIDE}
     if covariates and not (run / files.NULLS).exists():
         results = len(covariates) * len(study.endpoints)  # the controls are tested together, apart from the candidates
-        predictions.save(nulls.table(covariates, study, patients, split, results), run / files.NULLS)
+        apart = {name: kept_apart(name, table, study) for name, table in covariates.items()}
+        predictions.save(nulls.table(covariates, study, patients, split, results, apart), run / files.NULLS)
 
 
 def _permuted_labels(

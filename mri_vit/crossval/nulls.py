@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -19,11 +20,12 @@ from scipy.stats import rankdata
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.data.cohort import Patient
+from mri_vit.data.covariates import read_by
 from mri_vit.data.predictions import NULL_COLUMNS
 from mri_vit.errors import BadNumbers
 from mri_vit.metrics.pairs import count_from, in_line
 from mri_vit.predictors import refit
-from mri_vit.predictors.tabular import scaling, varies
+from mri_vit.predictors.tabular import NOTHING, Apart, scaling, varies
 from mri_vit.settings.schema import Endpoint, Study
 
 BLOCK = 200  # draws at a time
@@ -47,7 +49,12 @@ def most_draws(results: int) -> int:
 
 
 def table(
-    covariates: Mapping[str, pd.DataFrame], study: Study, patients: Sequence[Patient], split: Split, results: int
+    covariates: Mapping[str, pd.DataFrame],
+    study: Study,
+    patients: Sequence[Patient],
+    split: Split,
+    results: int,
+    apart: Mapping[str, Apart] = MappingProxyType({}),
 ) -> pd.DataFrame:
     """A row for each model, endpoint, draw and test fold: AUC or Harrell's C of the refitted regression on permuted labels.
 
@@ -60,11 +67,13 @@ def table(
     covariates : a table per model, with a row per visit id.
     split : test folds of the first repeat.
     results : how many results of the study, of models and endpoints, are tested together.
+    apart : by model the columns that each endpoint's regression does not read.
     """
     found = [pd.DataFrame(columns=pd.Index(NULL_COLUMNS))]
     for number, endpoint in enumerate(study.endpoints):
         known = Known.of(patients, split, endpoint)
-        regressions = {name: Refitted.of(known, one, study, patients, split) for name, one in covariates.items()}
+        own = {name: read_by(endpoint, one, apart.get(name, NOTHING)) for name, one in covariates.items()}
+        regressions = {name: Refitted.of(known, one, study, patients, split) for name, one in own.items()}
         running = {name: Drawn(one, observed) for name, one in regressions.items() if (observed := one.observed()) is not None}
         drawn = dict(running)
         for start in range(0, most_draws(results), BLOCK):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
 from mri_vit.data.cohort import MISSING, Patient
 from mri_vit.errors import UsageError
-from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Study
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint, Study
 
 LARGEST = 1e100  # its square, which a variance takes, is still a number
 MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category
@@ -26,7 +27,12 @@ OUTCOME = re.compile(
     r"|progress\w*|recurr\w*|relapse\w*|follow\w*|date|outcome)($|[_ .-])"
 )
 
+# Extent of resection is known after the scans and before survival: Extent_of_Resection (BraTS 2020), GTR_over90percent
+# (UPENN-GBM), EOR (UCSF-PDGM).
+SURGERY = re.compile(r"(?i)(^|[_ .-])(resect\w*|eor|gtr)($|[_ .-])")
+
 METHYLATION = re.compile(r"(?i)methyl")  # of MGMT's promoter, in a table of glioblastoma
+Withheld = Mapping[str, Mapping[str, str]]  # by endpoint the columns that its regression does not read, each with the reason
 LONG = 4  # letters from which a beginning is no accident: tert is TERTp's, os is not every osteo's
 
 
@@ -34,37 +40,94 @@ def clinical_columns(patients: Sequence[Patient], study: Study) -> list[str]:
     """The columns that "clinical" may use: those named in `controls.columns`, else all that hold numbers or categories.
 
     Labels, columns that by their name are labels or outcomes, the site and the column whose values are left out are not among
-    these.
+    these. A binary endpoint's label is a column as any other where it is named, of survival endpoints alone: see `withheld`.
     What a column holds is inferred from the cells of all patients, test patients included; no label is looked at.
 
-    Raises UsageError when a named column is not in the table.
+    Raises UsageError when a named column is not in the table, or no endpoint may read it.
     """
     there, asked = list(patients[0].clinical), study.controls.columns
-    unknown = [name for name in asked or () if name not in there]
-    if unknown:
-        raise UsageError(f"controls.columns: no column {unknown[0]!r} in the cohort table (found {', '.join(there)})")
     if asked is not None:
+        markers = [endpoint.name for endpoint in study.endpoints if endpoint.kind == "binary"]
+        _refuse_unreadable(asked, [*there, *(name for name in markers if name in patients[0].labels)], study)
         return list(asked)
     apart = {*ORIGIN, study.train.leave_out}
     taken = [name for name in there if name not in apart and not OUTCOME.search(name) and not _names_label(name, study)]
     return [str(name) for name, column in clinical_table(patients, taken).items() if _useful(column)]
 
 
+def withheld(columns: Sequence[str], study: Study) -> Withheld:
+    """Which of the clinical columns each endpoint's regression does not read, and why; only endpoints that have such columns.
+
+    No endpoint reads what is its own label by name, and no survival endpoint what is an outcome by name. Labels of others and
+    the extent of resection are known after the surgery that follows the scans, as the molecular labels are: survival alone,
+    which is counted beyond it, may be held against them.
+    """
+    found = {e.name: {name: why for name in columns if (why := _why_not(name, e, study))} for e in study.endpoints}
+    return {name: reasons for name, reasons in found.items() if reasons}
+
+
+def read_by(endpoint: Endpoint, covariates: pd.DataFrame, apart: Mapping[str, Collection[str]]) -> pd.DataFrame:
+    """The covariates without those that are kept apart from an endpoint."""
+    return covariates.drop(columns=[name for name in apart.get(endpoint.name, ()) if name in covariates])
+
+
+def told(apart: Withheld) -> str:
+    """Who does not read which column, in words; "" where all is read by all: mgmt not for mgmt (it is named after …)."""
+    endpoints: dict[tuple[str, str], list[str]] = {}
+    for endpoint, reasons in apart.items():
+        for column, why in reasons.items():
+            endpoints.setdefault((column, why), []).append(endpoint)
+    return "; ".join(f"{column} not for {', '.join(names)} ({why})" for (column, why), names in endpoints.items())
+
+
+def _why_not(column: str, endpoint: Endpoint, study: Study) -> str:
+    """Why an endpoint's regression may not read a column; "" where it may."""
+    if _named_after(column, {name.lower() for name in (endpoint.name, *endpoint.columns)}):
+        return "it is named after the label itself"
+    if endpoint.kind == "survival":
+        later = {n.lower() for e in study.endpoints if e.kind == "survival" for n in (e.name, *e.columns)}
+        return "it is named like an outcome" if OUTCOME.search(column) or _named_after(column, later) else ""
+    if SURGERY.search(column):
+        return "the extent of resection is for survival alone"
+    return "a label of another endpoint is for survival alone" if _names_label(column, study) else ""
+
+
+def _refuse_unreadable(asked: Sequence[str], there: Sequence[str], study: Study) -> None:
+    """Raise UsageError that names a column which is not there, or which no endpoint may read."""
+    outcomes = {column: e.name for e in study.endpoints if e.kind == "survival" for column in e.columns}
+    for name in asked:
+        if name in outcomes:
+            raise UsageError(f"controls.columns: {name!r} is the outcome of {outcomes[name]}, after the scans; leave it out")
+        if name not in there:
+            raise UsageError(f"controls.columns: no column {name!r} in the cohort table (found {', '.join(there)})")
+        apart = withheld([name], study)
+        if len(apart) == len(study.endpoints):
+            raise UsageError(f"controls.columns: no endpoint can be held against {name!r}: {told(apart)}; leave it out")
+
+
 def _names_label(column: str, study: Study) -> bool:
     """Whether a column is a label or named after one, such as `MGMT index`, `tert_promoter` or `Methylated`."""
-    labels = {name.lower() for e in study.endpoints for name in (e.name, *e.columns)} | LABEL_COLUMNS
+    return _named_after(column, {n.lower() for e in study.endpoints for n in (e.name, *e.columns)} | LABEL_COLUMNS)
+
+
+def _named_after(column: str, labels: Collection[str]) -> bool:
+    """Whether a column is one of these labels, all in small letters, or named after one."""
     words = [column.lower(), *re.split(r"[^a-z0-9]+", column.lower()), *re.split(r"[^a-z]+", column.lower())]  # IDH1 is of IDH
     alike = (
         min(len(word), len(label)) >= LONG and (word.startswith(label) or label.startswith(word))
         for word in words
         for label in labels
     )
-    return METHYLATION.search(column) is not None or not labels.isdisjoint(words) or any(alike)
+    methylation = "mgmt" in labels and METHYLATION.search(column) is not None
+    return methylation or not set(labels).isdisjoint(words) or any(alike)
 
 
 def clinical_table(patients: Sequence[Patient], columns: Sequence[str]) -> pd.DataFrame:
-    """A row per visit id; a column is a number where every filled cell is one, else text; missing is NaN or None."""
-    cells = {name: [p.clinical[name] for p in patients] for name in columns}
+    """A row per visit id; a column is a number where every filled cell is one, else text; missing is NaN or None.
+
+    A column is one of `clinical`, or a label's, which is one where it is an endpoint of the study.
+    """
+    cells = {name: [_cell(p, name) for p in patients] for name in columns}
     table = pd.DataFrame(cells, index=pd.Index([p.id for p in patients]), columns=pd.Index(columns), dtype=object)
     table = table.mask(table.apply(lambda column: column.str.lower().isin(MISSING)), None)
     for name in columns:
@@ -72,10 +135,17 @@ def clinical_table(patients: Sequence[Patient], columns: Sequence[str]) -> pd.Da
         endless = (number.abs() > LARGEST).to_numpy()
         if endless.any():
             p = patients[int(endless.argmax())]
-            raise UsageError(f"patient {p.id}, column {name}: {p.clinical[name]!r}; expected a number, or nothing")
+            raise UsageError(f"patient {p.id}, column {name}: {_cell(p, name)!r}; expected a number, or nothing")
         if number.count() == table[name].count():
             table[name] = number
     return table
+
+
+def _cell(patient: Patient, column: str) -> str:
+    """What the table has in a column, "" where a label is missing."""
+    if column in patient.clinical:
+        return patient.clinical[column]
+    return "" if math.isnan(patient.labels[column]) else f"{patient.labels[column]:g}"
 
 
 def _useful(column: pd.Series) -> bool:

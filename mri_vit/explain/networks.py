@@ -7,8 +7,9 @@ from mri_vit.settings.recipe import Architecture
 from mri_vit.settings.schema import AnyMethod, Study
 
 # Heads of these read no mean of a convolutional map: after a hybrid's trunk comes attention, to which a channel's mean gradient
-# over the voxels says little, and the others have no such map at all. In model/baselines.py they have no place for Grad-CAM.
-ATTENDING: tuple[Architecture, ...] = ("hybrid", "hybrid_resnet10", "monai_vit", "swin_vit")
+# over the voxels says little, a maximum has a gradient at one voxel of each channel alone, so that the mean would spread it over
+# voxels that counted nothing, and the others have no such map at all. In model/baselines.py they have no place for Grad-CAM.
+WITHOUT_MEAN: tuple[Architecture, ...] = ("hybrid", "hybrid_resnet10", "resnet10_max", "monai_vit", "swin_vit")
 
 
 def explained(study: Study) -> dict[str, Study]:
@@ -29,4 +30,4 @@ def methods_of(architecture: Architecture, asked: tuple[AnyMethod, ...]) -> tupl
     """How a network is explained: a Vision Transformer of ours as the study asks, one that reads a volume as it can be."""
     if architecture == "vit":
         return asked
-    return ("occlusion_by_air",) if architecture in ATTENDING else ("gradcam", "occlusion_by_air")
+    return ("occlusion_by_air",) if architecture in WITHOUT_MEAN else ("gradcam", "occlusion_by_air")

@@ -11,16 +11,17 @@ from mri_vit.crossval import folds
 from mri_vit.crossval.loop import Tables, fold_seed, parts
 from mri_vit.crossval.site_probe import sites
 from mri_vit.data import frozen
-from mri_vit.data.cohort import Patient
+from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_table
 from mri_vit.errors import UsageError
 from mri_vit.external.ensemble import averaged
 from mri_vit.external.finished import notes_of
 from mri_vit.predictors import tabular
+from mri_vit.predictors.control import control as built
 from mri_vit.predictors.intensity import intensity_table
-from mri_vit.predictors.tabular import Regressions
+from mri_vit.predictors.slices import slices_table
 from mri_vit.run import files, origin
-from mri_vit.settings.models import CLINICAL, INTENSITY, SITE, VOLUME
+from mri_vit.settings.models import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
 from mri_vit.settings.schema import Study
 
 Covariates = Callable[[Sequence[Patient], Study, Path], pd.DataFrame]  # patients, their study and the run's folder in
@@ -36,10 +37,10 @@ def control(name: str, run: Path, past: Study, study: Study, patients: Sequence[
     predicted = []
     for repeat, split in enumerate(folds.load(run / files.FOLDS, inside)):
         for fold, ids in enumerate(split):
-            train, _, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))
-            regressions = Regressions(past.endpoints)
-            regressions.fit(inner, train)
-            predicted.append(regressions.predict(outer.loc[[p.id for p in patients]]))
+            train, tune, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))
+            regression = built(name, inner, past)
+            regression.fit(train, tune)
+            predicted.append(regression.of(outer).predict([without_labels(p) for p in patients]))
     return averaged(predicted)
 
 
@@ -56,7 +57,7 @@ def covariates(
 def clinical(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
     """The run's clinical columns of these patients. Raises UsageError where their table lacks one."""
     columns = [name for name in notes_of(run).get("clinical_columns", "").split(", ") if name]
-    lacking = [name for name in columns if name not in patients[0].clinical]
+    lacking = [name for name in columns if name not in patients[0].clinical | patients[0].labels]
     if lacking or not columns:
         raise UsageError(f"the cohort table has no column {', '.join(lacking)}" if lacking else "the run had no clinical column")
     return clinical_table(patients, columns)
@@ -74,6 +75,14 @@ def intensity(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFr
     return intensity_table(patients, study)
 
 
+def slices(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
+    """The frozen features of these patients' slices. Raises UsageError where one is not prepared any more or without the file."""
+    require_prepared(patients, study)
+    if study.controls.slices is None:
+        raise UsageError("the run has none: no file of a 2D Vision Transformer was given")
+    return slices_table(patients, study)
+
+
 def site(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
     """The site of each, where it is one of those that the run's regression knows.
 
@@ -88,7 +97,8 @@ def site(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
     return pd.DataFrame({"site": list(of.values())}, pd.Index(list(of)), dtype=object)
 
 
-COVARIATES: dict[str, Covariates] = {CLINICAL: clinical, VOLUME: volume, INTENSITY: intensity, SITE: site}  # by control
+# By control.
+COVARIATES: dict[str, Covariates] = {CLINICAL: clinical, VOLUME: volume, INTENSITY: intensity, SLICES: slices, SITE: site}
 
 
 def require_prepared(patients: Sequence[Patient], study: Study) -> None:

@@ -87,7 +87,7 @@ def elsewhere(run: Path, past: Study, other: Study, given: set[str]) -> Study:
         past, name=other.name, cohort=other.cohort, output=other.output, prepared=other.prepared, workers=other.prepare.workers
     )
     theirs = {"endpoints": other.endpoints, "report": other.report, "qc": other.qc}
-    if "explain" in given and past.model.architecture == "vit":  # another network has no maps, whatever is asked for
+    if "explain" in given and past.model.attends:  # another network has no maps, whatever is asked for
         theirs["explain"] = other.explain
     study = study.model_copy(update=theirs)
     return study.model_copy(update={"explain": study.explain.model_copy(update={"comparators": ()})})

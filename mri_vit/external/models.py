@@ -67,7 +67,8 @@ def tables(run: Path, past: Study, study: Study, patients: Sequence[Patient], co
     if not found:
         raise UsageError(f"{run}: none of its models can be asked: {'; '.join(notes.values()).strip('; ')}")
     notes |= {name: NO_LEAK for name in PERMUTED if name in made.model.unique()}
-    return found, notes | {"clinical_columns": notes_of(run).get("clinical_columns", "")}
+    kept = ("clinical_columns", "clinical_withheld")
+    return found, notes | {"clinical_columns": ""} | {key: said for key, said in notes_of(run).items() if key in kept}
 
 
 def _regressions(past: Study) -> list[str]:

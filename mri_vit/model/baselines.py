@@ -88,6 +88,13 @@ def _resnet(depth: int, channels: int) -> nn.Module:
     return made(spatial_dims=3, n_input_channels=channels, conv1_t_stride=2, bias_downsample=False, feed_forward=False)
 
 
+def _resnet10_max(channels: int) -> nn.Module:
+    """ResNet-10 whose features are each channel's largest value over the last map, so that one place of many can be heard."""
+    net = _resnet(10, channels)
+    net.avgpool = cast(Any, nn.AdaptiveMaxPool3d(1))
+    return net
+
+
 def _densenet(depth: int, channels: int) -> nn.Module:
     from monai.networks.nets import densenet
 
@@ -178,6 +185,7 @@ HU = "Hu et al. 2018, arXiv:1709.01507"
 
 BASELINES: dict[str, Baseline] = {
     "resnet10": Baseline("3D ResNet-10", _fixed(partial(_resnet, 10)), 512, "layer4", 1, HE),
+    "resnet10_max": Baseline("3D ResNet-10 read by its maximum", _fixed(_resnet10_max), 512, None, 1, HE),
     "resnet18": Baseline("3D ResNet-18", _fixed(partial(_resnet, 18)), 512, "layer4", 1, HE),
     "resnet34": Baseline("3D ResNet-34", _fixed(partial(_resnet, 34)), 512, "layer4", 1, HE),
     "densenet121": Baseline("3D DenseNet-121", _fixed(partial(_densenet, 121)), 1024, "class_layers.relu", 29, HUANG),

@@ -93,6 +93,8 @@ def depth_term(side: int, dim: int) -> Float[Tensor, "s d"]:
 
 def _refuse_other_shape(weights: Weights2D, encoder: Encoder) -> None:
     """Raise UsageError naming in what the checkpoint and the encoder differ."""
+    if not encoder.layers:
+        raise UsageError(f"{weights.path}: it needs model.depth {weights.depth} (the study's is 0)")
     ours, first = encoder.state_dict(), encoder.layers[0]
     pairs = {
         "model.dim": (weights.tensors["cls"].shape[-1], ours["cls"].shape[-1]),

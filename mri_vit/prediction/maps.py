@@ -19,7 +19,7 @@ from mri_vit.report.verdicts import maps as judged
 from mri_vit.run import files
 from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.models import VIT
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import NO_BLOCK, Study
 
 NO_ENDPOINT = "every endpoint is withheld, and a map of what drove a prediction that says nothing says nothing either"
 NO_HEAD = "the network whose maps are shown has learned none of the endpoints that are shown"
@@ -28,8 +28,8 @@ NOT_VIT = "maps are of Vision Transformers; the run's network is {}"
 
 def why_none(study: Study, shown: Collection[str]) -> str | None:
     """Why a patient gets no maps; None where maps are made."""
-    if study.model.architecture != "vit":
-        return NOT_VIT.format(study.model.architecture)
+    if not study.model.attends:
+        return NO_BLOCK if study.model.architecture == "vit" else NOT_VIT.format(study.model.architecture)
     return None if shown else NO_ENDPOINT
 
 

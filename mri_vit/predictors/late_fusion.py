@@ -25,6 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from mri_vit.data.cohort import Patient, refuse_labels, without_labels
+from mri_vit.data.covariates import withheld
 from mri_vit.model import heads
 from mri_vit.model.heads import Head
 from mri_vit.predictors.network import Neural, mean_tables, tables
@@ -71,10 +72,13 @@ class LateFusion:
     """
 
     def __init__(self, network: Neural, covariates: pd.DataFrame, folder: Path) -> None:
-        """`covariates` has a row per visit id, see `clinical_table`; how each endpoint was weighed goes into `folder`."""
+        """`covariates` has a row per visit id, see `clinical_table`; how each endpoint was weighed goes into `folder`.
+
+        An endpoint's clinical regression does not read what `withheld` keeps from it.
+        """
         self.network, self.folder = network, folder
         self.endpoints = {endpoint.name: endpoint for endpoint in network.study.endpoints}
-        self._clinical = Tabular(covariates, network.study.endpoints)
+        self._clinical = Tabular(covariates, network.study.endpoints, withheld(list(covariates), network.study))
         self._fitted: dict[str, Regressions] = {}
         self._equal: dict[str, StandardScaler] = {}
 

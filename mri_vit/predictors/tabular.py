@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from mri_vit.data.cohort import Patient, refuse_labels
+from mri_vit.data.covariates import read_by
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.data.volume import read
 from mri_vit.errors import BadNumbers
@@ -25,6 +27,8 @@ from mri_vit.run import files
 from mri_vit.run.record import as_written
 from mri_vit.settings.schema import Endpoint, Study
 
+Apart = Mapping[str, Collection[str]]  # by endpoint, columns that its regression does not read
+NOTHING: Apart = MappingProxyType({})
 PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation: scikit-learn's default, an odds ratio of 2.7 is ordinary
 # Both libraries stop early by default (lbfgs up to 1e-3 of a probability before its end, lifelines 5e-4 of a log hazard), where
 # another machine's rounding decides on which side of a tie a patient falls.
@@ -51,9 +55,10 @@ def volume_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
 class Tabular:
     """A Predictor (see `predictions.py`) from a table of covariates with a row per visit id: `Regressions` on its rows."""
 
-    def __init__(self, covariates: pd.DataFrame, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, covariates: pd.DataFrame, endpoints: Sequence[Endpoint], apart: Apart = NOTHING) -> None:
+        """`apart` are by endpoint the columns that its regression does not read."""
         self.covariates = covariates
-        self._regressions = Regressions(endpoints)
+        self._regressions = Regressions(endpoints, apart)
 
     def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
         self._regressions.fit(self.covariates, train)  # not `tune`: thresholds are chosen on patients not fitted on
@@ -64,7 +69,7 @@ class Tabular:
 
     def of(self, covariates: pd.DataFrame) -> Tabular:
         """The same fitted regressions, which read other patients' covariates."""
-        other = Tabular(covariates, self._regressions.endpoints)
+        other = Tabular(covariates, self._regressions.endpoints, self._regressions.apart)
         other._regressions = self._regressions
         return other
 
@@ -73,11 +78,12 @@ class Regressions:
     """Penalised logistic and Cox regression of each endpoint on covariates, in tables with a row per visit id.
 
     Imputation, scaling and categories are learned inside `fit`. A coefficient per standard deviation has a normal prior of
-    variance 1 in both regressions (an L2 penalty of 1/2 on its square beside the log-likelihood).
+    variance 1 in both regressions (an L2 penalty of 1/2 on its square beside the log-likelihood). `apart` are by endpoint the
+    columns that its regression does not read: its own label among them.
     """
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        self.endpoints = endpoints
+    def __init__(self, endpoints: Sequence[Endpoint], apart: Apart = NOTHING) -> None:
+        self.endpoints, self.apart = endpoints, apart
         self._binary: dict[str, Pipeline] = {}
         self._survival: dict[str, tuple[Pipeline, CoxPHFitter]] = {}
 
@@ -86,7 +92,7 @@ class Regressions:
         for endpoint in self.endpoints:
             known = [p for p in patients if p.knows(endpoint)]
             flags = np.array([p.labels[endpoint.columns[-1]] == 1 for p in known])
-            rows = covariates.loc[[p.id for p in known]]
+            rows = read_by(endpoint, covariates, self.apart).loc[[p.id for p in known]]
             if not varies(rows):
                 continue
             if endpoint.kind == "binary" and 0 < flags.sum() < len(flags):
@@ -101,17 +107,18 @@ class Regressions:
         ids = covariates.index.tolist()
         scores = [pd.DataFrame(columns=pd.Index(["patient", "endpoint", "score"]))]
         survivals = [pd.DataFrame(columns=pd.Index(["patient", "endpoint", "horizon_days", "survival"]))]
+        own = {endpoint.name: read_by(endpoint, covariates, self.apart) for endpoint in self.endpoints}
         for name, model in self._binary.items():
-            probability = model.predict_proba(covariates)[:, 1]
+            probability = model.predict_proba(own[name])[:, 1]
             scores.append(pd.DataFrame({"patient": ids, "endpoint": name, "score": probability}))
         for name, (scaled, cox) in self._survival.items():
-            table = pd.DataFrame(scaled.transform(covariates)).add_prefix("x")
+            table = pd.DataFrame(scaled.transform(own[name])).add_prefix("x")
             risk = cox.predict_log_partial_hazard(table).to_numpy()
             scores.append(pd.DataFrame({"patient": ids, "endpoint": name, "score": risk}))
             alive = cox.predict_survival_function(table, times=list(HORIZONS_DAYS)).to_numpy()  # (horizons, patients)
             for days, chance in zip(HORIZONS_DAYS, alive, strict=True):
                 survivals.append(pd.DataFrame({"patient": ids, "endpoint": name, "horizon_days": days, "survival": chance}))
-        return _stacked(scores), _stacked(survivals)
+        return stacked(scores), stacked(survivals)
 
 
 def _cox(rows: pd.DataFrame, days: np.ndarray, event: np.ndarray) -> tuple[Pipeline, CoxPHFitter]:
@@ -126,7 +133,7 @@ def _cox(rows: pd.DataFrame, days: np.ndarray, event: np.ndarray) -> tuple[Pipel
     return scaled, cox
 
 
-def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
+def stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
     """The tables under each other; the first, without rows, stands where there is no other."""
     return pd.concat(tables[1:], ignore_index=True) if len(tables) > 1 else tables[0]
 

@@ -46,7 +46,7 @@ def check(study: Study) -> Check:
     counted = kept if splits else table.patients
     of_labels = labels.count(counted, study.endpoints, splits)
     found += labels.findings(counted, of_labels, splits, study.train)
-    found += plausible.findings(table.patients, study.endpoints, covariates or ())
+    found += plausible.findings(table.patients, study.endpoints, _of_the_table(covariates, table))
     needs = None
     if not (_plain(study) and any(one.severity == "refused" for one in found)):
         needs, wrong = _networks(study, table.patients, kept, splits, scans.usual_voxels(seen))
@@ -182,6 +182,11 @@ def _covariates(study: Study, table: Examined) -> tuple[tuple[str, ...], list[Fi
         return tuple(clinical_columns(table.patients, study)), []
     except UsageError as error:
         return (), [_refused("table", str(error))]
+
+
+def _of_the_table(covariates: Sequence[str], table: Examined) -> list[str]:
+    """Those covariates that are no label of the study; a label that is a covariate is one by name."""
+    return [name for name in covariates if name in table.patients[0].clinical]
 
 
 def _splits(study: Study, patients: Sequence[Patient], kept: Sequence[Patient]) -> tuple[list[Split], list[Finding]]:

@@ -60,6 +60,11 @@ GROUP = "group.json"
 METRICS = "metrics.json"
 PAGE = "index.html"
 
+# Beside the prepared patients.
+SLICES = (
+    ".slices"  # a folder per file of a 2D network, by its SHA-256, with a file per patient; no patient's id starts with a dot
+)
+
 # In the folder of a prepared patient.
 PATIENT = "patient.json"
 TOKENS = "tokens.safetensors"

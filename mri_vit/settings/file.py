@@ -56,10 +56,12 @@ def filled(study: Study, **words: Any) -> Study:
 
 
 def with_paths(study: Study, change: Callable[[str], str]) -> Study:
-    """The study with every path changed: folders, a reviewer's table, and files of weights, its own and its comparators'."""
+    """The study with every path changed: folders, a reviewer's table, and its, its comparators' and a control's weights."""
     changed: dict[str, Any] = {key: Path(change(str(getattr(study, key)))) for key in ("cohort", "prepared", "output")}
     if study.model.weights:
         changed["model"] = study.model.model_copy(update={"weights": Path(change(str(study.model.weights)))})
+    if study.controls.slices:
+        changed["controls"] = study.controls.model_copy(update={"slices": Path(change(str(study.controls.slices)))})
     if study.qc.decisions:
         changed["qc"] = study.qc.model_copy(update={"decisions": Path(change(str(study.qc.decisions)))})
     changed["comparators"] = tuple(

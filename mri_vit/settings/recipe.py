@@ -16,8 +16,8 @@ SIZES = {  # (dim, depth, heads, mlp): Dosovitskiy et al. 2021, Table 1; "S": To
     "H": (1280, 32, 16, 5120),
 }
 Architecture = Literal[  # "vit" is ours (model/encoder.py); the others are in model/baselines.py
-    "vit", "hybrid", "hybrid_resnet10", "resnet10", "resnet18", "resnet34", "densenet121", "densenet169", "densenet201",
-    "efficientnet_b0", "efficientnet_b1", "efficientnet_b3", "monai_vit", "swin_vit", "seresnext50",
+    "vit", "hybrid", "hybrid_resnet10", "resnet10", "resnet10_max", "resnet18", "resnet34", "densenet121", "densenet169",
+    "densenet201", "efficientnet_b0", "efficientnet_b1", "efficientnet_b3", "monai_vit", "swin_vit", "seresnext50",
 ]  # fmt: skip
 
 Pool = Literal["cls", "mean", "max"]  # what the heads read: see model/encoder.py
@@ -40,7 +40,7 @@ class Model(Section):
         default="B", description="Published width, depth, heads and MLP; the next four keys override it."
     )
     dim: int | None = Field(default=None, ge=1, description="Width of a token.")
-    depth: int | None = Field(default=None, ge=1, description="Blocks of the encoder.")
+    depth: int | None = Field(default=None, ge=0, description="Blocks of the encoder; 0 is its stem alone, read by pool.")
     heads: int | None = Field(default=None, ge=1, description="Attention heads; they divide dim.")
     mlp: int | None = Field(default=None, ge=1, description="Width of each block's MLP.")
     stem: int | None = Field(default=None, ge=0, description="Hidden width of a two-layer patch embedding; 0 is one linear map.")
@@ -79,6 +79,17 @@ class Model(Section):
         return self
 
     @model_validator(mode="after")
+    def _reads_something(self) -> Model:
+        """Without a block nothing passes between tokens: CLS is the same number for everybody."""
+        if self.depth != 0:
+            return self
+        if self.architecture != "vit":
+            raise ValueError(f'depth 0 leaves the stem alone, of architecture "vit"; found {self.architecture}')
+        if self.pool == "cls":
+            raise ValueError('depth 0 has no attention by which CLS could read a place; give pool = "max" or "mean"')
+        return self
+
+    @model_validator(mode="after")
     def _channels_differ(self) -> Model:
         if not self.channels or len(set(self.channels)) != len(self.channels):
             raise ValueError(f"channels must be one or more that differ, found {list(self.channels)}")
@@ -88,7 +99,13 @@ class Model(Section):
     def shape(self) -> tuple[int, int, int, int]:
         """(dim, depth, heads, mlp)."""
         dim, depth, heads, mlp = SIZES[self.size]
-        return self.dim or dim, self.depth or depth, self.heads or heads, self.mlp or mlp
+        depth = depth if self.depth is None else self.depth
+        return self.dim or dim, depth, self.heads or heads, self.mlp or mlp
+
+    @property
+    def attends(self) -> bool:
+        """Whether it is our own encoder with a block or more, and so has attention that maps are made of."""
+        return self.architecture == "vit" and self.shape[1] > 0
 
 
 class Pretrain(Section):

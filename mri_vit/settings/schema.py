@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
 from mri_vit.settings.executor import Executor, Slurm
-from mri_vit.settings.models import CONTROLS, NO_CANDIDATES, VIT, Control
+from mri_vit.settings.models import CONTROLS, NO_CANDIDATES, SLICES, VIT, Control
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.recipe import Comparator, Model, Pretrain, Section, Train
 from mri_vit.settings.sequences import CHANNELS, COLUMNS, NAME, REFERENCE
@@ -32,6 +32,7 @@ MOST_SHARED = 6  # sequences in the maps of a study: 64 passes per patient and f
 MAE_IS_FOR_VIT = (  # with method and architecture
     "pretrain.method {!r} is for architecture vit, found {}, which has no tokens to hide; dino teaches any network"
 )
+NO_BLOCK = "maps need a block to attend, and model.depth 0 has none"
 SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all contenders alike
 ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
 
@@ -105,8 +106,18 @@ class Controls(Section):
         description="What candidates are compared with; site only where the table has two.",
     )
     columns: tuple[str, ...] | None = Field(
-        default=None, description="Columns of the control clinical; unset is all but labels and site."
+        default=None,
+        description="Columns of the control clinical; unset is all but labels and site.",
     )
+    slices: Path | None = Field(default=None, description="File of a 2D ViT whose frozen features the control slices reads.")
+
+    radiomics: bool = Field(default=False, description="Whether radiomics of the true tumour is shown as an upper reference.")
+
+    @model_validator(mode="after")
+    def _slices_are_a_control(self) -> Controls:
+        if self.slices and SLICES not in self.models:
+            raise ValueError(f'slices names a file, and models leaves "slices" out; found {list(self.models)}')
+        return self
 
 
 MapMethod = Literal[
@@ -300,6 +311,9 @@ class Study(Section):
             raise ValueError(f"explain.comparators names {unknown[0]!r}, which is no comparator of the study ({found})")
         if len(set(asked)) != len(asked):
             raise ValueError(f"explain.comparators names one twice: {list(asked)}")
+        for comparator in self.comparators:
+            if comparator.name in asked and self.of(comparator).model.depth == 0:
+                raise ValueError(f"explain.comparators names {comparator.name!r}: {NO_BLOCK}; leave it out")
         return self
 
     @model_validator(mode="after")
@@ -327,6 +341,8 @@ class Study(Section):
                 raise ValueError(f"{model.architecture} normalises over a batch: train.batch must be 2 or more")
         if self.explained and model.architecture != "vit":
             raise ValueError('maps need architecture "vit"; set explain.patients and explain.scored to 0, or change it')
+        if self.explained and not model.attends:
+            raise ValueError(f"{NO_BLOCK}; set explain.patients and explain.scored to 0, or model.depth to 1 or more")
         if self.explained and len(self.channels) > MOST_SHARED:
             raise ValueError(
                 f"a score is shared out among sequences by every set of them, 2^{len(self.channels)} for {len(self.channels)} "
@@ -348,7 +364,7 @@ class Study(Section):
     def of(self, comparator: Comparator) -> Study:
         """The study that a comparator is trained by: this one with its keys, and no comparators, fusion or maps of its own.
 
-        Keys about tokens are left at their defaults for a network that has none.
+        Keys about tokens are left at their defaults for a network that has none, and the study's weights for one without a block.
         """
         plain = self.model_dump(exclude={"comparators", "explain", "fused"})
         for section in ("model", "pretrain", "train"):
@@ -357,6 +373,10 @@ class Study(Section):
             plain["train"] |= TOKENS_ALONE | comparator.train
             plain["model"] |= {"weights": None, "tokens": "foreground"} | comparator.model
             plain["pretrain"] |= {"method": "none"} | comparator.pretrain
+        if plain["model"]["depth"] == 0:
+            plain["model"] |= {"weights": None} | comparator.model
+        if str(plain["model"]["weights"]) != str(self.model.weights):  # the study's licence is of its own file
+            plain["model"]["weights_licence"] = comparator.model.get("weights_licence")
         return Study.model_validate(plain | {"explain": {"patients": 0, "scored": 0}})
 
     @model_validator(mode="after")

@@ -50,6 +50,25 @@ def test_model_and_controls_stand_in_one_table_and_the_sites_are_probed(tiny):
     assert (study.output / "predictions.csv").read_bytes() == before
 
 
+def test_a_marker_as_a_clinical_column_is_kept_from_its_own_control_and_from_its_nulls(tiny, monkeypatch):
+    """The table's only clinical column is MGMT itself: of MGMT there is then no clinical control at all, of survival there is."""
+    given = []
+    table = comparison.nulls.table
+    monkeypatch.setattr(comparison.nulls, "table", lambda *of: given.append(table(*of)) or given[-1])
+    monkeypatch.setattr(comparison.nulls, "DRAWS_PER_RESULT", 5)
+    study = tiny.model_copy(update={"controls": Controls(models=("clinical",), columns=("mgmt",))})
+    patients = cohort.read(study.cohort, study.endpoints)
+    study.output.mkdir()
+    splits = folds.make(patients, study.endpoints, study.train, study.seed)
+    comparison.run(study, patients, splits, study.output, lambda title: lambda *_: None, print)
+    made = predictions.load(study.output / "predictions.csv").query("model == 'clinical'")
+    assert set(made.endpoint) == {"os"}
+    assert set(given[0].endpoint) == {"os"}
+    assert json.loads((study.output / "notes.json").read_text())["clinical_withheld"] == (
+        "mgmt not for mgmt (it is named after the label itself)"
+    )
+
+
 def test_the_nulls_of_the_regressions_are_made_once_and_hashed(tiny):
     study = compared(tiny, "AB")
     run = study.output

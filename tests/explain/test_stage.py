@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from mri_vit.data import cohort
@@ -14,7 +15,8 @@ from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.records import Fitted
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.settings.schema import Study
+from mri_vit.prediction.maps import why_none
+from mri_vit.settings.schema import NO_BLOCK, Study
 
 
 def test_a_patient_who_is_drawn_and_scored_has_the_maps_computed_once(tiny: Study, tmp_path: Path, monkeypatch):
@@ -30,6 +32,16 @@ def test_a_patient_who_is_drawn_and_scored_has_the_maps_computed_once(tiny: Stud
     stage._one(stage.Job(patient, tmp_path, 0, 2, drawn=True, scored=True), tiny, tmp_path)
     assert len(made) == 1
     assert handed[0] is handed[1]
+
+
+def test_a_network_without_a_block_has_no_maps_and_says_why(tiny: Study):
+    study = tiny.model_copy(update={"model": tiny.model.model_copy(update={"depth": 0, "pool": "max"})})
+    patient = cohort.read(study.cohort, study.endpoints)[0]
+    net = Network(study.model, study.grid, [Head(tiny.endpoints[0], "binary")]).eval()
+    with pytest.raises(ValueError, match=r"maps need a block to attend, and model\.depth 0 has none"):
+        patient_maps.of_patient(patient, net, study)
+    assert why_none(study, {"mgmt"}) == NO_BLOCK
+    assert why_none(tiny, {"mgmt"}) is None
 
 
 def test_maps_of_the_predicted_classes_are_the_maps_that_answer_for_them(tiny: Study):

@@ -180,6 +180,21 @@ def test_without_the_runs_own_prepared_patients_late_fusion_is_noted(asked, tmp_
     assert notes[FUSED].startswith("not made: the prepared patient p00")
 
 
+def test_a_marker_that_is_an_endpoint_of_one_cohort_and_a_column_of_the_other_is_the_same_covariate(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / files.NOTES).write_text('{"clinical_columns": "age, mgmt"}')
+    study = make_tiny(tmp_path)
+    ours = [replace(p, clinical={"age": "60"}) for p in cohort.read(study.cohort, study.endpoints)]
+    theirs = [
+        replace(p, clinical={"age": "60", "mgmt": "" if np.isnan(p.labels["mgmt"]) else f"{p.labels['mgmt']:.0f}"}, labels={})
+        for p in ours
+    ]
+    pd.testing.assert_frame_equal(controls.clinical(ours, study, run), controls.clinical(theirs, study, run))
+    with pytest.raises(UsageError, match="the cohort table has no column mgmt"):
+        controls.clinical([replace(p, labels={}) for p in ours], study, run)
+
+
 def test_the_site_is_asked_only_where_it_could_tell_patients_apart(asked):
     past, study, others = asked
     at = [replace(p, clinical=p.clinical | {"site": "A"}) for p in others]

@@ -125,7 +125,7 @@ def test_the_order_of_tokens_does_not_matter_and_each_patient_is_read_alone(arch
     assert not torch.allclose(together[0], together[1], atol=1e-3)
 
 
-NETWORKS = ["resnet10", "densenet121", "efficientnet_b0", "monai_vit", "swin_vit", *HYBRIDS]  # one of each kind
+NETWORKS = ["resnet10", "resnet10_max", "densenet121", "efficientnet_b0", "monai_vit", "swin_vit", *HYBRIDS]  # one of each kind
 
 
 @pytest.mark.parametrize(
@@ -174,6 +174,17 @@ def test_the_features_are_the_mean_of_the_map_that_grad_cam_reads(architecture: 
     with torch.no_grad():
         features = net(*batch(patient()))
     torch.testing.assert_close(features, held[0].mean(dim=(2, 3, 4)))
+
+
+def test_read_by_a_maximum_the_features_are_the_largest_values_of_the_same_networks_last_map():
+    mean, largest, held = made("resnet10"), made("resnet10_max"), []
+    largest.load_state_dict(mean.state_dict())
+    mean.net.get_submodule("layer4").register_forward_hook(lambda _, __, features: held.append(features))
+    patches, place = batch(patient(0), patient(1))
+    with torch.no_grad():
+        averages, features = mean(patches, place), largest(patches, place)
+    assert features.equal(held[0].amax(dim=(2, 3, 4)))
+    assert (features > averages).any()
 
 
 PUBLISHED = {  # parameters of the 2D networks for 3 channels and 1000 classes

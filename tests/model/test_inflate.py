@@ -246,6 +246,7 @@ def test_dinov2_as_transformers_names_it_is_refused_for_its_registers_and_layer_
 @pytest.mark.parametrize(
     ("made", "told"),
     [
+        ({"depth": 0}, r"it needs model\.depth 2 \(the study's is 0\)"),
         ({"depth": 3}, r"it needs model\.depth 2 \(the study's is 3\)"),
         ({"dim": 96, "mlp": 192}, r"it needs model\.dim 48 \(the study's is 96\), model\.mlp 96 \(the study's is 192\)"),
         ({"heads": 4}, r"it needs model\.heads 3 \(the study's is 4\)"),

@@ -219,6 +219,35 @@ def test_each_places_parts_sum_to_one_and_make_up_what_is_added_to_cls(pool: Poo
     torch.testing.assert_close(encoder.readout(x), put_together, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("conv_stem", [None, 8])
+def test_without_a_block_the_readout_is_a_maximum_over_embedded_places_and_a_constant(conv_stem: int | None):
+    encoder = small(depth=0, pool="max", conv_stem=conv_stem)
+    patches, place = inputs(n=9)
+    embedded = torch.stack([encoder.embed(patches[:, [i]])[:, 0] + encoder.position[0, 1 + place[:, i]] for i in range(9)])
+    highest = F.layer_norm(embedded, (24,)).amax(dim=0)
+    constant = F.layer_norm((encoder.cls + encoder.position[:, :1])[0, 0], (24,))
+    torch.testing.assert_close(encoder(patches, place), constant + highest)
+    nobody = small(depth=0, pool="max", conv_stem=conv_stem)(patches[:, :0], place[:, :0])
+    torch.testing.assert_close(nobody, constant.expand(2, -1))  # what CLS adds knows nothing of a patient
+
+
+def test_without_a_block_a_place_that_is_given_cannot_change_what_another_shows():
+    encoder = small(depth=0, pool="max")
+    patches, place = inputs(n=9)
+    parts = [encoder(patches[:, some], place[:, some]) for some in (slice(0, 4), slice(4, 9))]
+    torch.testing.assert_close(encoder(patches, place), torch.maximum(*parts))
+
+
+def test_a_network_without_a_block_comes_back_from_its_file(tmp_path):
+    model = Model(dim=24, depth=0, heads=4, mlp=48, pool="max")
+    net = Network(model, Grid(edge=6, patch=2), [Head(MGMT, "binary")]).eval()
+    network.save(net, tmp_path / "net.safetensors")
+    back = network.load(tmp_path / "net.safetensors").eval()
+    patches, place = inputs()
+    assert len(back.encoder.blocks) == 0
+    assert back.encoder(patches, place).equal(net.encoder(patches, place))
+
+
 def test_what_norms_add_to_a_variance_is_set_for_all_of_them_and_kept():
     net = Network(Model(dim=24, depth=2, heads=4, mlp=48), Grid(edge=12, patch=4), [Head(MGMT, "binary")])
     assert net.encoder.norm_eps == 1e-5

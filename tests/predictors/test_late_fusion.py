@@ -264,6 +264,17 @@ def test_of_what_the_clinical_columns_say_nothing_there_is_nothing_to_fuse(both,
     assert len(survival) == 0
 
 
+def test_a_marker_among_the_clinical_columns_is_kept_from_its_own_fusion(both, tmp_path):
+    study, patients = both
+    train, tune, test = split(patients)
+    with_marker = column(patients).assign(mgmt=[p.labels["mgmt"] for p in patients])
+    model = LateFusion(Saying(study, tmp_path), with_marker, tmp_path)
+    model.fit(train, tune)
+    said, without = model.predict(blind(test))[0], fused(study, patients, tmp_path).predict(blind(test))[0]
+    np.testing.assert_array_equal(scores(said, "mgmt"), scores(without, "mgmt"))
+    assert not np.allclose(scores(said, "os"), scores(without, "os"))
+
+
 def held(study: Study, ages: list[str]) -> tuple[Study, list[Patient]]:
     study = study.model_copy(update={"fused": True, "controls": Controls(models=())})
     patients = [

@@ -18,7 +18,7 @@ from torchsurv.loss.cox import neg_partial_log_likelihood
 
 from mri_vit.crossval import site_probe
 from mri_vit.data.cohort import Patient, without_labels
-from mri_vit.data.covariates import clinical_columns, clinical_table
+from mri_vit.data.covariates import clinical_columns, clinical_table, withheld
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictors import tabular as controls
 from mri_vit.settings.schema import Controls, Endpoint, Study, Train
@@ -67,7 +67,7 @@ def test_labels_sites_notes_and_constants_are_no_clinical_covariates():
         clinical_columns(people(), asking("kps"))
 
 
-@pytest.mark.parametrize("name", ["pfs_days", "vital_status", "death_date", "days_to_death", "Survival", "progression", "OS"])
+@pytest.mark.parametrize("name", ["pfs_days", "vital_status", "death_date", "days_to_death", "Survival", "progression"])
 def test_what_happened_after_imaging_is_no_covariate_unless_asked_for(name: str):
     patients = [replace(p, clinical=p.clinical | {name: str(i % 7)}) for i, p in enumerate(people(40))]
     assert clinical_columns(patients, STUDY) == ["age", "sex"]
@@ -183,6 +183,52 @@ def test_a_fitted_control_that_is_handed_a_label_raises():
     tabular.fit(patients[:20], [])
     with pytest.raises(IntegrityError, match="patient p20 was handed to a fitted predictor with its label"):
         tabular.predict(patients[20:])
+
+
+def with_mgmt(patients: list[Patient], mgmt: list[float]) -> list[Patient]:
+    return [replace(p, labels=p.labels | {"mgmt": value}) for p, value in zip(patients, mgmt, strict=True)]
+
+
+def test_a_marker_tells_survival_and_is_never_read_for_itself():
+    """MGMT is known of two in three and shortens survival, which nothing else tells; no regression of MGMT may see it."""
+    coin = np.random.default_rng(5)
+    marker = coin.integers(0, 2, 240).astype(float)
+    days = np.ceil(300 * np.exp(-1.5 * marker) * coin.exponential(size=240)) + 1
+    patients = [
+        replace(p, labels={"mgmt": marker[i], "os_days": days[i], "os_event": 1.0}) for i, p in enumerate(people(240, seed=2))
+    ]
+    patients = with_mgmt(patients, [math.nan if i % 3 == 2 else float(one) for i, one in enumerate(marker)])
+    study = asking("sex", "mgmt").model_copy(update={"endpoints": (MGMT, OS)})
+    columns = clinical_columns(patients, study)
+    tabular = controls.Tabular(clinical_table(patients, columns), study.endpoints, withheld(columns, study))
+    tabular.fit(patients[:120], [])
+    scores, _ = tabular.predict([without_labels(p) for p in patients[120:]])
+    risk = scores[scores.endpoint == "os"].set_index("patient").score
+    known = [p for p in patients[120:] if p.knows(MGMT)]
+    truth = [p.labels["mgmt"] == 1 for p in known]
+    assert roc_auc_score(truth, risk.loc[[p.id for p in known]]) == 1.0  # the risk is MGMT and a little sex
+    probability = scores[scores.endpoint == "mgmt"].set_index("patient").score
+    assert probability.nunique() <= 2  # sex alone
+    assert abs(roc_auc_score(truth, probability.loc[[p.id for p in known]]) - 0.5) < 0.15
+
+
+def test_a_test_patients_marker_moves_neither_the_fit_nor_the_marker_that_is_predicted_for_them():
+    patients = people(90)
+    study = asking("age", "mgmt").model_copy(update={"endpoints": (MGMT, OS)})
+    turned = with_mgmt(patients, [p.labels["mgmt"] if i < 60 else 1 - p.labels["mgmt"] for i, p in enumerate(patients)])
+    lost = with_mgmt(patients, [p.labels["mgmt"] if i < 60 else math.nan for i, p in enumerate(patients)])
+    said = []
+    for asked in (patients, turned, lost):
+        columns = clinical_columns(asked, study)
+        tabular = controls.Tabular(clinical_table(asked, columns), study.endpoints, withheld(columns, study))
+        tabular.fit(asked[:60], [])
+        said.append(tabular.predict([without_labels(p) for p in asked[60:]])[0].set_index(["endpoint", "patient"]).score)
+    for other in said[1:]:
+        pd.testing.assert_series_equal(other.loc[["mgmt"]], said[0].loc[["mgmt"]])
+    change = (said[1] - said[0]).loc["os"].abs()
+    assert change.nunique() > 0
+    np.testing.assert_allclose(change, change.iloc[0])  # one coefficient, the same for all: the fit is the same
+    assert not np.allclose(said[2].loc["os"], said[0].loc["os"])
 
 
 def test_the_tuning_patients_do_not_move_the_fit():

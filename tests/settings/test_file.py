@@ -84,6 +84,16 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
         ('[[comparators]]\nname = "a/b"\n', r"comparators\.0\.name: .*pattern"),
         ('[model]\narchitecture = "resnet10"\n', "maps need architecture"),
         ('[model]\npool = "class_attention"\n', r"model\.pool: .*'cls', 'mean' or 'max'"),
+        ("[model]\ndepth = 0\n", 'model: depth 0 has no attention by which CLS could read a place; give pool = "max" or "mean"$'),
+        ('[model]\ndepth = 0\npool = "max"\n', "maps need a block to attend, and model.depth 0 has none; set explain.patients"),
+        (
+            '[[comparators]]\nname = "a"\nmodel = {architecture = "monai_vit", depth = 0, pool = "max"}\n',
+            'comparators\\.a\\.model: depth 0 leaves the stem alone, of architecture "vit"; found monai_vit$',
+        ),
+        (
+            '[explain]\ncomparators = ["a"]\n[[comparators]]\nname = "a"\nmodel = {depth = 0, pool = "max"}\n',
+            r"explain\.comparators names 'a': maps need a block to attend, and model\.depth 0 has none; leave it out$",
+        ),
         ("[model]\nstem = 8\nconv_stem = 8\n", "two ways to embed a patch"),
         ('[model]\nchannels = ["t1ce"]\n', "reads all of the study's sequences: leave model.channels out"),
         ('[prepare]\nreference = "adc"\n', r"prepare\.reference 'adc' is not among channels \['t1', 't1ce', 't2', 'flair'\]"),
@@ -162,6 +172,26 @@ def test_a_comparator_without_tokens_drops_the_keys_about_them_and_keeps_the_oth
     assert (resnet.train.token_budget, resnet.train.mixup, resnet.train.layer_decay) == (None, 0.0, 1.0)
     assert resnet.pretrain.method == "none"
     assert (resnet.train.epochs, resnet.train.batch, resnet.model.drop_path) == (40, 4, 0.2)
+
+
+def test_a_comparator_has_the_licence_of_the_file_that_it_starts_from(tmp_path):
+    licensed = COMPARATORS.replace('weights = "start.npz"\n', 'weights = "start.npz"\nweights_licence = "MIT"\n')
+    licensed += '[[comparators]]\nname = "same"\nmodel = {dim = 96}\n'
+    licensed += '[[comparators]]\nname = "stated"\nmodel = {weights = "third.npz", weights_licence = "CC-BY-NC-4.0"}\n'
+    loaded = study_file.load(study(tmp_path, licensed))
+    found = {one.name: loaded.of(one).model.weights_licence for one in loaded.comparators}
+    assert found == {"deeper": None, "resnet10": None, "same": "MIT", "stated": "CC-BY-NC-4.0"}
+
+
+def test_a_comparator_without_a_block_takes_no_weights_of_blocks_but_those_that_it_names(tmp_path):
+    comparator = '[[comparators]]\nname = "stem-max"\nmodel = {depth = 0, pool = "max"%s}\n'
+    loaded = study_file.load(study(tmp_path, '[model]\nweights = "vit.npz"\n' + comparator % ""))
+    of = loaded.of(loaded.comparators[0])
+    assert of.model == loaded.model.model_copy(update={"depth": 0, "pool": "max", "weights": None})
+    assert of.model.shape[1] == 0
+    assert (loaded.model.attends, of.model.attends) == (True, False)
+    named = study_file.load(study(tmp_path, comparator % ', weights = "stem.safetensors"'))
+    assert named.of(named.comparators[0]).model.weights == tmp_path / "stem.safetensors"
 
 
 def test_comparators_survive_being_written_and_their_weights_lie_beside_the_study_file(tmp_path):

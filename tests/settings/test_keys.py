@@ -25,7 +25,7 @@ def test_keys_have_their_type_bounds_and_default_in_words():
     assert (known["pretrain.method"].kind, known["pretrain.method"].default) == ("none | mae | dino", '"none"')
     assert known["model.drop_path"].kind == "number ≥ 0 and < 1"
     assert (known["controls.models"].kind, known["controls.columns"].default) == (
-        "list of clinical | volume | intensity | site | shuffled",
+        "list of clinical | volume | intensity | slices | site | shuffled",
         "unset",
     )
     assert (known["cohort"].kind, known["cohort"].default) == ("path", None)

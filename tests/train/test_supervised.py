@@ -44,7 +44,7 @@ OPTIONS: list[dict[str, Any]] = [  # of [train]
 ]  # fmt: skip
 NETWORKS: list[dict[str, Any]] = [  # of [model]
     {"pool": "mean"}, {"pool": "max"}, {"stem": 8}, {"conv_stem": 4}, {"zero_head": False},
-    {"tokens": "all"},
+    {"tokens": "all"}, {"depth": 0, "pool": "max"},
 ]  # fmt: skip
 EVERYTHING: dict[str, Any] = {
     "ema": 0.9,

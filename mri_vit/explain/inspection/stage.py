@@ -72,6 +72,8 @@ def run(
     if wanted.model not in taking_part:
         raise UsageError(f"--model {wanted.model}: the run has {', '.join(taking_part)}")
     own = taking_part[wanted.model]
+    if own.model.architecture == "vit" and not own.model.attends:
+        raise UsageError(f"--model {wanted.model}: it has no block whose attention could be shown (model.depth 0)")
     if own.model.architecture != "vit" and (given := [key for key in OF_TOKENS if getattr(wanted, key) is not None]):
         option = given[0].removesuffix("_mm")
         raise UsageError(

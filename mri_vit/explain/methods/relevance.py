@@ -17,7 +17,9 @@ from mri_vit.explain.methods.names import METHODS
 from mri_vit.explain.methods.occlusion import occlusion, occlusion_by_air
 from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.explain.methods.target import TargetSigns
+from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
+from mri_vit.settings.schema import NO_BLOCK
 
 PER_ENDPOINT = {
     "gradient_attention": gradient_attention,
@@ -46,8 +48,10 @@ def relevances(
 
     Raises
     ------
-    KeyError for a method that is not known.
+    KeyError for a method that is not known; ValueError for a Vision Transformer without a block, which attends to nothing.
     """
+    if isinstance(net.encoder, Encoder) and not net.encoder.layers:
+        raise ValueError(NO_BLOCK)
     found = {}
     for method in methods:
         if method == "rollout":

@@ -128,8 +128,9 @@ def without_weakest(fused: Float[Tensor, "b n n"], discard: float) -> Float[Tens
 def cls_attention(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b n"]:
     """What the last block's CLS token attended to, averaged over heads (Caron et al. 2021, arXiv:2104.14294); sums to 1.
 
-    Column 0 is what CLS gave to itself.
+    Column 0 is what CLS gave to itself. Raises ValueError for an encoder without a block.
     """
+    _check_layer(encoder, 0)
     *earlier, last = encoder.layers
     x = _entering(encoder, patches, place, len(earlier))
     return last.attention.cls_weights(last.norm1(x))

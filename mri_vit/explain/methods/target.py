@@ -40,6 +40,8 @@ def attended(
 
 def cls(encoder: Encoder, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
     """The encoder's output for tokens that are embedded already, so that some can be left out."""
+    if not encoder.layers:
+        return encoder.readout(x)
     *earlier, last = encoder.layers
     for block in earlier:
         x = attended(block, x, x.shape[1])[0]

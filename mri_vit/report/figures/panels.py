@@ -15,12 +15,14 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
 from mri_vit.report.schema.part import CalibrationGroup
-from mri_vit.settings.models import CLINICAL, INTENSITY, RESHUFFLED, SHUFFLED, SITE, VOLUME, is_candidate
+from mri_vit.settings.models import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_candidate
 from mri_vit.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMILLION, WIDTH
 
 SQUARE = 4.4  # inches high: near the width, for axes that both run from 0 to 1
 # Tol 2021, "Colour schemes", muted: distinct from Okabe and Ito's with any colour vision
 INDIGO, OLIVE, WINE, TEAL = "#332288", "#999933", "#882255", "#44AA99"
+ROSE = "#CC6677"  # Tol 2021, muted, as those above
+MAGENTA = "#EE3377"  # Tol 2021, vibrant
 PALE = "#A6A6A6"  # a lighter grey than that of the first permutation
 MOST_BARRED = 2  # models with intervals in one figure
 LEGEND_LETTERS, HANDLE_LETTERS = 72, 6  # of a figure's width at 8.5 points, and what a line's sample takes of it
@@ -56,9 +58,11 @@ OF_CONTROLS = {  # thinner than the candidates: what they are held against
     CLINICAL: Stroke(ORANGE, (0, (4, 2)), 1.5, "^"),
     VOLUME: Stroke(SKY, (0, (1, 1.2)), 1.7, "v"),
     INTENSITY: Stroke(WINE, (0, (3, 1.2)), 1.5, "d"),
+    SLICES: Stroke(MAGENTA, (0, (4, 1, 1, 1)), 1.5, "h"),
     SITE: Stroke(TEAL, (0, (1, 2.4)), 1.7, "p"),
     SHUFFLED: Stroke(GREY, (0, (6, 2, 1, 2)), 1.2, "X"),
     RESHUFFLED: Stroke(PALE, (0, (8, 2, 1, 2, 1, 2)), 1.2, "*"),
+    RADIOMICS: Stroke(ROSE, (0, (2, 1, 2, 3)), 1.5, "8"),
 }
 
 

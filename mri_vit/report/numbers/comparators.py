@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from mri_vit.report.numbers.flatness import trainings
 from mri_vit.report.numbers.judged import in_order
 from mri_vit.report.reading.run import OWN, Run
 from mri_vit.report.schema.metrics import Result
@@ -56,6 +57,7 @@ def measure(run: Run, results: Results, order: list[str]) -> tuple[Contender, ..
             pretrain=_pretrain(recipes.get(model)),
             differs="",
             **vars(costs(run, model)),
+            **vars(trainings(run.histories, model)),
             mean_score=mean_score(results, model),
         )
         for model in order

@@ -16,7 +16,7 @@ from mri_vit.report.numbers.judged import by_fold, flags, floats, outcome
 from mri_vit.report.schema.comparison import BestControl, ResampledTest
 from mri_vit.report.schema.comparison import Comparison as PairedTest
 from mri_vit.report.schema.metrics import Result
-from mri_vit.settings.models import PERMUTED, is_candidate
+from mri_vit.settings.models import PERMUTED, RADIOMICS, is_bar, is_candidate
 from mri_vit.settings.schema import Endpoint
 
 Results = Mapping[str, Mapping[str, Result]]  # by endpoint and model
@@ -80,14 +80,15 @@ def adjusted(results: Results) -> dict[str, dict[str, Result]]:
     """The same results with Holm's correction filled in.
 
     Families: the p against chance of every endpoint and candidate; those of the controls, so that one more control takes no
-    candidate's finding away; those of each model on permuted labels; the candidates' p against the best control; the
-    comparisons with each control; those of comparators with the own model. A p below chance is corrected like one above.
+    candidate's finding away; those of each model on permuted labels, and of the upper reference; the candidates' p against the
+    best control; the comparisons with each control; those of comparators with the own model. A p below chance is corrected like
+    one above.
     """
     filled = {name: dict(models) for name, models in results.items()}
     every = [(name, model) for name, models in results.items() for model in models]
     candidates = [key for key in every if is_candidate(key[1])]
-    controls = [key for key in every if not is_candidate(key[1]) and key[1] not in PERMUTED]
-    for family in (candidates, controls, *([key for key in every if key[1] == model] for model in PERMUTED)):
+    controls = [key for key in every if is_bar(key[1])]
+    for family in (candidates, controls, *([key for key in every if key[1] == model] for model in (*PERMUTED, RADIOMICS))):
         for p in ("p", "p_below"):
             _fill(filled, family, "chance_test", p)
     for part in ("versus_best", "versus_own"):

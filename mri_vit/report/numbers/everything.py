@@ -42,10 +42,10 @@ from mri_vit.report.schema.maps import ComparatorMaps, GroupMaps, MapSettings
 from mri_vit.report.schema.metrics import SCHEMA, Metrics, Result
 from mri_vit.report.schema.run import Cohort, Nothing, Settings
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
-from mri_vit.settings.models import NO_CANDIDATES, PERMUTED, SITE, is_candidate
+from mri_vit.settings.models import NO_CANDIDATES, PERMUTED, SITE, is_bar, is_candidate
 from mri_vit.settings.schema import Endpoint, Study
 
-RIVALLED = tuple(name for name in NO_CANDIDATES if name not in PERMUTED)  # the controls that a candidate must beat
+RIVALLED = tuple(name for name in NO_CANDIDATES if is_bar(name))  # the controls that a candidate must beat
 SITE_COLUMN = "site"  # of the cohort table
 TRANSDUCTIVE = "transductive"  # the note that names models whose pretraining saw scans of patients judged here
 
@@ -204,8 +204,8 @@ def _family(run: Run, model: str) -> int:
 
 
 def _kind(model: str) -> str:
-    """Of which family a result is; each permuted model is one of its own."""
-    return model if model in PERMUTED else "candidate" if is_candidate(model) else "control"
+    """Of which family a result is; each permuted model and the upper reference is one of its own."""
+    return "candidate" if is_candidate(model) else "control" if is_bar(model) else model
 
 
 def _of_binary(run: Run, endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> BinaryResult:

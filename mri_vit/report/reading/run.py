@@ -15,6 +15,7 @@ from mri_vit.data import cohort, predictions
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.networks import explained
 from mri_vit.report.reading import costs as run_costs
+from mri_vit.report.reading import histories as run_histories
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import tables
 from mri_vit.report.reading.maps import Map, OfComparator
@@ -59,6 +60,7 @@ class Run:
     inside_survival: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.SURVIVAL_COLUMNS))
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
     costs: pd.DataFrame = field(default_factory=lambda: tables.empty(run_costs.COLUMNS))  # of each contender's folds
+    histories: pd.DataFrame = field(default_factory=lambda: tables.empty(run_histories.COLUMNS))  # of their evaluations
     maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
     scores: tuple[Mapping[str, Any], ...] = ()  # how far each scored patient's maps can be believed
     groups: tuple[tuple[Mapping[str, Any], Path], ...] = ()  # the cohort's mean maps: what is known of each, and its picture
@@ -97,6 +99,7 @@ def read(folder: Path) -> Run:
     brains = {path.parent.name: step for path, done in zip(prepared, steps, strict=True) for step in done if step.step == "brain"}
     settings, visits = study.explain.of_maps, _visits(people)
     homes = {OWN: folder, **{comparator.name: folder / files.COMPARATORS / comparator.name for comparator in study.comparators}}
+    seeds = {OWN: study.train.seeds, **{one.name: study.of(one).train.seeds for one in study.comparators}}
     splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
     maps, old_maps = run_maps.maps(folder / files.MAPS, settings, visits)
     scores, old_scores = run_maps.scores(folder / files.SCORES, settings, visits)
@@ -124,6 +127,7 @@ def read(folder: Path) -> Run:
         inside_survival=tables.survival(folder / files.INTERNAL_SURVIVAL),
         notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
         costs=run_costs.read(homes, splits),
+        histories=run_histories.read(homes, seeds, splits),
         maps=maps,
         scores=scores,
         groups=groups,

@@ -50,6 +50,8 @@ class Contender(Part):
     gflops: Number = Field(description="operations for one patient's prediction, in billions, median over folds")
     patient_seconds: Number = Field(description="seconds for one patient's prediction, median over folds")
     training_seconds: Number = Field(description="seconds of training, sum over folds and repeats")
+    trainings: int | None = Field(description="networks trained over folds, repeats and seeds; null where it is not known")
+    flat: int | None = Field(description="of these, whose tuning loss fell no more in the last fifth of the epochs; likewise")
     mean_score: Number = Field(description="mean of the AUC and C over the endpoints")
 
 

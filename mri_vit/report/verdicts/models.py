@@ -13,7 +13,7 @@ from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.comparison import Comparison, Kind
 from mri_vit.report.schema.metrics import Result
-from mri_vit.settings.models import PERMUTED, RESHUFFLED, SHUFFLED, is_candidate
+from mri_vit.settings.models import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_candidate
 
 FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
 PERFECT = 0.995  # an AUC or C of at most one pair in 200 out of order
@@ -100,7 +100,7 @@ def beside_controls(result: Result, models: Mapping[str, Result]) -> Standing:
     """Whether a candidate beats every control, or the strongest alone, or not; over several repeats each t-test must agree."""
     best = result.versus_best
     if not best:
-        run = any(not is_candidate(model) and model not in PERMUTED for model in models)
+        run = any(map(is_bar, models))
         return "no shared patient" if run else "not run"
     tests = result.versus_controls
     if best.beaten and all(agrees(test) for test in tests.values()):
@@ -126,7 +126,7 @@ def too_good(model: str, models: Mapping[str, Result], caveats: Caveats) -> TooG
         return "truth"
     if caveats.gap >= GAP:
         return "gap"
-    others = [name for name in models if not is_candidate(name) and name not in PERMUTED and name != model]
+    others = [name for name in models if is_bar(name) and name != model]
     controls = [models[name].judged.value for name in others]
     known = [value for value in controls if not math.isnan(value)]
     if known and models[model].judged.value >= PERFECT and max(known) <= NEAR_CHANCE:

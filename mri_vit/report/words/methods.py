@@ -14,14 +14,18 @@ from mri_vit.report.words.preparation import preparation
 from mri_vit.report.words.references import numbered
 from mri_vit.report.words.training import training
 from mri_vit.report.words.wording import Facts, counted, escape
-from mri_vit.settings.models import CLINICAL, CONTROLS, INTENSITY, RESHUFFLED, SHUFFLED, SITE, VOLUME
+from mri_vit.settings.models import CLINICAL, CONTROLS, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
 
-REGRESSIONS = (CLINICAL, VOLUME, INTENSITY, SITE)
+REGRESSIONS = (CLINICAL, VOLUME, INTENSITY, SLICES, SITE, RADIOMICS)
 AS_MADE = {
     CLINICAL: "clinical (penalised logistic and Cox regression on clinical columns)",
     VOLUME: "volume (the same regressions on the volume of the brain and, where a mask was given, of the tumour)",
     INTENSITY: "intensity (the same regressions on mean, SD, skewness, kurtosis, percentiles and maximum of each sequence in the "
     "brain and, where a mask was given, in the tumour)",
+    SLICES: "slices (the same regressions on principal components of a frozen 2D network's features, as many as are best on the "
+    "tuning patients)",
+    RADIOMICS: "as an upper reference, which no model has to beat, radiomics (the same regressions on principal components of "
+    "each sequence's radiomic features, by nyxus, in the true tumour mask, which no network is given)",
     SITE: "site (the same regressions on the site alone)",
     SHUFFLED: "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
     RESHUFFLED: "shuffled again (the same on a fresh permutation, because the first one looked suspicious)",
@@ -117,9 +121,11 @@ def controls(metrics: Metrics, facts: Facts) -> list[str]:
     for name in REGRESSIONS:
         if name in run and notes.get(f"{name}_columns"):
             said.append(f"The {name} model read {escape(notes[f'{name}_columns'])}.")
+    if CLINICAL in run and notes.get(f"{CLINICAL}_withheld"):
+        said.append(f"Of these columns not all were read for every endpoint: {escape(notes[f'{CLINICAL}_withheld'])}.")
     if set(REGRESSIONS) & set(run):
         said += [FITTED, COVARIATES]
-    return said + [f"No {name} control: {escape(notes[name])}." for name in CONTROLS if notes.get(name)]
+    return said + [f"No {name} control: {escape(notes[name])}." for name in (*CONTROLS, RADIOMICS) if notes.get(name)]
 
 
 def evaluation(metrics: Metrics, facts: Facts) -> list[str]:

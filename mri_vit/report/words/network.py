@@ -10,7 +10,7 @@ from pathlib import Path
 from mri_vit.model import heads
 from mri_vit.pretrain import dino, mae
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.run import Settings
+from mri_vit.report.schema.run import Contender, Settings
 from mri_vit.report.words import recipes, wording
 from mri_vit.report.words.wording import Facts, counted, escape, trained
 from mri_vit.settings import licence
@@ -63,10 +63,12 @@ def _transformer(shape: Model, grid: Grid, channels: Sequence[str]) -> list[str]
             f"strided 3D convolutions within the patch [@xiao], the first with {shape.conv_stem} channels, with GELUs between"
         )
     read = "the places that hold brain" if shape.tokens == "foreground" else f"all {grid.places} places"
+    blocks = f"{depth} pre-norm blocks of width {dim} with {heads} attention heads and {mlp} hidden units with GELU"
+    if not depth:
+        blocks = f"its patch embedding and positions alone, of width {dim}, without a block"
     return [
-        f"The model is a Vision Transformer [@vit] over 3D patches: {depth} pre-norm blocks of width {dim} with {heads} "
-        f"attention heads and {mlp} hidden units with GELU, {wording.parameters(shape, grid, len(channels)):,} parameters "
-        "without the heads.",
+        f"The model is a Vision Transformer [@vit] over 3D patches: {blocks}, "
+        f"{wording.parameters(shape, grid, len(channels)):,} parameters without the heads.",
         f"A patch of {wording.every_sequence(channels)} is embedded by {embedding}; a CLS token is put first, and each token "
         f"gets a learned position embedding of its place. The encoder reads {read}.",
         f"Each endpoint has a linear head on {POOLED[shape.pool]}, and all endpoints share the encoder.",
@@ -132,6 +134,13 @@ def _method(settings: Pretrain) -> str:
     return f"{METHODS[settings.method].format(**words)} {used}"
 
 
+def flat(contender: Contender) -> str:
+    """Of how many trainings the tuning loss fell no more at the end; "" where that is not known."""
+    if contender.trainings is None:
+        return ""
+    return f"tuning loss flat at the end of {contender.flat} of {counted(contender.trainings, 'training')}"
+
+
 def comparators(metrics: Metrics, facts: Facts) -> list[str]:
     """The networks that the study's own model is compared with, each with what differs from its recipe."""
     others = metrics.contenders[1:] if trained(metrics) else ()
@@ -143,6 +152,7 @@ def comparators(metrics: Metrics, facts: Facts) -> list[str]:
     ]
     for comparator in others:
         source = f" ({comparator.source})" if comparator.source else ""
-        words = [comparator.architecture + source, comparator.differs, comparator.beginning]
+        words = [comparator.architecture + source, comparator.differs, comparator.beginning, flat(comparator)]
         said.append(f"{escape(comparator.model)}: {escape('; '.join(word for word in words if word))}.")
-    return said
+    own = flat(metrics.contenders[0])
+    return [*said, f"{escape(metrics.contenders[0].model)}: {own}."] if own else said

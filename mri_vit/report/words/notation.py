@@ -13,7 +13,7 @@ from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.survival import SurvivalResult
-from mri_vit.settings.models import CLINICAL, INTENSITY, RESHUFFLED, SHUFFLED, SITE, VOLUME, is_candidate
+from mri_vit.settings.models import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_candidate
 
 TITLES = {  # the defaults' full names; any other endpoint goes by its own
     "mgmt": "MGMT promoter methylation",
@@ -25,9 +25,11 @@ EXPLAINED = {  # what each control is, for the reader who meets the name first
     CLINICAL: "clinical columns only",
     VOLUME: "brain and tumour volume only",
     INTENSITY: "brightness of the sequences only",
+    SLICES: "a frozen 2D network's features of slices only",
     SITE: "the site only",
     SHUFFLED: "the study on permuted labels",
     RESHUFFLED: "the study on a fresh permutation",
+    RADIOMICS: "given the true tumour mask, an upper reference",
 }
 KINDS = {"better": "better", "chance": "chance", "worse": "worse", "undefined": "not judged"}
 MARKS = {"better": "▲", "chance": "○", "worse": "▼", "undefined": "–"}  # the kind once more, for those who see no colour

@@ -22,6 +22,7 @@ ON_WHOM = {
     "unlabelled": "once for all folds, on the patients without any label",
     "all": "once for all folds, on all patients, test patients too",
 }
+POOLED = {"max": "their largest values over the places", "mean": "their mean over the places"}  # by model.pool, without CLS
 SIZED = ("vit", "hybrid", "hybrid_resnet10", "monai_vit")  # architectures whose size the recipe sets
 SAID_ELSEWHERE = {  # keys that `architecture` and `beginning` report
     *("model.architecture", "model.channels", "model.weights", "model.weights_licence"),
@@ -33,6 +34,8 @@ def architecture(study: Study) -> str:
     """The network in words: 3D ResNet-10; Vision Transformer, 12 blocks of width 768; and its scans where it reads fewer."""
     model = study.model
     label = name(model.architecture)
+    if model.architecture == "vit" and not model.attends:
+        return f"the {VIT}'s patch embedding and positions, of width {model.shape[0]}, and {POOLED[model.pool]}, without a block"
     if model.architecture in SIZED:
         dim, depth, _, _ = model.shape
         label += f", {depth} block{'s' * (depth > 1)} of width {dim}"

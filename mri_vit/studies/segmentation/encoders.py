@@ -31,7 +31,6 @@ from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, untrained
-from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.studies.segmentation.numbers import HELD, Subject
 
@@ -67,8 +66,8 @@ def contenders(study: Study) -> list[Contender]:
     if len(named) < 2 + len(study.comparators):
         raise UsageError(f"comparators may not be called {RANDOM} or {SUPERVISED}, as the study's own network is")
     for name, of in named.items():
-        if of.model.architecture != VIT:
-            raise UsageError(f"{name}: attention is of architecture vit, found {of.model.architecture}")
+        if not of.model.attends:
+            raise UsageError(f"{name}: attention is of architecture vit, found {of.model.architecture} of depth {of.model.depth}")
         if name not in (RANDOM, SUPERVISED) and of.pretrain.method == "none":
             raise UsageError(f"comparators.{name}: expected a pretrain.method")
     return [Contender(name, of, start) for start in range(STARTS) for name, of in named.items()]

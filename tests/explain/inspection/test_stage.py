@@ -23,6 +23,7 @@ from mri_vit.train.supervised import untrained
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 CNN = Comparator(name="cnn", model={"architecture": "resnet10"})
 SMALLER = Comparator(name="smaller", model={"dim": 8, "depth": 1})
+STEM = Comparator(name="stem-max", model={"depth": 0, "pool": "max"})
 UNTRAINED = Comparator(name="later", model={"architecture": "resnet10"})
 
 
@@ -32,7 +33,7 @@ def run(tiny, monkeypatch) -> tuple[Study, Split]:
     monkeypatch.setattr(surfaces, "POINTS", 3)
     monkeypatch.setattr(features, "UNITS", 1)
     monkeypatch.setattr(stage.unchanged, "refuse_changed_patients", lambda *_: None)  # nothing was trained: there are no hashes
-    study = tiny.model_copy(update={"comparators": (CNN, SMALLER, UNTRAINED)})
+    study = tiny.model_copy(update={"comparators": (CNN, SMALLER, UNTRAINED, STEM)})
     patients = cohort.read(study.cohort, study.endpoints)
     split = [[p.id for p in patients[:12]], [p.id for p in patients[12:]]]
     for name in ("vit", "cnn", "smaller"):
@@ -74,7 +75,8 @@ def test_a_comparator_that_is_a_vision_transformer_has_its_attention_shown(run, 
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (Wanted("resnet"), "--model resnet: the run has vit, cnn, smaller, later"),
+        (Wanted("resnet"), "--model resnet: the run has vit, cnn, smaller, later, stem-max"),
+        (Wanted("stem-max"), r"--model stem-max: it has no block whose attention could be shown \(model\.depth 0\)"),
         (Wanted("cnn", layer=1), "--layer: cnn is a resnet10, which has no attention of ours; leave it out"),
         (Wanted("cnn", place_mm=(0.0, 0.0, 0.0)), "--place: cnn is a resnet10"),
     ],

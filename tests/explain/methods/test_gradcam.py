@@ -15,7 +15,7 @@ from torch import nn
 from mri_vit.explain.methods.gradcam import gradcam, gradcam_by_place, layer_mm
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.explain.methods.relevance import note
-from mri_vit.explain.networks import ATTENDING, methods_of
+from mri_vit.explain.networks import WITHOUT_MEAN, methods_of
 from mri_vit.model import heads
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.network import Network
@@ -168,7 +168,7 @@ def test_the_layers_size_is_told_in_mm(monkeypatch: pytest.MonkeyPatch):
     assert layer_mm(fine) == (fine.encoder.box.sides, (16.0, 16.0, 16.0))
 
 
-@pytest.mark.parametrize("architecture", ["hybrid_resnet10", "monai_vit"])
+@pytest.mark.parametrize("architecture", ["hybrid_resnet10", "monai_vit", "resnet10_max"])
 def test_a_network_whose_heads_read_no_mean_of_a_map_has_none(architecture: Architecture):
     grid = Grid(edge=56, spacing_mm=4.0, patch=4)
     net = Network(Model(architecture=architecture, dim=16, depth=1, heads=2, mlp=16), grid, LINEAR).eval()
@@ -177,8 +177,8 @@ def test_a_network_whose_heads_read_no_mean_of_a_map_has_none(architecture: Arch
 
 
 def test_who_has_grad_cam_is_told_alike_where_networks_are_built_and_where_maps_are_asked_for():
-    assert set(ATTENDING) == {name for name, one in BASELINES.items() if one.layer is None} | set(HYBRIDS)
+    assert set(WITHOUT_MEAN) == {name for name, one in BASELINES.items() if one.layer is None} | set(HYBRIDS)
     for architecture in get_args(Architecture):
-        expected = ("occlusion_by_air",) if architecture in ATTENDING else ("gradcam", "occlusion_by_air")
+        expected = ("occlusion_by_air",) if architecture in WITHOUT_MEAN else ("gradcam", "occlusion_by_air")
         assert methods_of(architecture, ("rollout",)) == (("rollout",) if architecture == "vit" else expected)
     assert set(METHODS) == set(get_args(MapMethod)) | set(get_args(VolumeMethod))

@@ -219,6 +219,13 @@ def test_attention_of_one_layer_and_head_is_that_of_the_full_matrices():
     torch.testing.assert_close(cls_attention(encoder, *given_tokens), matrices[-1].mean(dim=1)[:, 0].detach(), atol=1e-9, rtol=0)
 
 
+def test_an_encoder_without_a_block_has_no_attention_to_show():
+    encoder = peaked(depth=0)
+    for method in (rollout, cls_attention):
+        with pytest.raises(ValueError, match="block 0 is none of the encoder's 0"):
+            method(encoder, *patients(1, 5))
+
+
 def test_layers_heads_and_shares_that_are_not_there_are_refused():
     encoder, given_tokens = peaked(depth=3, heads=2), patients(1, 5)
     for layer, head, message in [(3, 0, "block 3.*3"), (-1, 0, "block -1"), (0, 2, "head 2.*2"), (0, -1, "head -1")]:

@@ -32,6 +32,7 @@ from mri_vit.report.verdicts.models import Verdict
 from mri_vit.report.words import checklists, network, notation, recipes, terminal
 from mri_vit.report.words import comparators as comparator_words
 from mri_vit.report.words.wording import Facts
+from mri_vit.run import files
 from mri_vit.settings import models
 from mri_vit.settings.schema import Study
 
@@ -59,6 +60,15 @@ def score_again(folder: Path, model: str, signal: float, seed: int) -> None:
     predictions.save(table, folder / "predictions.csv")
 
 
+def write_history(home: Path, repeat: int, fold: int, last: float) -> None:
+    """A tuning loss that fell to half, and in the last epoch to something else."""
+    folder = files.fold_folder(home, repeat, fold)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / files.HISTORY).write_text(
+        "epoch,seconds,loss,tune\n" + "".join(f"{e},1,1,0.5\n" for e in range(1, 10)) + f"10,1,1,{last}\n"
+    )
+
+
 def contest(folder: Path, repeats: int = 1) -> Path:
     make_run(folder, patients=110, repeats=repeats, models=("vit", *COMPARATORS, "clinical", "shuffled"))
     for seed, (name, signal) in enumerate([("vit", 0.8), *((name, signal) for name, (signal, _) in COMPARATORS.items())]):
@@ -69,6 +79,8 @@ def contest(folder: Path, repeats: int = 1) -> Path:
     (folder / "notes.json").write_text(json.dumps({"transductive": "vit (51 patients), slow (51 patients)"}))
     for repeat in range(repeats):
         for fold in range(FOLDS):
+            write_history(folder, repeat, fold, last=0.5 if fold else 0.4)
+            write_history(folder / "rivals" / "resnet10", repeat, fold, last=0.1)
             write_cost(
                 folder,
                 "vit",
@@ -118,6 +130,13 @@ def test_a_contender_costs_the_median_of_its_folds_and_the_sum_of_their_training
     assert found["resnet10"]["training_seconds"] == 12000
 
 
+def test_it_is_said_in_how_many_trainings_of_each_model_the_tuning_loss_was_flat(metrics, words):
+    found = {contender["model"]: (contender["trainings"], contender["flat"]) for contender in metrics["contenders"]}
+    assert found == {"vit": (3, 2), "resnet10": (3, 0), "slow": (None, None), "blind": (None, None)}
+    assert "2 of 3" in words[words.index("Vision Transformer, 12 blocks") : words.index("3D ResNet-10")]
+    assert "0 of 3" in words[words.index("3D ResNet-10; T1ce only") :]
+
+
 def test_costs_of_every_repeat_count(tmp_path):
     found = run_folder.read(contest(tmp_path / "twice", repeats=2))
     told = comparators.measure(found, {}, ["vit", "slow"])
@@ -162,6 +181,11 @@ def test_a_comparator_is_told_by_its_architecture_and_by_what_differs_from_the_s
     by_name = {comparator.name: comparator for comparator in study.comparators}
     assert recipes.architecture(study) == "Vision Transformer, 12 blocks of width 768"
     assert recipes.architecture(study.of(by_name["resnet10"])) == "3D ResNet-10; T1ce only"
+    stem = study.model_copy(update={"model": study.model.model_copy(update={"depth": 0, "pool": "max"})})
+    assert recipes.architecture(stem) == (
+        "the Vision Transformer's patch embedding and positions, of width 768, and their largest values over the places, "
+        "without a block"
+    )
     assert recipes.differing(study, by_name["resnet10"]) == ""
     assert recipes.differing(study, by_name["slow"]) == "train.rate 0.0001 (not 0.0003)"
     assert recipes.differing(study, by_name["blind"]) == ""  # how its weights begin is told by its beginning
@@ -398,7 +422,11 @@ def test_pretraining_and_comparators_are_told_in_the_methods(home):
     assert "started from pretraining without labels" in written[written.index("## Model") : written.index("## Pretraining")]
     part = written[written.index("## Comparators") : written.index("## Controls")]
     assert "3 comparators were trained and judged on the same folds" in part
-    assert "resnet10: 3D ResNet-10; T1ce only (He et al. 2016, arXiv:1512.03385)." in part
+    assert (
+        "resnet10: 3D ResNet-10; T1ce only (He et al. 2016, arXiv:1512.03385); tuning loss flat at the end of 0 of 3 trainings."
+        in part
+    )
+    assert part.strip().endswith("vit: tuning loss flat at the end of 2 of 3 trainings.")
     assert "train.rate 0.0001 (not 0.0003)" in part
 
 

@@ -17,13 +17,14 @@ from scipy.stats import t as student
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from mri_vit.crossval.alarm import FALSE_ALARMS, suspicion
+from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.decision import youden_threshold
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.report import assembly
-from mri_vit.report.numbers import chance, site_probe, subgroups
+from mri_vit.report.numbers import chance, everything, site_probe, subgroups
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.reading import foreign
@@ -585,3 +586,26 @@ def test_figures_of_others_say_on_whom_they_were_validated():
 
 def test_every_model_that_is_no_control_is_a_candidate():
     assert [model for model in MODELS if models.is_candidate(model)] == ["vit"]
+
+
+def test_an_upper_reference_is_neither_judged_nor_a_bar():
+    assert not models.is_candidate("radiomics")
+    assert [name for name in models.NO_CANDIDATES if models.is_bar(name)] == ["clinical", "volume", "intensity", "slices", "site"]
+    assert everything._kind("radiomics") not in ("candidate", "control")
+
+
+def test_with_an_upper_reference_nobody_elses_result_or_verdict_changes(tmp_path):
+    """It ranks everybody without an error; as a control that would take every finding away."""
+    folder = make_run(tmp_path / "run", models=("vit", "clinical", "shuffled"))
+    before = measure(reports.read(folder))
+    table = predictions.load(folder / "predictions.csv")
+    own = table.loc[table.model == "vit"]
+    score = np.where(own.endpoint == "os", -own.time_days.fillna(0), 0.1 + 0.8 * own.truth.fillna(0.5))
+    predictions.save(pd.concat([table, own.assign(model="radiomics", score=score)]), folder / "predictions.csv")
+    after = measure(reports.read(folder))
+    for name, endpoint in before["endpoints"].items():
+        others = after["endpoints"][name]["models"]
+        assert others.pop("radiomics", None) is not None or not endpoint["models"]
+        assert json.dumps(others, sort_keys=True) == json.dumps(endpoint["models"], sort_keys=True)
+    assert after["endpoints"]["mgmt"]["models"]["vit"]["versus_best"]["strongest"] == "clinical"
+    assert after["shown"] == before["shown"]

@@ -212,6 +212,7 @@ def test_a_setting_of_the_training_is_told_with_its_value(change, told, text):
         ({"weights": "b.pt", "weights_licence": "Apache-2.0"}, "started from those of the file b.pt (licence Apache-2.0)"),
         ({"weights": "b.pt", "weights_licence": "CC-BY-NC-4.0"}, "CC-BY-NC-4.0, does not allow commercial use"),
         ({"architecture": "resnet18", "channels": ("t1ce", "flair")}, "The model is 3D ResNet-18 (He et al. 2016"),
+        ({"depth": 0, "pool": "max"}, "patches: its patch embedding and positions alone, of width 768, without a block, "),
         ({"architecture": "resnet18", "channels": ("t1ce", "flair")}, "with T1ce and FLAIR as its channels"),
     ],
 )
@@ -287,6 +288,10 @@ def test_what_was_not_done_is_told_with_its_reason():
 
 def test_the_columns_of_the_clinical_control_are_named():
     assert "The clinical model read age, sex." in written(made_up(notes={"clinical_columns": "age, sex"}))
+    withheld = {"clinical_columns": "age, mgmt", "clinical_withheld": "mgmt not for mgmt (it is named after the label itself)"}
+    assert "not all were read for every endpoint: mgmt not for mgmt (it is named after the label" in written(
+        made_up(notes=withheld)
+    )
 
 
 OF_A_TEST = [
