@@ -300,6 +300,11 @@ class Study(Section):
             raise ValueError(f"explain.comparators names {unknown[0]!r}, which is no comparator of the study ({found})")
         if len(set(asked)) != len(asked):
             raise ValueError(f"explain.comparators names one twice: {list(asked)}")
+        if asked and not self.explained:
+            raise ValueError(
+                f"explain.comparators names {asked[0]!r}, but explain.patients and explain.scored are 0, so that no map is made;"
+                " give how many patients"
+            )
         return self
 
     @model_validator(mode="after")
