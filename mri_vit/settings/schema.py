@@ -160,6 +160,14 @@ class Report(Section):
     )
 
 
+TITLES = {  # full names of the defaults below; any other endpoint goes by its own
+    "mgmt": "MGMT promoter methylation",
+    "tertp": "TERT promoter mutation",
+    "pten": "PTEN alteration",
+    "os": "Overall survival",
+}
+
+
 class Endpoint(Section):
     """What is predicted: a binary marker in the column `name`, or a survival time and its event flag."""
 
@@ -179,6 +187,11 @@ class Endpoint(Section):
     def columns(self) -> tuple[str, ...]:
         """The label columns of the cohort table that this endpoint reads."""
         return (self.time, self.event) if self.time and self.event else (self.name,)
+
+    @property
+    def title(self) -> str:
+        """Its full name."""
+        return TITLES.get(self.name, self.name)
 
 
 DEFAULT_ENDPOINTS = (

@@ -14,13 +14,8 @@ from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.settings.models import CLINICAL, INTENSITY, RESHUFFLED, SHUFFLED, SITE, VOLUME, is_candidate
+from mri_vit.settings.schema import TITLES
 
-TITLES = {  # the defaults' full names; any other endpoint goes by its own
-    "mgmt": "MGMT promoter methylation",
-    "tertp": "TERT promoter mutation",
-    "pten": "PTEN alteration",
-    "os": "Overall survival",
-}
 EXPLAINED = {  # what each control is, for the reader who meets the name first
     CLINICAL: "clinical columns only",
     VOLUME: "brain and tumour volume only",
