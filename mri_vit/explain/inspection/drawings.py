@@ -48,7 +48,7 @@ def input_planes(
             for left, panel in zip(starts, panels, strict=True):
                 top = row * (tall + GAP) + (tall - panel.shape[0]) // 2
                 sheet[top : top + panel.shape[0], left : left + panel.shape[1]] = panel
-        margin, head, foot = 0.48, 0.36, 0.5  # inches: scans' names, planes' names in two lines, colour bar
+        margin, head, foot = 0.48, 0.46, 0.5  # inches: scans' names, planes' names in two lines, colour bar
         scale = (WIDTH - margin) / sheet.shape[1]
         height = head + scale * sheet.shape[0] + foot
         figure = Figure(figsize=(WIDTH, height))

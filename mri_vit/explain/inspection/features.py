@@ -19,7 +19,7 @@ from mri_vit.data import tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.explain.checks import sanity
-from mri_vit.explain.inspection.activation import START, Regularisation, maximise, roughness, strength
+from mri_vit.explain.inspection.activation import Regularisation, maximise, roughness, strength
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.explain.methods.target import evidences
 from mri_vit.model.network import Network
@@ -56,11 +56,6 @@ class Optimised:
     def beyond(self) -> bool:
         """Whether the input exceeds patients and noise by a standard deviation among patients: less may be chance."""
         return self.reached - float(max(self.patients.max(), self.noise.max())) > float(self.patients.std())
-
-    @property
-    def blank(self) -> bool:
-        """Whether the number has no slope where the search begins, so that it ended there."""
-        return self.strength < 1.01 * START  # rounding
 
 
 @dataclass(frozen=True, eq=False)
