@@ -161,9 +161,16 @@ def duration(seconds: float | int | None) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """A share in per cent, which stay on one line: 20 %."""
+    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
 def tied(sentence: str) -> str:
-    """The sentence with numbers and their per cent sign kept on one line."""
-    return sentence.replace(" %", "\N{NO-BREAK SPACE}%")
+    """The sentence with numbers and their per cent sign, and p and its number, kept on one line."""
+    for words in (" %", "p = ", "p < ", "p > "):
+        sentence = sentence.replace(words, words.replace(" ", "\N{NO-BREAK SPACE}"))
+    return sentence
 
 
 def symbol(result: BinaryResult | SurvivalResult) -> str:
