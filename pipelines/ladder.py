@@ -21,6 +21,7 @@ import pandas as pd
 from rich.console import Console
 
 from mri_vit import study
+from mri_vit.arguments import Seeds
 from mri_vit.crossval import comparators, folds, in_parallel
 from mri_vit.crossval.comparators import control_folder
 from mri_vit.crossval.folds import Split
@@ -142,7 +143,7 @@ def facts(whole: Study, made: Sequence[tuple[Rung, Path]], names: dict[str, str]
     ]
 
 
-def main(file: Path = CONFIG, *, seeds: tuple[int, ...] = ()) -> None:
+def main(file: Path = CONFIG, *, seeds: Seeds = ()) -> None:
     """Write the page of a ladder. `seeds` are those of synthetic cohorts, over which figures are averaged; the file's is one."""
     console = Console()
     read = study_file.load(file)

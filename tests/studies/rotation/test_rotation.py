@@ -20,7 +20,7 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read
-from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
+from mri_vit.errors import IntegrityError, OutOfResource, UnusablePatient, UsageError
 from mri_vit.explain.images import native
 from mri_vit.metrics.auc_interval import auc_interval
 from mri_vit.model import network
@@ -477,6 +477,8 @@ def test_a_finished_run_is_rotated_and_goes_on_where_it_was(road: Path, monkeypa
     assert made == []
     with pytest.raises(UsageError, match="--axes: found q"):
         pipeline.main(road / "run", axes=("q",))
+    with pytest.raises(OutOfResource, match="/proc/x cannot be written"):
+        pipeline.main(road / "run", output=Path("/proc/x"))
 
 
 @pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")
