@@ -133,7 +133,9 @@ def test_the_control_on_clinical_columns_adds_nothing_to_its_own_column(run: Pat
 
 def test_the_planted_risk_adds_and_the_permuted_one_does_not(found: Findings):
     first, *rest = added_value_words.sentences(found)
-    assert first.startswith("The risk of vit adds to age, sex, MGMT promoter methylation, PTEN alteration and idh1 by more than chance: hazard ratio ")
+    assert first.startswith(
+        "The risk of vit adds to age, sex, MGMT promoter methylation, PTEN alteration and idh1 by more than chance: hazard ratio "
+    )
     assert any("It still adds where the out-of-fold risk of the control volume" in sentence for sentence in rest)
     assert any("permuted labels, asked likewise of these labels, adds nothing" in sentence for sentence in rest)
     assert any("6.3 for each of 6 coefficients: fewer than 10" in sentence for sentence in rest)
