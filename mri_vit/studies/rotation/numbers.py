@@ -170,7 +170,7 @@ def aucs(scored: pd.DataFrame, patients: Sequence[Patient], endpoints: Sequence[
                 continue
             value = float(np.mean([area.value for _, area in told]))
             influences = pd.concat([pd.Series(area.influence, index=pd.Index(part["patient"])) for part, area in told])
-            variance = float(((influences.groupby(level=0).sum() / len(told)) ** 2).sum())
+            variance = float(((influences.groupby(level=0).sum().to_numpy(float) / len(told)) ** 2).sum())
             classes = [(int((part["truth"] == 1).sum()), int((part["truth"] == 0).sum())) for part, _ in told]
             low, high = wilson_of_auc(value, variance, *min(classes, key=math.prod))
             lines.append([road, degrees, value, low, high, n])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from mri_vit.data.cohort import Patient
@@ -56,6 +57,7 @@ def alignment(of: Found) -> Section:
     rows = []
     for degrees in of.degrees:
         here, header = (some(of.lies, road=road, degrees=degrees) for road in (CONTENT, HEADER))
+        lost = here["lost"].tolist()
         rows.append(
             (
                 f"{degrees:g}°",
@@ -63,7 +65,7 @@ def alignment(of: Found) -> Section:
                 words.at(of.lies, "error_degrees", HEADER, degrees),
                 f"{_largest(here)}; {_largest(header)}",
                 words.at(of.lies, "error_mm", CONTENT, degrees),
-                f"{percent(here['lost'].mean(), 1)}; {percent(here['lost'].max(), 1)}",
+                f"{percent(float(np.mean(lost)), 1)}; {percent(max(lost), 1)}",
                 f"{int((here['failed'] != '').sum())} of {len(here)}",
                 f"{words.flagged(here)} of {len(here)}",
             )
