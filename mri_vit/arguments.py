@@ -1,4 +1,6 @@
-"""Arguments: what verbs of the command line take, a study file or the folder of a run, with overrides of its keys."""
+"""Arguments: what verbs of the command line take, a study file or the folder of a run, with overrides of its keys; and scripts'
+numbers, which are refused before anything is begun.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from mri_vit.errors import UsageError
 from mri_vit.run import files
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
     from mri_vit.settings.schema import Study
 
 StudyFile = Annotated[Path, Parameter(help="Study file, or the folder of a run.")]
+Count = Annotated[int, Parameter(validator=Number(gte=1))]  # of patients, or of jobs side by side
+Several = Annotated[int, Parameter(validator=Number(gte=2))]  # of what has a spread
+Seed = Annotated[int, Parameter(validator=Number(gte=0))]  # NumPy takes no other
+Seeds = Annotated[tuple[int, ...], Parameter(validator=Number(gte=0))]
 Output = Parameter(alias="-o")  # of every verb with --output; the key of the study file has it too
 if TYPE_CHECKING:
     Overrides = str  # of any key

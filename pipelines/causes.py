@@ -14,6 +14,7 @@ import pandas as pd
 from rich.console import Console
 
 from mri_vit import study
+from mri_vit.arguments import Count, Seed
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
 from mri_vit.run import exit_code, screen
@@ -27,7 +28,7 @@ CONFIG = Path(__file__).parents[1] / "configs" / "causes.toml"
 PATIENTS = 384  # half-widths of the intervals of an AUC near 0.5 are 0.06 with so many
 
 
-def main(file: Path = CONFIG, *, seed: int = 1, patients: int = PATIENTS) -> None:
+def main(file: Path = CONFIG, *, seed: Seed = 1, patients: Count = PATIENTS) -> None:
     """Make the cohort of this seed, prepare it, and write what tells its causes."""
     console = Console()
     settings = study_file.filled(study_file.load(file), seed=seed).model_copy(update={"seed": seed})

@@ -20,6 +20,7 @@ from learning_curve import SIZES, UNLABELLED
 from rich.console import Console
 
 from mri_vit import study
+from mri_vit.arguments import Seed, Several
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
 from mri_vit.predictors.intensity import intensity_table
@@ -43,8 +44,8 @@ AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cor
 def main(
     file: Path = CONFIG,
     *,
-    seed: int = 1,
-    starts: int = frozen_encoders.STARTS,
+    seed: Seed = 1,
+    starts: Several = frozen_encoders.STARTS,
     curve: bool = True,
     features: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = (),
 ) -> None:
@@ -66,7 +67,9 @@ def main(
         synthetic.make(settings.cohort.parent, seed, max(SIZES) + UNLABELLED, UNLABELLED)
 
     with run_folder.claimed(settings) as run:
-        study.prepare(settings, study.check(settings, run), run, console)
+        patients = study.check(settings, run)
+        frozen_encoders.contenders(settings, frozen_encoders.parted(patients, endpoint)[1], often)  # refused before preparing
+        study.prepare(settings, patients, run, console)
         labelled, unlabelled = frozen_encoders.parted(frozen.included(settings, run), endpoint)
         split = folds.make(labelled, settings.endpoints, settings.train, settings.seed)[0]
         files = foreign.read(features, labelled, [one.name for one in settings.comparators])

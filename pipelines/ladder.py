@@ -21,6 +21,7 @@ import pandas as pd
 from rich.console import Console
 
 from mri_vit import study
+from mri_vit.arguments import Seeds
 from mri_vit.crossval import comparators, folds, in_parallel
 from mri_vit.crossval.comparators import control_folder
 from mri_vit.crossval.folds import Split
@@ -33,6 +34,7 @@ from mri_vit.predictors import perceptron
 from mri_vit.predictors.first_order import BINS, NUMBERS, first_order_table
 from mri_vit.predictors.perceptron import Perceptron
 from mri_vit.predictors.tabular import Tabular
+from mri_vit.report.words.notation import percent
 from mri_vit.run import exit_code, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
@@ -123,8 +125,8 @@ def facts(whole: Study, made: Sequence[tuple[Rung, Path]], names: dict[str, str]
     return [
         f"A random order of the patients with a label was drawn once; each size is the first so many of it, and was divided into "
         f"{train.folds} folds, the same for every model.{several}",
-        f"A network has a head for each marker, and chooses its epoch on {train.tune_fraction:.0%} of a training fold; of the "
-        "first-order MLP each marker has its own, which chooses its penalty there.",
+        f"A network has a head for each marker, and chooses its epoch on {percent(train.tune_fraction)} of a training fold; of "
+        "the first-order MLP each marker has its own, which chooses its penalty there.",
         *over_sizes.recipes(whole, names, VIT),
         "Epochs are those at the largest size; a smaller one has more, so that each has as many steps.",
         over_sizes.endings((run for _, run in made), names),
@@ -141,7 +143,7 @@ def facts(whole: Study, made: Sequence[tuple[Rung, Path]], names: dict[str, str]
     ]
 
 
-def main(file: Path = CONFIG, *, seeds: tuple[int, ...] = ()) -> None:
+def main(file: Path = CONFIG, *, seeds: Seeds = ()) -> None:
     """Write the page of a ladder. `seeds` are those of synthetic cohorts, over which figures are averaged; the file's is one."""
     console = Console()
     read = study_file.load(file)

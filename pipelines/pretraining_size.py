@@ -16,6 +16,7 @@ import pandas as pd
 from rich.console import Console
 
 from mri_vit import study
+from mri_vit.arguments import Count, Seed
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
 from mri_vit.run import executor, exit_code, files, screen
@@ -41,7 +42,7 @@ PLANTED = (
 )
 
 
-def main(file: Path = CONFIG, *, seed: int = 1, workers: int = 2) -> None:
+def main(file: Path = CONFIG, *, seed: Seed = 1, workers: Count = 2) -> None:
     """Write index.html with both figures, of the cohort and start of this seed; `workers` networks learn at a time."""
     console = Console()
     settings = study_file.filled(study_file.load(file), seed=seed).model_copy(update={"seed": seed})
@@ -49,7 +50,9 @@ def main(file: Path = CONFIG, *, seed: int = 1, workers: int = 2) -> None:
         make(settings, seed)
 
     with run_folder.claimed(settings) as run:
-        study.prepare(settings, study.check(settings, run), run, console)
+        patients = study.check(settings, run)
+        labelled_encoders.parted(settings, patients)  # what is refused is refused before anybody is prepared
+        study.prepare(settings, patients, run, console)
         targets, others = labelled_encoders.parted(settings, frozen.included(settings, run))
         if not (run / files.FOLDS).exists():
             folds.save(folds.make(targets, settings.endpoints[:1], settings.train, seed), seed, run / files.FOLDS)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mri_vit.arguments import Count
 from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
 from mri_vit.errors import UnusablePatient, UsageError
@@ -23,6 +24,7 @@ from mri_vit.interface import load_run
 from mri_vit.prepare import unchanged
 from mri_vit.prepare.patient import prepare
 from mri_vit.run import executor, exit_code, files, screen
+from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings.demo import made_up
@@ -31,6 +33,7 @@ from mri_vit.studies.rotation import rotated
 from mri_vit.studies.rotation import rows as rotation_rows
 from mri_vit.studies.rotation.patient import DEGREES, Plan
 
+PATIENTS = "patients"  # the folder of what is done
 LIMIT = 12  # patients, the first of the table: less than ten minutes for the demo's
 MADE_UP = (
     "The run was trained on synthetic patients and these are real: where heads lie and how far maps move is meant as it stands;"
@@ -44,10 +47,10 @@ def main(
     *,
     patients: Path | None = None,
     output: Path | None = None,
-    limit: int = LIMIT,
+    limit: Count = LIMIT,
     degrees: tuple[float, ...] = DEGREES,
     axes: tuple[str, ...] = rotated.AXES,
-    workers: int = AT_A_TIME,
+    workers: Count = AT_A_TIME,
 ) -> None:
     """Rotate the first patients of a run, or of another table, and write the page.
 
@@ -73,37 +76,38 @@ def main(
     own = frozen.included(study, run)
     fold_of = {name: fold for fold, names in enumerate(folds.load(run / files.FOLDS, own)[0]) for name in names}
 
-    # the run's own patients are prepared; those of another table are prepared here
-    if patients is None:
-        chosen = own[:limit]
-        unchanged.refuse_changed_patients(study, chosen, run)
-        unchanged.refuse_missing_scans((p, path) for p in chosen for path in (*p.scans.values(), p.tumour_mask) if path)
-    else:
-        study = study.model_copy(update={"prepared": home / "prepared"})
-        chosen = []
-        for patient in cohort.read(patients, (), study.prepare.needs, study.channels)[:limit]:
-            try:
-                prepare(patient, study)
-                chosen.append(patient)
-            except UnusablePatient as fault:
-                screen.say(console, f"left out {patient.id}: {fault}")
-    if not chosen:
-        raise UsageError(f"{patients or run}: no patient who can be rotated; --limit was {limit}")
+    with run_folder.held(home, (PATIENTS,)):
+        # the run's own patients are prepared; those of another table are prepared here
+        if patients is None:
+            chosen = own[:limit]
+            unchanged.refuse_changed_patients(study, chosen, run)
+            unchanged.refuse_missing_scans((p, path) for p in chosen for path in (*p.scans.values(), p.tumour_mask) if path)
+        else:
+            study = study.model_copy(update={"prepared": home / "prepared"})
+            chosen = []
+            for patient in cohort.read(patients, (), study.prepare.needs, study.channels)[:limit]:
+                try:
+                    prepare(patient, study)
+                    chosen.append(patient)
+                except UnusablePatient as fault:
+                    screen.say(console, f"left out {patient.id}: {fault}")
+        if not chosen:
+            raise UsageError(f"{patients or run}: no patient who can be rotated; --limit was {limit}")
 
-    plans = [Plan(degrees, axes, axis) for axis in axes]
-    jobs = rotation_rows.jobs(chosen, fold_of, study, run, plans, home / "patients")
-    (home / "patients").mkdir(parents=True, exist_ok=True)
-    todo = {name: (job,) for name, job in jobs.items() if not rotation_rows.is_done(job)}
-    with progress(console) as bar:
-        task = bar.add_task("rotate", total=len(todo), note="")
-        for name, _ in executor.each(rotation_rows.make, todo, Where(workers)):
-            bar.update(task, advance=1, note=name)
+        plans = [Plan(degrees, axes, axis) for axis in axes]
+        jobs = rotation_rows.jobs(chosen, fold_of, study, run, plans, home / PATIENTS)
+        (home / PATIENTS).mkdir(parents=True, exist_ok=True)
+        todo = {name: (job,) for name, job in jobs.items() if not rotation_rows.is_done(job)}
+        with progress(console) as bar:
+            task = bar.add_task("rotate", total=len(todo), note="")
+            for name, _ in executor.each(rotation_rows.make, todo, Where(workers)):
+                bar.update(task, advance=1, note=name)
 
-    strange = patients is not None and not made_up(one.id for one in chosen)
-    page = rotation.write(
-        rotation_rows.tables(jobs), chosen, study, MADE_UP if strange and made_up(one.id for one in own) else "", home
-    )
-    screen.say(console, f"page: {page}")
+        strange = patients is not None and not made_up(one.id for one in chosen)
+        page = rotation.write(
+            rotation_rows.tables(jobs), chosen, study, MADE_UP if strange and made_up(one.id for one in own) else "", home
+        )
+        screen.say(console, f"page: {page}")
 
 
 if __name__ == "__main__":  # patients are rotated in worker processes, which import this file

@@ -40,6 +40,7 @@ def main(file: Path = CONFIG) -> None:
     """Learn the encoders, read their attention, and write the page."""
     console = Console()
     settings = study_file.load(file)
+    asked = {one.id: one for one in segmentation_encoders.contenders(settings)}
     if settings.name == MADE_UP:
         synthetic.make(settings.cohort.parent, patients=PATIENTS)
 
@@ -63,7 +64,6 @@ def main(file: Path = CONFIG) -> None:
         judged = [patient for patient in test if found[patient.id]]
 
         # each encoder learns where it is to learn, and is asked where it looks
-        asked = {one.id: one for one in segmentation_encoders.contenders(settings)}
         jobs = {name: (one, (train, tune), judged, run / "encoders") for name, one in asked.items()}
         attention, notes = {}, []
         with progress(console) as bar:

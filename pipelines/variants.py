@@ -21,6 +21,7 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 from mri_vit import study
+from mri_vit.arguments import Count
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fit_fold, fold_seed, parts
@@ -104,7 +105,7 @@ def cost(name: str, patients: Sequence[Patient], splits: Sequence[Split], of: St
     return Cost(name, parameters, flops, training, seconds)
 
 
-def main(file: Path, *, workers: int = 2) -> None:
+def main(file: Path, *, workers: Count = 2) -> None:
     """Cross-validate every contender, several folds at a time; then write the page.
 
     Parameters

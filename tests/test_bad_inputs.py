@@ -250,6 +250,60 @@ def test_scripts_of_the_papers_figures_name_a_file_that_is_not_there(script: Mod
     assert "nosuch: no " in line
 
 
+@pytest.mark.parametrize(
+    ("script", "option", "value", "expected"),
+    [
+        (rotation, "--workers", "0", ">= 1"),
+        (rotation, "--limit", "-1", ">= 1"),
+        (variants, "--workers", "0", ">= 1"),
+        (pretraining_size, "--workers", "0", ">= 1"),
+        (pretraining_size, "--seed", "-1", ">= 0"),
+        (features, "--starts", "0", ">= 2"),
+        (features, "--starts", "1", ">= 2"),
+        (features, "--seed", "-1", ">= 0"),
+        (ladder, "--seeds", "-1", ">= 0"),
+    ],
+)
+def test_a_number_that_a_script_cannot_take_is_refused_before_anything_is_read(
+    script: ModuleType, option: str, value: str, expected: str, monkeypatch, capsys
+):
+    monkeypatch.setattr(sys, "argv", [f"pipelines/{script.__name__}.py", "nosuch.toml", option, value])
+    assert exit_code.of_script(script.main) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(rf'mri-vit: invalid value "\(?{value},?\)?" for {option}\. Must be {expected}', line)
+
+
+MAE = """
+[explain]
+patients = 0
+scored = 0
+[[comparators]]
+name = "mae"
+pretrain = { method = "mae" }
+"""
+CNN = '[explain]\npatients = 0\nscored = 0\n[[comparators]]\nname = "cnn"\nmodel = { architecture = "resnet10" }\n'
+
+
+@pytest.mark.parametrize(
+    ("script", "further", "said"),
+    [
+        (segmentation, CNN, "cnn: attention is of architecture vit, found resnet10"),
+        (features, MAE, "found 0 patients without a label; pretraining needs 16 or more"),
+        (pretraining_size, "", "the first of [[endpoints]] is the target"),
+        (variants, "", "train.seeds is the number of runs"),
+    ],
+)
+def test_a_study_that_a_script_cannot_make_is_refused_before_anybody_is_prepared(
+    script: ModuleType, further: str, said: str, asked: Path, monkeypatch, capsys
+):
+    asked.write_text(asked.read_text() + further)
+    monkeypatch.setattr(study, "prepare", lambda *_: pytest.fail("somebody was prepared"))
+    monkeypatch.setattr(sys, "argv", [f"pipelines/{script.__name__}.py", str(asked)])
+    assert exit_code.of_script(script.main) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
 def test_report_of_a_study_takes_output_as_every_verb_does(asked: Path, monkeypatch, capsys):
     shown = []
     monkeypatch.setattr(study, "report", lambda folder, console: shown.append(folder))

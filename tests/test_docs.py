@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 import tomllib
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +34,16 @@ def examples(page: Path) -> Iterator[dict[str, Any]]:
 def test_every_example_of_a_study_file_is_one_that_a_study_takes(page: Path):
     for settings in examples(page):
         Study.model_validate(NEEDED | settings)
+
+
+@pytest.mark.parametrize("page", ["papers.md", "howto/comparators.md"])
+def test_the_command_for_maps_of_a_comparator_asks_for_maps(page: str):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    options = shlex.split(next(re.finditer(r"mri-vit explain runs/survival ([^`\n]*)", text))[1])
+    asked = {name.removeprefix("--"): value for name, value in zip(options[::2], options[1::2], strict=True)}
+    study = study_file.load(ROOT / "configs/survival.toml", asked)
+    assert study.explain.comparators == ("seresnext50",)
+    assert study.explained
 
 
 def test_examples_are_found():

@@ -171,6 +171,14 @@ class Report(Section):
     )
 
 
+TITLES = {  # full names of the defaults below; any other endpoint goes by its own
+    "mgmt": "MGMT promoter methylation",
+    "tertp": "TERT promoter mutation",
+    "pten": "PTEN alteration",
+    "os": "Overall survival",
+}
+
+
 class Endpoint(Section):
     """What is predicted: a binary marker in the column `name`, or a survival time and its event flag."""
 
@@ -190,6 +198,11 @@ class Endpoint(Section):
     def columns(self) -> tuple[str, ...]:
         """The label columns of the cohort table that this endpoint reads."""
         return (self.time, self.event) if self.time and self.event else (self.name,)
+
+    @property
+    def title(self) -> str:
+        """Its full name."""
+        return TITLES.get(self.name, self.name)
 
 
 DEFAULT_ENDPOINTS = (
@@ -314,6 +327,11 @@ class Study(Section):
         for comparator in self.comparators:
             if comparator.name in asked and self.of(comparator).model.depth == 0:
                 raise ValueError(f"explain.comparators names {comparator.name!r}: {NO_BLOCK}; leave it out")
+        if asked and not self.explained:
+            raise ValueError(
+                f"explain.comparators names {asked[0]!r}, but explain.patients and explain.scored are 0, so that no map is made;"
+                " give how many patients"
+            )
         return self
 
     @model_validator(mode="after")

@@ -260,6 +260,14 @@ def test_a_name_that_is_no_comparator_is_refused_and_a_study_without_any_has_the
         Study.model_validate(plain | {"explain": {"comparators": ["toy"]}})
 
 
+def test_a_comparator_of_whom_no_patient_has_a_map_is_refused(tiny: Study):
+    named = {"comparators": [{"name": "toy", "model": {"architecture": "resnet10"}}]}
+    asked = {"methods": ["rollout"], "patients": 0, "scored": 0, "comparators": ["toy"]}
+    with pytest.raises(pydantic.ValidationError, match=r"explain\.comparators names 'toy', but .* no map is made"):
+        Study.model_validate(tiny.model_dump() | named | {"explain": asked})
+    assert Study.model_validate(tiny.model_dump() | named | {"explain": asked | {"scored": 1}}).explained
+
+
 def test_a_vision_transformer_among_the_comparators_is_explained_as_the_study_asks(tiny: Study):
     study = Study.model_validate(
         tiny.model_dump()

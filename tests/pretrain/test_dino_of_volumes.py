@@ -91,14 +91,22 @@ def test_a_crop_lies_at_its_places_and_all_else_is_air(study):
         assert 0 < (volume != 0).sum() < (whole != 0).sum()
 
 
-def test_a_step_moves_student_and_teacher_as_by_hand(study):
-    net = objective(study)
-    before, crops = copy.deepcopy(net), shown(net, study)
-    net(*crops).backward()
-    torch.optim.SGD(net.learned(), RATE).step()
-    net.stepped(0.0)
+def test_two_steps_move_student_teacher_and_centre_as_by_hand(study):
+    net, centre = objective(study), torch.zeros(dino.PROTOTYPES)
+    for seed in range(2):
+        before, crops = copy.deepcopy(net), shown(net, study, seed)
+        net(*crops).backward()
+        torch.optim.SGD(net.learned(), RATE).step()
+        net.zero_grad()
+        net.stepped(0.0)
+        centre = as_by_hand(before, net, crops, centre)
+        torch.testing.assert_close(net.centre, centre, rtol=1e-4, atol=1e-6)
+        assert centre.abs().max() > 1e-3  # so that the second step's teacher is centred
+        assert any(not torch.equal(then, weight) for then, weight in zip(net.learned(), before.learned(), strict=True))
 
-    # the same, with the network, the loss and both updates written out
+
+def as_by_hand(before: Any, after: Any, crops: list[Tensor], centre: Tensor) -> Tensor:
+    """Check a step with the network, the loss and both updates written out; returns the centre that it leaves."""
     volume = before.encoder.volume(*crops)
 
     def features(of: Any) -> Tensor:
@@ -109,19 +117,19 @@ def test_a_step_moves_student_and_teacher_as_by_hand(study):
     student = before.head(features(before.encoder))
     with torch.no_grad():
         teacher = before.teacher[1](features(before.teacher[0]))
-        sharp = torch.softmax(teacher / dino.TEACHER_TEMPERATURE, dim=1)  # the centre is still 0
+        sharp = torch.softmax((teacher - centre) / dino.TEACHER_TEMPERATURE, dim=1)
     log = torch.log_softmax(student / dino.STUDENT_TEMPERATURE, dim=1)
     first, second = slice(0, 4), slice(4, 8)  # the two views of four patients
     loss = -((sharp[first] * log[second]).sum() + (sharp[second] * log[first]).sum()) / 8
     gradients = torch.autograd.grad(loss, before.learned())
     old = list(before.teacher.parameters())
     for weight, gradient, mine, then, now in zip(
-        before.learned(), gradients, old, net.learned(), net.teacher.parameters(), strict=True
+        before.learned(), gradients, old, after.learned(), after.teacher.parameters(), strict=True
     ):
         moved = weight - RATE * gradient
         torch.testing.assert_close(then, moved, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(now, 0.9 * mine + 0.1 * moved, rtol=1e-4, atol=1e-6)
-    assert any(not torch.equal(then, weight) for then, weight in zip(net.learned(), before.learned(), strict=True))
+    return dino.CENTRE_MOMENTUM * centre + (1 - dino.CENTRE_MOMENTUM) * teacher.mean(dim=0)
 
 
 def test_the_teacher_gets_no_gradient_and_all_of_the_student_does(study):

@@ -21,7 +21,7 @@ def of(synthetic: str = "Nothing is said of real tumours.") -> Page:
         "By size",
         ("A paragraph of 5 %.",),
         (Picture("curve", figure, "AUC over size", "Bars are 95 % intervals."),),
-        (Table("AUC by size", ("model", "AUC"), ((HOSTILE, "0.700"),), "Out of fold."),),
+        (Table("AUC by size", ("model", "AUC"), ((HOSTILE, "0.700, p = 0.04"),), "Out of fold."),),
     )
     numbers = {"points": pd.DataFrame({"model": ["=1+1", "b"], "auc": [0.1 + 0.2, 0.5]})}
     return Page(
@@ -31,7 +31,15 @@ def of(synthetic: str = "Nothing is said of real tumours.") -> Page:
 
 def test_the_page_holds_what_was_found_and_its_files_lie_beside_it(tmp_path: Path):
     text = page.write(of(), tmp_path).read_text()
-    for said in ("A paper, Table 1", "How many?", "By size", "0.700", "Out of fold.", "Made in one go.", "are synthetic"):
+    for said in (
+        "A paper, Table 1",
+        "How many?",
+        "By size",
+        "0.700, p\u00a0=\u00a00.04",
+        "Out of fold.",
+        "Made in one go.",
+        "are synthetic",
+    ):
         assert said in text
     assert sorted(file.name for file in tmp_path.iterdir()) == ["curve.png", "curve.svg", "index.html", "points.csv"]
     first = (tmp_path / "points.csv").read_text().splitlines()[1]

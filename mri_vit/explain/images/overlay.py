@@ -51,15 +51,17 @@ def draw(
     shown = mosaic.window(inside, scan.spacing_mm)
     low, high = np.percentile(scan.array[inside] if inside.any() else scan.array, CONTRAST)
     contrast = float(low), float(high)
-    peak = _peak(heat.array, shown)
+    flat = not np.ptp(heat.array[inside]) if inside.any() else True  # has no peak; so of a network's map of one voxel
+    peak = _middle(shown) if flat else tuple(int(i) for i in np.unravel_index(int(heat.array.argmax()), heat.shape))
     bare = [panel(scan, contrast, None, axis, peak, shown, outline) for _, axis, _ in PLANES]
-    marked = [mosaic.marked(one, shown.pixel(peak, axis)) for one, (_, axis, _) in zip(bare, PLANES, strict=True)]
     over = [panel(scan, contrast, heat, axis, peak, shown, outline) for _, axis, _ in PLANES]
-    value = float(heat.array[peak])
+    value = f"{heat.array[peak]:.1f} {UNIT}" if heat.array.any() else "0"
     rows = [
-        Row(
-            f"the scan through the map's peak (cross): {value:.1f} {UNIT}" if value else "the scan; the map is 0 everywhere",
-            marked,
+        Row(f"the scan; the map is {value} everywhere", bare)
+        if flat
+        else Row(
+            f"the scan through the map's peak (cross): {value}",
+            [mosaic.marked(one, shown.pixel(peak, axis)) for one, (_, axis, _) in zip(bare, PLANES, strict=True)],
         ),
         Row("the map over it" + ("; line: the tumour's outline" if outline is not None else ""), over, colour_bar()),
     ]
@@ -106,11 +108,9 @@ def colour_bar() -> Bar:
     return Bar(over(grey, heat), ticks, UNIT)
 
 
-def _peak(heat: Float[np.ndarray, "x y z"], shown: Window) -> tuple[int, ...]:
-    """The first of the highest voxels; the middle of what is shown where the map is empty."""
-    if not heat.any():
-        return tuple(start + size // 2 for start, size in zip(shown.start, shown.size, strict=True))
-    return tuple(int(i) for i in np.unravel_index(int(heat.argmax()), heat.shape))
+def _middle(shown: Window) -> tuple[int, ...]:
+    """The voxel in the middle of what is shown."""
+    return tuple(start + size // 2 for start, size in zip(shown.start, shown.size, strict=True))
 
 
 def _largest(tumour: Bool[np.ndarray, "x y z"]) -> tuple[int, ...]:

@@ -27,7 +27,8 @@ OUTSIDE = 0.8  # grey of what is no brain: white is a value
 GAP = 2  # voxels between panels
 PLANES = (("axial", 2), ("coronal", 1), ("sagittal", 0))  # name, axis cut
 LEVELS = 12  # shades of a landscape
-HIGHEST = 8.0  # times the loss before training at the top of the colours: what lies above is far from any network of use
+HIGHEST = 8.0  # times the loss before training at the top of the colours at most: what lies above is far from any network of use
+NARROWEST = 1.1  # the losses at the ends of the colours differ by as much at least: of a flat plane they are one
 
 
 def input_planes(
@@ -47,7 +48,7 @@ def input_planes(
             for left, panel in zip(starts, panels, strict=True):
                 top = row * (tall + GAP) + (tall - panel.shape[0]) // 2
                 sheet[top : top + panel.shape[0], left : left + panel.shape[1]] = panel
-        margin, head, foot = 0.48, 0.22, 0.5  # inches: scans' names, planes' names, colour bar
+        margin, head, foot = 0.48, 0.46, 0.5  # inches: scans' names, planes' names in two lines, colour bar
         scale = (WIDTH - margin) / sheet.shape[1]
         height = head + scale * sheet.shape[0] + foot
         figure = Figure(figsize=(WIDTH, height))
@@ -61,8 +62,8 @@ def input_planes(
         affine = np.array(grid.affine)
         for left, width, (name, axis) in zip(starts, wide, PLANES, strict=True):
             mm = affine[axis, 3] + grid.spacing_mm * at[axis]
-            title = f"{name}, {'xyz'[axis]} = {mm:.0f} mm".replace("-", "−")
-            axes.text(left + width / 2, -0.5 - 0.02 * sheet.shape[0], title, fontsize=6.5, ha="center", va="bottom")
+            title = f"{name}\n{'xyz'[axis]} = {mm:.0f} mm".replace("-", "−")
+            axes.text(left + width / 2, -0.5 - 0.02 * sheet.shape[0], title, fontsize=8.5, ha="center", va="bottom")
         axes.set_yticks([row * (tall + GAP) + tall / 2 for row in range(len(scans))], [sequences.title(scan) for scan in scans])
         axes.set(xticks=[], xlim=(-0.5, sheet.shape[1] - 0.5), ylim=(sheet.shape[0] - 0.5, -0.5))
         axes.tick_params(length=0, labelsize=8)
@@ -113,7 +114,9 @@ def landscapes(
             axes.spines[:].set_visible(False)
             axes.tick_params(length=2, labelsize=8)
         panels[0].set_ylabel("direction 2")
-        bar = figure.colorbar(ScalarMappable(norm, "viridis"), ax=list(panels), shrink=0.85, extend="max", aspect=25)
+        beyond = any(not (loss <= high).all() for _, loss, _ in losses)
+        ends = "max" if beyond else "neither"
+        bar = figure.colorbar(ScalarMappable(norm, "viridis"), ax=list(panels), shrink=0.85, extend=ends, aspect=25)
         ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if low <= tick <= high]
         bar.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
         bar.ax.minorticks_off()
@@ -123,6 +126,9 @@ def landscapes(
 
 
 def colour_span(losses: Sequence[Float[np.ndarray, "s s"]], untrained: Sequence[float]) -> tuple[float, float]:
-    """The losses at the ends of the colours: the least of all, and `HIGHEST` times the largest before training."""
-    least = min(float(loss[np.isfinite(loss)].min()) for loss in losses)
-    return max(least, 1e-3), HIGHEST * max(untrained)  # 1e-3: the scale is of logarithms
+    """The losses at the ends of the colours: the least and the most of all, but at most `HIGHEST` times the largest before
+    training.
+    """
+    seen = np.concatenate([loss[np.isfinite(loss)] for loss in losses])
+    low = max(float(seen.min()), 1e-3)  # the scale is of logarithms
+    return low, max(NARROWEST * low, min(float(seen.max()), HIGHEST * max(untrained)))

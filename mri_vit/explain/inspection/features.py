@@ -5,6 +5,7 @@ Letters: c scans, e grid edge, n patients, k inputs of noise, d features, m numb
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from mri_vit.data import tokens
 from mri_vit.data.batches import everything, token_file
@@ -23,6 +24,8 @@ from mri_vit.explain.inspection.subject import Subject
 from mri_vit.explain.methods.target import evidences
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import Study
+from mri_vit.train.feed import Feed
+from mri_vit.train.supervised import settle
 
 UNITS = 2  # of the encoder, beside the endpoints: a page shows examples, and a network has hundreds
 PATIENTS = 32  # with whom an input is compared: a range is wanted, no estimate
@@ -48,6 +51,11 @@ class Optimised:
     def middle(self) -> float:
         """The median patient's number."""
         return float(np.median(self.patients))
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the input exceeds patients and noise by a standard deviation among patients: less may be chance."""
+        return self.reached - float(max(self.patients.max(), self.noise.max())) > float(self.patients.std())
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,20 +92,37 @@ class Features:
 
 def measure(subject: Subject) -> Features:
     """Each endpoint's feature, then those of the units that matter most."""
-    study, after, before = subject.study, subject.after.eval(), subject.before.eval()
+    study, after, before = subject.study, subject.after.eval(), normalised(subject)
     frame = frame_of(subject.patients[0], study, after)
     permuted = sanity.randomised(after, np.random.default_rng(study.seed))
     seen = {net: represented(net, subject.patients[:PATIENTS], study) for net in (after, permuted, before)}
     found = []
     for head in after.heads:
         name = head.endpoint.name
-        label = f"{'log odds' if head.kind == 'binary' else 'risk'} of {name}"
+        label = f"{head.endpoint.title} ({'log odds' if head.kind == 'binary' else 'risk'})"
         pair = [optimised(net, _of_head(net, name), seen[net], frame, study) for net in (after, permuted)]
         found.append(_feature(name, label, pair, "permuted weights"))
     for unit in leading_units(after, seen[after]):
         pair = [optimised(net, _of_unit(unit), seen[net], frame, study) for net in (after, before)]
         found.append(_feature(f"unit_{unit + 1}", f"unit {unit + 1} of {seen[after].shape[1]}", pair, "before training"))
     return Features(found, frame.brain.cpu().numpy())
+
+
+def normalised(subject: Subject) -> Network:
+    """The network before training, with batch normalisation's means and variances of training scans as the trained one has.
+
+    As drawn they are 0 and 1, which are no scan's: units then answer to patients next to not at all.
+    """
+    if not batch_normalised(subject.before):
+        return subject.before.eval()
+    net = copy.deepcopy(subject.before)
+    settle(net, Feed(subject.train, subject.study, next(net.parameters()).device, subject.study.seed))
+    return net.eval()
+
+
+def batch_normalised(net: Network) -> bool:
+    """Whether it normalises over a batch."""
+    return any(isinstance(module, nn.BatchNorm3d) for module in net.modules())
 
 
 def frame_of(patient: Patient, study: Study, net: Network) -> Frame:

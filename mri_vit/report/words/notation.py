@@ -14,13 +14,8 @@ from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.settings.models import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_candidate
+from mri_vit.settings.schema import TITLES
 
-TITLES = {  # the defaults' full names; any other endpoint goes by its own
-    "mgmt": "MGMT promoter methylation",
-    "tertp": "TERT promoter mutation",
-    "pten": "PTEN alteration",
-    "os": "Overall survival",
-}
 EXPLAINED = {  # what each control is, for the reader who meets the name first
     CLINICAL: "clinical columns only",
     VOLUME: "brain and tumour volume only",
@@ -168,9 +163,16 @@ def duration(seconds: float | int | None) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """A share in per cent, which stay on one line: 20 %."""
+    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
 def tied(sentence: str) -> str:
-    """The sentence with numbers and their per cent sign kept on one line."""
-    return sentence.replace(" %", "\N{NO-BREAK SPACE}%")
+    """The sentence with numbers and their per cent sign, and p and its number, kept on one line."""
+    for words in (" %", "p = ", "p < ", "p > "):
+        sentence = sentence.replace(words, words.replace(" ", "\N{NO-BREAK SPACE}"))
+    return sentence
 
 
 def symbol(result: BinaryResult | SurvivalResult) -> str:

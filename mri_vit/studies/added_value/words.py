@@ -6,7 +6,7 @@ import numpy as np
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.words.notation import EXPLAINED, adjusted_p, between, change, ends, number, p_alone, p_value
+from mri_vit.report.words.notation import EXPLAINED, adjusted_p, between, change, ends, number, p_alone, p_value, title
 from mri_vit.settings.models import VOLUME
 from mri_vit.studies.added_value.findings import Findings, Tried, adds
 from mri_vit.studies.added_value.numbers import RISK, Concordance, HazardRatio, LikelihoodRatio
@@ -41,7 +41,7 @@ def _answer(of: Findings) -> str:
     figures = (
         f"hazard ratio {of_ratio(ratio)} per standard deviation, likelihood ratio {_chi2(of.found.test)}, {adjusted_p(of.p_risk)}"
     )
-    subject, covariates = f"The risk of {of.asked.model}", listed(of.taken.adjusted)
+    subject, covariates = f"The risk of {of.asked.model}", listed([called(name) for name in of.taken.adjusted])
     if adds(of.found, of.p_risk):
         return f"{subject} adds to {covariates} by more than chance: {figures}."
     if of.p_risk <= ALPHA:
@@ -115,8 +115,8 @@ def _permuted(tried: Tried) -> str:
 def facts(of: Findings) -> list[str]:
     """How it was made, and what limits it."""
     return [
-        f"Adjusted for {listed(of.taken.adjusted)}, as the run's cohort table has them. Patients who lack one are left out, and "
-        "nothing is imputed.",
+        f"Adjusted for {listed([called(name) for name in of.taken.adjusted])}, as the run's cohort table has them. Patients who "
+        "lack one are left out, and nothing is imputed.",
         *(_refitted(of) if of.asked.inflated > 1 else _given()),
         "The covariates were learned by no network, so their likelihood ratio is taken as it is (simulated, covariates that add "
         "nothing are found in 5 to 6 %). The two adjusted p are Holm's "
@@ -220,16 +220,22 @@ def beside_table(of: Findings) -> Table:
 
 def left_out(of: Findings) -> list[str]:
     """Sentences on covariates that were left out, and on whom each missing one costs."""
-    said = [f"{name} {why} and is left out." for name, why in of.taken.left_out.items()]
+    said = [f"{called(name)} {why} and is left out." for name, why in of.taken.left_out.items()]
     if of.taken.lacking:
-        lacking = listed([f"{name} in {count}" for name, count in of.taken.lacking.items()])
+        lacking = listed([f"{called(name)} in {count}" for name, count in of.taken.lacking.items()])
         said.append(f"Of {of.taken.known} patients, missing: {lacking}.")
     return said
 
 
 def label(name: str, of: Findings) -> str:
     """A column's name for people."""
-    return f"risk of {of.asked.model}, per SD" if name == RISK else name
+    return f"risk of {of.asked.model}, per SD" if name == RISK else called(name)
+
+
+def called(column: str) -> str:
+    """A covariate's name for people: of a marker its full name, with what its hazard ratio is of."""
+    name, colon, levels = column.partition(": ")
+    return f"{title(name)}{colon}{levels}"
 
 
 def of_ratio(ratio: HazardRatio) -> str:
@@ -246,7 +252,7 @@ def of_c(found: Concordance) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """age, sex and mgmt"""
+    """age, sex and site"""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 

@@ -18,7 +18,7 @@ from mri_vit.report.figures import pictures
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.pages import tables
 from mri_vit.report.words import notation, recipes
-from mri_vit.report.words.notation import adjusted_p, between, change, number, with_sign
+from mri_vit.report.words.notation import adjusted_p, between, change, number, percent, with_sign
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
 from mri_vit.settings.demo import made_up
@@ -68,7 +68,13 @@ def page(
     """The page, with nothing that is fetched from elsewhere."""
     environment = style.templates("mri_vit.report.pages")
     environment.filters.update(
-        p=notation.p_value, adjusted_p=adjusted_p, number=number, between=between, change=change, percent=percent
+        p=notation.p_value,
+        adjusted_p=adjusted_p,
+        number=number,
+        between=between,
+        change=change,
+        percent=percent,
+        tied=notation.tied,
     )
     found, begun = curves(study, lines), [line for line in lines if line.encoder not in files]
     drawn = style.to_bytes(few_shot.few_shot(found, curved_shares(lines)), "svg") if found else None
@@ -197,10 +203,6 @@ def _verdict(name: str, line: Line, test: features_numbers.Versus) -> str:
         word = "is better, but itself indistinguishable from chance"
     figures = f"AUC {number(line.auc)}, {change(test.difference, test.low, test.high)}, {adjusted_p(test.p_adjusted)}"
     return f"{name} {word} ({figures})"
-
-
-def percent(value: float) -> str:
-    return f"{value:.0%}".replace("%", "\N{NO-BREAK SPACE}%")
 
 
 def _table(study: Study, lines: Sequence[Line]) -> Table:

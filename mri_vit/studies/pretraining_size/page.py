@@ -32,6 +32,7 @@ from mri_vit.studies.pretraining_size.numbers import Point, measure, wide
 from mri_vit.style import GREY, INK, RC, WIDTH
 
 APART = 0.13  # of the distance between two numbers of patients: so far lie the intervals of two networks from each other
+MARGIN = 0.02  # of an AUC above and below what is drawn
 HIGH = 2.3  # inches of a label's panel
 TITLES = {FINE_TUNED: "Fine-tuned (Figure 3)", PROBE: f"Linear probe of {SHOTS} patients of each class (Figure 4)"}
 HOW = {FINE_TUNED: "fine-tuned", PROBE: f"{SHOTS}-shot probe"}
@@ -195,6 +196,8 @@ def figure(points: Sequence[Point], names: Mapping[str, str], labels: Sequence[s
                 for point in (point for point in points if point.how == CONTROL):
                     axes.axhline(point.mean, color=GREY, lw=1, ls=DASHED, zorder=0)
             axes.axhline(0.5, color=INK, lw=0.8, ls=":", zorder=0)
+        shown = [point.low for point in points if point.how == how] + [0.5]
+        panels[0].set_ylim(min(shown) - MARGIN, 1 + MARGIN)  # of all panels, once all is drawn
         panels[-1].set_xlabel("Patients with the label that were learned from")
         handles, texts = panels[0].get_legend_handles_labels()
         drawn.legend(handles, texts, loc="outside lower center", ncols=2)
@@ -212,7 +215,6 @@ def _panel(axes: Axes, points: Sequence[Point], names: Mapping[str, str]) -> Non
         axes.vlines(x, mean - sd, mean + sd, color=stroke.colour, lw=3.2, alpha=0.75)
         axes.plot(x, mean, marker=stroke.marker, ms=4.5, label=called, **stroke.look)
     axes.set_xticks(range(len(counts)), [str(count) if count else "none:\nfrom scratch" for count in counts])
-    axes.set_ylim(top=1.02)
 
 
 def table(points: Sequence[Point], names: Mapping[str, str], labels: Sequence[str], how: str) -> Table:
@@ -289,7 +291,7 @@ def facts(study: Study, made: Sequence[Start], targets: Sequence[Patient]) -> li
     return [
         f"The target cohort has {len(targets)} patients, {positive} of them positive. Scores are out of fold, of"
         f" {study.train.folds} folds that are the same for every point;"
-        f" {study.train.tune_fraction:.0%} of a training fold choose the epoch.",
+        f" {notation.percent(study.train.tune_fraction)} of a training fold choose the epoch.",
         f"Pretraining is on patients whose {notation.title(target.name)} is not known ({numbers}). Nobody is in both parts, which"
         " is checked by the ids that a file of weights carries. The patients of a smaller number are among those of a larger"
         " one.",

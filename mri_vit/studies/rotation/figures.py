@@ -114,9 +114,11 @@ def over_angle(
             axes.set_title(heading if len(panels) > 1 else "", fontsize=9)
         every[0].set_ylim(*limits)  # of all panels, once all is drawn
         every[-1].set_xlabel("Turned by (degrees)")
-        figure.supylabel(title, fontsize=9)
+        label = figure.supylabel(title, fontsize=9)
         handles, labels = every[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=1)
+        figure.draw_without_rendering()  # now the panels lie where they stay, above the legend
+        label.set_y((every[0].get_position().y1 + every[-1].get_position().y0) / 2)
     return figure
 
 

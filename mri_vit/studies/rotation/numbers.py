@@ -17,8 +17,9 @@ from scipy.stats import t as student
 
 from mri_vit.data.cohort import Patient
 from mri_vit.metrics import bootstrap
+from mri_vit.metrics.auc_interval import wilson_of_auc
 from mri_vit.metrics.comparison import ROUNDING, holm
-from mri_vit.metrics.discrimination import auc_within
+from mri_vit.metrics.within_fold import WithinFold, within_fold_auc
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.studies.rotation.patient import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER
 from mri_vit.studies.rotation.reading import ANOTHER, METHODS, SCANNED
@@ -67,7 +68,7 @@ def found(rows: Tables, patients: Sequence[Patient], study: Study) -> Found:
         scores=scores,
         maps=maps,
         ranks=ranks(scores, study.seed),
-        aucs=aucs(scores, patients, study.endpoints, study.seed),
+        aucs=aucs(scores, patients, study.endpoints),
         tests=tests(tested),
         degrees=tuple(sorted(set(some(rows.lies, road=CONTENT)["degrees"]))),
         half_a_place_mm=study.grid.patch * study.grid.spacing_mm / 2,
@@ -148,35 +149,56 @@ def ranks(scored: pd.DataFrame, seed: int) -> pd.DataFrame:
     return _over_patients(scored, ROADS, seed, correlation)
 
 
-def aucs(scored: pd.DataFrame, patients: Sequence[Patient], endpoints: Sequence[Endpoint], seed: int) -> pd.DataFrame:
+def aucs(scored: pd.DataFrame, patients: Sequence[Patient], endpoints: Sequence[Endpoint]) -> pd.DataFrame:
     """AUC within folds of the binary endpoints, mean over these and axes: (road, degrees, value, low, high, patients).
 
-    Of patients whose label is known; intervals, and the mean over axes, are as of `ranks`.
-    No rows where no endpoint has both classes in a fold.
+    Of patients whose label is known; the mean over axes is as of `ranks`. The 95 % interval is Wilson's (`wilson_of_auc`), of
+    the variance of the patients' mean influences and the classes of the part with the fewest pairs: a bootstrap of an AUC of 0
+    or 1 has no width. No rows where no endpoint has both classes in a fold.
     """
     truth = {(p.id, e.name): p.labels.get(e.name, math.nan) for p in patients for e in endpoints if e.kind == "binary"}
     labels = [truth.get((row["patient"], row["endpoint"]), math.nan) for row in scored.to_dict("records")]
     known = scored.assign(truth=labels).loc[~np.isnan(labels)]
 
-    def area(part: pd.DataFrame, drawn: Int[np.ndarray, "n"]) -> float:
-        positive, now, fold = (part[name].to_numpy()[drawn] for name in ("truth", "now", "fold"))
-        return auc_within(positive == 1, now.astype(float), fold)
+    lines = []
+    for road in (SCANNED, CONTENT, GRID):
+        for degrees, here in some(known, road=road).groupby("degrees"):
+            each = [(part, _area(part)) for part in _parts(here)]
+            told = [(part, area) for part, area in each if not math.isnan(area.value)]
+            n = here["patient"].nunique()
+            if n < FEWEST or not told:
+                continue
+            value = float(np.mean([area.value for _, area in told]))
+            influences = pd.concat([pd.Series(area.influence, index=pd.Index(part["patient"])) for part, area in told])
+            variance = float(((influences.groupby(level=0).sum().to_numpy(float) / len(told)) ** 2).sum())
+            classes = [(int((part["truth"] == 1).sum()), int((part["truth"] == 0).sum())) for part, _ in told]
+            low, high = wilson_of_auc(value, variance, *min(classes, key=math.prod))
+            lines.append([road, degrees, value, low, high, n])
+    return pd.DataFrame(lines, columns=pd.Index([*AT, *ENDS]))
 
-    return _over_patients(known, (SCANNED, CONTENT, GRID), seed, area)
+
+def _area(part: pd.DataFrame) -> WithinFold:
+    truth, now, fold = (part[name].to_numpy() for name in ("truth", "now", "fold"))
+    return within_fold_auc(truth == 1, now.astype(float), fold)
 
 
-def _over_patients(scored: pd.DataFrame, roads: Sequence[str], seed: int, statistic: Statistic) -> pd.DataFrame:
-    """A statistic's mean over endpoints and axes at each angle of the roads, and a bootstrap of patients.
+def _parts(here: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of each axis and endpoint.
 
     Where each patient has one axis, as axes are dealt to the controls, patients of all axes are one group: a third of them has
     next to no pairs.
     """
+    about_each = here.duplicated(["patient", "endpoint"]).any()
+    return [part for _, part in here.groupby(["axis", "endpoint"] if about_each else ["endpoint"])]
+
+
+def _over_patients(scored: pd.DataFrame, roads: Sequence[str], seed: int, statistic: Statistic) -> pd.DataFrame:
+    """A statistic's mean over endpoints and axes at each angle of the roads, and a bootstrap of patients."""
     lines = []
     for road in roads:
         for degrees, here in some(scored, road=road).groupby("degrees"):
             names = sorted(set(here["patient"]))
-            about_each = here.duplicated(["patient", "endpoint"]).any()
-            parts = [part for _, part in here.groupby(["axis", "endpoint"] if about_each else ["endpoint"])]
+            parts = _parts(here)
             rows = [{name: row for row, name in enumerate(part["patient"])} for part in parts]
             if len(names) < FEWEST:
                 continue

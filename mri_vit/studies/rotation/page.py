@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from mri_vit.data.cohort import Patient
 from mri_vit.explain.methods import names
-from mri_vit.report.words.notation import number
+from mri_vit.report.words.notation import number, percent
 from mri_vit.settings.demo import made_up
 from mri_vit.settings.schema import Study
 from mri_vit.studies import page
@@ -56,6 +57,7 @@ def alignment(of: Found) -> Section:
     rows = []
     for degrees in of.degrees:
         here, header = (some(of.lies, road=road, degrees=degrees) for road in (CONTENT, HEADER))
+        lost = here["lost"].tolist()
         rows.append(
             (
                 f"{degrees:g}°",
@@ -63,7 +65,7 @@ def alignment(of: Found) -> Section:
                 words.at(of.lies, "error_degrees", HEADER, degrees),
                 f"{_largest(here)}; {_largest(header)}",
                 words.at(of.lies, "error_mm", CONTENT, degrees),
-                f"{here['lost'].mean():.1%}; {here['lost'].max():.1%}".replace("%", " %"),
+                f"{percent(float(np.mean(lost)), 1)}; {percent(max(lost), 1)}",
                 f"{int((here['failed'] != '').sum())} of {len(here)}",
                 f"{words.flagged(here)} of {len(here)}",
             )
@@ -108,8 +110,9 @@ def scores(of: Found) -> Section:
     )  # fmt: skip
     note = (
         "Rank correlation: Spearman's, over patients, of scores as scanned and as turned, each less its fold's mean. AUC: of"
-        " pairs within a fold, mean over binary endpoints; a dash where no label is known. Both are means over axes and have"
-        " percentile intervals of a bootstrap of patients, networks taken as given. The last columns are the change less that of"
+        " pairs within a fold, mean over binary endpoints; a dash where no label is known. Both are means over axes. The interval"
+        " of a rank correlation is a percentile bootstrap of patients, that of an AUC Wilson's; networks are taken as given."
+        " The last columns are the change less that of"
         " the same patients turned there and back, with Student's paired t and Holm's correction over all measures, roads and"
         " angles."
     )

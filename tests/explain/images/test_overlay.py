@@ -173,3 +173,24 @@ def test_a_map_of_zeros_and_a_scan_of_one_value_make_a_picture_all_the_same(tmp_
     picture = drawn(tmp_path / "empty.png", np.zeros(SHAPE, np.float32))[:, : mosaic.PANELS_PX]
     assert (picture.max(axis=2) - picture.min(axis=2)).max() <= 1  # no colour anywhere
     assert picture.max() > 100
+
+
+@pytest.mark.parametrize(
+    ("heat", "said", "crosses"),
+    [
+        (np.where(HEAD, 1, 0), "the scan; the map is 1.0 times the uniform map everywhere", 0),
+        (np.zeros(SHAPE), "the scan; the map is 0 everywhere", 0),
+        (heat_at(HOT, 8), "the scan through the map's peak (cross): 8.0 times the uniform map", 3),
+    ],
+)
+def test_a_map_that_is_the_same_everywhere_has_no_peak_and_is_shown_through_the_middle(
+    heat: np.ndarray, said: str, crosses: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    marked, rows, voxels, row, panel = [], [], [], mosaic.Row, overlay.panel
+    monkeypatch.setattr(mosaic, "marked", lambda panel, pixel: marked.append(pixel) or panel)
+    monkeypatch.setattr(overlay, "Row", lambda *given: rows.append(given) or row(*given))
+    monkeypatch.setattr(overlay, "panel", lambda *given: voxels.append(given[4]) or panel(*given))
+    drawn(tmp_path / "picture.png", heat.astype(np.float32))
+    assert rows[0][0] == said
+    assert len(marked) == crosses
+    assert all(HEAD[voxel] for voxel in voxels)

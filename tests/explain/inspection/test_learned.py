@@ -98,9 +98,50 @@ def test_endpoints_stand_beside_permuted_weights_and_units_beside_the_start(subj
     assert list(found)[:2] == ["mgmt", "os"]
 
 
+def test_units_of_a_convolutional_network_before_training_answer_to_patients(other):
+    drawn, normal = (features.represented(net, other.train, other.study) for net in (other.before, features.normalised(other)))
+    assert normal.std(dim=0).min() > 0.1
+    assert normal.std(dim=0).median() > 20 * drawn.std(dim=0).median()
+
+
+def test_the_control_of_a_unit_is_the_normalised_network_before_training(other):
+    (unit,) = (feature for feature in features.measure(other).each if feature.control_is == "before training")
+    seen = features.represented(features.normalised(other), other.patients, other.study)
+    number = int(unit.name.removeprefix("unit_")) - 1
+    np.testing.assert_allclose(unit.control.patients, seen[:, number].numpy(), atol=1e-6)
+
+
+def test_what_is_normalised_for_the_control_is_a_copy_and_a_network_without_batch_norm_is_itself(subject, other):
+    before = {name: value.clone() for name, value in other.before.state_dict().items()}
+    settled = features.normalised(other)
+    torch.testing.assert_close(dict(other.before.state_dict()), before, rtol=0, atol=0)
+    assert not torch.equal(settled.state_dict()["encoder.net.bn1.running_mean"], before["encoder.net.bn1.running_mean"])
+    assert features.normalised(subject) is subject.before
+
+
+@pytest.mark.parametrize("reached", [4.0, 1.28])  # noise reaches 1.27, patients 1
+def test_a_caption_praises_no_input_that_noise_all_but_reaches_and_says_where_a_control_is_none(
+    subject, tmp_path, sketched, reached: float
+):
+    volume, shares = np.zeros((4, 8, 8, 8), np.float32), dict.fromkeys(CHANNELS, 0.25)
+    one = features.Optimised(volume, reached, 1.0, np.array([0.0, 1.0]), np.array([0.5, 1.27]), shares)
+    flat = replace(one, reached=0.0, strength=0.01, patients=np.zeros(2), noise=np.zeros(2))
+    for control, is_none in ((one, reached < 2), (flat, True)):
+        feature = features.Feature("mgmt", "MGMT", one, control, "permuted weights", 0.0)
+        found = learned.Learned(features.Features([feature], np.ones((8, 8, 8), bool)))
+        html = page.write(subject, tmp_path / "out", measure(subject), found).read_text(encoding="utf-8")
+        assert ("more than any of these, by more than a standard deviation" in html) == (reached > 2)
+        assert ("the search found nothing beyond what they show" in html) == (reached < 2)
+        assert ("that picture is no control" in html) == is_none
+
+
 def test_the_same_study_gives_the_same_inputs(subject):
     first, second = (features.measure(subject).each[0].learned for _ in range(2))
     np.testing.assert_array_equal(first.volume, second.volume)
+
+
+def test_a_feature_has_its_endpoints_full_name(subject):
+    assert features.measure(subject).each[0].label == "MGMT promoter methylation (log odds)"
 
 
 def test_a_network_that_reads_one_scan_gets_nothing_in_the_others(other):
@@ -147,6 +188,7 @@ def test_a_vision_transformers_page_shows_its_features_and_the_landscapes_of_oth
     assert {"landscape_vit", "landscape_cnn", "feature_mgmt_learned", "feature_mgmt_control"} <= names
     assert len(re.findall("<img ", html)) == len(names)
     assert "A plane is 2 of " in html
+    assert " %" not in re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)  # a number and its sign are on one line
     assert "<script" not in html
 
 
@@ -163,6 +205,32 @@ def test_what_is_left_out_is_not_on_the_page(subject, tmp_path, sketched):
     html = page.write(subject, tmp_path / "out", measure(subject), found).read_text(encoding="utf-8")
     assert 'id="features"' not in html
     assert 'href="#landscape"' not in html
+
+
+def test_the_page_of_a_network_that_reads_places_past_cls_says_so(subject, tmp_path, sketched):
+    alone = page.write(subject, tmp_path / "cls", measure(subject)).read_text(encoding="utf-8")
+    subject.after.model = subject.after.model.model_copy(update={"pool": "max"})
+    pooled = page.write(subject, tmp_path / "max", measure(subject)).read_text(encoding="utf-8")
+    assert ("from the CLS token alone" in alone, "from the CLS token alone" in pooled) == (True, False)
+    assert "the largest value of each number among the other tokens is added" in pooled
+
+
+def test_synthetic_patients_are_called_so_whatever_the_study_is_called(subject, tmp_path, sketched):
+    demo = [replace(patient, id=f"demo-{number}") for number, patient in enumerate(subject.patients)]
+    numbers = measure(subject)
+    told = [
+        "These patients are synthetic" in page.write(one, tmp_path / name, numbers).read_text(encoding="utf-8")
+        for name, one in (("real", subject), ("made", replace(subject, patients=demo)))
+    ]
+    assert told == [False, True]
+
+
+def test_the_colours_of_a_landscape_end_where_its_losses_do():
+    shallow, steep = np.array([[1.4, 2.0], [3.0, 10.0]]), np.array([[1.0, np.nan], [2.0, 500.0]])
+    assert drawings.colour_span([shallow], [3.4]) == (1.4, 10.0)
+    assert drawings.colour_span([shallow, steep], [3.4]) == (1.0, pytest.approx(drawings.HIGHEST * 3.4))
+    low, high = drawings.colour_span([np.full((2, 2), 0.7)], [3.4])
+    assert low < high
 
 
 def test_a_hostile_name_is_shown_as_it_is(subject, tmp_path, sketched):

@@ -133,7 +133,9 @@ def test_the_control_on_clinical_columns_adds_nothing_to_its_own_column(run: Pat
 
 def test_the_planted_risk_adds_and_the_permuted_one_does_not(found: Findings):
     first, *rest = added_value_words.sentences(found)
-    assert first.startswith("The risk of vit adds to age, sex, mgmt, pten and idh1 by more than chance: hazard ratio ")
+    assert first.startswith(
+        "The risk of vit adds to age, sex, MGMT promoter methylation, PTEN alteration and idh1 by more than chance: hazard ratio "
+    )
     assert any("It still adds where the out-of-fold risk of the control volume" in sentence for sentence in rest)
     assert any("permuted labels, asked likewise of these labels, adds nothing" in sentence for sentence in rest)
     assert any("6.3 for each of 6 coefficients: fewer than 10" in sentence for sentence in rest)
@@ -176,7 +178,7 @@ def test_the_page_holds_what_was_measured_and_its_numbers_lie_beside_it(found: F
     ratio = added_value_words.of_ratio(found.found.both["risk"])
     assert text.count(ratio) >= 2  # in the sentence and in the table
     assert "risk of vit, per SD" in text
-    assert "tertp is missing in 100\N{NO-BREAK SPACE}% of the patients and is left out." in text
+    assert "TERT promoter mutation is missing in 100\N{NO-BREAK SPACE}% of the patients and is left out." in text
     assert "synthetic" not in text  # these names are no built-in patients'
     table = pd.read_csv(tmp_path / "page" / "hazard_ratios.csv")
     own = table[(table.regression == "both") & (table.column == "risk")].iloc[0]
@@ -202,3 +204,13 @@ def test_the_command_writes_a_page_into_the_run(run: Path, capsys: pytest.Captur
     assert "adds to age and sex" in capsys.readouterr().out
     pipeline.main(run, covariates="age", model="clinical")
     assert (run / "added_value_clinical" / "index.html").exists()
+
+
+def test_a_marker_among_the_covariates_has_its_full_name(run: Path, tmp_path: Path):
+    found = find(asked(run, ["age", "mgmt"]))
+    assert "age and MGMT promoter methylation" in added_value_words.sentences(found)[0]
+    assert any("MGMT promoter methylation in" in said for said in added_value_words.left_out(found))
+    names = [row[0] for row in added_value_words.hazard_table(found).rows]
+    assert "MGMT promoter methylation: 1 vs 0" in names
+    text = added_value.write(found, tmp_path / "page").read_text()
+    assert "mgmt" not in re.sub(r'src="[^"]*"', "", text)

@@ -204,3 +204,14 @@ def test_a_figure_has_a_panel_for_each_label_and_a_line_for_each_network(study: 
         lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
         assert len(lines) == 2
         assert len(np.asarray(lines[0].get_xdata())) == 4  # from scratch, and three numbers of patients
+
+
+@pytest.mark.parametrize("how", [FINE_TUNED, PROBE])
+def test_every_interval_of_a_figure_lies_within_it_whichever_panel_is_lowest(study: Study, how: str):
+    points = measure(whole(), "vit")
+    low = min(point.low for point in points if point.how == how)
+    for labels in (LABELS, LABELS[::-1]):
+        for axes in pretraining_size.figure(points, pretraining_size.named(study), labels, how).axes:
+            bottom, top = axes.get_ylim()
+            assert bottom < low
+            assert top > 1

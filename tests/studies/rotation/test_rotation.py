@@ -20,12 +20,14 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read
-from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
+from mri_vit.errors import IntegrityError, OutOfResource, UnusablePatient, UsageError
 from mri_vit.explain.images import native
+from mri_vit.metrics.auc_interval import auc_interval
 from mri_vit.model import network
 from mri_vit.prepare.patient import prepare
 from mri_vit.run import files
 from mri_vit.settings.schema import CHANNELS, Endpoint, Grid, Model, Prepare, Study
+from mri_vit.studies.rotation import figures as rotation_figures
 from mri_vit.studies.rotation import numbers as rotation_numbers
 from mri_vit.studies.rotation import page as rotation
 from mri_vit.studies.rotation import patient as rotation_patient
@@ -349,18 +351,39 @@ def test_a_road_that_moves_more_than_interpolation_is_told_from_one_that_does_no
 def test_auc_is_of_pairs_within_a_fold_and_of_known_labels():
     tables = planted(moves=0.0)
     patients = [Patient(f"p{i:02d}", {}, {"mgmt": float(i >= 6) if i < 10 else math.nan}, {}) for i in range(12)]
-    found = rotation_numbers.aucs(rotation_numbers.changes(tables.scores), patients, ENDPOINTS, 0)
+    found = rotation_numbers.aucs(rotation_numbers.changes(tables.scores), patients, ENDPOINTS)
     assert set(found["value"]) == {1.0}  # though the folds' scales are 100 apart
     assert set(found["patients"]) == {10}
     unknown = [dataclasses.replace(patient, labels={"mgmt": math.nan}) for patient in patients]
-    assert rotation_numbers.aucs(rotation_numbers.changes(tables.scores), unknown, ENDPOINTS, 0).empty
+    assert rotation_numbers.aucs(rotation_numbers.changes(tables.scores), unknown, ENDPOINTS).empty
+
+
+@pytest.mark.parametrize("right", [0.0, 1.0])
+def test_an_auc_of_few_patients_without_or_with_every_error_has_a_wide_interval(right: float):
+    tables = planted(moves=0.0)
+    labels = [float((i >= 6) == bool(right)) if 4 <= i < 8 else math.nan for i in range(12)]
+    patients = [Patient(f"p{i:02d}", {}, {"mgmt": label}, {}) for i, label in enumerate(labels)]
+    found = rotation_numbers.aucs(rotation_numbers.changes(tables.scores), patients, ENDPOINTS)
+    assert set(found["value"]) == {right}
+    assert set(found["patients"]) == {4}
+    assert (found["high"] - found["low"]).min() > 0.4
+
+
+def test_of_one_endpoint_and_fold_the_auc_has_the_houses_own_interval():
+    truth = np.arange(12) % 3 == 0
+    now, names = np.random.default_rng(0).normal(size=12) + truth, [f"p{i:02d}" for i in range(12)]
+    at = {"endpoint": "mgmt", "axis": "", "road": SCANNED, "degrees": 0.0, "fold": 0}
+    rows = pd.DataFrame({"patient": names, "now": now}).assign(**at)
+    patients = [Patient(name, {}, {"mgmt": float(one)}, {}) for name, one in zip(names, truth, strict=True)]
+    (row,) = rotation_numbers.aucs(rows, patients, ENDPOINTS).to_dict("records")
+    assert (row["low"], row["high"]) == pytest.approx(auc_interval(truth, now))
 
 
 def test_at_no_angle_auc_and_ranks_are_those_of_the_patients_as_scanned_though_axes_are_dealt():
     tables = dealt(planted(moves=0.0))
     patients = [Patient(f"p{i:02d}", {}, {"mgmt": float((i // 2) % 3 == 0)}, {}) for i in range(12)]
     scored = rotation_numbers.changes(tables.scores)
-    found = rotation_numbers.aucs(scored, patients, ENDPOINTS, 0)
+    found = rotation_numbers.aucs(scored, patients, ENDPOINTS)
     at = {
         (row["road"], row["degrees"]): (row["value"], row["low"], row["high"], row["patients"])
         for row in found.to_dict("records")
@@ -374,6 +397,14 @@ def test_at_no_angle_auc_and_ranks_are_those_of_the_patients_as_scanned_though_a
 
 
 # --- the page, and the way to it -------------------------------------------------------------------------------------------
+
+
+def test_the_vertical_axis_is_named_beside_the_middle_of_the_panels():
+    maps = {str(method): rows for method, rows in planted().maps.groupby("method")}
+    drawn = rotation_figures.over_angle(maps, "similarity", "Rank correlation", {}, "", (None, 1.02))
+    ends = [axes.get_position() for axes in drawn.axes]
+    (label,) = (text for text in drawn.texts if text.get_text() == "Rank correlation")
+    assert label.get_position()[1] == pytest.approx((ends[0].y1 + ends[-1].y0) / 2, abs=0.01)
 
 
 def test_the_page_says_what_was_planted_and_escapes_what_files_say(tmp_path: Path):
@@ -446,6 +477,8 @@ def test_a_finished_run_is_rotated_and_goes_on_where_it_was(road: Path, monkeypa
     assert made == []
     with pytest.raises(UsageError, match="--axes: found q"):
         pipeline.main(road / "run", axes=("q",))
+    with pytest.raises(OutOfResource, match="/proc/x cannot be written"):
+        pipeline.main(road / "run", output=Path("/proc/x"))
 
 
 @pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")

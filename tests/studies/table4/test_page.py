@@ -276,11 +276,19 @@ def test_the_largest_of_each_fold_and_of_the_means_is_bold_and_nothing_else(run,
     largest = best(rows)
     assert largest.folds == (0.6581, 0.6634, 0.6476, 0.6934, 0.6901)  # found by hand in the table as printed
     assert largest.mean == 0.6309
-    text = laid_out.write(run, tmp_path).read_text()
-    ours = best([found.measured for found in measure(run)])
-    bold = [float(value) for value in re.findall(r"<strong>([01]\.\d{3})</strong>", text)]
-    expected = [*largest.folds, largest.mean, *ours.folds, ours.mean]
-    assert sorted(set(bold)) == sorted({round(value, 3) for value in expected})
+    html, lines = laid_out.write(run, tmp_path).read_text(), measure(run)
+    ours = best([found.measured for found in lines])
+    shown = [line for _, here in laid_out.sections(lines) for line in here]
+    rows = re.findall(r'<tr><th scope="row" class="n">.*?</tr>', html, re.DOTALL)[: len(shown)]
+    for line, row in zip(shown, rows, strict=True):
+        published_cell, _, ours_cell, *_ = re.findall(r'<td class="n">(.*?)</td>', row, re.DOTALL)
+        for found, of_column, cell in ((line.published, largest, published_cell), (line.measured, ours, ours_cell)):
+            expected = [("", "–")] if found is None else []
+            if found:
+                values = zip((found.mean, *found.folds), (of_column.mean, *of_column.folds), strict=True)
+                expected = [("<strong>" if value == most else "", f"{value:.3f}") for value, most in values]
+            assert re.findall(r"(<strong>)?([01]\.\d{3}(?!\d)|–)", cell) == expected
+    assert html.count("<strong>0.6") >= 6
 
 
 def test_equal_largest_values_are_all_bold_and_rows_that_were_not_run_are_left_out():
