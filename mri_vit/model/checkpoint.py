@@ -39,8 +39,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if not numbers:
             raise ValueError("there is no tensor of floating-point numbers in it")
         return {key: value.float() for key, value in numbers.items()}
+    except pickle.UnpicklingError:  # PyTorch's own words advise to load it with the code that is in it
+        raise IntegrityError(
+            f"{path}: weights cannot be read: found damage, or objects whose making would run code; expected tensors alone."
+            " Whoever trusts the file can save its state_dict as .safetensors"
+        ) from None
     except (
-        *(safetensors.SafetensorError, zipfile.BadZipFile, zlib.error, pickle.UnpicklingError),
+        *(safetensors.SafetensorError, zipfile.BadZipFile, zlib.error),
         *(OSError, EOFError, ValueError, RuntimeError, AttributeError, TypeError),
     ) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
