@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.schema import Study
 
 HEAD = """# The study file
 

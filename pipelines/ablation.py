@@ -27,8 +27,9 @@ from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.models import VIT
-from mri_vit.settings.schema import CHANNELS, Grid, Study
+from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.studies import learning_curve as curve
 from mri_vit.synthetic import cohort as synthetic
 

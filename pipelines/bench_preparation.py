@@ -110,7 +110,7 @@ def usual(patient: Path, output: Path) -> None:
 
     from mri_vit.data.volume import Volume, to_itk
     from mri_vit.prepare.register import mni152
-    from mri_vit.settings.schema import Grid
+    from mri_vit.settings.grid import Grid
 
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
     scans = {scan: sitk.ReadImage(str(patient / f"{scan}.nii.gz"), sitk.sitkFloat32) for scan in SCANS}

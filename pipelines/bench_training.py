@@ -20,7 +20,8 @@ from bench_pretraining import write
 
 from mri_vit.model.cost import flops
 from mri_vit.model.network import Network
-from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model, Study, Train
+from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
+from mri_vit.settings.schema import CHANNELS, Model, Study, Train
 from mri_vit.train.checkpoint import State
 from mri_vit.train.devices import one_device
 from mri_vit.train.feed import Feed

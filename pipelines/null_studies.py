@@ -39,7 +39,8 @@ from mri_vit.metrics.proportion import rate
 from mri_vit.model.encoder import Encoder
 from mri_vit.report.numbers import chance, compare
 from mri_vit.report.numbers.chance import ALPHA, Background
-from mri_vit.settings.schema import Endpoint, Train
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Train
 
 TABLE = Path(__file__).parents[1] / "docs" / "null_studies.csv"
 KEYS = ["learner", "patients", "folds", "auc", "planted"]

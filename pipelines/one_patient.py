@@ -22,7 +22,7 @@ from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import load_record
 from mri_vit.run import files
-from mri_vit.settings import schema
+from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 from mri_vit.settings.schema import CHANNELS, Model, Study
 
 
@@ -34,7 +34,7 @@ def main(folder: Path, output: Path) -> None:
     record = load_record(study.prepared / patient.id)
     print(f"prepared in {time.perf_counter() - began:.1f} s: brain {record['brain_ml']} ml, {len(record['warnings'])} warnings")
     torch.manual_seed(0)
-    mgmt = schema.DEFAULT_ENDPOINTS[0]
+    mgmt = DEFAULT_ENDPOINTS[0]
     network = Network(study.model, study.grid, [Head(mgmt, "binary")]).eval()
     patches, place = everything(tokens.load(token_file(study, patient)), study)
     began = time.perf_counter()

@@ -24,8 +24,9 @@ from mri_vit.errors import UnusablePatient
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import load_record
 from mri_vit.qc import cohort, limits
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.quality import Quality
-from mri_vit.settings.schema import CHANNELS, Grid, Study
+from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.synthetic import faults
 from mri_vit.synthetic.cohort import draw_cases
 from mri_vit.synthetic.faults import Scans

@@ -22,9 +22,10 @@ from mri_vit.model import network
 from mri_vit.run import folder as run_folder
 from mri_vit.run.files import fold_folder
 from mri_vit.settings import file as study_file
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import CHANNELS, Endpoint, Study
+from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import untrained
 

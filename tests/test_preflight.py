@@ -14,7 +14,8 @@ from made.inputs import Desk, checked, ended, nifti, sound
 from mri_vit import cli
 from mri_vit.data.cohort import Patient
 from mri_vit.preflight import duplicates, needs, plausible
-from mri_vit.settings.schema import Comparator, Endpoint, Study
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Comparator, Study
 
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 

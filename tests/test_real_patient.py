@@ -19,7 +19,7 @@ from mri_vit.explain.records import Fitted
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
-from mri_vit.settings import schema
+from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 from mri_vit.settings.schema import CHANNELS, Explain, Model, Study
 
 
@@ -33,7 +33,7 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     assert 400 <= len(stored.place) <= 800  # a brain fills about a quarter of the 2744 places
     torch.manual_seed(0)
     two_blocks = study.model.model_copy(update={"depth": 2})  # of ViT-B's twelve, all of which model/test_network.py goes through
-    net = Network(two_blocks, study.grid, [Head(schema.DEFAULT_ENDPOINTS[0], "binary")]).eval()
+    net = Network(two_blocks, study.grid, [Head(DEFAULT_ENDPOINTS[0], "binary")]).eval()
     patches, place = everything(stored, study)
     assert net.encoder.tokens(patches, place).shape == (1, 2745, 768)
     row = rollout(net.encoder, patches, place)
@@ -41,7 +41,7 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     assert float(row.sum()) == pytest.approx(1, abs=1e-5)
     small = Model(dim=48, depth=2, heads=2, mlp=48, tokens="foreground")  # where a map lies does not depend on the network
     study = study.model_copy(update={"model": small, "explain": Explain(methods=("rollout",))})
-    net = Network(small, study.grid, [Head(schema.DEFAULT_ENDPOINTS[0], "binary")]).eval()
+    net = Network(small, study.grid, [Head(DEFAULT_ENDPOINTS[0], "binary")]).eval()
     explain(patient, net, study, tmp_path / "map", Fitted("vit", 0, 0))
     listed = json.loads((tmp_path / "map" / "map.json").read_text())
     assert listed["tokens"] == len(stored.place)

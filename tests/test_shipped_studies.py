@@ -23,8 +23,9 @@ from whole_road import SHRUNKEN, every_verb, parted
 
 from mri_vit.predictors.network import Neural
 from mri_vit.settings import file as study_file
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Grid, Study
+from mri_vit.settings.schema import Study
 from mri_vit.studies import causes as told
 from mri_vit.studies.features import encoders as frozen_encoders
 from mri_vit.studies.ladder import page as ladder_page

@@ -25,8 +25,8 @@ from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.part import Estimate
 from mri_vit.report.schema.run import Design
 from mri_vit.report.verdicts.models import FEWEST
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import is_candidate
-from mri_vit.settings.schema import Endpoint
 
 MEASURES = {"binary": "auc", "survival": "harrell_c"}
 

@@ -19,8 +19,8 @@ from mri_vit.report.numbers.judged import in_order, known_rows
 from mri_vit.report.reading.run import Run, read
 from mri_vit.run import files, intact
 from mri_vit.run.record import as_written, read_json
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import PERMUTED
-from mri_vit.settings.schema import Endpoint
 
 LABELS = {"binary": ("truth",), "survival": ("time_days", "event")}  # columns of what is known of a patient, by kind
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from mri_vit.metrics.within_fold import WithinFold, inflation, p_above_chance, within_fold_auc, within_fold_c
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 # Of a study without a leak: any endpoint of the first permutation, and then the same endpoint of a fresh one, must both look so.
 # With E endpoints and a p of √(0.01 / E) each, both do in E · 0.01 / E = 1 % of such studies.

@@ -16,7 +16,8 @@ from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import as_written
-from mri_vit.settings.schema import Endpoint, Train
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Train
 
 Split = list[list[str]]  # the ids of each test fold's visits
 DEALS = 1000  # of which the evenest is taken: of 96 patients in three folds, classes of five labels then differ by one or two

@@ -24,7 +24,8 @@ from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
 from mri_vit.run import files, hashes
 from mri_vit.run.alone import alone
 from mri_vit.run.folder import environment, remember
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Study
 
 LEARNED = (files.WEIGHTS, files.FUSION, files.PRETRAINED)  # what a predictor may leave in a folder
 Builder = Callable[[Path, int], Predictor]  # (folder of the fold, seed) -> an unfitted predictor

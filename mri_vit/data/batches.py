@@ -17,7 +17,8 @@ from torch import Tensor
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.run import files
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Study
 
 Inputs = tuple[Float[Tensor, "b p k"], Int[Tensor, "b p"]]
 

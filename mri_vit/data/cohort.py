@@ -15,7 +15,8 @@ from pathlib import Path
 from mri_vit.data import aliases, sheet
 from mri_vit.data.sheet import Fault, Row
 from mri_vit.errors import IntegrityError
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import CHANNELS
 
 PATIENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # safe as a folder name everywhere

@@ -10,7 +10,8 @@ import pandas as pd
 
 from mri_vit.data.cohort import MISSING, Patient
 from mri_vit.errors import UsageError
-from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint, Study
+from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
+from mri_vit.settings.schema import Study
 
 LARGEST = 1e100  # its square, which a variance takes, is still a number
 MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category

@@ -10,7 +10,7 @@ from mri_vit.errors import UsageError
 from mri_vit.importers import table
 from mri_vit.importers.layout import Layout, files_below
 from mri_vit.importers.merged import Imported
-from mri_vit.settings.schema import DEFAULT_ENDPOINTS
+from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 from mri_vit.settings.sequences import CHANNELS, REFERENCE
 
 BINARY = ("mgmt", "pten", "tertp", "idh", "idh1")

@@ -19,7 +19,8 @@ from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.progress import progress
 from mri_vit.run.screen import WARNING, say
-from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Endpoint
+from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
+from mri_vit.settings.schema import CHANNELS
 
 MERGE = "merge"  # in the place of a layout
 PEOPLE, ALIKE = "people.csv", "alike.csv"

@@ -17,7 +17,7 @@ from mri_vit.data.cohort import MISSING, Patient
 from mri_vit.errors import UsageError
 from mri_vit.importers.persons import Source, Subject, scans
 from mri_vit.importers.rules import SAME_AS
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 Hashes = Mapping[Path, str]  # of voxels, by file
 Label = tuple[str, ...]  # the cells of an endpoint: one, or days and event

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from mri_vit.errors import UsageError
 from mri_vit.importers.found import NO_RULE, Found, LeftOut, Reading, Visit
 from mri_vit.importers.units import mixed
-from mri_vit.settings.schema import DEFAULT_ENDPOINTS
+from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 
 PAIRS = [(e.time, e.event) for e in DEFAULT_ENDPOINTS if e.time and e.event]  # a time and its event are known both, or neither
 

@@ -20,8 +20,8 @@ from mri_vit.run.atomic import replacing
 from mri_vit.run.record import as_written
 from mri_vit.run.tensor_file import sort_header
 from mri_vit.settings import source
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model
-from mri_vit.settings.schema import Grid
 
 SCHEMA = "mri-vit encoder 1"
 

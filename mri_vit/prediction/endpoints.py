@@ -19,8 +19,8 @@ from mri_vit.prediction.calibration import probability
 from mri_vit.prediction.document import Binary, BinaryValue, Horizon, NetworkScore, Spread, Survival, SurvivalValue
 from mri_vit.prediction.networks import Said
 from mri_vit.report.schema.metrics import Metrics
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import VIT
-from mri_vit.settings.schema import Endpoint
 
 UNLEARNED = "no network learned it: no fold had enough labels"
 HIGH = {"binary": ("negative", "positive"), "survival": ("low risk", "high risk")}

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from mri_vit.data.cohort import Patient, refuse_labels
 from mri_vit.metrics.concordance import harrell_c
 from mri_vit.predictors.tabular import Regressions, stacked, varies
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 COMPONENTS = (2, 4, 8, 16, 32)  # doubled, up to as many as a hundred patients determine with the prior of `Regressions`
 EMPTY = 1e-6  # of the largest component's standard deviation: below it is rounding, which whitening would blow up

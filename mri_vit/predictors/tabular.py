@@ -25,7 +25,8 @@ from mri_vit.errors import BadNumbers
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
 from mri_vit.run.record import as_written
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Study
 
 Apart = Mapping[str, Collection[str]]  # by endpoint, columns that its regression does not read
 NOTHING: Apart = MappingProxyType({})

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
 from mri_vit.preflight.document import Finding, Fold, Labels
-from mri_vit.settings.schema import Endpoint, Train
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Train
 
 
 def count(patients: Sequence[Patient], endpoints: Sequence[Endpoint], splits: Sequence[Split]) -> tuple[Labels, ...]:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from mri_vit.data import aliases
 from mri_vit.data.cohort import MISSING, Patient
 from mri_vit.preflight.document import Finding
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 AGE_YEARS = (0.0, 122.0)  # 122: Jeanne Calment, the oldest person on record
 FEWEST = 10  # patients of whom a column's agreement with a label says something

@@ -13,7 +13,7 @@ from mri_vit.data.volume import Volume, read, resample
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare.prepared import reference_of, reference_to_grid
 from mri_vit.run import files
-from mri_vit.settings.schema import Grid
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.sequences import title
 
 NEAREST = 1  # sitk.sitkNearestNeighbor

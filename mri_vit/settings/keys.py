@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Section
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.schema import Study
 
 WORDS = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", dict: "table"}
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}  # as pydantic keeps them

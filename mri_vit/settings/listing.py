@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mri_vit.errors import UsageError
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.keys import Key, keys, sections
 from mri_vit.settings.meant import question
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Endpoint
 
 LISTS = {"endpoints": Endpoint, "comparators": Comparator}  # [[sections]], of which a file may have several
 

@@ -9,18 +9,14 @@ import pydantic
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
+from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
 from mri_vit.settings.executor import Executor, Slurm
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.models import CONTROLS, NO_CANDIDATES, SLICES, VIT, Control
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.recipe import Comparator, Model, Pretrain, Section, Train
 from mri_vit.settings.sequences import CHANNELS, COLUMNS, NAME, REFERENCE
 
-GRID_CENTRE_MM = (
-    0.0,
-    -17.0,
-    5.0,
-)  # middle of the MNI152 brain's box (x -72..72, y -107..73, z -72..82 mm); x = 0 keeps it symmetric
-MAX_PLACES = 32768  # a place is stored as int16
 TOKENS_ALONE = {
     "token_budget": None,
     "mixup": 0.0,
@@ -34,43 +30,6 @@ MAE_IS_FOR_VIT = (  # with method and architecture
 )
 NO_BLOCK = "maps need a block to attend, and model.depth 0 has none"
 SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all contenders alike
-ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
-
-
-class Grid(Section):
-    """The prepared grid: a cube of voxels, cut into cubic patches."""
-
-    edge: int = Field(default=224, ge=2, le=512, description="Voxels along an edge of the cube.")
-    spacing_mm: float = Field(default=1.0, ge=0.1, le=10, description="Edge of a voxel in mm.")
-    patch: int = Field(default=16, ge=1, description="Voxels along an edge of a patch; it divides edge.")
-
-    @model_validator(mode="after")
-    def _whole_patches(self) -> Grid:
-        if self.edge % self.patch:
-            raise ValueError(f"edge {self.edge} is not a multiple of patch {self.patch}")
-        if self.places > MAX_PLACES:
-            raise ValueError(
-                f"edge {self.edge} in patches of {self.patch} makes {self.places} places; at most {MAX_PLACES} can be stored"
-            )
-        return self
-
-    @property
-    def side(self) -> int:
-        """Places along one edge (14 for the default grid)."""
-        return self.edge // self.patch
-
-    @property
-    def places(self) -> int:
-        """Places in the whole grid (2744 for the default grid)."""
-        return self.side**3
-
-    @property
-    def affine(self) -> list[list[float]]:
-        """4×4, voxel index to RAS+ mm of the MNI152 frame."""
-        half = (self.edge - 1) / 2 * self.spacing_mm
-        x, y, z = (centre - half for centre in GRID_CENTRE_MM)
-        s = self.spacing_mm
-        return [[s, 0.0, 0.0, x], [0.0, s, 0.0, y], [0.0, 0.0, s, z], [0.0, 0.0, 0.0, 1.0]]
 
 
 class Prepare(Section):
@@ -169,48 +128,6 @@ class Report(Section):
     planted: dict[str, Literal["better", "chance"]] = Field(
         default={}, description="Verdict to expect by endpoint, of a made-up cohort."
     )
-
-
-TITLES = {  # full names of the defaults below; any other endpoint goes by its own
-    "mgmt": "MGMT promoter methylation",
-    "tertp": "TERT promoter mutation",
-    "pten": "PTEN alteration",
-    "os": "Overall survival",
-}
-
-
-class Endpoint(Section):
-    """What is predicted: a binary marker in the column `name`, or a survival time and its event flag."""
-
-    name: str = Field(pattern=f"^{ENDPOINT_NAME}$", description="Name, and for a binary marker its column of the cohort table.")
-    kind: Literal["binary", "survival"] = Field(description="Binary marker, or survival time.")
-    time: str | None = Field(default=None, description="Column of the days from imaging to death or the last follow-up.")
-    event: str | None = Field(default=None, description="Column of the event flag: 1 is death, 0 is censored.")
-    prefer: str | None = Field(default=None, description="Cohort whose label holds where merged cohorts disagree; unset is none.")
-
-    @model_validator(mode="after")
-    def _columns_fit_the_kind(self) -> Endpoint:
-        if (self.kind == "survival") != (self.time is not None and self.event is not None):
-            raise ValueError('"time" and "event" name the columns of a survival endpoint, and only of one')
-        return self
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The label columns of the cohort table that this endpoint reads."""
-        return (self.time, self.event) if self.time and self.event else (self.name,)
-
-    @property
-    def title(self) -> str:
-        """Its full name."""
-        return TITLES.get(self.name, self.name)
-
-
-DEFAULT_ENDPOINTS = (
-    Endpoint(name="mgmt", kind="binary"),
-    Endpoint(name="pten", kind="binary"),
-    Endpoint(name="tertp", kind="binary"),
-    Endpoint(name="os", kind="survival", time="os_days", event="os_event"),
-)
 
 
 class Study(Section):

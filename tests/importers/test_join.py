@@ -15,7 +15,8 @@ from mri_vit.crossval import folds
 from mri_vit.data import cohort
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import UsageError
-from mri_vit.settings.schema import Endpoint, Train
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Train
 
 COMMON, DISAGREE = 247, 27  # patients of UCSF-PDGM with a label in RSNA-MICCAI as well, and those whose labels differ
 UCSF_ALONE, RSNA_ALONE = 12, 30

@@ -11,7 +11,7 @@ from mri_vit.data import cohort
 from mri_vit.errors import UsageError
 from mri_vit.importers.joined import OWN, Conflict, Row, merge
 from mri_vit.importers.persons import Link, Source, Subject, by_voxels, declared, joined, unknown
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 PTEN = Endpoint(name="pten", kind="binary")

@@ -16,7 +16,8 @@ from mri_vit.importers.merged import Imported
 from mri_vit.importers.stage import import_layout
 from mri_vit.importers.units import mixed
 from mri_vit.importers.written import harmless
-from mri_vit.settings.schema import CHANNELS, Endpoint
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import CHANNELS
 
 UCSF, UPENN = "UCSF-PDGM-metadata_v2.csv", "UPENN-GBM_clinical_info_v2.1.csv"
 TCGA = "TCGA_GBM_LGG_Mutations_all.csv"

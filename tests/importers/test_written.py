@@ -16,7 +16,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.layouts import LAYOUTS
 from mri_vit.importers.stage import import_layout
 from mri_vit.settings import file as study_file
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 FILES = {"cohort.csv", "provenance.csv", "conflicts.csv", "excluded.csv", "import.json"}

@@ -27,9 +27,11 @@ from mri_vit.predictors.late_fusion import LateFusion
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.settings import file as study_file
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.models import FUSED
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Controls, Endpoint, Grid, Model, Study, Train
+from mri_vit.settings.schema import Controls, Model, Study, Train
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 

@@ -14,7 +14,7 @@ from mri_vit.metrics.discrimination import auc
 from mri_vit.predictors import perceptron
 from mri_vit.predictors.perceptron import Perceptron
 from mri_vit.predictors.tabular import Tabular
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")

@@ -21,7 +21,8 @@ from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_columns, clinical_table, withheld
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictors import tabular as controls
-from mri_vit.settings.schema import Controls, Endpoint, Study, Train
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Controls, Study, Train
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")

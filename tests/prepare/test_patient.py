@@ -21,7 +21,8 @@ from mri_vit.prepare import bias, brain, coarse, intensity, register
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import config_sha256, load_record, refuse_foreign, verify
 from mri_vit.run import hashes
-from mri_vit.settings.schema import CHANNELS, Grid, Prepare, Study
+from mri_vit.settings.grid import Grid
+from mri_vit.settings.schema import CHANNELS, Prepare, Study
 
 SHARED = Path(__file__).parents[3] / "shared"
 RAW = SHARED / "data" / "raw" / "TCGA-FG-6692"

@@ -12,7 +12,7 @@ from scipy.ndimage import gaussian_filter
 from mri_vit.data.volume import Volume
 from mri_vit.prepare import coarse
 from mri_vit.prepare.quality import acquisition, agreement, copies, coverage, sequences
-from mri_vit.settings.schema import Grid
+from mri_vit.settings.grid import Grid
 from mri_vit.synthetic import faults
 from mri_vit.synthetic.cohort import draw_cases
 from mri_vit.synthetic.phantom import scan

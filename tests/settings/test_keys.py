@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.keys import Key, keys, sections
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.schema import Study
 
 
 @pytest.mark.parametrize("section", [Study, Endpoint, Comparator])

@@ -10,9 +10,10 @@ from rich.console import Console
 
 from mri_vit.errors import UsageError
 from mri_vit.settings import listing
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.keys import keys
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.schema import Study
 
 
 def shown(*names: str, width: int = 80) -> list[str]:

@@ -16,7 +16,9 @@ from mri_vit.model import network
 from mri_vit.model.encoder import Block, Encoder
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.settings.schema import CHANNELS, Endpoint, Grid, Model
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.grid import Grid
+from mri_vit.settings.schema import CHANNELS, Model
 from mri_vit.studies import variants
 from mri_vit.studies.variants import VARIANTS, Along, Everywhere, Relative, Variant, Window, attended
 

@@ -13,8 +13,10 @@ from torch import nn
 from mri_vit.metrics.auc_interval import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold, compared, inflation, within_fold_auc
 from mri_vit.model.network import encoder
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import CHANNELS, Endpoint, Grid, Model, Study, Train
+from mri_vit.settings.schema import CHANNELS, Model, Study, Train
 from mri_vit.studies import variants, variants_page
 from mri_vit.studies.variants import VARIANTS
 from mri_vit.studies.variants_numbers import Cost, Line, measure, training_flops

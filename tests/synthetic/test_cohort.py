@@ -25,6 +25,7 @@ from mri_vit.report.words.verdicts import LEAK
 from mri_vit.run.folder import claimed
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.synthetic.phantom import TISSUE, anatomy, scan
 
@@ -187,7 +188,7 @@ def test_a_hard_cohort_is_written_with_its_labels_and_made_anew_when_more_is_ask
     columns = {"patient", *schema.CHANNELS, "tumour_mask", "age", "sex", "site", "mgmt"}
     assert set(rows[0]) == columns
     assert sorted(written) == [(f"demo-{i + 1:03d}", [3, i]) for i in range(6)]
-    patients = cohort.read(table, (schema.Endpoint(name="mgmt", kind="binary"),))
+    patients = cohort.read(table, (Endpoint(name="mgmt", kind="binary"),))
     assert [math.isnan(patient.labels["mgmt"]) for patient in patients] == [False] * 4 + [True] * 2
     synthetic.make_hard(tmp_path, seed=3, labelled=4, unlabelled=2)
     assert len(written) == 6

@@ -35,7 +35,8 @@ from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
 from mri_vit.run.record import as_written, read_json
-from mri_vit.settings.schema import Endpoint, Grid
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.grid import Grid
 
 LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients' maps are theirs, not a group's
 LEAST_SHARE = 0.5  # of the group likewise, so that a rim is not the mean of the few with the largest heads

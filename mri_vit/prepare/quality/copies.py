@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Shaped
 from scipy.ndimage import find_objects
 
 from mri_vit.data.volume import Volume, resample
-from mri_vit.settings.schema import Grid
+from mri_vit.settings.grid import Grid
 
 VOXEL_MM = 2.0  # two voxels of the default grid: folds of the cortex are still seen, at an eighth of the work
 

@@ -31,7 +31,7 @@ from mri_vit.report.schema.binary import (
     Threshold,
 )
 from mri_vit.report.schema.part import Estimate, Interval, Value
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 # n is the number of patients
 

@@ -24,7 +24,7 @@ from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats,
 from mri_vit.report.reading.run import Design
 from mri_vit.report.schema.comparison import ChanceTest, Retraining, WithinSites
 from mri_vit.report.schema.part import Estimate
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 ALPHA = 0.05  # Fisher 1925; with 95 % intervals throughout
 

@@ -13,7 +13,7 @@ from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat,
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.elsewhere import CalibrationDrift, Drift
 from mri_vit.report.schema.part import Estimate
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 FEWEST = 5  # as of a result that is judged
 DAYS = (365.0, 730.0)  # one and two years, of the predicted horizons

@@ -18,8 +18,8 @@ from mri_vit.report.reading.run import OWN, Run
 from mri_vit.report.schema.binary import BinaryFold
 from mri_vit.report.schema.comparison import Repeat
 from mri_vit.report.schema.survival import SurvivalFold
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import NO_CANDIDATES
-from mri_vit.settings.schema import Endpoint
 
 # n is the number of rows
 

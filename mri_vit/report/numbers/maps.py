@@ -22,8 +22,9 @@ from mri_vit.report.numbers.randomised import networks
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.maps import Agreement, EndpointMaps, MapCurves, MapEvaluation, MapResult, Order, Stage
 from mri_vit.report.schema.part import Mean
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import VIT
-from mri_vit.settings.schema import AnyMethod, Endpoint
+from mri_vit.settings.schema import AnyMethod
 
 MODEL = VIT  # whose maps a run holds, beside comparators'
 RANDOM = "random"  # the random order of deletion, beside the methods

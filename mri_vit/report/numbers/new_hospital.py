@@ -17,7 +17,7 @@ from mri_vit.metrics.auc_interval import newcombe_variance, wilson_of_auc, wilso
 from mri_vit.metrics.heterogeneity import ASSUMED_TAU, assumed_interval, prediction_interval, random_effects
 from mri_vit.report.numbers.judged import averaged, flags, floats, rarer
 from mri_vit.report.schema.elsewhere import NewHospital, SiteFigure
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 # Of the rarer class, or deaths, as of a whole cohort that is judged: with fewer a site's variance is mostly a guess.
 FEWEST_OF_SITE = 5

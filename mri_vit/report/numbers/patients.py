@@ -18,7 +18,7 @@ from mri_vit.metrics.pair_errors import PairErrors, label_errors, survival_error
 from mri_vit.report.numbers.judged import flags, floats, fold_of, known_rows
 from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.schema.patients import Patient, PatientResult
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 SITE = "site"  # column of the cohort table
 

@@ -42,7 +42,7 @@ from mri_vit.report.schema.survival import (
     SurvivalResult,
     UnoC,
 )
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 # n is the number of patients
 

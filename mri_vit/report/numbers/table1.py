@@ -19,7 +19,7 @@ from mri_vit.report.numbers.follow_up import of_patients
 from mri_vit.report.numbers.subgroups import FEWEST_DISTINCT, MOST_LEVELS
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.table1 import Cell, Kind, Row, Split, Table1
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 MOST_ROWS = 30  # a page's length; a table of radiomic features has hundreds of columns
 OTHER = "other levels"

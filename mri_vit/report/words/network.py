@@ -14,8 +14,8 @@ from mri_vit.report.schema.run import Contender, Settings
 from mri_vit.report.words import recipes, wording
 from mri_vit.report.words.wording import Facts, counted, escape, trained
 from mri_vit.settings import licence
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model, Pretrain
-from mri_vit.settings.schema import Grid
 from mri_vit.settings.sequences import titles
 
 POOLED = {  # what the heads read, by model.pool

@@ -13,8 +13,8 @@ from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.survival import SurvivalResult
+from mri_vit.settings.endpoint import TITLES
 from mri_vit.settings.models import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_candidate
-from mri_vit.settings.schema import TITLES
 
 EXPLAINED = {  # what each control is, for the reader who meets the name first
     CLINICAL: "clinical columns only",

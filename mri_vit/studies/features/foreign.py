@@ -20,7 +20,7 @@ from mri_vit.errors import UsageError
 from mri_vit.features import table
 from mri_vit.features.table import Features, Origin
 from mri_vit.settings import licence
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.studies.features.encoders import SCORES, probed
 
 DIGITS = 8  # of a SHA-256, where two files would have one name

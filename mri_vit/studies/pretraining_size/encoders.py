@@ -36,8 +36,9 @@ from mri_vit.predictors.tabular import Tabular
 from mri_vit.pretrain.encoder import untrained
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import INTENSITY
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.schema import Study
 from mri_vit.studies.features.encoders import normalise, readings
 from mri_vit.studies.probes import balanced_order, linear_probe
 

@@ -20,7 +20,8 @@ from mri_vit.metrics import bootstrap
 from mri_vit.metrics.auc_interval import wilson_of_auc
 from mri_vit.metrics.comparison import ROUNDING, holm
 from mri_vit.metrics.within_fold import WithinFold, within_fold_auc
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Study
 from mri_vit.studies.rotation.patient import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER
 from mri_vit.studies.rotation.reading import ANOTHER, METHODS, SCANNED
 from mri_vit.studies.rotation.rows import Tables

@@ -25,7 +25,7 @@ from mri_vit.report.numbers.judged import averaged, flags, known_rows
 from mri_vit.report.reading.run import Run
 from mri_vit.report.verdicts.models import ALPHA
 from mri_vit.report.words.notation import adjusted_p, change
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.studies.table4.numbers import ENDPOINT, PUBLISHED_PATIENTS, SCANS, Row, published
 from mri_vit.style import BLUE, GREY, INK, RC, WIDTH
 

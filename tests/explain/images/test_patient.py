@@ -28,7 +28,9 @@ from mri_vit.explain.records import Fitted, MapRecord, parse, plain
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
-from mri_vit.settings.schema import CHANNELS, Endpoint, Explain, Grid, Model, Study
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.grid import Grid
+from mri_vit.settings.schema import CHANNELS, Explain, Model, Study
 
 ENDPOINTS = (
     Endpoint(name="mgmt", kind="binary"),

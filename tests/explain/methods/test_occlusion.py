@@ -22,7 +22,8 @@ from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.explain.methods.target import in_air, predicted
 from mri_vit.model import heads
 from mri_vit.model.network import Network
-from mri_vit.settings.schema import Grid, MapMethod
+from mri_vit.settings.grid import Grid
+from mri_vit.settings.schema import MapMethod
 
 
 def block_of(place: int, side: int) -> tuple[int, int, int]:

@@ -48,7 +48,9 @@ from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult, P
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import notation, patient_map, patient_result
 from mri_vit.settings import schema
-from mri_vit.settings.schema import Grid, Study
+from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
+from mri_vit.settings.grid import Grid
+from mri_vit.settings.schema import Study
 
 HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle
 OTHER_MM = np.array([-28.0, -20.0, 8.0])  # of another map: on the left, to the back
@@ -519,7 +521,7 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     record = {"config_sha256": "", "inputs": {}, "steps": [], **frames}
     (tiny.prepared / "p00" / "patient.json").write_text(json.dumps(record))
     torch.manual_seed(0)
-    net = Network(tiny.model, tiny.grid, [Head(schema.DEFAULT_ENDPOINTS[0], "binary")]).eval()
+    net = Network(tiny.model, tiny.grid, [Head(DEFAULT_ENDPOINTS[0], "binary")]).eval()
     explain(patient, net, tiny, tmp_path / "map", Fitted("vit", 0, 0))
     listed = json.loads((tmp_path / "map" / "map.json").read_text())
     rollout = next(one for one in listed["maps"] if one["method"] == "rollout")

@@ -36,7 +36,7 @@ from mri_vit.report.schema.part import Estimate
 from mri_vit.report.verdicts import models as verdict
 from mri_vit.report.words import published, verdicts
 from mri_vit.settings import models
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.endpoint import Endpoint
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from mri_vit.metrics.within_fold import compared, inflation, p_above_chance, wit
 from mri_vit.predictors.first_order import first_order
 from mri_vit.predictors.perceptron import Perceptron
 from mri_vit.predictors.tabular import Tabular
-from mri_vit.settings.schema import CHANNELS, Endpoint
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import CHANNELS
 from mri_vit.studies.ladder import numbers as ladder_numbers
 from mri_vit.studies.ladder import page as ladder
 

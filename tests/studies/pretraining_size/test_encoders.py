@@ -20,8 +20,10 @@ from mri_vit.model import baselines
 from mri_vit.model.weights import label_exposed
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Comparator, Model, Train
-from mri_vit.settings.schema import Endpoint, Grid, Study
+from mri_vit.settings.schema import Study
 from mri_vit.studies.pretraining_size import encoders as labelled_encoders
 from mri_vit.studies.pretraining_size.encoders import FINE_TUNED, PROBE, Start, parted, pretraining, scored, starts, steps
 from mri_vit.studies.pretraining_size.numbers import measure

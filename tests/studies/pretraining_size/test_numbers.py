@@ -12,8 +12,9 @@ from made.study import ENDPOINTS
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import compared, inflation, within_fold_auc
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.schema import Study
 from mri_vit.studies.pretraining_size import page as pretraining_size
 from mri_vit.studies.pretraining_size.encoders import COLUMNS, CONTROL, FINE_TUNED, PROBE
 from mri_vit.studies.pretraining_size.numbers import Point, adjusted, measure, pointed, wide

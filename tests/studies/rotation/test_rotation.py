@@ -26,7 +26,9 @@ from mri_vit.metrics.auc_interval import auc_interval
 from mri_vit.model import network
 from mri_vit.prepare.patient import prepare
 from mri_vit.run import files
-from mri_vit.settings.schema import CHANNELS, Endpoint, Grid, Model, Prepare, Study
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.grid import Grid
+from mri_vit.settings.schema import CHANNELS, Model, Prepare, Study
 from mri_vit.studies.rotation import figures as rotation_figures
 from mri_vit.studies.rotation import numbers as rotation_numbers
 from mri_vit.studies.rotation import page as rotation

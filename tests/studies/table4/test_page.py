@@ -24,7 +24,8 @@ from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, known_rows
 from mri_vit.report.reading.run import Run, read
 from mri_vit.settings import file as study_file
-from mri_vit.settings.schema import Comparator, Endpoint
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Comparator
 from mri_vit.studies.table4 import page as laid_out
 from mri_vit.studies.table4 import scans as table4_scans
 from mri_vit.studies.table4.numbers import (
