@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from scipy.spatial import KDTree
 
 from mri_vit.data import tokens
+from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read, resample
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare.prepared import reference_of, reference_to_grid
@@ -50,6 +51,23 @@ def on_grid(mask: Path, prepared: Path, grid: Grid) -> Bool[np.ndarray, "e e e"]
     drawn = Volume((found.array != 0).astype(np.uint8), found.affine)
     to_mask = np.linalg.inv(reference_to_grid(prepared))
     return resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), to_mask, NEAREST).array != 0
+
+
+def tumour_shares(mask: Volume, to_grid: Float[np.ndarray, "4 4"], prepared: Tokens) -> Float[np.ndarray, "places"]:
+    """The tumour's share of the brain voxels of every place of the grid; 0 where there is no brain.
+
+    `mask` lies in the world of the patient's reference (any voxel that is not 0 is tumour) on whatever voxels; `to_grid`
+    carries a point of it to the grid, RAS+ mm.
+    """
+    grid = prepared.grid
+    drawn = Volume((mask.array != 0).astype(np.float32), mask.affine)
+    on_grid = resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.linalg.inv(to_grid)).array
+    brain = (tokens.to_volume(prepared) != 0).any(axis=0)
+    voxels, tumour = (
+        tokens.patchify(part[None].astype(np.float32), grid.patch).sum(axis=1)
+        for part in (brain, brain & (on_grid > 0.5))  # 0.5: a voxel is tumour where most of what is around its centre is
+    )
+    return tumour / np.maximum(voxels, 1)
 
 
 def distance_mm(tumour: Volume, to_grid: Float[np.ndarray, "4 4"], brain: Volume) -> float:

@@ -16,9 +16,6 @@ from scipy.ndimage import maximum_filter
 from scipy.stats import rankdata
 from torch import Tensor
 
-from mri_vit.data import tokens
-from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import Volume, resample
 from mri_vit.explain.methods.target import cls, evidences, in_air, predicted, target_signs
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
@@ -123,23 +120,6 @@ def curves(evidence: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, st
 
 
 # --- whether they lie on the tumour ----------------------------------------------------------------------------------------
-
-
-def tumour_shares(mask: Volume, to_grid: Float[np.ndarray, "4 4"], prepared: Tokens) -> Float[np.ndarray, "places"]:
-    """The tumour's share of the brain voxels of every place of the grid; 0 where there is no brain.
-
-    `mask` lies in the world of the patient's reference (any voxel that is not 0 is tumour) on whatever voxels; `to_grid`
-    carries a point of it to the grid, RAS+ mm.
-    """
-    grid = prepared.grid
-    drawn = Volume((mask.array != 0).astype(np.float32), mask.affine)
-    on_grid = resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.linalg.inv(to_grid)).array
-    brain = (tokens.to_volume(prepared) != 0).any(axis=0)
-    voxels, tumour = (
-        tokens.patchify(part[None].astype(np.float32), grid.patch).sum(axis=1)
-        for part in (brain, brain & (on_grid > 0.5))  # 0.5: a voxel is tumour where most of what is around its centre is
-    )
-    return tumour / np.maximum(voxels, 1)
 
 
 def near_tumour(share: Float[np.ndarray, "places"], grid: Grid) -> Bool[np.ndarray, "places"]:

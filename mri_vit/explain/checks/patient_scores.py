@@ -28,7 +28,6 @@ from mri_vit.explain.checks.faithfulness import (
     order,
     reader,
     similarity,
-    tumour_shares,
 )
 from mri_vit.explain.checks.reference_networks import ReferenceNetworks
 from mri_vit.explain.methods import patient_maps
@@ -37,6 +36,7 @@ from mri_vit.explain.methods.patient_maps import Key, PatientMaps
 from mri_vit.explain.records import SCORE_SCHEMA, Agreement, CascadeStep, Curve, ScoreRecord, ScoreRow
 from mri_vit.model.network import Network
 from mri_vit.prepare.prepared import reference_to_grid
+from mri_vit.prepare.tumour import tumour_shares
 from mri_vit.settings.schema import Study
 
 ON_TUMOUR = (  # of a row, in its order; None without a tumour mask

@@ -20,11 +20,12 @@ from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume
-from mri_vit.explain.checks.faithfulness import energy, hit, near_tumour, similarity, tumour_shares
+from mri_vit.explain.checks.faithfulness import energy, hit, near_tumour, similarity
 from mri_vit.explain.images import native
 from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.methods.target import TargetSigns, cls, evidences, predicted
 from mri_vit.model.network import Network
+from mri_vit.prepare.tumour import tumour_shares
 from mri_vit.settings.schema import Study
 from mri_vit.studies.rotation import rotated
 

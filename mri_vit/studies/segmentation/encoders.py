@@ -24,11 +24,11 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import read
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.explain.checks.faithfulness import tumour_shares
 from mri_vit.model.encoder import Encoder, attention_weights
 from mri_vit.model.weights import fill, image_exposed, label_exposed
 from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.prepare.prepared import reference_to_grid
+from mri_vit.prepare.tumour import tumour_shares
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, untrained
 from mri_vit.settings.schema import Study

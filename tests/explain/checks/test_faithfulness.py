@@ -26,10 +26,10 @@ from mri_vit.explain.checks.faithfulness import (
     order,
     reader,
     similarity,
-    tumour_shares,
 )
 from mri_vit.model.heads import Head, direction, evidence
 from mri_vit.model.network import Network
+from mri_vit.prepare.tumour import tumour_shares
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Pool
