@@ -23,7 +23,8 @@ class Draw:
     """What a batch will hold.
 
     `patient` is an index into the store's patients and `row` one into that patient's patches; `place` is where the token lies on
-    the grid after mirroring; a voxel x that is not 0 becomes gain·x + shift.
+    the grid after mirroring; a voxel x that is not 0 becomes gain·x + shift. `moved` is by how many voxels along x, y, z a
+    patient's scans are moved before they are mirrored.
     """
 
     patient: Int64[np.ndarray, "b p"]
@@ -32,6 +33,7 @@ class Draw:
     mirrored: Bool[np.ndarray, "b p"]
     gain: Float32[np.ndarray, "b p c"]
     shift: Float32[np.ndarray, "b p c"]
+    moved: Int64[np.ndarray, "b p 3"]
 
 
 def shown(place: Int[np.ndarray, " f"], study: Study) -> tuple[Int64[np.ndarray, " s"], Int64[np.ndarray, " s"]]:
@@ -53,6 +55,7 @@ def plain(patient: int, row: Int64[np.ndarray, " p"], place: Int64[np.ndarray, "
         np.zeros((1, len(row)), bool),
         np.ones(shape, np.float32),
         np.zeros(shape, np.float32),
+        np.zeros((1, len(row), 3), np.int64),
     )
 
 
@@ -79,17 +82,20 @@ def drawn(patient: int, place: Int[np.ndarray, " f"], study: Study, budget: int,
 
 
 def augmented(draw: Draw, study: Study, random: np.random.Generator) -> Draw:
-    """One patient perhaps mirrored, each scan with a random gain and shift, and perhaps some scans emptied."""
+    """One patient perhaps moved and mirrored, each scan with a random gain and shift, and perhaps some scans emptied."""
     settings, channels = study.train, draw.gain.shape[2]
     mirrored = bool(random.random() < 0.5) and settings.mirror
     gain, shift = np.array([1.0, 0.0])[:, None] + settings.intensity * random.standard_normal((2, channels))
     left = kept_scans(channels, settings.modality_dropout, random)
+    reach = int(settings.move_mm / study.grid.spacing_mm)
+    moved = random.integers(-reach, reach + 1, 3) if reach else np.zeros(3, np.int64)
     return replace(
         draw,
         place=tokens.mirrored(draw.place, study.grid.side) if mirrored else draw.place,
         mirrored=np.full_like(draw.mirrored, mirrored),
         gain=np.broadcast_to(np.float32(gain * left), draw.gain.shape),
         shift=np.broadcast_to(np.float32(shift * left), draw.shift.shape),
+        moved=np.broadcast_to(moved, draw.moved.shape),
     )
 
 

@@ -26,9 +26,12 @@ from torch import Tensor
 
 from mri_vit.data import tokens
 from mri_vit.data.draw import EMPTY, NOWHERE, Draw
+from mri_vit.data.moved import NONE, neighbours, windows
 from mri_vit.run.resource import free_memory
+from mri_vit.settings.grid import Grid
 
 T = TypeVar("T")
+Fetched = tuple[Float16[Tensor, "r k"], list[Int16[np.ndarray, " _"]], Draw]  # rows, where each patient's lie, and what is drawn
 
 CPU_SHARE = 0.25  # of the free memory; two trainings that start at once see the same, and each network needs some
 GPU_SHARE = 0.75  # of the GPU's: 5,000 patients of 21 MB in 141 GB, and ViT-B's activations beside them
@@ -84,13 +87,22 @@ def budget(device: torch.device) -> int:
 class Held:
     """Patches in one tensor on the device; the last row is an empty patch, which all background places share."""
 
-    def __init__(self, rows: Float16[Tensor, "r k"], place: Sequence[Int16[np.ndarray, " _"]], patch: int) -> None:
-        self.place = list(place)
-        self._rows, self._lanes = rows, lanes(rows.shape[1] // patch**3, patch, rows.device)
+    def __init__(self, rows: Float16[Tensor, "r k"], place: Sequence[Int16[np.ndarray, " _"]], grid: Grid) -> None:
+        self.place, self._grid = list(place), grid
+        self._rows, self._lanes = rows, lanes(rows.shape[1] // grid.patch**3, grid.patch, rows.device)
         self._first = np.cumsum([0, *map(len, place)])
+        self._near: dict[int, Int64[np.ndarray, "f 3 3 3"]] = {}  # by patient, filled when one is moved
 
     def take(self, draw: Draw, over: Batch | None = None) -> Batch:
         """The batch of a draw; where there is one of its size to be written `over`, in that one's memory."""
+        device = self._rows.device
+        patches = self._moved(draw) if draw.moved.any() else self._as_stored(draw, over)
+        if (draw.gain != 1).any() or draw.shift.any():
+            change(patches, sent(draw.gain, device), sent(draw.shift, device))
+        present = sent(draw.place != NOWHERE, device) if (draw.place == NOWHERE).any() else None
+        return Batch(patches, sent(draw.place, device), present)
+
+    def _as_stored(self, draw: Draw, over: Batch | None) -> Float16[Tensor, "b p k"]:
         device = self._rows.device
         empty = len(self._rows) - 1
         row = sent(np.where(draw.row == EMPTY, empty, self._first[draw.patient] + draw.row), device)
@@ -99,11 +111,26 @@ class Held:
         rows = self._rows.view(len(self._rows) * count, -1)
         size = (at.numel(), rows.shape[1])
         room = over.patches if over and over.patches.numel() == math.prod(size) and not rows.is_cuda else rows.new_empty(size)
-        patches = torch.index_select(rows, 0, at.flatten(), out=room.view(size)).view(*row.shape, -1)
-        if (draw.gain != 1).any() or draw.shift.any():
-            change(patches, sent(draw.gain, device), sent(draw.shift, device))
-        present = sent(draw.place != NOWHERE, device) if (draw.place == NOWHERE).any() else None
-        return Batch(patches, sent(draw.place, device), present)
+        return torch.index_select(rows, 0, at.flatten(), out=room.view(size)).view(*row.shape, -1)
+
+    def _moved(self, draw: Draw) -> Float16[Tensor, "b p k"]:
+        """As stored, but moved; one patient's tokens of one row of the batch at a time, which are moved alike."""
+        edge, device, empty = self._grid.patch, self._rows.device, len(self._rows) - 1
+        cubes = self._rows.view(empty + 1, -1, edge, edge, edge)
+        out = cubes.new_empty(*draw.row.shape, *cubes.shape[1:])
+        for b, patient in ((b, patient) for b, row in enumerate(draw.patient) for patient in np.unique(row)):
+            (whose,) = np.nonzero(draw.patient[b] == patient)
+            row = draw.row[b, whose]
+            near = np.where((row == EMPTY)[:, None, None, None], NONE, self._neighbours(int(patient))[row])
+            index = sent(np.where(near == NONE, empty, self._first[patient] + near), device)
+            out[b, sent(whose, device)] = windows(cubes, index, draw.moved[b, whose[0]].tolist())
+        mirrored = sent(draw.mirrored, device)[:, :, None, None, None, None]
+        return torch.where(mirrored, out.flip(3), out).flatten(2) if draw.mirrored.any() else out.flatten(2)
+
+    def _neighbours(self, patient: int) -> Int64[np.ndarray, "f 3 3 3"]:
+        if patient not in self._near:
+            self._near[patient] = neighbours(self.place[patient], self._grid.side)
+        return self._near[patient]
 
     def each(self, asked: Iterable[tuple[T, Sequence[Draw]]]) -> Iterator[tuple[T, list[Batch]]]:
         last: list[Batch] = []
@@ -132,7 +159,7 @@ def held(files: Sequence[Path], device: torch.device) -> Held:
     for file, at in zip(files, place, strict=True):
         rows[start : start + len(at)] = torch.from_numpy(tokens.load(file, first.channels).patches)
         start += len(at)
-    return Held(rows, place, first.grid.patch)
+    return Held(rows, place, first.grid)
 
 
 class Read:
@@ -142,13 +169,13 @@ class Read:
         self.place = [tokens.load_place(file) for file in files]
         self._files, self._device = list(files), device
         first = tokens.load(files[0])
-        self._patch, self._channels = first.grid.patch, first.channels
+        self._grid, self._channels = first.grid, first.channels
 
     def take(self, draw: Draw) -> Batch:
         return self._sent(*self._fetched(draw))
 
     def each(self, asked: Iterable[tuple[T, Sequence[Draw]]]) -> Iterator[tuple[T, list[Batch]]]:
-        def fetched(one: tuple[T, Sequence[Draw]]) -> tuple[T, list[tuple[Tensor, Draw]]]:
+        def fetched(one: tuple[T, Sequence[Draw]]) -> tuple[T, list[Fetched]]:
             return one[0], [self._fetched(draw) for draw in one[1]]
 
         last: list[Batch] = []
@@ -156,12 +183,13 @@ class Read:
             last = [self._sent(*part, over) for part, over in zip_longest(parts, last[: len(parts)])]
             yield given, last
 
-    def _fetched(self, draw: Draw) -> tuple[Float16[Tensor, "r k"], Draw]:
-        """The rows that are drawn and an empty one, and the draw as one of these."""
-        numbers = len(self._channels) * self._patch**3
+    def _fetched(self, draw: Draw) -> Fetched:
+        return self._every_row(draw) if draw.moved.any() else self._drawn_rows(draw)
+
+    def _drawn_rows(self, draw: Draw) -> Fetched:
+        """The rows that are drawn and an empty one, as of one patient, and the draw as one of these; where they lie is in it."""
         used = draw.row != EMPTY
-        rows = torch.empty(int(used.sum()) + 1, numbers, dtype=torch.float16, pin_memory=self._device.type == "cuda")
-        rows[-1] = 0
+        rows = self._room(int(used.sum()))
         row = np.full_like(draw.row, EMPTY)
         start = 0
         for patient in np.unique(draw.patient[used]):
@@ -171,11 +199,27 @@ class Read:
             np.take(patches, draw.row[whose], axis=0, out=rows.numpy()[start:end], mode="clip")  # "raise" would copy twice
             row[whose] = np.arange(start, end)
             start = end
-        return rows, replace(draw, row=row, patient=np.zeros_like(draw.patient))
+        return rows, [np.zeros(start, np.int16)], replace(draw, row=row, patient=np.zeros_like(draw.patient))
 
-    def _sent(self, rows: Float16[Tensor, "r k"], draw: Draw, over: Batch | None = None) -> Batch:
-        at = np.zeros(len(rows) - 1, np.int16)  # one patient of all rows; where they lie is in the draw
-        return Held(rows.to(self._device, non_blocking=True), [at], self._patch).take(draw, over)
+    def _every_row(self, draw: Draw) -> Fetched:
+        """All rows of the patients who are drawn, as what is moved shows neighbours too, and an empty one."""
+        patients = np.unique(draw.patient)
+        places = [self.place[patient] for patient in patients]
+        rows, start = self._room(sum(map(len, places))), 0
+        for patient, place in zip(patients, places, strict=True):
+            rows.numpy()[start : start + len(place)] = tokens.load(self._files[patient], self._channels).patches
+            start += len(place)
+        return rows, places, replace(draw, patient=np.searchsorted(patients, draw.patient))
+
+    def _room(self, rows: int) -> Float16[Tensor, "r k"]:
+        """Memory for so many rows and, behind them, an empty one."""
+        numbers = len(self._channels) * self._grid.patch**3
+        room = torch.empty(rows + 1, numbers, dtype=torch.float16, pin_memory=self._device.type == "cuda")
+        room[-1] = 0
+        return room
+
+    def _sent(self, rows: Float16[Tensor, "r k"], place: list[np.ndarray], draw: Draw, over: Batch | None = None) -> Batch:
+        return Held(rows.to(self._device, non_blocking=True), place, self._grid).take(draw, over)
 
 
 def ahead(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:

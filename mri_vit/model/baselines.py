@@ -30,8 +30,9 @@ class Baseline:
     """A network of others.
 
     `label` is its name for people; `build` gives a module from float [b c x y z] to features [b d]; `width` is d, or None where
-    the recipe's `dim` sets it; `layer` names the module that puts out the last map of a convolutional network, whose mean over
-    voxels is the features, for Grad-CAM; `smallest` is the fewest voxels along an axis that it can read.
+    the recipe's `dim` sets it; `layer` names the module that puts out the last map of a convolutional network, and `averaged`
+    says whether its mean over voxels is the features, which Grad-CAM needs; `smallest` is the fewest voxels along an axis that it
+    can read.
     """
 
     label: str
@@ -40,6 +41,7 @@ class Baseline:
     layer: str | None
     smallest: int
     source: str
+    averaged: bool = True
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ HU = "Hu et al. 2018, arXiv:1709.01507"
 
 BASELINES: dict[str, Baseline] = {
     "resnet10": Baseline("3D ResNet-10", _fixed(partial(_resnet, 10)), 512, "layer4", 1, HE),
-    "resnet10_max": Baseline("3D ResNet-10 read by its maximum", _fixed(_resnet10_max), 512, None, 1, HE),
+    "resnet10_max": Baseline("3D ResNet-10 read by its maximum", _fixed(_resnet10_max), 512, "layer4", 1, HE, averaged=False),
     "resnet18": Baseline("3D ResNet-18", _fixed(partial(_resnet, 18)), 512, "layer4", 1, HE),
     "resnet34": Baseline("3D ResNet-34", _fixed(partial(_resnet, 34)), 512, "layer4", 1, HE),
     "densenet121": Baseline("3D DenseNet-121", _fixed(partial(_densenet, 121)), 1024, "class_layers.relu", 29, HUANG),

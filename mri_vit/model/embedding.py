@@ -1,22 +1,33 @@
-"""From a patch's numbers to a token: one linear map as published, two with a GELU between, or a few strided convolutions.
+"""From a patch's numbers to a token: one linear map as published, two with a GELU between, or a few strided convolutions, to
+which the energy of filters over the patch may be added.
 
-All three read one patch at a time. A convolution that looked across a patch's border would see masked neighbours when pretraining
-hides them, and would miss dropped ones when only some tokens are drawn; and it would have to read what is no foreground.
+All read one patch at a time. A convolution that looked across a patch's border would see masked neighbours when pretraining hides
+them, and would miss dropped ones when only some tokens are drawn; and it would have to read what is no foreground.
 
 Letters: b patients, p tokens, k = c·e³ numbers in a patch of c channels and edge e, d width.
 """
 
 from __future__ import annotations
 
+import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+FLAT = 1e-2  # added to a patch's variance: of voxels in standard deviations of the brain, a tenth of one is taken for noise
+FAINT = 1e-3  # added to an energy before its logarithm: a response of 3 % of such a standard deviation
 
-def embedding(patch_size: int, dim: int, stem: int | None, conv_stem: int | None, channels: int) -> nn.Module:
-    """[b p k] to [b p d]: linear, or with `stem` hidden numbers, or convolutions of which the first has `conv_stem` channels."""
+
+def embedding(patch_size: int, dim: int, stem: int | None, conv_stem: int | None, channels: int, texture: int = 0) -> nn.Module:
+    """[b p k] to [b p d]: linear, or with `stem` hidden numbers, or convolutions of which the first has `conv_stem` channels, and
+    beside them the energy of as many filters as `texture` says.
+    """
+    edge = round((patch_size / channels) ** (1 / 3))
+    if texture:
+        return TexturedStem(edge, channels, conv_stem or 1, texture, dim)
     if conv_stem:
-        return ConvolutionalStem(round((patch_size / channels) ** (1 / 3)), channels, conv_stem, dim)
+        return ConvolutionalStem(edge, channels, conv_stem, dim)
     if stem:
         return nn.Sequential(nn.Linear(patch_size, stem), nn.GELU(), nn.Linear(stem, dim))
     return nn.Linear(patch_size, dim)
@@ -42,3 +53,32 @@ class ConvolutionalStem(nn.Module):
         e = self.edge
         volumes = rearrange(patches, "b p (c x y z) -> (b p) c x y z", c=self.channels, x=e, y=e, z=e)
         return rearrange(self.layers(volumes), "(b p) d 1 1 1 -> b p d", b=len(patches))
+
+
+class TexturedStem(nn.Module):
+    """A convolutional stem, and a linear map of the logarithm of each filter's energy over the patch, added up.
+
+    A filter's energy is its response's mean square over the patch (Laws 1980, "Rapid texture identification", there with fixed
+    filters; here they are learned). Every filter's weights have a mean of 0 in each channel, so that brightness gives no energy.
+    Both parts read each sequence twice: as it is, and less its mean, over its standard deviation within the patch, so that a
+    grain's form does not hang on its contrast.
+    """
+
+    def __init__(self, edge: int, channels: int, width: int, filters: int, dim: int) -> None:
+        super().__init__()
+        self.edge, self.channels = edge, channels
+        self.stem = ConvolutionalStem(edge, 2 * channels, width, dim)
+        self.filters = nn.Conv3d(2 * channels, filters, min(3, edge), bias=False)
+        self.energy = nn.Linear(filters, dim)
+
+    def forward(self, patches: Float[Tensor, "b p k"]) -> Float[Tensor, "b p d"]:
+        sequences = rearrange(patches, "b p (c v) -> b p c v", c=self.channels)
+        even = (sequences - sequences.mean(dim=-1, keepdim=True)) / (sequences.var(dim=-1, keepdim=True) + FLAT).sqrt()
+        both = torch.cat([sequences, even], dim=2)
+        e = self.edge
+        volumes = rearrange(both, "b p c (x y z) -> (b p) c x y z", x=e, y=e, z=e)
+        weight = self.filters.weight - self.filters.weight.mean(dim=(2, 3, 4), keepdim=True)
+        energy = (F.conv3d(volumes, weight).square().mean(dim=(2, 3, 4)) + FAINT).log()
+        return self.stem(rearrange(both, "b p c v -> b p (c v)")) + rearrange(
+            self.energy(energy), "(b p) d -> b p d", b=len(patches)
+        )

@@ -125,10 +125,10 @@ class Block(nn.Module):
 class Encoder(nn.Module):
     """Patches at given places to the normalised CLS token.
 
-    `patch_size` is k (numbers in a patch of `channels` sequences), `places` how many places the grid has; `stem` and
-    `conv_stem` choose the patch embedding, `pool` what the output is: the normalised CLS token; or to it the other tokens' mean
-    or each feature's largest value is added, so that one place of hundreds can be heard before any attention has learned where
-    to look.
+    `patch_size` is k (numbers in a patch of `channels` sequences), `places` how many places the grid has; `stem`,
+    `conv_stem` and `texture` choose the patch embedding, `pool` what the output is: the normalised CLS token; or to it the other
+    tokens' mean or each feature's largest value is added, so that one place of hundreds can be heard before any attention has
+    learned where to look.
 
     The readout of no places is CLS alone. Places add to CLS what they show; none shows nothing, so it adds 0. That is finite
     for the mean and the maximum alike, and it is what the curves of a map's faithfulness start from and end at.
@@ -158,11 +158,12 @@ class Encoder(nn.Module):
         conv_stem: int | None = None,
         pool: Pool = "cls",
         channels: int = 4,
+        texture: int = 0,
     ) -> None:
         super().__init__()
         self.dim, self.channels = dim, channels
         self.pool: Pool = pool
-        self.embed = embedding(patch_size, dim, stem, conv_stem, channels)
+        self.embed = embedding(patch_size, dim, stem, conv_stem, channels, texture)
         self.cls = nn.Parameter(torch.zeros(1, 1, dim))
         self.position = nn.Parameter(torch.empty(1, places + 1, dim))
         if not self.position.is_meta:  # where a draw makes nothing, but torch import its compiler for two seconds

@@ -43,7 +43,7 @@ def encoder(model: Model, grid: Grid, channels: tuple[str, ...]) -> Any:
     dim, depth, heads, mlp = model.shape
     count, shape = len(channels), (dim, depth, heads, mlp)
     size = count * grid.patch**3
-    return Encoder(size, grid.places, *shape, model.stem, model.drop_path, model.conv_stem, model.pool, count)
+    return Encoder(size, grid.places, *shape, model.stem, model.drop_path, model.conv_stem, model.pool, count, model.texture)
 
 
 class Network(nn.Module):

@@ -47,6 +47,12 @@ class Model(Section):
     conv_stem: int | None = Field(
         default=None, ge=0, description="Channels of the first 3D convolution within each patch; 0 is none."
     )
+    texture: int = Field(
+        default=0,
+        ge=0,
+        exclude_if=lambda filters: not filters,  # a study without it has the records that it always had
+        description="Filters whose energy over a patch joins its token (Laws 1980), beside conv_stem; 0 is none.",
+    )
     pool: Pool = Field(default="cls", description="What the heads read of the encoded tokens.")
     tokens: Literal["all", "foreground"] = Field(
         default="all", description="Places that become tokens: all, or those that hold brain."
@@ -76,6 +82,12 @@ class Model(Section):
     def _one_embedding(self) -> Model:
         if self.stem and self.conv_stem:
             raise ValueError("stem and conv_stem are two ways to embed a patch; give one")
+        return self
+
+    @model_validator(mode="after")
+    def _texture_joins_convolutions(self) -> Model:
+        if self.texture and not self.conv_stem:
+            raise ValueError(f"texture {self.texture} joins a convolutional stem; give conv_stem too")
         return self
 
     @model_validator(mode="after")
@@ -172,12 +184,36 @@ class Train(Section):
     )
     clip: float = Field(default=1.0, gt=0, description="Largest gradient norm; Dosovitskiy et al. 2021, B.1.")
     mirror: bool = Field(default=True, description="Whether patients are flipped left to right; the labels have no side.")
+    move_mm: float = Field(
+        default=0.0,
+        ge=0,
+        exclude_if=lambda most: not most,
+        description="Most that a patient is moved along each axis, in whole voxels, at most half a patch; 0 is off.",
+    )
     intensity: float = Field(default=0.1, ge=0, description="Spread of a random gain and shift per channel.")
     mixup: float = Field(
         default=0.0, ge=0, description="Alpha of the Beta that mixes two patients (Zhang et al. 2018); 0 is off."
     )
     modality_dropout: float = Field(
         default=0.0, ge=0, lt=1, description="Chance to empty a sequence, never all (Neverova et al. 2016)."
+    )
+    guide_share: float = Field(
+        default=0.0,
+        ge=0,
+        exclude_if=lambda weight: not weight,
+        description="Weight of tokens learning their place's share of tumour from training masks; 0 is off.",
+    )
+    guide_attention: float = Field(
+        default=0.0,
+        ge=0,
+        exclude_if=lambda weight: not weight,
+        description="Weight of CLS learning to attend where those masks have tumour; 0 is off.",
+    )
+    guide_labels: float = Field(
+        default=0.0,
+        ge=0,
+        exclude_if=lambda weight: not weight,
+        description="Weight of the labels as told by the tumour's tokens alone, in those masks; 0 is off.",
     )
     class_weights: bool = Field(default=True, description="Whether positives are weighted by negatives/positives.")
     patience: int = Field(default=20, ge=1, description="Evaluations without a lower tuning loss before training stops.")
@@ -188,6 +224,11 @@ class Train(Section):
     threads: int = Field(default=2, ge=1, description="CPU threads; fixed, because the last digits depend on them.")
     devices: int = Field(default=1, ge=1, description="GPUs that one training, or pretraining, shares a batch out among.")
     workers: int = Field(default=1, ge=1, description="Folds trained at a time, each in a process with `threads` threads.")
+
+    @property
+    def guided(self) -> bool:
+        """Whether training patients' tumour masks teach anything."""
+        return any((self.guide_share, self.guide_attention, self.guide_labels))
 
 
 class Comparator(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from mri_vit.data.draw import Draw, Mixing
 from mri_vit.data.store import Batch, Store, sent, store
 from mri_vit.data.stream import stream
 from mri_vit.settings.schema import Study
+from mri_vit.train.guide import Masks
 from mri_vit.train.loop import Turn
 
 Labels = dict[str, Float[Tensor, "b c"]]  # by endpoint; NaN where missing
@@ -24,12 +26,16 @@ Labels = dict[str, Float[Tensor, "b c"]]  # by endpoint; NaN where missing
 
 @dataclass(frozen=True)
 class Given:
-    """A batch and its labels; with mixup also the partners' labels, and the share that a patient's own count."""
+    """A batch and its labels; with mixup also the partners' labels, and the share that a patient's own count.
+
+    `tumour` is each token's share of tumour, of a batch that is `guided`.
+    """
 
     batch: Batch
     labels: Labels
     partners: Labels | None = None
     share: float = 1.0
+    tumour: Float[Tensor, "b p"] | None = None
 
 
 def whole_batch(drawn: Draw) -> Draw:
@@ -51,17 +57,24 @@ class Feed:
         seed: int,
         share: Callable[[Draw], Draw] = whole_batch,
     ) -> None:
-        self.ids = [patient.id for patient in patients]
+        self.patients, self.ids = patients, [patient.id for patient in patients]
         self.study, self.device, self.seed, self.share = study, device, seed, share
         self.store: Store = store([token_file(study, patient) for patient in patients], device)
         self.labels: Labels = {e.name: labels(patients, e).to(device) for e in study.endpoints}
 
+    @cached_property
+    def masks(self) -> Masks:
+        """Where the patients' tumours are; read when it is first asked for, as only training asks."""
+        return Masks(self.patients, self.study)
+
     def __call__(self, turns: Iterable[Turn]) -> Iterator[Given]:
         """What is given in each of these turns; it lasts until the next is asked for."""
-        for turn, (batch,) in self.store.each((turn, (self.share(self.draw(turn)),)) for turn in turns):
+        drawn = ((turn, self.share(self.draw(turn))) for turn in turns)
+        for (turn, one), (batch,) in self.store.each((asked, (asked[1],)) for asked in drawn):
             own, mix = np.array(turn.patients), self._mixing(turn, batch.place.shape[1])
             if mix is None:
-                yield Given(batch, self._labels(own))
+                tumour = self.masks(one).to(self.device) if self.study.train.guided else None
+                yield Given(batch, self._labels(own), tumour=tumour)
             else:
                 yield Given(batch, self._labels(own), self._labels(own[mix.partner]), mix.share)
 

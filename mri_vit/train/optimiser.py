@@ -14,6 +14,7 @@ from mri_vit.settings.schema import Study
 
 EMBEDDING = ("encoder.embed.", "encoder.cls", "encoder.position")
 BLOCKS = "encoder.blocks."
+GUIDED = "network."  # before the names of a network that is guided (guide.py), whose training has heads of its own
 FUSED = True  # one pass over all weights, a few times as fast on a CPU (pipelines/bench.py --part training)
 DECAYED = (2, 5)  # axes of a weight of a linear map and of a 3D convolution
 
@@ -42,9 +43,10 @@ def optimiser(net: nn.Module, study: Study) -> torch.optim.AdamW:
 
     Each group of parameters has a `share` of the learning rate, see `share`, and says whether it is of the `head`.
     """
-    depth = 1 + max((int(name.split(".")[2]) for name, _ in net.named_parameters() if name.startswith(BLOCKS)), default=-1)
+    named = [(name.removeprefix(GUIDED), parameter) for name, parameter in net.named_parameters()]
+    depth = 1 + max((int(name.split(".")[2]) for name, _ in named if name.startswith(BLOCKS)), default=-1)
     groups: dict[tuple[float, bool, float], list[nn.Parameter]] = defaultdict(list)
-    for name, parameter in net.named_parameters():
+    for name, parameter in named:
         decay = study.train.weight_decay if parameter.ndim in DECAYED else 0.0
         groups[share(name, depth, study), name.startswith("head."), decay].append(parameter)
     listed = [

@@ -29,6 +29,7 @@ from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
 from mri_vit.train.devices import Gather, gathering, of_one, on_devices, part, share_out
 from mri_vit.train.feed import Feed, Given, Labels, training_draw
+from mri_vit.train.guide import Guided
 from mri_vit.train.loop import Learner, Objective, Report, Schedule, Turn, steps
 from mri_vit.train.optimiser import Rates, optimiser
 
@@ -160,10 +161,11 @@ def fit_on(
     plain = untrained(train, study, seed, encode)
     share_out(plain, fabric)
     plain.label_exposed += tuple(patient.subject for patient in (*train, *tune))
-    net, adamw = fabric.setup(plain, optimiser(plain, study))
+    learner = Guided(plain, settings) if settings.guided else plain
+    net, adamw = fabric.setup(learner, optimiser(learner, study))
     best = copy.deepcopy(plain)
     average = AveragedModel(plain, multi_avg_fn=get_ema_multi_avg_fn(settings.ema), use_buffers=True) if settings.ema else None
-    kept = nn.ModuleList([plain, best, average] if average else [plain, best])  # what a killed run resumes from
+    kept = nn.ModuleList([learner, best, average] if average else [learner, best])  # what a killed run resumes from
     judged: Network = average.module if average else plain  # type: ignore[assignment]
     feed = Feed(train, study, fabric.device, seed, partial(part, fabric=fabric))
     tuning = Feed(tune, study, fabric.device, seed)
@@ -172,7 +174,8 @@ def fit_on(
     if unfinished.exists():
         state = checkpoint.load(unfinished, kept, adamw)
     plan = schedule(len(train), study, folder, seed)
-    for step in steps(feed, objective(plain, net, gathering(fabric)), Learner(fabric, net, adamw), plan, state, report):
+    loss = guided_objective(plain, net) if settings.guided else objective(plain, net, gathering(fabric))
+    for step in steps(feed, loss, Learner(fabric, net, adamw), plan, state, report):
         if average:
             average.update_parameters(plain)
         if step.loss is not None:
@@ -203,6 +206,17 @@ def objective(plain: Network, net: nn.Module, gather: Gather = of_one) -> Object
         if given.partners is None:
             return own
         return given.share * own + (1 - given.share) * total_loss(plain, outs, given.partners)
+
+    return loss
+
+
+def guided_objective(plain: Network, net: nn.Module) -> Objective[Given]:
+    """The loss of what is given, and what training patients' masks teach beside it; `net` is a `Guided` as Fabric sets it up."""
+    net.mark_forward_method("guided")  # type: ignore[operator]
+
+    def loss(given: Given) -> Tensor:
+        outs, taught = net.guided(given.batch.patches, given.batch.place, given.tumour, given.labels)  # type: ignore[operator]
+        return total_loss(plain, outs, given.labels) + taught
 
     return loss
 

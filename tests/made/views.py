@@ -26,7 +26,7 @@ def loaded(patients: Sequence[Patient], study: Study) -> list[Tokens]:
 def in_memory(patients: Sequence[Tokens]) -> Held:
     """A store of these patients."""
     rows = np.concatenate([*(one.patches for one in patients), np.zeros_like(patients[0].patches[:1])])
-    return Held(torch.from_numpy(rows), [one.place for one in patients], patients[0].grid.patch)
+    return Held(torch.from_numpy(rows), [one.place for one in patients], patients[0].grid)
 
 
 def views(net: Method, patients: Sequence[Tokens], random: np.random.Generator) -> list[Tensor]:

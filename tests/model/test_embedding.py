@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mri_vit.data import tokens
-from mri_vit.model.embedding import ConvolutionalStem, embedding
+from mri_vit.model.embedding import FAINT, FLAT, ConvolutionalStem, TexturedStem, embedding
 
 KINDS = [(None, None), (12, None), (None, 6)]  # linear, two maps, convolutions
 DIM = 10
@@ -47,6 +47,36 @@ def test_each_strided_convolution_halves_the_edge_and_doubles_the_channels():
     layers = [layer for layer in stem.layers if isinstance(layer, nn.Conv3d)]
     assert [(layer.in_channels, layer.out_channels) for layer in layers] == [(4, 6), (6, 12), (12, 24), (24, DIM)]
     assert [layer.kernel_size for layer in layers] == [(3, 3, 3)] * 3 + [(2, 2, 2)]  # 16, 8, 4, then 2 voxels are left
+
+
+def textured(edge: int = 4, filters: int = 5) -> TexturedStem:
+    torch.manual_seed(0)
+    stem = embedding(4 * edge**3, DIM, None, 6, channels=4, texture=filters)
+    assert isinstance(stem, TexturedStem)
+    return stem
+
+
+@pytest.mark.parametrize("edge", [2, 3, 4, 8])
+def test_texture_adds_the_log_energy_of_filters_that_see_no_brightness(edge: int):
+    stem, cube = textured(edge), torch.randn(1, 4, edge, edge, edge)
+    mean, variance = cube.mean(dim=(2, 3, 4), keepdim=True), cube.var(dim=(2, 3, 4), keepdim=True)
+    both = torch.cat([cube, (cube - mean) / (variance + FLAT).sqrt()], dim=1)
+    weight = stem.filters.weight - stem.filters.weight.mean(dim=(2, 3, 4), keepdim=True)
+    energy = F.conv3d(both, weight).pow(2).mean(dim=(2, 3, 4))
+    expected = stem.energy((energy + FAINT).log())[0] + convolved(stem.stem, both[0])
+    torch.testing.assert_close(stem(cube.reshape(1, 1, -1))[0, 0], expected, atol=1e-5, rtol=1e-4)
+    lifted = torch.cat([cube + 3, (cube - mean) / (variance + FLAT).sqrt()], dim=1)  # brighter by 3 everywhere
+    torch.testing.assert_close(F.conv3d(lifted, weight), F.conv3d(both, weight), atol=1e-4, rtol=1e-3)
+
+
+def test_an_even_patch_is_embedded_by_finite_numbers():
+    for value in (0.0, 1.0):
+        patch = torch.full((1, 1, 256), value, requires_grad=True)
+        token = textured()(patch)
+        token.sum().backward()
+        assert token.isfinite().all()
+        assert patch.grad is not None
+        assert patch.grad.isfinite().all()
 
 
 @pytest.mark.parametrize(("stem", "conv_stem"), KINDS)

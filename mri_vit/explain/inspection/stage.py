@@ -130,4 +130,4 @@ def seconds_each(home: Path, study: Study) -> float:
 def convolutional(study: Study) -> list[str]:
     """The study's convolutional comparators: those whose last map Grad-CAM can read."""
     found = {name: BASELINES.get(of.model.architecture) for name, of in networks(study).items() if name != VIT}
-    return [name for name, baseline in found.items() if baseline and baseline.layer]
+    return [name for name, baseline in found.items() if baseline and baseline.layer and baseline.averaged]

@@ -101,7 +101,7 @@ def layer_mm(net: Network) -> tuple[tuple[int, int, int], tuple[float, float, fl
 
 def _layer(net: Network) -> str:
     baseline = BASELINES.get(net.model.architecture)
-    if baseline is None or baseline.layer is None:
+    if baseline is None or baseline.layer is None or not baseline.averaged:
         raise ValueError(f"{net.model.architecture} has no last convolutional map that is averaged, and so no Grad-CAM")
     return baseline.layer
 

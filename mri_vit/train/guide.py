@@ -1,0 +1,201 @@
+"""Guide: what a network learns from the training patients' tumour masks, beside labels. Nothing of it is needed to predict.
+
+A hundred labels do not say where among hundreds of places to look; masks do. Three targets, each with a weight of its own: tokens
+tell the share of tumour in their place, CLS attends where tumour is, and the tumour's tokens tell the patient's labels.
+
+Letters: b patients, f stored places of one, v voxels of a patch, p places that are given, r regions that are told apart, h heads,
+d width of a region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float, Float16, Int, Int16
+from torch import Tensor, nn
+
+from mri_vit.data import tokens
+from mri_vit.data.batches import token_file
+from mri_vit.data.cohort import Patient
+from mri_vit.data.draw import Draw
+from mri_vit.data.store import Held
+from mri_vit.errors import UsageError
+from mri_vit.model import heads
+from mri_vit.model.baselines import BASELINES
+from mri_vit.model.convolution import VolumeEncoder
+from mri_vit.model.encoder import Encoder
+from mri_vit.model.network import Network
+from mri_vit.prepare.tumour import on_grid
+from mri_vit.settings.recipe import Train
+from mri_vit.settings.schema import Study
+
+RARE = -4.0  # log odds of tumour that the share starts from: 2 % of a brain's places, as of a tumour of 25 ml in 1,300 ml
+
+
+class Masks:
+    """Where some patients' tumours are, on the grid, as patches of one channel that are drawn as the scans' are.
+
+    Raises UsageError when nobody has a mask.
+    """
+
+    def __init__(self, patients: Sequence[Patient], study: Study) -> None:
+        if not any(patient.tumour_mask for patient in patients):
+            raise UsageError(
+                f"train.guide_… learns from tumour masks, and none of {len(patients)} training patients has one; name them in the"
+                " cohort table's column tumour_mask, or leave those keys out"
+            )
+        places = [tokens.load_place(token_file(study, patient)) for patient in patients]
+        rows = [self._of(patient, place, study) for patient, place in zip(patients, places, strict=True)]
+        empty = torch.zeros(1, study.grid.patch**3, dtype=torch.float16)
+        self._masks = Held(torch.cat([*rows, empty]), places, study.grid)
+        self._unknown = np.array([patient.tumour_mask is None for patient in patients])
+
+    @staticmethod
+    def _of(patient: Patient, place: Int16[np.ndarray, " f"], study: Study) -> Float16[Tensor, "f v"]:
+        if patient.tumour_mask is None:
+            return torch.zeros(len(place), study.grid.patch**3, dtype=torch.float16)
+        tumour = on_grid(patient.tumour_mask, study.prepared / patient.id, study.grid)
+        return torch.from_numpy(tokens.patchify(tumour[None].astype(np.float16), study.grid.patch)[place])
+
+    def __call__(self, draw: Draw) -> Float[Tensor, "b p"]:
+        """The share of tumour in each of a draw's tokens, as it is moved and mirrored; NaN of a patient without a mask."""
+        of_masks = replace(draw, gain=np.ones_like(draw.gain[..., :1]), shift=np.zeros_like(draw.shift[..., :1]))
+        share = self._masks.take(of_masks).patches.float().mean(dim=-1)
+        return share.masked_fill(torch.from_numpy(self._unknown[draw.patient]), torch.nan)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A network's pass over a batch: what its heads read, its regions and their tumour, and how CLS attends in the last block.
+
+    `share` is NaN for a patient without a mask; `attention` holds logits of every head, CLS's own first, or is None where a
+    network has no CLS that attends.
+    """
+
+    readout: Float[Tensor, "b m"]
+    regions: Float[Tensor, "b r d"]
+    share: Float[Tensor, "b r"]
+    attention: Float[Tensor, "b h n"] | None
+
+
+class Guided(nn.Module):
+    """A network with the heads that only its training has. Called, it is the network."""
+
+    def __init__(self, network: Network, train: Train) -> None:
+        super().__init__()
+        self.network, self.settings = network, train
+        width = region_width(network)
+        self.norm = nn.LayerNorm(width)
+        self.share = nn.Linear(width, 1)
+        self.told = nn.ModuleDict({head.endpoint.name: nn.Linear(width, head.width) for head in network.heads})
+        for linear in (self.share, *self.told.values()):
+            nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
+            nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
+        nn.init.constant_(self.share.bias, RARE)
+
+    def forward(self, *batch: Tensor) -> dict[str, Tensor]:
+        return self.network(*batch)
+
+    def guided(
+        self,
+        patches: Float[Tensor, "b p k"],
+        place: Int[Tensor, "b p"],
+        share: Float[Tensor, "b p"],
+        labels: dict[str, Float[Tensor, "b c"]],
+    ) -> tuple[dict[str, Tensor], Float[Tensor, ""]]:
+        """The heads' raw numbers, and the weighted sum of what the masks teach."""
+        seen, settings = see(self.network, patches, place, share), self.settings
+        outs = {name: linear(seen.readout) for name, linear in self.network.head.items()}
+        regions = self.norm(seen.regions)
+        loss = settings.guide_share * share_loss(self.share(regions)[..., 0], seen.share)
+        if settings.guide_labels:
+            told = {name: linear(within(regions, seen.share)) for name, linear in self.told.items()}
+            has = (seen.share > 0).any(dim=1)  # NaN is no tumour
+            of_tumour = {name: values.masked_fill(~has[:, None], torch.nan) for name, values in labels.items()}
+            each = [heads.loss(h, told[h.endpoint.name], of_tumour[h.endpoint.name]) for h in self.network.heads]
+            loss = loss + settings.guide_labels * torch.stack(each).sum()
+        if settings.guide_attention and seen.attention is not None:
+            loss = loss + settings.guide_attention * attention_loss(seen.attention, seen.share)
+        return outs, loss
+
+
+def share_loss(logits: Float[Tensor, "b r"], share: Float[Tensor, "b r"]) -> Float[Tensor, ""]:
+    """Cross-entropy of each region's share of tumour, the mean over the regions of patients with a mask; 0 of none."""
+    known = ~share.isnan()
+    each = F.binary_cross_entropy_with_logits(logits.float(), share.nan_to_num(), reduction="none")
+    return (each * known).sum() / known.sum().clamp_min(1)
+
+
+def attention_loss(logits: Float[Tensor, "b h n"], share: Float[Tensor, "b r"]) -> Float[Tensor, ""]:
+    """Cross-entropy between where tumour is and where CLS attends, the mean over heads and over patients with tumour; 0 of none.
+
+    Formula: -Σ tⱼ log aⱼ with t the share of tumour made to sum to 1 over the tokens, 0 for CLS itself. Its least is t's entropy.
+    Source: attention supervised by where people looked, Qiao et al. 2018, arXiv:1709.06308; here by the tumour's mask.
+    """
+    tumour = F.pad(share.nan_to_num(), (1, 0))
+    has = tumour.sum(dim=1) > 0
+    target = tumour / tumour.sum(dim=1, keepdim=True).clamp_min(torch.finfo(tumour.dtype).tiny)
+    each = -(target[:, None] * logits.float().log_softmax(dim=-1)).sum(dim=-1).mean(dim=1)
+    return (each * has).sum() / has.sum().clamp_min(1)
+
+
+def within(regions: Float[Tensor, "b r d"], share: Float[Tensor, "b r"]) -> Float[Tensor, "b d"]:
+    """The mean over regions, each counted by its share of tumour; zeros where there is none."""
+    tumour = share.nan_to_num()
+    weight = tumour / tumour.sum(dim=1, keepdim=True).clamp_min(torch.finfo(tumour.dtype).tiny)
+    return (weight[..., None] * regions).sum(dim=1)
+
+
+def region_width(network: Network) -> int:
+    """Numbers of a region: a token's, or the features of a convolutional network's last map, which are as many."""
+    return int(network.encoder.dim)
+
+
+def see(network: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]) -> Seen:
+    """Of our encoder the regions are the tokens that enter the last block; of a convolutional network the voxels of its last map.
+
+    Raises UsageError for a network that has neither.
+    """
+    encoder = network.encoder
+    if isinstance(encoder, Encoder):
+        return _of_tokens(encoder, patches, place, share)
+    baseline = BASELINES.get(network.model.architecture)
+    if isinstance(encoder, VolumeEncoder) and baseline and baseline.layer:
+        return _of_map(encoder, baseline.layer, patches, place, share)
+    raise UsageError(f"train.guide_… needs tokens or a convolutional map, which {network.model.architecture} does not have")
+
+
+def _of_tokens(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]) -> Seen:
+    x = encoder.tokens(patches, place)
+    if not encoder.layers:
+        return Seen(encoder.readout(x), x[:, 1:], share, None)
+    *earlier, last = encoder.layers
+    for block in earlier:
+        x = block(x)
+    q, k, _ = last.attention.project(last.norm1(x))
+    logits = (q[:, :, :1] * q.shape[-1] ** -0.5 @ k.transpose(-2, -1))[:, :, 0]
+    return Seen(encoder.readout(last(x)), x[:, 1:], share, logits)
+
+
+def _of_map(
+    encoder: VolumeEncoder, layer: str, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]
+) -> Seen:
+    """The share of a map's voxel is the mean over the part of the box that it stands for; the map tiles the box evenly."""
+    held: list[Tensor] = []
+    hook = encoder.net.get_submodule(layer).register_forward_hook(lambda module, given, output: held.append(output))
+    try:
+        readout = encoder(patches, place)
+    finally:
+        hook.remove()
+    (found,) = held
+    i, j, k = encoder.box.sides
+    places = share.new_zeros(len(share), i * j * k + 1)  # the last takes what lies outside the box
+    places = places.scatter(1, encoder.box.slot(place), share)[:, :-1]
+    tumour = F.adaptive_avg_pool3d(rearrange(places, "b (i j k) -> b 1 i j k", i=i, j=j, k=k), found.shape[2:])
+    tumour = torch.where(share.isnan().all(dim=1)[:, None], torch.nan, tumour.flatten(1))
+    return Seen(readout, rearrange(found, "b f x y z -> b (x y z) f"), tumour, None)

@@ -1,0 +1,163 @@
+"""Guidance by tumour masks: each target's least is where it should be, and prediction neither has nor needs anything of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+
+from mri_vit.data import cohort, draw, tokens
+from mri_vit.data.cohort import Patient
+from mri_vit.data.draw import EMPTY
+from mri_vit.errors import UsageError
+from mri_vit.model.heads import Head
+from mri_vit.model.network import Network
+from mri_vit.prepare.tumour import on_grid
+from mri_vit.run import files
+from mri_vit.settings.grid import Grid
+from mri_vit.settings.recipe import Model
+from mri_vit.settings.schema import Study
+from mri_vit.train.guide import Guided, Masks, attention_loss, see, share_loss, within
+from mri_vit.train.supervised import fit, untrained
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+ALL = {"guide_share": 1.0, "guide_attention": 1.0, "guide_labels": 1.0}
+
+
+def changed(study: Study, model: dict[str, Any] | None = None, **train: Any) -> Study:
+    settings = {"model": study.model.model_copy(update=model or {}), "train": study.train.model_copy(update=train)}
+    return study.model_copy(update=settings)
+
+
+@pytest.fixture
+def masked(tiny: Study) -> tuple[Study, list[Patient]]:
+    """The tiny cohort, of whom all but every fifth have a tumour of 3³ voxels at a place of their own."""
+    rng, patients = np.random.default_rng(1), []
+    for index, patient in enumerate(cohort.read(tiny.cohort, tiny.endpoints)):
+        record = {"config_sha256": "", "inputs": {}, "steps": [], "to_grid": {"t1ce": np.eye(4).tolist()}}
+        (tiny.prepared / patient.id / files.PATIENT).write_text(json.dumps(record))
+        drawn = np.zeros((8, 8, 8), np.uint8)
+        i, j, k = rng.integers(1, 4, 3)
+        drawn[i : i + 3, j : j + 3, k : k + 3] = 1
+        mask = tiny.cohort.parent / f"{patient.id}-tumour.nii.gz"
+        nib.save(nib.Nifti1Image(drawn, np.array(tiny.grid.affine)), mask)  # type: ignore[attr-defined]
+        patients.append(patient if index % 5 == 4 else Patient(**vars(patient) | {"tumour_mask": mask}))
+    return tiny, patients
+
+
+def test_a_tokens_share_is_that_of_its_place_and_unknown_without_a_mask(masked):
+    study, patients = masked
+    known, unknown = patients[3], patients[4]
+    masks = Masks([unknown, known], study)
+    stored = tokens.load(study.prepared / known.id / files.TOKENS)
+    whole = on_grid(known.tumour_mask, study.prepared / known.id, study.grid)
+    share = tokens.patchify(whole[None].astype(np.float32), study.grid.patch).mean(axis=1)
+    assert share.sum() > 0
+    drawn = draw.drawn(1, stored.place, study, len(stored.place) + 3, np.random.default_rng(0))
+    np.testing.assert_allclose(masks(drawn)[0], np.where(drawn.row[0] == EMPTY, 0, share[drawn.place[0]]), rtol=1e-6)
+    assert (drawn.row == EMPTY).sum() == 3  # which are air, without tumour
+    assert masks(replace(drawn, patient=np.zeros_like(drawn.patient))).isnan().all()
+
+
+def test_without_a_single_mask_there_is_nothing_to_learn_from(tiny):
+    patients = cohort.read(tiny.cohort, tiny.endpoints)
+    with pytest.raises(UsageError, match="none of 24 training patients has one"):
+        Masks(patients, tiny)
+
+
+def test_attention_is_best_where_it_is_shared_out_as_the_tumour_is():
+    share = torch.tensor([[0.2, 0.0, 0.6, 0.2], [torch.nan] * 4, [0.0] * 4])
+    logits = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(0))
+    least = -(share[0] * share[0].clamp_min(1e-30).log()).sum()  # the share sums to 1 here: its entropy
+    best = F.pad(share[0], (1, 0)).clamp_min(1e-30).log().expand(3, 2, 5)
+    torch.testing.assert_close(attention_loss(best, share), least)
+    assert attention_loss(logits, share) > least
+    by_hand = -(share[0] * logits[0].log_softmax(-1)[:, 1:]).sum(-1).mean()  # of the only patient with tumour
+    torch.testing.assert_close(attention_loss(logits, share), by_hand)
+    assert attention_loss(logits[1:], share[1:]) == 0
+
+
+def test_the_shares_loss_is_the_cross_entropy_of_patients_with_a_mask():
+    share = torch.tensor([[0.25, 1.0, 0.0], [torch.nan] * 3])
+    logits = torch.tensor([[0.3, 2.0, -1.0], [9.0, 9.0, 9.0]])
+    expected = F.binary_cross_entropy_with_logits(logits[0], share[0])
+    torch.testing.assert_close(share_loss(logits, share), expected)
+    assert share_loss(logits[1:], share[1:]) == 0
+
+
+def test_regions_count_by_their_share_of_tumour():
+    regions, share = torch.randn(3, 4, 5), torch.tensor([[0.0, 0.5, 0.0, 1.0], [0.0] * 4, [torch.nan] * 4])
+    torch.testing.assert_close(within(regions, share)[0], (regions[0, 1] + 2 * regions[0, 3]) / 3)
+    assert (within(regions, share)[1:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "model", [{}, {"depth": 1}, {"depth": 0, "pool": "max"}, {"architecture": "resnet10"}, {"architecture": "resnet10_max"}]
+)
+def test_a_guided_network_puts_out_what_the_network_does(masked, model: dict[str, Any]):
+    study, patients = masked
+    study = changed(study, {**model, "zero_head": False}, **ALL, token_budget=None)
+    plain = untrained(patients, study, 0).eval()
+    guided = Guided(plain, study.train).eval()
+    patches, place = torch.randn(2, 20, 32), torch.stack([torch.randperm(64)[:20] for _ in range(2)])
+    share, labels = torch.rand(2, 20), {"mgmt": torch.tensor([[1.0], [0.0]]), "os": torch.tensor([[90.0, 1.0], [500.0, 0.0]])}
+    outs, loss = guided.guided(patches, place, share, labels)
+    for name, expected in plain(patches, place).items():
+        torch.testing.assert_close(outs[name], expected)
+        torch.testing.assert_close(guided(patches, place)[name], expected)
+    loss.backward()
+    assert loss > 0
+    assert guided.share.weight.grad is not None
+    assert all((linear.weight.grad != 0).any() for linear in guided.told.values())
+
+
+def test_a_map_is_told_the_share_of_the_part_of_the_box_that_it_stands_for():
+    grid = Grid(edge=64, spacing_mm=4.0, patch=8)
+    net = Network(Model(architecture="resnet10"), grid, [Head(Study.model_fields["endpoints"].default[0], "binary")]).eval()
+    place, box = torch.arange(512)[None], net.encoder.box
+    share = torch.zeros(1, 512)
+    share[0, place[0][box.slot(place)[0] < np.prod(box.sides)]] = 1.0  # everything that is read is tumour
+    found = see(net, torch.zeros(1, 512, 4 * 512), place, share)
+    assert found.regions.shape[:2] == found.share.shape
+    torch.testing.assert_close(found.share, torch.ones_like(found.share))
+    half = share * (place // 64 < 4)  # the lower half of x
+    found = see(net, torch.zeros(1, 512, 4 * 512), place, half)
+    torch.testing.assert_close(found.share.mean(), half.sum() / share.sum(), atol=1e-6, rtol=0)
+
+
+def test_guidance_makes_cls_attend_to_the_tumour_and_leaves_nothing_in_the_file(masked, tmp_path):
+    study, patients = masked
+    study = changed(study, {"drop_path": 0.0}, epochs=30, rate=5e-3, token_budget=None, mirror=False)
+    attended, kept = {}, {}
+    for name, weights in (("plain", {}), ("guided", ALL)):
+        (folder := tmp_path / name).mkdir()
+        net = fit(patients[:16], patients[16:], changed(study, **weights), folder, 0).eval()
+        attended[name] = np.mean([on_tumour(net, patient, study) for patient in patients[:16] if patient.tumour_mask])
+        kept[name] = set(safetensors.torch.load_file(folder / files.WEIGHTS))
+    assert kept["guided"] == kept["plain"]
+    assert attended["guided"] > 1.3 * attended["plain"]
+
+
+@torch.no_grad()
+def on_tumour(net: Network, patient: Patient, study: Study) -> float:
+    """How many times the attention of an even share CLS pays to places with tumour."""
+    assert patient.tumour_mask
+    stored = tokens.load(study.prepared / patient.id / files.TOKENS)
+    patches, place = torch.from_numpy(stored.patches).float()[None], torch.from_numpy(stored.place.astype(np.int64))[None]
+    matrix = net.encoder.attention(patches, place)[-1]
+    tumour = on_grid(patient.tumour_mask, study.prepared / patient.id, study.grid)
+    holds = tokens.patchify(tumour[None].astype(np.float32), study.grid.patch)[stored.place].any(axis=1)
+    return float(matrix[0, :, 0, 1:].mean(dim=0)[torch.from_numpy(holds)].sum() / holds.mean())
+
+
+def test_a_network_without_tokens_or_a_map_cannot_be_guided():
+    net = Network(Model(architecture="monai_vit", dim=16, depth=1, heads=2, mlp=16), Grid(edge=64, spacing_mm=4.0, patch=8), [])
+    with pytest.raises(UsageError, match="monai_vit does not have"):
+        see(net, torch.zeros(1, 1, 4 * 512), torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1))
