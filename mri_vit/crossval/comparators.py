@@ -32,12 +32,15 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
     from mri_vit.model.vit2d import read_2d
     from mri_vit.model.weights import fill, licence_of
     from mri_vit.predictors.slices import encoder_2d
+    from mri_vit.train.guide import refuse_unguided
 
     for name, of in networks(study).items():
         try:
             refuse_label_exposed(of, patients)
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
                 net = Network(of.model, of.grid, [], of.channels)
+            if of.train.guided:
+                refuse_unguided(net, patients)
             if of.model.weights:
                 fill(net.encoder, of.model.weights, of.model, of.grid)
                 if (found := licence_of(of.model.weights)) not in (None, of.model.weights_licence):

@@ -67,13 +67,24 @@ def whole(patient: int, place: Int[np.ndarray, " f"], study: Study, width: int) 
     return plain(patient, row, at, len(study.channels))
 
 
-def drawn(patient: int, place: Int[np.ndarray, " f"], study: Study, budget: int, random: np.random.Generator) -> Draw:
-    """`budget` tokens of a patient at random.
+def drawn(
+    patient: int,
+    place: Int[np.ndarray, " f"],
+    study: Study,
+    budget: int,
+    random: np.random.Generator,
+    kept: Bool[np.ndarray, " f"] | None = None,
+) -> Draw:
+    """`budget` tokens of a patient at random, but those first that are to be `kept`.
 
     A patient with fewer tokens is filled up with background places, which are empty, so every batch has one shape.
     """
     row, at = shown(place, study)
-    chosen = random.permutation(len(row))[:budget]
+    chosen = random.permutation(len(row))
+    if kept is not None:
+        last = ~kept[row[chosen]] | (row[chosen] == EMPTY)
+        chosen = chosen[np.argsort(last, kind="stable")]
+    chosen = chosen[:budget]
     row, at = row[chosen], at[chosen]
     if lacking := budget - len(row):
         background = random.permutation(np.setdiff1d(np.arange(study.grid.places), place))[:lacking]

@@ -192,9 +192,13 @@ class Encoder(nn.Module):
 
     def tokens(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b n d"]:
         """The encoder's input: CLS and the embedded patches, each with the position of its place."""
+        return self.placed(self.embed(patches.to(self.position.dtype)), place)
+
+    def placed(self, embedded: Float[Tensor, "b p d"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b n d"]:
+        """Embedded patches with the positions of their places, behind CLS."""
         position = F.embedding(place + 1, self.position[0])  # row 0 belongs to CLS
-        cls = repeat(self.cls + self.position[:, :1], "1 1 d -> b 1 d", b=len(patches))
-        return torch.cat([cls, self.embed(patches.to(self.position.dtype)) + position], dim=1)
+        cls = repeat(self.cls + self.position[:, :1], "1 1 d -> b 1 d", b=len(place))
+        return torch.cat([cls, embedded + position], dim=1)
 
     def forward(
         self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None

@@ -51,7 +51,7 @@ class Model(Section):
         default=0,
         ge=0,
         exclude_if=lambda filters: not filters,  # a study without it has the records that it always had
-        description="Filters whose energy over a patch joins its token (Laws 1980), beside conv_stem; 0 is none.",
+        description="Filters beside conv_stem whose energy joins a patch's token; 0 is none.",
     )
     pool: Pool = Field(default="cls", description="What the heads read of the encoded tokens.")
     tokens: Literal["all", "foreground"] = Field(
@@ -188,7 +188,7 @@ class Train(Section):
         default=0.0,
         ge=0,
         exclude_if=lambda most: not most,
-        description="Most that a patient is moved along each axis, in whole voxels, at most half a patch; 0 is off.",
+        description="Most that a patient is moved along an axis, in whole voxels; 0 is off.",
     )
     intensity: float = Field(default=0.1, ge=0, description="Spread of a random gain and shift per channel.")
     mixup: float = Field(
@@ -201,19 +201,24 @@ class Train(Section):
         default=0.0,
         ge=0,
         exclude_if=lambda weight: not weight,
-        description="Weight of tokens learning their place's share of tumour from training masks; 0 is off.",
+        description="Weight of patches telling their share of tumour, from training masks.",
     )
     guide_attention: float = Field(
         default=0.0,
         ge=0,
         exclude_if=lambda weight: not weight,
-        description="Weight of CLS learning to attend where those masks have tumour; 0 is off.",
+        description="Weight of CLS attending to where training masks have tumour; 0 is off.",
     )
     guide_labels: float = Field(
         default=0.0,
         ge=0,
         exclude_if=lambda weight: not weight,
-        description="Weight of the labels as told by the tumour's tokens alone, in those masks; 0 is off.",
+        description="Weight of the tumour's patches telling the labels, in training masks.",
+    )
+    guide_tokens: bool = Field(
+        default=False,
+        exclude_if=lambda kept: not kept,
+        description="Whether a token budget drops none that holds tumour in training masks.",
     )
     class_weights: bool = Field(default=True, description="Whether positives are weighted by negatives/positives.")
     patience: int = Field(default=20, ge=1, description="Evaluations without a lower tuning loss before training stops.")
@@ -228,7 +233,7 @@ class Train(Section):
     @property
     def guided(self) -> bool:
         """Whether training patients' tumour masks teach anything."""
-        return any((self.guide_share, self.guide_attention, self.guide_labels))
+        return any((self.guide_share, self.guide_attention, self.guide_labels, self.guide_tokens))
 
 
 class Comparator(Section):

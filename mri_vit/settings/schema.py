@@ -23,6 +23,8 @@ TOKENS_ALONE = {
     "layer_decay": 1.0,
     "embedding_rate": 1.0,
     "devices": 1,
+    "guide_attention": 0.0,
+    "guide_tokens": False,
 }  # keys of [train] for a Vision Transformer, and off
 MOST_SHARED = 6  # sequences in the maps of a study: 64 passes per patient and fold, where the four take 16
 MAE_IS_FOR_VIT = (  # with method and architecture
@@ -260,6 +262,8 @@ class Study(Section):
                 "mixup": train.mixup,
                 "layer_decay": train.layer_decay < 1,
                 "embedding_rate": train.embedding_rate != 1,
+                "guide_attention": train.guide_attention,
+                "guide_tokens": train.guide_tokens,
             }
             given = [key for key, value in whole.items() if value]
             if given:
@@ -274,6 +278,17 @@ class Study(Section):
                 )
             if train.batch < 2:
                 raise ValueError(f"{model.architecture} normalises over a batch: train.batch must be 2 or more")
+        if train.guide_attention and model.depth == 0:
+            raise ValueError("train.guide_attention teaches CLS to attend, and model.depth 0 has no attention; leave it out")
+        for key, value in {"mixup": train.mixup, "devices": train.devices > 1}.items():
+            if train.guided and value:
+                raise ValueError(f"train.guide_… needs whole patients on one device: leave train.{key} out, or guide_…")
+        half_mm = self.grid.patch * self.grid.spacing_mm / 2
+        if train.move_mm > half_mm:
+            raise ValueError(
+                f"train.move_mm must be at most half a patch, {half_mm:g} mm here, or a place shows nothing of what it held; "
+                f"found {train.move_mm:g}"
+            )
         if self.explained and model.architecture != "vit":
             raise ValueError('maps need architecture "vit"; set explain.patients and explain.scored to 0, or change it')
         if self.explained and not model.attends:
@@ -310,6 +325,7 @@ class Study(Section):
             plain["pretrain"] |= {"method": "none"} | comparator.pretrain
         if plain["model"]["depth"] == 0:
             plain["model"] |= {"weights": None} | comparator.model
+            plain["train"] |= {"guide_attention": 0.0} | comparator.train
         if str(plain["model"]["weights"]) != str(self.model.weights):  # the study's licence is of its own file
             plain["model"]["weights_licence"] = comparator.model.get("weights_licence")
         return Study.model_validate(plain | {"explain": {"patients": 0, "scored": 0}})

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int16
+from jaxtyping import Bool, Float, Int16
 from torch import Tensor
 
 from mri_vit.data import draw
@@ -80,7 +80,8 @@ class Feed:
 
     def draw(self, turn: Turn) -> Draw:
         """The tokens of a turn, augmented and, with mixup, mixed with a partner's."""
-        drawn = training_draw(turn, self.ids, self.store.place, self.study, self.seed)
+        kept = self.masks.holds if self.study.train.guide_tokens else None
+        drawn = training_draw(turn, self.ids, self.store.place, self.study, self.seed, kept)
         mix = self._mixing(turn, drawn.place.shape[1])
         return drawn if mix is None else draw.mixed(drawn, mix)
 
@@ -105,9 +106,16 @@ class Feed:
         return draw.mixing((len(turn.patients), tokens), alpha, stream(self.seed, "mix", turn.number))
 
 
-def training_draw(turn: Turn, ids: Sequence[str], place: Sequence[Int16[np.ndarray, " _"]], study: Study, seed: int) -> Draw:
-    """Each patient of a turn with as many tokens as `train.token_budget`, or as the one with the most; perhaps mirrored, their
-    intensities perhaps changed.
+def training_draw(
+    turn: Turn,
+    ids: Sequence[str],
+    place: Sequence[Int16[np.ndarray, " _"]],
+    study: Study,
+    seed: int,
+    kept: Sequence[Bool[np.ndarray, " _"]] | None = None,
+) -> Draw:
+    """Each patient of a turn with as many tokens as `train.token_budget`, or as the one with the most; perhaps moved, mirrored,
+    and changed in intensity. Of each patient the rows that are `kept` are drawn first.
 
     What is drawn of a patient hangs on seed, epoch and patient alone, and on the lap where an epoch has several.
     """
@@ -116,5 +124,7 @@ def training_draw(turn: Turn, ids: Sequence[str], place: Sequence[Int16[np.ndarr
     parts = []
     for patient, lap in zip(turn.patients, turn.laps, strict=True):
         random = stream(seed, "batch", turn.epoch, lap, ids[patient])
-        parts.append(draw.augmented(draw.drawn(patient, place[patient], study, budget, random), study, random))
+        parts.append(
+            draw.augmented(draw.drawn(patient, place[patient], study, budget, random, kept and kept[patient]), study, random)
+        )
     return draw.stacked(parts)

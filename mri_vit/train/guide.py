@@ -37,22 +37,27 @@ from mri_vit.settings.schema import Study
 RARE = -4.0  # log odds of tumour that the share starts from: 2 % of a brain's places, as of a tumour of 25 ml in 1,300 ml
 
 
-class Masks:
-    """Where some patients' tumours are, on the grid, as patches of one channel that are drawn as the scans' are.
+def refuse_unguided(network: Network, patients: Sequence[Patient]) -> None:
+    """Raise UsageError for a network that no mask can teach, and where nobody has a mask."""
+    encoder, architecture = network.encoder, network.model.architecture
+    if not isinstance(encoder, Encoder) and not (isinstance(encoder, VolumeEncoder) and BASELINES[architecture].layer):
+        raise UsageError(f"train.guide_… teaches tokens, or the voxels of a last convolutional map: {architecture} has neither")
+    if not any(patient.tumour_mask for patient in patients):
+        raise UsageError(
+            f"train.guide_… learns from tumour masks, and none of {len(patients)} patients has one; name them in the cohort"
+            " table's column tumour_mask, or leave those keys out"
+        )
 
-    Raises UsageError when nobody has a mask.
-    """
+
+class Masks:
+    """Where some patients' tumours are, on the grid, as patches of one channel that are drawn as the scans' are."""
 
     def __init__(self, patients: Sequence[Patient], study: Study) -> None:
-        if not any(patient.tumour_mask for patient in patients):
-            raise UsageError(
-                f"train.guide_… learns from tumour masks, and none of {len(patients)} training patients has one; name them in the"
-                " cohort table's column tumour_mask, or leave those keys out"
-            )
         places = [tokens.load_place(token_file(study, patient)) for patient in patients]
         rows = [self._of(patient, place, study) for patient, place in zip(patients, places, strict=True)]
         empty = torch.zeros(1, study.grid.patch**3, dtype=torch.float16)
         self._masks = Held(torch.cat([*rows, empty]), places, study.grid)
+        self.holds = [(one != 0).any(dim=1).numpy() for one in rows]  # by patient, which stored places have tumour
         self._unknown = np.array([patient.tumour_mask is None for patient in patients])
 
     @staticmethod
@@ -134,21 +139,26 @@ def share_loss(logits: Float[Tensor, "b r"], share: Float[Tensor, "b r"]) -> Flo
 def attention_loss(logits: Float[Tensor, "b h n"], share: Float[Tensor, "b r"]) -> Float[Tensor, ""]:
     """Cross-entropy between where tumour is and where CLS attends, the mean over heads and over patients with tumour; 0 of none.
 
-    Formula: -Σ tⱼ log aⱼ with t the share of tumour made to sum to 1 over the tokens, 0 for CLS itself. Its least is t's entropy.
+    Formula: -Σ wⱼ log aⱼ with w the `emphasis`, 0 for CLS itself. Its least is the entropy of w.
     Source: attention supervised by where people looked, Qiao et al. 2018, arXiv:1709.06308; here by the tumour's mask.
     """
-    tumour = F.pad(share.nan_to_num(), (1, 0))
-    has = tumour.sum(dim=1) > 0
-    target = tumour / tumour.sum(dim=1, keepdim=True).clamp_min(torch.finfo(tumour.dtype).tiny)
+    target = F.pad(emphasis(share), (1, 0))
     each = -(target[:, None] * logits.float().log_softmax(dim=-1)).sum(dim=-1).mean(dim=1)
-    return (each * has).sum() / has.sum().clamp_min(1)
+    return each.sum() / (target.sum(dim=1) > 0).sum().clamp_min(1)
+
+
+def emphasis(share: Float[Tensor, "b r"]) -> Float[Tensor, "b r"]:
+    """Weights of regions that sum to 1, as the square of their share of tumour; zeros where there is none, or no mask.
+
+    The square, because a region at the tumour's edge shows the edge: two that are half tumour are worth half a whole one.
+    """
+    tumour = share.nan_to_num() ** 2
+    return tumour / tumour.sum(dim=1, keepdim=True).clamp_min(torch.finfo(tumour.dtype).tiny)
 
 
 def within(regions: Float[Tensor, "b r d"], share: Float[Tensor, "b r"]) -> Float[Tensor, "b d"]:
-    """The mean over regions, each counted by its share of tumour; zeros where there is none."""
-    tumour = share.nan_to_num()
-    weight = tumour / tumour.sum(dim=1, keepdim=True).clamp_min(torch.finfo(tumour.dtype).tiny)
-    return (weight[..., None] * regions).sum(dim=1)
+    """The mean over regions, weighted by `emphasis`; zeros where there is no tumour."""
+    return (emphasis(share)[..., None] * regions).sum(dim=1)
 
 
 def region_width(network: Network) -> int:
@@ -157,29 +167,26 @@ def region_width(network: Network) -> int:
 
 
 def see(network: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]) -> Seen:
-    """Of our encoder the regions are the tokens that enter the last block; of a convolutional network the voxels of its last map.
-
-    Raises UsageError for a network that has neither.
-    """
+    """Of our encoder the regions are the embedded patches; of a convolutional network the voxels of its last map."""
     encoder = network.encoder
     if isinstance(encoder, Encoder):
         return _of_tokens(encoder, patches, place, share)
-    baseline = BASELINES.get(network.model.architecture)
-    if isinstance(encoder, VolumeEncoder) and baseline and baseline.layer:
-        return _of_map(encoder, baseline.layer, patches, place, share)
-    raise UsageError(f"train.guide_… needs tokens or a convolutional map, which {network.model.architecture} does not have")
+    layer = BASELINES[network.model.architecture].layer
+    assert layer  # see `refuse_unguided`
+    return _of_map(encoder, layer, patches, place, share)
 
 
 def _of_tokens(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]) -> Seen:
-    x = encoder.tokens(patches, place)
+    regions = encoder.embed(patches.to(encoder.position.dtype))
+    x = encoder.placed(regions, place)
     if not encoder.layers:
-        return Seen(encoder.readout(x), x[:, 1:], share, None)
+        return Seen(encoder.readout(x), regions, share, None)
     *earlier, last = encoder.layers
     for block in earlier:
         x = block(x)
     q, k, _ = last.attention.project(last.norm1(x))
     logits = (q[:, :, :1] * q.shape[-1] ** -0.5 @ k.transpose(-2, -1))[:, :, 0]
-    return Seen(encoder.readout(last(x)), x[:, 1:], share, logits)
+    return Seen(encoder.readout(last(x)), regions, share, logits)
 
 
 def _of_map(

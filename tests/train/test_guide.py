@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 
+from mri_vit.crossval.comparators import check
 from mri_vit.data import cohort, draw, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.draw import EMPTY
@@ -68,18 +69,19 @@ def test_a_tokens_share_is_that_of_its_place_and_unknown_without_a_mask(masked):
 
 def test_without_a_single_mask_there_is_nothing_to_learn_from(tiny):
     patients = cohort.read(tiny.cohort, tiny.endpoints)
-    with pytest.raises(UsageError, match="none of 24 training patients has one"):
-        Masks(patients, tiny)
+    with pytest.raises(UsageError, match="none of 24 patients has one"):
+        check(changed(tiny, guide_share=1.0), patients)
 
 
 def test_attention_is_best_where_it_is_shared_out_as_the_tumour_is():
     share = torch.tensor([[0.2, 0.0, 0.6, 0.2], [torch.nan] * 4, [0.0] * 4])
     logits = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(0))
-    least = -(share[0] * share[0].clamp_min(1e-30).log()).sum()  # the share sums to 1 here: its entropy
-    best = F.pad(share[0], (1, 0)).clamp_min(1e-30).log().expand(3, 2, 5)
+    weight = share[0] ** 2 / (share[0] ** 2).sum()
+    least = -(weight * weight.clamp_min(1e-30).log()).sum()  # its entropy
+    best = F.pad(weight, (1, 0)).clamp_min(1e-30).log().expand(3, 2, 5)
     torch.testing.assert_close(attention_loss(best, share), least)
     assert attention_loss(logits, share) > least
-    by_hand = -(share[0] * logits[0].log_softmax(-1)[:, 1:]).sum(-1).mean()  # of the only patient with tumour
+    by_hand = -(weight * logits[0].log_softmax(-1)[:, 1:]).sum(-1).mean()  # of the only patient with tumour
     torch.testing.assert_close(attention_loss(logits, share), by_hand)
     assert attention_loss(logits[1:], share[1:]) == 0
 
@@ -92,9 +94,9 @@ def test_the_shares_loss_is_the_cross_entropy_of_patients_with_a_mask():
     assert share_loss(logits[1:], share[1:]) == 0
 
 
-def test_regions_count_by_their_share_of_tumour():
+def test_regions_count_by_the_square_of_their_share_of_tumour():
     regions, share = torch.randn(3, 4, 5), torch.tensor([[0.0, 0.5, 0.0, 1.0], [0.0] * 4, [torch.nan] * 4])
-    torch.testing.assert_close(within(regions, share)[0], (regions[0, 1] + 2 * regions[0, 3]) / 3)
+    torch.testing.assert_close(within(regions, share)[0], (regions[0, 1] + 4 * regions[0, 3]) / 5)
     assert (within(regions, share)[1:] == 0).all()
 
 
@@ -157,7 +159,10 @@ def on_tumour(net: Network, patient: Patient, study: Study) -> float:
     return float(matrix[0, :, 0, 1:].mean(dim=0)[torch.from_numpy(holds)].sum() / holds.mean())
 
 
-def test_a_network_without_tokens_or_a_map_cannot_be_guided():
-    net = Network(Model(architecture="monai_vit", dim=16, depth=1, heads=2, mlp=16), Grid(edge=64, spacing_mm=4.0, patch=8), [])
-    with pytest.raises(UsageError, match="monai_vit does not have"):
-        see(net, torch.zeros(1, 1, 4 * 512), torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1))
+@pytest.mark.parametrize("architecture", ["monai_vit", "swin_vit", "hybrid_resnet10"])
+def test_a_network_without_tokens_or_a_map_cannot_be_guided(masked, architecture: str):
+    study, patients = masked
+    study = changed(study, {"architecture": architecture}, guide_share=1.0, token_budget=None)
+    study = study.model_copy(update={"grid": Grid(edge=64, spacing_mm=4.0, patch=8)})
+    with pytest.raises(UsageError, match=f"{architecture} has neither"):
+        check(study, patients)
