@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
-from mri_vit.model.embedding import ConvolutionalStem
+from mri_vit.model.embedding import ConvolutionalStem, TexturedStem
 from mri_vit.model.encoder import ROWS, Attention, Encoder, attention_weights
 from mri_vit.settings.grid import Grid
 
@@ -62,7 +62,7 @@ def filters(encoder: Encoder, grid: Grid) -> Float[np.ndarray, "f c s s s"]:
     its own for each voxel of a patch: there, one per number of the token, they are its response to unit patches.
     """
     embed = encoder.embed
-    if isinstance(embed, ConvolutionalStem):
+    if isinstance(embed, ConvolutionalStem | TexturedStem):
         weight = unit_responses(embed)
     else:
         weight = cast("nn.Linear", embed[0] if isinstance(embed, nn.Sequential) else embed).weight
@@ -71,11 +71,11 @@ def filters(encoder: Encoder, grid: Grid) -> Float[np.ndarray, "f c s s s"]:
 
 
 @torch.no_grad()
-def unit_responses(stem: ConvolutionalStem) -> Float[Tensor, "f k"]:
+def unit_responses(stem: ConvolutionalStem | TexturedStem) -> Float[Tensor, "f k"]:
     """What each voxel alone adds to a token: the stem's output for a patch that is 1 there and 0 elsewhere, less that for 0.
 
-    Of a linear embedding this would be its weights. GELUs make it differ from the slope at another patch, and the sum over a
-    patch's voxels is not the patch's token.
+    Of a linear embedding this would be its weights. GELUs, and the logarithm of an energy, make it differ from the slope at
+    another patch, and the sum over a patch's voxels is not the patch's token.
     """
     weight = next(stem.parameters())
     size = stem.channels * stem.edge**3

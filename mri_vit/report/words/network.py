@@ -62,6 +62,11 @@ def _transformer(shape: Model, grid: Grid, channels: Sequence[str]) -> list[str]
         embedding = (
             f"strided 3D convolutions within the patch [@xiao], the first with {shape.conv_stem} channels, with GELUs between"
         )
+    if shape.texture:
+        embedding += (
+            f", and beside them by a linear map of the log energy, over the patch, of {shape.texture} learned filters of 3³ "
+            "voxels without a mean [@laws]; both read each sequence twice, as it is and normalised within the patch"
+        )
     read = "the places that hold brain" if shape.tokens == "foreground" else f"all {grid.places} places"
     blocks = f"{depth} pre-norm blocks of width {dim} with {heads} attention heads and {mlp} hidden units with GELU"
     if not depth:

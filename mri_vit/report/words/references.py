@@ -88,6 +88,8 @@ REFERENCES = {
     "dinov2": "Oquab M et al. DINOv2: learning robust visual features without supervision. TMLR 2024. arXiv:2304.07193",
     "tokenmix": "Liu J et al. TokenMix: rethinking image mixing for data augmentation in vision transformers. ECCV 2022. "
     "arXiv:2207.08409",
+    "laws": "Laws KI. Rapid texture identification. Proc SPIE 1980;238:376-381. doi:10.1117/12.959169",
+    "qiao": "Qiao T et al. Exploring human-like attention supervision in visual question answering. AAAI 2018. arXiv:1709.06308",
     "uno": "Uno H et al. On the C-statistics for evaluating overall adequacy of risk prediction procedures with censored "
     "survival data. Stat Med 2011;30:1105-1117. doi:10.1002/sim.4154",
     "unoauc": "Uno H et al. Evaluating prediction rules for t-year survivors with censored regression models. J Am Stat Assoc "

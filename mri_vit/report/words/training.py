@@ -14,6 +14,10 @@ OPTIONS = {  # what is off unless a study asks for it: its value when off, and i
     "frozen": (0.0, "In the first {:.0%} of the steps the heads learned alone."),
     "ema": (0.0, "What was evaluated is a moving average of the weights (decay {:g})."),
     "mixup": (0.0, "Two patients' tokens were mixed, with a share drawn from Beta({0:g}, {0:g}) [@mixup,tokenmix]."),
+    "move_mm": (
+        0.0,
+        "Patients were moved at random along each axis, by whole voxels and at most {:g} mm, before patches were cut.",
+    ),
     "modality_dropout": (0.0, "Each sequence was emptied with a probability of {:g}, never all of a patient's [@moddrop]."),
 }
 
@@ -32,6 +36,7 @@ def training(metrics: Metrics, facts: Facts) -> list[str]:
         *_seeds(train),
         _optimiser(train),
         "The loss is the sum of the endpoints' losses, each over the patients whose label is known.",
+        *guidance(train),
         *_inputs(train, settings.grid.places),
         *_regularisation(train, settings.model.drop_path, "binary" in wording.kinds(metrics)),
         _stopping(train),
@@ -57,10 +62,27 @@ def _optimiser(train: Train) -> str:
     )
 
 
+def guidance(train: Train) -> list[str]:
+    """What training patients' tumour masks taught."""
+    targets = {
+        "patches told the share of tumour in them": train.guide_share,
+        "CLS's attention in the last block was drawn to the tumour's patches [@qiao]": train.guide_attention,
+        "a linear head on the mean of the tumour's embedded patches told the labels": train.guide_labels,
+    }
+    said = [f"{target} (weight {value:g})" for target, value in targets.items() if value]
+    if not said:
+        return []
+    return [
+        f"Tumour masks of the training patients guided training: beside the labels' losses, {', '.join(said)}; attention and "
+        "labels count a patch by the square of its share of tumour. No mask was given to the model that predicted."
+    ]
+
+
 def _inputs(train: Train, places: int) -> list[str]:
     said = []
     if train.token_budget:
-        said.append(f"At each step up to {min(train.token_budget, places)} tokens of each patient were drawn at random.")
+        kept = ", those that hold tumour first" if train.guide_tokens else ""
+        said.append(f"At each step up to {min(train.token_budget, places)} tokens of each patient were drawn at random{kept}.")
     said += options(train)
     if train.mirror:
         said.append("Patients were mirrored left to right with probability one half.")

@@ -118,7 +118,10 @@ def parameters(model: Model, grid: Grid, channels: int) -> int:
     patch = channels * grid.patch**3
     embedding = linear(patch, model.stem) + linear(model.stem, width) if model.stem else linear(patch, width)
     if model.conv_stem:
-        embedding = convolutions(grid.patch, channels, model.conv_stem, width)
+        read = 2 * channels if model.texture else channels  # with texture as they are, and normalised
+        embedding = convolutions(grid.patch, read, model.conv_stem, width)
+        if model.texture:
+            embedding += read * min(3, grid.patch) ** 3 * model.texture + linear(model.texture, width)
     norm = 2 * width
     block = linear(width, 3 * width) + linear(width, width) + linear(width, mlp) + linear(mlp, width) + 2 * norm
     return embedding + width + (grid.places + 1) * width + depth * block + norm

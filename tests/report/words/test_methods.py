@@ -195,6 +195,11 @@ def test_every_figure_of_the_metrics_is_told(text):
         ({"ema": 0.97}, "(decay 0.97)"),
         ({"mixup": 0.31}, "from Beta(0.31, 0.31)"),
         ({"modality_dropout": 0.12}, "with a probability of 0.12, never all"),
+        ({"move_mm": 7.5}, "by whole voxels and at most 7.5 mm"),
+        ({"guide_share": 0.4}, "the labels' losses, patches told the share of tumour in them (weight 0.4); att"),
+        ({"guide_attention": 0.7}, "drawn to the tumour's patches"),
+        ({"guide_labels": 5.0}, "told the labels (weight 5)"),
+        ({"guide_tokens": True, "token_budget": 99}, "were drawn at random, those that hold tumour first."),
     ],
 )
 def test_a_setting_of_the_training_is_told_with_its_value(change, told, text):
@@ -206,6 +211,7 @@ def test_a_setting_of_the_training_is_told_with_its_value(change, told, text):
     ("change", "told"),
     [
         ({"conv_stem": 12}, "convolutions within the patch [3], the first with 12 channels"),
+        ({"conv_stem": 12, "texture": 20}, "the log energy, over the patch, of 20 learned filters"),
         ({"pool": "max"}, "each feature's largest value"),
         ({"zero_head": False}, "heads at random with the bias"),
         ({"weights": "b16.npz"}, "started from those of the file b16.npz (licence not stated)"),
@@ -462,9 +468,18 @@ def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be
         for stage in (preparation.preparation, network.model, training.training):
             everything += "".join(stage(filled(metrics), Facts()))
     everything += "".join([*network.POOLED.values(), *network.METHODS.values()])
-    everything += "".join(network.model(filled(made_up(settings=settings(model=Model(conv_stem=8)))), Facts()))
-    asked = Train(layer_decay=0.7, embedding_rate=0.2, frozen=0.1, ema=0.9, mixup=0.2, modality_dropout=0.1)
-    everything += "".join(training.options(asked))
+    everything += "".join(network.model(filled(made_up(settings=settings(model=Model(conv_stem=8, texture=4)))), Facts()))
+    asked = Train(
+        layer_decay=0.7,
+        embedding_rate=0.2,
+        frozen=0.1,
+        ema=0.9,
+        mixup=0.2,
+        modality_dropout=0.1,
+        guide_attention=1.0,
+        move_mm=1.0,
+    )
+    everything += "".join([*training.options(asked), *training.guidance(asked)])
     everything += "".join([*maps.HOW.values(), maps.JUDGED, maps.TUMOUR, maps.SEQUENCES])
     keys = {key for group in references.CITATION.findall(everything) for key in group.split(",")}
     assert keys == set(references.REFERENCES)
@@ -496,11 +511,14 @@ def test_the_ways_of_finding_the_brain_are_counted_and_only_those_used_are_told(
     assert "deepbet" not in told
 
 
-@pytest.mark.parametrize(("stem", "conv_stem", "patch"), [(None, None, 4), (40, None, 4), (None, 6, 4), (None, 6, 8)])
-def test_the_number_of_parameters_is_the_encoder_s_own(stem, conv_stem, patch):
-    grid, model = Grid(edge=16, patch=patch), Model(dim=24, depth=3, heads=2, mlp=50, stem=stem, conv_stem=conv_stem)
+@pytest.mark.parametrize(
+    ("kind", "patch"),
+    [({}, 4), ({"stem": 40}, 4), ({"conv_stem": 6}, 4), ({"conv_stem": 6}, 8), ({"conv_stem": 6, "texture": 5}, 2)],
+)
+def test_the_number_of_parameters_is_the_encoder_s_own(kind, patch):
+    grid, model = Grid(edge=16, patch=patch), Model(dim=24, depth=3, heads=2, mlp=50, **kind)
     dim, depth, heads, mlp = model.shape
-    encoder = Encoder(4 * grid.patch**3, grid.places, dim, depth, heads, mlp, stem, conv_stem=conv_stem)
+    encoder = Encoder(4 * grid.patch**3, grid.places, dim, depth, heads, mlp, **kind)
     assert wording.parameters(model, grid, 4) == sum(weights.numel() for weights in encoder.parameters())
 
 
