@@ -1,16 +1,18 @@
 """Does the Vision Transformer learn what a threshold cannot? Everybody on the same folds of cohorts with hidden causes.
 
-.venv/bin/python pipelines/contest.py configs/contest.toml                  (the comparison)
-.venv/bin/python pipelines/contest.py configs/contest_ideas.toml            (one key changed at a time)
-.venv/bin/python pipelines/contest.py configs/contest.toml --seeds 2        (one data seed: one stage)
+.venv/bin/python pipelines/contest.py configs/contest.toml                                    (tokens and controls)
+.venv/bin/python pipelines/contest.py configs/contest.toml configs/contest_convolutional.toml (and convolutional networks)
+.venv/bin/python pipelines/contest.py configs/contest.toml --seeds 2                          (one data seed: one stage)
 
-Result: docs/<name of the study>.md and .csv, of the data seeds that have a report; the reports lie in the runs' folders. What is
-done is found done when it is started again.
+Several files are one contest: same cohorts and folds, one page. Where a later file has the first one's recipe, the Vision
+Transformer's folds are taken over from its run. Result: docs/<name of the first study>.md and .csv, of the data seeds that have a
+report; the reports lie in the runs' folders. What is done is found done when it is started again.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -25,12 +27,13 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.arguments import Count, Seeds
 from mri_vit.data import predictions
-from mri_vit.report.words.notation import p_alone
+from mri_vit.report.words.notation import p_value
 from mri_vit.run import exit_code, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
 from mri_vit.settings.models import CLINICAL, INTENSITY, RADIOMICS, SITE, SLICES, VIT, VOLUME
+from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 from mri_vit.studies import contest
 from mri_vit.synthetic import causes
@@ -61,15 +64,32 @@ def of_seed(file: Path, seed: int) -> Study:
     return study_file.filled(study_file.load(file), seed=seed).model_copy(update={"seed": seed})
 
 
-def contested(of: Study, patients: int, console: Console) -> None:
+def contested(of: Study, first: Study, patients: int, console: Console) -> None:
     """One cohort, made, prepared, everybody trained on it, and its report written."""
     causes.make(of.cohort.parent, of.seed, patients)
     if of.controls.slices and not of.controls.slices.exists():
         network_2d(of.controls.slices)
     with run_folder.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
+        borrow(of, first)
         study.train(of, run, console)
         study.report(run, console)
+
+
+def borrow(of: Study, first: Study) -> None:
+    """Take over folds and networks of another run on the same patients whose own recipe is the same, where that is finished."""
+    if own_part(of) != own_part(first) or of.output == first.output or (of.output / files.FOLDS).exists():
+        return
+    if (first.output / files.PREDICTIONS).exists():
+        for fold in range(of.train.folds):
+            home = files.fold_folder(first.output, 0, fold)
+            shutil.copytree(home, files.fold_folder(of.output, 0, fold), dirs_exist_ok=True)
+        shutil.copyfile(first.output / files.FOLDS, of.output / files.FOLDS)
+
+
+def own_part(of: Study) -> dict[str, Any]:
+    """What the study's own networks depend on."""
+    return of.model_dump(exclude={"name", "output", "comparators", "controls", "report"})
 
 
 def network_2d(file: Path) -> None:
@@ -89,22 +109,21 @@ def network_2d(file: Path) -> None:
     write_bytes(safetensors.torch.save(weights), file)
 
 
-def document(predicted: pd.DataFrame, metrics: dict[int, dict[str, Any]], of: Study, patients: int) -> str:
+def document(predicted: pd.DataFrame, metrics: dict[int, list[dict[str, Any]]], studies: Sequence[Study], patients: int) -> str:
     """The page as Markdown: tables over data seeds, each claim, how each network's training ended, and the trap."""
-    lines = contest.measure(predicted, VIT)
-    own = {VIT: "**Vision Transformer**"} | {one.name: changed(of, one.name) for one in of.comparators}
-    causes_of = [name for name in predicted.endpoint.unique() if name in FIT]
-    name = of.name.replace("-", "_")
+    lines, of = contest.measure(predicted, VIT), studies[0]
+    own = {VIT: "**Vision Transformer**"} | {one.name: changed(one) for some in studies for one in some.comparators}
+    names = " and ".join(f"`configs/{some.name.replace('-', '_')}.toml`" for some in studies)
     head = (
-        f"Made by `pipelines/contest.py` from `configs/{name}.toml`: {patients} labelled patients with [hidden causes]"
-        f"(hidden_causes.md), {of.train.folds} folds, data seeds {', '.join(map(str, metrics))}. AUC of pairs within a fold, "
-        "mean over cohorts, with its 95 % interval, which holds patients, refitting and cohorts; then the Vision Transformer's "
-        "lead and its two-sided p, not corrected."
+        f"Made by `pipelines/contest.py` from {names}: {patients} labelled patients with [hidden causes](hidden_causes.md), "
+        f"{of.train.folds} folds, data seeds {', '.join(map(str, metrics))}. AUC of pairs within a fold, mean over cohorts, with "
+        "its 95 % interval, which holds patients, refitting and cohorts; then the Vision Transformer's lead and its two-sided p, "
+        "not corrected."
     )
     parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), contest.table(lines, own | CONTROLS)]
-    parts.append("\n".join(f"- {claim(lines, cause)}" for cause in causes_of))
-    parts.append("## How long each was trained\n\n" + training(metrics, own))
-    if trap := [f"- Data seed {seed}: {one}" for seed, one in ((s, trapped(m)) for s, m in metrics.items()) if one]:
+    parts.append("\n".join(f"- {claim(lines, cause)}" for cause in FIT if cause in set(predicted.endpoint)))
+    parts.append("## How long each was trained\n\n" + training([run for runs in metrics.values() for run in runs], own))
+    if trap := [f"- Data seed {seed}: {one}" for seed, runs in metrics.items() if (one := trapped(runs[0]))]:
         parts.append("## The trap\n\nWhat each report says of the Vision Transformer on `scanner`:\n\n" + "\n".join(trap))
     return "\n\n".join(parts) + "\n"
 
@@ -117,14 +136,14 @@ def claim(lines: Sequence[contest.Line], cause: str) -> str:
     if not leads:
         return said + "**not** better than everybody"
     verb = "better than everybody" if p <= 0.05 else "**not** shown to be better than everybody"
-    return f"{said}{verb} but {CONTROLS[RADIOMICS]} (largest p of all: {p_alone(p)})"
+    return f"{said}{verb} but {CONTROLS[RADIOMICS]} (largest p of all: {p_value(p)})"
 
 
-def training(metrics: dict[int, dict[str, Any]], names: dict[str, str]) -> str:
+def training(runs: Sequence[dict[str, Any]], names: dict[str, str]) -> str:
     """Markdown: parameters, minutes of training of a data seed, and of how many networks the tuning loss was flat."""
     rows = ["| network | parameters | minutes for a data seed | tuning loss flat at the end |", "|---" * 4 + "|"]
     for model, name in names.items():
-        found = [one for run in metrics.values() for one in run["contenders"] if one["model"] == model]
+        found = [one for run in runs for one in run["contenders"] if one["model"] == model]
         if found:
             minutes = sum(one["training_seconds"] for one in found) / len(found) / 60
             flat, all_of = sum(one["flat"] for one in found), sum(one["trainings"] for one in found)
@@ -138,31 +157,43 @@ def trapped(metrics: dict[str, Any]) -> str:
     return endpoint["models"][VIT]["verdict"] if endpoint else ""
 
 
-def changed(of: Study, name: str) -> str:
+def changed(comparator: Comparator) -> str:
     """What a comparator changes, as it stands in its file."""
-    comparator = next(one for one in of.comparators if one.name == name)
     sections = {"model": comparator.model, "pretrain": comparator.pretrain, "train": comparator.train}
     keys = [f"`{section}.{key} = {json.dumps(value)}`" for section, keys in sections.items() for key, value in keys.items()]
-    return f"{name}: {', '.join(keys)}"
+    return f"{comparator.name}: {', '.join(keys)}"
 
 
-def main(file: Path = CONFIG, *, seeds: Seeds = SEEDS, patients: Count = PATIENTS) -> None:
-    """Compare everybody on these data seeds, and write the page of all that have a report."""
-    console = Console()
-    for of in (of_seed(file, seed) for seed in seeds):
-        contested(of, patients, console)
-    done = {seed: of_seed(file, seed) for seed in sorted({*SEEDS, *seeds})}
-    done = {seed: of for seed, of in done.items() if (of.output / files.REPORT / files.METRICS).exists()}
-    tables = [predictions.load(of.output / files.PREDICTIONS).assign(seed=seed, labelled=patients) for seed, of in done.items()]
-    predicted = pd.concat(tables).dropna(subset=["truth"])[contest.PREDICTED]
-    metrics = {seed: json.loads((of.output / files.REPORT / files.METRICS).read_bytes()) for seed, of in done.items()}
-    of = of_seed(file, seeds[0])
-    page = ROOT / "docs" / f"{of.name.replace('-', '_')}.md"
-    write_bytes(document(predicted, metrics, of, patients).encode(), page)
-    rows = pd.DataFrame(
-        [vars(line) | {"each": " ".join(f"{value:.6g}" for value in line.each)} for line in contest.measure(predicted, VIT)]
-    )
+def of_run(of: Study) -> pd.DataFrame:
+    """Everybody's out-of-fold predictions of known labels."""
+    return predictions.load(of.output / files.PREDICTIONS).dropna(subset=["truth"]).assign(seed=of.seed)
+
+
+def write(studies: dict[int, list[Study]], patients: int, page: Path) -> None:
+    """The page and its table, of the runs that have a report, by data seed."""
+    done = {seed: [of for of in each if (of.output / files.REPORT / files.METRICS).exists()] for seed, each in studies.items()}
+    done = {seed: each for seed, each in done.items() if each}
+    tables = [of_run(of) for each in done.values() for of in each]
+    predicted = pd.concat(tables).drop_duplicates(["seed", "model", "endpoint", "patient"]).assign(labelled=patients)
+    metrics = {
+        seed: [json.loads((of.output / files.REPORT / files.METRICS).read_bytes()) for of in each] for seed, each in done.items()
+    }
+    text = document(predicted[contest.PREDICTED], metrics, next(iter(studies.values())), patients)
+    write_bytes(text.encode(), page)
+    lines = contest.measure(predicted[contest.PREDICTED], VIT)
+    rows = pd.DataFrame([vars(line) | {"each": " ".join(f"{value:.6g}" for value in line.each)} for line in lines])
     write_bytes(rows.to_csv(index=False, float_format="%.6g").encode(), page.with_suffix(".csv"))
+
+
+def main(*study_files: Path, seeds: Seeds = SEEDS, patients: Count = PATIENTS) -> None:
+    """Compare everybody on these data seeds, and write the page of all that have a report."""
+    console, asked = Console(), study_files or (CONFIG,)
+    studies = {seed: [of_seed(file, seed) for file in asked] for seed in sorted({*SEEDS, *seeds})}
+    for first, *others in (studies[seed] for seed in seeds):
+        for of in (first, *others):
+            contested(of, first, patients, console)
+    page = ROOT / "docs" / f"{studies[seeds[0]][0].name.replace('-', '_')}.md"
+    write(studies, patients, page)
     screen.say(console, f"table: {page}")
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from mri_vit.metrics.comparison import over_runs
 from mri_vit.metrics.within_fold import inflation, within_fold_auc
-from mri_vit.report.words.notation import between, p_alone, with_sign
+from mri_vit.report.words.notation import between, p_value, with_sign
 from mri_vit.studies.learning_curve import against, cohorts
 
 PREDICTED = [
@@ -61,8 +61,8 @@ def measure(predicted: pd.DataFrame, own: str) -> list[Line]:
             reach, _ = over_runs(pd.Series(each).to_numpy(), error)
             line = Line(model, cause, tuple(each), mean, max(0.0, mean - reach), min(1.0, mean + reach))
             if model != own:
-                test = leads.loc[model]
-                line = Line(*list(vars(line).values())[:6], -test.difference, -test.high, -test.low, test.p)
+                lead, low, high, p = (float(leads.loc[model, key]) for key in ("difference", "low", "high", "p"))
+                line = replace(line, lead=-lead, low=-high, high=-low, p=p)
             lines.append(line)
     return lines
 
@@ -98,4 +98,4 @@ def table(lines: Sequence[Line], names: dict[str, str]) -> str:
 def cell(line: Line) -> str:
     """0.512 [0.431, 0.593]; lead +0.412, p < 0.001."""
     auc = between(line.mean, line.mean_low, line.mean_high)
-    return auc if line.lead is None else f"{auc}; {with_sign(line.lead)}, {p_alone(line.p)}"
+    return auc if line.lead is None else f"{auc}; {with_sign(line.lead)}, {p_value(line.p)}"

@@ -95,6 +95,21 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
             r"explain\.comparators names 'a': maps need a block to attend, and model\.depth 0 has none; leave it out$",
         ),
         ("[model]\nstem = 8\nconv_stem = 8\n", "two ways to embed a patch"),
+        ("[model]\ntexture = 8\n", "model: texture 8 joins a convolutional stem; give conv_stem too"),
+        (
+            "[train]\nmove_mm = 9\n",
+            "move_mm must be at most half a patch, 8 mm here, or a place shows nothing of what it held; found 9",
+        ),
+        ("[train]\nmixup = 0.2\nguide_share = 1\n", r"guide_… needs whole patients on one device: leave train\.mixup out"),
+        ("[train]\ndevices = 2\nguide_share = 1\n", r"guide_… needs whole patients on one device: leave train\.devices out"),
+        (
+            '[[comparators]]\nname = "a"\nmodel = {depth = 0, pool = "max"}\ntrain = {guide_attention = 1.0}\n',
+            r"comparators\.a: train\.guide_attention teaches CLS to attend, and model\.depth 0 has no attention; leave it out",
+        ),
+        (
+            '[[comparators]]\nname = "a"\nmodel = {architecture = "resnet10"}\ntrain = {guide_tokens = true}\n',
+            r"comparators\.a: train\.guide_tokens is about tokens or blocks, which resnet10 does not have; leave it out$",
+        ),
         ('[model]\nchannels = ["t1ce"]\n', "reads all of the study's sequences: leave model.channels out"),
         ('[prepare]\nreference = "adc"\n', r"prepare\.reference 'adc' is not among channels \['t1', 't1ce', 't2', 'flair'\]"),
         ('[prepare]\nneeds = ["t1", "flair"]\n', r"prepare\.needs must hold the reference 't1ce'"),

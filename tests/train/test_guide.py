@@ -25,7 +25,10 @@ from mri_vit.run import files
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import Study
+from mri_vit.train import checkpoint
+from mri_vit.train.feed import Feed
 from mri_vit.train.guide import Guided, Masks, attention_loss, see, share_loss, within
+from mri_vit.train.loop import Turn
 from mri_vit.train.supervised import fit, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
@@ -157,6 +160,34 @@ def on_tumour(net: Network, patient: Patient, study: Study) -> float:
     tumour = on_grid(patient.tumour_mask, study.prepared / patient.id, study.grid)
     holds = tokens.patchify(tumour[None].astype(np.float32), study.grid.patch)[stored.place].any(axis=1)
     return float(matrix[0, :, 0, 1:].mean(dim=0)[torch.from_numpy(holds)].sum() / holds.mean())
+
+
+def test_a_guided_training_that_was_stopped_goes_on_as_if_it_had_not_been(masked, tmp_path, monkeypatch):
+    study, patients = masked
+    study = changed(study, **ALL, guide_tokens=True, move_mm=10.0, token_budget=8, epochs=6)
+    (tmp_path / "whole").mkdir()
+    whole = fit(patients[:16], patients[16:], study, tmp_path / "whole", 0)
+    monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0.0)
+
+    def stop(epoch: int, epochs: int, loss: float, rate: float) -> None:
+        if epoch == 4:
+            raise KeyboardInterrupt
+
+    (tmp_path / "stopped").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        fit(patients[:16], patients[16:], study, tmp_path / "stopped", 0, stop)
+    resumed = fit(patients[:16], patients[16:], study, tmp_path / "stopped", 0)
+    torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+def test_a_token_budget_keeps_the_tokens_that_hold_tumour(masked):
+    study, patients = masked
+    feed = Feed(patients, changed(study, guide_tokens=True, token_budget=20), torch.device("cpu"), 0)
+    drawn = feed.draw(Turn(0, 0, tuple(range(4)), (0,) * 4))
+    for patient in range(4):
+        holds = set(np.flatnonzero(feed.masks.holds[patient]))
+        assert 0 < len(holds) <= 20
+        assert holds <= set(drawn.row[patient].tolist())
 
 
 @pytest.mark.parametrize("architecture", ["monai_vit", "swin_vit", "hybrid_resnet10"])

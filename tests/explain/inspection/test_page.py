@@ -88,6 +88,17 @@ def test_of_a_convolutional_stem_the_response_to_each_voxel_alone_is_told():
     np.testing.assert_allclose((encoder.embed(whole) - bias).detach().numpy()[0, 0], by_hand, atol=1e-5)
 
 
+def test_of_a_stem_with_texture_the_response_is_the_whole_stems():
+    torch.manual_seed(0)
+    grid = Grid(edge=16, spacing_mm=10.0, patch=4)
+    encoder = Encoder(4 * grid.patch**3, grid.places, 16, 1, 2, 32, conv_stem=4, texture=3)
+    found = inspection.filters(encoder, grid)
+    patch = torch.zeros(1, 1, 4, 4, 4, 4)
+    empty = encoder.embed(patch.flatten(2)).detach().numpy()
+    patch[0, 0, 2, 1, 3, 0] = 1
+    np.testing.assert_allclose(found[:, 2, 1, 3, 0], (encoder.embed(patch.flatten(2)).detach().numpy() - empty)[0, 0], atol=1e-5)
+
+
 def test_components_are_those_of_scikit_learn():
     cubes = np.random.default_rng(0).normal(size=(90, 4, 4, 4)) * np.linspace(0.2, 3, 4)
     found, oracle = inspection.principal_components(cubes), PCA(28).fit(cubes.reshape(90, -1))

@@ -1,0 +1,76 @@
+"""A contest: leads have the sign of who is better, a claim is as weak as its weakest part, and cohorts count, not folds alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mri_vit.metrics.within_fold import compared, inflation, within_fold_auc
+from mri_vit.studies import contest
+
+
+def made(strength: dict[str, float], seeds: tuple[int, ...] = (1, 2, 3), n: int = 90) -> pd.DataFrame:
+    """Scores of models that see a cause as strongly as is said, in three folds of each cohort."""
+    rows = []
+    for seed in seeds:
+        random = np.random.default_rng(seed)
+        truth, fold = random.integers(0, 2, n), np.arange(n) % 3
+        for cause in ("grain", "side"):
+            for model, seen in strength.items():
+                score = seen * truth + random.normal(size=n)
+                people = {"patient": [f"p{i}" for i in range(n)], "fold": fold, "truth": truth.astype(float), "score": score}
+                rows.append(pd.DataFrame(people).assign(seed=seed, labelled=n, model=model, endpoint=cause))
+    return pd.concat(rows)[contest.PREDICTED]
+
+
+@pytest.fixture(scope="module")
+def predicted() -> pd.DataFrame:
+    return made({"vit": 3.0, "weak": 0.5, "nothing": 0.0, "oracle": 9.0})
+
+
+def test_each_cohort_gives_the_auc_of_pairs_within_its_folds(predicted):
+    (line,) = [one for one in contest.measure(predicted, "vit") if (one.model, one.cause) == ("weak", "side")]
+    here = predicted[(predicted.model == "weak") & (predicted.endpoint == "side")]
+    expected = [
+        within_fold_auc(p.truth.to_numpy() == 1, p.score.to_numpy(), p.fold.to_numpy()).value for _, p in here.groupby("seed")
+    ]
+    assert line.each == pytest.approx(expected)
+    assert line.mean == pytest.approx(np.mean(expected))
+    assert line.mean_low < line.mean < line.mean_high
+
+
+def test_of_one_cohort_the_lead_is_the_reports_paired_test(predicted):
+    one = pd.DataFrame(predicted[(predicted.seed == 2) & (predicted.endpoint == "side")])
+    line = next(line for line in contest.measure(one, "vit") if line.model == "weak")
+    parts = {m: one[one.model == m].sort_values("patient") for m in ("vit", "weak")}
+    found = [within_fold_auc(p.truth.to_numpy() == 1, p.score.to_numpy(), p.fold.to_numpy()) for p in parts.values()]
+    test = compared([found[0]], [found[1]], inflation(3))
+    assert line.lead == pytest.approx(test.difference)
+    assert line.p == pytest.approx(test.p)
+    assert (line.low, line.high) == pytest.approx((test.low, test.high), abs=1e-6)
+
+
+def test_a_claim_is_as_weak_as_its_weakest_part_and_knows_who_is_no_bar(predicted):
+    lines = contest.measure(predicted, "vit")
+    leads, p = contest.best(lines, "grain", "vit", ("oracle",))
+    assert leads
+    assert p == max(line.p for line in lines if line.cause == "grain" and line.model in ("weak", "nothing"))
+    assert p < 0.05
+    assert not contest.best(lines, "grain", "vit", ())[0]  # the oracle is better
+    alone = contest.best([line for line in lines if line.model == "vit"], "grain", "vit", ())
+    assert math.isnan(alone[1])
+
+
+def test_the_table_has_a_row_for_each_model_that_ran_in_the_order_asked_for(predicted):
+    text = contest.table(
+        contest.measure(predicted, "vit"), {"vit": "**ours**", "absent": "x", "nothing": "none", "weak": "faint"}
+    )
+    head, rule, *rows = text.splitlines()
+    assert head == "| model | grain | side |"
+    assert rule == "|---|---|---|"
+    assert [row.split(" | ")[0] for row in rows] == ["| **ours**", "| none", "| faint"]
+    assert "p = " not in rows[0]
+    assert rows[1].count("; +0.") == rows[1].count(", p = 0.0") == 2
