@@ -48,7 +48,7 @@ def run(study: Study, console: Console) -> int:
     with run_folder.claimed(study) as folder:
         patients = check(study, folder)
         excluded = prepare(study, patients, folder, console)
-        divided = divide(study, preparing.without(patients, excluded), folder)
+        divided = divide(study, frozen.segmented(preparing.without(patients, excluded), study), folder)
         train(study, folder, console, divided)
         explain(study, folder, console, divided)
         return ended(excluded, report(folder, console))

@@ -16,7 +16,7 @@ from mri_vit.settings.schema import Study
 
 OF_THE_MACHINE = ("cohort", "prepared", "output")  # paths, of which the patients' own section says what matters
 SAID_ABOVE = "name"  # at the head of the page
-FILES = ("model.weights", "qc.decisions", "prepare.brain_command")  # of paths, the file's name alone
+FILES = ("model.weights", "qc.decisions", "prepare.brain_command", "prepare.tumour_command")  # of paths, the file's name alone
 
 
 def sides(runs: Runs) -> tuple[Side, Side]:

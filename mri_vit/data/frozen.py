@@ -41,7 +41,18 @@ def included(study: Study, run: Path) -> list[Patient]:
         if not (run / name).exists():
             raise UsageError(f"{run}: no {name}; run `mri-vit prepare` first")
     out = excluded(run)
-    return [patient for patient in patients(run, study) if patient.id not in out]
+    return segmented([patient for patient in patients(run, study) if patient.id not in out], study)
+
+
+def segmented(patients: Sequence[Patient], study: Study) -> list[Patient]:
+    """The prepared patients with the tumour masks that `prepare.tumour_command` made, where the table names none."""
+    if not study.prepare.tumour_command:
+        return list(patients)
+    masks = [study.prepared / patient.id / files.TUMOUR for patient in patients]
+    return [
+        replace(patient, tumour_mask=mask) if patient.tumour_mask is None and mask.is_file() else patient
+        for patient, mask in zip(patients, masks, strict=True)
+    ]
 
 
 def excluded(run: Path) -> set[str]:

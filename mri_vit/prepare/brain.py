@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from scipy import ndimage
 
-from mri_vit.data.nifti import FRAMES_TOLERANCE_MM
-from mri_vit.data.volume import Volume, canonical, read, write
+from mri_vit.data.volume import Volume, write
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.prepare import box
+from mri_vit.prepare import box, command
 from mri_vit.settings.schema import Prepare
 from mri_vit.settings.sequences import title
 
@@ -127,25 +125,11 @@ def volume_ml(mask: Bool[np.ndarray, "x y z"], scan: Volume) -> float:
 
 
 def _given(path: Path, reference: Volume, name: str) -> Bool[np.ndarray, "x y z"]:
-    mask = _on_grid_of(reference, name, path)
+    mask = command.on_grid_of(reference, name, path, "brain")
     labels = np.unique(mask.array)
     if not np.isin(labels, (0, 1)).all():
         raise UnusablePatient(f"brain mask holds labels {labels[:5].tolist()}; expected 0 and 1", str(path))
     return mask.array > 0
-
-
-def _on_grid_of(reference: Volume, name: str, path: Path) -> Volume:
-    """Read a file that must lie on the reference's grid."""
-    found = canonical(read(path))
-    corners = np.array(np.meshgrid(*[(0, n - 1) for n in reference.shape], [1], indexing="ij"), float).reshape(4, -1)
-    apart_mm = float(np.linalg.norm(((found.affine - reference.affine) @ corners)[:3], axis=0).max())
-    if found.shape != reference.shape or apart_mm > FRAMES_TOLERANCE_MM:
-        raise UnusablePatient(
-            f"brain mask is on another grid than the {name}: shape {found.shape} against {reference.shape} (axes laid as RAS+), "
-            f"corners {apart_mm:.1f} mm apart",
-            str(path),
-        )
-    return found
 
 
 def _deepbet(scans: tuple[Volume, ...], name: str) -> Bool[np.ndarray, "x y z"]:
@@ -180,24 +164,13 @@ def _scaled(array: Shaped[np.ndarray, "x y z"]) -> Float[np.ndarray, "x y z"]:
     return ((array - low) / max(high - low, 1e-6)).clip(0, 1).astype(np.float32)
 
 
-def _command(reference: Volume, name: str, command: tuple[str, ...], scratch: Path) -> Bool[np.ndarray, "x y z"]:
+def _command(reference: Volume, name: str, words: tuple[str, ...], scratch: Path) -> Bool[np.ndarray, "x y z"]:
     source, target = scratch / "scan.nii.gz", scratch / "brain.nii.gz"
     write(reference, source)
     try:
-        ended = subprocess.run(
-            [part.replace("{input}", str(source)).replace("{output}", str(target)) for part in command],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        if ended.returncode:
-            raise UnusablePatient(f"brain command {command[0]} ended with {ended.returncode}: {ended.stderr.strip()[-300:]}")
-        if not target.exists():
-            raise UnusablePatient(f"brain command {command[0]} wrote no {{output}}")
-        return foreground(_on_grid_of(reference, name, target).array)  # a mask or a stripped scan: tools write one or the other
-    except (FileNotFoundError, PermissionError) as error:
-        raise UsageError(f"brain command {command[0]!r} cannot be run: {error.strerror}") from None
+        command.run(words, source, target, "brain")
+        found = command.on_grid_of(reference, name, target, "brain")
+        return foreground(found.array)  # a mask or a stripped scan: tools write one or the other
     finally:
         source.unlink(missing_ok=True)
         target.unlink(missing_ok=True)

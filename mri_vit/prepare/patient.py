@@ -21,7 +21,7 @@ from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, read, resample
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import alignment, bias, box, brain, outliers, qc
+from mri_vit.prepare import alignment, bias, box, brain, outliers, qc, segment
 from mri_vit.prepare.log import Log
 from mri_vit.prepare.on_grid import on_grid
 from mri_vit.prepare.prepared import CONTENT, SCHEMA, config_sha256, holds, refuse_foreign, verify
@@ -71,8 +71,10 @@ def prepare(patient: Patient, study: Study) -> Path:
     inputs = {name: {"sha256": _file_sha256(path)} for name, path in files.items()}
     settings = config_sha256(study)
 
+    segmented = bool(study.prepare.tumour_command) and patient.tumour_mask is None
+
     def done(folder: Path) -> bool:
-        return holds(folder, settings, inputs)
+        return holds(folder, settings, inputs, segmented)
 
     if done(target):
         verify(target)
@@ -108,6 +110,8 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
         from_reference = alignment.within_brain(scans, reference, from_reference, mask, log)
     block, margin_mm, wholes = box.around(found.mask), 2 * study.grid.spacing_mm, scans
     alignment.check_overlap(patient, scans, reference, from_reference, mask, block, log)
+    if study.prepare.tumour_command and patient.tumour_mask is None:
+        segment.tumour(scans, mask, from_reference, study.prepare, folder, log)
     parts = {channel: box.of_brain(scan, mask, block, from_reference[channel], margin_mm) for channel, scan in scans.items()}
     scans, brains = {c: part for c, (part, _) in parts.items()}, {c: inside for c, (_, inside) in parts.items()}
     taken = scans
@@ -131,7 +135,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
         "schema": SCHEMA,
         "patient": patient.id,
         **record,
-        "files": {name: hashes.sha256(folder / name) for name in CONTENT},
+        "files": {name: hashes.sha256(folder / name) for name in (*CONTENT, files.TUMOUR) if (folder / name).exists()},
         "reference": reference,
         "to_grid": to_grid,
         "steps": log.steps,

@@ -22,7 +22,7 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import REFERENCE
 
 SCHEMA = 3  # of patient.json and of the steps: a higher number prepares every patient anew
-CONTENT = (files.TOKENS, files.QC)  # what lies beside the record
+CONTENT = (files.TOKENS, files.QC)  # what lies beside the record; and a tumour's mask where a command made one
 OF_RECORD = ("config_sha256", "inputs", "steps", "to_grid")  # what later stages read of every patient.json
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 
@@ -70,13 +70,14 @@ def config_sha256(study: Study) -> str:
     return hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
 
 
-def holds(folder: Path, settings: str, inputs: dict[str, dict[str, str]]) -> bool:
-    """Whether the folder is this patient prepared with these settings from these files."""
+def holds(folder: Path, settings: str, inputs: dict[str, dict[str, str]], segmented: bool = False) -> bool:
+    """Whether the folder is this patient prepared with these settings from these files, and its tumour `segmented` if asked."""
     try:
         record = load_record(folder)
     except (OSError, ValueError, IntegrityError):  # none, or damaged: the patient is prepared anew
         return False
-    return record.get("config_sha256") == settings and record.get("inputs") == inputs
+    looked = any(step.get("step") == "tumour" for step in record["steps"])
+    return record.get("config_sha256") == settings and record.get("inputs") == inputs and (looked or not segmented)
 
 
 def verify(folder: Path) -> None:
@@ -85,7 +86,8 @@ def verify(folder: Path) -> None:
     if record.get("patient") != folder.name or not isinstance(record.get("files"), dict):
         found = f"is of patient {record.get('patient')!r}, with files {record.get('files')}"
         raise IntegrityError(f"{folder / files.PATIENT}: {found}; expected {folder.name!r} and the hashes of its files; {remedy}")
-    hashes.refuse_changed(folder, {name: str(record["files"].get(name)) for name in CONTENT}, remedy)
+    written = (*CONTENT, files.TUMOUR) if files.TUMOUR in record["files"] else CONTENT
+    hashes.refuse_changed(folder, {name: str(record["files"].get(name)) for name in written}, remedy)
 
 
 def refuse_foreign(folder: Path) -> None:
@@ -93,7 +95,7 @@ def refuse_foreign(folder: Path) -> None:
 
     Ours is what has a record with a schema and the hash of settings, and no files but those that are written beside it.
     """
-    ownership.refuse_strangers(folder, (files.PATIENT, *CONTENT).__contains__, "a prepared patient")
+    ownership.refuse_strangers(folder, (files.PATIENT, *CONTENT, files.TUMOUR).__contains__, "a prepared patient")
     found = ownership.record(folder / files.PATIENT)
     ours = isinstance(found.get("schema"), int) and re.fullmatch("[0-9a-f]{64}", str(found.get("config_sha256")))
     if ownership.entries(folder) and not ours:

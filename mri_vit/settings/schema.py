@@ -43,6 +43,11 @@ class Prepare(Section):
     brain_command: tuple[str, ...] = Field(
         default=(), description='For brain = "command": ["hd-bet", "-i", "{input}", "-o", "{output}"], say.'
     )
+    tumour_command: tuple[str, ...] = Field(
+        default=(),
+        exclude_if=lambda words: not words,  # who was prepared without it stays prepared
+        description='Makes a tumour mask where none is given: ["seg", "{input}", "{output}"].',
+    )
     reference: str = Field(
         default=REFERENCE, description="Sequence to which others are aligned; masks and maps lie in its space."
     )

@@ -37,15 +37,15 @@ from mri_vit.settings.schema import Study
 RARE = -4.0  # log odds of tumour that the share starts from: 2 % of a brain's places, as of a tumour of 25 ml in 1,300 ml
 
 
-def refuse_unguided(network: Network, patients: Sequence[Patient]) -> None:
-    """Raise UsageError for a network that no mask can teach, and where nobody has a mask."""
+def refuse_unguided(network: Network, patients: Sequence[Patient], study: Study) -> None:
+    """Raise UsageError for a network that no mask can teach, and where nobody has a mask or will get one when prepared."""
     encoder, architecture = network.encoder, network.model.architecture
     if not isinstance(encoder, Encoder) and not (isinstance(encoder, VolumeEncoder) and BASELINES[architecture].layer):
         raise UsageError(f"train.guide_… teaches tokens, or the voxels of a last convolutional map: {architecture} has neither")
-    if not any(patient.tumour_mask for patient in patients):
+    if not study.prepare.tumour_command and not any(patient.tumour_mask for patient in patients):
         raise UsageError(
             f"train.guide_… learns from tumour masks, and none of {len(patients)} patients has one; name them in the cohort"
-            " table's column tumour_mask, or leave those keys out"
+            " table's column tumour_mask, give prepare.tumour_command, or leave those keys out"
         )
 
 

@@ -13,14 +13,14 @@ import SimpleITK as sitk
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
-from mri_vit.data import tokens
+from mri_vit.data import frozen, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, itk_transform, read, resample, to_itk, write
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
-from mri_vit.prepare import bias, brain, coarse, intensity, register
+from mri_vit.prepare import bias, brain, coarse, intensity, register, tumour
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import config_sha256, load_record, refuse_foreign, verify
-from mri_vit.run import hashes
+from mri_vit.run import files, hashes
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Prepare, Study
 
@@ -341,6 +341,71 @@ def test_an_external_command_makes_the_mask(made: Patient, tmp_path: Path) -> No
         prepare(made, study_in(tmp_path, brain="command", brain_command=("/no/such/program", "{input}", "{output}")))
     with pytest.raises(UnusablePatient, match="ended with 3"):
         prepare(made, study_in(tmp_path, brain="command", brain_command=(sys.executable, "-c", "exit(3)")))
+
+
+SEGMENT = """
+import sys
+from pathlib import Path
+import nibabel as nib
+import numpy as np
+scans = {path.name: nib.load(path) for path in Path(sys.argv[1]).iterdir()}
+assert sorted(scans) == ["flair.nii.gz", "t1.nii.gz", "t1ce.nii.gz", "t2.nii.gz"]
+t2, t1ce = scans["t2.nii.gz"], scans["t1ce.nii.gz"]
+assert t2.shape == t1ce.shape and np.allclose(t2.affine, t1ce.affine)
+mask = np.zeros(t2.shape, np.uint8)
+if sys.argv[3] != "none":
+    i, j, k = np.argwhere(t2.get_fdata() > 0).mean(axis=0).astype(int)
+    mask[i - 3 : i + 3, j - 3 : j + 3, k - 3 : k + 3] = 4
+affine = t2.affine.copy()
+affine[:3, 3] += 10 if sys.argv[3] == "elsewhere" else 0
+nib.save(nib.Nifti1Image(mask, affine), sys.argv[2])
+"""
+
+
+def test_an_external_command_segments_the_tumour_of_who_has_no_mask(made: Patient, tmp_path: Path) -> None:
+    script = tmp_path / "segment.py"
+    script.write_text(SEGMENT)
+
+    def study_with(way: str) -> Study:
+        words = (sys.executable, str(script), "{input}", "{output}", way)
+        return study_in(tmp_path / way, tumour_command=words)
+
+    folder = prepare(made, study_with("some"))
+    mask, scan = read(folder / files.TUMOUR), canonical(read(made.scans["t1ce"] or tmp_path))
+    assert set(np.unique(mask.array)) == {0, 1}
+    np.testing.assert_allclose(mask.affine, scan.affine, atol=1e-4)
+    tumour.check(folder / files.TUMOUR, folder)  # it lies in the brain
+    step = next(one for one in load_record(folder)["steps"] if one["step"] == "tumour")
+    assert step["tumour_ml"] == pytest.approx(216 * np.prod(scan.spacing_mm) / 1000, rel=0.01)
+    assert sorted(path.name for path in folder.iterdir()) == sorted([files.PATIENT, files.QC, files.TOKENS, files.TUMOUR])
+    verify(folder)
+    write(Volume(1 - mask.array, mask.affine), folder / files.TUMOUR)
+    with pytest.raises(IntegrityError, match=files.TUMOUR):
+        verify(folder)
+    with pytest.raises(UnusablePatient, match="tumour mask is on another grid than the T1ce"):
+        prepare(made, study_with("elsewhere"))
+    folder = prepare(made, study_with("none"))
+    assert not (folder / files.TUMOUR).exists()
+    assert "found no tumour; the patient has no tumour mask" in " ".join(load_record(folder)["warnings"])
+
+
+def test_a_mask_that_the_table_names_is_taken_and_the_command_not_run(made: Patient, tmp_path: Path) -> None:
+    study = study_in(tmp_path, tumour_command=("/no/such/program", "{input}", "{output}"))
+    named = Patient(**vars(made) | {"tumour_mask": made.scans["t2"]})
+    assert not (prepare(named, study) / files.TUMOUR).exists()
+    with pytest.raises(UsageError, match="tumour command '/no/such/program' cannot be run"):
+        prepare(made, study)  # who was prepared while the table named a mask is prepared anew when it names none
+    assert frozen.segmented([named], study) == [named]
+
+
+def test_who_was_segmented_has_that_mask_from_then_on(made: Patient, tmp_path: Path) -> None:
+    plain, study = study_in(tmp_path), study_in(tmp_path, tumour_command=("seg",))
+    (study.prepared / made.id).mkdir(parents=True)
+    assert frozen.segmented([made], study) == [made]
+    (study.prepared / made.id / files.TUMOUR).touch()
+    assert frozen.segmented([made], study)[0].tumour_mask == study.prepared / made.id / files.TUMOUR
+    assert frozen.segmented([made], plain) == [made]
+    assert config_sha256(plain) != config_sha256(study)
 
 
 def test_deepbet_missing_is_said_with_the_remedy(made: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,11 +278,13 @@ def _settings(study: Study) -> Settings:
     """What decides the result; the paths are left out, since they are of a machine and not of the study."""
     shape = dict(zip(("dim", "depth", "heads", "mlp"), study.model.shape, strict=True))
     weights = study.model.weights and Path(study.model.weights.name)
-    command = tuple(Path(word).name for word in study.prepare.brain_command)  # no folder of anyone's
+    commands = {  # no folder of anyone's
+        key: tuple(Path(word).name for word in getattr(study.prepare, key)) for key in ("brain_command", "tumour_command")
+    }
     return Settings(
         channels=study.channels,
         grid=study.grid,
-        prepare=study.prepare.model_copy(update={"brain_command": command}),
+        prepare=study.prepare.model_copy(update=commands),
         model=study.model.model_copy(update={**shape, "weights": weights}),
         pretrain=Nothing() if study.pretrain.method == "none" else study.pretrain,  # what did not happen has no settings
         train=study.train,

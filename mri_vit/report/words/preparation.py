@@ -32,7 +32,15 @@ def preparation(metrics: Metrics, facts: Facts) -> list[str]:
         *_alignment(found.prepare, found.channels, facts),
         *(_inhomogeneity(found.channels) if found.prepare.bias else []),
         *_tokens(found.grid, like_the_template(found.channels, found.prepare.reference)),
+        *_tumours(found.prepare),
     ]
+
+
+def _tumours(prepare: Prepare) -> list[str]:
+    if not prepare.tumour_command:
+        return []
+    program = escape(Path(prepare.tumour_command[0]).name)
+    return [f"Where no tumour mask was given, {program} made one from the scans on the {title(prepare.reference)}'s grid."]
 
 
 def _alignment(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> list[str]:

@@ -511,6 +511,12 @@ def test_the_ways_of_finding_the_brain_are_counted_and_only_those_used_are_told(
     assert "deepbet" not in told
 
 
+def test_a_program_that_segments_tumours_is_told_by_its_name_alone(text):
+    assert "tumour mask was given," not in text
+    told = written(made_up(settings=settings(prepare=Prepare(tumour_command=("seg",)))))
+    assert "Where no tumour mask was given, seg made one from the scans on the T1ce's grid." in told
+
+
 @pytest.mark.parametrize(
     ("kind", "patch"),
     [({}, 4), ({"stem": 40}, 4), ({"conv_stem": 6}, 4), ({"conv_stem": 6}, 8), ({"conv_stem": 6, "texture": 5}, 2)],
