@@ -10,6 +10,7 @@ from pathlib import Path
 
 import ablation
 import causes
+import contest
 import features
 import ladder
 import learning_curve
@@ -38,6 +39,9 @@ STUDIES = ("demo", "gbm", "survival", "vit_b16")
 TEMPLATES = (
     "ablation",
     "causes",
+    "contest",
+    "contest_convolutional",
+    "contest_parts",
     "features",
     "features_hard",
     "features_upenn",
@@ -220,6 +224,25 @@ def test_what_tells_hidden_causes_is_measured(tmp_path: Path, monkeypatch: pytes
     table = pd.read_csv(tmp_path / "runs" / "causes" / "1" / "causes.csv")
     assert list(table.name) == list(synthetic_causes.LABELS)
     assert table[table.name != "coin"].oracle.notna().all()
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_contest_is_one_page_of_several_files_which_share_the_vision_transformers_folds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(contest, "ROOT", tmp_path)
+    monkeypatch.setattr(contest, "WIDTH_2D", 64)
+    (tmp_path / "docs").mkdir()
+    parts = ("unguided", "without-texture", "vit-max")
+    asked = [("contest", None), ("contest_convolutional", ("resnet10-max",)), ("contest_parts", parts)]
+    contest.main(*(shrunken(name, tmp_path, comparators) for name, comparators in asked), seeds=(1,), patients=32)
+    text = (tmp_path / "docs" / "contest.md").read_text()
+    for name in ("**Vision Transformer**", "stem-max: ", "resnet10-max: ", *parts, *contest.CONTROLS.values()):
+        assert f"| {name}" in text
+    runs = tmp_path / "runs" / "contest"
+    costs = {(runs / f"{run}-1" / "fold-2" / "cost.json").read_bytes() for run in ("run", "convolutional", "parts")}
+    assert len(costs) == 1  # its seconds are of one training
+    assert "Data seed 1: " in text
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:

@@ -66,6 +66,8 @@ SLICES = (
     ".slices"  # a folder per file of a 2D network, by its SHA-256, with a file per patient; no patient's id starts with a dot
 )
 
+RADIOMICS = ".radiomics"  # a file per patient
+
 # In the folder of a prepared patient.
 PATIENT = "patient.json"
 TOKENS = "tokens.safetensors"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +18,7 @@ from scipy.ndimage import gaussian_filter
 from mri_vit.crossval import comparators, comparison
 from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import Volume, write
+from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictors import radiomics
 from mri_vit.predictors.radiomics import LOWEST, STEP, features, radiomics_table
@@ -67,7 +69,7 @@ def test_texture_that_intensity_does_not_see_is_a_feature():
 
 def stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """In place of nyxus, mean and number of the tumour's voxels."""
-    monkeypatch.setattr(radiomics, "installed", lambda: None)
+    monkeypatch.setattr(radiomics, "installed", lambda: SimpleNamespace(__version__="0"))
     monkeypatch.setattr(radiomics, "features", lambda s, t, mm: {"mean": float(s[t].mean()), "voxels": float(t.sum())})
 
 
@@ -95,6 +97,23 @@ def test_each_sequence_has_its_features_in_the_true_tumour_and_without_a_mask_th
     patients[1].tumour_mask.unlink()  # type: ignore[union-attr]
     with pytest.raises(IntegrityError, match=f"patient {patients[1].id}: no radiomics: "):
         radiomics_table(patients, tiny)
+
+
+def test_features_are_computed_once_and_anew_where_mask_or_patient_has_changed(
+    tiny: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    stood_in(monkeypatch)
+    (patient,) = with_masks(tiny, tmp_path, 1)[:1]
+    assert patient.tumour_mask
+    first = radiomics_table([patient], tiny)
+    monkeypatch.setattr(radiomics, "features", lambda s, t, mm: {"mean": math.nan, "voxels": float(t.sum())})
+    pd.testing.assert_frame_equal(radiomics_table([patient], tiny), first)
+    smaller = read(patient.tumour_mask)
+    write(Volume(smaller.array * (np.indices(smaller.shape)[2] < 3), smaller.affine), patient.tumour_mask)
+    changed = radiomics_table([patient], tiny)
+    assert changed.t1_voxels.tolist() == [9]
+    assert changed.t1_mean.isna().all()
+    pd.testing.assert_frame_equal(radiomics_table([patient], tiny), changed)
 
 
 def test_without_any_mask_there_is_no_such_reference_and_it_is_noted(tiny: Study, monkeypatch: pytest.MonkeyPatch):
