@@ -163,6 +163,11 @@ def leftness(one: Subject) -> float:
     return -float((one.affine @ np.append(np.argwhere(one.tumour).mean(axis=0), 1))[0])
 
 
+def interplay(one: Subject) -> float:
+    """Disagreement of T2 with FLAIR times how far left: positive where there is a mismatch on the left, or none on the right."""
+    return disagreement(one) * leftness(one)
+
+
 def unevenness(one: Subject) -> float:
     """Voxels within one of the tumour's border, by its volume^(2/3), and by what its number of foci makes of that.
 
@@ -191,6 +196,7 @@ ORACLES: dict[str, Callable[[Subject], float]] = {
     "texture": coarseness,
     "mismatch": disagreement,
     "side": leftness,
+    "interaction": interplay,
     "border": unevenness,
     "foci": spread,
     "scanner": noisiness,

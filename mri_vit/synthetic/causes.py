@@ -34,7 +34,7 @@ from mri_vit.synthetic.phantom import (
     unscaled_bend,
 )
 
-RECIPE = 1  # raised with every change to what is drawn, so that an older cohort is made anew
+RECIPE = 2  # raised with every change to what is drawn, so that an older cohort is made anew
 RADIUS_MM = (15.0, 20.0)  # of a ball of the tumour's volume: two patches of 16 mm across, or three
 SPACING_MM = (1.8, 2.2)  # of scans: what a grain of 2 mm needs
 LATTICE_MM = 1.5  # finer than a scan
@@ -51,7 +51,8 @@ SIGNAL = {"t1": 0.50, "t1ce": 0.55, "t2": (0.75, 1.00), "flair": (0.70, 1.00)}  
 GRAIN, CONTRAST = 0.08, 1.40  # standard deviation of T1's grain; signal of enhancement
 NOISE = {"A": 0.03, "B": 0.05}  # of white matter, by site: the scanner's signature
 CONFOUNDED = 0.85  # of patients have the label of their site
-LABELS = ("texture", "mismatch", "side", "border", "foci", "coin", "scanner")
+COINS = ("texture", "mismatch", "side", "border", "foci", "coin", "scanner")  # of which the side and the site decide two
+LABELS = ("texture", "mismatch", "side", "interaction", "border", "foci", "coin", "scanner")
 README = """# The built-in cohort, hidden causes
 
 {patients} made-up patients (seed {seed}, recipe {recipe}) on the anatomy of the built-in cohort, scanned with voxels of
@@ -62,6 +63,7 @@ README = """# The built-in cohort, hidden causes
 | `texture` | 1: the grain of T1 inside the tumour is coarse, 0: fine; mean and variance are equal |
 | `mismatch` | 1: the half of the tumour that is bright in T2 is dark in FLAIR, 0: bright there too; as much is bright in either |
 | `side` | 1: the tumour lies in the left half of the brain; the template's halves are mirror images |
+| `interaction` | 1: a mismatch in the left half or none in the right one; neither alone tells it, nor do both added up |
 | `border` | 1: the border is irregular, 0: even; the volume is the same |
 | `foci` | 1: three foci, 0: one, of the same volume |
 | `coin` | **none**; a model that finds it is wrong |
@@ -105,8 +107,10 @@ def draw_cases(n: int, rng: np.random.Generator, unlabelled: int = 0) -> list[Hi
     centres = deep[rng.choice(len(deep), n)]
     radius, age = rng.uniform(*RADIUS_MM, n), np.clip(rng.normal(61, 11, n), 20, 88).round()  # as in the built-in cohort
     sex, site = rng.choice(["F", "M"], n, p=[0.4, 0.6]), rng.choice(["A", "B"], n)
-    coins = {name: rng.random(n) < 0.5 for name in LABELS}
-    labels = coins | {"side": centres[:, 0] < 0, "scanner": (site == "B") == (rng.random(n) < CONFOUNDED)}
+    coins = {name: rng.random(n) < 0.5 for name in COINS}
+    left = centres[:, 0] < 0
+    labels = coins | {"side": left, "interaction": coins["mismatch"] == left}
+    labels["scanner"] = (site == "B") == (rng.random(n) < CONFOUNDED)
     return [
         Hidden(
             id=f"{PATIENT}{i + 1:03d}",

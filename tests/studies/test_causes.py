@@ -44,17 +44,21 @@ SEEN: dict[str, Callable[[], Subject]] = {
     "texture": lambda: replace(ONE, scans=SCANS | {"t1": field(2.5, 0)}),
     "mismatch": lambda: replace(ONE, scans=SCANS | {"flair": -SCANS["t2"]}),
     "side": lambda: replace(ONE, tumour=ball(10, -10, 0, 0)),
+    "interaction": lambda: replace(ONE, scans=SCANS | {"flair": -SCANS["t2"]}, tumour=ball(10, -10, 0, 0)),
     "border": lambda: replace(ONE, tumour=BUMPY),
     "foci": lambda: replace(ONE, tumour=THREE),
     "scanner": lambda: replace(ONE, scans=SCANS | {"t2": SCANS["t2"] + np.random.default_rng(1).normal(size=(EDGE,) * 3)}),
 }
 
 
+PARTS = {"interaction": ("mismatch", "side")}  # causes that another one is made of
+
+
 @pytest.mark.parametrize("name", causes.ORACLES)
 def test_an_oracle_has_more_of_its_own_cause_and_hardly_more_of_another(name: str):
     oracle = causes.ORACLES[name]
     own = oracle(SEEN[name]()) - oracle(ONE)
-    others = [oracle(SEEN[other]()) - oracle(ONE) for other in SEEN if other != name]
+    others = [oracle(SEEN[other]()) - oracle(ONE) for other in SEEN if other != name and name not in PARTS.get(other, ())]
     assert own > 3 * max(map(abs, others))
 
 
@@ -103,4 +107,4 @@ def test_the_table_fits_a_terminal_and_says_which_are_fit():
     Console(width=80, file=written).print(causes.shown(found))
     lines = written.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
-    assert [line.split()[-1] for line in lines if line.strip().startswith(LABELS)] == ["yes"] * 6 + ["no"]
+    assert [line.split()[-1] for line in lines if line.strip().startswith(LABELS)] == ["yes"] * (len(LABELS) - 1) + ["no"]

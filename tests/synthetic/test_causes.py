@@ -92,6 +92,7 @@ def test_every_label_is_its_cause_and_a_coin_apart_from_all_others():
     for name in CAUSES:
         assert (labels[name] == [getattr(case, name) for case in cases]).all()
     assert (labels["side"] == [case.centre_mm[0] < 0 for case in cases]).all()
+    assert (labels["interaction"] == (labels["mismatch"] == labels["side"])).all()
     at_b = np.array([case.site == "B" for case in cases])
     assert 0.8 < (labels["scanner"] == at_b).mean() < 0.9
     others = [[case.volume_mm3 for case in cases], [float(case.age) for case in cases]]
