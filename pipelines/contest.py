@@ -123,8 +123,9 @@ def document(predicted: pd.DataFrame, metrics: dict[int, list[dict[str, Any]]], 
     parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), contest.table(lines, own | CONTROLS)]
     parts.append("\n".join(f"- {claim(lines, cause)}" for cause in FIT if cause in set(predicted.endpoint)))
     parts.append("## How long each was trained\n\n" + training([run for runs in metrics.values() for run in runs], own))
-    if trap := [f"- Data seed {seed}: {one}" for seed, runs in metrics.items() if (one := trapped(runs[0]))]:
-        parts.append("## The trap\n\nWhat each report says of the Vision Transformer on `scanner`:\n\n" + "\n".join(trap))
+    if trap := [f"- data seed {seed}, {one}" for seed, runs in metrics.items() for run in runs for one in trapped(run)]:
+        intro = "What the reports say of everybody who tells `scanner`, which goes with the site, better than chance:"
+        parts.append(f"## The trap\n\n{intro}\n\n" + "\n".join(dict.fromkeys(trap)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -147,14 +148,14 @@ def training(runs: Sequence[dict[str, Any]], names: dict[str, str]) -> str:
         if found:
             minutes = sum(one["training_seconds"] for one in found) / len(found) / 60
             flat, all_of = sum(one["flat"] for one in found), sum(one["trainings"] for one in found)
-            rows.append(f"| {name} | {found[0]['parameters']:,} | {minutes:.0f} | of {flat} in {all_of} |")
+            rows.append(f"| {name} | {found[0]['parameters']:,} | {minutes:.0f} | {flat} of {all_of} |")
     return "\n".join(rows)
 
 
-def trapped(metrics: dict[str, Any]) -> str:
-    """The report's verdict on the network that was set a trap; empty where the study has none."""
-    endpoint = metrics["endpoints"].get("scanner")
-    return endpoint["models"][VIT]["verdict"] if endpoint else ""
+def trapped(metrics: dict[str, Any]) -> list[str]:
+    """A report's verdict on each model that went into the trap, with its name."""
+    models = metrics["endpoints"].get("scanner", {"models": {}})["models"]
+    return [f"{name}: {one['verdict']}" for name, one in models.items() if one["verdict_kind"] == "better" and name != SITE]
 
 
 def changed(comparator: Comparator) -> str:

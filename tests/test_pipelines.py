@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import ablation
+import contest
 import ladder
 import learning_curve
 import numpy as np
@@ -19,6 +20,9 @@ from mri_vit.data import cohort, frozen, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.errors import UsageError
 from mri_vit.model import network
+from mri_vit.model.vit2d import read_2d
+from mri_vit.predictors.slices import encoder_2d
+from mri_vit.run import files
 from mri_vit.run import folder as run_folder
 from mri_vit.run.files import fold_folder
 from mri_vit.settings import file as study_file
@@ -145,3 +149,62 @@ def test_nobody_of_the_hard_variant_is_excluded_because_nothing_but_a_thin_rim_e
         with run_folder.claimed(of) as run:
             study.prepare(of, frozen.freeze(of, cohort.read(table, of.endpoints), run), run, Console(quiet=True))
             assert (len(frozen.included(of, run)) < 4) == excluded
+
+
+def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap():
+    of = contest.of_seed(CONFIGS / "contest.toml", 1)
+    names = ["vit", *(one.name for one in of.comparators), "intensity", "site", "radiomics"]
+    random, n = np.random.default_rng(0), 120
+    truth, fold = np.arange(n) % 2, np.arange(n) // 2 % 3
+    seen = {"vit": 4.0, "radiomics": 9.0}
+    parts = [
+        pd.DataFrame({"patient": [f"p{i}" for i in range(n)], "fold": fold, "truth": truth.astype(float)}).assign(
+            seed=seed, labelled=n, model=name, endpoint=cause, score=seen.get(name, 0.0) * truth + random.normal(size=n)
+        )
+        for seed in (1, 2, 3)
+        for cause in ("side", "coin")
+        for name in names
+    ]
+    contenders = [
+        {"model": name, "training_seconds": 120.0, "flat": 2, "trainings": 3, "parameters": 12345} for name in ("vit", "stem-max")
+    ]
+    scanner = {
+        "intensity": {"verdict_kind": "better", "verdict": "may be confounded"},
+        "vit": {"verdict_kind": "chance", "verdict": "is chance"},
+        "site": {"verdict_kind": "better", "verdict": "is the site"},
+    }
+    metrics = {seed: [{"contenders": contenders, "endpoints": {"scanner": {"models": scanner}}}] for seed in (1, 2, 3)}
+    text = contest.document(pd.concat(parts), metrics, [of], n)
+    assert "| **Vision Transformer** | 0." in text
+    assert '| stem-max: `model.depth = 0`, `model.pool = "max"` | 0.' in text
+    assert "better than everybody but radiomics of the true tumour (largest p of all: p" in text
+    assert "| **Vision Transformer** | 12,345 | 2 | 6 of 9 |" in text
+    assert "- data seed 2, intensity: may be confounded" in text
+    assert "is chance" not in text
+    assert "is the site" not in text
+    assert str(contest.ROOT) not in text
+
+
+def test_a_contests_networks_are_taken_over_where_the_recipe_is_the_same(tmp_path: Path):
+    of, other = (contest.of_seed(CONFIGS / f"{name}.toml", 1) for name in ("contest", "contest_convolutional"))
+    of, other = (one.model_copy(update={"output": tmp_path / one.name}) for one in (of, other))
+    assert contest.own_part(of) == contest.own_part(other)
+    for fold in range(3):
+        fold_folder(of.output, 0, fold).mkdir(parents=True)
+        (fold_folder(of.output, 0, fold) / "best.safetensors").write_text(str(fold))
+    other.output.mkdir()
+    contest.borrow(other, of)
+    assert not (other.output / files.FOLDS).exists()  # the first is not finished
+    (of.output / files.FOLDS).write_text("folds")
+    (of.output / files.PREDICTIONS).write_text("done")
+    contest.borrow(other.model_copy(update={"seed": 5}), of)
+    assert not (other.output / files.FOLDS).exists()  # another recipe
+    contest.borrow(other, of)
+    assert [(fold_folder(other.output, 0, fold) / "best.safetensors").read_text() for fold in range(3)] == ["0", "1", "2"]
+    assert (other.output / files.FOLDS).read_text() == "folds"
+
+
+def test_the_2d_network_that_the_contest_makes_is_one_that_slices_reads(tmp_path: Path):
+    contest.network_2d(tmp_path / "vit2d.safetensors")
+    encoder = encoder_2d(read_2d(tmp_path / "vit2d.safetensors"))
+    assert (encoder.dim, len(encoder.layers), encoder.layers[0].attention.heads) == (contest.WIDTH_2D, contest.DEPTH_2D, 3)
