@@ -16,13 +16,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float, Float16, Int, Int16
+from jaxtyping import Bool, Float, Float16, Int, Int16
 from torch import Tensor, nn
 
 from mri_vit.data import tokens
 from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.data.draw import Draw
+from mri_vit.data.draw import EMPTY, Draw
+from mri_vit.data.moved import neighbours
 from mri_vit.data.store import Held
 from mri_vit.errors import UsageError
 from mri_vit.model import heads
@@ -50,14 +51,25 @@ def refuse_unguided(network: Network, patients: Sequence[Patient], study: Study)
 
 
 class Masks:
-    """Where some patients' tumours are, on the grid, as patches of one channel that are drawn as the scans' are."""
+    """Where some patients' tumours are, on the grid, as patches of one channel that are drawn as the scans' are.
+
+    Patches with tumour and those beside them are held, a tenth of a brain's, as no other shows tumour however a patient is moved.
+    """
 
     def __init__(self, patients: Sequence[Patient], study: Study) -> None:
-        places = [tokens.load_place(token_file(study, patient)) for patient in patients]
-        rows = [self._of(patient, place, study) for patient, place in zip(patients, places, strict=True)]
+        places, rows, held = [], [], []
+        self.holds: list[Bool[np.ndarray, " f"]] = []  # by patient, which stored places have tumour
+        for patient in patients:
+            place = tokens.load_place(token_file(study, patient))
+            tumour = self._of(patient, place, study)
+            self.holds.append((tumour != 0).any(dim=1).numpy())
+            around = np.append(self.holds[-1], False)[neighbours(place, study.grid.side)].any(axis=(1, 2, 3))  # NONE is last
+            held.append(np.where(around, np.cumsum(around) - 1, EMPTY))
+            rows.append(tumour[torch.from_numpy(around)])
+            places.append(place[around])
         empty = torch.zeros(1, study.grid.patch**3, dtype=torch.float16)
         self._masks = Held(torch.cat([*rows, empty]), places, study.grid)
-        self.holds = [(one != 0).any(dim=1).numpy() for one in rows]  # by patient, which stored places have tumour
+        self._held, self._first = np.concatenate(held), np.cumsum([0, *map(len, held)])[:-1]
         self._unknown = np.array([patient.tumour_mask is None for patient in patients])
 
     @staticmethod
@@ -69,8 +81,9 @@ class Masks:
 
     def __call__(self, draw: Draw) -> Float[Tensor, "b p"]:
         """The share of tumour in each of a draw's tokens, as it is moved and mirrored; NaN of a patient without a mask."""
-        of_masks = replace(draw, gain=np.ones_like(draw.gain[..., :1]), shift=np.zeros_like(draw.shift[..., :1]))
-        share = self._masks.take(of_masks).patches.float().mean(dim=-1)
+        row = np.where(draw.row == EMPTY, EMPTY, self._held[self._first[draw.patient] + np.maximum(draw.row, 0)])
+        unchanged = {"gain": np.ones_like(draw.gain[..., :1]), "shift": np.zeros_like(draw.shift[..., :1])}
+        share = self._masks.take(replace(draw, row=row, **unchanged)).patches.float().mean(dim=-1)
         return share.masked_fill(torch.from_numpy(self._unknown[draw.patient]), torch.nan)
 
 

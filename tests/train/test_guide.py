@@ -70,6 +70,17 @@ def test_a_tokens_share_is_that_of_its_place_and_unknown_without_a_mask(masked):
     assert masks(replace(drawn, patient=np.zeros_like(drawn.patient))).isnan().all()
 
 
+def test_a_moved_and_mirrored_tokens_share_is_that_of_the_moved_and_mirrored_mask(masked):
+    study, patients = masked
+    stored = tokens.load_place(study.prepared / patients[3].id / files.TOKENS)
+    drawn = draw.drawn(0, stored, study, len(stored), np.random.default_rng(0))
+    whole = on_grid(patients[3].tumour_mask, study.prepared / patients[3].id, study.grid)
+    for by in ((1, 0, 0), (-1, 1, -1)):
+        moved = replace(drawn, moved=np.broadcast_to(np.array(by), drawn.moved.shape), mirrored=np.ones_like(drawn.mirrored))
+        expected = tokens.patchify(np.roll(whole, by, (0, 1, 2))[None].astype(np.float32), study.grid.patch).mean(axis=1)
+        np.testing.assert_allclose(Masks(patients[3:5], study)(moved)[0], expected[drawn.place[0]], rtol=1e-6)
+
+
 def test_without_a_single_mask_there_is_nothing_to_learn_from(tiny):
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     with pytest.raises(UsageError, match="none of 24 patients has one"):
