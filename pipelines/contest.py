@@ -176,12 +176,13 @@ def write(studies: dict[int, list[Study]], patients: int, page: Path) -> None:
     done = {seed: each for seed, each in done.items() if each}
     tables = [of_run(of) for each in done.values() for of in each]
     predicted = pd.concat(tables).drop_duplicates(["seed", "model", "endpoint", "patient"]).assign(labelled=patients)
+    predicted = pd.DataFrame(predicted[contest.PREDICTED])
     metrics = {
         seed: [json.loads((of.output / files.REPORT / files.METRICS).read_bytes()) for of in each] for seed, each in done.items()
     }
-    text = document(predicted[contest.PREDICTED], metrics, next(iter(studies.values())), patients)
+    text = document(predicted, metrics, next(iter(studies.values())), patients)
     write_bytes(text.encode(), page)
-    lines = contest.measure(predicted[contest.PREDICTED], VIT)
+    lines = contest.measure(predicted, VIT)
     rows = pd.DataFrame([vars(line) | {"each": " ".join(f"{value:.6g}" for value in line.each)} for line in lines])
     write_bytes(rows.to_csv(index=False, float_format="%.6g").encode(), page.with_suffix(".csv"))
 

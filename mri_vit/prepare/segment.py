@@ -9,6 +9,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 from jaxtyping import Float
+from nibabel.filebasedimages import ImageFileError
 
 from mri_vit.data.volume import Volume, resample, write
 from mri_vit.prepare import command
@@ -77,5 +78,5 @@ def _holds_any(file: Path) -> bool:
     """Whether a mask has a voxel, as an image without any is refused when it is read; what cannot be read is left to that."""
     try:
         return bool(np.asanyarray(nib.load(file).dataobj).any())  # type: ignore[attr-defined]
-    except (nib.filebasedimages.ImageFileError, OSError, EOFError, ValueError):
+    except (ImageFileError, OSError, EOFError, ValueError):
         return True

@@ -125,6 +125,8 @@ def training_draw(
     for patient, lap in zip(turn.patients, turn.laps, strict=True):
         random = stream(seed, "batch", turn.epoch, lap, ids[patient])
         parts.append(
-            draw.augmented(draw.drawn(patient, place[patient], study, budget, random, kept and kept[patient]), study, random)
+            draw.augmented(
+                draw.drawn(patient, place[patient], study, budget, random, kept[patient] if kept else None), study, random
+            )
         )
     return draw.stacked(parts)

@@ -207,15 +207,19 @@ def _of_map(
 ) -> Seen:
     """The share of a map's voxel is the mean over the part of the box that it stands for; the map tiles the box evenly."""
     held: list[Tensor] = []
-    hook = encoder.net.get_submodule(layer).register_forward_hook(lambda module, given, output: held.append(output))
+
+    def hold(module: nn.Module, given: object, output: Tensor) -> None:
+        held.append(output)
+
+    hook = encoder.net.get_submodule(layer).register_forward_hook(hold)
     try:
         readout = encoder(patches, place)
     finally:
         hook.remove()
     (found,) = held
-    i, j, k = encoder.box.sides
+    (i, j, k), (x, y, z) = encoder.box.sides, (int(size) for size in found.shape[2:])
     places = share.new_zeros(len(share), i * j * k + 1)  # the last takes what lies outside the box
     places = places.scatter(1, encoder.box.slot(place), share)[:, :-1]
-    tumour = F.adaptive_avg_pool3d(rearrange(places, "b (i j k) -> b 1 i j k", i=i, j=j, k=k), found.shape[2:])
+    tumour = F.adaptive_avg_pool3d(rearrange(places, "b (i j k) -> b 1 i j k", i=i, j=j, k=k), (x, y, z))
     tumour = torch.where(share.isnan().all(dim=1)[:, None], torch.nan, tumour.flatten(1))
     return Seen(readout, rearrange(found, "b f x y z -> b (x y z) f"), tumour, None)

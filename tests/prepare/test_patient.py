@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel as nib
@@ -391,7 +392,7 @@ def test_an_external_command_segments_the_tumour_of_who_has_no_mask(made: Patien
 
 def test_a_mask_that_the_table_names_is_taken_and_the_command_not_run(made: Patient, tmp_path: Path) -> None:
     study = study_in(tmp_path, tumour_command=("/no/such/program", "{input}", "{output}"))
-    named = Patient(**vars(made) | {"tumour_mask": made.scans["t2"]})
+    named = replace(made, tumour_mask=made.scans["t2"])
     assert not (prepare(named, study) / files.TUMOUR).exists()
     with pytest.raises(UsageError, match="tumour command '/no/such/program' cannot be run"):
         prepare(made, study)  # who was prepared while the table named a mask is prepared anew when it names none

@@ -23,7 +23,7 @@ def made(strength: dict[str, float], seeds: tuple[int, ...] = (1, 2, 3), n: int 
                 score = seen * truth + random.normal(size=n)
                 people = {"patient": [f"p{i}" for i in range(n)], "fold": fold, "truth": truth.astype(float), "score": score}
                 rows.append(pd.DataFrame(people).assign(seed=seed, labelled=n, model=model, endpoint=cause))
-    return pd.concat(rows)[contest.PREDICTED]
+    return pd.DataFrame(pd.concat(rows)[contest.PREDICTED])
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_each_cohort_gives_the_auc_of_pairs_within_its_folds(predicted):
 def test_of_one_cohort_the_lead_is_the_reports_paired_test(predicted):
     one = pd.DataFrame(predicted[(predicted.seed == 2) & (predicted.endpoint == "side")])
     line = next(line for line in contest.measure(one, "vit") if line.model == "weak")
-    parts = {m: one[one.model == m].sort_values("patient") for m in ("vit", "weak")}
+    parts = {m: pd.DataFrame(one[one.model == m]).sort_values("patient") for m in ("vit", "weak")}
     found = [within_fold_auc(p.truth.to_numpy() == 1, p.score.to_numpy(), p.fold.to_numpy()) for p in parts.values()]
     test = compared([found[0]], [found[1]], inflation(3))
     assert line.lead == pytest.approx(test.difference)
