@@ -45,8 +45,8 @@ PATIENTS = 192  # all labelled: the largest size of the learning curves
 FIT = ("texture", "mismatch", "side", "interaction")  # causes that no brightness tells, see docs/hidden_causes.md
 NO_BAR = (RADIOMICS, SITE)  # the former is given the true tumour's mask, the latter is no scan
 CONTROLS = {
-    INTENSITY: "intensity of the brain",
-    VOLUME: "volume",
+    INTENSITY: "intensity of the brain and of the true tumour",
+    VOLUME: "volume of the brain and of the true tumour",
     CLINICAL: "age, sex",
     SLICES: "slices (a 2D ViT of random weights)",
     SITE: "site",
