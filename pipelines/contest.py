@@ -120,7 +120,7 @@ def document(predicted: pd.DataFrame, metrics: dict[int, list[dict[str, Any]]], 
         "its 95 % interval, which holds patients, refitting and cohorts; then the Vision Transformer's lead and its two-sided p, "
         "not corrected."
     )
-    parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), contest.table(lines, own | CONTROLS)]
+    parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), contest.table(lines, own | CONTROLS, FIT)]
     parts.append("\n".join(f"- {claim(lines, cause)}" for cause in FIT if cause in set(predicted.endpoint)))
     parts.append("## How long each was trained\n\n" + training([run for runs in metrics.values() for run in runs], own))
     if trap := [f"- data seed {seed}, {one}" for seed, runs in metrics.items() for run in runs for one in trapped(run)]:

@@ -84,18 +84,18 @@ def best(lines: Sequence[Line], cause: str, own: str, no_bar: Collection[str]) -
     return leads, max((line.p for line in others), default=math.nan)
 
 
-def table(lines: Sequence[Line], names: dict[str, str]) -> str:
-    """Markdown: a row for each model, a column for each cause; p of the own model's lead."""
+def table(lines: Sequence[Line], names: dict[str, str], contested: Collection[str]) -> str:
+    """Markdown: a row for each model, a column for each cause; of what is `contested` the own model's lead and its p too."""
     causes = list(dict.fromkeys(line.cause for line in lines))
     rows = [f"| model | {' | '.join(causes)} |", "|---" * (1 + len(causes)) + "|"]
     for model, name in names.items():
         found = {line.cause: line for line in lines if line.model == model}
         if found:
-            rows.append(f"| {name} | {' | '.join(cell(found[cause]) for cause in causes)} |")
+            rows.append(f"| {name} | {' | '.join(cell(found[cause], cause in contested) for cause in causes)} |")
     return "\n".join(rows)
 
 
-def cell(line: Line) -> str:
-    """0.512 [0.431, 0.593]; lead +0.412, p < 0.001."""
+def cell(line: Line, contested: bool) -> str:
+    """0.512 [0.431, 0.593]; +0.412, p < 0.001."""
     auc = between(line.mean, line.mean_low, line.mean_high)
-    return auc if line.lead is None else f"{auc}; {with_sign(line.lead)}, {p_value(line.p)}"
+    return auc if line.lead is None or not contested else f"{auc}; {with_sign(line.lead)}, {p_value(line.p)}"
