@@ -177,7 +177,8 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
     text = contest.document(pd.concat(parts), metrics, [of], n)
     assert "| **Vision Transformer** | 0." in text
     assert '| stem-max: `model.depth = 0`, `model.pool = "max"` | 0.' in text
-    assert "better than everybody but radiomics of the true tumour (largest p of all: p" in text
+    assert "better than everybody but radiomics of the true tumour (largest p of all: p = 0.0" in text
+    assert "; within each data seed: p < 0.001, p < 0.001, p < 0.001)" in text
     assert "| **Vision Transformer** | 12,345 | 2 | 6 of 9 |" in text
     assert "- data seed 2, intensity: may be confounded" in text
     assert "is chance" not in text
