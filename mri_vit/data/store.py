@@ -121,7 +121,8 @@ class Held:
         for b, patient in ((b, patient) for b, row in enumerate(draw.patient) for patient in np.unique(row)):
             (whose,) = np.nonzero(draw.patient[b] == patient)
             row = draw.row[b, whose]
-            near = np.where((row == EMPTY)[:, None, None, None], NONE, self._neighbours(int(patient))[row])
+            near, used = np.full((len(row), 3, 3, 3), NONE), row != EMPTY
+            near[used] = self._neighbours(int(patient))[row[used]]
             index = sent(np.where(near == NONE, empty, self._first[patient] + near), device)
             out[b, sent(whose, device)] = windows(cubes, index, draw.moved[b, whose[0]].tolist())
         mirrored = sent(draw.mirrored, device)[:, :, None, None, None, None]
