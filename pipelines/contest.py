@@ -122,6 +122,8 @@ def document(predicted: pd.DataFrame, metrics: dict[int, list[dict[str, Any]]], 
     )
     parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), contest.table(lines, own | CONTROLS, FIT)]
     by_seed = [contest.measure(pd.DataFrame(one), VIT) for _, one in predicted.groupby("seed")]
+    if all(of.of(one).model.architecture == "vit" for some in studies for one in some.comparators):
+        parts.append("No convolutional network has been set against it on this page yet.")
     parts.append("\n".join(f"- {claim(lines, by_seed, cause)}" for cause in FIT if cause in set(predicted.endpoint)))
     parts.append("## How long each was trained\n\n" + training([run for runs in metrics.values() for run in runs], own))
     if trap := [f"- data seed {seed}, {one}" for seed, runs in metrics.items() for run in runs for one in trapped(run)]:
@@ -136,10 +138,11 @@ def claim(lines: Sequence[contest.Line], by_seed: Sequence[Sequence[contest.Line
     each = next(line.each for line in lines if line.model == VIT and line.cause == cause)
     said = f"{cause}: {', '.join(f'{value:.3f}' for value in each)} by data seed; "
     if not leads:
-        return said + "**not** better than everybody"
+        return said + "**not** better than everybody here"
     alone = [p_value(contest.best(one, cause, VIT, NO_BAR)[1]) for one in by_seed]
-    verb = "better than everybody" if p <= 0.05 else "**not** shown to be better than everybody"
-    return f"{said}{verb} but {CONTROLS[RADIOMICS]} (largest p of all: {p_value(p)}; within each data seed: {', '.join(alone)})"
+    verb = "better than everybody here" if p <= 0.05 else "**not** shown to be better than everybody here"
+    but = f" but {CONTROLS[RADIOMICS]}" if RADIOMICS in {line.model for line in lines} else ""
+    return f"{said}{verb}{but} (largest p of all: {p_value(p)}; within each data seed: {', '.join(alone)})"
 
 
 def training(runs: Sequence[dict[str, Any]], names: dict[str, str]) -> str:

@@ -177,10 +177,11 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
     text = contest.document(pd.concat(parts), metrics, [of], n)
     assert "| **Vision Transformer** | 0." in text
     assert '| stem-max: `model.depth = 0`, `model.pool = "max"` | 0.' in text
-    assert "better than everybody but radiomics of the true tumour (largest p of all: p = 0.0" in text
+    assert "better than everybody here but radiomics of the true tumour (largest p of all: p = 0.0" in text
     assert "; within each data seed: p < 0.001, p < 0.001, p < 0.001)" in text
     assert "| **Vision Transformer** | 12,345 | 2 | 6 of 9 |" in text
     assert "- data seed 2, intensity: may be confounded" in text
+    assert "No convolutional network has been set against it on this page yet." in text
     assert "is chance" not in text
     assert "is the site" not in text
     assert str(contest.ROOT) not in text
