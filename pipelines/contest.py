@@ -84,7 +84,11 @@ def borrow(of: Study, first: Study) -> None:
         for fold in range(of.train.folds):
             home = files.fold_folder(first.output, 0, fold)
             shutil.copytree(home, files.fold_folder(of.output, 0, fold), dirs_exist_ok=True)
-        shutil.copyfile(first.output / files.FOLDS, of.output / files.FOLDS)
+        for name in (
+            Path(files.FOLDS).with_suffix(".sha256"),
+            files.FOLDS,
+        ):  # the folds' hash, and last what says that they are there
+            shutil.copyfile(first.output / name, of.output / name)
 
 
 def own_part(of: Study) -> dict[str, Any]:

@@ -198,12 +198,14 @@ def test_a_contests_networks_are_taken_over_where_the_recipe_is_the_same(tmp_pat
     contest.borrow(other, of)
     assert not (other.output / files.FOLDS).exists()  # the first is not finished
     (of.output / files.FOLDS).write_text("folds")
+    (of.output / "folds.sha256").write_text("hash")
     (of.output / files.PREDICTIONS).write_text("done")
     contest.borrow(other.model_copy(update={"seed": 5}), of)
     assert not (other.output / files.FOLDS).exists()  # another recipe
     contest.borrow(other, of)
     assert [(fold_folder(other.output, 0, fold) / "best.safetensors").read_text() for fold in range(3)] == ["0", "1", "2"]
     assert (other.output / files.FOLDS).read_text() == "folds"
+    assert (other.output / "folds.sha256").read_text() == "hash"
 
 
 def test_the_2d_network_that_the_contest_makes_is_one_that_slices_reads(tmp_path: Path):
