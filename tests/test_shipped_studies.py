@@ -242,7 +242,6 @@ def test_a_contest_is_one_page_of_several_files_which_share_the_vision_transform
     runs = tmp_path / "runs" / "contest"
     costs = {(runs / f"{run}-1" / "fold-2" / "cost.json").read_bytes() for run in ("run", "convolutional", "parts")}
     assert len(costs) == 1  # its seconds are of one training
-    assert "Data seed 1: " in text
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:
