@@ -99,13 +99,13 @@ def predict(
 
 
 def _elsewhere(past: Study, source: Path, output: Path, workers: int) -> Study:
-    """The run's settings for other patients, whom its reviewer has not seen."""
+    """The run's settings for other patients, whom its reviewer has not seen; no prediction needs a tumour segmented."""
     return past.model_copy(
         update={
             "cohort": source.resolve(),
             "output": output.resolve(),
             "prepared": output.resolve() / "prepared",
-            "prepare": past.prepare.model_copy(update={"workers": workers}),
+            "prepare": past.prepare.model_copy(update={"workers": workers, "tumour_command": ()}),
             "qc": past.qc.model_copy(update={"decisions": None}),
         }
     )

@@ -71,7 +71,7 @@ def prepare(patient: Patient, study: Study) -> Path:
     inputs = {name: {"sha256": _file_sha256(path)} for name, path in files.items()}
     settings = config_sha256(study)
 
-    segmented = bool(study.prepare.tumour_command) and patient.tumour_mask is None
+    segmented = segment.command_sha256(study.prepare) if patient.tumour_mask is None else ""
 
     def done(folder: Path) -> bool:
         return holds(folder, settings, inputs, segmented)

@@ -63,21 +63,23 @@ def voxels(folder: Path) -> list[str]:
 
 def config_sha256(study: Study) -> str:
     """Hash of the settings that the prepared patient depends on: `channels`, and all of `grid` and `prepare` but the number of
-    workers, and but `needs`, which says who is prepared and not how.
+    workers, but `needs`, which says who is prepared and not how, and but `tumour_command`, on which no voxel hangs.
     """
-    how = study.prepare.model_dump(exclude={"workers", "needs"})
+    how = study.prepare.model_dump(exclude={"workers", "needs", "tumour_command"})
     matter = {"schema": SCHEMA, "channels": study.channels, "grid": study.grid.model_dump(), "prepare": how}
     return hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
 
 
-def holds(folder: Path, settings: str, inputs: dict[str, dict[str, str]], segmented: bool = False) -> bool:
-    """Whether the folder is this patient prepared with these settings from these files, and its tumour `segmented` if asked."""
+def holds(folder: Path, settings: str, inputs: dict[str, dict[str, str]], segmented: str = "") -> bool:
+    """Whether the folder is this patient prepared with these settings from these files, and its tumour segmented by the command
+    of this hash, if there is one.
+    """
     try:
         record = load_record(folder)
     except (OSError, ValueError, IntegrityError):  # none, or damaged: the patient is prepared anew
         return False
-    looked = any(step.get("step") == "tumour" for step in record["steps"])
-    return record.get("config_sha256") == settings and record.get("inputs") == inputs and (looked or not segmented)
+    looked = not segmented or any(step.get("command_sha256") == segmented for step in record["steps"])
+    return record.get("config_sha256") == settings and record.get("inputs") == inputs and looked
 
 
 def verify(folder: Path) -> None:

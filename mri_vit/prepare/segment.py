@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,11 +69,21 @@ def tumour(
         target.unlink(missing_ok=True)  # as the program wrote it
     size_ml = 0.0 if found is None else volume_ml(found, reference)
     program = Path(settings.tumour_command[0]).name
-    log.add("tumour", f"The tumour was segmented with {program}.", tumour_ml=round(size_ml, 1))
+    log.add(
+        "tumour",
+        f"The tumour was segmented with {program}.",
+        tumour_ml=round(size_ml, 1),
+        command_sha256=command_sha256(settings),
+    )
     if found is None:
         log.warnings.append(f"{program} found no tumour; the patient has no tumour mask")
     else:
         write(Volume(found.astype(np.uint8), reference.affine), target)
+
+
+def command_sha256(settings: Prepare) -> str:
+    """Hash of the command, which may give a machine away; empty where there is none."""
+    return hashlib.sha256(json.dumps(settings.tumour_command).encode()).hexdigest() if settings.tumour_command else ""
 
 
 def _holds_any(file: Path) -> bool:

@@ -14,7 +14,9 @@ from whole_road import SHRUNKEN, mri_vit, parted, words
 from mri_vit import load_run, read_cohort
 from mri_vit.prediction import reference
 from mri_vit.prediction.document import Prediction
+from mri_vit.prediction.stage import _elsewhere
 from mri_vit.run import intact
+from mri_vit.settings.schema import Study
 
 STUDY = """
 name = "predicted"
@@ -241,3 +243,8 @@ def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without
     assert isinstance(reason, str)
     assert "is not prepared here" in reason
     (run / reference.FILE).unlink()
+
+
+def test_nobodys_tumour_is_segmented_to_be_predicted(tiny: Study, tmp_path: Path):
+    past = tiny.model_copy(update={"prepare": tiny.prepare.model_copy(update={"tumour_command": ("seg",)})})
+    assert _elsewhere(past, tmp_path / "new", tmp_path / "out", 1).prepare.tumour_command == ()

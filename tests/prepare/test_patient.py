@@ -406,7 +406,18 @@ def test_who_was_segmented_has_that_mask_from_then_on(made: Patient, tmp_path: P
     (study.prepared / made.id / files.TUMOUR).touch()
     assert frozen.segmented([made], study)[0].tumour_mask == study.prepared / made.id / files.TUMOUR
     assert frozen.segmented([made], plain) == [made]
-    assert config_sha256(plain) != config_sha256(study)
+    assert config_sha256(plain) == config_sha256(study)  # no voxel hangs on it
+
+
+def test_another_command_segments_anew_and_without_one_the_patient_stays_as_prepared(made: Patient, tmp_path: Path) -> None:
+    script = tmp_path / "segment.py"
+    script.write_text(SEGMENT)
+    words = (sys.executable, str(script), "{input}", "{output}")
+    folder = prepare(made, study_in(tmp_path, tumour_command=(*words, "some")))
+    stamp = (folder / files.PATIENT).stat().st_mtime_ns
+    assert prepare(made, study_in(tmp_path)) == folder
+    assert (folder / files.PATIENT).stat().st_mtime_ns == stamp
+    assert not (prepare(made, study_in(tmp_path, tumour_command=(*words, "none"))) / files.TUMOUR).exists()
 
 
 def test_deepbet_missing_is_said_with_the_remedy(made: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
