@@ -42,7 +42,7 @@ ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "configs" / "contest.toml"
 SEEDS = (1, 2, 3)  # of cohorts
 PATIENTS = 192  # all labelled: the largest size of the learning curves
-FIT = ("texture", "mismatch", "side", "interaction")  # causes that no brightness tells, see docs/hidden_causes.md
+FIT = ("texture", "mismatch", "side", "interaction", "inward", "foci")  # that no brightness tells: docs/hidden_causes.md
 NO_BAR = (RADIOMICS, SITE)  # the former is given the true tumour's mask, the latter is no scan
 CONTROLS = {
     INTENSITY: "intensity of the brain and of the true tumour",

@@ -168,6 +168,14 @@ def interplay(one: Subject) -> float:
     return disagreement(one) * leftness(one)
 
 
+def inwardness(one: Subject) -> float:
+    """How far the tumour's brightest fifth of T1ce lies from the tumour's middle towards the middle of the brain, mm."""
+    across = (np.argwhere(one.core) @ one.affine[:3, :3].T)[:, 0]
+    t1ce = one.scans["t1ce"][one.core]
+    brightest = t1ce > np.quantile(t1ce, 0.8)
+    return float(np.sign(leftness(one)) * (across[brightest].mean() - across.mean()))
+
+
 def unevenness(one: Subject) -> float:
     """Voxels within one of the tumour's border, by its volume^(2/3), and by what its number of foci makes of that.
 
@@ -197,6 +205,7 @@ ORACLES: dict[str, Callable[[Subject], float]] = {
     "mismatch": disagreement,
     "side": leftness,
     "interaction": interplay,
+    "inward": inwardness,
     "border": unevenness,
     "foci": spread,
     "scanner": noisiness,

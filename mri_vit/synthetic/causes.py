@@ -34,25 +34,40 @@ from mri_vit.synthetic.phantom import (
     unscaled_bend,
 )
 
-RECIPE = 2  # raised with every change to what is drawn, so that an older cohort is made anew
+RECIPE = 3  # raised with every change to what is drawn, so that an older cohort is made anew
 RADIUS_MM = (15.0, 20.0)  # of a ball of the tumour's volume: two patches of 16 mm across, or three
 SPACING_MM = (1.8, 2.2)  # of scans: what a grain of 2 mm needs
 LATTICE_MM = 1.5  # finer than a scan
 REACH_MM = 60.0  # of the lattice to each side: holds three foci of the largest volume
-APART_MM, TURNS = 9.0, 16  # between the surfaces of two foci: half a patch; how often their triangle is turned
+APART_MM = {True: 20.0, False: -1.0}  # between two balls: more than a patch, or they run together, with as much surface
+TURNS = 16  # how often their triangle is turned
 OFF_CENTRE_MM = 15.0  # the least distance from the plane between the brain's halves, so that nobody's side is in doubt
 EVEN_MM, UNEVEN_MM = 1.5, 4.0  # standard deviation of a border's bumps: broad ones of everybody, fine ones of an irregular border
 BROAD_MM, BUMP_MM = 9.0, 3.5  # how far such bumps reach: standard deviation of the filter that makes them from noise
 GRAIN_MM = {False: 1.8, True: 5.0}  # the same of the grain of T1: fine, coarse
+PREVAILS = {"texture": 0.9, "mismatch": 0.65}  # share of a tumour that shows it; the rest shows the opposite: none is all alike
+PARTS_MM = 9.0  # how far such parts reach, as BROAD_MM: a patch of 16 mm is mostly of one
 BLUR_MM = 1.2  # by which scan and grid, of 2 mm each, blur a grain: a fine one has as much more contrast before
 HALVES_MM = 4.0  # the same of the parts that are bright in T2, and in FLAIR
+PULL = (
+    0.1  # per mm towards the middle or away from it: how the field tilts whose highest part takes up contrast, in its own spread
+)
 ENHANCING, DEEP_MM = 0.22, 3.0  # share of the tumour that takes up contrast, this deep in it: two voxels, whatever its border
 SIGNAL = {"t1": 0.50, "t1ce": 0.55, "t2": (0.75, 1.00), "flair": (0.70, 1.00)}  # in the unit of TISSUE; of halves, the two
-GRAIN, CONTRAST = 0.08, 1.40  # standard deviation of T1's grain; signal of enhancement
+GRAIN, CONTRAST = 0.10, 1.40  # standard deviation of T1's grain; signal of enhancement
 NOISE = {"A": 0.03, "B": 0.05}  # of white matter, by site: the scanner's signature
 CONFOUNDED = 0.85  # of patients have the label of their site
-COINS = ("texture", "mismatch", "side", "border", "foci", "coin", "scanner")  # of which the side and the site decide two
-LABELS = ("texture", "mismatch", "side", "interaction", "border", "foci", "coin", "scanner")
+COINS = (
+    "texture",
+    "mismatch",
+    "side",
+    "inward",
+    "border",
+    "foci",
+    "coin",
+    "scanner",
+)  # of which the side and the site decide two
+LABELS = ("texture", "mismatch", "side", "interaction", "inward", "border", "foci", "coin", "scanner")
 README = """# The built-in cohort, hidden causes
 
 {patients} made-up patients (seed {seed}, recipe {recipe}) on the anatomy of the built-in cohort, scanned with voxels of
@@ -60,12 +75,13 @@ README = """# The built-in cohort, hidden causes
 
 | column | cause in the scans |
 |---|---|
-| `texture` | 1: the grain of T1 inside the tumour is coarse, 0: fine; mean and variance are equal |
-| `mismatch` | 1: the half of the tumour that is bright in T2 is dark in FLAIR, 0: bright there too; as much is bright in either |
+| `texture` | 1: the grain of T1 is coarse in {coarse:.0%} of the tumour, 0: in the rest alone; else fine, of equal variance |
+| `mismatch` | 1: FLAIR is dark where T2 is bright in {turned:.0%} of the tumour, 0: in the rest alone; else bright there too |
 | `side` | 1: the tumour lies in the left half of the brain; the template's halves are mirror images |
 | `interaction` | 1: a mismatch in the left half or none in the right one; neither alone tells it, nor do both added up |
+| `inward` | 1: the part that takes up contrast lies towards the middle of the brain, 0: away from it |
 | `border` | 1: the border is irregular, 0: even; the volume is the same |
-| `foci` | 1: three foci, 0: one, of the same volume |
+| `foci` | 1: three foci that lie apart, 0: three that have run together, of the same volume and about the same surface |
 | `coin` | **none**; a model that finds it is wrong |
 | `scanner` | **a trap**: in {confounded:.0%} of patients 1 at site B, whose scans have more noise, and 0 at site A |
 
@@ -83,6 +99,7 @@ class Hidden(Person):
     volume_mm3: float
     texture: bool
     mismatch: bool
+    inward: bool
     border: bool
     foci: bool
 
@@ -94,7 +111,7 @@ def make(folder: Path, seed: int, patients: int, unlabelled: int = 0) -> Path:
     """
     readme = README.format(
         patients=patients, seed=seed, recipe=RECIPE, unlabelled=unlabelled, confounded=CONFOUNDED,
-        least=SPACING_MM[0], most=SPACING_MM[1],
+        least=SPACING_MM[0], most=SPACING_MM[1], coarse=PREVAILS["texture"], turned=PREVAILS["mismatch"],
     )  # fmt: skip
     return written(folder, seed, draw_cases(patients, np.random.default_rng(seed), unlabelled), readme, scan)
 
@@ -122,6 +139,7 @@ def draw_cases(n: int, rng: np.random.Generator, unlabelled: int = 0) -> list[Hi
             volume_mm3=float(4 / 3 * np.pi * radius[i] ** 3),
             texture=bool(coins["texture"][i]),
             mismatch=bool(coins["mismatch"][i]),
+            inward=bool(coins["inward"][i]),
             border=bool(coins["border"][i]),
             foci=bool(coins["foci"][i]),
         )
@@ -160,32 +178,43 @@ def grown(case: Hidden, rng: np.random.Generator) -> Tumour:
     bumpy = np.where(brain, away + EVEN_MM * broad + UNEVEN_MM * case.border * fine, np.inf)
     depth = _least(bumpy, round(case.volume_mm3 / LATTICE_MM**3)) - bumpy
     inside = depth > 0
-    halves, spots, grain = field(HALVES_MM), field(HALVES_MM), field(GRAIN_MM[case.texture])
-    bright = halves > np.median(halves[inside])
+    parts = [field(PARTS_MM) for _ in range(2)]
+    coarse, mismatched = (
+        (part < np.quantile(part[inside], share)) == getattr(case, name)
+        for part, (name, share) in zip(parts, PREVAILS.items(), strict=True)
+    )
+    to_middle = -np.sign(case.centre_mm[0]) * offset[..., 0]
+    halves, spots = field(HALVES_MM), field(HALVES_MM) + PULL * (to_middle if case.inward else -to_middle)
+    bright = halves > np.where(mismatched, *(np.median(halves[inside & part]) for part in (mismatched, ~mismatched)))
     enhancing = _most(np.where(depth > DEEP_MM, spots, -np.inf), round(ENHANCING * inside.sum()))
-    grain /= gaussian_filter(grain, BLUR_MM / LATTICE_MM)[inside].std()
+    fine_grain, coarse_grain = (_of_unit_spread(field(GRAIN_MM[reach]), inside) for reach in (False, True))
+    grain = _of_unit_spread(np.where(coarse, coarse_grain, fine_grain), inside)
     (dim_t2, bright_t2), (dim_flair, bright_flair) = SIGNAL["t2"], SIGNAL["flair"]
     signal = {
         "t1": SIGNAL["t1"] + GRAIN * (grain - grain[inside].mean()),
         "t1ce": np.where(enhancing, CONTRAST, SIGNAL["t1ce"]),
         "t2": np.where(bright, bright_t2, dim_t2),
-        "flair": np.where(bright != case.mismatch, bright_flair, dim_flair),
+        "flair": np.where(bright != mismatched, bright_flair, dim_flair),
     }
     return Tumour(np.array(case.centre_mm) - REACH_MM, np.clip(0.5 + depth / LATTICE_MM, 0, 1), signal)
 
 
-def _foci(case: Hidden, brain: Bool[np.ndarray, "v v v"], rng: np.random.Generator) -> Float[np.ndarray, "f 3"]:
-    """Centres of the balls that a tumour begins as, about its own: one, or three at the corners of a triangle that is turned at
-    random, of `TURNS` turns the one whose corners lie deepest in the brain.
+def _foci(case: Hidden, brain: Bool[np.ndarray, "v v v"], rng: np.random.Generator) -> Float[np.ndarray, "3 3"]:
+    """Centres of the balls that a tumour begins as, about its own: corners of a triangle, of `TURNS` random turns the one whose
+    corners lie deepest in the brain.
     """
     turns = [np.linalg.qr(rng.normal(size=(3, 3)))[0] for _ in range(TURNS)]
-    if not case.foci:
-        return np.zeros((1, 3))
     radius = (case.volume_mm3 / (4 * np.pi)) ** (1 / 3)  # of a third of the volume
     angle = 2 * np.pi * np.arange(3)[:, None] / 3
-    corners = [(2 * radius + APART_MM) / np.sqrt(3) * (np.cos(angle) * across + np.sin(angle) * up) for across, up, _ in turns]
+    edge = 2 * radius + APART_MM[case.foci]
+    corners = [edge / np.sqrt(3) * (np.cos(angle) * across + np.sin(angle) * up) for across, up, _ in turns]
     deep = np.asarray(distance_transform_edt(brain))
     return max(corners, key=lambda found: deep[tuple(np.rint((found + REACH_MM) / LATTICE_MM).astype(int).T)].min())
+
+
+def _of_unit_spread(grain: Float[np.ndarray, "v v v"], inside: Bool[np.ndarray, "v v v"]) -> Float[np.ndarray, "v v v"]:
+    """With a spread of 1 inside, as blurred by scan and grid."""
+    return grain / gaussian_filter(grain, BLUR_MM / LATTICE_MM)[inside].std()
 
 
 def _least(values: Float[np.ndarray, "v v v"], count: int) -> float:

@@ -36,7 +36,7 @@ def field(reach: float, seed: int) -> np.ndarray:
     return found / found.std()
 
 
-SCANS = {name: 2.0 + field(1.0, seed) for seed, name in enumerate(("t1", "t2", "flair"))}
+SCANS = {name: 2.0 + field(1.0, seed) for seed, name in enumerate(("t1", "t2", "flair", "t1ce"))}
 ONE = Subject(SCANS, ball(10, 0, 0, 0), AFFINE, SPACING_MM)
 THREE = ball(7, -9, -6, 0) | ball(7, 9, -6, 0) | ball(7, 0, 10, 0)
 BUMPY = np.linalg.norm(PLACE, axis=-1) + 2 * field(1.5, 9) < 10
@@ -45,13 +45,14 @@ SEEN: dict[str, Callable[[], Subject]] = {
     "mismatch": lambda: replace(ONE, scans=SCANS | {"flair": -SCANS["t2"]}),
     "side": lambda: replace(ONE, tumour=ball(10, -10, 0, 0)),
     "interaction": lambda: replace(ONE, scans=SCANS | {"flair": -SCANS["t2"]}, tumour=ball(10, -10, 0, 0)),
+    "inward": lambda: replace(ONE, scans=SCANS | {"t1ce": PLACE[..., 0]}, tumour=ball(10, -10, 0, 0)),
     "border": lambda: replace(ONE, tumour=BUMPY),
     "foci": lambda: replace(ONE, tumour=THREE),
     "scanner": lambda: replace(ONE, scans=SCANS | {"t2": SCANS["t2"] + np.random.default_rng(1).normal(size=(EDGE,) * 3)}),
 }
 
 
-PARTS = {"interaction": ("mismatch", "side")}  # causes that another one is made of
+PARTS = {"interaction": ("mismatch", "side"), "inward": ("side",)}  # causes that another one is made of
 
 
 @pytest.mark.parametrize("name", causes.ORACLES)

@@ -10,11 +10,11 @@ import pytest
 from scipy.ndimage import gaussian_filter, label
 
 from mri_vit.synthetic import causes
-from mri_vit.synthetic.causes import BLUR_MM, ENHANCING, GRAIN, LATTICE_MM, SIGNAL, Hidden, Tumour, draw_cases, grown
+from mri_vit.synthetic.causes import BLUR_MM, ENHANCING, GRAIN, LATTICE_MM, PREVAILS, SIGNAL, Hidden, Tumour, draw_cases, grown
 
 PLAIN = replace(draw_cases(1, np.random.default_rng(0))[0], centre_mm=(30.0, -30.0, 25.0), volume_mm3=20_000.0)
-PLAIN = replace(PLAIN, texture=False, mismatch=False, border=False, foci=False)
-CAUSES = ("texture", "mismatch", "border", "foci")
+PLAIN = replace(PLAIN, texture=False, mismatch=False, inward=False, border=False, foci=False)
+CAUSES = ("texture", "mismatch", "inward", "border", "foci")
 
 
 def of(case: Hidden, seed: int = 0) -> Tumour:
@@ -65,10 +65,27 @@ def test_a_mismatch_turns_flair_round_and_leaves_every_other_scan(plain: Tumour)
         np.testing.assert_array_equal(mismatched.signal[channel], plain.signal[channel])
     bright = {name: tumour.signal["flair"] == max(SIGNAL["flair"]) for name, tumour in (("no", plain), ("yes", mismatched))}
     np.testing.assert_array_equal(bright["yes"], ~bright["no"])
-    np.testing.assert_array_equal(bright["no"], plain.signal["t2"] == max(SIGNAL["t2"]))
 
 
-def test_three_foci_are_three_and_one_is_one(plain: Tumour):
+def test_most_of_a_tumour_shows_whether_it_has_a_mismatch_and_the_rest_the_opposite(plain: Tumour):
+    share = PREVAILS["mismatch"]
+    for tumour, agreeing in ((plain, share), (of(replace(PLAIN, mismatch=True)), 1 - share)):
+        inside = tumour.share > 0.5
+        bright = [tumour.signal[name][inside] == max(SIGNAL[name]) for name in ("t2", "flair")]
+        assert (bright[0] == bright[1]).mean() == pytest.approx(agreeing, abs=1e-3)
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_contrast_lies_towards_the_middle_of_the_brain_or_away_from_it_on_either_side(side: int):
+    here = replace(PLAIN, centre_mm=(side * 30.0, -30.0, 25.0))
+    for inward, sign in ((True, -1), (False, 1)):
+        tumour = of(replace(here, inward=inward))
+        across = np.argwhere(tumour.share > 0.5)[:, 0].mean()
+        enhancing = np.argwhere((tumour.share > 0.5) & (tumour.signal["t1ce"] > SIGNAL["t1ce"]))[:, 0].mean()
+        assert sign * side * (enhancing - across) * LATTICE_MM > 1
+
+
+def test_three_foci_that_lie_apart_are_three_and_run_together_one(plain: Tumour):
     def large(tumour: Tumour) -> int:
         found: Any = label(tumour.share > 0.5)
         sizes = np.bincount(found[0].ravel())[1:]
@@ -78,12 +95,17 @@ def test_three_foci_are_three_and_one_is_one(plain: Tumour):
     assert large(of(replace(PLAIN, foci=True))) == 3
 
 
-def test_an_irregular_border_has_more_surface(plain: Tumour):
-    def faces(tumour: Tumour) -> int:
-        inside = tumour.share > 0.5
-        return sum(int(np.diff(inside, axis=axis).sum()) for axis in range(3))
+def faces(tumour: Tumour) -> int:
+    inside = tumour.share > 0.5
+    return sum(int(np.diff(inside, axis=axis).sum()) for axis in range(3))
 
-    assert faces(of(replace(PLAIN, border=True))) > 1.2 * faces(plain)
+
+def test_three_foci_have_about_as_much_surface_apart_as_run_together(plain: Tumour):
+    assert faces(of(replace(PLAIN, foci=True))) == pytest.approx(faces(plain), rel=0.15)
+
+
+def test_an_irregular_border_has_more_surface(plain: Tumour):
+    assert faces(of(replace(PLAIN, border=True))) > 1.15 * faces(plain)
 
 
 def test_every_label_is_its_cause_and_a_coin_apart_from_all_others():
