@@ -5,6 +5,7 @@ Letters: b patients of a batch, p tokens of each, c channels, f foreground place
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -98,7 +99,7 @@ def augmented(draw: Draw, study: Study, random: np.random.Generator) -> Draw:
     mirrored = bool(random.random() < 0.5) and settings.mirror
     gain, shift = np.array([1.0, 0.0])[:, None] + settings.intensity * random.standard_normal((2, channels))
     left = kept_scans(channels, settings.modality_dropout, random)
-    reach = int(settings.move_mm / study.grid.spacing_mm)
+    reach = math.floor(settings.move_mm / study.grid.spacing_mm + 1e-6)  # 0.3 mm by 0.1 mm are three voxels
     moved = random.integers(-reach, reach + 1, 3) if reach else np.zeros(3, np.int64)
     return replace(
         draw,

@@ -96,6 +96,6 @@ def table(lines: Sequence[Line], names: dict[str, str], contested: Collection[st
 
 
 def cell(line: Line, contested: bool) -> str:
-    """0.512 [0.431, 0.593]; +0.412, p < 0.001."""
+    """0.512 [0.431, 0.593], and in a line of its own +0.412, p < 0.001."""
     auc = between(line.mean, line.mean_low, line.mean_high)
-    return auc if line.lead is None or not contested else f"{auc}; {with_sign(line.lead)}, {p_value(line.p)}"
+    return auc if line.lead is None or not contested else f"{auc}<br>{with_sign(line.lead)}, {p_value(line.p)}"

@@ -73,6 +73,13 @@ def test_moves_are_drawn_up_to_the_length_asked_for_and_change_nothing_else(tiny
     assert {tuple(sorted(set(column))) for column in moves.T.tolist()} == {(-1, 0, 1)}  # a voxel is 10 mm
 
 
+def test_a_length_that_is_a_whole_number_of_voxels_but_for_rounding_is_that_many(tiny: Study):
+    of = {"train": tiny.train.model_copy(update={"move_mm": 0.3}), "grid": tiny.grid.model_copy(update={"spacing_mm": 0.1})}
+    plain, study = draw.plain(0, np.arange(40), np.arange(40), 4), tiny.model_copy(update=of)
+    moves = [int(draw.augmented(plain, study, np.random.default_rng(seed)).moved[0, 0, 0]) for seed in range(100)]
+    assert (min(moves), max(moves)) == (-3, 3)
+
+
 def test_a_moved_epoch_is_the_same_from_memory_and_from_disk(tiny: Study):
     files = [tiny.prepared / f"p{i:02d}" / "tokens.safetensors" for i in range(3)]
     held, read = store.held(files, torch.device("cpu")), store.Read(files, torch.device("cpu"))

@@ -73,6 +73,6 @@ def test_the_table_has_a_row_for_each_model_that_ran_in_the_order_asked_for(pred
     assert [row.split(" | ")[0] for row in rows] == ["| **ours**", "| none", "| faint"]
     assert "p = " not in rows[0]
     _, grain, side = rows[1].split(" | ")
-    assert "; +0." in side
+    assert "<br>+0." in side
     assert ", p = 0.0" in side
     assert "p = " not in grain
