@@ -49,24 +49,13 @@ PREVAILS = {"texture": 0.9, "mismatch": 0.65}  # share of a tumour that shows it
 PARTS_MM = 9.0  # how far such parts reach, as BROAD_MM: a patch of 16 mm is mostly of one
 BLUR_MM = 1.2  # by which scan and grid, of 2 mm each, blur a grain: a fine one has as much more contrast before
 HALVES_MM = 4.0  # the same of the parts that are bright in T2, and in FLAIR
-PULL = (
-    0.1  # per mm towards the middle or away from it: how the field tilts whose highest part takes up contrast, in its own spread
-)
+PULL = 0.1  # per mm inward or outward: tilt of the field whose highest part takes up contrast, by its own spread
 ENHANCING, DEEP_MM = 0.22, 3.0  # share of the tumour that takes up contrast, this deep in it: two voxels, whatever its border
 SIGNAL = {"t1": 0.50, "t1ce": 0.55, "t2": (0.75, 1.00), "flair": (0.70, 1.00)}  # in the unit of TISSUE; of halves, the two
 GRAIN, CONTRAST = 0.10, 1.40  # standard deviation of T1's grain; signal of enhancement
 NOISE = {"A": 0.03, "B": 0.05}  # of white matter, by site: the scanner's signature
 CONFOUNDED = 0.85  # of patients have the label of their site
-COINS = (
-    "texture",
-    "mismatch",
-    "side",
-    "inward",
-    "border",
-    "foci",
-    "coin",
-    "scanner",
-)  # of which the side and the site decide two
+COINS = ("texture", "mismatch", "side", "inward", "border", "foci", "coin", "scanner")  # side and site decide two
 LABELS = ("texture", "mismatch", "side", "interaction", "inward", "border", "foci", "coin", "scanner")
 README = """# The built-in cohort, hidden causes
 
