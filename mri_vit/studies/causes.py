@@ -177,12 +177,9 @@ def inwardness(one: Subject) -> float:
 
 
 def unevenness(one: Subject) -> float:
-    """Voxels within one of the tumour's border, by its volume^(2/3), and by what its number of foci makes of that.
-
-    Three balls have 3^(1/3) times the surface of one with their volume.
-    """
-    border = (one.tumour & ~one.core).sum() / one.tumour.sum() ** (2 / 3)
-    return float(border / (3 ** (1 / 3) if spread(one) > SPREAD else 1))
+    """Voxels that a blur of one takes from the tumour or gives to it, by its volume^(2/3): corners, and not how large a surface."""
+    smooth = gaussian_filter(one.tumour.astype(float), 1) > 0.5  # of a half: a flat face stays where it is
+    return float((one.tumour != smooth).sum() / one.tumour.sum() ** (2 / 3))
 
 
 def spread(one: Subject) -> float:
@@ -199,7 +196,6 @@ def noisiness(one: Subject) -> float:
     return float((t2 - gaussian_filter(t2, 1))[within].std())
 
 
-SPREAD = 1.1  # of the spread: between a ball's 0.77 and 1.5 or more of three that lie apart
 ORACLES: dict[str, Callable[[Subject], float]] = {
     "texture": coarseness,
     "mismatch": disagreement,

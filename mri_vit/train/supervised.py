@@ -174,7 +174,7 @@ def fit_on(
     if unfinished.exists():
         state = checkpoint.load(unfinished, kept, adamw)
     plan = schedule(len(train), study, folder, seed)
-    loss = guided_objective(plain, net) if settings.guided else objective(plain, net, gathering(fabric))
+    loss = guided_objective(plain, net, fabric) if settings.guided else objective(plain, net, gathering(fabric))
     for step in steps(feed, loss, Learner(fabric, net, adamw), plan, state, report):
         if average:
             average.update_parameters(plain)
@@ -210,12 +210,13 @@ def objective(plain: Network, net: nn.Module, gather: Gather = of_one) -> Object
     return loss
 
 
-def guided_objective(plain: Network, net: nn.Module) -> Objective[Given]:
-    """The loss of what is given, and what training patients' masks teach beside it; `net` is a `Guided` as Fabric sets it up."""
+def guided_objective(plain: Network, net: nn.Module, fabric: Fabric) -> Objective[Given]:
+    """The loss of what is given, and what training patients' masks teach beside it; `net` is a `Guided` as `fabric` sets it up."""
     net.mark_forward_method("guided")  # type: ignore[operator]
 
     def loss(given: Given) -> Tensor:
-        outs, taught = net.guided(given.batch.patches, given.batch.place, given.tumour, given.labels)  # type: ignore[operator]
+        with fabric.autocast():  # on one device Fabric hands over a marked method as it is, in single precision
+            outs, taught = net.guided(given.batch.patches, given.batch.place, given.tumour, given.labels)  # type: ignore[operator]
         return total_loss(plain, outs, given.labels) + taught
 
     return loss

@@ -104,8 +104,16 @@ def test_three_foci_have_about_as_much_surface_apart_as_run_together(plain: Tumo
     assert faces(of(replace(PLAIN, foci=True))) == pytest.approx(faces(plain), rel=0.15)
 
 
-def test_an_irregular_border_has_more_surface(plain: Tumour):
-    assert faces(of(replace(PLAIN, border=True))) > 1.15 * faces(plain)
+def corners(tumour: Tumour) -> int:
+    inside = tumour.share > 0.5
+    return int((inside != (gaussian_filter(inside.astype(float), 1) > 0.5)).sum())
+
+
+def test_an_irregular_border_has_more_surface_and_more_corners_which_foci_have_not(plain: Tumour):
+    irregular = of(replace(PLAIN, border=True))
+    assert faces(irregular) > 1.15 * faces(plain)
+    assert corners(irregular) > 2 * corners(plain)
+    assert corners(of(replace(PLAIN, foci=True))) < 1.2 * corners(plain)
 
 
 def test_every_label_is_its_cause_and_a_coin_apart_from_all_others():

@@ -25,7 +25,7 @@ from mri_vit.run import files
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import Study
-from mri_vit.train import checkpoint
+from mri_vit.train import checkpoint, guide
 from mri_vit.train.feed import Feed
 from mri_vit.train.guide import Guided, Masks, attention_loss, see, share_loss, within
 from mri_vit.train.loop import Turn
@@ -189,6 +189,20 @@ def test_a_guided_training_that_was_stopped_goes_on_as_if_it_had_not_been(masked
         fit(patients[:16], patients[16:], study, tmp_path / "stopped", 0, stop)
     resumed = fit(patients[:16], patients[16:], study, tmp_path / "stopped", 0)
     torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("32-true", torch.float32), ("bf16-mixed", torch.bfloat16)])
+def test_guidance_is_computed_in_the_precision_that_is_asked_for(masked, tmp_path, monkeypatch, precision: str, dtype: torch.dtype):
+    study, patients = masked
+    seen = set()
+
+    def watched(logits: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+        seen.add(logits.dtype)
+        return attention_loss(logits, share)
+
+    monkeypatch.setattr(guide, "attention_loss", watched)
+    fit(patients[:16], patients[16:], changed(study, **ALL, precision=precision, epochs=1), tmp_path, 0)
+    assert seen == {dtype}
 
 
 def test_a_token_budget_keeps_the_tokens_that_hold_tumour(masked):
