@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for
 from typing import Any
 
 from mri_vit.errors import Killed, MriVitError
@@ -60,7 +62,7 @@ def _together(
     cards = CONTEXT.SimpleQueue()
     for worker in range(workers):
         cards.put(dealt[worker % len(dealt)] if dealt else "")
-    with ProcessPoolExecutor(workers, CONTEXT, _take_gpu, (cards,)) as pool:
+    with ProcessPoolExecutor(workers, CONTEXT, _begin, (cards,)) as pool:
         running: dict[Future[Any], str] = {}
         try:
             while waiting or running:
@@ -81,10 +83,19 @@ def _together(
     return []
 
 
-def _take_gpu(cards: Any) -> None:
+def _begin(cards: Any) -> None:
     """In a process, before it looks for a GPU: it sees its own alone, so that it takes no memory of another's."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if card := cards.get():
         os.environ[VISIBLE] = card
+
+
+def _end_with_parent() -> None:
+    """End when the process that started this one has, however it was killed: who waits for work would wait, and hold memory."""
+    parent = parent_process()
+    assert parent
+    wait_for([parent.sentinel])
+    os._exit(1)
 
 
 def _alone(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], dealt: list[str]) -> tuple[str, Any]:

@@ -24,6 +24,14 @@ def square(number: int, folder: Path) -> int:
     return number**2
 
 
+def say_and_wait(folder: Path) -> None:
+    """Writes the number of its process, and works for longer than any test."""
+    unfinished = folder / "writing"
+    unfinished.write_text(str(os.getpid()))
+    unfinished.rename(folder / "process")
+    time.sleep(600)
+
+
 def refuse(number: int) -> None:
     raise UsageError(f"{number} is refused")
 

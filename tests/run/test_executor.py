@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from made.jobs import refuse, square
@@ -46,3 +51,40 @@ def test_a_process_that_ends_itself_is_no_patients_fault():
 def test_what_the_function_raises_is_raised():
     with pytest.raises(UsageError, match="1 is refused"):
         list(executor.each(refuse, {"p1": (1,)}, Where(1)))
+
+
+STARTS_ONE = """
+from pathlib import Path
+from made.jobs import say_and_wait
+from mri_vit.run import processes
+if __name__ == "__main__":
+    list(processes.each(say_and_wait, {"p1": (Path.cwd(),)}, 1))
+"""
+
+
+def test_no_process_outlives_the_one_that_started_it_however_that_was_killed(tmp_path):
+    (tmp_path / "script.py").write_text(STARTS_ONE)
+    path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parents[2])])
+    parent = subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path})
+    try:
+        eventually((tmp_path / "process").exists)
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    worker = int((tmp_path / "process").read_text())
+    eventually(lambda: not alive(worker))
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    """Wait until it is, for at most a minute."""
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it never was")
+
+
+def alive(process: int) -> bool:
+    """Whether it runs: not one that has ended and is not asked how."""
+    status = Path(f"/proc/{process}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
