@@ -10,7 +10,7 @@ from mri_vit.errors import UsageError
 from mri_vit.predictors import radiomics
 from mri_vit.run import files
 from mri_vit.settings import licence, source
-from mri_vit.settings.models import VIT
+from mri_vit.settings.models import SLICES, VIT
 from mri_vit.settings.schema import Study
 
 
@@ -55,12 +55,16 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
 
 
 def cautions(study: Study) -> list[str]:
-    """What has to be known of the licences of the weights that the study's networks start from, each network's by its name."""
+    """What has to be known of the licences of the weights that the study's networks start from, each network's by its name, and of
+    those that the control slices reads.
+    """
     said = {
         name: licence.caution(of.model.weights.name, licence.stated(of.model.weights_licence))
         for name, of in networks(study).items()
         if of.model.weights
     }
+    if of_slices := study.controls.slices:
+        said[SLICES] = licence.caution(of_slices.name, licence.stated(study.controls.slices_licence))
     return [f"{name}: {one}" for name, one in said.items() if one]
 
 

@@ -29,6 +29,7 @@ from mri_vit.model.vit2d import Weights2D, read_2d
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import replacing
 from mri_vit.run.tensor_file import sort_header
+from mri_vit.settings import licence
 from mri_vit.settings.recipe import SIZES
 from mri_vit.settings.schema import Study
 
@@ -75,8 +76,9 @@ def described(table: pd.DataFrame, study: Study) -> str:
     path = study.controls.slices
     assert path
     return (
-        f"the CLS features of a frozen 2D Vision Transformer, {path.name} (SHA-256 {hashes.sha256(path)}), averaged over the "
-        f"axial slices that hold brain, of {', '.join(study.channels)} ({len(table.columns)} columns)"
+        f"the CLS features of a frozen 2D Vision Transformer, {path.name} ({licence.in_words(study.controls.slices_licence)}, "
+        f"SHA-256 {hashes.sha256(path)}), averaged over the axial slices that hold brain, of {', '.join(study.channels)} "
+        f"({len(table.columns)} columns)"
     )
 
 

@@ -6,8 +6,11 @@ import re
 
 NOT_STATED = "not stated"
 OWN = "own"  # of weights that this package has learned from random ones: whoever owns the run decides
-# Words of licences that do not allow commercial use: Creative Commons' NC, and how others say it.
-NON_COMMERCIAL = re.compile(r"\b(nc|non-?commercial|research[ -]only|academic)\b")
+# Words of licences that do not allow commercial use: Creative Commons' NC, and how others say it; not the Academic Free License's.
+NON_COMMERCIAL = re.compile(
+    r"\bnc(?![a-z])|\b(non|not for|no)[- ]?commercial|\bresearch([ -](use|purposes?))?[ -]only|\bonly for research"
+    r"|\bacademic[ -](use|purposes?|research|only|non)"
+)
 
 
 def stated(licence: str | None) -> str:

@@ -76,13 +76,15 @@ class Controls(Section):
         description="Columns of the control clinical; unset is all but labels and site.",
     )
     slices: Path | None = Field(default=None, description="File of a 2D ViT whose frozen features the control slices reads.")
-
+    slices_licence: str | None = Field(default=None, description="Licence of that file, as its publisher states it.")
     radiomics: bool = Field(default=False, description="Whether radiomics of the true tumour is shown as an upper reference.")
 
     @model_validator(mode="after")
     def _slices_are_a_control(self) -> Controls:
         if self.slices and SLICES not in self.models:
             raise ValueError(f'slices names a file, and models leaves "slices" out; found {list(self.models)}')
+        if self.slices_licence and not self.slices:
+            raise ValueError("slices_licence is that of the file slices, which is not named")
         return self
 
 

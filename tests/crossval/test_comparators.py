@@ -14,7 +14,8 @@ from mri_vit.model.network import Network
 from mri_vit.model.weights import licence_of
 from mri_vit.prediction.stage import _beginning
 from mri_vit.report.words import recipes
-from mri_vit.settings.schema import Comparator, Study
+from mri_vit.settings.models import SLICES
+from mri_vit.settings.schema import Comparator, Controls, Study
 
 
 def starting(study: Study, **keys: object) -> Study:
@@ -29,6 +30,18 @@ def test_each_network_that_starts_from_weights_with_a_catch_is_named(tiny: Study
     assert second.startswith("late: other.pt: the licence of these weights, CC-BY-NC-4.0, does not allow commercial use")
     assert comparators.cautions(starting(tiny, weights=Path("b16.npz"), weights_licence="Apache-2.0")) == []
     assert comparators.cautions(tiny) == []
+
+
+def test_the_file_that_slices_reads_has_a_licence_as_well(tiny: Study):
+    def reading(**keys: object) -> Study:
+        controls = Controls(models=(SLICES,), slices=Path("2d.npz"), **keys)
+        return tiny.model_copy(update={"controls": controls})
+
+    assert comparators.cautions(reading())[0].startswith("slices: 2d.npz: the licence of these weights is not stated")
+    assert "CC-BY-NC-4.0, does not allow commercial use" in comparators.cautions(reading(slices_licence="CC-BY-NC-4.0"))[0]
+    assert comparators.cautions(reading(slices_licence="Apache-2.0")) == []
+    with pytest.raises(ValueError, match="slices_licence is that of the file slices, which is not named"):
+        Controls(slices_licence="MIT")
 
 
 def test_the_report_and_a_prediction_state_the_licence(tiny: Study):

@@ -171,7 +171,7 @@ def test_the_control_stands_on_the_same_folds_and_its_file_is_noted_with_its_has
     assert set(table.endpoint) == {"mgmt", "os"}
     assert not (study.output / "nulls.csv").exists()
     noted = json.loads((study.output / "notes.json").read_text())["slices_columns"]
-    assert "vit.safetensors (SHA-256 " in noted
+    assert "vit.safetensors (licence not stated, SHA-256 " in noted
     assert f"of {', '.join(CHANNELS)} (512 columns)" in noted
 
 
