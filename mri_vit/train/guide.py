@@ -54,9 +54,12 @@ class Masks:
     """Where some patients' tumours are, on the grid, as patches of one channel that are drawn as the scans' are.
 
     Patches with tumour and those beside them are held, a tenth of a brain's, as no other shows tumour however a patient is moved.
+    Raises UsageError where nobody has a mask, as after a `prepare.tumour_command` that found no tumour.
     """
 
     def __init__(self, patients: Sequence[Patient], study: Study) -> None:
+        if not any(patient.tumour_mask for patient in patients):
+            raise UsageError(f"train.guide_… learns from tumour masks, and none of {len(patients)} training patients has one")
         places, rows, held = [], [], []
         self.holds: list[Bool[np.ndarray, " f"]] = []  # by patient, which stored places have tumour
         for patient in patients:

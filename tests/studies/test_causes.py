@@ -97,7 +97,9 @@ def test_a_cause_is_fit_where_brightness_tells_nothing_and_the_oracle_all(tiny: 
     assert (texture.oracle, texture.fit) == (None, False)
     assert foci.brain[0] < 0.65
     assert foci.oracle == (1.0, *auc_interval(np.arange(60) < sum(p.labels["foci"] for p in people), np.arange(60)[::-1] * 1.0))
-    assert foci.fit == (foci.brain[0] <= causes.BRIGHTNESS)
+    assert not replace(foci, brain=(0.601, 0.55, 0.65)).fit
+    assert replace(foci, brain=(0.599, 0.55, 0.65)).fit
+    assert not replace(foci, brain=(0.5, 0.4, 0.6), oracle=(0.949, 0.9, 1.0)).fit
 
 
 def test_the_table_fits_a_terminal_and_says_which_are_fit():

@@ -85,6 +85,11 @@ def test_without_a_single_mask_there_is_nothing_to_learn_from(tiny):
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     with pytest.raises(UsageError, match="none of 24 patients has one"):
         check(changed(tiny, guide_share=1.0), patients)
+    found_nothing = tiny.prepare.model_copy(update={"tumour_command": ("segment", "{t1ce}", "{output}")})
+    after_it = changed(tiny, guide_share=1.0).model_copy(update={"prepare": found_nothing})
+    check(after_it, patients)
+    with pytest.raises(UsageError, match="none of 24 training patients has one"):
+        Masks(patients, after_it)
 
 
 def test_attention_is_best_where_it_is_shared_out_as_the_tumour_is():
