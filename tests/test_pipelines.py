@@ -159,10 +159,10 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
     seen = {"vit": 4.0, "radiomics": 9.0}
     parts = [
         pd.DataFrame({"patient": [f"p{i}" for i in range(n)], "fold": fold, "truth": truth.astype(float)}).assign(
-            seed=seed, labelled=n, model=name, endpoint=cause, score=seen.get(name, 0.0) * truth + random.normal(size=n)
+            seed=seed, labelled=n, model=name, endpoint=cause, score=seen.get(name, 0.0) * told * truth + random.normal(size=n)
         )
         for seed in (1, 2, 3)
-        for cause in ("side", "coin")
+        for cause, told in {"side": True, "foci": False, "coin": False}.items()
         for name in names
     ]
     contenders = [
@@ -174,14 +174,19 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
         "site": {"verdict_kind": "better", "verdict": "is the site"},
     }
     metrics = {seed: [{"contenders": contenders, "endpoints": {"scanner": {"models": scanner}}}] for seed in (1, 2, 3)}
-    text = contest.document(pd.concat(parts), metrics, [of], n)
+    text = contest.document(pd.concat(parts), metrics, [of], n, ["contest-convolutional"])
     assert "| **Vision Transformer** | 0." in text
     assert '| stem-max: `model.depth = 0`, `model.pool = "max"` | 0.' in text
-    assert "better than everybody here but radiomics of the true tumour (largest p of all: p = 0.0" in text
+    assert "quality check left 120, 120, 120" in text
+    side, foci = (next(line for line in text.splitlines() if line.startswith(f"- {cause}: ")) for cause in ("side", "foci"))
+    assert "the 0.85 that is asked for is reached; better than everybody here but radiomics of the true tumour" in side
+    assert "(largest p of all: p = 0.0" in side
+    assert "the 0.85 that is asked for is **not** reached; **not** " in foci
+    assert "- coin: " not in text  # brightness tells it no more than anybody should
     assert "; within each data seed: p < 0.001, p < 0.001, p < 0.001)" in text
     assert "| **Vision Transformer** | 12,345 | 2 | 6 of 9 |" in text
     assert "- data seed 2, intensity: may be confounded" in text
-    assert "No convolutional network has been set against it on this page yet." in text
+    assert "Not here, as not run on each of these data seeds yet: `configs/contest_convolutional.toml`." in text
     assert "is chance" not in text
     assert "is the site" not in text
     assert str(contest.ROOT) not in text

@@ -227,7 +227,7 @@ def test_what_tells_hidden_causes_is_measured(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_contest_is_one_page_of_several_files_which_share_the_vision_transformers_folds(
+def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_page_has_who_ran_on_all_of_its_data_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(contest, "ROOT", tmp_path)
@@ -235,13 +235,28 @@ def test_a_contest_is_one_page_of_several_files_which_share_the_vision_transform
     (tmp_path / "docs").mkdir()
     parts = ("unguided", "without-texture", "vit-max")
     asked = [("contest", None), ("contest_convolutional", ("resnet10-max",)), ("contest_parts", parts)]
-    contest.main(*(shrunken(name, tmp_path, comparators) for name, comparators in asked), seeds=(1,), patients=32)
-    text = (tmp_path / "docs" / "contest.md").read_text()
-    for name in ("**Vision Transformer**", "stem-max: ", "resnet10-max: ", *parts, *contest.CONTROLS.values()):
-        assert f"| {name}" in text
+    first, convolutional, of_parts = (shrunken(name, tmp_path, comparators) for name, comparators in asked)
+    contest.main(first, seeds=(1, 2), patients=32)
+    contest.main(convolutional, of_parts, seeds=(1,), patients=32)
+    page, worth = ((tmp_path / "docs" / f"{name}.md").read_text() for name in ("contest", "contest_parts"))
+    shown = [
+        "**Vision Transformer**",
+        "stem-max: ",
+        *(name for one, name in contest.CONTROLS.items() if one != contest.RADIOMICS),
+    ]
+    assert all(f"| {name}" in page for name in shown)
+    assert "data seeds 1, 2." in page.replace("\n", " ")
+    assert "Not here, as not run on each of these data seeds yet: `configs/contest_convolutional.toml`." in page
+    assert not any(f"| {name}" in page for name in ("resnet10-max", contest.CONTROLS[contest.RADIOMICS], *parts))
+    assert all(f"| {name}" in worth for name in ("**Vision Transformer**", *parts))
+    assert "everybody here" not in worth
     runs = tmp_path / "runs" / "contest"
     costs = {(runs / f"{run}-1" / "fold-2" / "cost.json").read_bytes() for run in ("run", "convolutional", "parts")}
     assert len(costs) == 1  # its seconds are of one training
+    contest.main(convolutional, seeds=(2,), patients=32)
+    page = (tmp_path / "docs" / "contest.md").read_text()
+    assert all(f"| {name}" in page for name in (*shown, "resnet10-max: ", contest.CONTROLS[contest.RADIOMICS]))
+    assert "Not here" not in page
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:
@@ -258,7 +273,10 @@ def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None
 
 
 def _short(comparator: Comparator) -> Comparator:
-    """A comparator's own keys, where they would make it long again."""
+    """A comparator's own keys, where they would make it long again, and in single precision.
+
+    In bfloat16 oneDNN's convolutions of a few voxels read memory that nobody has written, and give NaN where it holds one.
+    """
     keys = {key.partition(".")[2] for key in SHRUNKEN if key.startswith(("pretrain.", "train."))}
     return comparator.model_copy(
         update={
@@ -267,6 +285,7 @@ def _short(comparator: Comparator) -> Comparator:
                 if key in keys and f"{section}.{key}" in SHRUNKEN
                 else value
                 for key, value in getattr(comparator, section).items()
+                if key != "precision"
             }
             for section in ("pretrain", "train")
         }

@@ -119,7 +119,7 @@ class Guided(nn.Module):
             nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
         nn.init.constant_(self.share.bias, RARE)
 
-    def forward(self, *batch: Tensor) -> dict[str, Tensor]:
+    def forward(self, *batch: Tensor | None) -> dict[str, Tensor]:
         return self.network(*batch)
 
     def guided(
