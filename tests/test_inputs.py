@@ -73,6 +73,7 @@ ROWS = [
     Row(32, "no FLAIR", 3, "p00: no scan: flair; the patient will be excluded", made.cell(flair="")),
     Row(32, "no FLAIR, which the study allows", 0, "no scan: flair; it is left empty", made.allowed_to_lack_flair),
     Row(32, "a scan that is not there", 3, "p00: t1: no such file", made.cell(t1="gone.nii.gz")),
+    Row(32, "no tumour mask to cut around", 3, "p00: no tumour mask, around which .* will be excl", made.cut_around_tumours),
     Row(33, "a brain mask on another grid", 3, "is on another grid than the T1ce", made.mask(nifti(ARRAY[1:]))),
     Row(34, "a .hdr without its .img", 3, "a .hdr of a two-file NIfTI", made.scan(patched(344, "4s", b"ni1\0"))),
     Row(35, "DICOM without a slice", 3, r"missing slice: from 18\.25 to 24\.25 mm", made.dicom_steps(0, 1, 2, 4, 5, 6)),

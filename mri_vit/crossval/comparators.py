@@ -55,7 +55,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
 
 
 def cautions(study: Study) -> list[str]:
-    """What has to be known of the licences of the weights that the study's networks start from, each network's by its name, and of
+    """What has to be known of the licences of the weights that the study's networks start from, by the network's name, and of
     those that the control slices reads.
     """
     said = {

@@ -99,13 +99,17 @@ def predict(
 
 
 def _elsewhere(past: Study, source: Path, output: Path, workers: int) -> Study:
-    """The run's settings for other patients, whom its reviewer has not seen; no prediction needs a tumour segmented."""
+    """The run's settings for other patients, whom its reviewer has not seen.
+
+    A tumour is segmented only where scans are cut around it: no other prediction needs one.
+    """
+    tumour_command = past.prepare.tumour_command if past.prepare.around_tumour_mm is not None else ()
     return past.model_copy(
         update={
             "cohort": source.resolve(),
             "output": output.resolve(),
             "prepared": output.resolve() / "prepared",
-            "prepare": past.prepare.model_copy(update={"workers": workers, "tumour_command": ()}),
+            "prepare": past.prepare.model_copy(update={"workers": workers, "tumour_command": tumour_command}),
             "qc": past.qc.model_copy(update={"decisions": None}),
         }
     )

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, read, resample
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import alignment, bias, box, brain, outliers, qc, segment
+from mri_vit.prepare import alignment, bias, box, brain, outliers, qc, segment, tumour
 from mri_vit.prepare.log import Log
 from mri_vit.prepare.on_grid import on_grid
 from mri_vit.prepare.prepared import CONTENT, SCHEMA, config_sha256, holds, refuse_foreign, verify
@@ -68,6 +68,11 @@ def prepare(patient: Patient, study: Study) -> Path:
         raise UnusablePatient(f"no {' and no '.join(lacking)} scan; {', '.join(study.prepare.needs)} are needed")
     if patient.brain_mask and study.prepare.brain in ("auto", "mask"):
         files["brain_mask"] = patient.brain_mask
+    if study.prepare.around_tumour_mm is not None:
+        if patient.tumour_mask:
+            files["tumour_mask"] = patient.tumour_mask
+        elif not study.prepare.tumour_command:
+            raise UnusablePatient("no tumour mask; prepare.around_tumour_mm needs one, or prepare.tumour_command, which makes it")
     inputs = {name: {"sha256": _file_sha256(path)} for name, path in files.items()}
     settings = config_sha256(study)
 
@@ -121,7 +126,10 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     pose = alignment.to_mni(scans[facing], facing, brains[facing], wholes[facing], log).seen_from(from_reference[facing])
     from_grid = {channel: matrix @ pose.rigid for channel, matrix in from_reference.items()}
     volume, inside = on_grid(scans, study.channels, reference, brains, from_grid, study.grid, log)
-    stored = tokens.from_volume(volume, inside, study.grid, record["config_sha256"], study.channels)
+    kept, near = volume, inside
+    if study.prepare.around_tumour_mm is not None:
+        kept, near = _around_tumour(patient, volume, inside, from_grid[reference], study, folder, log)
+    stored = tokens.from_volume(kept, near, study.grid, record["config_sha256"], study.channels)
     tokens.save(stored, folder / files.TOKENS)
     of_scans = {
         channel: quality.of_scan(wholes[channel], part, scans[channel], brains[channel], mask, from_reference[channel])
@@ -129,7 +137,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     }
     looked = copies.of_grid(volume, inside, study.channels, study.grid)
     caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
-    write_bytes(qc.draw(volume, inside, patient.id, caption, _told(log), study.channels), folder / files.QC)
+    write_bytes(qc.draw(kept, near, patient.id, caption, _told(log), study.channels), folder / files.QC)
     to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}
     record = {
         "schema": SCHEMA,
@@ -146,6 +154,30 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     }
     text = json.dumps(record, indent=1, allow_nan=False)
     write_bytes(text.encode(), folder / files.PATIENT)
+
+
+def _around_tumour(
+    patient: Patient,
+    volume: Float[np.ndarray, "c e e e"],
+    brain: Bool[np.ndarray, "e e e"],
+    from_grid: Float[np.ndarray, "4 4"],
+    study: Study,
+    folder: Path,
+    log: Log,
+) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
+    """What is kept of the scans on the grid, and of the brain there. Raises UnusablePatient where no tumour is known."""
+    margin_mm, mask = study.prepare.around_tumour_mm, patient.tumour_mask or folder / files.TUMOUR
+    assert margin_mm is not None
+    if not mask.exists():
+        raise UnusablePatient("prepare.tumour_command found no tumour, around which prepare.around_tumour_mm keeps the scans")
+    kept, near = tumour.around(mask, volume, brain, margin_mm, from_grid, study.grid, study.prepare.reference)
+    log.add(
+        "around_tumour",
+        f"Voxels further than {margin_mm:g} mm from the tumour mask were set to 0.",
+        margin_mm=margin_mm,
+        kept_of_brain=round(float(near.sum() / brain.sum()), 4),
+    )
+    return kept, near
 
 
 def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:

@@ -63,7 +63,7 @@ def voxels(folder: Path) -> list[str]:
 
 def config_sha256(study: Study) -> str:
     """Hash of the settings that the prepared patient depends on: `channels`, and all of `grid` and `prepare` but the number of
-    workers, but `needs`, which says who is prepared and not how, and but `tumour_command`, on which no voxel hangs.
+    workers, but `needs`, which says who is prepared and not how, and but `tumour_command`, whose hash is held against the steps.
     """
     how = study.prepare.model_dump(exclude={"workers", "needs", "tumour_command"})
     matter = {"schema": SCHEMA, "channels": study.channels, "grid": study.grid.model_dump(), "prepare": how}

@@ -1,4 +1,7 @@
-"""Tumour: whether a patient's tumour mask lies in the brain that was prepared; its volume is a control, its place judges maps."""
+"""Tumour: whether a patient's tumour mask lies in the brain that was prepared, and scans cut around it.
+
+Its volume is a control, and its place judges maps.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.ndimage import distance_transform_edt
 from scipy.spatial import KDTree
 
 from mri_vit.data import tokens
@@ -30,16 +34,49 @@ def check(mask: Path, prepared: Path) -> None:
     prepared
         The patient's folder.
     """
-    tumour = read(mask)
     stored = tokens.load(prepared / files.TOKENS)
     brain = Volume((tokens.to_volume(stored) != 0).any(axis=0), np.array(stored.grid.affine))
-    away_mm = distance_mm(tumour, reference_to_grid(prepared), brain)
+    away_mm = distance_mm(read(mask), reference_to_grid(prepared), brain)
     if away_mm > 0:
-        space = title(reference_of(prepared))
-        reason = (
-            f"the tumour mask lies {away_mm:.0f} mm away from the prepared brain; expected a mask in the space of the {space}"
-        )
-        raise UnusablePatient(reason, str(mask))
+        raise UnusablePatient(_away(away_mm, reference_of(prepared)), str(mask))
+
+
+def _away(mm: float, reference: str) -> str:
+    """What is wrong with a mask so far from the brain."""
+    return (
+        f"the tumour mask lies {mm:.0f} mm away from the prepared brain; expected a mask in the space of the {title(reference)}"
+    )
+
+
+def around(
+    mask: Path,
+    volume: Float[np.ndarray, "c e e e"],
+    brain: Bool[np.ndarray, "e e e"],
+    margin_mm: float,
+    from_grid: Float[np.ndarray, "4 4"],
+    grid: Grid,
+    reference: str,
+) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
+    """Scans on the grid, and the brain there, emptied further than the margin from every voxel of the tumour.
+
+    Parameters
+    ----------
+    mask
+        In the reference's space; what is not 0 is tumour.
+    volume, brain
+        c scans and the brain on the grid of e voxels along an edge.
+    from_grid
+        From a point of the grid to the reference's space, RAS+ mm.
+
+    Raises UnusablePatient where the mask cannot be read, or lies outside the brain.
+    """
+    drawn = read(mask)
+    tumour = _drawn(drawn, from_grid, grid)
+    if not (tumour & brain).any():
+        away_mm = distance_mm(drawn, np.linalg.inv(from_grid), Volume(brain, np.array(grid.affine)))
+        raise UnusablePatient(_away(away_mm, reference), str(mask))
+    near = brain & (np.asarray(distance_transform_edt(~tumour)) * grid.spacing_mm <= margin_mm)
+    return volume * near, near
 
 
 def on_grid(mask: Path, prepared: Path, grid: Grid) -> Bool[np.ndarray, "e e e"]:
@@ -47,10 +84,12 @@ def on_grid(mask: Path, prepared: Path, grid: Grid) -> Bool[np.ndarray, "e e e"]
 
     `prepared` is the patient's folder. Raises UnusablePatient where the mask cannot be read.
     """
-    found = read(mask)
-    drawn = Volume((found.array != 0).astype(np.uint8), found.affine)
-    to_mask = np.linalg.inv(reference_to_grid(prepared))
-    return resample(drawn, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), to_mask, NEAREST).array != 0
+    return _drawn(read(mask), np.linalg.inv(reference_to_grid(prepared)), grid)
+
+
+def _drawn(mask: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid) -> Bool[np.ndarray, "e e e"]:
+    whole = Volume((mask.array != 0).astype(np.uint8), mask.affine)
+    return resample(whole, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), from_grid, NEAREST).array != 0
 
 
 def tumour_shares(mask: Volume, to_grid: Float[np.ndarray, "4 4"], prepared: Tokens) -> Float[np.ndarray, "places"]:

@@ -6,7 +6,7 @@ import re
 
 NOT_STATED = "not stated"
 OWN = "own"  # of weights that this package has learned from random ones: whoever owns the run decides
-# Words of licences that do not allow commercial use: Creative Commons' NC, and how others say it; not the Academic Free License's.
+# Words of licences that do not allow commercial use: Creative Commons' NC, and how others say it; not the Academic Free License.
 NON_COMMERCIAL = re.compile(
     r"\bnc(?![a-z])|\b(non|not for|no)[- ]?commercial|\bresearch([ -](use|purposes?))?[ -]only|\bonly for research"
     r"|\bacademic[ -](use|purposes?|research|only|non)"

@@ -48,6 +48,12 @@ class Prepare(Section):
         exclude_if=lambda words: not words,  # who was prepared without it stays prepared
         description='Makes a tumour mask where none is given: ["seg", "{input}", "{output}"].',
     )
+    around_tumour_mm: float | None = Field(
+        default=None,
+        ge=0,
+        exclude_if=lambda margin: margin is None,  # who was prepared without it stays prepared
+        description="How far around the tumour's mask scans are kept, mm; unset is the whole brain.",
+    )
     reference: str = Field(
         default=REFERENCE, description="Sequence to which others are aligned; masks and maps lie in its space."
     )

@@ -177,7 +177,7 @@ def inwardness(one: Subject) -> float:
 
 
 def unevenness(one: Subject) -> float:
-    """Voxels that a blur of one takes from the tumour or gives to it, by its volume^(2/3): corners, and not how large a surface."""
+    """Voxels that a blur of one takes from the tumour or gives to it, by its volume^(2/3): its corners, not its surface."""
     smooth = gaussian_filter(one.tumour.astype(float), 1) > 0.5  # of a half: a flat face stays where it is
     return float((one.tumour != smooth).sum() / one.tumour.sum() ** (2 / 3))
 

@@ -211,7 +211,7 @@ def objective(plain: Network, net: nn.Module, gather: Gather = of_one) -> Object
 
 
 def guided_objective(plain: Network, net: nn.Module, fabric: Fabric) -> Objective[Given]:
-    """The loss of what is given, and what training patients' masks teach beside it; `net` is a `Guided` as `fabric` sets it up."""
+    """The loss of what is given, and what training patients' masks teach beside it; `net` is a `Guided` that `fabric` set up."""
     net.mark_forward_method("guided")  # type: ignore[operator]
 
     def loss(given: Given) -> Tensor:

@@ -115,6 +115,15 @@ def allowed_to_lack_flair(desk: Desk) -> list[object]:
     return ["check", desk.study, "--prepare.needs", '["t1", "t1ce", "t2"]']
 
 
+def cut_around_tumours(desk: Desk) -> list[object]:
+    """All but the first patient have a mask."""
+    for row in range(1, 12):
+        mask = np.zeros((9, 8, 7), np.int16)
+        mask[4, 4, row % 7] = row
+        desk.cells(row, tumour_mask=desk.put(nifti(mask), f"p{row:02}/tumour.nii"))
+    return ["check", desk.study, "--prepare.around-tumour-mm", "8"]
+
+
 def copied_scan(desk: Desk) -> None:
     desk.cells(1, t1=desk.put((desk.folder / "p00" / "t1.nii.gz").read_bytes(), "copy.nii.gz"))
 

@@ -420,6 +420,37 @@ def test_another_command_segments_anew_and_without_one_the_patient_stays_as_prep
     assert not (prepare(made, study_in(tmp_path, tumour_command=(*words, "none"))) / files.TUMOUR).exists()
 
 
+def test_scans_are_cut_around_the_tumour_of_the_table_or_of_the_command(made: Patient, tmp_path: Path) -> None:
+    script = tmp_path / "segment.py"
+    script.write_text(SEGMENT)
+    words = (sys.executable, str(script), "{input}", "{output}")
+    found = prepare(made, study_in(tmp_path / "found", tumour_command=(*words, "some"), around_tumour_mm=12.0))
+    named = replace(made, tumour_mask=found / files.TUMOUR)
+    cut = prepare(named, study := study_in(tmp_path / "named", around_tumour_mm=12.0))
+    whole = prepare(named, study_in(tmp_path / "whole"))
+    few, many = (tokens.to_volume(tokens.load(folder / files.TOKENS)) for folder in (cut, whole))
+    np.testing.assert_array_equal(tokens.to_volume(tokens.load(found / files.TOKENS)), few)
+    outside = ~tumour.on_grid(found / files.TUMOUR, whole, study.grid)
+    away_mm = np.asarray(ndimage.distance_transform_edt(outside)) * study.grid.spacing_mm
+    np.testing.assert_array_equal(few, np.where(away_mm <= 12.0, many, 0))
+    assert 0 < (few != 0).sum() < 0.2 * (many != 0).sum()
+    assert load_record(cut)["quality"] == load_record(whole)["quality"]  # of the whole scans
+    step = next(one for one in load_record(cut)["steps"] if one["step"] == "around_tumour")
+    assert step["kept_of_brain"] < 0.2
+    assert load_record(cut)["inputs"].keys() - load_record(whole)["inputs"].keys() == {"tumour_mask"}
+
+
+def test_who_has_no_tumour_is_not_cut_around_one(made: Patient, tmp_path: Path) -> None:
+    with pytest.raises(UnusablePatient, match=r"no tumour mask; prepare\.around_tumour_mm needs one"):
+        prepare(made, study_in(tmp_path, around_tumour_mm=12.0))
+    script = tmp_path / "segment.py"
+    script.write_text(SEGMENT)
+    words = (sys.executable, str(script), "{input}", "{output}", "none")
+    with pytest.raises(UnusablePatient, match="found no tumour, around which"):
+        prepare(made, study_in(tmp_path, tumour_command=words, around_tumour_mm=12.0))
+    assert config_sha256(study_in(tmp_path)) != config_sha256(study_in(tmp_path, around_tumour_mm=12.0))
+
+
 def test_deepbet_missing_is_said_with_the_remedy(made: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deepbet", None)
     with pytest.raises(UsageError, match=r"pip install 'mri-vit\[brain\]'"):

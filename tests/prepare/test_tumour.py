@@ -56,6 +56,29 @@ def test_a_mask_300_mm_away_is_refused_with_its_distance_and_one_in_the_brain_is
         tumour.check(tmp_path / "300.nii.gz", tmp_path)
 
 
+@pytest.mark.parametrize("margin_mm", [0.0, 5.0, 12.0])
+def test_around_a_tumour_is_kept_what_of_the_brain_is_no_further_than_the_margin(tmp_path, margin_mm: float):
+    grid = Grid(edge=16, spacing_mm=4.0, patch=4)
+    brain = np.zeros((16, 16, 16), bool)
+    brain[4:12, 4:12, 4:12] = True
+    volume = np.random.default_rng(0).normal(size=(4, 16, 16, 16)).astype(np.float32) * brain
+    drawn = np.zeros((16, 16, 16))
+    drawn[9:13, 5:8, 6] = 1  # partly outside the brain
+    affine = np.array(grid.affine)
+    affine[1, 3] += 30  # the mask's space lies 30 mm further to the front
+    write(Volume(drawn.astype(np.float32), affine), tmp_path / "mask.nii.gz")
+    from_grid = np.eye(4)
+    from_grid[1, 3] = 30
+    kept, near = tumour.around(tmp_path / "mask.nii.gz", volume, brain, margin_mm, from_grid, grid, "t1ce")
+    away = np.linalg.norm((np.argwhere(brain)[:, None] - np.argwhere(drawn)) * 4.0, axis=-1).min(axis=1)
+    expected = np.zeros_like(brain)
+    expected[brain] = away <= margin_mm
+    np.testing.assert_array_equal(near, expected)
+    np.testing.assert_array_equal(kept, np.where(expected, volume, 0))
+    with pytest.raises(UnusablePatient, match=r"the tumour mask lies .* mm away from the prepared brain"):
+        tumour.around(tmp_path / "mask.nii.gz", volume, brain, margin_mm, np.eye(4), grid, "t1ce")
+
+
 def test_the_template_is_nilearns_to_the_bit_without_importing_nilearn():
     from nilearn.datasets import load_mni152_template
 

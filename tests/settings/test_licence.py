@@ -6,8 +6,15 @@ import pytest
 
 from mri_vit.settings.licence import NOT_STATED, caution, is_non_commercial, stated
 
-
-FORBIDDEN = ["CC-BY-NC-4.0", "cc-by-nc-sa 4.0", "CC BY NC ND", "CC-BY-NC4.0", "Non-Commercial", "Non Commercial", "noncommercial use"]
+FORBIDDEN = [
+    "CC-BY-NC-4.0",
+    "cc-by-nc-sa 4.0",
+    "CC BY NC ND",
+    "CC-BY-NC4.0",
+    "Non-Commercial",
+    "Non Commercial",
+    "noncommercial use",
+]
 FORBIDDEN += ["not for commercial use", "Research only", "research use only", "for research purposes only", "only for research"]
 FORBIDDEN += ["Academic use", "academic research license"]
 
@@ -18,7 +25,9 @@ def test_a_licence_that_forbids_commercial_use_is_known_and_said(licence: str):
     assert f"{licence}, does not allow commercial use" in caution("w.pt", licence)
 
 
-@pytest.mark.parametrize("licence", ["CC-BY-4.0", "Apache-2.0", "MIT", "BSD-3-Clause", "AFL-3.0", "Academic Free License v3.0", "NCSA", "own"])
+@pytest.mark.parametrize(
+    "licence", ["CC-BY-4.0", "Apache-2.0", "MIT", "BSD-3-Clause", "AFL-3.0", "Academic Free License v3.0", "NCSA", "own"]
+)
 def test_nothing_is_said_of_other_licences(licence: str):
     assert not is_non_commercial(licence)
     assert caution("w.pt", licence) == ""

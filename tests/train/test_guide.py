@@ -197,7 +197,9 @@ def test_a_guided_training_that_was_stopped_goes_on_as_if_it_had_not_been(masked
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("32-true", torch.float32), ("bf16-mixed", torch.bfloat16)])
-def test_guidance_is_computed_in_the_precision_that_is_asked_for(masked, tmp_path, monkeypatch, precision: str, dtype: torch.dtype):
+def test_guidance_is_computed_in_the_precision_that_is_asked_for(
+    masked, tmp_path, monkeypatch, precision: str, dtype: torch.dtype
+):
     study, patients = masked
     seen = set()
 

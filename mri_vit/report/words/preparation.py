@@ -37,10 +37,18 @@ def preparation(metrics: Metrics, facts: Facts) -> list[str]:
 
 
 def _tumours(prepare: Prepare) -> list[str]:
-    if not prepare.tumour_command:
-        return []
-    program = escape(Path(prepare.tumour_command[0]).name)
-    return [f"Where no tumour mask was given, {program} made one from the scans on the {title(prepare.reference)}'s grid."]
+    said = []
+    if prepare.tumour_command:
+        program = escape(Path(prepare.tumour_command[0]).name)
+        said.append(
+            f"Where no tumour mask was given, {program} made one from the scans on the {title(prepare.reference)}'s grid."
+        )
+    if prepare.around_tumour_mm is not None:
+        said.append(
+            f"Voxels further than {prepare.around_tumour_mm:g} mm from the tumour mask were set to 0 after intensities were "
+            "scaled, also of the patients who were predicted, so that every model was given where the tumour lies."
+        )
+    return said
 
 
 def _alignment(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> list[str]:
