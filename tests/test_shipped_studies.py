@@ -40,6 +40,8 @@ TEMPLATES = (
     "ablation",
     "causes",
     "contest",
+    "contest_384",
+    "contest_around_tumours",
     "contest_convolutional",
     "contest_parts",
     "features",
@@ -235,10 +237,12 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     (tmp_path / "docs").mkdir()
     parts = ("unguided", "without-texture", "vit-max")
     asked = [("contest", None), ("contest_convolutional", ("resnet10-max",)), ("contest_parts", parts)]
-    first, convolutional, of_parts = (shrunken(name, tmp_path, comparators) for name, comparators in asked)
+    asked += [("contest_around_tumours", None)]
+    first, convolutional, of_parts, around = (shrunken(name, tmp_path, comparators) for name, comparators in asked)
     contest.main(first, seeds=(1, 2), patients=32)
-    contest.main(convolutional, of_parts, seeds=(1,), patients=32)
+    contest.main(convolutional, of_parts, around, seeds=(1,), patients=32)
     page, worth = ((tmp_path / "docs" / f"{name}.md").read_text() for name in ("contest", "contest_parts"))
+    assert "| stem-max: " in (tmp_path / "docs" / "contest_around_tumours.md").read_text()
     shown = [
         "**Vision Transformer**",
         "stem-max: ",
