@@ -33,13 +33,13 @@ def test_each_network_that_starts_from_weights_with_a_catch_is_named(tiny: Study
 
 
 def test_the_file_that_slices_reads_has_a_licence_as_well(tiny: Study):
-    def reading(**keys: object) -> Study:
-        controls = Controls(models=(SLICES,), slices=Path("2d.npz"), **keys)
+    def reading(licence: str | None = None) -> Study:
+        controls = Controls(models=(SLICES,), slices=Path("2d.npz"), slices_licence=licence)
         return tiny.model_copy(update={"controls": controls})
 
     assert comparators.cautions(reading())[0].startswith("slices: 2d.npz: the licence of these weights is not stated")
-    assert "CC-BY-NC-4.0, does not allow commercial use" in comparators.cautions(reading(slices_licence="CC-BY-NC-4.0"))[0]
-    assert comparators.cautions(reading(slices_licence="Apache-2.0")) == []
+    assert "CC-BY-NC-4.0, does not allow commercial use" in comparators.cautions(reading("CC-BY-NC-4.0"))[0]
+    assert comparators.cautions(reading("Apache-2.0")) == []
     with pytest.raises(ValueError, match="slices_licence is that of the file slices, which is not named"):
         Controls(slices_licence="MIT")
 
