@@ -52,7 +52,7 @@ class Prepare(Section):
         default=None,
         ge=0,
         exclude_if=lambda margin: margin is None,  # who was prepared without it stays prepared
-        description="How far around the tumour's mask scans are kept, mm; unset is the whole brain.",
+        description="How far around the tumour scans are kept, mm; unset is everywhere.",
     )
     reference: str = Field(
         default=REFERENCE, description="Sequence to which others are aligned; masks and maps lie in its space."
