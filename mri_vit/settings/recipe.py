@@ -218,7 +218,7 @@ class Train(Section):
     guide_tokens: bool = Field(
         default=False,
         exclude_if=lambda kept: not kept,
-        description="Whether a token budget draws those that hold tumour in training masks first.",
+        description="Whether a token budget draws first what holds tumour in training masks.",
     )
     class_weights: bool = Field(default=True, description="Whether positives are weighted by negatives/positives.")
     patience: int = Field(default=20, ge=1, description="Evaluations without a lower tuning loss before training stops.")
