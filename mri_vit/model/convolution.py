@@ -54,7 +54,9 @@ class VolumeEncoder(nn.Module):
     ) -> Float[Tensor, "b d"]:
         """The features. What is not `present` lies at no place, and so in no volume."""
         volume = self.volume(patches, place)
-        return self.net(volume.contiguous(memory_format=torch.channels_last_3d))  # a fifth to a third faster than channels first
+        return self.net(
+            volume.contiguous(memory_format=torch.channels_last_3d)
+        )  # a fifth to a third faster (ResNet-10, AMD EPYC)
 
 
 class HybridEncoder(nn.Module):

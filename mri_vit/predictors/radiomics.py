@@ -1,8 +1,8 @@
 """Radiomics: features of the true tumour of each prepared patient's sequences, as a table; an upper reference, and no bar.
 
-The mask is drawn by people who saw the tumour, and no network is given it to predict: what a network does not reach of this may
-be a matter of finding the tumour. Features are nyxus' of three dimensions: intensity, shape and texture, in the voxels of the
-tumour on the grid.
+The mask is drawn by people who saw the tumour, and no network needs it to predict, unless scans are cut around it: what a network
+does not reach of this may be a matter of finding the tumour. Features are nyxus' of three dimensions: intensity, shape and
+texture, in the voxels of the tumour on the grid.
 Letters: c sequences, e grid edge.
 """
 

@@ -127,8 +127,9 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     from_grid = {channel: matrix @ pose.rigid for channel, matrix in from_reference.items()}
     volume, inside = on_grid(scans, study.channels, reference, brains, from_grid, study.grid, log)
     kept, near = volume, inside
-    if study.prepare.around_tumour_mm is not None:
-        kept, near = _around_tumour(patient, volume, inside, from_grid[reference], study, folder, log)
+    if (reach_mm := study.prepare.around_tumour_mm) is not None:
+        drawn = patient.tumour_mask or folder / files.TUMOUR
+        kept, near = _around_tumour(drawn, volume, inside, reach_mm, from_grid[reference], study, log)
     stored = tokens.from_volume(kept, near, study.grid, record["config_sha256"], study.channels)
     tokens.save(stored, folder / files.TOKENS)
     of_scans = {
@@ -157,24 +158,22 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
 
 
 def _around_tumour(
-    patient: Patient,
+    mask: Path,
     volume: Float[np.ndarray, "c e e e"],
     brain: Bool[np.ndarray, "e e e"],
+    reach_mm: float,
     from_grid: Float[np.ndarray, "4 4"],
     study: Study,
-    folder: Path,
     log: Log,
 ) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
     """What is kept of the scans on the grid, and of the brain there. Raises UnusablePatient where no tumour is known."""
-    margin_mm, mask = study.prepare.around_tumour_mm, patient.tumour_mask or folder / files.TUMOUR
-    assert margin_mm is not None
     if not mask.exists():
         raise UnusablePatient("prepare.tumour_command found no tumour, around which prepare.around_tumour_mm keeps the scans")
-    kept, near = tumour.around(mask, volume, brain, margin_mm, from_grid, study.grid, study.prepare.reference)
+    kept, near = tumour.around(mask, volume, brain, reach_mm, from_grid, study.grid, study.prepare.reference)
     log.add(
         "around_tumour",
-        f"Voxels further than {margin_mm:g} mm from the tumour mask were set to 0.",
-        margin_mm=margin_mm,
+        f"Voxels further than {reach_mm:g} mm from the tumour mask were set to 0.",
+        reach_mm=reach_mm,
         kept_of_brain=round(float(near.sum() / brain.sum()), 4),
     )
     return kept, near

@@ -85,17 +85,21 @@ def _together(
 
 def _begin(cards: Any) -> None:
     """In a process, before it looks for a GPU: it sees its own alone, so that it takes no memory of another's."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     if card := cards.get():
         os.environ[VISIBLE] = card
 
 
-def _end_with_parent() -> None:
-    """End when the process that started this one has, however it was killed: who waits for work would wait, and hold memory."""
+def end_with_parent() -> None:
+    """In a process: end with the one that started it, however that was killed; else it would wait for work and hold memory."""
     parent = parent_process()
     assert parent
-    wait_for([parent.sentinel])
-    os._exit(1)
+
+    def watch() -> None:
+        wait_for([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _alone(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], dealt: list[str]) -> tuple[str, Any]:
@@ -123,6 +127,7 @@ def _alone(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], 
 
 def _report(sending: Connection, function: Callable[..., Any], arguments: tuple[Any, ...], dealt: list[str]) -> None:
     """In the process."""
+    end_with_parent()
     if dealt:
         os.environ[VISIBLE] = dealt[0]
     try:

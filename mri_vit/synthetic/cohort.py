@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import repeat
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from mri_vit.data.volume import Volume, write
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
+from mri_vit.run.processes import CONTEXT, end_with_parent
 from mri_vit.settings.demo import PATIENT
 from mri_vit.settings.schema import CHANNELS
 from mri_vit.synthetic.phantom import ENHANCEMENT, RIM_MM, TISSUE, Case, Person, anatomy, scan
@@ -105,7 +105,7 @@ def written(folder: Path, seed: int, cases: Sequence[P], readme: str, scan: Scan
         return table
     table.unlink(missing_ok=True)  # a cohort with a table is whole
     (folder / "truth").mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:  # two: no machine has fewer cores today
+    with ProcessPoolExecutor(2, CONTEXT, end_with_parent) as pool:  # two: no machine has fewer cores today
         list(pool.map(_write, cases, repeat(folder), [[seed, index] for index in range(len(cases))], repeat(scan), chunksize=4))
     write_bytes(readme.encode(), folder / "README.md")
     out = io.StringIO()

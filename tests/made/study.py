@@ -22,7 +22,7 @@ ENDPOINTS = (
 
 def made_here(patch: pytest.MonkeyPatch) -> None:
     """Built-in patients are made in this process, whose start and imports take longer than a few of them."""
-    patch.setattr(synthetic, "ProcessPoolExecutor", lambda workers, context: ThreadPoolExecutor(1))
+    patch.setattr(synthetic, "ProcessPoolExecutor", lambda workers, *_: ThreadPoolExecutor(1))
 
 
 def make_tiny(tmp_path: Path) -> Study:

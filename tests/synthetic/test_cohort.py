@@ -180,7 +180,7 @@ def test_only_the_rim_in_t1ce_differs_between_hard_patients_of_both_kinds():
 def test_a_hard_cohort_is_written_with_its_labels_and_made_anew_when_more_is_asked_for(tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr(synthetic, "_write", lambda case, folder, seed, scan: written.append((case.id, seed)))
-    monkeypatch.setattr(synthetic, "ProcessPoolExecutor", lambda workers, context: ThreadPoolExecutor(workers))
+    monkeypatch.setattr(synthetic, "ProcessPoolExecutor", lambda workers, *_: ThreadPoolExecutor(workers))
     table = synthetic.make_hard(tmp_path, seed=3, labelled=4, unlabelled=2)
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))

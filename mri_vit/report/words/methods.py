@@ -25,8 +25,7 @@ AS_MADE = {
     SLICES: "slices (the same regressions on principal components of a frozen 2D network's features, as many as are best on the "
     "tuning patients)",
     RADIOMICS: "as an upper reference, which no model has to beat, radiomics (the same regressions on principal components of "
-    "each sequence's radiomic features, by nyxus, in the true tumour mask, which no network is given to "
-    "predict)",
+    "each sequence's radiomic features, by nyxus, in the true tumour mask)",
     SITE: "site (the same regressions on the site alone)",
     SHUFFLED: "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
     RESHUFFLED: "shuffled again (the same on a fresh permutation, because the first one looked suspicious)",
