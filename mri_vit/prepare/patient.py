@@ -138,7 +138,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     }
     looked = copies.of_grid(volume, inside, study.channels, study.grid)
     caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
-    write_bytes(qc.draw(kept, near, patient.id, caption, _told(log), study.channels), folder / files.QC)
+    write_bytes(qc.draw(volume, inside, patient.id, caption, _told(log), study.channels), folder / files.QC)
     to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}
     record = {
         "schema": SCHEMA,

@@ -435,6 +435,7 @@ def test_scans_are_cut_around_the_tumour_of_the_table_or_of_the_command(made: Pa
     np.testing.assert_array_equal(few, np.where(away_mm <= 12.0, many, 0))
     assert 0 < (few != 0).sum() < 0.2 * (many != 0).sum()
     assert load_record(cut)["quality"] == load_record(whole)["quality"]  # of the whole scans
+    assert (cut / files.QC).read_bytes() == (whole / files.QC).read_bytes()  # which a person judges, too
     step = next(one for one in load_record(cut)["steps"] if one["step"] == "around_tumour")
     assert (step["reach_mm"], step["kept_of_brain"] < 0.2) == (12.0, True)
     assert load_record(cut)["inputs"].keys() - load_record(whole)["inputs"].keys() == {"tumour_mask"}
