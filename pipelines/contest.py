@@ -145,7 +145,7 @@ def document(
         parts.append(f"Not here, as not run on each of these data seeds yet: {', '.join(map(config, left_out))}.")
     if of.name == CONFIG.stem:
         parts.append("\n".join(f"- {one}" for one in claims(lines, predicted)))
-    parts.append("## How long each was trained\n\n" + training([run for runs in metrics.values() for run in runs], own))
+    parts.append("## How long each was trained\n\n" + training(list(metrics.values()), own))
     if trap := [f"- data seed {seed}, {one}" for seed, runs in metrics.items() for run in runs for one in trapped(run)]:
         intro = "What the reports say of everybody who tells `scanner`, which goes with the site, better than chance:"
         parts.append(f"## The trap\n\n{intro}\n\n" + "\n".join(dict.fromkeys(trap)))
@@ -180,13 +180,16 @@ def claim(lines: Sequence[contest.Line], by_seed: Sequence[Sequence[contest.Line
     return f"{said}{verb}{but} ({largest}; within each data seed: {', '.join(alone)})"
 
 
-def training(runs: Sequence[dict[str, Any]], names: dict[str, str]) -> str:
-    """Markdown: parameters, minutes of training of a data seed, and of how many networks the tuning loss was flat."""
-    rows = ["| network | parameters | minutes for a data seed | tuning loss flat at the end |", "|---" * 4 + "|"]
+def training(seeds: Sequence[Sequence[dict[str, Any]]], names: dict[str, str]) -> str:
+    """Markdown: parameters, minutes of training of a data seed, and of how many networks the tuning loss was flat.
+
+    `seeds` has the runs of each data seed; those that took a network over from another of them trained it no second time.
+    """
+    rows = ["| network | parameters | minutes for a data seed, median | tuning loss flat at the end |", "|---" * 4 + "|"]
     for model, name in names.items():
-        found = [one for run in runs for one in run["contenders"] if one["model"] == model]
-        if found:
-            minutes = sum(one["training_seconds"] for one in found) / len(found) / 60
+        by_seed = [[one for run in runs for one in run["contenders"] if one["model"] == model] for runs in seeds]
+        if found := [each[0] for each in by_seed if each]:
+            minutes = np.median([one["training_seconds"] / 60 for one in found])
             flat, all_of = sum(one["flat"] for one in found), sum(one["trainings"] for one in found)
             rows.append(f"| {name} | {found[0]['parameters']:,} | {minutes:.0f} | {flat} of {all_of} |")
     return "\n".join(rows)

@@ -173,7 +173,8 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
         "vit": {"verdict_kind": "chance", "verdict": "is chance"},
         "site": {"verdict_kind": "better", "verdict": "is the site"},
     }
-    metrics = {seed: [{"contenders": contenders, "endpoints": {"scanner": {"models": scanner}}}] for seed in (1, 2, 3)}
+    run = {"contenders": contenders, "endpoints": {"scanner": {"models": scanner}}}
+    metrics = {seed: [run, run | {"contenders": contenders[:1]}] for seed in (1, 2, 3)}  # the second took its network over
     text = contest.document(pd.concat(parts), metrics, [of], n, ["contest-convolutional"])
     assert "| **Vision Transformer** | 0." in text
     assert '| stem-max: `model.depth = 0`, `model.pool = "max"` | 0.' in text
