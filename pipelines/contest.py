@@ -47,6 +47,7 @@ TOGETHER = ("contest.toml", "contest_convolutional.toml")  # on one page: everyb
 SEEDS = (1, 2, 3)  # of cohorts
 REACH = 0.85  # what the project asks of a Vision Transformer that has learned a cause
 PATIENTS = 192  # all labelled: the largest size of the learning curves
+UNTOLD = ("coin", "scanner")  # the control and the trap, in a table of their own
 FIT = ("texture", "mismatch", "side", "interaction", "inward", "foci")  # that no brightness tells: docs/hidden_causes.md
 NO_BAR = (RADIOMICS, SITE)  # the former is given the true tumour's mask, the latter is no scan
 CONTROLS = {
@@ -146,9 +147,11 @@ def document(
     if of.name == CONFIG.stem:
         parts.append("\n".join(f"- {one}" for one in claims(lines, predicted)))
     parts.append("## How long each was trained\n\n" + training(list(metrics.values()), own))
+    text = "## What nobody should tell\n\n`coin` is nothing, and `scanner` goes with the site: no lead is tested.\n\n"
+    parts.append(text + contest.table(lines, own | CONTROLS, UNTOLD, leads=False))
     if trap := [f"- data seed {seed}, {one}" for seed, runs in metrics.items() for run in runs for one in trapped(run)]:
         intro = "What the reports say of everybody who tells `scanner`, which goes with the site, better than chance:"
-        parts.append(f"## The trap\n\n{intro}\n\n" + "\n".join(dict.fromkeys(trap)))
+        parts.append(f"### The trap\n\n{intro}\n\n" + "\n".join(dict.fromkeys(trap)))
     return "\n\n".join(parts) + "\n"
 
 

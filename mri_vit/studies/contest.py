@@ -84,18 +84,18 @@ def best(lines: Sequence[Line], cause: str, own: str, no_bar: Collection[str]) -
     return leads, max((line.p for line in others), default=math.nan)
 
 
-def table(lines: Sequence[Line], names: dict[str, str], contested: Collection[str]) -> str:
-    """Markdown: a row for each model, a column for each cause; of what is `contested` the own model's lead and its p too."""
-    causes = list(dict.fromkeys(line.cause for line in lines))
-    rows = [f"| model | {' | '.join(causes)} |", "|---" * (1 + len(causes)) + "|"]
+def table(lines: Sequence[Line], names: dict[str, str], causes: Sequence[str], leads: bool = True) -> str:
+    """Markdown: a row for each model, a column for each of these causes that ran; with `leads` the own model's, and its p."""
+    shown = [cause for cause in causes if cause in {line.cause for line in lines}]
+    rows = [f"| model | {' | '.join(shown)} |", "|---" * (1 + len(shown)) + "|"]
     for model, name in names.items():
         found = {line.cause: line for line in lines if line.model == model}
         if found:
-            rows.append(f"| {name} | {' | '.join(cell(found[cause], cause in contested) for cause in causes)} |")
+            rows.append(f"| {name} | {' | '.join(cell(found[cause], leads) for cause in shown)} |")
     return "\n".join(rows)
 
 
-def cell(line: Line, contested: bool) -> str:
+def cell(line: Line, leads: bool) -> str:
     """0.512 [0.431, 0.593], and in a line of its own +0.412, p < 0.001."""
     auc = between(line.mean, line.mean_low, line.mean_high)
-    return auc if line.lead is None or not contested else f"{auc}<br>{with_sign(line.lead)}, {p_value(line.p)}"
+    return auc if line.lead is None or not leads else f"{auc}<br>{with_sign(line.lead)}, {p_value(line.p)}"

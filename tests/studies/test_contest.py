@@ -66,13 +66,14 @@ def test_a_claim_is_as_weak_as_its_weakest_part_and_knows_who_is_no_bar(predicte
 
 def test_the_table_has_a_row_for_each_model_that_ran_in_the_order_asked_for(predicted):
     names = {"vit": "**ours**", "absent": "x", "nothing": "none", "weak": "faint"}
-    text = contest.table(contest.measure(predicted, "vit"), names, ["side"])
+    lines = contest.measure(predicted, "vit")
+    text = contest.table(lines, names, ["side", "grain", "absent"])
     head, rule, *rows = text.splitlines()
-    assert head == "| model | grain | side |"
+    assert head == "| model | side | grain |"
     assert rule == "|---|---|---|"
     assert [row.split(" | ")[0] for row in rows] == ["| **ours**", "| none", "| faint"]
     assert "p = " not in rows[0]
-    _, grain, side = rows[1].split(" | ")
+    _, side, _ = rows[1].split(" | ")
     assert "<br>+0." in side
     assert ", p = 0.0" in side
-    assert "p = " not in grain
+    assert "p = " not in contest.table(lines, names, ["grain"], leads=False)
