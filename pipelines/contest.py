@@ -6,8 +6,9 @@
 .venv/bin/python pipelines/contest.py configs/contest.toml --seeds 2     (one data seed: one stage)
 
 Cohorts and folds of all files are the same; where a file has the recipe of configs/contest.toml, the Vision Transformer's folds
-are taken over from its run. Result: docs/contest.md or docs/<name>.md and .csv, of the data seeds that have a report; the reports
-lie in the runs' folders. What is done is found done when it is started again.
+are taken over from its run. Result: docs/<file>_cohorts.csv, the figures of each data seed, which may be of several machines, and
+docs/contest.md or docs/<file>.md, made of them; the reports lie in the runs' folders. What is done is found done when it is
+started again.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ TOGETHER = ("contest.toml", "contest_convolutional.toml")  # on one page: everyb
 SEEDS = (1, 2, 3)  # of cohorts
 REACH = 0.85  # what the project asks of a Vision Transformer that has learned a cause
 PATIENTS = 192  # all labelled: the largest size of the learning curves
-UNTOLD = ("coin", "scanner")  # the control and the trap, in a table of their own
+TRAP = "scanner"
+UNTOLD = ("coin", TRAP)  # the control and the trap, in a table of their own
 FIT = ("texture", "mismatch", "side", "interaction", "inward", "foci")  # that no brightness tells: docs/hidden_causes.md
 NO_BAR = (RADIOMICS, SITE)  # the former is given the true tumour's mask, the latter is no scan
 CONTROLS = {
@@ -119,39 +121,34 @@ def network_2d(file: Path) -> None:
     write_bytes(safetensors.torch.save(weights), file)
 
 
-def document(
-    predicted: pd.DataFrame,
-    metrics: dict[int, list[dict[str, Any]]],
-    studies: Sequence[Study],
-    patients: int,
-    left_out: Sequence[str] = (),
-) -> str:
+def document(rows: pd.DataFrame, studies: Sequence[Study], patients: int, left_out: Sequence[str] = ()) -> str:
     """The page as Markdown: tables over data seeds, each claim, how each network's training ended, and the trap.
 
-    `left_out` are the studies that belong here and have not run on each of these data seeds; a page of the recipe's parts claims
-    nothing.
+    `rows` are those of `of_run`, of all of these data seeds. `left_out` are the studies that belong here and have not run on each
+    of them; a page of the recipe's parts claims nothing.
     """
-    lines, of = contest.measure(predicted, VIT), studies[0]
+    lines, of, seeds = contest.over_cohorts(rows), studies[0], rows.groupby("seed").patients.first()
     own = {VIT: "**Vision Transformer**"} | {one.name: changed(one) for some in studies for one in some.comparators}
-    left = ", ".join(str(one.patient.nunique()) for _, one in predicted.groupby("seed"))
     head = (
         f"Made by `pipelines/contest.py` from {' and '.join(config(some.name) for some in studies)}: {patients} labelled "
-        f"patients with [hidden causes](hidden_causes.md), of whom the quality check left {left}; {of.train.folds} folds, data "
-        f"seeds {', '.join(map(str, metrics))}. AUC of pairs within a fold, mean over cohorts, with its 95 % interval, which "
-        "holds patients, refitting and cohorts; then the Vision Transformer's lead and its two-sided p, not corrected. Causes "
-        "and recipe were chosen on drafts, which are told there."
+        f"patients with [hidden causes](hidden_causes.md), of whom the quality check left {', '.join(map(str, seeds))}; "
+        f"{of.train.folds} folds, data seeds {', '.join(map(str, seeds.index))}. AUC of pairs within a fold, mean over cohorts, "
+        "with its 95 % interval, which holds patients, refitting and cohorts; then the Vision Transformer's lead and its "
+        "two-sided p, not corrected. Causes and recipe were chosen on drafts, which are told there."
     )
     parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), contest.table(lines, own | CONTROLS, FIT)]
     if left_out:
         parts.append(f"Not here, as not run on each of these data seeds yet: {', '.join(map(config, left_out))}.")
     if of.name == CONFIG.stem:
-        parts.append("\n".join(f"- {one}" for one in claims(lines, predicted)))
-    parts.append("## How long each was trained\n\n" + training(list(metrics.values()), own))
+        parts.append("\n".join(f"- {one}" for one in claims(lines, rows)))
+    parts.append("## How long each was trained\n\n" + training(rows, own))
     text = "## What nobody should tell\n\n`coin` is nothing, and `scanner` goes with the site: no lead is tested.\n\n"
     parts.append(text + contest.table(lines, own | CONTROLS, UNTOLD, leads=False))
-    if trap := [f"- data seed {seed}, {one}" for seed, runs in metrics.items() for run in runs for one in trapped(run)]:
+    trap = rows[rows.verdict.notna()]
+    if len(trap):
         intro = "What the reports say of everybody who tells `scanner`, which goes with the site, better than chance:"
-        parts.append(f"### The trap\n\n{intro}\n\n" + "\n".join(dict.fromkeys(trap)))
+        said = sorted(f"- data seed {seed}, {one}" for seed, one in zip(trap.seed, trap.model + ": " + trap.verdict, strict=True))
+        parts.append(f"### The trap\n\n{intro}\n\n" + "\n".join(said))
     return "\n\n".join(parts) + "\n"
 
 
@@ -160,10 +157,10 @@ def config(name: str) -> str:
     return f"`configs/{name.replace('-', '_')}.toml`"
 
 
-def claims(lines: Sequence[contest.Line], predicted: pd.DataFrame) -> list[str]:
+def claims(lines: Sequence[contest.Line], rows: pd.DataFrame) -> list[str]:
     """Whether the Vision Transformer is better than everybody who is a bar, of each cause that brightness does not tell."""
-    by_seed = [contest.measure(pd.DataFrame(one), VIT) for _, one in predicted.groupby("seed")]
-    causes = [cause for cause in FIT if cause in set(predicted.endpoint)]
+    by_seed = [contest.over_cohorts(pd.DataFrame(one)) for _, one in rows.groupby("seed")]
+    causes = [cause for cause in FIT if cause in set(rows.cause)]
     adjusted = holm(np.array([contest.best(lines, cause, VIT, NO_BAR)[1] for cause in causes]))
     return [claim(lines, by_seed, cause, float(p)) for cause, p in zip(causes, adjusted, strict=True)]
 
@@ -183,25 +180,22 @@ def claim(lines: Sequence[contest.Line], by_seed: Sequence[Sequence[contest.Line
     return f"{said}{verb}{but} ({largest}; within each data seed: {', '.join(alone)})"
 
 
-def training(seeds: Sequence[Sequence[dict[str, Any]]], names: dict[str, str]) -> str:
-    """Markdown: parameters, minutes of training of a data seed, and of how many networks the tuning loss was flat.
-
-    `seeds` has the runs of each data seed; those that took a network over from another of them trained it no second time.
-    """
-    rows = ["| network | parameters | minutes for a data seed, median | tuning loss flat at the end |", "|---" * 4 + "|"]
+def training(rows: pd.DataFrame, names: dict[str, str]) -> str:
+    """Markdown: parameters, minutes of training of a data seed, and of how many networks the tuning loss was flat."""
+    lines = ["| network | parameters | minutes for a data seed, median | tuning loss flat at the end |", "|---" * 4 + "|"]
+    once = rows.dropna(subset=["parameters"]).drop_duplicates(["seed", "model"])
     for model, name in names.items():
-        by_seed = [[one for run in runs for one in run["contenders"] if one["model"] == model] for runs in seeds]
-        if found := [each[0] for each in by_seed if each]:
-            minutes = np.median([one["training_seconds"] / 60 for one in found])
-            flat, all_of = sum(one["flat"] for one in found), sum(one["trainings"] for one in found)
-            rows.append(f"| {name} | {found[0]['parameters']:,} | {minutes:.0f} | {flat} of {all_of} |")
-    return "\n".join(rows)
+        found = once[once.model == model]
+        if len(found):
+            flat, trainings, minutes = found.flat.sum(), found.trainings.sum(), found.training_seconds.median() / 60
+            lines.append(f"| {name} | {found.parameters.iloc[0]:,.0f} | {minutes:.0f} | {flat:.0f} of {trainings:.0f} |")
+    return "\n".join(lines)
 
 
-def trapped(metrics: dict[str, Any]) -> list[str]:
-    """A report's verdict on each model that went into the trap, with its name."""
-    models = metrics["endpoints"].get("scanner", {"models": {}})["models"]
-    return [f"{name}: {one['verdict']}" for name, one in models.items() if one["verdict_kind"] == "better" and name != SITE]
+def trapped(metrics: dict[str, Any]) -> dict[str, str]:
+    """A report's verdict on each model that went into the trap."""
+    models = metrics["endpoints"].get(TRAP, {"models": {}})["models"]
+    return {name: one["verdict"] for name, one in models.items() if one["verdict_kind"] == "better" and name != SITE}
 
 
 def changed(comparator: Comparator) -> str:
@@ -212,47 +206,58 @@ def changed(comparator: Comparator) -> str:
 
 
 def of_run(of: Study) -> pd.DataFrame:
-    """Everybody's out-of-fold predictions of known labels."""
-    return predictions.load(of.output / files.PREDICTIONS).dropna(subset=["truth"]).assign(seed=of.seed)
-
-
-def write(files_together: Sequence[Path], seeds: Sequence[int], patients: int) -> Path | None:
-    """The page and its table: of the data seeds on which the first file has a report, whoever has run on each of them.
-
-    None where the first file has no report yet.
+    """What a data seed gave: the rows of `contest.of_cohort`, each with the seed, how many patients were left, what training the
+    network took, and of the trap the report's verdict.
     """
-    by_file = [{seed: of_seed(file, seed) for seed in seeds} for file in files_together if file.exists()]
-    done = [{seed: of for seed, of in each.items() if (of.output / files.REPORT / files.METRICS).exists()} for each in by_file]
-    if not done[0]:
+    predicted = predictions.load(of.output / files.PREDICTIONS).dropna(subset=["truth"])
+    metrics = json.loads((of.output / files.REPORT / files.METRICS).read_bytes())
+    networks = pd.DataFrame(metrics["contenders"])[["model", "parameters", "training_seconds", "flat", "trainings"]]
+    rows = contest.of_cohort(predicted, VIT).merge(networks, how="left", on="model")
+    rows["verdict"] = rows.model.map(trapped(metrics)).where(rows.cause == TRAP)
+    rows.insert(0, "patients", predicted.patient.nunique())
+    rows.insert(0, "seed", of.seed)
+    return rows
+
+
+def results(file: Path) -> Path:
+    """Where the rows of all data seeds of a study file lie."""
+    return ROOT / "docs" / f"{file.stem}_cohorts.csv"
+
+
+def keep(file: Path, seed: int) -> None:
+    """Write the rows of a data seed in place of those that are there of it; those of others stay, wherever they were run."""
+    path, rows = results(file), of_run(of_seed(file, seed))
+    if path.exists():
+        before = pd.read_csv(path)
+        rows = pd.DataFrame(pd.concat([before[before.seed != seed], rows])).sort_values("seed", kind="stable")
+    write_bytes(rows.to_csv(index=False, float_format="%.6g").encode(), path)
+
+
+def write(files_together: Sequence[Path], patients: int) -> Path | None:
+    """The page: of the data seeds on which the first file has run, whoever has run on each of them. None where it has not."""
+    by_file = {file: pd.read_csv(results(file)) for file in files_together if results(file).exists()}
+    first = by_file.get(files_together[0])
+    if first is None:
         return None
-    shown = [each for each in done if each.keys() >= done[0].keys()]
-    left_out = [all_of[seeds[0]].name for all_of, each in zip(by_file, done, strict=True) if each not in shown]
-    tables = [of_run(each[seed]) for seed in done[0] for each in shown]
-    predicted = pd.concat(tables).drop_duplicates(["seed", "model", "endpoint", "patient"]).assign(labelled=patients)
-    predicted = pd.DataFrame(predicted[contest.PREDICTED])
-    metrics = {seed: [report_of(each[seed]) for each in shown] for seed in done[0]}
-    studies = [each[min(done[0])] for each in shown]
-    page = ROOT / "docs" / f"{studies[0].name.replace('-', '_')}.md"
-    write_bytes(document(predicted, metrics, studies, patients, left_out).encode(), page)
-    lines = contest.measure(predicted, VIT)
-    rows = pd.DataFrame([vars(line) | {"each": " ".join(f"{value:.6g}" for value in line.each)} for line in lines])
-    write_bytes(rows.to_csv(index=False, float_format="%.6g").encode(), page.with_suffix(".csv"))
+    seeds = set(first.seed)
+    shown = {file: rows[rows.seed.isin(seeds)] for file, rows in by_file.items() if seeds <= set(rows.seed)}
+    left_out = [study_file.load(file).name for file in files_together if file not in shown and file.exists()]
+    rows = pd.DataFrame(pd.concat(shown.values())).drop_duplicates(["seed", "cause", "model"])  # of our own the first file's
+    studies = [of_seed(file, min(seeds)) for file in shown]
+    page = ROOT / "docs" / f"{files_together[0].stem}.md"
+    write_bytes(document(rows, studies, patients, left_out).encode(), page)
     return page
 
 
-def report_of(of: Study) -> dict[str, Any]:
-    """A run's metrics.json."""
-    return json.loads((of.output / files.REPORT / files.METRICS).read_bytes())
-
-
 def main(*study_files: Path, seeds: Seeds = SEEDS, patients: Count = PATIENTS) -> None:
-    """Compare everybody on these data seeds, and write the pages that they are on, of all data seeds that have a report."""
+    """Compare everybody on these data seeds, and write the pages that they are on, of all data seeds that have run anywhere."""
     console, asked = Console(), study_files or (CONFIG,)
     for seed in seeds:
         for file in asked:
             contested(of_seed(file, seed), of_seed(file.with_name(TOGETHER[0]), seed), patients, console)
+            keep(file, seed)
     together = {tuple(file.with_name(name) for name in TOGETHER) if file.name in TOGETHER else (file,) for file in asked}
-    for page in (write(one, sorted({*SEEDS, *seeds}), patients) for one in sorted(together)):
+    for page in (write(one, patients) for one in sorted(together)):
         screen.say(console, f"table: {page}" if page else f"no page yet: {TOGETHER[0]}, which is the first on it, has not run")
 
 

@@ -16,18 +16,6 @@ import pandas as pd
 from mri_vit.metrics.comparison import over_runs
 from mri_vit.metrics.within_fold import inflation, within_fold_auc
 from mri_vit.report.words.notation import between, p_value, with_sign
-from mri_vit.studies.learning_curve import against, cohorts
-
-PREDICTED = [
-    "seed",
-    "labelled",
-    "model",
-    "endpoint",
-    "patient",
-    "fold",
-    "truth",
-    "score",
-]  # of the table that all is computed from
 
 
 @dataclass(frozen=True)
@@ -49,32 +37,46 @@ class Line:
     p: float = math.nan
 
 
-def measure(predicted: pd.DataFrame, own: str) -> list[Line]:
-    """A line for every cause and model, in the order of the table. Formulas: `within_fold_auc`, `over_runs`, `against`."""
-    lines = []
-    for cause in predicted.endpoint.unique():
-        here = pd.DataFrame(predicted[predicted.endpoint == cause])
-        leads = against(here, own, "fold").set_index("model")
-        for model in here.model.unique():
-            each, error = of_model(here, model)
-            mean = sum(each) / len(each)
-            reach, _ = over_runs(pd.Series(each).to_numpy(), error)
-            line = Line(model, cause, tuple(each), mean, max(0.0, mean - reach), min(1.0, mean + reach))
+def of_cohort(predicted: pd.DataFrame, own: str) -> pd.DataFrame:
+    """One cohort's figures: (cause, model, auc, error, lead, lead_error), a row for every cause and model in the table's order.
+
+    `predicted` has endpoint, model, patient, fold, truth and score; patients are those whom every model scored. Both errors are
+    standard errors over other patients, inflated for what folds learn from each other; the own model has no lead.
+    Formulas: `within_fold_auc`, `within_fold.compared`.
+    """
+    rows = []
+    for cause, here in predicted.groupby("endpoint", sort=False):
+        scores = here.pivot(index="patient", columns="model", values="score").dropna()
+        people = here.drop_duplicates("patient").set_index("patient").loc[scores.index]
+        truth, fold = people.truth.to_numpy() == 1, people.fold.to_numpy()
+        inflated = inflation(people.fold.nunique())
+        found = {model: within_fold_auc(truth, scores[model].to_numpy(), fold) for model in here.model.unique()}
+        for model, one in found.items():
+            row = {"cause": cause, "model": model, "auc": one.value, "error": inflated * math.sqrt(one.variance)}
             if model != own:
-                lead, low, high, p = (float(leads.loc[model, key]) for key in ("difference", "low", "high", "p"))
-                line = replace(line, lead=-lead, low=-high, high=-low, p=p)
-            lines.append(line)
+                apart = found[own].influence - one.influence
+                row |= {"lead": found[own].value - one.value, "lead_error": inflated * math.hypot(*apart)}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def over_cohorts(rows: pd.DataFrame) -> list[Line]:
+    """A line for every cause and model of `of_cohort`'s rows of several cohorts, in their order. Formula: `over_runs`."""
+    lines = []
+    for _, here in rows.groupby(["cause", "model"], sort=False):
+        mean, reach, _ = _mean(here.auc, here.error)
+        line = Line(here.model.iloc[0], here.cause.iloc[0], tuple(here.auc), mean, max(0.0, mean - reach), min(1.0, mean + reach))
+        if here.lead.notna().all():
+            lead, reach, p = _mean(here.lead, here.lead_error)
+            reach = math.nan if math.isnan(p) else reach  # without any spread there is no test
+            line = replace(line, lead=lead, low=lead - reach, high=lead + reach, p=p)
+        lines.append(line)
     return lines
 
 
-def of_model(here: pd.DataFrame, model: str) -> tuple[list[float], float]:
-    """The AUC in each cohort, and the standard error of their mean, of a model that is refitted in each fold."""
-    values, variance = [], 0.0
-    for _, scores, truth, fold in cohorts(pd.DataFrame(here[here.model == model]), "fold"):
-        found = within_fold_auc(truth, scores[model].to_numpy(), fold)
-        values.append(found.value)
-        variance += inflation(len(set(fold))) ** 2 * float((found.influence**2).sum())
-    return values, math.sqrt(variance) / len(values)
+def _mean(values: pd.Series, errors: pd.Series) -> tuple[float, float, float]:
+    """The mean over cohorts, how far its 95 % interval reaches, and the p of its being 0."""
+    return float(values.mean()), *over_runs(values.to_numpy(), math.hypot(*errors) / len(errors))
 
 
 def best(lines: Sequence[Line], cause: str, own: str, no_bar: Collection[str]) -> tuple[bool, float]:

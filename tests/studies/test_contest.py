@@ -10,6 +10,7 @@ import pytest
 
 from mri_vit.metrics.within_fold import compared, inflation, within_fold_auc
 from mri_vit.studies import contest
+from mri_vit.studies.learning_curve import against
 
 
 def made(strength: dict[str, float], seeds: tuple[int, ...] = (1, 2, 3), n: int = 90) -> pd.DataFrame:
@@ -22,8 +23,14 @@ def made(strength: dict[str, float], seeds: tuple[int, ...] = (1, 2, 3), n: int 
             for model, seen in strength.items():
                 score = seen * truth + random.normal(size=n)
                 people = {"patient": [f"p{i}" for i in range(n)], "fold": fold, "truth": truth.astype(float), "score": score}
-                rows.append(pd.DataFrame(people).assign(seed=seed, labelled=n, model=model, endpoint=cause))
-    return pd.DataFrame(pd.concat(rows)[contest.PREDICTED])
+                rows.append(pd.DataFrame(people).assign(seed=seed, model=model, endpoint=cause))
+    return pd.DataFrame(pd.concat(rows))
+
+
+def measured(predicted: pd.DataFrame) -> list[contest.Line]:
+    """The lines of several cohorts, the own model being "vit"."""
+    parts = [contest.of_cohort(pd.DataFrame(one), "vit").assign(seed=seed) for seed, one in predicted.groupby("seed")]
+    return contest.over_cohorts(pd.concat(parts))
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +39,7 @@ def predicted() -> pd.DataFrame:
 
 
 def test_each_cohort_gives_the_auc_of_pairs_within_its_folds(predicted):
-    (line,) = [one for one in contest.measure(predicted, "vit") if (one.model, one.cause) == ("weak", "side")]
+    (line,) = [one for one in measured(predicted) if (one.model, one.cause) == ("weak", "side")]
     here = predicted[(predicted.model == "weak") & (predicted.endpoint == "side")]
     expected = [
         within_fold_auc(p.truth.to_numpy() == 1, p.score.to_numpy(), p.fold.to_numpy()).value for _, p in here.groupby("seed")
@@ -44,7 +51,7 @@ def test_each_cohort_gives_the_auc_of_pairs_within_its_folds(predicted):
 
 def test_of_one_cohort_the_lead_is_the_reports_paired_test(predicted):
     one = pd.DataFrame(predicted[(predicted.seed == 2) & (predicted.endpoint == "side")])
-    line = next(line for line in contest.measure(one, "vit") if line.model == "weak")
+    line = next(line for line in measured(one) if line.model == "weak")
     parts = {m: pd.DataFrame(one[one.model == m]).sort_values("patient") for m in ("vit", "weak")}
     found = [within_fold_auc(p.truth.to_numpy() == 1, p.score.to_numpy(), p.fold.to_numpy()) for p in parts.values()]
     test = compared([found[0]], [found[1]], inflation(3))
@@ -53,8 +60,16 @@ def test_of_one_cohort_the_lead_is_the_reports_paired_test(predicted):
     assert (line.low, line.high) == pytest.approx((test.low, test.high), abs=1e-6)
 
 
+def test_cohorts_that_were_run_apart_are_compared_as_if_they_had_been_run_together(predicted):
+    from_one_table = against(predicted.assign(labelled=0)[predicted.endpoint == "grain"], "vit", "fold").set_index("model")
+    for line in (line for line in measured(predicted) if line.cause == "grain" and line.model != "vit"):
+        expected = from_one_table.loc[line.model]
+        assert (line.lead, line.p) == pytest.approx((-expected.difference, expected.p))
+        assert (line.low, line.high) == pytest.approx((-expected.high, -expected.low))
+
+
 def test_a_claim_is_as_weak_as_its_weakest_part_and_knows_who_is_no_bar(predicted):
-    lines = contest.measure(predicted, "vit")
+    lines = measured(predicted)
     leads, p = contest.best(lines, "grain", "vit", ("oracle",))
     assert leads
     assert p == max(line.p for line in lines if line.cause == "grain" and line.model in ("weak", "nothing"))
@@ -66,7 +81,7 @@ def test_a_claim_is_as_weak_as_its_weakest_part_and_knows_who_is_no_bar(predicte
 
 def test_the_table_has_a_row_for_each_model_that_ran_in_the_order_asked_for(predicted):
     names = {"vit": "**ours**", "absent": "x", "nothing": "none", "weak": "faint"}
-    lines = contest.measure(predicted, "vit")
+    lines = measured(predicted)
     text = contest.table(lines, names, ["side", "grain", "absent"])
     head, rule, *rows = text.splitlines()
     assert head == "| model | side | grain |"
