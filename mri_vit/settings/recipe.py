@@ -215,6 +215,12 @@ class Train(Section):
         exclude_if=lambda weight: not weight,
         description="Weight of the tumour's patches telling the labels, in training masks.",
     )
+    guide_encoded: float = Field(
+        default=0.0,
+        ge=0,
+        exclude_if=lambda weight: not weight,
+        description="Weight of the tumour's encoded tokens telling the labels, in training masks.",
+    )
     guide_tokens: bool = Field(
         default=False,
         exclude_if=lambda kept: not kept,
@@ -233,7 +239,8 @@ class Train(Section):
     @property
     def guided(self) -> bool:
         """Whether training patients' tumour masks teach anything."""
-        return any((self.guide_share, self.guide_attention, self.guide_labels, self.guide_tokens))
+        weights = (self.guide_share, self.guide_attention, self.guide_labels, self.guide_encoded)
+        return any(weights) or self.guide_tokens
 
 
 class Comparator(Section):

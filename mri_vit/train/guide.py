@@ -1,7 +1,8 @@
 """Guide: what a network learns from the training patients' tumour masks, beside labels. Nothing of it is needed to predict.
 
-A hundred labels do not say where among hundreds of places to look; masks do. Three targets, each with a weight of its own: tokens
-tell the share of tumour in their place, CLS attends where tumour is, and the tumour's tokens tell the patient's labels.
+A hundred labels do not say where among hundreds of places to look; masks do. Four targets, each with a weight of its own: tokens
+tell the share of tumour in their place, CLS attends where tumour is, and the tumour's tokens tell the patient's labels, as they
+are embedded and as they leave the last block, where they know of each other and of their places.
 
 Letters: b patients, f stored places of one, v voxels of a patch, p places that are given, r regions that are told apart, h heads,
 d width of a region.
@@ -95,13 +96,15 @@ class Seen:
     """A network's pass over a batch: what its heads read, its regions and their tumour, and how CLS attends in the last block.
 
     `share` is NaN for a patient without a mask; `attention` holds logits of every head, CLS's own first, or is None where a
-    network has no CLS that attends.
+    network has no CLS that attends. `encoded` are the regions as they leave the encoder, None of a convolutional network, whose
+    regions do.
     """
 
     readout: Float[Tensor, "b m"]
     regions: Float[Tensor, "b r d"]
     share: Float[Tensor, "b r"]
     attention: Float[Tensor, "b h n"] | None
+    encoded: Float[Tensor, "b r d"] | None
 
 
 class Guided(nn.Module):
@@ -114,7 +117,9 @@ class Guided(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.share = nn.Linear(width, 1)
         self.told = nn.ModuleDict({head.endpoint.name: nn.Linear(width, head.width) for head in network.heads})
-        for linear in (self.share, *self.told.values()):
+        encoded = train.guide_encoded and isinstance(network.encoder, Encoder)
+        self.encoded = nn.ModuleDict({h.endpoint.name: nn.Linear(width, h.width) for h in network.heads} if encoded else {})
+        for linear in (self.share, *self.told.values(), *self.encoded.values()):
             nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
             nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
         nn.init.constant_(self.share.bias, RARE)
@@ -135,14 +140,22 @@ class Guided(nn.Module):
         regions = self.norm(seen.regions)
         loss = settings.guide_share * share_loss(self.share(regions)[..., 0], seen.share)
         if settings.guide_labels:
-            told = {name: linear(within(regions, seen.share)) for name, linear in self.told.items()}
-            has = (seen.share > 0).any(dim=1)  # NaN is no tumour
-            of_tumour = {name: values.masked_fill(~has[:, None], torch.nan) for name, values in labels.items()}
-            each = [heads.loss(h, told[h.endpoint.name], of_tumour[h.endpoint.name]) for h in self.network.heads]
-            loss = loss + settings.guide_labels * torch.stack(each).sum()
+            loss = loss + settings.guide_labels * self._of_labels(self.told, regions, seen.share, labels)
+        if settings.guide_encoded and seen.encoded is not None:
+            loss = loss + settings.guide_encoded * self._of_labels(self.encoded, seen.encoded, seen.share, labels)
         if settings.guide_attention and seen.attention is not None:
             loss = loss + settings.guide_attention * attention_loss(seen.attention, seen.share)
         return outs, loss
+
+    def _of_labels(
+        self, told: nn.ModuleDict, regions: Float[Tensor, "b r d"], share: Float[Tensor, "b r"], labels: dict[str, Tensor]
+    ) -> Float[Tensor, ""]:
+        """The loss of labels that linear heads tell by the mean of the tumour's regions; a patient without tumour counts not."""
+        has = (share > 0).any(dim=1)  # NaN is no tumour
+        of_tumour = {name: values.masked_fill(~has[:, None], torch.nan) for name, values in labels.items()}
+        mean = within(regions, share)
+        named = ((head, head.endpoint.name) for head in self.network.heads)
+        return torch.stack([heads.loss(head, told[name](mean), of_tumour[name]) for head, name in named]).sum()
 
 
 def share_loss(logits: Float[Tensor, "b r"], share: Float[Tensor, "b r"]) -> Float[Tensor, ""]:
@@ -196,13 +209,14 @@ def _of_tokens(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Ten
     regions = encoder.embed(patches.to(encoder.position.dtype))
     x = encoder.placed(regions, place)
     if not encoder.layers:
-        return Seen(encoder.readout(x), regions, share, None)
+        return Seen(encoder.readout(x), regions, share, None, encoder.norm(x[:, 1:]))
     *earlier, last = encoder.layers
     for block in earlier:
         x = block(x)
     q, k, _ = last.attention.project(last.norm1(x))
     logits = (q[:, :, :1] * q.shape[-1] ** -0.5 @ k.transpose(-2, -1))[:, :, 0]
-    return Seen(encoder.readout(last(x)), regions, share, logits)
+    x = last(x)
+    return Seen(encoder.readout(x), regions, share, logits, encoder.norm(x[:, 1:]))
 
 
 def _of_map(
@@ -225,4 +239,4 @@ def _of_map(
     places = places.scatter(1, encoder.box.slot(place), share)[:, :-1]
     tumour = F.adaptive_avg_pool3d(rearrange(places, "b (i j k) -> b 1 i j k", i=i, j=j, k=k), (x, y, z))
     tumour = torch.where(share.isnan().all(dim=1)[:, None], torch.nan, tumour.flatten(1))
-    return Seen(readout, rearrange(found, "b f x y z -> b (x y z) f"), tumour, None)
+    return Seen(readout, rearrange(found, "b f x y z -> b (x y z) f"), tumour, None, None)

@@ -32,7 +32,7 @@ from mri_vit.train.loop import Turn
 from mri_vit.train.supervised import fit, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
-ALL: dict[str, Any] = {"guide_share": 1.0, "guide_attention": 1.0, "guide_labels": 1.0}
+ALL: dict[str, Any] = {"guide_share": 1.0, "guide_attention": 1.0, "guide_labels": 1.0, "guide_encoded": 1.0}
 
 
 def changed(study: Study, model: dict[str, Any] | None = None, **train: Any) -> Study:
@@ -137,6 +137,23 @@ def test_a_guided_network_puts_out_what_the_network_does(masked, model: dict[str
     assert loss > 0
     assert guided.share.weight.grad is not None
     assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in guided.told.parameters())
+    assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in guided.encoded.parameters())
+    assert len(guided.encoded) == (0 if "architecture" in model else 2)  # a map's voxels are encoded, and told already
+
+
+def test_only_encoded_tokens_know_where_they_are_and_what_else_there_is(masked):
+    study, patients = masked
+    study = changed(study, {"zero_head": False, "drop_path": 0.0}, guide_encoded=1.0)
+    plain = untrained(patients, study, 0).eval()
+    patches, place, share = torch.randn(1, 20, 32), torch.arange(20)[None], torch.rand(1, 20)
+    seen, elsewhere = see(plain, patches, place, share), see(plain, patches, place + 7, share)
+    others = torch.cat([patches[:, :1], torch.randn(1, 19, 32)], dim=1)
+    among_others = see(plain, others, place, share)
+    for one in (elsewhere, among_others):
+        torch.testing.assert_close(one.regions[:, 0], seen.regions[:, 0])
+        assert one.encoded is not None
+        assert seen.encoded is not None
+        assert (one.encoded[:, 0] - seen.encoded[:, 0]).abs().max() > 1e-4
 
 
 def test_a_map_is_told_the_share_of_the_part_of_the_box_that_it_stands_for():
