@@ -219,7 +219,7 @@ class Train(Section):
         default=0.0,
         ge=0,
         exclude_if=lambda weight: not weight,
-        description="Weight of the tumour's encoded tokens telling the labels, in training masks.",
+        description="Weight of the tumour's encoded tokens telling the labels too.",
     )
     guide_tokens: bool = Field(
         default=False,
