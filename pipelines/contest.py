@@ -13,6 +13,7 @@ started again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -219,27 +220,54 @@ def of_run(of: Study) -> pd.DataFrame:
     return rows
 
 
+def recipe(of: Study, patients: int) -> str:
+    """What tells figures of one recipe from those of another, whatever machine and data seed they are of."""
+    told = of.model_dump(
+        mode="json",
+        exclude={
+            "name": True,
+            "cohort": True,
+            "prepared": True,
+            "output": True,
+            "seed": True,
+            "report": True,
+            "controls": {"slices"},
+        },
+    )
+    return hashlib.sha256(json.dumps([told, patients], sort_keys=True).encode()).hexdigest()[:12]
+
+
 def results(file: Path) -> Path:
     """Where the rows of all data seeds of a study file lie."""
     return ROOT / "docs" / f"{file.stem}_cohorts.csv"
 
 
-def keep(file: Path, seed: int) -> None:
+def keep(file: Path, seed: int, patients: int) -> None:
     """Write the rows of a data seed in place of those that are there of it; those of others stay, wherever they were run."""
-    path, rows = results(file), of_run(of_seed(file, seed))
+    path, of = results(file), of_seed(file, seed)
+    rows = of_run(of).assign(recipe=recipe(of, patients))
     if path.exists():
         before = pd.read_csv(path)
         rows = pd.DataFrame(pd.concat([before[before.seed != seed], rows])).sort_values("seed", kind="stable")
     write_bytes(rows.to_csv(index=False, float_format="%.6g").encode(), path)
 
 
+def kept(file: Path, patients: int) -> pd.DataFrame:
+    """The rows of a study file as it is now, of the contest's data seeds."""
+    rows = pd.read_csv(results(file))
+    now = recipe(of_seed(file, SEEDS[0]), patients)
+    return pd.DataFrame(rows[rows.seed.isin(SEEDS) & (rows.recipe == now)])
+
+
 def write(files_together: Sequence[Path], patients: int) -> Path | None:
-    """The page: of the data seeds on which the first file has run, whoever has run on each of them. None where it has not."""
-    by_file = {file: pd.read_csv(results(file)) for file in files_together if results(file).exists()}
-    first = by_file.get(files_together[0])
-    if first is None:
+    """The page: of the data seeds on which the first file has run, whoever has run on each of them. None where it has not.
+
+    Figures of another recipe than the file has, of other patients, and of drafts on other data seeds than `SEEDS` stay out of it.
+    """
+    by_file = {file: kept(file, patients) for file in files_together if results(file).exists()}
+    seeds = set(by_file[files_together[0]].seed) if files_together[0] in by_file else set()
+    if not seeds:
         return None
-    seeds = set(first.seed)
     shown = {file: rows[rows.seed.isin(seeds)] for file, rows in by_file.items() if seeds <= set(rows.seed)}
     left_out = [study_file.load(file).name for file in files_together if file not in shown and file.exists()]
     rows = pd.DataFrame(pd.concat(shown.values())).drop_duplicates(["seed", "cause", "model"])  # of our own the first file's
@@ -255,7 +283,7 @@ def main(*study_files: Path, seeds: Seeds = SEEDS, patients: Count = PATIENTS) -
     for seed in seeds:
         for file in asked:
             contested(of_seed(file, seed), of_seed(file.with_name(TOGETHER[0]), seed), patients, console)
-            keep(file, seed)
+            keep(file, seed, patients)
     together = {tuple(file.with_name(name) for name in TOGETHER) if file.name in TOGETHER else (file,) for file in asked}
     for page in (write(one, patients) for one in sorted(together)):
         screen.say(console, f"table: {page}" if page else f"no page yet: {TOGETHER[0]}, which is the first on it, has not run")

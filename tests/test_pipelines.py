@@ -191,6 +191,26 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
     assert str(contest.ROOT) not in text
 
 
+def test_a_contests_page_has_no_figures_of_another_recipe_of_other_patients_or_of_a_draft(tmp_path, monkeypatch):
+    (tmp_path / "docs").mkdir()
+    monkeypatch.setattr(contest, "ROOT", tmp_path)
+    file = CONFIGS / "contest.toml"
+    of, other = (contest.of_seed(file, seed) for seed in (1, 2))
+    assert contest.recipe(of, 192) == contest.recipe(other, 192)
+    changed = of.model_copy(update={"train": of.train.model_copy(update={"guide_encoded": 5.0})})
+    recipes = {
+        1: contest.recipe(of, 192),
+        2: contest.recipe(changed, 192),
+        3: contest.recipe(of, 384),
+        11: contest.recipe(of, 192),
+    }
+    assert len(set(recipes.values())) == 3
+    pd.DataFrame(recipes.items(), columns=pd.Index(["seed", "recipe"])).to_csv(contest.results(file), index=False)
+    assert contest.kept(file, 192).seed.tolist() == [1]
+    assert contest.kept(file, 96).empty
+    assert contest.write([file], 96) is None
+
+
 def test_who_went_into_the_trap_is_told_in_the_reports_words_but_for_the_site_that_is_the_trap():
     scanner = {
         "intensity": {"verdict_kind": "better", "verdict": "may be confounded"},
