@@ -183,7 +183,12 @@ class Train(Section):
         default=0.0, ge=0, lt=1, description="Decay of the weights' moving average, which is then evaluated; 0 is off."
     )
     clip: float = Field(default=1.0, gt=0, description="Largest gradient norm; Dosovitskiy et al. 2021, B.1.")
-    mirror: bool = Field(default=True, description="Whether patients are flipped left to right; the labels have no side.")
+    mirror: bool = Field(default=True, description="Whether patients are flipped left to right, but for `sided` labels.")
+    sided: tuple[str, ...] = Field(
+        default=(),
+        exclude_if=lambda names: not names,
+        description="Endpoints that may hang on the side, taught by unmirrored patients alone.",
+    )
     move_mm: float = Field(
         default=0.0,
         ge=0,

@@ -296,6 +296,12 @@ class Study(Section):
         for key, value in {"mixup": train.mixup, "devices": train.devices > 1}.items():
             if train.guided and value:
                 raise ValueError(f"train.guide_… needs whole patients on one device: leave train.{key} out, or guide_…")
+        names = [one.name for one in self.endpoints]
+        for name in train.sided:
+            if name not in names:
+                raise ValueError(f"train.sided names {name!r}, which is no endpoint of the study ({', '.join(names)})")
+        if train.sided and train.mirror and train.mixup:
+            raise ValueError("train.mixup mixes mirrored patients with others: leave one out, or mirror = false")
         half_mm = self.grid.patch * self.grid.spacing_mm / 2
         if train.move_mm > half_mm:
             raise ValueError(

@@ -69,12 +69,12 @@ class Feed:
 
     def __call__(self, turns: Iterable[Turn]) -> Iterator[Given]:
         """What is given in each of these turns; it lasts until the next is asked for."""
-        drawn = ((turn, self.share(self.draw(turn))) for turn in turns)
-        for (turn, one), (batch,) in self.store.each((asked, (asked[1],)) for asked in drawn):
+        drawn = ((turn, self.draw(turn)) for turn in turns)
+        for (turn, one), (batch,) in self.store.each((asked, (self.share(asked[1]),)) for asked in drawn):
             own, mix = np.array(turn.patients), self._mixing(turn, batch.place.shape[1])
             if mix is None:
                 tumour = self.masks(one).to(self.device) if self.study.train.guided else None
-                yield Given(batch, self._labels(own), tumour=tumour)
+                yield Given(batch, self._unmirrored(self._labels(own), one), tumour=tumour)
             else:
                 yield Given(batch, self._labels(own), self._labels(own[mix.partner]), mix.share)
 
@@ -98,6 +98,14 @@ class Feed:
     def _labels(self, patients: np.ndarray) -> Labels:
         index = sent(patients, self.device)
         return {name: column[index] for name, column in self.labels.items()}
+
+    def _unmirrored(self, labels: Labels, drawn: Draw) -> Labels:
+        """Labels of a draw; those that may hang on the side are missing of mirrored patients."""
+        sided = self.study.train.sided
+        if not sided:
+            return labels
+        mirrored = sent(drawn.mirrored[:, :1], self.device)  # whole patients are
+        return labels | {name: labels[name].masked_fill(mirrored, torch.nan) for name in sided}
 
     def _mixing(self, turn: Turn, tokens: int) -> Mixing | None:
         alpha = self.study.train.mixup

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mri_vit.crossval.folds import DEALS
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import wording
-from mri_vit.report.words.wording import Facts, escape, trained
+from mri_vit.report.words.wording import Facts, escape, listed, trained
 from mri_vit.settings.recipe import Train
 
 OPTIONS = {  # what is off unless a study asks for it: its value when off, and its sentence
@@ -86,7 +86,9 @@ def _inputs(train: Train, places: int) -> list[str]:
         said.append(f"At each step up to {min(train.token_budget, places)} tokens of each patient were drawn at random{kept}.")
     said += options(train)
     if train.mirror:
-        said.append("Patients were mirrored left to right with probability one half.")
+        sided = listed([escape(name) for name in train.sided])
+        but = f", and then taught nothing of {sided}, which may hang on the side" if sided else ""
+        said.append(f"Patients were mirrored left to right with probability one half{but}.")
     if train.intensity:
         said.append(f"Each scan got a random gain and shift (standard deviation {train.intensity:g}).")
     return said

@@ -239,6 +239,14 @@ def test_a_step_that_was_switched_off_is_not_claimed(text):
         assert words not in without
 
 
+def test_what_a_mirrored_patient_did_not_teach_is_told(text):
+    told = "Patients were mirrored left to right with probability one half"
+    assert f"{told}." in text
+    sided = written(made_up(settings=settings(sided=["mgmt", "tertp"])))
+    assert f"{told}, and then taught nothing of mgmt and tertp, which may hang on the side." in sided
+    assert "mirrored" not in written(made_up(settings=settings(sided=["mgmt"], mirror=False)))
+
+
 def test_the_preparation_tells_the_constants_of_its_steps(text):
     told = sections(text)["Preparation of the images"]
     shown = [
