@@ -224,7 +224,7 @@ class Train(Section):
         default=0.0,
         ge=0,
         exclude_if=lambda weight: not weight,
-        description="Weight of the tumour's encoded tokens telling the labels too.",
+        description="Weight of the tumour's tokens telling the labels as CLS reads them.",
     )
     guide_tokens: bool = Field(
         default=False,

@@ -2,7 +2,7 @@
 
 A hundred labels do not say where among hundreds of places to look; masks do. Four targets, each with a weight of its own: tokens
 tell the share of tumour in their place, CLS attends where tumour is, and the tumour's tokens tell the patient's labels, as they
-are embedded and as they leave the last block, where they know of each other and of their places.
+are embedded and as CLS reads them in the last block, where they know of each other and of their places.
 
 Letters: b patients, f stored places of one, v voxels of a patch, p places that are given, r regions that are told apart, h heads,
 d width of a region.
@@ -96,8 +96,8 @@ class Seen:
     """A network's pass over a batch: what its heads read, its regions and their tumour, and how CLS attends in the last block.
 
     `share` is NaN for a patient without a mask; `attention` holds logits of every head, CLS's own first, or is None where a
-    network has no CLS that attends. `encoded` are the regions as they leave the encoder, None of a convolutional network, whose
-    regions do.
+    network has no CLS that attends. `encoded` are the regions as they enter the last block, where CLS reads them, None of a
+    convolutional network, whose regions have been encoded.
     """
 
     readout: Float[Tensor, "b m"]
@@ -114,7 +114,7 @@ class Guided(nn.Module):
         super().__init__()
         self.network, self.settings = network, train
         width = region_width(network)
-        self.norm = nn.LayerNorm(width)
+        self.norm, self.norm_encoded = nn.LayerNorm(width), nn.LayerNorm(width)
         self.share = nn.Linear(width, 1)
         self.told = nn.ModuleDict({head.endpoint.name: nn.Linear(width, head.width) for head in network.heads})
         encoded = train.guide_encoded and isinstance(network.encoder, Encoder)
@@ -142,7 +142,9 @@ class Guided(nn.Module):
         if settings.guide_labels:
             loss = loss + settings.guide_labels * self._of_labels(self.told, regions, seen.share, labels)
         if settings.guide_encoded and seen.encoded is not None:
-            loss = loss + settings.guide_encoded * self._of_labels(self.encoded, seen.encoded, seen.share, labels)
+            loss = loss + settings.guide_encoded * self._of_labels(
+                self.encoded, self.norm_encoded(seen.encoded), seen.share, labels
+            )
         if settings.guide_attention and seen.attention is not None:
             loss = loss + settings.guide_attention * attention_loss(seen.attention, seen.share)
         return outs, loss
@@ -209,14 +211,15 @@ def _of_tokens(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Ten
     regions = encoder.embed(patches.to(encoder.position.dtype))
     x = encoder.placed(regions, place)
     if not encoder.layers:
-        return Seen(encoder.readout(x), regions, share, None, encoder.norm(x[:, 1:]))
+        return Seen(encoder.readout(x), regions, share, None, x[:, 1:])
     *earlier, last = encoder.layers
     for block in earlier:
         x = block(x)
+    encoded = x[:, 1:]
     q, k, _ = last.attention.project(last.norm1(x))
     logits = (q[:, :, :1] * q.shape[-1] ** -0.5 @ k.transpose(-2, -1))[:, :, 0]
     x = last(x)
-    return Seen(encoder.readout(x), regions, share, logits, encoder.norm(x[:, 1:]))
+    return Seen(encoder.readout(x), regions, share, logits, encoded)
 
 
 def _of_map(

@@ -143,7 +143,7 @@ def test_a_guided_network_puts_out_what_the_network_does(masked, model: dict[str
 
 def test_only_encoded_tokens_know_where_they_are_and_what_else_there_is(masked):
     study, patients = masked
-    study = changed(study, {"zero_head": False, "drop_path": 0.0}, guide_encoded=1.0)
+    study = changed(study, {"zero_head": False, "drop_path": 0.0, "depth": 2}, guide_encoded=1.0)
     plain = untrained(patients, study, 0).eval()
     patches, place, share = torch.randn(1, 20, 32), torch.arange(20)[None], torch.rand(1, 20)
     seen, elsewhere = see(plain, patches, place, share), see(plain, patches, place + 7, share)
@@ -154,6 +154,17 @@ def test_only_encoded_tokens_know_where_they_are_and_what_else_there_is(masked):
         assert one.encoded is not None
         assert seen.encoded is not None
         assert (one.encoded[:, 0] - seen.encoded[:, 0]).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("model", [{"depth": 1}, {"depth": 3}, {"depth": 0, "pool": "max"}])
+def test_encoded_tokens_are_those_that_the_last_block_reads(masked, model: dict[str, Any]):
+    study, patients = masked
+    net = untrained(patients, changed(study, {**model, "zero_head": False, "drop_path": 0.0}), 0).eval()
+    patches, place, read = torch.randn(1, 20, 32), torch.arange(20)[None], []
+    if net.encoder.layers:
+        net.encoder.layers[-1].register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    seen = see(net, patches, place, torch.rand(1, 20))
+    torch.testing.assert_close(seen.encoded, (read or [net.encoder.tokens(patches, place)])[0][:, 1:])
 
 
 def test_a_map_is_told_the_share_of_the_part_of_the_box_that_it_stands_for():

@@ -68,7 +68,7 @@ def guidance(train: Train) -> list[str]:
         "patches told the share of tumour in them": train.guide_share,
         "CLS's attention in the last block was drawn to the tumour's patches [@qiao]": train.guide_attention,
         "a linear head on the mean of the tumour's embedded patches told the labels": train.guide_labels,
-        "a linear head on the mean of the tumour's encoded tokens told the labels": train.guide_encoded,
+        "a linear head on the mean of the tumour's tokens, as the last block reads them, told the labels": train.guide_encoded,
     }
     said = [f"{target} (weight {value:g})" for target, value in targets.items() if value]
     if not said:

@@ -199,7 +199,10 @@ def test_every_figure_of_the_metrics_is_told(text):
         ({"guide_share": 0.4}, "the labels' losses, patches told the share of tumour in them (weight 0.4); att"),
         ({"guide_attention": 0.7}, "drawn to the tumour's patches"),
         ({"guide_labels": 5.0}, "told the labels (weight 5)"),
-        ({"guide_encoded": 2.5}, "a linear head on the mean of the tumour's encoded tokens told the labels (weight 2.5)"),
+        (
+            {"guide_encoded": 2.5},
+            "a linear head on the mean of the tumour's tokens, as the last block reads them, told the labels (weight 2.5)",
+        ),
         ({"guide_tokens": True, "token_budget": 99}, "were drawn at random, those that hold tumour first."),
     ],
 )
