@@ -197,7 +197,7 @@ def test_a_contests_page_has_no_figures_of_another_recipe_of_other_patients_or_o
     file = CONFIGS / "contest.toml"
     of, other = (contest.of_seed(file, seed) for seed in (1, 2))
     assert contest.recipe(of, 192) == contest.recipe(other, 192)
-    changed = of.model_copy(update={"train": of.train.model_copy(update={"guide_encoded": 5.0})})
+    changed = of.model_copy(update={"train": of.train.model_copy(update={"guide_encoded": 1.0})})
     recipes = {
         1: contest.recipe(of, 192),
         2: contest.recipe(changed, 192),
