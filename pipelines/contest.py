@@ -2,7 +2,8 @@
 
 .venv/bin/python pipelines/contest.py configs/contest.toml               (tokens and controls)
 .venv/bin/python pipelines/contest.py configs/contest_convolutional.toml (convolutional networks, on the same page)
-.venv/bin/python pipelines/contest.py configs/contest_parts.toml         (the parts of the recipe, on a page of their own)
+.venv/bin/python pipelines/contest.py configs/contest_parts.toml         (the parts of the network, on a page of their own)
+.venv/bin/python pipelines/contest.py configs/contest_learning.toml      (the parts of how it learns, likewise)
 .venv/bin/python pipelines/contest.py configs/contest.toml --seeds 2     (one data seed: one stage)
 
 Cohorts and folds of all files are the same; where a file has the recipe of configs/contest.toml, the Vision Transformer's folds

@@ -43,6 +43,7 @@ TEMPLATES = (
     "contest_384",
     "contest_around_tumours",
     "contest_convolutional",
+    "contest_learning",
     "contest_parts",
     "features",
     "features_hard",

@@ -301,7 +301,9 @@ class Study(Section):
             if name not in names:
                 raise ValueError(f"train.sided names {name!r}, which is no endpoint of the study ({', '.join(names)})")
         if train.sided and train.mirror and train.mixup:
-            raise ValueError("train.mixup mixes mirrored patients with others: leave one out, or mirror = false")
+            raise ValueError(
+                "train.sided needs patients who are mirrored whole, and train.mixup mixes them: leave one out, or mirror = false"
+            )
         half_mm = self.grid.patch * self.grid.spacing_mm / 2
         if train.move_mm > half_mm:
             raise ValueError(

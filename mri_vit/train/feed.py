@@ -101,10 +101,10 @@ class Feed:
 
     def _unmirrored(self, labels: Labels, drawn: Draw) -> Labels:
         """Labels of a draw; those that may hang on the side are missing of mirrored patients."""
-        sided = self.study.train.sided
+        sided = [name for name in labels if name in self.study.train.sided]
         if not sided:
             return labels
-        mirrored = sent(drawn.mirrored[:, :1], self.device)  # whole patients are
+        mirrored = sent(drawn.mirrored[:, :1], self.device)  # the first token's: without mixup a patient is mirrored whole
         return labels | {name: labels[name].masked_fill(mirrored, torch.nan) for name in sided}
 
     def _mixing(self, turn: Turn, tokens: int) -> Mixing | None:

@@ -101,7 +101,10 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
             "move_mm must be at most half a patch, 8 mm here, or a place shows nothing of what it held; found 9",
         ),
         ('[train]\nsided = ["handed"]\n', r"train\.sided names 'handed', which is no endpoint of the study \(mgmt, "),
-        ('[train]\nmixup = 0.2\nsided = ["mgmt"]\n', r"mixes mirrored patients with others: leave one out, or mirror = false"),
+        (
+            '[train]\nmixup = 0.2\nsided = ["mgmt"]\n',
+            r"train\.sided needs patients who are mirrored whole, and train\.mixup mixes them: leave one out",
+        ),
         ("[train]\nmixup = 0.2\nguide_share = 1\n", r"guide_… needs whole patients on one device: leave train\.mixup out"),
         ("[train]\ndevices = 2\nguide_share = 1\n", r"guide_… needs whole patients on one device: leave train\.devices out"),
         (

@@ -93,6 +93,9 @@ def test_a_mirrored_patient_teaches_nothing_of_an_endpoint_that_may_hang_on_the_
     torch.testing.assert_close(given.labels[name][~turned], feed.labels[name][~turned], equal_nan=True)
     for other in others:
         torch.testing.assert_close(given.labels[other], feed.labels[other], equal_nan=True)
+    of_others = study.model_copy(update={"endpoints": tuple(e for e in study.endpoints if e.name != name)})
+    (given,) = Feed(patients(study), of_others, CPU, 0)([turn])  # as where a network learns another label first
+    assert set(given.labels) == set(others)
 
 
 @pytest.mark.parametrize(
