@@ -57,7 +57,7 @@ NO_BAR = (RADIOMICS, SITE)  # the former is given the true tumour's mask, the la
 CONTROLS = {
     INTENSITY: "intensity of the brain and of the true tumour",
     VOLUME: "volume of the brain and of the true tumour",
-    CLINICAL: "age, sex",
+    CLINICAL: "age, sex, and the border, which is a coin",
     SLICES: "slices (a 2D ViT of random weights)",
     SITE: "site",
     RADIOMICS: "radiomics of the true tumour",

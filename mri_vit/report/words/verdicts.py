@@ -105,7 +105,9 @@ def against_controls(result: Result, verdict: Verdict, notes: Mapping[str, str])
         least = doubted[0] if best.beaten else best.least
         why = _difference(result.versus_controls[least], result.n)
         return f", and than the strongest control, {best.strongest} ({figures}), but not than {least} ({why})"
-    return f", but not than {'the strongest control, ' * several}{best.strongest} ({figures})"
+    alone = strongest.difference > 0 and agrees(strongest) and strongest.p_adjusted <= ALPHA < best.p_adjusted
+    decides = f"; to beat every control, which decides, {adjusted_p(best.p_adjusted)}" if alone else ""
+    return f", but not than {'the strongest control, ' * several}{best.strongest} ({figures}{decides})"
 
 
 def confounded(result: Result) -> str:

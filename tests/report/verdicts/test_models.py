@@ -268,6 +268,14 @@ def test_a_candidate_better_than_chance_is_held_against_the_best_control(versus,
     assert found["vit"][1] == judged({"clinical": result()}, {})["clinical"][1] + ending
 
 
+def test_a_verdict_shows_the_p_that_decides_where_the_control_by_itself_would_be_beaten():
+    one = result(versus={"clinical": VERSUS})
+    assert one.versus_best
+    one = one.model_copy(update={"versus_best": one.versus_best.model_copy(update={"p_adjusted": 0.065, "beaten": False})})
+    said = judged({"vit": one, "clinical": result()}, {})["vit"][1]
+    assert said.endswith(f", but not than clinical ({FIGURES}; to beat every control, which decides, adjusted p = 0.065)")
+
+
 def test_beating_a_control_that_knows_nothing_is_said_to_be_no_more_than_beating_chance():
     beside = {"clinical": result(0.31, 0.2, 0.43, 1.0, 0.02)}
     found = judged({"vit": result(versus={"clinical": VERSUS}), **beside}, COLUMNS)
