@@ -22,6 +22,7 @@ from mri_vit.errors import UsageError
 from mri_vit.model import network
 from mri_vit.model.vit2d import read_2d
 from mri_vit.predictors.slices import encoder_2d
+from mri_vit.report.words.notation import p_value
 from mri_vit.run import files
 from mri_vit.run import folder as run_folder
 from mri_vit.run.files import fold_folder
@@ -30,7 +31,8 @@ from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import CHANNELS, Study
-from mri_vit.studies.contest import of_cohort
+from mri_vit.studies.contest import page
+from mri_vit.studies.contest.numbers import of_cohort, over_cohorts
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import untrained
 
@@ -175,7 +177,7 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
     rows = pd.concat(cohorts).assign(**{key: np.nan for key in networks}, verdict=None)
     rows.loc[rows.model.isin(["vit", "stem-max"]), list(networks)] = list(networks.values())
     rows.loc[(rows.model == "intensity") & (rows.cause == "scanner"), "verdict"] = "may be confounded"
-    text = contest.document(rows, [of], n, ["contest-convolutional"])
+    text = page.document(rows, [of], n, ["contest-convolutional"])
     assert "| **Vision Transformer** | 0." in text
     assert '| stem-max: `model.depth = 0`, `model.pool = "max"` | 0.' in text
     assert "quality check left 120, 120, 120" in text
@@ -187,7 +189,7 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
     assert "; within each data seed: p < 0.001, p < 0.001, p < 0.001)" in text
     assert "| **Vision Transformer** | 12,345 | 2 | 6 of 9 |" in text
     assert "- data seed 2, intensity: may be confounded" in text
-    assert "Not here, as not run on 3 of these data seeds yet: `configs/contest_convolutional.toml`." in text
+    assert "Not here, as not run on enough of these data seeds yet: `configs/contest_convolutional.toml`." in text
     assert str(contest.ROOT) not in text
 
 
@@ -198,22 +200,22 @@ def test_the_contests_claims_say_what_data_seeds_that_were_run_later_show_alone_
             {"seed": seed, "patients": 90, "cause": "inward", "model": model, "auc": auc, "error": 0.03}
             | ({} if model == "vit" else {"lead": 0.9 - auc + random.normal(0, spread), "lead_error": 0.03})
             for model, auc, spread, seeds in (
-                ("vit", 0.9, 0.0, contest.SEEDS),
-                ("stem-max", 0.7, 0.02, contest.SEEDS),
-                ("radiomics", 0.6, 0.02, contest.LATER),
+                ("vit", 0.9, 0.0, page.SEEDS),
+                ("stem-max", 0.7, 0.02, page.SEEDS),
+                ("radiomics", 0.6, 0.02, page.LATER),
             )
             for seed in seeds
         ]
     ).assign(parameters=np.nan, training_seconds=np.nan, flat=np.nan, trainings=np.nan, verdict=None)
     of = contest.of_seed(CONFIGS / "contest.toml", 1)
-    text = contest.document(rows, [of], 96)
+    text = page.document(rows, [of], 96)
     assert "| radiomics of the true tumour (data seeds 4, 5, 6) | 0.600" in text
     assert "| **Vision Transformer** | 0.900" in text
     assert "So a p is held to 0.025 here" in " ".join(text.split())
     (claim,) = (line for line in text.splitlines() if line.startswith("- inward: "))
-    alone = contest.contest.over_cohorts(rows[rows.seed.isin(contest.LATER)])
-    assert f"; of data seeds 4, 5, 6 alone {contest.p_value(next(one.p for one in alone if one.model == 'stem-max'))}; " in claim
-    first = contest.document(pd.DataFrame(rows[rows.seed.isin(contest.FIRST)]), [of], 96)
+    alone = over_cohorts(pd.DataFrame(rows[rows.seed.isin(page.LATER)]))
+    assert f"; of data seeds 4, 5, 6 alone {p_value(next(one.p for one in alone if one.model == 'stem-max'))}; " in claim
+    first = page.document(pd.DataFrame(rows[rows.seed.isin(page.FIRST)]), [of], 96)
     assert " alone p" not in first
     assert "second look" not in " ".join(first.split())
     assert "| radiomics" not in first

@@ -25,9 +25,11 @@ from whole_road import SHRUNKEN, every_verb, parted
 from mri_vit.predictors.network import Neural
 from mri_vit.settings import file as study_file
 from mri_vit.settings.grid import Grid
+from mri_vit.settings.models import RADIOMICS
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 from mri_vit.studies import causes as told
+from mri_vit.studies.contest.page import CONTROLS
 from mri_vit.studies.features import encoders as frozen_encoders
 from mri_vit.studies.ladder import page as ladder_page
 from mri_vit.studies.segmentation import encoders as segmentation_encoders
@@ -247,12 +249,12 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     shown = [
         "**Vision Transformer**",
         "stem-max: ",
-        *(name for one, name in contest.CONTROLS.items() if one != contest.RADIOMICS),
+        *(name for one, name in CONTROLS.items() if one != RADIOMICS),
     ]
     assert all(f"| {name}" in page for name in shown)
     assert "data seeds 1, 2." in page.replace("\n", " ")
-    assert "Not here, as not run on each of these data seeds yet: `configs/contest_convolutional.toml`." in page
-    assert not any(f"| {name}" in page for name in ("resnet10-max", contest.CONTROLS[contest.RADIOMICS], *parts))
+    assert "Not here, as not run on enough of these data seeds yet: `configs/contest_convolutional.toml`." in page
+    assert not any(f"| {name}" in page for name in ("resnet10-max", CONTROLS[RADIOMICS], *parts))
     assert all(f"| {name}" in worth for name in ("**Vision Transformer**", *parts))
     assert "everybody here" not in worth
     runs = tmp_path / "runs" / "contest"
@@ -260,7 +262,7 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     assert len(costs) == 1  # its seconds are of one training
     contest.main(convolutional, seeds=(2,), patients=32)
     page = (tmp_path / "docs" / "contest.md").read_text()
-    assert all(f"| {name}" in page for name in (*shown, "resnet10-max: ", contest.CONTROLS[contest.RADIOMICS]))
+    assert all(f"| {name}" in page for name in (*shown, "resnet10-max: ", CONTROLS[RADIOMICS]))
     assert "Not here" not in page
 
 

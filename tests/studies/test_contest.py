@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from mri_vit.metrics.within_fold import compared, inflation, within_fold_auc
-from mri_vit.studies import contest
+from mri_vit.studies.contest import numbers, page
 from mri_vit.studies.learning_curve import against
 
 
@@ -27,10 +27,10 @@ def made(strength: dict[str, float], seeds: tuple[int, ...] = (1, 2, 3), n: int 
     return pd.DataFrame(pd.concat(rows))
 
 
-def measured(predicted: pd.DataFrame) -> list[contest.Line]:
+def measured(predicted: pd.DataFrame) -> list[numbers.Line]:
     """The lines of several cohorts, the own model being "vit"."""
-    parts = [contest.of_cohort(pd.DataFrame(one), "vit").assign(seed=seed) for seed, one in predicted.groupby("seed")]
-    return contest.over_cohorts(pd.concat(parts))
+    parts = [numbers.of_cohort(pd.DataFrame(one), "vit").assign(seed=seed) for seed, one in predicted.groupby("seed")]
+    return numbers.over_cohorts(pd.concat(parts))
 
 
 @pytest.fixture(scope="module")
@@ -70,19 +70,19 @@ def test_cohorts_that_were_run_apart_are_compared_as_if_they_had_been_run_togeth
 
 def test_a_claim_is_as_weak_as_its_weakest_part_and_knows_who_is_no_bar(predicted):
     lines = measured(predicted)
-    leads, p = contest.best(lines, "grain", "vit", ("oracle",))
+    leads, p = numbers.best(lines, "grain", "vit", ("oracle",))
     assert leads
     assert p == max(line.p for line in lines if line.cause == "grain" and line.model in ("weak", "nothing"))
     assert p < 0.05
-    assert not contest.best(lines, "grain", "vit", ())[0]  # the oracle is better
-    alone = contest.best([line for line in lines if line.model == "vit"], "grain", "vit", ())
+    assert not numbers.best(lines, "grain", "vit", ())[0]  # the oracle is better
+    alone = numbers.best([line for line in lines if line.model == "vit"], "grain", "vit", ())
     assert math.isnan(alone[1])
 
 
 def test_the_table_has_a_row_for_each_model_that_ran_in_the_order_asked_for(predicted):
     names = {"vit": "**ours**", "absent": "x", "nothing": "none", "weak": "faint"}
     lines = measured(predicted)
-    text = contest.table(lines, names, ["side", "grain", "absent"])
+    text = page.table(lines, names, ["side", "grain", "absent"])
     head, rule, *rows = text.splitlines()
     assert head == "| model | side | grain |"
     assert rule == "|---|---|---|"
@@ -91,4 +91,4 @@ def test_the_table_has_a_row_for_each_model_that_ran_in_the_order_asked_for(pred
     _, side, _ = rows[1].split(" | ")
     assert "<br>+0." in side
     assert ", p = 0.0" in side
-    assert "p = " not in contest.table(lines, names, ["grain"], leads=False)
+    assert "p = " not in page.table(lines, names, ["grain"], leads=False)

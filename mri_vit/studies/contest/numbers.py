@@ -15,7 +15,6 @@ import pandas as pd
 
 from mri_vit.metrics.comparison import over_runs
 from mri_vit.metrics.within_fold import inflation, within_fold_auc
-from mri_vit.report.words.notation import between, p_value, with_sign
 
 
 @dataclass(frozen=True)
@@ -84,20 +83,3 @@ def best(lines: Sequence[Line], cause: str, own: str, no_bar: Collection[str]) -
     others = [line for line in lines if line.cause == cause and line.model != own and line.model not in no_bar]
     leads = all(line.lead is not None and line.lead > 0 for line in others)
     return leads, max((line.p for line in others), default=math.nan)
-
-
-def table(lines: Sequence[Line], names: dict[str, str], causes: Sequence[str], leads: bool = True) -> str:
-    """Markdown: a row for each model, a column for each of these causes that ran; with `leads` the own model's, and its p."""
-    shown = [cause for cause in causes if cause in {line.cause for line in lines}]
-    rows = [f"| model | {' | '.join(shown)} |", "|---" * (1 + len(shown)) + "|"]
-    for model, name in names.items():
-        found = {line.cause: line for line in lines if line.model == model}
-        if found:
-            rows.append(f"| {name} | {' | '.join(cell(found[cause], leads) for cause in shown)} |")
-    return "\n".join(rows)
-
-
-def cell(line: Line, leads: bool) -> str:
-    """0.512 [0.431, 0.593], and in a line of its own +0.412, p < 0.001."""
-    auc = between(line.mean, line.mean_low, line.mean_high)
-    return auc if line.lead is None or not leads else f"{auc}<br>{with_sign(line.lead)}, {p_value(line.p)}"
