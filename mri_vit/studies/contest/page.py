@@ -43,8 +43,8 @@ LOOKS = (
 def document(rows: pd.DataFrame, studies: Sequence[Study], patients: int, left_out: Sequence[str] = ()) -> str:
     """The page as Markdown: tables over data seeds, each claim, how each network's training ended, and the trap.
 
-    `rows` are those of `numbers.of_cohort` with what training took, of all of these data seeds. `left_out` are the studies that belong here and have not run on
-    enough of them; a page of the recipe's parts claims nothing.
+    `rows` are those of `numbers.of_cohort` with what training took, of all data seeds. `left_out` are the studies that belong
+    here and have not run on enough of them; a page of the recipe's parts claims nothing.
     """
     lines, of, seeds = over_cohorts(rows), studies[0], rows.groupby("seed").patients.first()
     own = {VIT: "**Vision Transformer**"} | {one.name: changed(one) for some in studies for one in some.comparators}
@@ -116,7 +116,7 @@ def claim(
 
 def where_run(rows: pd.DataFrame, model: str) -> str:
     """The data seeds of a model that has not run on all, for its name in a table."""
-    on = sorted(rows[rows.model == model].seed.unique())
+    on = sorted(set(rows[rows.model == model].seed.tolist()))
     return f" ({named(on)})" if 0 < len(on) < rows.seed.nunique() else ""
 
 
