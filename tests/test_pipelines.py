@@ -211,7 +211,7 @@ def test_the_contests_claims_say_what_data_seeds_that_were_run_later_show_alone_
     text = page.document(rows, [of], 96)
     assert "| radiomics of the true tumour (data seeds 4, 5, 6) | 0.600" in text
     assert "| **Vision Transformer** | 0.900" in text
-    assert "So a p is held to 0.025 here" in " ".join(text.split())
+    assert "and a p is held to 0.025, half of 0.05." in " ".join(text.split())
     (claim,) = (line for line in text.splitlines() if line.startswith("- inward: "))
     alone = over_cohorts(pd.DataFrame(rows[rows.seed.isin(page.LATER)]))
     assert f"; of data seeds 4, 5, 6 alone {p_value(next(one.p for one in alone if one.model == 'stem-max'))}; " in claim

@@ -35,8 +35,8 @@ CONTROLS = {
     RADIOMICS: "radiomics of the true tumour",
 }
 LOOKS = (
-    f"Claims over {', '.join(map(str, FIRST))} were looked at before the other data seeds were run, with the recipe and all else "
-    f"unchanged. So a p is held to {LEVEL} here, half of 0.05, as these claims are the second look."
+    f"Data seeds {', '.join(map(str, FIRST))} were looked at before the others were run, with the recipe and all else unchanged. "
+    f"So claims here are a second look at some of their patients, and a p is held to {LEVEL}, half of 0.05."
 )
 
 
