@@ -181,12 +181,12 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
     assert "| **Vision Transformer** | 0." in text
     assert '| stem-max: `model.depth = 0`, `model.pool = "max"` | 0.' in text
     assert "quality check left 120, 120, 120" in text
-    side, foci = (next(line for line in text.splitlines() if line.startswith(f"- {cause}: ")) for cause in ("side", "foci"))
-    assert "the 0.85 that is asked for is reached; better than everybody here but radiomics of the true tumour" in side
-    assert "(largest p of all: p = 0.0" in side
-    assert "the 0.85 that is asked for is **not** reached; **not** " in foci
-    assert "- coin: " not in text  # brightness tells it no more than anybody should
-    assert "; within each data seed: p < 0.001, p < 0.001, p < 0.001)" in text
+    side, foci = (next(line for line in text.splitlines() if line.startswith(f"| {cause} | ")) for cause in ("side", "foci"))
+    assert "| better than everybody here but radiomics of the true tumour |" in text
+    assert " | **yes** | **yes** | p = 0.0" in side
+    assert side.endswith(" | p < 0.001, p < 0.001, p < 0.001 |")
+    assert " | no | no" in foci
+    assert "| coin | 0" not in text  # brightness tells it no more than anybody should
     assert "| **Vision Transformer** | 12,345 | 2 | 6 of 9 |" in text
     assert "- data seed 2, intensity: may be confounded" in text
     assert "Not here, as not run on enough of these data seeds yet: `configs/contest_convolutional.toml`." in text
@@ -212,11 +212,13 @@ def test_the_contests_claims_say_what_data_seeds_that_were_run_later_show_alone_
     assert "| radiomics of the true tumour (data seeds 4, 5, 6) | 0.600" in text
     assert "| **Vision Transformer** | 0.900" in text
     assert "and a p is held to 0.025, half of 0.05." in " ".join(text.split())
-    (claim,) = (line for line in text.splitlines() if line.startswith("- inward: "))
+    (claim,) = (line for line in text.splitlines() if line.startswith("| inward | "))
     alone = over_cohorts(pd.DataFrame(rows[rows.seed.isin(page.LATER)]))
-    assert f"; of data seeds 4, 5, 6 alone {p_value(next(one.p for one in alone if one.model == 'stem-max'))}; " in claim
+    expected = p_value(next(one.p for one in alone if one.model == "stem-max"))
+    assert f" | {expected} | " in claim
+    assert "| p of data seeds 4, 5, 6 |" in text
     first = page.document(pd.DataFrame(rows[rows.seed.isin(page.FIRST)]), [of], 96)
-    assert " alone p" not in first
+    assert "p of data seeds" not in first
     assert "second look" not in " ".join(first.split())
     assert "| radiomics" not in first
 
