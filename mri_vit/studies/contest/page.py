@@ -92,16 +92,24 @@ def claims(lines: Sequence[Line], rows: pd.DataFrame) -> str:
     causes = [cause for cause in FIT if cause in set(rows.cause)]
     adjusted = holm(np.array([best(lines, cause, VIT, NO_BAR)[1] for cause in causes]))
     but = f" but {CONTROLS[RADIOMICS]}" if RADIOMICS in set(rows.model) else ""
-    head = ["cause", "AUC by data seed", f"mean of {REACH} or more", f"better than everybody here{but}", "p", "adjusted p"]
-    head += [f"p of {named(LATER)}"] * bool(later) + ["p within each data seed"]
+    head = ["cause", "each data seed: AUC, p", f"mean of {REACH} or more", f"better than everybody here{but}", "p", "adjusted p"]
+    head += [f"p of {named(LATER)}"] * bool(later)
     said = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for cause, p in zip(causes, adjusted, strict=True):
         leads, own = best(lines, cause, VIT, NO_BAR), next(one for one in lines if (one.model, one.cause) == (VIT, cause))
         verdict = "no" if not leads[0] else "**yes**" if leads[1] <= LEVEL else "not shown"
-        cells = [cause, ", ".join(f"{value:.3f}" for value in own.each), "**yes**" if own.mean >= REACH else "no", verdict]
-        cells += [ahead(*leads), p_value(float(p)) if leads[0] else "–"]
+        within = (ahead(*best(one, cause, VIT, NO_BAR)) for one in by_seed)
+        each = "<br>".join(f"{auc:.3f}, {tested}" for auc, tested in zip(own.each, within, strict=True))
+        cells = [
+            cause,
+            each,
+            "**yes**" if own.mean >= REACH else "no",
+            verdict,
+            ahead(*leads),
+            p_value(float(p)) if leads[0] else "–",
+        ]
         cells += [ahead(*best(some, cause, VIT, NO_BAR)) for some in [later] * bool(later)]
-        said.append(f"| {' | '.join(cells)} | {', '.join(ahead(*best(one, cause, VIT, NO_BAR)) for one in by_seed)} |")
+        said.append(f"| {' | '.join(cells)} |")
     return "\n".join(said)
 
 
