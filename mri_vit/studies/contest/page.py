@@ -99,7 +99,7 @@ def claims(lines: Sequence[Line], rows: pd.DataFrame) -> str:
         leads, own = best(lines, cause, VIT, NO_BAR), next(one for one in lines if (one.model, one.cause) == (VIT, cause))
         verdict = "no" if not leads[0] else "**yes**" if leads[1] <= LEVEL else "not shown"
         within = (ahead(*best(one, cause, VIT, NO_BAR)) for one in by_seed)
-        each = "<br>".join(f"{auc:.3f}, {tested}" for auc, tested in zip(own.each, within, strict=True))
+        each = "<br>".join(unbroken(f"{auc:.3f}, {tested}") for auc, tested in zip(own.each, within, strict=True))
         cells = [
             cause,
             each,
@@ -111,6 +111,11 @@ def claims(lines: Sequence[Line], rows: pd.DataFrame) -> str:
         cells += [ahead(*best(some, cause, VIT, NO_BAR)) for some in [later] * bool(later)]
         said.append(f"| {' | '.join(cells)} |")
     return "\n".join(said)
+
+
+def unbroken(cell: str) -> str:
+    """A cell's line that a narrow table leaves whole."""
+    return cell.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def ahead(leads: bool, p: float) -> str:
