@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -65,6 +66,20 @@ def test_texture_that_intensity_does_not_see_is_a_feature():
     one, other = features(smooth, tumour, 1.0), features(rough, tumour, 1.0)
     assert one["3MEAN"] == pytest.approx(other["3MEAN"])
     assert other["3GLCM_CONTRAST"] > 1.5 * one["3GLCM_CONTRAST"]
+
+
+def test_co_occurrences_are_those_of_neighbours_in_the_thirteen_directions_at_the_levels_that_are_handed_over():
+    """nyxus' contrast, which is the mean over directions of the mean squared difference of two neighbours, counted here by numpy."""
+    pytest.importorskip("nyxus")
+    sequence = gaussian_filter(np.random.default_rng(2).normal(size=(14, 14, 14)), 1.0).astype(np.float32) * 4
+    tumour = np.zeros(sequence.shape, bool)
+    tumour[3:11, 3:10, 3:12] = True
+    tumour[3:6, 3:6, 3:6] = False
+    levels = np.where(tumour, np.rint((sequence - LOWEST) / STEP), np.nan)
+    directions = [shift for shift in product((-1, 0, 1), repeat=3) if shift > (0, 0, 0)]
+    apart = [np.nanmean((levels - np.roll(levels, shift, (0, 1, 2))) ** 2) for shift in directions]
+    assert len(directions) == 13
+    assert features(sequence, tumour, 2.0)["3GLCM_CONTRAST_AVE"] == pytest.approx(np.mean(apart), rel=1e-5)
 
 
 def stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
