@@ -4,6 +4,7 @@
 .venv/bin/python pipelines/contest.py configs/contest_convolutional.toml (convolutional networks, on the same page)
 .venv/bin/python pipelines/contest.py configs/contest_parts.toml         (the parts of the network, on a page of their own)
 .venv/bin/python pipelines/contest.py configs/contest_learning.toml      (the parts of how it learns, likewise)
+.venv/bin/python pipelines/contest.py configs/contest_search.toml        (recipes for each network, on a cohort of its own)
 .venv/bin/python pipelines/contest.py configs/contest.toml --seeds 2     (one data seed: one stage)
 
 Cohorts and folds of all files are the same; where a file has the recipe of configs/contest.toml, the Vision Transformer's folds
@@ -36,7 +37,7 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
 from mri_vit.settings.models import SITE, VIT
 from mri_vit.settings.schema import Study
-from mri_vit.studies.contest import page
+from mri_vit.studies.contest import page, search
 from mri_vit.studies.contest.numbers import of_cohort
 from mri_vit.synthetic import causes
 
@@ -45,6 +46,11 @@ CONFIG = ROOT / "configs" / "contest.toml"
 TOGETHER = ("contest.toml", "contest_convolutional.toml")  # on one page: everybody in them is a bar; the first has the recipe
 PATIENTS = 192  # all labelled: the largest size of the learning curves
 WIDTH_2D, DEPTH_2D, PATCH_2D, IMAGE_2D = 192, 4, 16, 112  # of the 2D network: small, so that features take minutes
+
+
+def seeds_of(file: Path) -> tuple[int, ...]:
+    """The data seeds that a study file's page is made of."""
+    return page.DRAFT if study_file.load(file).name == search.NAME else page.SEEDS
 
 
 def of_seed(file: Path, seed: int) -> Study:
@@ -153,10 +159,10 @@ def keep(file: Path, seed: int, patients: int) -> None:
 
 
 def kept(file: Path, patients: int) -> pd.DataFrame:
-    """The rows of a study file as it is now, of the contest's data seeds."""
-    rows = pd.read_csv(results(file))
-    now = recipe(of_seed(file, page.SEEDS[0]), patients)
-    return pd.DataFrame(rows[rows.seed.isin(page.SEEDS) & (rows.recipe == now)])
+    """The rows of a study file as it is now, of its page's data seeds."""
+    rows, seeds = pd.read_csv(results(file)), seeds_of(file)
+    now = recipe(of_seed(file, seeds[0]), patients)
+    return pd.DataFrame(rows[rows.seed.isin(seeds) & (rows.recipe == now)])
 
 
 def write(files_together: Sequence[Path], patients: int) -> Path | None:
@@ -174,15 +180,19 @@ def write(files_together: Sequence[Path], patients: int) -> Path | None:
     rows = pd.DataFrame(pd.concat(shown.values())).drop_duplicates(["seed", "cause", "model"])  # of our own the first file's
     studies = [of_seed(file, min(seeds)) for file in shown]
     path = ROOT / "docs" / f"{files_together[0].stem}.md"
-    write_bytes(page.document(rows, studies, patients, left_out).encode(), path)
+    searched = studies[0].name == search.NAME
+    text = search.document(rows, studies[0], patients) if searched else page.document(rows, studies, patients, left_out)
+    write_bytes(text.encode(), path)
     return path
 
 
-def main(*study_files: Path, seeds: Seeds = page.SEEDS, patients: Count = PATIENTS) -> None:
-    """Compare everybody on these data seeds, and write the pages that they are on, of all data seeds that have run anywhere."""
+def main(*study_files: Path, seeds: Seeds | None = None, patients: Count = PATIENTS) -> None:
+    """Compare everybody on these data seeds, without any on all that their pages are made of, and write the pages that they are
+    on, of all data seeds that have run anywhere.
+    """
     console, asked = Console(), study_files or (CONFIG,)
-    for seed in seeds:
-        for file in asked:
+    for file in asked:
+        for seed in seeds or seeds_of(file):
             contested(of_seed(file, seed), of_seed(file.with_name(TOGETHER[0]), seed), patients, console)
             keep(file, seed, patients)
     together = {tuple(file.with_name(name) for name in TOGETHER) if file.name in TOGETHER else (file,) for file in asked}

@@ -31,7 +31,7 @@ from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import CHANNELS, Study
-from mri_vit.studies.contest import page
+from mri_vit.studies.contest import page, search
 from mri_vit.studies.contest.numbers import of_cohort, over_cohorts
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import untrained
@@ -241,6 +241,27 @@ def test_a_contests_page_has_no_figures_of_another_recipe_of_other_patients_or_o
     assert contest.kept(file, 192).seed.tolist() == [1]
     assert contest.kept(file, 96).empty
     assert contest.write([file], 96) is None
+
+
+def test_a_search_names_the_best_recipe_of_each_network_by_the_mean_over_causes_on_a_cohort_that_the_contest_has_not():
+    of = contest.of_seed(CONFIGS / "contest_search.toml", 11)
+    assert contest.seeds_of(CONFIGS / "contest_search.toml") == page.DRAFT
+    assert not set(page.DRAFT) & set(page.SEEDS)
+    names = ["vit", *(one.name for one in of.comparators)]
+    better = {"vit": 0.1, "stem-max-faster": 0.2, "resnet10-max-slower": 0.05, "resnet10": 0.01}
+    rows = pd.DataFrame(
+        [
+            {"seed": 11, "patients": 90, "cause": cause, "model": name, "auc": 0.6 + better.get(name, 0.0), "error": 0.03}
+            for cause in page.FIT
+            for name in names
+        ]
+    ).assign(parameters=9.0, training_seconds=60.0, flat=2.0, trainings=2.0)
+    table = search.means(rows, of)
+    assert sorted(table.index[table.best]) == ["resnet10", "resnet10-max-slower", "stem-max-faster", "vit"]
+    text = search.document(rows, of, 96)
+    assert "| Vision Transformer, as in [the contest](contest.md) | **0.700** | 0.700 |" in text
+    assert "data seed 11, of whom the quality check left 90" in " ".join(text.split())
+    assert text.count("**") == 8
 
 
 def test_who_went_into_the_trap_is_told_in_the_reports_words_but_for_the_site_that_is_the_trap():

@@ -47,6 +47,7 @@ TEMPLATES = (
     "contest_convolutional",
     "contest_learning",
     "contest_parts",
+    "contest_search",
     "features",
     "features_hard",
     "features_upenn",
@@ -264,6 +265,9 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     page = (tmp_path / "docs" / "contest.md").read_text()
     assert all(f"| {name}" in page for name in (*shown, "resnet10-max: ", CONTROLS[RADIOMICS]))
     assert "Not here" not in page
+    recipes = shrunken("contest_search", tmp_path, ("resnet10", "stem-max", "stem-max-faster"))
+    contest.main(recipes, patients=32)
+    assert "| stem-max-faster: " in (tmp_path / "docs" / "contest_search.md").read_text()
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:

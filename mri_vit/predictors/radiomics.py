@@ -33,9 +33,9 @@ from mri_vit.settings.schema import Study
 
 FAMILIES = ["*3D_ALL*"]
 OF_A_FILE = ("intensity_image", "mask_image", "ROI_label", "t_index")  # nyxus' columns that are no feature
-# nyxus cuts intensities down to whole numbers, and counts co-occurrences of these as they are, whatever its `coarse_gray_depth` says:
-# tenths of the brain's standard deviation, from ten below its mean. A tumour then has 40 to 110 levels (12 synthetic patients); 30 to
-# 130 is what PyRadiomics' FAQ aims at. Hundredths gave each voxel nearly its own, and took thirty times as long.
+# nyxus cuts intensities down to whole numbers, and counts co-occurrences of these as they are, whatever its `coarse_gray_depth`:
+# tenths of the brain's standard deviation, from ten below its mean. A tumour then has 40 to 110 levels (12 synthetic patients);
+# PyRadiomics' FAQ aims at 30 to 130. Hundredths gave each voxel nearly its own, and took thirty times as long.
 STEP, LOWEST = 0.1, -10.0
 MARGIN = 1  # voxels around the tumour that are handed over
 

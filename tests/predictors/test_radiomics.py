@@ -69,7 +69,7 @@ def test_texture_that_intensity_does_not_see_is_a_feature():
 
 
 def test_co_occurrences_are_those_of_neighbours_in_the_thirteen_directions_at_the_levels_that_are_handed_over():
-    """nyxus' contrast, which is the mean over directions of the mean squared difference of two neighbours, counted here by numpy."""
+    """nyxus' contrast: the mean over directions of the mean squared difference of two neighbours, counted here by numpy."""
     pytest.importorskip("nyxus")
     sequence = gaussian_filter(np.random.default_rng(2).normal(size=(14, 14, 14)), 1.0).astype(np.float32) * 4
     tumour = np.zeros(sequence.shape, bool)
