@@ -196,8 +196,11 @@ def main(*study_files: Path, seeds: Seeds | None = None, patients: Count = PATIE
             contested(of_seed(file, seed), of_seed(file.with_name(TOGETHER[0]), seed), patients, console)
             keep(file, seed, patients)
     together = {tuple(file.with_name(name) for name in TOGETHER) if file.name in TOGETHER else (file,) for file in asked}
-    for path in (write(one, patients) for one in sorted(together)):
-        screen.say(console, f"table: {path}" if path else f"no page yet: {TOGETHER[0]}, which is the first on it, has not run")
+    for some in sorted(together):
+        path = write(some, patients)
+        screen.say(
+            console, f"table: {path}" if path else f"no page yet: {some[0].name}, the first on it, has not run on its data seeds"
+        )
 
 
 if __name__ == "__main__":  # patients are prepared, and models trained, in worker processes, which import this file

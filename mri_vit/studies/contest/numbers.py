@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
 from mri_vit.metrics.comparison import over_runs
@@ -79,7 +80,10 @@ def _mean(values: pd.Series, errors: pd.Series) -> tuple[float, float, float]:
 
 
 def best(lines: Sequence[Line], cause: str, own: str, no_bar: Collection[str]) -> tuple[bool, float]:
-    """Whether the own model leads all others but those that are no bar, and the p of that claim: the largest of all."""
+    """Whether the own model leads all others but those that are no bar, and the p of that claim: the largest of all.
+
+    It is 1 where it does not lead, as a two-sided p of being worse says nothing for it, and NaN where one cannot be tested.
+    """
     others = [line for line in lines if line.cause == cause and line.model != own and line.model not in no_bar]
     leads = all(line.lead is not None and line.lead > 0 for line in others)
-    return leads, max((line.p for line in others), default=math.nan)
+    return leads, float(np.max([line.p for line in others])) if leads and others else 1.0
