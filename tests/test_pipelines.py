@@ -32,7 +32,7 @@ from mri_vit.settings.quality import Quality
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.studies.contest import page, search
-from mri_vit.studies.contest.numbers import of_cohort, over_cohorts
+from mri_vit.studies.contest.numbers import Line, best, of_cohort, over_cohorts
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import untrained
 
@@ -241,6 +241,19 @@ def test_a_contests_page_has_no_figures_of_another_recipe_of_other_patients_or_o
     assert contest.kept(file, 192).seed.tolist() == [1]
     assert contest.kept(file, 96).empty
     assert contest.write([file], 96) is None
+
+
+def test_a_cause_on_which_the_own_model_is_behind_has_no_p_for_it_and_one_that_cannot_be_tested_does_not_vanish():
+    def line(model: str, lead: float | None, p: float = np.nan) -> Line:
+        return Line(model, "side", (0.7,), 0.7, 0.6, 0.8, lead=lead, p=p)
+
+    assert best([line("vit", None), line("a", 0.1, 0.02), line("b", 0.2, 0.001)], "side", "vit", ()) == (True, 0.02)
+    assert best([line("vit", None), line("a", -0.1, 0.001), line("b", 0.2, 0.001)], "side", "vit", ()) == (False, 1.0)
+    for untested_first in (True, False):
+        others = [line("a", 0.1), line("b", 0.2, 0.001)][:: 1 if untested_first else -1]
+        leads, p = best([line("vit", None), *others], "side", "vit", ())
+        assert leads
+        assert np.isnan(p)
 
 
 def test_a_search_names_the_best_recipe_of_each_network_by_the_mean_over_causes_on_a_cohort_that_the_contest_has_not():
