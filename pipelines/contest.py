@@ -5,12 +5,13 @@
 .venv/bin/python pipelines/contest.py configs/contest_parts.toml         (the parts of the network, on a page of their own)
 .venv/bin/python pipelines/contest.py configs/contest_learning.toml      (the parts of how it learns, likewise)
 .venv/bin/python pipelines/contest.py configs/contest_search.toml        (recipes for each network, on a cohort of its own)
+.venv/bin/python pipelines/contest.py configs/contest_search_convolutional.toml (of convolutional networks, on the same page)
 .venv/bin/python pipelines/contest.py configs/contest.toml --seeds 2     (one data seed: one stage)
 
-Cohorts and folds of all files are the same; where a file has the recipe of configs/contest.toml, the Vision Transformer's folds
-are taken over from its run. Result: docs/<file>_cohorts.csv, the figures of each data seed, which may be of several machines, and
-docs/contest.md or docs/<file>.md, made of them; the reports lie in the runs' folders. What is done is found done when it is
-started again.
+Cohorts and folds of all files are the same; where a file has the recipe of its page's first, or of configs/contest.toml, the
+Vision Transformer's folds are taken over from that one's run. Result: docs/<file>_cohorts.csv, the figures of each data seed,
+which may be of several machines, and docs/contest.md or docs/<file>.md, made of them; the reports lie in the runs' folders. What
+is done is found done when it is started again.
 """
 
 from __future__ import annotations
@@ -43,14 +44,29 @@ from mri_vit.synthetic import causes
 
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "configs" / "contest.toml"
-TOGETHER = ("contest.toml", "contest_convolutional.toml")  # on one page: everybody in them is a bar; the first has the recipe
+PAGES = (  # files on one page; the first has the recipe
+    ("contest.toml", "contest_convolutional.toml"),  # everybody in them is a bar
+    ("contest_search.toml", "contest_search_convolutional.toml"),
+)
 PATIENTS = 192  # all labelled: the largest size of the learning curves
 WIDTH_2D, DEPTH_2D, PATCH_2D, IMAGE_2D = 192, 4, 16, 112  # of the 2D network: small, so that features take minutes
 
 
 def seeds_of(file: Path) -> tuple[int, ...]:
     """The data seeds that a study file's page is made of."""
-    return page.DRAFT if study_file.load(file).name == search.NAME else page.SEEDS
+    return page.DRAFT if study_file.load(file).name in search.NAMES else page.SEEDS
+
+
+def page_of(file: Path) -> tuple[Path, ...]:
+    """The study files that are on one page with a study file, the one with the recipe first; all others have their own."""
+    (names,) = [names for names in PAGES if file.name in names] or [(file.name,)]
+    return tuple(file.with_name(name) for name in names)
+
+
+def first_of(file: Path) -> Path:
+    """The study file whose Vision Transformer a study file's is, where their recipes are the same."""
+    first, *others = page_of(file)
+    return first if others else file.with_name(CONFIG.name)
 
 
 def of_seed(file: Path, seed: int) -> Study:
@@ -180,8 +196,8 @@ def write(files_together: Sequence[Path], patients: int) -> Path | None:
     rows = pd.DataFrame(pd.concat(shown.values())).drop_duplicates(["seed", "cause", "model"])  # of our own the first file's
     studies = [of_seed(file, min(seeds)) for file in shown]
     path = ROOT / "docs" / f"{files_together[0].stem}.md"
-    searched = studies[0].name == search.NAME
-    text = search.document(rows, studies[0], patients) if searched else page.document(rows, studies, patients, left_out)
+    searched = studies[0].name in search.NAMES
+    text = search.document(rows, studies, patients, left_out) if searched else page.document(rows, studies, patients, left_out)
     write_bytes(text.encode(), path)
     return path
 
@@ -193,10 +209,9 @@ def main(*study_files: Path, seeds: Seeds | None = None, patients: Count = PATIE
     console, asked = Console(), study_files or (CONFIG,)
     for file in asked:
         for seed in seeds or seeds_of(file):
-            contested(of_seed(file, seed), of_seed(file.with_name(TOGETHER[0]), seed), patients, console)
+            contested(of_seed(file, seed), of_seed(first_of(file), seed), patients, console)
             keep(file, seed, patients)
-    together = {tuple(file.with_name(name) for name in TOGETHER) if file.name in TOGETHER else (file,) for file in asked}
-    for some in sorted(together):
+    for some in sorted({page_of(file) for file in asked}):
         path = write(some, patients)
         screen.say(
             console, f"table: {path}" if path else f"no page yet: {some[0].name}, the first on it, has not run on its data seeds"

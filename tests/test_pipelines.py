@@ -269,9 +269,10 @@ def test_a_search_names_the_best_recipe_of_each_network_by_the_mean_over_causes_
             for name in names
         ]
     ).assign(parameters=9.0, training_seconds=60.0, flat=2.0, trainings=2.0)
-    table = search.means(rows, of)
+    table = search.means(rows, of.comparators)
     assert sorted(table.index[table.best]) == ["resnet10", "resnet10-max-slower", "stem-max-faster", "vit"]
-    text = search.document(rows, of, 96)
+    text = search.document(rows, [of], 96, ["contest-search-convolutional"])
+    assert "Not here, as not run yet: `configs/contest_search_convolutional.toml`." in text
     assert "| Vision Transformer, as in [the contest](contest.md) | **0.700** | 0.700 |" in text
     assert "data seed 11, of whom the quality check left 90" in " ".join(text.split())
     assert text.count("**") == 8

@@ -48,6 +48,7 @@ TEMPLATES = (
     "contest_learning",
     "contest_parts",
     "contest_search",
+    "contest_search_convolutional",
     "features",
     "features_hard",
     "features_upenn",

@@ -9,7 +9,9 @@ from mri_vit.settings.schema import AnyMethod, Study
 # Heads of these read no mean of a convolutional map: after a hybrid's trunk comes attention, to which a channel's mean gradient
 # over the voxels says little, a maximum has a gradient at one voxel of each channel alone, so that the mean would spread it over
 # voxels that counted nothing, and the others have no such map at all. In model/baselines.py they have no layer that is averaged.
-WITHOUT_MEAN: tuple[Architecture, ...] = ("hybrid", "hybrid_resnet10", "resnet10_max", "monai_vit", "swin_vit")
+WITHOUT_MEAN: tuple[Architecture, ...] = (
+    "hybrid", "hybrid_resnet10", "resnet10_max", "resnet10_dilated_max", "monai_vit", "swin_vit",
+)  # fmt: skip
 
 
 def explained(study: Study) -> dict[str, Study]:

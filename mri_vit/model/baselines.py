@@ -82,19 +82,41 @@ class MeanOfLastStage(nn.Module):
         return self.swin(volume)[-1].mean(dim=(2, 3, 4))
 
 
-def _resnet(depth: int, channels: int) -> nn.Module:
+def _resnet(depth: int, channels: int, widen: float = 1.0) -> Any:
     """As in He et al. 2016: the first convolution has stride 2 (MONAI's default is 1), projections (option B) have no bias."""
     from monai.networks.nets import resnet
 
     made = {10: resnet.resnet10, 18: resnet.resnet18, 34: resnet.resnet34}[depth]
-    return made(spatial_dims=3, n_input_channels=channels, conv1_t_stride=2, bias_downsample=False, feed_forward=False)
+    return made(
+        spatial_dims=3, n_input_channels=channels, conv1_t_stride=2, bias_downsample=False, feed_forward=False, widen_factor=widen
+    )
+
+
+def _resnet10_dilated(channels: int) -> Any:
+    """Med3D's ResNet-10: the last two stages dilate by 2 and 4 and have stride 1, so that its map has a voxel for each 8³, where
+    it has one for 32³ without. A quarter of its channels, 16 to 128, for a few hundred patients on a processor.
+    """
+    net = _resnet(10, channels, widen=0.25)
+    for stage, dilation in ((net.layer3, 2), (net.layer4, 4)):
+        for convolution in (module for module in stage.modules() if isinstance(module, nn.Conv3d)):
+            convolution.stride = (1, 1, 1)
+            if convolution.kernel_size != (1, 1, 1):  # those are projections
+                convolution.dilation = convolution.padding = (dilation,) * 3
+    return net
+
+
+def _by_maximum(net: Any) -> nn.Module:
+    """A ResNet whose features are each channel's largest value over the last map, so that one place of many can be heard."""
+    net.avgpool = nn.AdaptiveMaxPool3d(1)
+    return net
 
 
 def _resnet10_max(channels: int) -> nn.Module:
-    """ResNet-10 whose features are each channel's largest value over the last map, so that one place of many can be heard."""
-    net = _resnet(10, channels)
-    net.avgpool = cast(Any, nn.AdaptiveMaxPool3d(1))
-    return net
+    return _by_maximum(_resnet(10, channels))
+
+
+def _resnet10_dilated_max(channels: int) -> nn.Module:
+    return _by_maximum(_resnet10_dilated(channels))
 
 
 def _densenet(depth: int, channels: int) -> nn.Module:
@@ -179,6 +201,7 @@ def _seresnext50_trunk(channels: int) -> nn.Module:
 
 
 HE = "He et al. 2016, arXiv:1512.03385"
+CHEN = "Chen et al. 2019, arXiv:1904.00625"
 HUANG = "Huang et al. 2017, arXiv:1608.06993"
 TAN = "Tan & Le 2019, arXiv:1905.11946"
 DOSOVITSKIY = "Dosovitskiy et al. 2021, arXiv:2010.11929"
@@ -188,6 +211,10 @@ HU = "Hu et al. 2018, arXiv:1709.01507"
 BASELINES: dict[str, Baseline] = {
     "resnet10": Baseline("3D ResNet-10", _fixed(partial(_resnet, 10)), 512, "layer4", 1, HE),
     "resnet10_max": Baseline("3D ResNet-10 read by its maximum", _fixed(_resnet10_max), 512, "layer4", 1, HE, averaged=False),
+    "resnet10_dilated": Baseline("3D dilated ResNet-10", _fixed(_resnet10_dilated), 128, "layer4", 1, CHEN),
+    "resnet10_dilated_max": Baseline(
+        "3D dilated ResNet-10 read by its maximum", _fixed(_resnet10_dilated_max), 128, "layer4", 1, CHEN, averaged=False
+    ),
     "resnet18": Baseline("3D ResNet-18", _fixed(partial(_resnet, 18)), 512, "layer4", 1, HE),
     "resnet34": Baseline("3D ResNet-34", _fixed(partial(_resnet, 34)), 512, "layer4", 1, HE),
     "densenet121": Baseline("3D DenseNet-121", _fixed(partial(_densenet, 121)), 1024, "class_layers.relu", 29, HUANG),

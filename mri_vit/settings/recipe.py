@@ -16,8 +16,9 @@ SIZES = {  # (dim, depth, heads, mlp): Dosovitskiy et al. 2021, Table 1; "S": To
     "H": (1280, 32, 16, 5120),
 }
 Architecture = Literal[  # "vit" is ours (model/encoder.py); the others are in model/baselines.py
-    "vit", "hybrid", "hybrid_resnet10", "resnet10", "resnet10_max", "resnet18", "resnet34", "densenet121", "densenet169",
-    "densenet201", "efficientnet_b0", "efficientnet_b1", "efficientnet_b3", "monai_vit", "swin_vit", "seresnext50",
+    "vit", "hybrid", "hybrid_resnet10", "resnet10", "resnet10_max", "resnet10_dilated", "resnet10_dilated_max", "resnet18",
+    "resnet34", "densenet121", "densenet169", "densenet201", "efficientnet_b0", "efficientnet_b1", "efficientnet_b3",
+    "monai_vit", "swin_vit", "seresnext50",
 ]  # fmt: skip
 
 Pool = Literal["cls", "mean", "max"]  # what the heads read: see model/encoder.py

@@ -126,7 +126,8 @@ def test_the_order_of_tokens_does_not_matter_and_each_patient_is_read_alone(arch
     assert not torch.allclose(together[0], together[1], atol=1e-3)
 
 
-NETWORKS = ["resnet10", "resnet10_max", "densenet121", "efficientnet_b0", "monai_vit", "swin_vit", *HYBRIDS]  # one of each kind
+# one of each kind
+NETWORKS = ["resnet10", "resnet10_max", "resnet10_dilated", "densenet121", "efficientnet_b0", "monai_vit", "swin_vit", *HYBRIDS]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_the_width_that_is_told_is_the_networks(architecture: str):
         assert len(held[0]) == 5
 
 
-@pytest.mark.parametrize("architecture", ["resnet10", "densenet121", "efficientnet_b0", "seresnext50"])
+@pytest.mark.parametrize("architecture", ["resnet10", "resnet10_dilated", "densenet121", "efficientnet_b0", "seresnext50"])
 def test_the_features_are_the_mean_of_the_map_that_grad_cam_reads(architecture: str):
     net, held = made(architecture), []
     layer = BASELINES[architecture].layer
@@ -175,6 +176,24 @@ def test_the_features_are_the_mean_of_the_map_that_grad_cam_reads(architecture: 
     with torch.no_grad():
         features = net(*batch(patient()))
     torch.testing.assert_close(features, held[0].mean(dim=(2, 3, 4)))
+
+
+@pytest.mark.parametrize("architecture", ["resnet10_dilated", "resnet10_dilated_max"])
+def test_the_dilated_resnet_has_a_quarter_of_the_channels_and_a_voxel_of_its_map_for_each_8_cubed(architecture: str):
+    with torch.device("meta"):
+        plain, net = (BASELINES[name].build(recipe(name), 4, (32, 40, 32), 4).eval() for name in ("resnet10", architecture))
+        held = []
+        net.get_submodule("layer4").register_forward_hook(lambda _, __, features: held.append(tuple(features.shape)))
+        net(torch.empty(1, 4, 32, 40, 36))
+    assert held == [(1, 128, 4, 5, 5)]
+    wide, narrow = plain.state_dict(), net.state_dict()
+    assert list(wide) == list(narrow)
+    assert all(narrow[name].shape[:1].numel() * 4 == wide[name].shape[:1].numel() for name in wide if wide[name].dim())
+    cubes = [
+        (name, module) for name, module in net.named_modules() if isinstance(module, nn.Conv3d) and module.kernel_size[0] == 3
+    ]
+    rates = {(name.split(".")[0], module.dilation) for name, module in cubes}
+    assert rates == {("layer1", (1,) * 3), ("layer2", (1,) * 3), ("layer3", (2,) * 3), ("layer4", (4,) * 3)}
 
 
 def test_read_by_a_maximum_the_features_are_the_largest_values_of_the_same_networks_last_map():
@@ -270,7 +289,7 @@ def test_efficientnets_maps_keep_the_border_whatever_the_volumes_size():
     assert held == [(2, 2, 2)]  # 48, 56 and 33 halved five times, rounded up
 
 
-@pytest.mark.parametrize("architecture", ["resnet10", "densenet121", "efficientnet_b0", "seresnext50"])
+@pytest.mark.parametrize("architecture", ["resnet10", "resnet10_dilated", "densenet121", "efficientnet_b0", "seresnext50"])
 def test_the_smallest_volume_that_is_told_can_be_read_and_a_smaller_one_is_refused(architecture: str):
     smallest = BASELINES[architecture].smallest
     with torch.device("meta"):

@@ -82,8 +82,9 @@ def _mean(values: pd.Series, errors: pd.Series) -> tuple[float, float, float]:
 def best(lines: Sequence[Line], cause: str, own: str, no_bar: Collection[str]) -> tuple[bool, float]:
     """Whether the own model leads all others but those that are no bar, and the p of that claim: the largest of all.
 
-    It is 1 where it does not lead, as a two-sided p of being worse says nothing for it, and NaN where one cannot be tested.
+    It is 1 where it does not lead, as a two-sided p of being worse says nothing for it, and NaN where one cannot be tested or
+    there is nobody else.
     """
     others = [line for line in lines if line.cause == cause and line.model != own and line.model not in no_bar]
     leads = all(line.lead is not None and line.lead > 0 for line in others)
-    return leads, float(np.max([line.p for line in others])) if leads and others else 1.0
+    return leads, float(np.max([line.p for line in others] or [math.nan])) if leads else 1.0

@@ -4,46 +4,52 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Sequence
 
 import pandas as pd
 
 from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 from mri_vit.studies.contest.page import FIT, changed, config, named, training
 
-NAME = "contest-search"  # the study whose page it is
+NAMES = ("contest-search", "contest-search-convolutional")  # the studies whose page it is
 
 
-def document(rows: pd.DataFrame, of: Study, patients: int) -> str:
+def document(rows: pd.DataFrame, studies: Sequence[Study], patients: int, left_out: Sequence[str] = ()) -> str:
     """The page as Markdown: of each network each recipe's AUC, the best in bold, and how its training ended.
 
-    `rows` are those of `numbers.of_cohort` with what training took, of one data seed.
+    `rows` are those of `numbers.of_cohort` with what training took, of one data seed. `left_out` are the studies that belong here
+    and have not run.
     """
-    names = {VIT: "Vision Transformer, as in [the contest](contest.md)"} | {one.name: changed(one) for one in of.comparators}
+    comparators = [one for some in studies for one in some.comparators]
+    names = {VIT: "Vision Transformer, as in [the contest](contest.md)"} | {one.name: changed(one) for one in comparators}
     wide = 1.96 * rows[rows.cause.isin(FIT)].error.median()
     text = (
-        f"Made by `pipelines/contest.py` from {config(of.name)}: each network of the contest gets equally many recipes, on "
-        f"{patients} labelled patients that it does not use ({named(sorted(set(rows.seed)))}, of whom the quality check left "
-        f"{rows.patients.iloc[0]}; {of.train.folds} folds). AUC of pairs within a fold; an interval reaches {wide:.2f} either "
-        "way, so this chooses and shows nothing; the Vision Transformer's own had been chosen on some 17 drafts with these "
-        "patients. Rule, set before it was run: of each network, the recipe with the largest mean over the six causes, here in "
-        "bold, is the contest's. Where a search finds another than the contest had, both run there. "
-        "A flat tuning loss does not say that a network has fitted its training patients: [hidden causes](hidden_causes.md)."
+        f"Made by `pipelines/contest.py` from {' and '.join(config(some.name) for some in studies)}: each network of the contest "
+        f"gets equally many recipes, on {patients} labelled patients that it does not use ({named(sorted(set(rows.seed)))}, of "
+        f"whom the quality check left {rows.patients.iloc[0]}; {studies[0].train.folds} folds). AUC of pairs within a fold; an "
+        f"interval reaches {wide:.2f} either way, so this chooses and shows nothing; the Vision Transformer's own had been "
+        "chosen on some 17 drafts with these patients. Rule, set before it was run: of each network, the recipe with the "
+        "largest mean over the six causes, here in bold, is the contest's. Where a search finds another than the contest had, "
+        "both run there. A flat tuning loss does not say that a network has fitted its training patients: "
+        "[hidden causes](hidden_causes.md)."
     )
-    table, ended = means(rows, of), "## How long each was trained\n\n" + training(rows, names)
+    table, ended = means(rows, comparators), "## How long each was trained\n\n" + training(rows, names)
     lines = [f"| network and recipe | mean | {' | '.join(FIT)} |", "|---" * (2 + len(FIT)) + "|"]
     for model, one in table.iterrows():
         mean = f"**{one['mean']:.3f}**" if one.best else f"{one['mean']:.3f}"
         lines.append(f"| {names[str(model)]} | {mean} | {' | '.join(f'{one[cause]:.3f}' for cause in FIT)} |")
-    return "\n\n".join(["# Contest search", textwrap.fill(text, 130), "\n".join(lines), ended]) + "\n"
+    absent = [f"Not here, as not run yet: {', '.join(map(config, left_out))}."] * bool(left_out)
+    return "\n\n".join(["# Contest search", textwrap.fill(text, 130), "\n".join(lines), *absent, ended]) + "\n"
 
 
-def means(rows: pd.DataFrame, of: Study) -> pd.DataFrame:
+def means(rows: pd.DataFrame, comparators: Sequence[Comparator]) -> pd.DataFrame:
     """By model, network by network: its AUC of each cause, the `mean` of these, and whether it is the `best` of its network.
 
     A network is what `model` says of it; recipes of one differ in the rest.
     """
-    network = {VIT: "{}"} | {one.name: json.dumps(one.model, sort_keys=True) for one in of.comparators}
+    network = {VIT: "{}"} | {one.name: json.dumps(one.model, sort_keys=True) for one in comparators}
     table = rows.pivot(index="model", columns="cause", values="auc").loc[list(network), list(FIT)]
     table["mean"] = table.mean(axis=1)
     group = pd.Series(network)
