@@ -156,7 +156,7 @@ def recipe(of: Study, patients: int) -> str:
             "controls": {"slices"},
         },
     )
-    return hashlib.sha256(json.dumps([told, patients], sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps([told, patients, causes.RECIPE], sort_keys=True).encode()).hexdigest()[:12]
 
 
 def results(file: Path) -> Path:

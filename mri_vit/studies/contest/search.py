@@ -28,8 +28,8 @@ def document(rows: pd.DataFrame, studies: Sequence[Study], patients: int, left_o
     text = (
         f"Made by `pipelines/contest.py` from {' and '.join(config(some.name) for some in studies)}: each network of the contest "
         f"gets equally many recipes, on {patients} labelled patients that it does not use ({named(sorted(set(rows.seed)))}, of "
-        f"whom the quality check left {rows.patients.iloc[0]}; {studies[0].train.folds} folds). AUC of pairs within a fold; an "
-        f"interval reaches {wide:.2f} either way, so this chooses and shows nothing; the Vision Transformer's own had been "
+        f"whom the quality check left {rows.patients.iloc[0]}; {studies[0].train.folds} folds). AUC of pairs within a fold; one "
+        f"AUC's interval reaches {wide:.2f} either way, so this chooses and shows nothing; the Vision Transformer's own had been "
         "chosen on some 17 drafts with these patients. Rule, set before it was run: of each network, the recipe with the "
         "largest mean over the six causes, here in bold, is the contest's. Where a search finds another than the contest had, "
         "both run there. A flat tuning loss does not say that a network has fitted its training patients: "
