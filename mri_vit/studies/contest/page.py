@@ -25,7 +25,14 @@ LEVEL = 0.05 / 3  # that an adjusted p is held to: the last of three looks at da
 REACH = 0.85  # what the project asks of a Vision Transformer that has learned a cause
 TRAP = "scanner"
 UNTOLD = ("coin", TRAP)  # the control and the trap, in a table of their own
-FIT = ("texture", "mismatch", "side", "interaction", "inward", "foci")  # brightness of the brain tells none: docs/hidden_causes.md
+FIT = (
+    "texture",
+    "mismatch",
+    "side",
+    "interaction",
+    "inward",
+    "foci",
+)  # brightness of the brain tells none: docs/hidden_causes.md
 NO_BAR = (RADIOMICS, SITE)  # the former is given the true tumour's mask, the latter is no scan
 CONTROLS = {
     INTENSITY: "intensity of the brain and of the true tumour",
