@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import safetensors.torch
 import torch
@@ -31,6 +32,7 @@ from rich.console import Console
 
 from mri_vit import study
 from mri_vit.arguments import Count, Seeds
+from mri_vit.crossval.comparators import comparator_folder
 from mri_vit.data import predictions
 from mri_vit.run import exit_code, files, screen
 from mri_vit.run import folder as run_folder
@@ -128,14 +130,25 @@ def trapped(metrics: dict[str, Any]) -> dict[str, str]:
     return {name: one["verdict"] for name, one in models.items() if one["verdict_kind"] == "better" and name != SITE}
 
 
+def losses(of: Study) -> pd.DataFrame:
+    """Of each network (model, first_loss, last_loss): the training loss of its first epoch and of its last, medians of folds."""
+    homes = {VIT: of.output} | {one.name: comparator_folder(of.output, one.name) for one in of.comparators}
+    rows = []
+    for model, home in homes.items():
+        histories = [pd.read_csv(files.fold_folder(home, 0, fold) / files.HISTORY).loss for fold in range(of.train.folds)]
+        first, last = (float(np.median([history.iloc[at] for history in histories])) for at in (0, -1))
+        rows.append({"model": model, "first_loss": first, "last_loss": last})
+    return pd.DataFrame(rows)
+
+
 def of_run(of: Study) -> pd.DataFrame:
     """What a data seed gave: the rows of `of_cohort`, each with the seed, how many patients were left, what training the
-    network took, and of the trap the report's verdict.
+    network took and how far it came, and of the trap the report's verdict.
     """
     predicted = predictions.load(of.output / files.PREDICTIONS).dropna(subset=["truth"])
     metrics = json.loads((of.output / files.REPORT / files.METRICS).read_bytes())
     networks = pd.DataFrame(metrics["contenders"])[["model", "parameters", "training_seconds", "flat", "trainings"]]
-    rows = of_cohort(predicted, VIT).merge(networks, how="left", on="model")
+    rows = of_cohort(predicted, VIT).merge(networks, how="left", on="model").merge(losses(of), how="left", on="model")
     rows["verdict"] = rows.model.map(trapped(metrics)).where(rows.cause == page.TRAP)
     rows.insert(0, "patients", predicted.patient.nunique())
     rows.insert(0, "seed", of.seed)

@@ -173,7 +173,14 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
         ).assign(seed=seed, patients=n)
         for seed in (1, 2, 3)
     ]
-    networks = {"parameters": 12345.0, "training_seconds": 120.0, "flat": 2.0, "trainings": 3.0}
+    networks = {
+        "parameters": 12345.0,
+        "training_seconds": 120.0,
+        "flat": 2.0,
+        "trainings": 3.0,
+        "first_loss": 59.0,
+        "last_loss": 19.96,
+    }
     rows = pd.concat(cohorts).assign(**{key: np.nan for key in networks}, verdict=None)
     rows.loc[rows.model.isin(["vit", "stem-max"]), list(networks)] = list(networks.values())
     rows.loc[(rows.model == "intensity") & (rows.cause == "scanner"), "verdict"] = "may be confounded"
@@ -187,7 +194,8 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
     assert page.unbroken(", p < 0.001") + "<br>" in side
     assert " | no | no" in foci
     assert "| coin | 0" not in text  # brightness tells it no more than anybody should
-    assert "| **Vision Transformer** | 12,345 | 2 | 6 of 9 |" in text
+    assert "| **Vision Transformer** | 12,345 | 2 | 6 of 9 | 59.0 to 20.0 |" in text
+    assert "| 12,345 | 2 | 6 of 9 | – |" in page.document(rows.drop(columns=["first_loss", "last_loss"]), [of], n)
     assert "- data seed 2, intensity: may be confounded" in text
     assert "Not here, as not run on enough of these data seeds yet: `configs/contest_convolutional.toml`." in text
     assert str(contest.ROOT) not in text

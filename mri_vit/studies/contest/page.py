@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from collections.abc import Sequence
 
@@ -143,14 +144,27 @@ def named(seeds: Sequence[int]) -> str:
 
 
 def training(rows: pd.DataFrame, names: dict[str, str]) -> str:
-    """Markdown: parameters, minutes of training of a data seed, and of how many networks the tuning loss was flat."""
-    lines = ["| network | parameters | minutes for a data seed, median | tuning loss flat at the end |", "|---" * 4 + "|"]
-    once = rows.dropna(subset=["parameters"]).drop_duplicates(["seed", "model"])
+    """Markdown: parameters, minutes of training of a data seed, of how many networks the tuning loss was flat, and the training
+    loss of the first and of the last epoch, where a data seed has it.
+    """
+    head = [
+        "network",
+        "parameters",
+        "minutes for a data seed, median",
+        "tuning loss flat at the end",
+        "training loss, from and to",
+    ]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    known = rows.assign(**{name: math.nan for name in ("first_loss", "last_loss") if name not in rows})  # older ones have none
+    once = known.dropna(subset=["parameters"]).drop_duplicates(["seed", "model"])
     for model, name in names.items():
         found = once[once.model == model]
         if len(found):
             flat, trainings, minutes = found.flat.sum(), found.trainings.sum(), found.training_seconds.median() / 60
-            lines.append(f"| {name} | {found.parameters.iloc[0]:,.0f} | {minutes:.0f} | {flat:.0f} of {trainings:.0f} |")
+            first, last = found.first_loss.median(), found.last_loss.median()
+            fell = "–" if math.isnan(last) else f"{first:.1f} to {last:.1f}"
+            cells = [name, f"{found.parameters.iloc[0]:,.0f}", f"{minutes:.0f}", f"{flat:.0f} of {trainings:.0f}", fell]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
