@@ -147,22 +147,16 @@ def training(rows: pd.DataFrame, names: dict[str, str]) -> str:
     """Markdown: parameters, minutes of training of a data seed, of how many networks the tuning loss was flat, and the training
     loss of the first and of the last epoch, where a data seed has it.
     """
-    head = [
-        "network",
-        "parameters",
-        "minutes for a data seed, median",
-        "tuning loss flat at the end",
-        "training loss, from and to",
-    ]
+    head = ["network", "parameters", "minutes for a data seed, median", "tuning loss flat at the end", "training loss fell"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    known = rows.assign(**{name: math.nan for name in ("first_loss", "last_loss") if name not in rows})  # older ones have none
-    once = known.dropna(subset=["parameters"]).drop_duplicates(["seed", "model"])
+    rows = rows.assign(**{name: math.nan for name in ("first_loss", "last_loss") if name not in rows})  # older ones have none
+    once = rows.dropna(subset=["parameters"]).drop_duplicates(["seed", "model"])
     for model, name in names.items():
         found = once[once.model == model]
         if len(found):
             flat, trainings, minutes = found.flat.sum(), found.trainings.sum(), found.training_seconds.median() / 60
-            first, last = found.first_loss.median(), found.last_loss.median()
-            fell = "–" if math.isnan(last) else f"{first:.1f} to {last:.1f}"
+            first, last = found.first_loss.dropna(), found.last_loss.dropna()
+            fell = f"{first.median():.1f} to {last.median():.1f}" if len(last) else "–"
             cells = [name, f"{found.parameters.iloc[0]:,.0f}", f"{minutes:.0f}", f"{flat:.0f} of {trainings:.0f}", fell]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
