@@ -194,6 +194,14 @@ def kept(file: Path, patients: int) -> pd.DataFrame:
     return pd.DataFrame(rows[rows.seed.isin(seeds) & (rows.recipe == now)])
 
 
+def anew(first: pd.DataFrame, other: pd.DataFrame) -> float:
+    """How far AUC of the Vision Transformer in a file's rows are at most from those of the page's first file, on the same data
+    seeds and causes; 0 where its networks were taken over, and not trained anew on another machine.
+    """
+    both = [rows[rows.model == VIT].set_index(["seed", "cause"]).auc for rows in (first, other)]
+    return float((both[0] - both[1]).abs().max())
+
+
 def write(files_together: Sequence[Path], patients: int) -> Path | None:
     """The page: of the data seeds on which the first file has run, whoever has run on enough of them. None where it has not.
 
@@ -209,8 +217,11 @@ def write(files_together: Sequence[Path], patients: int) -> Path | None:
     rows = pd.DataFrame(pd.concat(shown.values())).drop_duplicates(["seed", "cause", "model"])  # of our own the first file's
     studies = [of_seed(file, min(seeds)) for file in shown]
     path = ROOT / "docs" / f"{files_together[0].stem}.md"
-    searched = studies[0].name in search.NAMES
-    text = search.document(rows, studies, patients, left_out) if searched else page.document(rows, studies, patients, left_out)
+    if studies[0].name in search.NAMES:
+        text = search.document(rows, studies, patients, left_out)
+    else:
+        apart = max(anew(pd.DataFrame(shown[files_together[0]]), pd.DataFrame(other)) for other in shown.values())
+        text = page.document(rows, studies, patients, left_out, apart)
     write_bytes(text.encode(), path)
     return path
 

@@ -251,6 +251,45 @@ def test_a_contests_page_has_no_figures_of_another_recipe_of_other_patients_or_o
     assert contest.write([file], 96) is None
 
 
+def test_a_page_has_both_of_its_studies_and_says_how_far_a_vision_transformer_is_that_another_machine_trained_anew(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "docs").mkdir()
+    monkeypatch.setattr(contest, "ROOT", tmp_path)
+    networks = {"parameters": 9.0, "training_seconds": 60.0, "flat": 2.0, "trainings": 2.0, "verdict": None}
+
+    def written(first: str, seeds: tuple[int, ...], apart: float) -> list[str]:
+        texts, together = [], contest.page_of(CONFIGS / first)
+        for number, file in enumerate(together):
+            of = contest.of_seed(file, seeds[0])
+            models = {"vit": 0.9 + apart * number, **{one.name: 0.6 for one in of.comparators}}
+            rows = [
+                {"seed": seed, "patients": 9, "cause": cause, "model": model, "auc": auc, "error": 0.1, "lead_error": 0.1}
+                | ({} if model == "vit" else {"lead": models["vit"] - auc})
+                for seed in seeds
+                for cause in page.FIT
+                for model, auc in models.items()
+            ]
+            rows = pd.DataFrame(rows).assign(**networks, recipe=contest.recipe(of, 9))
+            rows.to_csv(contest.results(file), index=False)
+            path = contest.write(together, 9)
+            assert path
+            texts.append(" ".join(path.read_text().split()))
+        return texts
+
+    alone, both = written("contest_search.toml", page.DRAFT, 0.031)
+    assert "Not here, as not run yet: `configs/contest_search_convolutional.toml`." in alone
+    assert "as not run yet" not in both
+    assert "| Vision Transformer, as in [the contest](contest.md) | **0.900** |" in both  # the first file's
+    assert "| dilated-max: `model.architecture" in both
+    alone, both = written("contest.toml", page.LATER, 0.031)
+    assert "not run on enough" in alone
+    assert "trained the Vision Transformer anew" not in alone
+    assert "differs by up to 0.031 from the one shown" in both
+    assert "| **Vision Transformer** | 0.900" in both
+    assert "trained the Vision Transformer anew" not in written("contest.toml", page.LATER, 0.0)[1]
+
+
 def test_a_cause_on_which_the_own_model_is_behind_has_no_p_for_it_and_one_that_cannot_be_tested_does_not_vanish():
     def line(model: str, lead: float | None, p: float = np.nan) -> Line:
         return Line(model, "side", (0.7,), 0.7, 0.6, 0.8, lead=lead, p=p)

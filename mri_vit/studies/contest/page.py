@@ -47,6 +47,10 @@ CLAIMS = (
     "p is the largest of all comparisons with who is a bar (the site is none, as it is no scan); adjusted: by Holm's method for "
     "the causes. Where somebody does as well or better, the Vision Transformer is not ahead, and nothing is tested."
 )
+ANEW = (
+    "A study that ran on another machine than the first trained the Vision Transformer anew, by the same recipe; leads over its "
+    "comparators are against that one, whose AUC of a data seed and cause differs by up to {apart:.3f} from the one shown."
+)
 LOOKS = (
     f"Data seeds {', '.join(map(str, FIRST))} were looked at with a former recipe, then with this one, before others were run "
     f"with all unchanged. So claims here are a third look at some of their patients, and an adjusted p is held to {LEVEL:.3f}, a "
@@ -54,11 +58,14 @@ LOOKS = (
 )
 
 
-def document(rows: pd.DataFrame, studies: Sequence[Study], patients: int, left_out: Sequence[str] = ()) -> str:
+def document(
+    rows: pd.DataFrame, studies: Sequence[Study], patients: int, left_out: Sequence[str] = (), apart: float = 0.0
+) -> str:
     """The page as Markdown: tables over data seeds, each claim, how each network's training ended, and the trap.
 
     `rows` are those of `numbers.of_cohort` with what training took, of all data seeds. `left_out` are the studies that belong
-    here and have not run on enough of them; a page of the recipe's parts claims nothing.
+    here and have not run on enough of them; `apart` is how far an AUC of the Vision Transformer is at most from its AUC beside
+    another study's comparators. A page of the recipe's parts claims nothing.
     """
     lines, of, seeds = over_cohorts(rows), studies[0], rows.groupby("seed").patients.first()
     own = {VIT: "**Vision Transformer**"} | {one.name: changed(one) for some in studies for one in some.comparators}
@@ -73,6 +80,8 @@ def document(rows: pd.DataFrame, studies: Sequence[Study], patients: int, left_o
     parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), table(lines, names, FIT)]
     if left_out:
         parts.append(f"Not here, as not run on enough of these data seeds yet: {', '.join(map(config, left_out))}.")
+    if apart:
+        parts.append(textwrap.fill(ANEW.format(apart=apart), 130))
     if of.name == MAIN:
         parts.append("## Whether it is better than everybody\n\n" + textwrap.fill(CLAIMS, 130) + "\n\n" + claims(lines, rows))
         if set(LATER) & set(rows.seed):
