@@ -241,7 +241,7 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     monkeypatch.setattr(contest, "WIDTH_2D", 64)
     (tmp_path / "docs").mkdir()
     parts = ("unguided", "without-texture", "vit-max")
-    asked = [("contest", None), ("contest_convolutional", ("resnet10-max",)), ("contest_parts", parts)]
+    asked = [("contest", None), ("contest_convolutional", ("dilated-max",)), ("contest_parts", parts)]
     asked += [("contest_around_tumours", None)]
     first, convolutional, of_parts, around = (shrunken(name, tmp_path, comparators) for name, comparators in asked)
     contest.main(first, seeds=(1, 2), patients=32)
@@ -256,7 +256,7 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     assert all(f"| {name}" in page for name in shown)
     assert "data seeds 1, 2." in page.replace("\n", " ")
     assert "Not here, as not run on enough of these data seeds yet: `configs/contest_convolutional.toml`." in page
-    assert not any(f"| {name}" in page for name in ("resnet10-max", CONTROLS[RADIOMICS], *parts))
+    assert not any(f"| {name}" in page for name in ("dilated-max", CONTROLS[RADIOMICS], *parts))
     assert all(f"| {name}" in worth for name in ("**Vision Transformer**", *parts))
     assert "everybody here" not in worth
     runs = tmp_path / "runs" / "contest"
@@ -264,11 +264,14 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     assert len(costs) == 1  # its seconds are of one training
     contest.main(convolutional, seeds=(2,), patients=32)
     page = (tmp_path / "docs" / "contest.md").read_text()
-    assert all(f"| {name}" in page for name in (*shown, "resnet10-max: ", CONTROLS[RADIOMICS]))
+    assert all(f"| {name}" in page for name in (*shown, "dilated-max: ", CONTROLS[RADIOMICS]))
     assert "Not here" not in page
     recipes = shrunken("contest_search", tmp_path, ("resnet10", "stem-max", "stem-max-faster"))
     contest.main(recipes, patients=32)
-    assert "| stem-max-faster: " in (tmp_path / "docs" / "contest_search.md").read_text()
+    contest.main(shrunken("contest_search_convolutional", tmp_path, ("dilated",)), patients=32)
+    page = (tmp_path / "docs" / "contest_search.md").read_text()
+    assert all(f"| {name}: " in page for name in ("stem-max-faster", "dilated"))
+    assert "dilated: `model.architecture = \"resnet10_dilated\"`" in page
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:
