@@ -177,19 +177,24 @@ def results(file: Path) -> Path:
     return ROOT / "docs" / f"{file.stem}_cohorts.csv"
 
 
+def rows_of(path: Path) -> pd.DataFrame:
+    """The rows of `results`; a recipe of digits alone, or with one "e" among them, is no number."""
+    return pd.read_csv(path, dtype={"recipe": str})
+
+
 def keep(file: Path, seed: int, patients: int) -> None:
     """Write the rows of a data seed in place of those that are there of it; those of others stay, wherever they were run."""
     path, of = results(file), of_seed(file, seed)
     rows = of_run(of).assign(recipe=recipe(of, patients))
     if path.exists():
-        before = pd.read_csv(path)
+        before = rows_of(path)
         rows = pd.DataFrame(pd.concat([before[before.seed != seed], rows])).sort_values("seed", kind="stable")
     write_bytes(rows.to_csv(index=False, float_format="%.6g").encode(), path)
 
 
 def kept(file: Path, patients: int) -> pd.DataFrame:
     """The rows of a study file as it is now, of its page's data seeds."""
-    rows, seeds = pd.read_csv(results(file)), seeds_of(file)
+    rows, seeds = rows_of(results(file)), seeds_of(file)
     now = recipe(of_seed(file, seeds[0]), patients)
     return pd.DataFrame(rows[rows.seed.isin(seeds) & (rows.recipe == now)])
 

@@ -251,6 +251,18 @@ def test_a_contests_page_has_no_figures_of_another_recipe_of_other_patients_or_o
     assert contest.write([file], 96) is None
 
 
+@pytest.mark.parametrize("recipe", ["318312642056", "0123456789e1"])
+def test_a_recipe_that_looks_like_a_number_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str):
+    (tmp_path / "docs").mkdir()
+    monkeypatch.setattr(contest, "ROOT", tmp_path)
+    monkeypatch.setattr(contest, "recipe", lambda of, patients: recipe)
+    file = CONFIGS / "contest.toml"
+    contest.results(file).write_text(f"seed,recipe\n1,{recipe}\n2,other\n")
+    assert contest.kept(file, 192).seed.tolist() == [1]
+    contest.results(file).write_text(f"seed,recipe\n1,{recipe}\n")
+    assert contest.kept(file, 192).seed.tolist() == [1]
+
+
 def test_a_page_has_both_of_its_studies_and_says_how_far_a_vision_transformer_is_that_another_machine_trained_anew(
     tmp_path, monkeypatch
 ):
@@ -280,8 +292,9 @@ def test_a_page_has_both_of_its_studies_and_says_how_far_a_vision_transformer_is
     alone, both = written("contest_search.toml", page.DRAFT, 0.031)
     assert "Not here, as not run yet: `configs/contest_search_convolutional.toml`." in alone
     assert "as not run yet" not in both
-    assert "| Vision Transformer, as in [the contest](contest.md) | **0.900** |" in both  # the first file's
-    assert "| dilated-max: `model.architecture" in both
+    assert "| [Vision Transformer](contest.md) | **0.900** |" in both  # the first file's
+    assert "| dilated-max | " in both
+    assert "- dilated-max: `model.architecture" in both
     alone, both = written("contest.toml", page.LATER, 0.031)
     assert "not run on enough" in alone
     assert "trained the Vision Transformer anew" not in alone
@@ -320,7 +333,7 @@ def test_a_search_names_the_best_recipe_of_each_network_by_the_mean_over_causes_
     assert sorted(table.index[table.best]) == ["resnet10", "resnet10-max-slower", "stem-max-faster", "vit"]
     text = search.document(rows, [of], 96, ["contest-search-convolutional"])
     assert "Not here, as not run yet: `configs/contest_search_convolutional.toml`." in text
-    assert "| Vision Transformer, as in [the contest](contest.md) | **0.700** | 0.700 |" in text
+    assert "| [Vision Transformer](contest.md) | **0.700** | 0.700 |" in text
     assert "data seed 11, of whom the quality check left 90" in " ".join(text.split())
     assert text.count("**") == 8
 

@@ -270,8 +270,8 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     contest.main(recipes, patients=32)
     contest.main(shrunken("contest_search_convolutional", tmp_path, ("dilated",)), patients=32)
     page = (tmp_path / "docs" / "contest_search.md").read_text()
-    assert all(f"| {name}: " in page for name in ("stem-max-faster", "dilated"))
-    assert 'dilated: `model.architecture = "resnet10_dilated"`' in page
+    assert all(f"| {name} | " in page for name in ("stem-max-faster", "dilated"))
+    assert '- dilated: `model.architecture = "resnet10_dilated"`' in page
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:

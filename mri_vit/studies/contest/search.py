@@ -17,13 +17,13 @@ NAMES = ("contest-search", "contest-search-convolutional")  # the studies whose 
 
 
 def document(rows: pd.DataFrame, studies: Sequence[Study], patients: int, left_out: Sequence[str] = ()) -> str:
-    """The page as Markdown: of each network each recipe's AUC, the best in bold, and how its training ended.
+    """The page as Markdown: of each network each recipe's AUC, the best in bold, what they are, and how their training ended.
 
     `rows` are those of `numbers.of_cohort` with what training took, of one data seed. `left_out` are the studies that belong here
     and have not run.
     """
     comparators = [one for some in studies for one in some.comparators]
-    names = {VIT: "Vision Transformer, as in [the contest](contest.md)"} | {one.name: changed(one) for one in comparators}
+    names = {VIT: "[Vision Transformer](contest.md)"} | {one.name: one.name for one in comparators}
     wide = 1.96 * rows[rows.cause.isin(FIT)].error.median()
     text = (
         f"Made by `pipelines/contest.py` from {' and '.join(config(some.name) for some in studies)}: each network of the contest "
@@ -36,12 +36,14 @@ def document(rows: pd.DataFrame, studies: Sequence[Study], patients: int, left_o
         "[hidden causes](hidden_causes.md)."
     )
     table, ended = means(rows, comparators), "## How long each was trained\n\n" + training(rows, names)
-    lines = [f"| network and recipe | mean | {' | '.join(FIT)} |", "|---" * (2 + len(FIT)) + "|"]
+    lines = [f"| recipe | mean | {' | '.join(FIT)} |", "|---" * (2 + len(FIT)) + "|"]
     for model, one in table.iterrows():
         mean = f"**{one['mean']:.3f}**" if one.best else f"{one['mean']:.3f}"
         lines.append(f"| {names[str(model)]} | {mean} | {' | '.join(f'{one[cause]:.3f}' for cause in FIT)} |")
     absent = [f"Not here, as not run yet: {', '.join(map(config, left_out))}."] * bool(left_out)
-    return "\n\n".join(["# Contest search", textwrap.fill(text, 130), "\n".join(lines), *absent, ended]) + "\n"
+    recipes = "\n".join(f"- {changed(one)}" for one in comparators)
+    told = f"What each changes of the Vision Transformer's, which is the contest's:\n\n{recipes}"
+    return "\n\n".join(["# Contest search", textwrap.fill(text, 130), "\n".join(lines), *absent, told, ended]) + "\n"
 
 
 def means(rows: pd.DataFrame, comparators: Sequence[Comparator]) -> pd.DataFrame:
