@@ -37,7 +37,7 @@ from mri_vit.synthetic import causes as synthetic_causes
 from mri_vit.synthetic import cohort as synthetic
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-STUDIES = ("comparator_maps", "comparator_maps_gbm", "demo", "gbm", "survival", "vit_b16")
+STUDIES = ("comparator_maps", "comparator_maps_gbm", "demo", "gbm", "gbm_masks", "survival", "vit_b16")
 TEMPLATES = (
     "ablation",
     "causes",

@@ -235,6 +235,14 @@ def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_
         assert other.train.model_dump(include=keys) == gbm.train.model_dump(include=keys)
 
 
+def test_the_recommended_network_with_masks_is_the_contests():
+    masks, contest = (study_file.load(CONFIGS / f"{name}.toml") for name in ("gbm_masks", "contest"))
+    assert masks.model.pool == "cls"  # the heads read CLS alone
+    assert (masks.grid, masks.model, masks.prepare) == (contest.grid, contest.model, contest.prepare)
+    apart = {"folds", "token_budget", "sided", "threads", "workers"}  # real tumours are larger; the sides are of synthetic causes
+    assert masks.train.model_dump(exclude=apart) == contest.train.model_dump(exclude=apart)
+
+
 def test_odd_text_survives_being_written(tmp_path):
     odd = 'a "quoted"\\ path\twith = # [brackets]\n\x7f µ'
     loaded = study_file.load(study(tmp_path))
