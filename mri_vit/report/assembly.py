@@ -24,6 +24,7 @@ from mri_vit.report.words import cards, elsewhere, map_verdicts, published, reci
 from mri_vit.report.words import caveats as caveat_words
 from mri_vit.report.words import comparators as comparator_words
 from mri_vit.report.words import failures as failure_words
+from mri_vit.settings.schema import Study
 
 
 def metrics(run: Run) -> Metrics:
@@ -39,7 +40,7 @@ def metrics(run: Run) -> Metrics:
         endpoints[name] = _endpoint(run, name, endpoint, measured.caveats[name], judged)
         if first := next((model for model in found.shown if model in endpoint.models), None):
             found_cards[name] = cards.card(first, endpoint.models[first], judged[first])
-    scored = found.map_scores and evaluation(found.map_scores, _predicted(endpoints, MODEL))
+    scored = found.map_scores and evaluation(found.map_scores, _predicted(endpoints, MODEL), run.study.train.guided)
     return found.model_copy(
         update={
             "contenders": tuple(recipes.described(one, run.study, run.recipes) for one in found.contenders),
@@ -146,24 +147,30 @@ def _comparator_maps(
     run: Run, model: str, found: ComparatorMaps, endpoints: Mapping[str, BinaryEndpoint | SurvivalEndpoint]
 ) -> ComparatorMaps:
     """A comparator's maps with their verdicts, by the rules of the own model's."""
-    scored = found.scores and evaluation(found.scores, _predicted(endpoints, model))
+    scored = found.scores and evaluation(found.scores, _predicted(endpoints, model), _study_of(run, model).train.guided)
     shown = tuple(patient(one, scored) for one in run.comparator_maps[model].maps)
     return found.model_copy(update={"maps": shown, "scores": scored})
 
 
-def evaluation(found: MapEvaluation, predicted: Mapping[str, Kind]) -> MapEvaluation:
-    """The maps' evaluation with its verdicts; `predicted` are, by endpoint, the kinds of verdict on the model of the maps."""
-    endpoints = {name: _endpoint_maps(name, endpoint, predicted[name]) for name, endpoint in found.endpoints.items()}
+def _study_of(run: Run, comparator: str) -> Study:
+    return next(run.study.of(one) for one in run.study.comparators if one.name == comparator)
+
+
+def evaluation(found: MapEvaluation, predicted: Mapping[str, Kind], guided: bool = False) -> MapEvaluation:
+    """The maps' evaluation with its verdicts; `predicted` are, by endpoint, the kinds of verdict on the model of the maps, and
+    `guided` says whether tumour masks taught it.
+    """
+    endpoints = {name: _endpoint_maps(name, endpoint, predicted[name], guided) for name, endpoint in found.endpoints.items()}
     return found.model_copy(update={"rules": tuple(map_verdicts.rules()), "endpoints": endpoints})
 
 
-def _endpoint_maps(name: str, found: EndpointMaps, predicted: Kind) -> EndpointMaps:
+def _endpoint_maps(name: str, found: EndpointMaps, predicted: Kind, guided: bool) -> EndpointMaps:
     methods = {}
     for method, result in found.methods.items():
         answers = map_verdict.of_method(result, predicted)
         said = {
-            "verdict": map_verdicts.sentence(result, answers, name, predicted),
-            "checks": map_verdicts.checks(result, answers),
+            "verdict": map_verdicts.sentence(result, answers, name, predicted, guided),
+            "checks": map_verdicts.checks(result, answers, guided),
             "verdict_kind": answers.kind,
         }
         methods[method] = result.model_copy(update=said)

@@ -79,6 +79,7 @@ def page(run: Run, metrics: Metrics, drawn: Mapping[str, str], links: Mapping[st
         to_make_again=map_texts.to_make_again(metrics),
         beside_random_weights=map_verdicts.BESIDE_RANDOM_WEIGHTS,
         explained_class=map_texts.EXPLAINED_CLASS,
+        taught=map_texts.taught(metrics),
         texts=texts,
     )
 

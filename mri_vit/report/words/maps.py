@@ -41,6 +41,10 @@ TUMOUR = (
     "Where a tumour mask was given, a map's peak counted as a hit within one place of the tumour [@pointing], and the share of "
     "the map inside the tumour was held against the tumour's share of the places [@energy]."
 )
+TAUGHT = (
+    " As training patients' masks had taught the network where tumours are, a map on the tumour shows that it learned this, "
+    "not that the label shows there."
+)
 SEQUENCES = (
     "Each sequence's part in a score is its exact Shapley value [@shapley] over the {sets} sets of sequences; a map's values "
     "were divided among the sequences by the size of gradient × input at each place."
@@ -61,7 +65,7 @@ def attention(metrics: Metrics, facts: Facts) -> list[str]:
     if scored:
         said.append(JUDGED.format(patients=counted(scored.patients, "patient")))
         if any(endpoint.with_tumour for endpoint in scored.endpoints.values()):
-            said.append(TUMOUR)
+            said.append(TUMOUR + taught(metrics))
         rules = " ".join(f"({i}) {escape(rule)}" for i, rule in enumerate(scored.rules, 1))
         said.append(f"The verdicts on maps follow rules that were fixed before: {rules}")
     else:
@@ -74,6 +78,12 @@ def attention(metrics: Metrics, facts: Facts) -> list[str]:
     said += [_of_comparator(name, found) for name, found in metrics.comparator_maps.items()]
     said.append("A map shows what the model drew on; it does not show where in the brain the label can be seen.")
     return [*said, facts.gap("maps", "whether anybody judged the maps, and how")]
+
+
+def taught(metrics: Metrics) -> str:
+    """What masks that taught the network take from a map that lies on the tumour."""
+    found = wording.settings(metrics)
+    return TAUGHT if found and found.train.guided else ""
 
 
 def comparator_notes(metrics: Metrics) -> list[tuple[str, str]]:

@@ -262,6 +262,13 @@ def test_the_verdict_follows_its_rules(changes, kind, words):
     assert words in map_verdicts.sentence(result(**changes), found, "mgmt", "better")
 
 
+def test_a_map_on_the_tumour_of_a_network_that_masks_taught_is_said_to_be_taught():
+    found = map_verdict.of_method(result(), "better")
+    said, taught = (map_verdicts.sentence(result(), found, "mgmt", "better", guided) for guided in (False, True))
+    assert said.endswith("on the tumour: 2.4× its share [2.0, 2.8]")
+    assert taught == f"{said}, where training patients' masks had taught the network to look"
+
+
 @pytest.mark.parametrize(
     ("predicted", "words"),
     [("chance", "is not distinguishable from chance"), ("worse", "is worse than chance"), ("undefined", "cannot be judged")],
