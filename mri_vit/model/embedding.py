@@ -50,9 +50,7 @@ class ConvolutionalStem(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Conv3d(channels, dim, edge))
 
     def forward(self, patches: Float[Tensor, "b p k"]) -> Float[Tensor, "b p d"]:
-        e = self.edge
-        volumes = rearrange(patches, "b p (c x y z) -> (b p) c x y z", c=self.channels, x=e, y=e, z=e)
-        return rearrange(self.layers(volumes), "(b p) d 1 1 1 -> b p d", b=len(patches))
+        return rearrange(self.layers(cubes(patches, self.channels, self.edge)), "(b p) d 1 1 1 -> b p d", b=len(patches))
 
 
 class TexturedStem(nn.Module):
@@ -72,13 +70,20 @@ class TexturedStem(nn.Module):
         self.energy = nn.Linear(filters, dim)
 
     def forward(self, patches: Float[Tensor, "b p k"]) -> Float[Tensor, "b p d"]:
-        sequences = rearrange(patches, "b p (c v) -> b p c v", c=self.channels)
-        even = (sequences - sequences.mean(dim=-1, keepdim=True)) / (sequences.var(dim=-1, keepdim=True) + FLAT).sqrt()
-        both = torch.cat([sequences, even], dim=2)
-        e = self.edge
-        volumes = rearrange(both, "b p c (x y z) -> (b p) c x y z", x=e, y=e, z=e)
+        voxels = cubes(patches, self.channels, self.edge)
+        apart = voxels - voxels.mean(dim=(2, 3, 4), keepdim=True)
+        variance = apart.square().sum(dim=(2, 3, 4), keepdim=True) / (self.edge**3 - 1)
+        even = apart * (variance + FLAT).rsqrt()
+        both = torch.cat([voxels, even], dim=1)
         weight = self.filters.weight - self.filters.weight.mean(dim=(2, 3, 4), keepdim=True)
-        energy = (F.conv3d(volumes, weight).square().mean(dim=(2, 3, 4)) + FAINT).log()
-        return self.stem(rearrange(both, "b p c v -> b p (c v)")) + rearrange(
-            self.energy(energy), "(b p) d -> b p d", b=len(patches)
-        )
+        energy = (F.conv3d(both, weight).square().mean(dim=(2, 3, 4)) + FAINT).log()
+        tokens = self.stem.layers(both).flatten(1) + self.energy(energy)
+        return rearrange(tokens, "(b p) d -> b p d", b=len(patches))
+
+
+def cubes(patches: Float[Tensor, "b p k"], channels: int, edge: int) -> Float[Tensor, "n c x y z"]:
+    """The patches of all patients as volumes, n = b·p, with channels last in memory: on a CPU a convolution's gradient takes half
+    the time so.
+    """
+    volumes = rearrange(patches, "b p (c x y z) -> (b p) c x y z", c=channels, x=edge, y=edge, z=edge)
+    return volumes.contiguous(memory_format=torch.channels_last_3d)
