@@ -20,7 +20,7 @@ STUDY = """\
 # Look at provenance.csv for the origin of every label, at conflicts.csv and excluded.csv for what was not used, then:
 #   mri-vit check study.toml      reads this file and the table, starts nothing
 #   mri-vit run study.toml        prepares, trains, explains and reports
-# All other keys have defaults; `mri-vit run --help` lists them. What we recommend on evidence is configs/gbm.toml.
+# All other keys have defaults; `mri-vit run --help` lists them. We recommend configs/gbm.toml, with tumour masks gbm_masks.toml.
 
 name = "{layout}"
 cohort = "cohort.csv"  # paths are relative to this file

@@ -40,7 +40,7 @@ def metrics(run: Run) -> Metrics:
         endpoints[name] = _endpoint(run, name, endpoint, measured.caveats[name], judged)
         if first := next((model for model in found.shown if model in endpoint.models), None):
             found_cards[name] = cards.card(first, endpoint.models[first], judged[first])
-    scored = found.map_scores and evaluation(found.map_scores, _predicted(endpoints, MODEL), run.study.train.guided)
+    scored = found.map_scores and evaluation(found.map_scores, _predicted(endpoints, MODEL), run.study.train.taught)
     return found.model_copy(
         update={
             "contenders": tuple(recipes.described(one, run.study, run.recipes) for one in found.contenders),
@@ -147,7 +147,7 @@ def _comparator_maps(
     run: Run, model: str, found: ComparatorMaps, endpoints: Mapping[str, BinaryEndpoint | SurvivalEndpoint]
 ) -> ComparatorMaps:
     """A comparator's maps with their verdicts, by the rules of the own model's."""
-    scored = found.scores and evaluation(found.scores, _predicted(endpoints, model), _study_of(run, model).train.guided)
+    scored = found.scores and evaluation(found.scores, _predicted(endpoints, model), _study_of(run, model).train.taught)
     shown = tuple(patient(one, scored) for one in run.comparator_maps[model].maps)
     return found.model_copy(update={"maps": shown, "scores": scored})
 
@@ -156,26 +156,26 @@ def _study_of(run: Run, comparator: str) -> Study:
     return next(run.study.of(one) for one in run.study.comparators if one.name == comparator)
 
 
-def evaluation(found: MapEvaluation, predicted: Mapping[str, Kind], guided: bool = False) -> MapEvaluation:
+def evaluation(found: MapEvaluation, predicted: Mapping[str, Kind], taught: bool) -> MapEvaluation:
     """The maps' evaluation with its verdicts; `predicted` are, by endpoint, the kinds of verdict on the model of the maps, and
-    `guided` says whether tumour masks taught it.
+    `taught` says whether masks taught it where tumours are.
     """
-    endpoints = {name: _endpoint_maps(name, endpoint, predicted[name], guided) for name, endpoint in found.endpoints.items()}
+    endpoints = {name: _endpoint_maps(name, endpoint, predicted[name], taught) for name, endpoint in found.endpoints.items()}
     return found.model_copy(update={"rules": tuple(map_verdicts.rules()), "endpoints": endpoints})
 
 
-def _endpoint_maps(name: str, found: EndpointMaps, predicted: Kind, guided: bool) -> EndpointMaps:
+def _endpoint_maps(name: str, found: EndpointMaps, predicted: Kind, taught: bool) -> EndpointMaps:
     methods = {}
     for method, result in found.methods.items():
         answers = map_verdict.of_method(result, predicted)
         said = {
-            "verdict": map_verdicts.sentence(result, answers, name, predicted, guided),
-            "checks": map_verdicts.checks(result, answers, guided),
+            "verdict": map_verdicts.sentence(result, answers, name, predicted, taught),
+            "checks": map_verdicts.checks(result, answers, taught),
             "verdict_kind": answers.kind,
         }
         methods[method] = result.model_copy(update=said)
     no_finding = None if predicted == "better" else map_verdicts.no_finding(name, predicted)
-    return found.model_copy(update={"predicted": predicted, "no_finding": no_finding, "methods": methods})
+    return found.model_copy(update={"predicted": predicted, "no_finding": no_finding, "taught": taught, "methods": methods})
 
 
 def patient(shown: Map, scored: MapEvaluation | None) -> PatientMaps:

@@ -244,9 +244,13 @@ class Train(Section):
 
     @property
     def guided(self) -> bool:
-        """Whether training patients' tumour masks teach anything."""
-        weights = (self.guide_share, self.guide_attention, self.guide_labels, self.guide_encoded)
-        return any(weights) or self.guide_tokens
+        """Whether training patients' tumour masks have a say."""
+        return self.taught or self.guide_tokens
+
+    @property
+    def taught(self) -> bool:
+        """Whether they teach where tumours are, beside which tokens are drawn."""
+        return any((self.guide_share, self.guide_attention, self.guide_labels, self.guide_encoded))
 
 
 class Comparator(Section):

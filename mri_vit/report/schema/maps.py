@@ -123,6 +123,7 @@ class EndpointMaps(Part):
     predicted: Kind = Field(description="kind of the verdict on the model that the maps are of")
     no_finding: str | None = Field(description="why no map of this endpoint is a finding, in words; null where one may be")
     with_tumour: int = Field(description="scored patients with a tumour mask")
+    taught: bool = Field(default=False, description="whether training patients' masks taught the network where tumours are")
     methods: dict[AnyMethod, MapResult]
     curves: dict[Order, MapCurves]
     agreement: tuple[Agreement, ...]

@@ -68,13 +68,15 @@ def known(estimate: Mean) -> bool:
 
 
 def best(endpoint: EndpointMaps) -> AnyMethod | None:
-    """The method whose maps pass and lie most on the tumour, or, without masks, fall furthest beyond random."""
+    """The method whose maps pass and lie most on the tumour, or, without masks or where they taught it, fall furthest beyond
+    random.
+    """
     passing: list[AnyMethod] = [name for name, result in endpoint.methods.items() if result.verdict_kind == "passes"]
 
     def rank(name: AnyMethod) -> tuple[float, float]:
         figures = (endpoint.methods[name].energy_ratio.value, endpoint.methods[name].deletion_gain.value)
         on_tumour, gain = (-math.inf if math.isnan(value) else value for value in figures)
-        return on_tumour, gain
+        return (gain, 0.0) if endpoint.taught else (on_tumour, gain)
 
     return max(passing, key=rank) if passing else None
 

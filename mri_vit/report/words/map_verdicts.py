@@ -22,12 +22,12 @@ BESIDE_RANDOM_WEIGHTS = (
     "be read against both."
 )
 
-TAUGHT = "where training patients' masks had taught the network to look"
+TAUGHT = "masks had taught the network where tumours are"
 
 
-def checks(result: MapResult, found: Answers, guided: bool = False) -> str:
-    """The questions with their answers; where there is a finding, also how much of the map lies on the tumour, which says less
-    of a network that was `guided` by masks.
+def checks(result: MapResult, found: Answers, taught: bool) -> str:
+    """The questions with their answers; where there is a finding, also how much of the map lies on the tumour, and whether
+    masks had `taught` that.
     """
     figure = f" (rank correlation {interval(result.randomised)})"  # a "no" comes with its proof
     answers = [f"moves with the model: {ANSWERS[found.moves]}{figure if found.moves == 'no' else ''}"]
@@ -43,13 +43,13 @@ def checks(result: MapResult, found: Answers, guided: bool = False) -> str:
         if known(similarity):
             answers.append(f"after {what}: rank correlation {number(similarity.value, 2)}")
     if found.kind != "none" and (tumour := _on_tumour(result.energy_ratio, found)):
-        answers.append(f"{tumour}, {TAUGHT}" if guided else tumour)
+        answers += [tumour, TAUGHT] if taught else [tumour]
     return "; ".join(answers)
 
 
-def sentence(result: MapResult, found: Answers, endpoint: str, predicted: Kind, guided: bool = False) -> str:
+def sentence(result: MapResult, found: Answers, endpoint: str, predicted: Kind, taught: bool) -> str:
     """The checks, and before them why there is no finding, if there is none."""
-    said = checks(result, found, guided)
+    said = checks(result, found, taught)
     return f"{no_finding(endpoint, predicted)} ({said})" if found.kind == "none" else said
 
 

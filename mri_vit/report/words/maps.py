@@ -42,8 +42,7 @@ TUMOUR = (
     "the map inside the tumour was held against the tumour's share of the places [@energy]."
 )
 TAUGHT = (
-    " As training patients' masks had taught the network where tumours are, a map on the tumour shows that it learned this, "
-    "not that the label shows there."
+    " Training patients' masks had taught the network where tumours are, so that a map on the tumour may show no more than that."
 )
 SEQUENCES = (
     "Each sequence's part in a score is its exact Shapley value [@shapley] over the {sets} sets of sequences; a map's values "
@@ -83,7 +82,7 @@ def attention(metrics: Metrics, facts: Facts) -> list[str]:
 def taught(metrics: Metrics) -> str:
     """What masks that taught the network take from a map that lies on the tumour."""
     found = wording.settings(metrics)
-    return TAUGHT if found and found.train.guided else ""
+    return TAUGHT if found and found.train.taught else ""
 
 
 def comparator_notes(metrics: Metrics) -> list[tuple[str, str]]:

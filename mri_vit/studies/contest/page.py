@@ -92,7 +92,7 @@ def document(
         parts.append(BOTH.format(causes=", ".join(won(lines)) or "no cause"))
         if set(LATER) & set(rows.seed):
             parts.append(textwrap.fill(LOOKS, 130))
-    parts.append("## How long each was trained\n\n" + textwrap.fill(LOSSES, 130) + "\n\n" + training(rows, own))
+    parts.append("## How long each was trained\n\n" + training(rows, own))
     text = "## What nobody should tell\n\n`coin` is nothing, and `scanner` goes with the site: no lead is tested.\n\n"
     parts.append(text + table(lines, names, UNTOLD, leads=False))
     trap = rows[rows.verdict.notna()]
@@ -189,7 +189,7 @@ def training(rows: pd.DataFrame, names: dict[str, str]) -> str:
             fell = f"{first.median():.1f} to {last.median():.1f}" if len(last) else "–"
             cells = [name, f"{found.parameters.iloc[0]:,.0f}", f"{minutes:.0f}", f"{flat:.0f} of {trainings:.0f}", fell]
             lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return textwrap.fill(LOSSES, 130) + "\n\n" + "\n".join(lines)
 
 
 def changed(comparator: Comparator) -> str:

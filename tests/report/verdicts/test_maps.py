@@ -90,7 +90,7 @@ def measured(run: Run) -> dict[str, Any]:
 def evaluated(run: Run) -> MapEvaluation:
     found = maps.measure(run)
     assert found is not None
-    return assembly.evaluation(found, KINDS)
+    return assembly.evaluation(found, KINDS, taught=False)
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +228,23 @@ def test_no_finding_without_a_prediction_even_where_the_map_lies_on_the_tumour(s
     assert map_verdict.best(EndpointMaps.model_validate(scored["endpoints"]["mgmt"])) == "gradient_attention"
 
 
+def test_where_masks_taught_the_network_the_best_map_is_not_the_one_on_the_tumour():
+    nearest, weightiest = result(energy_ratio=estimate(9.0)), result(deletion_gain=estimate(0.3))
+    found = EndpointMaps(
+        predicted="better",
+        no_finding=None,
+        with_tumour=20,
+        methods={
+            name: one.model_copy(update={"verdict_kind": "passes"})
+            for name, one in (("rollout", nearest), ("gradient_attention", weightiest))
+        },
+        curves={},
+        agreement=(),
+    )
+    assert map_verdict.best(found) == "rollout"
+    assert map_verdict.best(found.model_copy(update={"taught": True})) == "gradient_attention"
+
+
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
@@ -259,14 +276,14 @@ def test_no_finding_without_a_prediction_even_where_the_map_lies_on_the_tumour(s
 def test_the_verdict_follows_its_rules(changes, kind, words):
     found = map_verdict.of_method(result(**changes), "better")
     assert found.kind == kind
-    assert words in map_verdicts.sentence(result(**changes), found, "mgmt", "better")
+    assert words in map_verdicts.sentence(result(**changes), found, "mgmt", "better", False)
 
 
 def test_a_map_on_the_tumour_of_a_network_that_masks_taught_is_said_to_be_taught():
     found = map_verdict.of_method(result(), "better")
-    said, taught = (map_verdicts.sentence(result(), found, "mgmt", "better", guided) for guided in (False, True))
+    said, taught = (map_verdicts.sentence(result(), found, "mgmt", "better", masks) for masks in (False, True))
     assert said.endswith("on the tumour: 2.4× its share [2.0, 2.8]")
-    assert taught == f"{said}, where training patients' masks had taught the network to look"
+    assert taught == f"{said}; masks had taught the network where tumours are"
 
 
 @pytest.mark.parametrize(
@@ -275,7 +292,7 @@ def test_a_map_on_the_tumour_of_a_network_that_masks_taught_is_said_to_be_taught
 )
 def test_why_there_is_no_finding_is_said(predicted, words):
     found = map_verdict.of_method(result(), predicted)
-    sentence = map_verdicts.sentence(result(), found, "os", predicted)
+    sentence = map_verdicts.sentence(result(), found, "os", predicted, False)
     assert found.kind == "none"
     assert words in sentence
     assert "not where overall survival shows" in sentence

@@ -499,7 +499,7 @@ def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be
 
 def test_masks_that_taught_the_network_take_from_a_map_on_the_tumour():
     assert maps.taught(filled(made_up(settings=settings()))) == ""
-    assert "not that the label shows there" in maps.taught(filled(made_up(settings=settings(guide_attention=1.0))))
+    assert "may show no more than that" in maps.taught(filled(made_up(settings=settings(guide_attention=1.0))))
 
 
 def test_an_unknown_citation_is_an_error():
