@@ -229,15 +229,13 @@ def test_no_finding_without_a_prediction_even_where_the_map_lies_on_the_tumour(s
 
 
 def test_where_masks_taught_the_network_the_best_map_is_not_the_one_on_the_tumour():
-    nearest, weightiest = result(energy_ratio=estimate(9.0)), result(deletion_gain=estimate(0.3))
+    nearest = result(energy_ratio=estimate(9.0)).model_copy(update={"verdict_kind": "passes"})
+    weightiest = result(deletion_gain=estimate(0.3)).model_copy(update={"verdict_kind": "passes"})
     found = EndpointMaps(
         predicted="better",
         no_finding=None,
         with_tumour=20,
-        methods={
-            name: one.model_copy(update={"verdict_kind": "passes"})
-            for name, one in (("rollout", nearest), ("gradient_attention", weightiest))
-        },
+        methods={"rollout": nearest, "gradient_attention": weightiest},
         curves={},
         agreement=(),
     )
