@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from bench_inputs import DEVICE, FOREGROUND, GRID, autocast, patient
 from bench_preparation import children_cpu_seconds, preparation, preparation_unstripped
 from bench_rollout import difference, maps, rollouts
+from bench_stems import stems
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -49,6 +50,7 @@ def main(
     *,
     part: Literal[
         "model",
+        "stems",
         "rollout",
         "maps",
         "pretraining",
@@ -82,6 +84,7 @@ def main(
     with TemporaryDirectory() as folder:
         parts = {
             "model": models,
+            "stems": stems,
             "rollout": rollouts,
             "maps": maps,
             "pretraining": partial(learned, Path(folder)),
