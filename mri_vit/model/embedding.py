@@ -82,8 +82,8 @@ class TexturedStem(nn.Module):
 
 
 def cubes(patches: Float[Tensor, "b p k"], channels: int, edge: int) -> Float[Tensor, "n c x y z"]:
-    """The patches of all patients as volumes, n = b·p, with channels last in memory, which on a CPU takes seven to eight tenths of
-    the time (`pipelines/bench.py --part stems`).
+    """The patches of all patients as volumes, n = b·p, with channels last in memory: on a CPU seven to eight tenths of the
+    time (`pipelines/bench.py --part stems`).
     """
     volumes = rearrange(patches, "b p (c x y z) -> (b p) c x y z", c=channels, x=edge, y=edge, z=edge)
     return volumes.contiguous(memory_format=torch.channels_last_3d)
