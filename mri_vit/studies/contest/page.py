@@ -84,7 +84,8 @@ def document(
     )
     parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), table(lines, names, FIT)]
     if left_out:
-        parts.append(f"Not here, as not run on enough of these data seeds yet: {', '.join(map(config, left_out))}.")
+        absent = f"Not here, as not run on enough of these data seeds yet: {', '.join(map(config, left_out))}."
+        parts.append(f"{absent} What has run of them: [hidden causes](hidden_causes.md).")
     if apart:
         parts.append(textwrap.fill(ANEW.format(apart=apart), 130))
     if of.name == MAIN:
