@@ -47,7 +47,7 @@ CLAIMS = (
     "p is the largest of all comparisons with who is a bar (the site is none, as it is no scan); adjusted: by Holm's method for "
     "the causes. Where somebody does as well or better, the Vision Transformer is not ahead, and nothing is tested."
 )
-BOTH = "Both hold for {causes}; three causes are asked for."
+BOTH = "Both hold, of those who are on this page, for {causes}; three causes are asked for, and every comparator."
 LOSSES = (
     "The training loss, of the first and of the last epoch, is summed over endpoints and what masks teach: it can fall without a "
     "cause being learned. Predictions are of the weights whose tuning loss was lowest, which may be early ones."
