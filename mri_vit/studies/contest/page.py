@@ -80,7 +80,7 @@ def document(
         f"patients with [hidden causes](hidden_causes.md), of whom the quality check left {', '.join(map(str, seeds))}; "
         f"{of.train.folds} folds, {named(list(seeds.index))}. AUC of pairs within a fold, mean over cohorts, "
         "with its 95 % interval, which holds patients, refitting and cohorts; then the Vision Transformer's lead and its "
-        "two-sided p, not corrected. Causes and recipe were chosen on drafts, which are told there."
+        "two-sided p, not corrected. Causes and recipe were chosen on [drafts](contest_drafts.md)."
     )
     parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), table(lines, names, FIT)]
     if left_out:
