@@ -8,10 +8,10 @@
 .venv/bin/python pipelines/contest.py configs/contest_search_convolutional.toml (of convolutional networks, on the same page)
 .venv/bin/python pipelines/contest.py configs/contest.toml --seeds 2     (one data seed: one stage)
 
-Cohorts and folds of all files are the same; where a file has the recipe of its page's first, or of configs/contest.toml, the
-Vision Transformer's folds are taken over from that one's run. Result: docs/<file>_cohorts.csv, the figures of each data seed,
-which may be of several machines, and docs/contest.md or docs/<file>.md, made of them; the reports lie in the runs' folders. What
-is done is found done when it is started again.
+Cohorts and folds of all files are the same; where another file that has run has the same recipe, the Vision Transformer's folds
+are taken over from its run. Result: docs/<file>_cohorts.csv, the figures of each data seed, which may be of several machines, and
+docs/contest.md or docs/<file>.md, made of them; the reports lie in the runs' folders. What is done is found done when it is
+started again.
 """
 
 from __future__ import annotations
@@ -65,41 +65,41 @@ def page_of(file: Path) -> tuple[Path, ...]:
     return tuple(file.with_name(name) for name in names)
 
 
-def first_of(file: Path) -> Path:
-    """The study file whose Vision Transformer a study file's is, where their recipes are the same."""
-    first, *others = page_of(file)
-    return first if others else file.with_name(CONFIG.name)
+def lenders(file: Path, seed: int) -> list[Study]:
+    """The studies whose networks a study file's run may take over: those of all contests beside it, `contest.toml`'s first."""
+    return [of_seed(one, seed) for one in sorted(file.parent.glob("contest*.toml")) if one != file]
 
 
 def of_seed(file: Path, seed: int) -> Study:
     return study_file.filled(study_file.load(file), seed=seed).model_copy(update={"seed": seed})
 
 
-def contested(of: Study, first: Study, patients: int, console: Console) -> None:
+def contested(of: Study, others: Sequence[Study], patients: int, console: Console) -> None:
     """One cohort, made, prepared, everybody trained on it, and its report written."""
     causes.make(of.cohort.parent, of.seed, patients)
     if of.controls.slices and not of.controls.slices.exists():
         network_2d(of.controls.slices)
     with run_folder.claimed(of) as run:
         study.prepare(of, study.check(of, run), run, console)
-        borrow(of, first)
+        borrow(of, others)
         study.train(of, run, console)
         study.report(run, console)
 
 
-def borrow(of: Study, first: Study) -> None:
-    """Take over folds and networks of another run on the same patients whose own recipe is the same, where that is finished."""
-    if own_part(of) != own_part(first) or of.output == first.output or (of.output / files.FOLDS).exists():
+def borrow(of: Study, others: Sequence[Study]) -> None:
+    """Take over folds and networks of another run on the same patients whose own recipe is the same, where one is finished."""
+    same = (one.output for one in others if own_part(one) == own_part(of) and (one.output / files.PREDICTIONS).exists())
+    source = next(same, None)
+    if source is None or (of.output / files.FOLDS).exists():
         return
-    if (first.output / files.PREDICTIONS).exists():
-        for fold in range(of.train.folds):
-            home = files.fold_folder(first.output, 0, fold)
-            shutil.copytree(home, files.fold_folder(of.output, 0, fold), dirs_exist_ok=True)
-        for name in (
-            Path(files.FOLDS).with_suffix(".sha256"),
-            files.FOLDS,
-        ):  # the folds' hash, and last what says that they are there
-            shutil.copyfile(first.output / name, of.output / name)
+    for fold in range(of.train.folds):
+        home = files.fold_folder(source, 0, fold)
+        shutil.copytree(home, files.fold_folder(of.output, 0, fold), dirs_exist_ok=True)
+    for name in (
+        Path(files.FOLDS).with_suffix(".sha256"),
+        files.FOLDS,
+    ):  # the folds' hash, and last what says that they are there
+        shutil.copyfile(source / name, of.output / name)
 
 
 def own_part(of: Study) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def main(*study_files: Path, seeds: Seeds | None = None, patients: Count = PATIE
     console, asked = Console(), study_files or (CONFIG,)
     for file in asked:
         for seed in seeds or seeds_of(file):
-            contested(of_seed(file, seed), of_seed(first_of(file), seed), patients, console)
+            contested(of_seed(file, seed), lenders(file, seed), patients, console)
             keep(file, seed, patients)
     for some in sorted({page_of(file) for file in asked}):
         path = write(some, patients)

@@ -353,18 +353,23 @@ def test_a_contests_networks_are_taken_over_where_the_recipe_is_the_same(tmp_pat
     of, other = (contest.of_seed(CONFIGS / f"{name}.toml", 1) for name in ("contest", "contest_convolutional"))
     of, other = (one.model_copy(update={"output": tmp_path / one.name}) for one in (of, other))
     assert contest.own_part(of) == contest.own_part(other)
+    lenders = contest.lenders(CONFIGS / "contest_convolutional.toml", 1)
+    same = {one.name for one in lenders if contest.own_part(one) == contest.own_part(of)}
+    assert {"contest", "contest-parts", "contest-learning"} <= same
+    assert lenders[0].name == "contest"
+    assert "contest-convolutional" not in {one.name for one in lenders}
     for fold in range(3):
         fold_folder(of.output, 0, fold).mkdir(parents=True)
         (fold_folder(of.output, 0, fold) / "best.safetensors").write_text(str(fold))
     other.output.mkdir()
-    contest.borrow(other, of)
+    contest.borrow(other, [other, of])
     assert not (other.output / files.FOLDS).exists()  # the first is not finished
     (of.output / files.FOLDS).write_text("folds")
     (of.output / "folds.sha256").write_text("hash")
     (of.output / files.PREDICTIONS).write_text("done")
-    contest.borrow(other.model_copy(update={"seed": 5}), of)
+    contest.borrow(other.model_copy(update={"seed": 5}), [of])
     assert not (other.output / files.FOLDS).exists()  # another recipe
-    contest.borrow(other, of)
+    contest.borrow(other, [other, of])
     assert [(fold_folder(other.output, 0, fold) / "best.safetensors").read_text() for fold in range(3)] == ["0", "1", "2"]
     assert (other.output / files.FOLDS).read_text() == "folds"
     assert (other.output / "folds.sha256").read_text() == "hash"
