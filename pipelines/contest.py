@@ -236,10 +236,11 @@ def main(*study_files: Path, seeds: Seeds | None = None, patients: Count = PATIE
     on, of all data seeds that have run anywhere.
     """
     console, asked = Console(), study_files or (CONFIG,)
-    for file in asked:
-        for seed in seeds or seeds_of(file):
-            contested(of_seed(file, seed), lenders(file, seed), patients, console)
-            keep(file, seed, patients)
+    # all files are read before hours are spent on the first
+    stages = [(file, seed, of_seed(file, seed)) for file in asked for seed in seeds or seeds_of(file)]
+    for file, seed, of in stages:
+        contested(of, lenders(file, seed), patients, console)
+        keep(file, seed, patients)
     for some in sorted({page_of(file) for file in asked}):
         path = write(some, patients)
         screen.say(

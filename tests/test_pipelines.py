@@ -375,6 +375,14 @@ def test_a_contests_networks_are_taken_over_where_the_recipe_is_the_same(tmp_pat
     assert (other.output / "folds.sha256").read_text() == "hash"
 
 
+def test_a_contest_reads_all_study_files_before_it_runs_the_first(monkeypatch: pytest.MonkeyPatch):
+    run = []
+    monkeypatch.setattr(contest, "contested", lambda of, *_: run.append(of))
+    with pytest.raises(UsageError, match="6: no such study file"):
+        contest.main(CONFIGS / "contest.toml", Path("6"), seeds=(5,))  # as `--seeds 5 6` is read
+    assert not run
+
+
 def test_the_2d_network_that_the_contest_makes_is_one_that_slices_reads(tmp_path: Path):
     contest.network_2d(tmp_path / "vit2d.safetensors")
     encoder = encoder_2d(read_2d(tmp_path / "vit2d.safetensors"))
