@@ -232,6 +232,28 @@ def test_the_contests_claims_say_what_data_seeds_that_were_run_later_show_alone_
     assert "| radiomics" not in first
 
 
+def test_the_contest_claims_nothing_before_every_bar_has_run_on_all_data_seeds():
+    def told(seeds: tuple[int, ...], model: str = "dilated-max") -> str:
+        rows = [
+            {"seed": seed, "patients": 90, "cause": "inward", "model": name, "auc": auc, "error": 0.01}
+            | ({} if name == "vit" else {"lead": 0.9 - auc, "lead_error": 0.01})
+            for name, auc, on in (("vit", 0.9, page.SEEDS), ("stem-max", 0.6, page.SEEDS), (model, 0.5, seeds))
+            for seed in on
+        ]
+        unknown = {name: np.nan for name in ("parameters", "training_seconds", "flat", "trainings")}
+        of = contest.of_seed(CONFIGS / "contest.toml", 1)
+        return " ".join(page.document(pd.DataFrame(rows).assign(**unknown, verdict=None), [of], 96).split())
+
+    for seeds in (page.LATER, (1, *page.LATER)):
+        assert "still to run: dilated-max." in told(seeds)
+        assert "| **yes** | not yet | p < 0.001 |" in told(seeds)
+        assert "for no cause" in told(seeds)
+    for text in (told(page.SEEDS), told(page.LATER, "radiomics")):  # radiomics is no bar
+        assert "Nothing is claimed" not in text
+        assert "| **yes** | **yes** | p < 0.001 |" in text
+        assert "for inward" in text
+
+
 def test_a_contests_page_has_no_figures_of_another_recipe_of_other_patients_or_of_a_draft(tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
     monkeypatch.setattr(contest, "ROOT", tmp_path)
