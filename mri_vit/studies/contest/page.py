@@ -77,7 +77,8 @@ def document(
     another study's comparators. A page of the recipe's parts claims nothing.
     """
     lines, of, seeds = over_cohorts(rows), studies[0], rows.groupby("seed").patients.first()
-    own = {VIT: "**Vision Transformer**"} | {one.name: changed(one) for some in studies for one in some.comparators}
+    comparators = [one for some in studies for one in some.comparators]
+    own = {VIT: "**Vision Transformer**"} | {one.name: one.name for one in comparators}
     names = {name: title + where_run(rows, name) for name, title in (own | CONTROLS).items()}
     head = (
         f"Made by `pipelines/contest.py` from {' and '.join(config(some.name) for some in studies)}: {patients} labelled "
@@ -87,6 +88,8 @@ def document(
         "two-sided p, not corrected. Causes and recipe were chosen on [drafts](contest_drafts.md)."
     )
     parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), table(lines, names, FIT)]
+    recipes = "\n".join(f"- {changed(one)}" for one in comparators)
+    parts.append(f"What each network changes of the Vision Transformer's recipe:\n\n{recipes}")
     if left_out:
         absent = f"Not here, as not run on enough of these data seeds yet: {', '.join(map(config, left_out))}."
         parts.append(f"{absent} What has run of them: [hidden causes](hidden_causes.md).")
@@ -231,6 +234,7 @@ def table(lines: Sequence[Line], names: dict[str, str], causes: Sequence[str], l
 
 
 def cell(line: Line, leads: bool) -> str:
-    """0.512 [0.431, 0.593], and in a line of its own +0.412, p < 0.001."""
-    auc = between(line.mean, line.mean_low, line.mean_high)
-    return auc if line.lead is None or not leads else f"{auc}<br>{with_sign(line.lead)}, {p_value(line.p)}"
+    """0.512 [0.431, 0.593], +0.412 and p < 0.001, each in a line of its own."""
+    said = [between(line.mean, line.mean_low, line.mean_high)]
+    said += [with_sign(line.lead), unbroken(p_value(line.p))] if leads and line.lead is not None else []
+    return "<br>".join(said)
