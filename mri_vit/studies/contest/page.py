@@ -146,10 +146,10 @@ def claims(lines: Sequence[Line], rows: pd.DataFrame, waiting: bool) -> str:
             each,
             "**yes**" if own.mean >= REACH else "no",
             verdict,
-            ahead(*leads),
-            p_value(p) if leads[0] else "–",
+            unbroken(ahead(*leads)),
+            unbroken(p_value(p)) if leads[0] else "–",
         ]
-        cells += [ahead(*best(some, cause, VIT, NO_BAR)) for some in [later] * bool(later)]
+        cells += [unbroken(ahead(*best(some, cause, VIT, NO_BAR))) for some in [later] * bool(later)]
         said.append(f"| {' | '.join(cells)} |")
     return "\n".join(said)
 
