@@ -1,4 +1,5 @@
-# make demo: the built-in cohort from nothing to its report.  make test: the tests.  make check: style, types, layers.
+# make demo: the built-in cohort from nothing to its report.  make check: style, types, layers.
+# make test: the tests, but for those that take long.  make long: those.
 # make same BASE=<commit>: whether that commit and this tree give the same numbers.
 # make cluster: a study on a real SLURM and on Dask's workers, all of this machine; installs SLURM from Debian's packages, as root.
 # make browser: Chromium from Debian's packages, as root, without which the tests that open pages are skipped.
@@ -7,13 +8,19 @@ TORCH ?= torch==2.13.0 # a GPU user gives another build, e.g. make demo TORCH='t
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow cluster browser same check docs pictures clean
+.PHONY: demo test long slow cluster browser same check docs pictures clean
 
 demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
 
+# two files at a time, in conftest's order
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
 test: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder # two files at a time, in conftest's order
+	$(PYTEST) -m 'not slow and not long'
+
+long: .venv/ready
+	$(PYTEST) -m 'long and not slow'
 
 slow: .venv/ready
 	$(BIN)/pytest -m slow -s

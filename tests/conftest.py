@@ -17,25 +17,53 @@ from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 
 SHARED = Path(__file__).parents[2] / "shared"  # reference data beside the checkout; tests that read it skip where it is absent
-LONGEST = (  # seconds that a file took alone on one core; begun first, so that no process works on one of them alone at the end
-    "test_study.py",  # 66
-    "report/pages/test_patients.py",  # 48
-    "test_matrix.py",  # 46
-    "report/pages/test_html.py",  # 41
-    "prepare/test_patient.py",  # 32
-    "studies/rotation/test_rotation.py",  # 28
-    "train/test_devices.py",  # 23
-    "prediction/test_stage.py",  # 23
-    "test_sequences.py",  # 19
-    "explain/inspection/test_learned.py",  # 19
+LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest first: those of `make long`
+    "test_study.py",  # 111
+    "explain/inspection/test_learned.py",  # 75
+    "test_matrix.py",  # 75
+    "report/pages/test_patients.py",  # 70
+    "prepare/test_patient.py",  # 69
+    "studies/rotation/test_rotation.py",  # 64
+    "report/pages/test_html.py",  # 63
+    "studies/pretraining_size/test_encoders.py",  # 59
+    "prediction/test_stage.py",  # 59
+    "report/verdicts/test_models.py",  # 33
+    "studies/added_value/test_numbers.py",  # 32
+    "test_sequences.py",  # 32
+    "train/test_devices.py",  # 27
+    "train/test_supervised.py",  # 26
+    "report/numbers/test_elsewhere.py",  # 24
+    "test_interface.py",  # 24
+    "report/pages/test_map_comparators.py",  # 23
+    "compared/test_numbers.py",  # 23
+    "prediction/test_page.py",  # 22
+    "studies/added_value/test_page.py",  # 20
+    "explain/inspection/test_stage.py",  # 19
+    "crossval/test_comparison.py",  # 18
+    "test_notebooks.py",  # 17
+    "report/numbers/test_everything.py",  # 17
+    "studies/features/test_foreign.py",  # 17
+    "test_real_patient.py",  # 16
+    "compared/test_stage.py",  # 15
+    "external/test_models.py",  # 15
+    "importers/test_likeness.py",  # 14
+    "report/numbers/test_comparators.py",  # 13
+    "studies/features/test_encoders.py",  # 13
+    "crossval/test_nulls.py",  # 12
 )
 
 gc.disable()  # a third of the time in which tests are collected; on again with the first test
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    first = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: first.get(item.path, len(first)))
+    place = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
+    assert all(file.exists() for file in place), "a file of LONG is not there"
+    for item in items:
+        if item.path in place:
+            item.add_marker("long")
+    # begun first, so that no process works on a long one alone at the end
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 def pytest_collection_finish() -> None:

@@ -139,6 +139,7 @@ def binary(tiny: Study) -> Study:
     return tiny.model_copy(update={"endpoints": (Endpoint(name="mgmt", kind="binary"),), "output": output})
 
 
+@pytest.mark.long
 def test_nobody_of_the_hard_variant_is_excluded_because_nothing_but_a_thin_rim_enhances(tmp_path: Path):
     hard = [study_file.load(CONFIGS / f"{name}.toml") for name in ("learning_curve", "ablation", "features_hard")]
     assert all(one.qc == hard[0].qc for one in hard)

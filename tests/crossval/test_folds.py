@@ -32,6 +32,7 @@ def patient(index: int, mgmt: float, event: float, session: str = "", site: str 
 label = st.sampled_from([0.0, 1.0, math.nan])
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(label, label), min_size=12, max_size=60), st.integers(2, 4), st.integers(0, 99))
 def test_folds_hold_everyone_once_and_balance_the_classes(labels: list[tuple[float, float]], k: int, seed: int):

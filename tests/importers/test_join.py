@@ -119,6 +119,7 @@ def test_folds_hold_every_person_once_and_a_cohort_can_be_left_out(imported: Pat
     assert sorted(len({subject[visit] for visit in fold}) for fold in split) == [UCSF_ALONE, COMMON + RSNA_ALONE - DISAGREE]
 
 
+@pytest.mark.long
 def test_a_patient_under_two_ids_is_found_by_voxels_and_a_copy_by_its_likeness(shared: Path, tmp_path: Path) -> None:
     for name, copy, own in (("a", "P1", "BraTS2021_01477"), ("a", "P2", "BraTS2021_01479"), ("b", "Q1", "BraTS2021_01477")):
         (tmp_path / name / copy).mkdir(parents=True)

@@ -37,6 +37,7 @@ def inputs(batch: int = 2, n: int = 27, seed: int = 1) -> tuple[torch.Tensor, to
     return patches, torch.stack([torch.randperm(27, generator=generator)[:n] for _ in range(batch)])
 
 
+@pytest.mark.long
 def test_the_shapes_at_full_size_are_those_of_the_design():
     grid = Grid()
     dim, depth, n_heads, mlp = SIZES["B"]
