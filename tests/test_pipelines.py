@@ -195,7 +195,7 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
     assert f" | **yes** | **yes** | {page.unbroken('p = 0.0')}" in side
     assert page.unbroken(", p < 0.001") + "<br>" in side
     assert " | no | no" in foci
-    assert "\n\nBoth hold, of those who are on this page, for side; three causes were asked for.\n\n" in text
+    assert "\n\nBoth hold for side; asked for were three causes, each over every comparator but radiomics.\n\n" in text
     assert "| coin | 0" not in text  # brightness tells it no more than anybody should
     assert "| **Vision Transformer** | 12,345 | 2 | 6 of 9 | 59.0 to 20.0 |" in text
     assert "| 12,345 | 2 | 6 of 9 | – |" in page.document(rows.drop(columns=["first_loss", "last_loss"]), [of], n)

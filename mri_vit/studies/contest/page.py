@@ -51,7 +51,7 @@ WAITS = (
     "Nothing is claimed before every bar has run on all of these data seeds, as was [settled](decisions.md) beforehand; still to "
     "run: {models}. Of k cohorts Student's t has k − 1 degrees of freedom, so that few show hardly anything."
 )
-BOTH = "Both hold, of those who are on this page, for {causes}; three causes were asked for."
+BOTH = "Both hold for {causes}; asked for were three causes, each over every comparator but radiomics."
 LOSSES = (
     "The training loss, of the first and of the last epoch, is summed over endpoints and what masks teach: it can fall without a "
     "cause being learned. Predictions are of the weights whose tuning loss was lowest, which may be early ones."
