@@ -4,6 +4,7 @@
 .venv/bin/python pipelines/contest.py configs/contest_convolutional.toml (convolutional networks, on the same page)
 .venv/bin/python pipelines/contest.py configs/contest_parts.toml         (the parts of the network, on a page of their own)
 .venv/bin/python pipelines/contest.py configs/contest_learning.toml      (the parts of how it learns, likewise)
+.venv/bin/python pipelines/contest.py configs/contest_384.toml           (384 patients, on a page of its own)
 .venv/bin/python pipelines/contest.py configs/contest_search.toml        (recipes for each network, on a cohort of its own)
 .venv/bin/python pipelines/contest.py configs/contest_search_convolutional.toml (of convolutional networks, on the same page)
 .venv/bin/python pipelines/contest.py configs/contest.toml --seeds 2     (one data seed: one stage)
@@ -40,7 +41,7 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
 from mri_vit.settings.models import SITE, VIT
 from mri_vit.settings.schema import Study
-from mri_vit.studies.contest import page, search
+from mri_vit.studies.contest import curve, page, search
 from mri_vit.studies.contest.numbers import of_cohort
 from mri_vit.synthetic import causes
 
@@ -51,12 +52,21 @@ PAGES = (  # files on one page; the first has the recipe
     ("contest_search.toml", "contest_search_convolutional.toml"),
 )
 PATIENTS = 192  # all labelled: the largest size of the learning curves
+LARGER, TWICE = "contest_384.toml", 384  # the file of larger cohorts, and their patients
+AS_MANY = "contest_convolutional.toml"  # has run all comparators of it on 192
 WIDTH_2D, DEPTH_2D, PATCH_2D, IMAGE_2D = 192, 4, 16, 112  # of the 2D network: small, so that features take minutes
 
 
 def seeds_of(file: Path) -> tuple[int, ...]:
     """The data seeds that a study file's page is made of."""
+    if file.name == LARGER:
+        return page.NEW
     return page.DRAFT if study_file.load(file).name in search.NAMES else page.SEEDS
+
+
+def patients_of(file: Path) -> int:
+    """How many labelled patients a study file's cohorts have."""
+    return TWICE if file.name == LARGER else PATIENTS
 
 
 def page_of(file: Path) -> tuple[Path, ...]:
@@ -221,28 +231,33 @@ def write(files_together: Sequence[Path], patients: int) -> Path | None:
     left_out = [study_file.load(file).name for file in files_together if file not in shown and file.exists()]
     rows = pd.DataFrame(pd.concat(shown.values())).drop_duplicates(["seed", "cause", "model"])  # of our own the first file's
     studies = [of_seed(file, min(seeds)) for file in shown]
-    path = ROOT / "docs" / f"{files_together[0].stem}.md"
+    path, beside = ROOT / "docs" / f"{files_together[0].stem}.md", files_together[0].with_name(AS_MANY)
     if studies[0].name in search.NAMES:
         text = search.document(rows, studies, patients, left_out)
     else:
         apart = max(anew(pd.DataFrame(shown[files_together[0]]), pd.DataFrame(other)) for other in shown.values())
         text = page.document(rows, studies, patients, left_out, apart)
+        if files_together[0].name == LARGER and results(beside).exists():
+            by_size = {PATIENTS: kept(beside, PATIENTS), patients: rows}
+            names = [one.name for one in studies[0].comparators]
+            text += "\n## With how many patients leads would show\n\n" + curve.section(by_size, page.FIT, names) + "\n"
     write_bytes(text.encode(), path)
     return path
 
 
-def main(*study_files: Path, seeds: Seeds | None = None, patients: Count = PATIENTS) -> None:
+def main(*study_files: Path, seeds: Seeds | None = None, patients: Count | None = None) -> None:
     """Compare everybody on these data seeds, without any on all that their pages are made of, and write the pages that they are
-    on, of all data seeds that have run anywhere.
+    on, of all data seeds that have run anywhere. Without `patients` there are as many as a page is made of.
     """
     console, asked = Console(), study_files or (CONFIG,)
     # all files are read before hours are spent on the first
     stages = [(file, seed, of_seed(file, seed)) for file in asked for seed in seeds or seeds_of(file)]
     for file, seed, of in stages:
-        contested(of, lenders(file, seed), patients, console)
-        keep(file, seed, patients)
+        many = patients or patients_of(file)
+        contested(of, lenders(file, seed), many, console)
+        keep(file, seed, many)
     for some in sorted({page_of(file) for file in asked}):
-        path = write(some, patients)
+        path = write(some, patients or patients_of(some[0]))
         screen.say(
             console, f"table: {path}" if path else f"no page yet: {some[0].name}, the first on it, has not run on its data seeds"
         )

@@ -332,6 +332,46 @@ def test_a_page_has_both_of_its_studies_and_says_how_far_a_vision_transformer_is
     assert "trained the Vision Transformer anew" not in written("contest.toml", page.LATER, 0.0)[1]
 
 
+def test_the_contest_with_twice_the_patients_claims_nothing_before_all_its_data_seeds_and_stands_beside_the_smaller_cohorts(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "docs").mkdir()
+    monkeypatch.setattr(contest, "ROOT", tmp_path)
+    larger, smaller = CONFIGS / contest.LARGER, CONFIGS / contest.AS_MANY
+    assert contest.seeds_of(larger) == page.NEW
+    assert not set(page.NEW) & {*page.SEEDS, *page.DRAFT}
+    assert (contest.patients_of(larger), contest.patients_of(smaller)) == (384, 192)
+
+    def ran(file: Path, seeds: tuple[int, ...], patients: int, lead: float) -> None:
+        of = contest.of_seed(file, seeds[0])
+        rows = [
+            {"seed": seed, "patients": patients, "cause": cause, "model": model, "auc": 0.9, "error": 0.01, "lead_error": 0.02}
+            | ({} if model == "vit" else {"auc": 0.9 - lead, "lead": lead + 0.001 * seed})
+            for seed in seeds
+            for cause in page.FIT
+            for model in ("vit", *(one.name for one in of.comparators))
+        ]
+        unknown = {name: np.nan for name in ("parameters", "training_seconds", "flat", "trainings")}
+        rows = pd.DataFrame(rows).assign(**unknown, verdict=None, recipe=contest.recipe(of, patients))
+        rows.to_csv(contest.results(file), index=False)
+
+    def written() -> str:
+        path = contest.write(contest.page_of(larger), 384)
+        assert path == tmp_path / "docs" / "contest_384.md"
+        return " ".join(path.read_text().split())
+
+    ran(smaller, page.SEEDS, 192, 0.03)
+    ran(larger, page.NEW[:2], 384, 0.1)
+    assert "still to run: everybody on data seed 9." in written()
+    assert "Both hold for no cause" in written()
+    ran(larger, page.NEW, 384, 0.1)
+    assert "still to run" not in written()
+    assert "an adjusted p is held to 0.05" in written()
+    assert "Both hold for texture, mismatch" in written()
+    assert "Cohorts: 6 of 192, 3 of 384 labelled patients" in written()
+    assert "| comparator | lead with 192 | lead with 384 |" in written()
+
+
 def test_a_cause_on_which_the_own_model_is_behind_has_no_p_for_it_and_one_that_cannot_be_tested_does_not_vanish():
     def line(model: str, lead: float | None, p: float = np.nan) -> Line:
         return Line(model, "side", (0.7,), 0.7, 0.6, 0.8, lead=lead, p=p)

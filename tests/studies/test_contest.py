@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from mri_vit.metrics.within_fold import compared, inflation, within_fold_auc
-from mri_vit.studies.contest import numbers, page
+from mri_vit.studies.contest import curve, numbers, page
 from mri_vit.studies.learning_curve import against
 
 
@@ -93,3 +93,37 @@ def test_the_table_has_a_row_for_each_model_that_ran_in_the_order_asked_for(pred
     assert "<br>+0." in side
     assert f"<br>{p}0.0" in side
     assert p not in page.table(lines, names, ["grain"], leads=False)
+
+
+def leads(*values: float, error: float, patients: int = 190) -> pd.DataFrame:
+    return pd.DataFrame({"seed": range(len(values)), "lead": values, "lead_error": error, "patients": patients})
+
+
+def test_with_as_many_patients_as_a_lead_needs_four_of_five_cohorts_show_it():
+    rows = leads(0.05, 0.03, 0.07, error=0.04)
+    needed = curve.needed(rows)
+    error = 0.04 * math.sqrt(190 / needed)
+    drawn = np.random.default_rng(0).normal(0.05, error, 100_000)
+    assert (abs(drawn) / error > 1.96).mean() == pytest.approx(0.8, abs=0.01)
+    assert curve.needed(rows.assign(patients=380)) == pytest.approx(2 * needed)
+
+
+def test_cohorts_that_scatter_more_than_their_patients_do_need_more_and_what_does_not_lead_needs_no_number():
+    patients_alone, scattered = leads(0.1, 0.1, error=0.05), leads(0.0, 0.2, error=0.05)
+    assert curve.needed(scattered) == pytest.approx(curve.needed(patients_alone) * 8)  # their deviation is 0.2 / √2
+    assert curve.needed(leads(0.1, error=0.05)) == pytest.approx(curve.needed(patients_alone))  # one cohort has no scatter
+    assert math.isnan(curve.needed(leads(-0.1, 0.05, error=0.05)))
+
+
+def test_a_curve_says_of_each_size_what_leads_are_and_need_and_asks_for_fewer_of_nobody():
+    def size(patients: int, lead: float) -> pd.DataFrame:
+        rows = leads(lead, lead + 0.02, lead - 0.02, error=0.03, patients=patients).assign(cause="side", model="stem", auc=0.8)
+        return pd.concat([rows.assign(model="vit", auc=0.8 + lead, lead=np.nan, error=0.02), rows.assign(error=0.02)])
+
+    text = curve.section({192: size(190, 0.05), 384: size(380, 0.1)}, ["side"], ["stem"])
+    assert "Cohorts: 3 of 192, 3 of 384 labelled patients" in text
+    (row,) = (line for line in text.splitlines() if line.startswith("| side | "))
+    assert " | +0.050 [" in row
+    assert " | +0.100 [" in row
+    assert row.endswith(" | 540 | enough |")
+    assert curve.section({192: size(190, -0.1)}, ["side"], ["stem"]).endswith(" | – |")

@@ -17,12 +17,16 @@ from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 from mri_vit.studies.contest.numbers import Line, best, over_cohorts
 
-MAIN = "contest"  # the study whose page makes claims
+MAIN, LARGER = "contest", "contest-384"  # the studies whose pages make claims
 FIRST, LATER = (1, 2, 3), (4, 5, 6)  # data seeds, of cohorts: looked at first; run after that, the recipe unchanged
 SEEDS = FIRST + LATER
+NEW = (7, 8, 9)  # of the larger cohorts: data seeds of those before would share heads and places with them
 DRAFT = (11,)  # the cohort on which recipes are chosen, none of the contest's
 FEWEST = 3  # data seeds that a study file is shown of: what the project asks for
-LEVEL = 0.05 / 3  # that an adjusted p is held to: the last of three looks at data seeds 1, 2, 3 (Bonferroni)
+LEVELS = {  # that an adjusted p is held to
+    MAIN: 0.05 / 3,  # the last of three looks at data seeds 1, 2, 3 (Bonferroni)
+    LARGER: 0.05,  # nobody looked at any of its patients before
+}
 REACH = 0.85  # what the project asks of a Vision Transformer that has learned a cause
 TRAP = "scanner"
 UNTOLD = ("coin", TRAP)  # the control and the trap, in a table of their own
@@ -51,7 +55,10 @@ WAITS = (
     "Nothing is claimed before every bar has run on all of these data seeds, as was [settled](decisions.md) beforehand; still to "
     "run: {models}. Of k cohorts Student's t has k − 1 degrees of freedom, so that few show hardly anything."
 )
-BOTH = "Both hold for {causes}; asked for were three causes, each over every comparator but radiomics."
+BOTH = {
+    MAIN: "Both hold for {causes}; asked for were three causes, each over every comparator but radiomics.",
+    LARGER: "Both hold for {causes}; asked for were three causes, each over every comparator but radiomics; two are here.",
+}
 LOSSES = (
     "The training loss, of the first and of the last epoch, is summed over endpoints and what masks teach: it can fall without a "
     "cause being learned. Predictions are of the weights whose tuning loss was lowest, which may be early ones."
@@ -60,11 +67,14 @@ ANEW = (
     "A study that ran on another machine than the first trained the Vision Transformer anew, by the same recipe; leads over its "
     "comparators are against that one, whose AUC of a data seed and cause differs by up to {apart:.3f} from the one shown."
 )
-LOOKS = (
-    f"Data seeds {', '.join(map(str, FIRST))} were looked at with a former recipe, then with this one, before others were run "
-    f"with all unchanged. So claims here are a third look at some of their patients, and an adjusted p is held to {LEVEL:.3f}, a "
-    "third of 0.05."
-)
+LOOKS = {
+    MAIN: f"Data seeds {', '.join(map(str, FIRST))} were looked at with a former recipe, then with this one, before others were "
+    f"run with all unchanged. So claims here are a third look at some of their patients, and an adjusted p is held to "
+    f"{LEVELS[MAIN]:.3f}, a third of 0.05.",
+    LARGER: "The two networks are those over which leads are not shown with 192 patients ([the contest](contest.md)). Nobody "
+    f"looked at any of these patients before, so an adjusted p is held to {LEVELS[LARGER]}, which was [settled](decisions.md) "
+    "beforehand.",
+}
 
 
 def document(
@@ -95,19 +105,21 @@ def document(
         parts.append(f"{absent} What has run of them: [hidden causes](hidden_causes.md).")
     if apart:
         parts.append(textwrap.fill(ANEW.format(apart=apart), 130))
-    if of.name == MAIN:
-        waiting = [*waited_for(lines), *map(config, left_out)]
+    if of.name in LEVELS:
+        level = LEVELS[of.name]
+        waiting = [*waited_for(lines), *map(config, left_out), *seeds_to_run(of.name, rows)]
         parts.append(
             "## Whether it is better than everybody\n\n"
             + textwrap.fill(CLAIMS, 130)
             + "\n\n"
-            + claims(lines, rows, bool(waiting))
+            + claims(lines, rows, level, bool(waiting))
         )
         if waiting:
             parts.append(textwrap.fill(WAITS.format(models=", ".join(waiting)), 130))
-        parts.append(BOTH.format(causes=", ".join(won(lines) if not waiting else []) or "no cause"))
-        if set(LATER) & set(rows.seed):
-            parts.append(textwrap.fill(LOOKS, 130))
+        holds = won(lines, level) if not waiting else []
+        parts.append(BOTH[of.name].format(causes=", ".join(holds) or "no cause"))
+        if set(LATER + NEW) & set(rows.seed):
+            parts.append(textwrap.fill(LOOKS[of.name], 130))
     parts.append("## How long each was trained\n\n" + training(rows, own))
     text = "## What nobody should tell\n\n`coin` is nothing, and `scanner` goes with the site: no lead is tested.\n\n"
     parts.append(text + table(lines, names, UNTOLD, leads=False))
@@ -124,7 +136,7 @@ def config(name: str) -> str:
     return f"`configs/{name.replace('-', '_')}.toml`"
 
 
-def claims(lines: Sequence[Line], rows: pd.DataFrame, waiting: bool) -> str:
+def claims(lines: Sequence[Line], rows: pd.DataFrame, level: float, waiting: bool) -> str:
     """Markdown: of each cause that brightness does not tell, whether the Vision Transformer has what is asked for, and whether it
     is better than everybody who is a bar, over data seeds, over those run later alone where all are there, and within each. While
     `waiting` for a bar no lead is a claim.
@@ -138,7 +150,7 @@ def claims(lines: Sequence[Line], rows: pd.DataFrame, waiting: bool) -> str:
     said = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for cause, p in adjusted.items():
         leads, own = best(lines, cause, VIT, NO_BAR), of_vit(lines, cause)
-        verdict = "no" if not leads[0] else "not yet" if waiting else "**yes**" if p <= LEVEL else "not shown"
+        verdict = "no" if not leads[0] else "not yet" if waiting else "**yes**" if p <= level else "not shown"
         within = (ahead(*best(one, cause, VIT, NO_BAR)) for one in by_seed)
         each = "<br>".join(unbroken(f"{auc:.3f}, {tested}") for auc, tested in zip(own.each, within, strict=True))
         cells = [
@@ -160,9 +172,9 @@ def adjusted_p(lines: Sequence[Line]) -> dict[str, float]:
     return dict(zip(causes, holm(np.array([best(lines, cause, VIT, NO_BAR)[1] for cause in causes])).tolist(), strict=True))
 
 
-def won(lines: Sequence[Line]) -> list[str]:
+def won(lines: Sequence[Line], level: float) -> list[str]:
     """The causes of which the Vision Transformer has what is asked for, and is better than everybody who is a bar."""
-    ahead_of_all = (cause for cause, p in adjusted_p(lines).items() if best(lines, cause, VIT, NO_BAR)[0] and p <= LEVEL)
+    ahead_of_all = (cause for cause, p in adjusted_p(lines).items() if best(lines, cause, VIT, NO_BAR)[0] and p <= level)
     return [cause for cause in ahead_of_all if of_vit(lines, cause).mean >= REACH]
 
 
@@ -170,6 +182,12 @@ def waited_for(lines: Sequence[Line]) -> list[str]:
     """The bars that have run on fewer data seeds than the Vision Transformer."""
     fewer = (one.model for one in lines if len(one.each) < len(of_vit(lines, one.cause).each))
     return [model for model in dict.fromkeys(fewer) if model not in NO_BAR]
+
+
+def seeds_to_run(name: str, rows: pd.DataFrame) -> list[str]:
+    """The data seeds that were settled for a study of larger cohorts and are not here."""
+    missing = sorted(set(NEW) - set(rows.seed)) if name == LARGER else []
+    return [f"everybody on {named(missing)}"] * bool(missing)
 
 
 def of_vit(lines: Sequence[Line], cause: str) -> Line:
