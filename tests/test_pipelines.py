@@ -341,6 +341,10 @@ def test_the_contest_with_twice_the_patients_claims_nothing_before_all_its_data_
     assert contest.seeds_of(larger) == page.NEW
     assert not set(page.NEW) & {*page.SEEDS, *page.DRAFT}
     assert (contest.patients_of(larger), contest.patients_of(smaller)) == (384, 192)
+    of, other = (contest.of_seed(file, 8) for file in (larger, smaller))
+    assert (of.grid, of.model, of.train, of.endpoints) == (other.grid, other.model, other.train, other.endpoints)
+    assert {one.name for one in of.comparators} < {one.name for one in other.comparators}
+    assert all(one in other.comparators for one in of.comparators)
 
     def ran(file: Path, seeds: tuple[int, ...], patients: int, lead: float) -> None:
         of = contest.of_seed(file, seeds[0])
@@ -362,7 +366,7 @@ def test_the_contest_with_twice_the_patients_claims_nothing_before_all_its_data_
 
     ran(smaller, page.SEEDS, 192, 0.03)
     ran(larger, page.NEW[:2], 384, 0.1)
-    assert "still to run: everybody on data seed 9." in written()
+    assert "still to run: everybody on data seed 10." in written()
     assert "Both hold for no cause" in written()
     ran(larger, page.NEW, 384, 0.1)
     assert "still to run" not in written()
