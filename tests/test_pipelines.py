@@ -361,7 +361,8 @@ def test_the_contest_with_twice_the_patients_claims_nothing_before_all_its_data_
 
     def written() -> str:
         path = contest.write(contest.page_of(larger), 384)
-        assert path == tmp_path / "docs" / "contest_384.md"
+        assert path
+        assert path.name == "contest_384.md"
         return " ".join(path.read_text().split())
 
     ran(smaller, page.SEEDS, 192, 0.03)
