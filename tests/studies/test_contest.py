@@ -99,20 +99,22 @@ def leads(*values: float, error: float, patients: int = 190) -> pd.DataFrame:
     return pd.DataFrame({"seed": range(len(values)), "lead": values, "lead_error": error, "patients": patients})
 
 
-def test_with_as_many_patients_as_a_lead_needs_four_of_five_cohorts_show_it():
-    rows = leads(0.05, 0.03, 0.07, error=0.04)
-    needed = curve.needed(rows)
-    error = 0.04 * math.sqrt(190 / needed)
-    drawn = np.random.default_rng(0).normal(0.05, error, 100_000)
-    assert (abs(drawn) / error > 1.96).mean() == pytest.approx(0.8, abs=0.01)
-    assert curve.needed(rows.assign(patients=380)) == pytest.approx(2 * needed)
+@pytest.mark.parametrize("values", [(0.05, 0.03, 0.07), (0.05, -0.15, 0.25), (0.05,)], ids=["near", "scattered", "one"])
+def test_with_as_many_patients_as_a_lead_needs_four_of_five_cohorts_show_it(values):
+    rows, error = leads(*values, error=0.04), 0.04
+    needed = curve.needed(rows, 192, 0.05)
+    smaller = math.sqrt(192 / needed)
+    scatter = max(error, float(rows.lead.std())) if len(values) > 1 else error
+    drawn = np.random.default_rng(0).normal(0.05, scatter * smaller, 100_000)
+    assert (drawn / (error * smaller) > 1.96).mean() == pytest.approx(0.8, abs=0.01)
+    assert curve.needed(rows, 384, 0.05) == pytest.approx(2 * needed)
 
 
-def test_cohorts_that_scatter_more_than_their_patients_do_need_more_and_what_does_not_lead_needs_no_number():
-    patients_alone, scattered = leads(0.1, 0.1, error=0.05), leads(0.0, 0.2, error=0.05)
-    assert curve.needed(scattered) == pytest.approx(curve.needed(patients_alone) * 8)  # their deviation is 0.2 / √2
-    assert curve.needed(leads(0.1, error=0.05)) == pytest.approx(curve.needed(patients_alone))  # one cohort has no scatter
-    assert math.isnan(curve.needed(leads(-0.1, 0.05, error=0.05)))
+def test_half_a_lead_needs_four_times_as_many_and_none_no_number():
+    rows = leads(0.1, 0.2, error=0.05)
+    assert curve.needed(rows, 192, 0.05) == pytest.approx(4 * curve.needed(rows, 192, 0.1))
+    assert math.isinf(curve.needed(rows, 192, 0.0))
+    assert math.isinf(curve.needed(rows, 192, -0.1))
 
 
 def test_a_curve_says_of_each_size_what_leads_are_and_need_and_asks_for_fewer_of_nobody():
@@ -123,7 +125,9 @@ def test_a_curve_says_of_each_size_what_leads_are_and_need_and_asks_for_fewer_of
     text = curve.section({192: size(190, 0.05), 384: size(380, 0.1)}, ["side"], ["stem"])
     assert "Cohorts: 3 of 192, 3 of 384 labelled patients" in text
     (row,) = (line for line in text.splitlines() if line.startswith("| side | "))
-    assert " | +0.050 [" in row
-    assert " | +0.100 [" in row
-    assert row.endswith(" | 540 | enough |")
+    assert " | +0.050<br>[" in row
+    assert " | +0.100<br>[" in row
+    assert row.endswith(
+        f" | 540<br>{page.unbroken('[≤ 192, > 10,000]')} | {page.unbroken('≤ 384')}<br>{page.unbroken('[≤ 384, 1,100]')} |"
+    )
     assert curve.section({192: size(190, -0.1)}, ["side"], ["stem"]).endswith(" | – |")

@@ -1,10 +1,12 @@
 """With how many patients leads would show: those of two sizes of cohort side by side, and what a paired test would need of each.
 
 Definition: a lead shows where the paired test of one cohort has a two-sided p of 0.05 or less; the number of patients asked for
-is that with which it does in four of five cohorts, if the lead stays and its error falls with the square root of patients.
-Formula: n (z(0.975) + z(0.8))² s² / lead², of a normal law, as for one sample (Chow et al. 2008, Sample Size Calculations in
-Clinical Research, 3.1); n are the patients of a cohort, s the larger of the standard deviation of leads between cohorts and of
-the standard error over patients, both of which hold what patients make.
+is that with which it does in four of five cohorts, if the lead stays, and its error and its scatter fall with the square root of
+patients. Of the scatter what training makes need not fall, so that a number may be too low.
+Formula: n ((z(0.975) e + z(0.8) s) / lead)², of a normal law; n are the patients of a cohort, e the standard error over patients
+on which the test's threshold hangs, and s that with which leads fall about their mean: the standard deviation of leads between
+cohorts, but no less than e. With s = e it is the sample size of a test of one sample (Chow et al. 2008, Sample Size Calculations
+in Clinical Research, 3.1).
 """
 
 from __future__ import annotations
@@ -18,23 +20,24 @@ from scipy.stats import norm
 
 from mri_vit.report.words.notation import between, with_sign
 from mri_vit.settings.models import VIT
-from mri_vit.studies.contest.numbers import over_cohorts
+from mri_vit.studies.contest.numbers import Line, over_cohorts
+from mri_vit.studies.contest.page import stacked
 
 POWER = 0.8  # the usual one
 ALPHA = 0.05  # two-sided, of one comparison
+MANY = 10_000  # BraTS 2021, the largest public set, has 1,251 patients to learn from
 
 
-def needed(rows: pd.DataFrame) -> float:
-    """Patients of one cohort in which a lead would show, from one cause's and comparator's rows of several cohorts of a size.
+def needed(rows: pd.DataFrame, size: int, lead: float) -> float:
+    """Labelled patients of one cohort in which a lead of this size would show, from a cause's and comparator's rows of cohorts.
 
-    `rows` are of `numbers.of_cohort` with `patients`; NaN where nothing leads, which no number of patients mends.
+    `rows` are of `numbers.of_cohort`, of cohorts of `size`; infinite where `lead` is none, which no number mends.
     """
-    lead, error = float(rows.lead.mean()), math.sqrt(float((rows.lead_error**2).mean()))
     if lead <= 0:
-        return math.nan
-    spread = max(error, float(rows.lead.std())) if len(rows) > 1 else error
-    wanted = float(norm.isf(ALPHA / 2) + norm.ppf(POWER))
-    return float(rows.patients.mean()) * (wanted * spread / lead) ** 2
+        return math.inf
+    error = math.sqrt(float((rows.lead_error**2).mean()))
+    scatter = max(error, float(rows.lead.std())) if len(rows) > 1 else error
+    return size * float((norm.isf(ALPHA / 2) * error + norm.ppf(POWER) * scatter) / lead) ** 2
 
 
 def section(by_size: Mapping[int, pd.DataFrame], causes: Sequence[str], comparators: Sequence[str]) -> str:
@@ -50,34 +53,36 @@ def section(by_size: Mapping[int, pd.DataFrame], causes: Sequence[str], comparat
     table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for cause in causes:
         own = (lines[size][cause, VIT] for size in sizes)
-        aucs = [between(one.mean, one.mean_low, one.mean_high) for one in own]
+        first = [cause, *(stacked(between(one.mean, one.mean_low, one.mean_high)) for one in own)]  # once for all comparators
         for comparator in comparators:
-            found = (lines[size][cause, comparator] for size in sizes)
-            leads = [f"{with_sign(one.lead)} [{with_sign(one.low)}, {with_sign(one.high)}]" for one in found]
-            here = (rows[(rows.cause == cause) & (rows.model == comparator)] for rows in by_size.values())
-            cells = [
-                cause,
-                *aucs,
-                comparator,
-                *leads,
-                *(_rounded(needed(pd.DataFrame(one)), size) for size, one in zip(sizes, here, strict=True)),
-            ]
-            table.append(f"| {' | '.join(cells)} |")
+            found = [lines[size][cause, comparator] for size in sizes]
+            leads = [stacked(f"{with_sign(one.lead)} [{with_sign(one.low)}, {with_sign(one.high)}]") for one in found]
+            here = [pd.DataFrame(rows[(rows.cause == cause) & (rows.model == comparator)]) for rows in by_size.values()]
+            numbers = [stacked(_asked(rows, size, line)) for rows, size, line in zip(here, sizes, found, strict=True)]
+            table.append(f"| {' | '.join([*first, comparator, *leads, *numbers])} |")
+            first = [""] * len(first)
     text = (
-        f"Cohorts: {cohorts} labelled patients, none in two of them. Needed are the patients with whom the paired test of one "
-        "cohort (two-sided, not corrected) has p of 0.05 or less in four of five, if the lead stays as it is and its error falls "
-        "with the square root of their number; – is where nothing leads. With fewer than here a lead may not stay, so that what "
-        "would need no more is enough."
+        f"Cohorts: {cohorts} labelled patients, no patient in two of them. Needed are the labelled patients with whom the paired "
+        "test of one cohort (two-sided, not corrected) has p of 0.05 or less in four of five, if the lead stays, and its "
+        "error and its scatter fall with the square root of their number; in brackets those that the ends of the lead's interval "
+        "would need, ∞ where it holds no lead. – is where nothing leads. With fewer than here a lead may not stay, so that no "
+        "number is below."
     )
     return "\n\n".join([textwrap.fill(text, 130), "\n".join(table)])
 
 
+def _asked(rows: pd.DataFrame, size: int, line: Line) -> str:
+    """The patients that a lead needs, with those of its interval's ends."""
+    if line.lead is None or line.lead <= 0:
+        return "–"
+    middle, fewest, most = (_rounded(needed(rows, size, lead), size) for lead in (line.lead, line.high, line.low))
+    return middle if fewest == most else f"{middle} [{fewest}, {most}]"
+
+
 def _rounded(patients: float, size: int) -> str:
     """To two digits, as leads know no more; `size` is of the cohorts that they are from."""
-    if math.isnan(patients):
-        return "–"
     if patients <= size:
-        return "enough"
-    if patients > 10_000:  # BraTS 2021, the largest public set, has 1,251 patients to learn from
-        return "over 10,000"
-    return f"{float(f'{patients:.1e}'):,.0f}"
+        return f"≤ {size}"
+    if patients > MANY:
+        return "∞" if math.isinf(patients) else f"> {MANY:,}"
+    return f"{max(size, float(f'{patients:.1e}')):,.0f}"

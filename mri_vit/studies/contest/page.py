@@ -57,7 +57,8 @@ WAITS = (
 )
 BOTH = {
     MAIN: "Both hold for {causes}; asked for were three causes, each over every comparator but radiomics.",
-    LARGER: "Both hold for {causes}; asked for were three causes, each over every comparator but radiomics; two are here.",
+    LARGER: "Both hold for {causes}; asked for were three causes, each over every comparator but radiomics. Of the "
+    "comparators only two have run here, so this alone is not what was asked for.",
 }
 LOSSES = (
     "The training loss, of the first and of the last epoch, is summed over endpoints and what masks teach: it can fall without a "
@@ -117,7 +118,7 @@ def document(
         if waiting:
             parts.append(textwrap.fill(WAITS.format(models=", ".join(waiting)), 130))
         holds = won(lines, level) if not waiting else []
-        parts.append(BOTH[of.name].format(causes=", ".join(holds) or "no cause"))
+        parts.append(textwrap.fill(BOTH[of.name].format(causes=", ".join(holds) or "no cause"), 130))
         if set(LATER + NEW) & set(rows.seed):
             parts.append(textwrap.fill(LOOKS[of.name], 130))
     parts.append("## How long each was trained\n\n" + training(rows, own))
@@ -199,6 +200,11 @@ def unbroken(cell: str) -> str:
     return cell.replace(" ", "\N{NO-BREAK SPACE}")
 
 
+def stacked(cell: str) -> str:
+    """A cell's estimate, and its interval in a line of its own, both left whole."""
+    return unbroken(cell.replace(" [", "<br>[", 1))
+
+
 def ahead(leads: bool, p: float) -> str:
     """p of being better than everybody, where there is anything to be tested."""
     return p_value(p) if leads else "not ahead"
@@ -252,7 +258,7 @@ def table(lines: Sequence[Line], names: dict[str, str], causes: Sequence[str], l
 
 
 def cell(line: Line, leads: bool) -> str:
-    """0.512 [0.431, 0.593], +0.412 and p < 0.001, each in a line of its own."""
-    said = [between(line.mean, line.mean_low, line.mean_high)]
+    """0.512, [0.431, 0.593], +0.412 and p < 0.001, each in a line of its own."""
+    said = [stacked(between(line.mean, line.mean_low, line.mean_high))]
     said += [with_sign(line.lead), unbroken(p_value(line.p))] if leads and line.lead is not None else []
     return "<br>".join(said)
