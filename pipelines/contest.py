@@ -4,6 +4,7 @@
 .venv/bin/python pipelines/contest.py configs/contest_convolutional.toml (convolutional networks, on the same page)
 .venv/bin/python pipelines/contest.py configs/contest_parts.toml         (the parts of the network, on a page of their own)
 .venv/bin/python pipelines/contest.py configs/contest_learning.toml      (the parts of how it learns, likewise)
+.venv/bin/python pipelines/contest.py configs/contest_around_tumours.toml (scans cut around true tumours, likewise)
 .venv/bin/python pipelines/contest.py configs/contest_384.toml           (384 patients, on a page of its own)
 .venv/bin/python pipelines/contest.py configs/contest_search.toml        (recipes for each network, on a cohort of its own)
 .venv/bin/python pipelines/contest.py configs/contest_search_convolutional.toml (of convolutional networks, on the same page)
