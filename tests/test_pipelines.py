@@ -374,7 +374,7 @@ def test_the_contest_with_twice_the_patients_claims_nothing_before_all_its_data_
     assert "an adjusted p is held to 0.05" in written()
     assert "Both hold for texture, mismatch" in written()
     assert "Cohorts: 6 of 192, 3 of 384 labelled patients" in written()
-    assert "| comparator | lead with 192 | lead with 384 |" in written()
+    assert "| over | lead with 192 | lead with 384 |" in written()
 
 
 def test_a_cause_on_which_the_own_model_is_behind_has_no_p_for_it_and_one_that_cannot_be_tested_does_not_vanish():

@@ -124,7 +124,9 @@ def test_a_curve_says_of_each_size_what_leads_are_and_need_and_asks_for_fewer_of
 
     text = curve.section({192: size(190, 0.05), 384: size(380, 0.1)}, ["side"], ["stem"])
     assert "Cohorts: 3 of 192, 3 of 384 labelled patients" in text
-    (row,) = (line for line in text.splitlines() if line.startswith("| side | "))
+    own, row = (line for line in text.splitlines() if line.startswith("| side | "))
+    assert own.startswith("| side | 0.850<br>[")
+    assert " | 0.900<br>[" in own
     assert " | +0.050<br>[" in row
     assert " | +0.100<br>[" in row
     assert row.endswith(

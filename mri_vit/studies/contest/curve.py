@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 from scipy.stats import norm
@@ -48,27 +48,35 @@ def section(by_size: Mapping[int, pd.DataFrame], causes: Sequence[str], comparat
     sizes = list(by_size)
     lines = {size: {(one.cause, one.model): one for one in over_cohorts(rows)} for size, rows in by_size.items()}
     cohorts = ", ".join(f"{rows.seed.nunique()} of {size}" for size, rows in by_size.items())
-    head = ["cause", *(f"AUC with {size}" for size in sizes), "comparator"]
-    head += [f"lead with {size}" for size in sizes] + [f"patients needed, from {size}" for size in sizes]
-    table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    own = _table(
+        ["cause", *(f"AUC with {size}" for size in sizes)],
+        ([cause, *(_estimate(lines[size][cause, VIT]) for size in sizes)] for cause in causes),
+    )
+    needs = [["cause", "over", *(f"lead with {size}" for size in sizes), *(f"patients needed, from {size}" for size in sizes)]]
     for cause in causes:
-        own = (lines[size][cause, VIT] for size in sizes)
-        first = [cause, *(stacked(between(one.mean, one.mean_low, one.mean_high)) for one in own)]  # once for all comparators
         for comparator in comparators:
             found = [lines[size][cause, comparator] for size in sizes]
             leads = [stacked(f"{with_sign(one.lead)} [{with_sign(one.low)}, {with_sign(one.high)}]") for one in found]
             here = [pd.DataFrame(rows[(rows.cause == cause) & (rows.model == comparator)]) for rows in by_size.values()]
             numbers = [stacked(_asked(rows, size, line)) for rows, size, line in zip(here, sizes, found, strict=True)]
-            table.append(f"| {' | '.join([*first, comparator, *leads, *numbers])} |")
-            first = [""] * len(first)
+            needs.append([cause, comparator, *leads, *numbers])
     text = (
         f"Cohorts: {cohorts} labelled patients, no patient in two of them. Needed are the labelled patients with whom the paired "
         "test of one cohort (two-sided, not corrected) has p of 0.05 or less in four of five, if the lead stays, and its "
         "error and its scatter fall with the square root of their number; in brackets those that the ends of the lead's interval "
-        "would need, ∞ where it holds no lead. – is where nothing leads. With fewer than here a lead may not stay, so that no "
+        "would need, ∞ where an end is no lead. – is where nothing leads. With fewer than here a lead may not stay, so that no "
         "number is below."
     )
-    return "\n\n".join([textwrap.fill(text, 130), "\n".join(table)])
+    return "\n\n".join([own, textwrap.fill(text, 130), _table(needs[0], needs[1:])])
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown."""
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _estimate(line: Line) -> str:
+    return stacked(between(line.mean, line.mean_low, line.mean_high))
 
 
 def _asked(rows: pd.DataFrame, size: int, line: Line) -> str:
