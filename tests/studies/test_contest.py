@@ -95,8 +95,8 @@ def test_the_table_has_a_row_for_each_model_that_ran_in_the_order_asked_for(pred
     assert p not in page.table(lines, names, ["grain"], leads=False)
 
 
-def leads(*values: float, error: float, patients: int = 190) -> pd.DataFrame:
-    return pd.DataFrame({"seed": range(len(values)), "lead": values, "lead_error": error, "patients": patients})
+def leads(*values: float, error: float) -> pd.DataFrame:
+    return pd.DataFrame({"seed": range(len(values)), "lead": values, "lead_error": error})
 
 
 @pytest.mark.parametrize("values", [(0.05, 0.03, 0.07), (0.05, -0.15, 0.25), (0.05,)], ids=["near", "scattered", "one"])
@@ -118,11 +118,11 @@ def test_half_a_lead_needs_four_times_as_many_and_none_no_number():
 
 
 def test_a_curve_says_of_each_size_what_leads_are_and_need_and_asks_for_fewer_of_nobody():
-    def size(patients: int, lead: float) -> pd.DataFrame:
-        rows = leads(lead, lead + 0.02, lead - 0.02, error=0.03, patients=patients).assign(cause="side", model="stem", auc=0.8)
+    def size(lead: float) -> pd.DataFrame:
+        rows = leads(lead, lead + 0.02, lead - 0.02, error=0.03).assign(cause="side", model="stem", auc=0.8)
         return pd.concat([rows.assign(model="vit", auc=0.8 + lead, lead=np.nan, error=0.02), rows.assign(error=0.02)])
 
-    text = curve.section({192: size(190, 0.05), 384: size(380, 0.1)}, ["side"], ["stem"])
+    text = curve.section({192: size(0.05), 384: size(0.1)}, ["side"], ["stem"])
     assert "Cohorts: 3 of 192, 3 of 384 labelled patients" in text
     own, row = (line for line in text.splitlines() if line.startswith("| side | "))
     assert own.startswith("| side | 0.850<br>[")
@@ -132,4 +132,4 @@ def test_a_curve_says_of_each_size_what_leads_are_and_need_and_asks_for_fewer_of
     assert row.endswith(
         f" | 540<br>{page.unbroken('[≤ 192, > 10,000]')} | {page.unbroken('≤ 384')}<br>{page.unbroken('[≤ 384, 1,100]')} |"
     )
-    assert curve.section({192: size(190, -0.1)}, ["side"], ["stem"]).endswith(" | – |")
+    assert curve.section({192: size(-0.1)}, ["side"], ["stem"]).endswith(" | – |")

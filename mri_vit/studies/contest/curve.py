@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 from scipy.stats import norm
 
-from mri_vit.report.words.notation import between, with_sign
+from mri_vit.report.words.notation import with_sign
 from mri_vit.settings.models import VIT
 from mri_vit.studies.contest.numbers import Line, over_cohorts
-from mri_vit.studies.contest.page import stacked
+from mri_vit.studies.contest.page import estimate, stacked
 
 POWER = 0.8  # the usual one
 ALPHA = 0.05  # two-sided, of one comparison
@@ -50,7 +50,7 @@ def section(by_size: Mapping[int, pd.DataFrame], causes: Sequence[str], comparat
     cohorts = ", ".join(f"{rows.seed.nunique()} of {size}" for size, rows in by_size.items())
     own = _table(
         ["cause", *(f"AUC with {size}" for size in sizes)],
-        ([cause, *(_estimate(lines[size][cause, VIT]) for size in sizes)] for cause in causes),
+        ([cause, *(estimate(lines[size][cause, VIT]) for size in sizes)] for cause in causes),
     )
     needs = [["cause", "over", *(f"lead with {size}" for size in sizes), *(f"patients needed, from {size}" for size in sizes)]]
     for cause in causes:
@@ -73,10 +73,6 @@ def section(by_size: Mapping[int, pd.DataFrame], causes: Sequence[str], comparat
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Markdown."""
     return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def _estimate(line: Line) -> str:
-    return stacked(between(line.mean, line.mean_low, line.mean_high))
 
 
 def _asked(rows: pd.DataFrame, size: int, line: Line) -> str:

@@ -205,6 +205,11 @@ def stacked(cell: str) -> str:
     return unbroken(cell.replace(" [", "<br>[", 1))
 
 
+def estimate(line: Line) -> str:
+    """A model's mean AUC, and its interval below."""
+    return stacked(between(line.mean, line.mean_low, line.mean_high))
+
+
 def ahead(leads: bool, p: float) -> str:
     """p of being better than everybody, where there is anything to be tested."""
     return p_value(p) if leads else "not ahead"
@@ -259,6 +264,6 @@ def table(lines: Sequence[Line], names: dict[str, str], causes: Sequence[str], l
 
 def cell(line: Line, leads: bool) -> str:
     """0.512, [0.431, 0.593], +0.412 and p < 0.001, each in a line of its own."""
-    said = [stacked(between(line.mean, line.mean_low, line.mean_high))]
+    said = [estimate(line)]
     said += [with_sign(line.lead), unbroken(p_value(line.p))] if leads and line.lead is not None else []
     return "<br>".join(said)
