@@ -91,12 +91,13 @@ def document(
     comparators = [one for some in studies for one in some.comparators]
     own = {VIT: "**Vision Transformer**"} | {one.name: one.name for one in comparators}
     names = {name: title + where_run(rows, name) for name, title in (own | CONTROLS).items()}
+    held = "patients, refitting and cohorts" if len(seeds) > 1 else "patients alone"
     head = (
         f"Made by `pipelines/contest.py` from {' and '.join(config(some.name) for some in studies)}: {patients} labelled "
         f"patients with [hidden causes](hidden_causes.md), of whom the quality check left {', '.join(map(str, seeds))}; "
         f"{of.train.folds} folds, {named(list(seeds.index))}. AUC of pairs within a fold, mean over cohorts, "
-        "with its 95 % interval, which holds patients, refitting and cohorts; then the Vision Transformer's lead and its "
-        "two-sided p, not corrected. Causes and recipe were chosen on [drafts](contest_drafts.md)."
+        f"with its 95 % interval, which holds {held}; then the Vision Transformer's lead and its two-sided p, not corrected. "
+        "Causes and recipe were chosen on [drafts](contest_drafts.md)."
     )
     parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), table(lines, names, FIT)]
     recipes = "\n".join(f"- {changed(one)}" for one in comparators)
