@@ -236,6 +236,9 @@ def test_the_contests_claims_say_what_data_seeds_that_were_run_later_show_alone_
     assert "p of data seeds" not in first
     assert "third look" not in " ".join(first.split())
     assert "| radiomics" not in first
+    one = page.document(pd.DataFrame(rows[rows.seed == 1]), [of], 96)
+    assert "holds patients alone" in " ".join(one.split())  # of a single cohort nothing tells how cohorts scatter
+    assert "holds patients, refitting and cohorts" in " ".join(first.split())
 
 
 def test_the_contest_claims_nothing_before_every_bar_has_run_on_all_data_seeds():
