@@ -128,7 +128,8 @@ def document(
     trap = rows[rows.verdict.notna()]
     if len(trap):
         intro = "What the reports say of everybody who tells `scanner`, which goes with the site, better than chance:"
-        said = sorted(f"- data seed {seed}, {one}" for seed, one in zip(trap.seed, trap.model + ": " + trap.verdict, strict=True))
+        told = sorted(zip(trap.seed, trap.model + ": " + trap.verdict, strict=True))
+        said = [f"- data seed {seed}, {one}" for seed, one in told]
         parts.append(f"### The trap\n\n{intro}\n\n" + "\n".join(said))
     return "\n\n".join(parts) + "\n"
 
