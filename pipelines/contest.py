@@ -87,7 +87,7 @@ def of_seed(file: Path, seed: int) -> Study:
 
 def contested(of: Study, others: Sequence[Study], patients: int, console: Console) -> None:
     """One cohort, made, prepared, everybody trained on it, and its report written."""
-    causes.make(of.cohort.parent, of.seed, patients)
+    causes.make(of.cohort.parent, of.seed, patients, workers=of.prepare.workers)
     if of.controls.slices and not of.controls.slices.exists():
         network_2d(of.controls.slices)
     with run_folder.claimed(of) as run:

@@ -19,7 +19,7 @@ from scipy.ndimage import distance_transform_edt, gaussian_filter, map_coordinat
 from mri_vit.data.volume import Volume
 from mri_vit.settings.demo import PATIENT
 from mri_vit.settings.schema import CHANNELS
-from mri_vit.synthetic.cohort import written
+from mri_vit.synthetic.cohort import WORKERS, written
 from mri_vit.synthetic.phantom import (
     BEND_MM,
     TISSUE,
@@ -93,8 +93,9 @@ class Hidden(Person):
     foci: bool
 
 
-def make(folder: Path, seed: int, patients: int, unlabelled: int = 0) -> Path:
-    """Write the cohort (scans, `cohort.csv`, `README.md`, `truth/`) into `folder` and return the table's path.
+def make(folder: Path, seed: int, patients: int, unlabelled: int = 0, workers: int = WORKERS) -> Path:
+    """Write the cohort (scans, `cohort.csv`, `README.md`, `truth/`) into `folder`, so many patients at a time, and return the
+    table's path.
 
     Of the `patients` the last `unlabelled` have no label. A folder that already holds the same cohort is left as it is.
     """
@@ -102,7 +103,7 @@ def make(folder: Path, seed: int, patients: int, unlabelled: int = 0) -> Path:
         patients=patients, seed=seed, recipe=RECIPE, unlabelled=unlabelled, confounded=CONFOUNDED,
         least=SPACING_MM[0], most=SPACING_MM[1], coarse=PREVAILS["texture"], turned=PREVAILS["mismatch"],
     )  # fmt: skip
-    return written(folder, seed, draw_cases(patients, np.random.default_rng(seed), unlabelled), readme, scan)
+    return written(folder, seed, draw_cases(patients, np.random.default_rng(seed), unlabelled), readme, scan, workers)
 
 
 def draw_cases(n: int, rng: np.random.Generator, unlabelled: int = 0) -> list[Hidden]:

@@ -27,6 +27,7 @@ from mri_vit.synthetic.phantom import ENHANCEMENT, RIM_MM, TISSUE, Case, Person,
 
 PATIENTS = 96
 SEED = 20261121  # fixed before the study was first run on it; settings were chosen on other seeds
+WORKERS = 2  # no machine has fewer cores today
 RECIPE = 4  # raised with every change to what is drawn, so that an older cohort is made anew
 MISSING = 0.15  # of each label
 CENSORED = 0.30  # of survival times
@@ -93,8 +94,8 @@ def make_hard(folder: Path, seed: int, labelled: int, unlabelled: int) -> Path:
     return written(folder, seed, draw_hard_cases(labelled, unlabelled, np.random.default_rng(seed)), readme, scan)
 
 
-def written(folder: Path, seed: int, cases: Sequence[P], readme: str, scan: Scan[P]) -> Path:
-    """Write the scans that `scan` takes of `cases`, their table and a README, and return the table's path.
+def written(folder: Path, seed: int, cases: Sequence[P], readme: str, scan: Scan[P], workers: int = WORKERS) -> Path:
+    """Write the scans that `scan` takes of `cases`, their table and a README, so many at a time, and return the table's path.
 
     A folder that already holds the same cohort is left as it is. Raises UsageError for one with a table of somebody else's.
     """
@@ -105,7 +106,7 @@ def written(folder: Path, seed: int, cases: Sequence[P], readme: str, scan: Scan
         return table
     table.unlink(missing_ok=True)  # a cohort with a table is whole
     (folder / "truth").mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(2, CONTEXT, end_with_parent) as pool:  # two: no machine has fewer cores today
+    with ProcessPoolExecutor(workers, CONTEXT, end_with_parent) as pool:
         list(pool.map(_write, cases, repeat(folder), [[seed, index] for index in range(len(cases))], repeat(scan), chunksize=4))
     write_bytes(readme.encode(), folder / "README.md")
     out = io.StringIO()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.pretrain.encoder import pretrain
 from mri_vit.run import files
+from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Model, Study
 from mri_vit.train import devices
 from mri_vit.train.supervised import fit
 
@@ -106,3 +109,27 @@ def test_more_devices_than_there_are_gpus_are_refused(tiny, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(UsageError, match=r"train\.devices is 2, and this process sees 1 GPUs"):
         devices.several_devices(changed(tiny, 2))
+
+
+@pytest.mark.parametrize(("architecture", "refuses"), [("vit", True), ("resnet10", False)])
+def test_on_a_gpu_attention_is_held_to_one_order_and_what_pools_is_not_refused(tiny, architecture, refuses):
+    study = tiny.model_copy(update={"model": Model(architecture=architecture)})
+    try:
+        devices._deterministic(torch.device("cuda"), study)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled() != refuses
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_fabric_gives_no_tips_among_a_studys_own_words(tiny, tmp_path):
+    study = tmp_path / "study.toml"
+    mixed = tiny.model_copy(update={"train": tiny.train.model_copy(update={"precision": "bf16-mixed"})})
+    study.write_text(study_file.dumps(mixed))
+    script = f"""from pathlib import Path
+from mri_vit.settings import file
+from mri_vit.train import devices
+print(devices.one_device(file.load(Path({str(study)!r}))).device)"""
+    said = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    assert said.stdout
+    assert not said.stderr
