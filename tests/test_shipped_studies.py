@@ -42,6 +42,7 @@ TEMPLATES = (
     "ablation",
     "causes",
     "contest",
+    "contest_1mm",
     "contest_384",
     "contest_around_tumours",
     "contest_convolutional",
@@ -242,12 +243,13 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     (tmp_path / "docs").mkdir()
     parts = ("unguided", "without-texture", "vit-max")
     asked = [("contest", None), ("contest_convolutional", ("dilated-max",)), ("contest_parts", parts)]
-    asked += [("contest_around_tumours", None)]
-    first, convolutional, of_parts, around = (shrunken(name, tmp_path, comparators) for name, comparators in asked)
+    asked += [("contest_around_tumours", None), ("contest_1mm", None)]
+    first, convolutional, of_parts, around, at_1mm = (shrunken(name, tmp_path, comparators) for name, comparators in asked)
     contest.main(first, seeds=(1, 2), patients=32)
-    contest.main(convolutional, of_parts, around, seeds=(1,), patients=32)
+    contest.main(convolutional, of_parts, around, at_1mm, seeds=(1,), patients=32)
     page, worth = ((tmp_path / "docs" / f"{name}.md").read_text() for name in ("contest", "contest_parts"))
     assert "| stem-max: " in (tmp_path / "docs" / "contest_around_tumours.md").read_text()
+    assert "| small: " in (tmp_path / "docs" / "contest_1mm.md").read_text()
     shown = [
         "**Vision Transformer**",
         "stem-max: ",
