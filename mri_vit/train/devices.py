@@ -38,7 +38,10 @@ def on_devices(study: Study, function: Callable[..., T], *arguments: Any, logger
     what the function raises.
     """
     if study.train.devices == 1:
-        return function(one_device(study, *loggers), *arguments)
+        try:
+            return function(one_device(study, *loggers), *arguments)
+        finally:  # whoever predicts or explains later in this process may pool
+            torch.use_deterministic_algorithms(torch.are_deterministic_algorithms_enabled(), warn_only=True)
     fabric = several_devices(study, *loggers)
     begun = partial(_begun, function, *arguments)  # whole, or Fabric would look for modules in each argument
     call = partial(_guarded, study, begun)

@@ -118,6 +118,9 @@ def test_on_a_gpu_attention_is_held_to_one_order_and_what_pools_is_not_refused(t
         devices._deterministic(torch.device("cuda"), study)
         assert torch.are_deterministic_algorithms_enabled()
         assert torch.is_deterministic_algorithms_warn_only_enabled() != refuses
+        devices.on_devices(study, lambda fabric: None)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()  # whoever explains a network that pools comes after
     finally:
         torch.use_deterministic_algorithms(False)
 
