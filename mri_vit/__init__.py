@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # imported, and changes no number (measured: docs/decisions.md).
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
+# On a GPU cuBLAS adds up in one order with it (PyTorch's notes on reproducibility), and looks for it at its first product alone.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
 __version__ = "0.5.0"
 __all__ = [
     "FinishedRun",

@@ -42,9 +42,10 @@ AS_IT_IS, ADAMW, MATMUL = "as it is", "AdamW's step of ViT-B", "product of matri
 
 def training(folder: Path) -> dict[str, dict[str, Callable[[], Run]]]:
     """What is timed, by group and name; the first of a group is what the others are set against."""
-    ways = {AS_IT_IS: as_it_is, "blocks compiled": compiled} | ({"any algorithm": any_algorithm} if ON_GPU else {})
+    ways = {AS_IT_IS: (as_it_is, ON_GPU), "blocks compiled": (compiled, ON_GPU)}
+    ways |= {"any algorithm": (as_it_is, False)} if ON_GPU else {}
     groups: dict[str, dict[str, Callable[[], Run]]] = {
-        title(size, tokens): {name: partial(trained, folder, size, tokens, way) for name, way in ways.items()}
+        title(size, tokens): {name: partial(trained, folder, size, tokens, *way) for name, way in ways.items()}
         for size in SIZES
         for tokens in TOKENS
     }
@@ -68,8 +69,8 @@ def study_of(folder: Path, size: str, tokens: int) -> Study:
     )  # fmt: skip
 
 
-def trained(folder: Path, size: str, tokens: int, way: Callable[[Network], None]) -> Run:
-    """`STEPS` steps of the loop that `fit` runs."""
+def trained(folder: Path, size: str, tokens: int, way: Callable[[Network], None], ordered: bool) -> Run:
+    """`STEPS` steps of the loop that `fit` runs, `ordered` where each is to give the same bits on a GPU."""
     study = study_of(folder, size, tokens)
     whom = everybody(max(2, patients_of(tokens)), study)
     write(study, whom)
@@ -80,6 +81,7 @@ def trained(folder: Path, size: str, tokens: int, way: Callable[[Network], None]
     going = endless(feed, objective(net, module), Learner(fabric, module, adamw), plan)
 
     def run() -> None:
+        torch.use_deterministic_algorithms(ordered)  # the process's: all ways are built before any is timed
         for _ in range(STEPS):
             next(going)
 
@@ -98,10 +100,6 @@ def compiled(net: Network) -> None:
     torch._dynamo.config.recompile_limit = 2 * len(net.encoder.layers)  # each block has a drop-path of its own
     for block in net.encoder.layers:
         block.compile(dynamic=False)
-
-
-def any_algorithm(net: Network) -> None:
-    torch.use_deterministic_algorithms(False)
 
 
 def update(fused: bool | None) -> Run:

@@ -71,12 +71,13 @@ def test_importing_the_package_imports_nothing_that_is_slow():
         package.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize(("before", "after"), [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7")], ids=["unset", "set"])
-def test_importing_the_package_lets_waiting_threads_sleep_unless_the_user_has_said_how_long(before: dict[str, str], after: str):
-    code = "import os, mri_vit; print(os.environ['GOMP_SPINCOUNT'])"
-    environment = {key: value for key, value in os.environ.items() if key != "GOMP_SPINCOUNT"} | before
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.split() == [after]
+@pytest.mark.parametrize(("name", "value"), [("GOMP_SPINCOUNT", "3000"), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")])
+def test_importing_the_package_says_how_long_threads_wait_and_how_cublas_adds_up_unless_the_user_has(name: str, value: str):
+    code = f"import os, mri_vit; print(os.environ[{name!r}])"
+    unset = {key: set_to for key, set_to in os.environ.items() if key != name}
+    for environment, after in ((unset, value), (unset | {name: "7"}, "7")):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout.split() == [after]
 
 
 def test_a_report_of_a_table_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

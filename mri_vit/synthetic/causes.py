@@ -94,8 +94,8 @@ class Hidden(Person):
 
 
 def make(folder: Path, seed: int, patients: int, unlabelled: int = 0, workers: int = WORKERS) -> Path:
-    """Write the cohort (scans, `cohort.csv`, `README.md`, `truth/`) into `folder`, so many patients at a time, and return the
-    table's path.
+    """Write the cohort (scans, `cohort.csv`, `README.md`, `truth/`) into `folder`, `workers` patients at a time, and return
+    the table's path.
 
     Of the `patients` the last `unlabelled` have no label. A folder that already holds the same cohort is left as it is.
     """

@@ -95,7 +95,7 @@ def make_hard(folder: Path, seed: int, labelled: int, unlabelled: int) -> Path:
 
 
 def written(folder: Path, seed: int, cases: Sequence[P], readme: str, scan: Scan[P], workers: int = WORKERS) -> Path:
-    """Write the scans that `scan` takes of `cases`, their table and a README, so many at a time, and return the table's path.
+    """Write the scans that `scan` takes of `cases`, their table and a README, `workers` at a time, and return the table's path.
 
     A folder that already holds the same cohort is left as it is. Raises UsageError for one with a table of somebody else's.
     """

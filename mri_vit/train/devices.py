@@ -38,10 +38,11 @@ def on_devices(study: Study, function: Callable[..., T], *arguments: Any, logger
     what the function raises.
     """
     if study.train.devices == 1:
+        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
         try:
             return function(one_device(study, *loggers), *arguments)
         finally:  # whoever predicts or explains later in this process may pool
-            torch.use_deterministic_algorithms(torch.are_deterministic_algorithms_enabled(), warn_only=True)
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
     fabric = several_devices(study, *loggers)
     begun = partial(_begun, function, *arguments)  # whole, or Fabric would look for modules in each argument
     call = partial(_guarded, study, begun)
@@ -101,8 +102,8 @@ def _deterministic(device: torch.device, study: Study) -> None:
     as warnings, two trainings of 20 steps gave other weights). Our own encoder has none of those; others pool.
     """
     if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS adds up in one order with it (PyTorch's notes)
-        torch.use_deterministic_algorithms(True, warn_only=study.model.architecture != "vit")
+        ordered = os.environ.get("CUBLAS_WORKSPACE_CONFIG") in (":4096:8", ":16:8")  # else products of matrices would be refused
+        torch.use_deterministic_algorithms(True, warn_only=not ordered or study.model.architecture != "vit")
 
 
 def precision(study: Study) -> Literal["32-true", "bf16-mixed"]:

@@ -111,18 +111,21 @@ def test_more_devices_than_there_are_gpus_are_refused(tiny, monkeypatch):
         devices.several_devices(changed(tiny, 2))
 
 
-@pytest.mark.parametrize(("architecture", "refuses"), [("vit", True), ("resnet10", False)])
-def test_on_a_gpu_attention_is_held_to_one_order_and_what_pools_is_not_refused(tiny, architecture, refuses):
+@pytest.mark.parametrize(
+    ("architecture", "workspace", "refuses"),
+    [("vit", ":4096:8", True), ("vit", ":0:0", False), ("resnet10", ":4096:8", False)],
+    ids=["attention", "products in any order", "poolings"],
+)
+def test_on_a_gpu_what_has_no_order_is_refused_while_our_own_encoder_trains(tiny, monkeypatch, architecture, workspace, refuses):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", workspace)
     study = tiny.model_copy(update={"model": Model(architecture=architecture)})
-    try:
+
+    def trained(_: Any) -> tuple[bool, bool]:
         devices._deterministic(torch.device("cuda"), study)
-        assert torch.are_deterministic_algorithms_enabled()
-        assert torch.is_deterministic_algorithms_warn_only_enabled() != refuses
-        devices.on_devices(study, lambda fabric: None)
-        assert torch.are_deterministic_algorithms_enabled()
-        assert torch.is_deterministic_algorithms_warn_only_enabled()  # whoever explains a network that pools comes after
-    finally:
-        torch.use_deterministic_algorithms(False)
+        return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+    assert devices.on_devices(study, trained) == (True, not refuses)
+    assert not torch.are_deterministic_algorithms_enabled()  # whoever explains a network that pools comes after
 
 
 def test_fabric_gives_no_tips_among_a_studys_own_words(tiny, tmp_path):
