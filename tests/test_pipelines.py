@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -206,6 +207,23 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
     assert "still to run: `configs/contest_convolutional.toml`." in " ".join(without.split())
     assert "for no cause" in without
     assert str(contest.ROOT) not in text
+
+
+def test_every_page_of_a_contest_is_what_its_study_files_and_committed_figures_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    docs, made = CONFIGS.with_name("docs"), tmp_path / "docs"
+    made.mkdir()
+    figures = sorted(docs.glob("contest*_cohorts.csv"))
+    for table in figures:
+        shutil.copy(table, made)
+    monkeypatch.setattr(contest, "ROOT", tmp_path)
+    pages = {contest.page_of(CONFIGS / table.name.replace("_cohorts.csv", ".toml")) for table in figures}
+    for together in pages:
+        path = contest.write(together, contest.patients_of(together[0]))
+        assert path, together
+        assert path.read_text() == (docs / path.name).read_text(), f"pipelines/contest.py would write another {path.name}"
+    assert len(pages) >= 7
 
 
 def test_the_contests_claims_say_what_data_seeds_that_were_run_later_show_alone_and_who_ran_on_fewer():

@@ -71,6 +71,21 @@ def test_brainiacs_published_shape_is_read_as_that():
     )
 
 
+@pytest.mark.long
+def test_a_file_of_brainiacs_published_shape_gives_the_features_of_monais_network(tmp_path: Path):
+    from monai.networks.nets.vit import ViT
+
+    torch.manual_seed(0)
+    net = ViT(1, (96, 96, 96), (16, 16, 16), 768, 3072, 12, 12).eval()
+    found = loaded(written(net.state_dict(), tmp_path / "brainiac.ckpt", "backbone."), heads=None)
+    volume = torch.randn(1, 1, 96, 96, 96)
+    with torch.no_grad():
+        tokens, read = net(volume)[0], found.network(volume)
+    assert tokens.shape == (1, 216, 768)
+    assert torch.equal(read[MEAN], tokens.mean(dim=1))
+    assert torch.equal(read[FIRST], tokens[:, 0])
+
+
 def without(state: State, key: str) -> State:
     return {name: value for name, value in state.items() if name != key}
 
