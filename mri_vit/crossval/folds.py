@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from mri_vit.settings.schema import Train
 
 Split = list[list[str]]  # the ids of each test fold's visits
 DEALS = 1000  # of which the evenest is taken: of 96 patients in three folds, classes of five labels then differ by one or two
+DRAWS = 100  # of tuning patients; where half of all tune, each leaves the one patient of a class to training every second time
 
 
 def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train, seed: int) -> list[Split]:
@@ -63,16 +65,22 @@ def check(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: T
 def tuning_split(
     patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], fraction: float, seed: int
 ) -> tuple[list[Patient], list[Patient]]:
-    """Divide the patients outside a test fold into (train, tune), balanced likewise; a patient's visits stay together."""
+    """Divide the patients outside a test fold into (train, tune), balanced likewise; a patient's visits stay together.
+
+    Of many draws the first is taken that leaves both classes, or an event, of every endpoint that has them to the training
+    patients; the first of all where none does.
+    """
     from sklearn.model_selection import StratifiedShuffleSplit
 
     first = first_visits(patients)
     n = max(1, round(len(first) * fraction))
     strata = _strata(first, endpoints, least=2)
     many_enough = len(set(strata)) <= min(n, len(first) - n)
-    splitter = StratifiedShuffleSplit(1, test_size=n, random_state=seed)
-    _, chosen = next(splitter.split(strata, strata if many_enough else ["all"] * len(strata)))
-    tune = {first[i].subject for i in chosen}
+    splitter = StratifiedShuffleSplit(DRAWS, test_size=n, random_state=seed)
+    draws = splitter.split(strata, strata if many_enough else ["all"] * len(strata))
+    taken, learnable = next(draws), _learnable(first, endpoints)
+    better = (draw for draw in chain([taken], draws) if _learnable([first[i] for i in draw[0]], endpoints) == learnable)
+    tune = {first[i].subject for i in next(better, taken)[1]}
     return [p for p in patients if p.subject not in tune], [p for p in patients if p.subject in tune]
 
 
@@ -191,14 +199,18 @@ def _one_out(patients: Sequence[Patient], column: str) -> Split:
 
 def _require_something_to_learn(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], split: Split, column: str) -> None:
     """Without a site there must still be an endpoint with both classes, or with an event."""
-    for ids in split:
-        rest = [p for p in patients if p.id not in set(ids)]
-        classes = [{p.stratum(endpoint) for p in rest} for endpoint in endpoints]
-        if not any("1" in found and (e.kind == "survival" or "0" in found) for e, found in zip(endpoints, classes, strict=True)):
-            left = next(p.clinical[column] for p in patients if p.id == ids[0])
+    for ids in map(set, split):
+        if not _learnable([p for p in patients if p.id not in ids], endpoints):
+            left = next(p.clinical[column] for p in patients if p.id in ids)
             raise UsageError(
                 f"train.leave_out: without {column} {left!r} no endpoint has both classes, or an event; nothing to learn"
             )
+
+
+def _learnable(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...]) -> set[str]:
+    """The endpoints of which these patients have both classes, or an event."""
+    classes = {endpoint: {p.stratum(endpoint) for p in patients} for endpoint in endpoints}
+    return {e.name for e, found in classes.items() if "1" in found and (e.kind == "survival" or "0" in found)}
 
 
 def _strata(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], least: int) -> list[str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import pandas as pd
 from rich.console import Console
 
-from mri_vit.crossval.loop import Tables
+from mri_vit.crossval.loop import Tables, stacked
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
@@ -46,7 +45,7 @@ def averaged(parts: Iterable[Tables]) -> Tables:
         (scores, "score", ["patient", "endpoint"]),
         (survivals, "survival", ["patient", "endpoint", "horizon_days"]),
     ):
-        grouped = pd.concat(tables).groupby(keys, sort=False)[value].agg(["mean", "size"])
+        grouped = stacked(tables).groupby(keys, sort=False)[value].agg(["mean", "size"])
         grouped.columns = [value, "models"]
         means.append(grouped.reset_index())
     return means[0], means[1]

@@ -142,6 +142,15 @@ def test_the_tuning_split_takes_its_share_and_shares_nobody():
     assert sum(p.labels["mgmt"] for p in tune) == 4
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_tuning_patients_take_no_class_that_is_there_from_the_training_patients(seed: int):
+    """One of a class in six: a draw by chance takes half of the six, and him with them, every second time."""
+    patients = [patient(i, float(i == 2), 1.0) for i in range(6)]
+    train, tune = folds.tuning_split(patients, ENDPOINTS, 0.5, seed)
+    assert (len(train), len(tune)) == (3, 3)
+    assert {p.labels["mgmt"] for p in train} == {0.0, 1.0}
+
+
 def test_folds_are_hashed_and_a_change_is_refused(tmp_path):
     patients = [patient(0, 1, 1), patient(1, 0, 1)]
     first = folds.save([[["p0"], ["p1"]]], 0, tmp_path / "folds.json")
