@@ -65,7 +65,7 @@ def section(by_size: Mapping[int, pd.DataFrame], causes: Sequence[str], comparat
         "test of one cohort (two-sided, not corrected) has p of 0.05 or less in four of five, if the lead stays, and its "
         "error and its scatter fall with the square root of their number; in brackets those that the ends of the lead's interval "
         "would need, ∞ where an end is no lead. – is where nothing leads. With fewer than here a lead may not stay, so that no "
-        "number is below."
+        "number is below. Each is of one comparator: to be better than all of them at once, or over cohorts, takes more."
     )
     return "\n\n".join([own, textwrap.fill(text, 130), _table(needs[0], needs[1:])])
 
