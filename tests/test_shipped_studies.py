@@ -248,11 +248,11 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     contest.main(first, seeds=(1, 2), patients=32)
     contest.main(convolutional, of_parts, around, at_1mm, seeds=(1,), patients=32)
     page, worth = ((tmp_path / "docs" / f"{name}.md").read_text() for name in ("contest", "contest_parts"))
-    assert "| stem-max: " in (tmp_path / "docs" / "contest_around_tumours.md").read_text()
-    assert "| small: " in (tmp_path / "docs" / "contest_1mm.md").read_text()
+    assert "| stem-max |" in (tmp_path / "docs" / "contest_around_tumours.md").read_text()
+    assert "| small |" in (tmp_path / "docs" / "contest_1mm.md").read_text()
     shown = [
         "**Vision Transformer**",
-        "stem-max: ",
+        "stem-max |",
         *(name for one, name in CONTROLS.items() if one != RADIOMICS),
     ]
     assert all(f"| {name}" in page for name in shown)
@@ -266,7 +266,7 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     assert len(costs) == 1  # its seconds are of one training
     contest.main(convolutional, seeds=(2,), patients=32)
     page = (tmp_path / "docs" / "contest.md").read_text()
-    assert all(f"| {name}" in page for name in (*shown, "dilated-max: ", CONTROLS[RADIOMICS]))
+    assert all(f"| {name}" in page for name in (*shown, "dilated-max |", CONTROLS[RADIOMICS]))
     assert "Not here" not in page
     recipes = shrunken("contest_search", tmp_path, ("resnet10", "stem-max", "stem-max-faster"))
     contest.main(recipes, patients=32)
