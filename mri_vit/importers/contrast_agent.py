@@ -75,7 +75,8 @@ PREFIX = (
 COMPOUNDS = (  # of two words that are written as one
     re.compile(rf"({PREFIX})({NOUN}|con|cont|{EVENT.pattern})"),
     re.compile(rf"{SEQUENCE}({PREFIX})({NOUN})"),
-    re.compile(rf"{SEQUENCE}({NOUN}|pre|post|nativ\w*)"),
+    re.compile(rf"{SEQUENCE}({NOUN}|pre|post|nativ\w*)({NOUN})?"),
+    re.compile(r"(pre)(post)"),
     re.compile(rf"({NOUN}|pre|post|nativ\w*)(?:[a-z]*t1w?|mprage)"),
     re.compile(r"(?:un|non)(enhanced|contrasted)"),
 )
@@ -92,7 +93,7 @@ SIGNS = (  # how signs and abbreviations are spelt out, in this order
     (r"_", " "),
     (r"\+ ?/ ?-|- ?/ ?\+|±", " with without agent "),
     (r"\bw ?[/&+]? ?(?:and )?w ?/? ?o\b|\bw ?/ ?o ?[/&+] ?w\b|\bwo ?[/&+] ?w\b", " with without agent "),
-    (r"\bw ?[/ -] ?o(?:ut)?\b|\bwo\b|\bw/0\b", " wo "),
+    (rf"\bw ?[/ -] ?o(?:ut)?\b|\bw/o(?={NOUN})|\bwo\b|\bw/0\b", " wo "),
     (r"\bw ?/", " with "),
     (r"\bc ?/ ?c\b", " with agent "),
     (r"\bs ?/ ?c\b", " without agent "),

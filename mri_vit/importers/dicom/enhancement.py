@@ -1,8 +1,8 @@
 """Enhancement: two T1-weighted scans of one visit go in; whether one of them clearly holds a contrast agent comes out.
 
-Sequences and coils differ between the two, so that neither brightness nor its spread says which one that is: the brightest 0.5 % of
-the head (fat) stand out more in the T1 than in the T1ce of a real patient. An agent brightens small places deep in the head out of
-proportion, and none the other way.
+Sequences and coils differ between the two, so that neither brightness nor its spread says which one that is: the brightest 0.5 %
+of the head (fat) stand out more in the T1 than in the T1ce of a real patient. An agent brightens small places deep in the head
+out of proportion, and none the other way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIMES = 10.0  # more than the other way; two patients with slices of 5 mm have 1
 
 def comparable(scan: Volume, other: Volume) -> bool:
     """Whether slices of both are thin enough."""
-    return max(_spacing_mm(scan).max(), _spacing_mm(other).max()) <= THICKEST_MM + 0.01
+    return bool(max(_spacing_mm(scan).max(), _spacing_mm(other).max()) <= THICKEST_MM + 0.01)
 
 
 def enhances(scan: Volume, other: Volume) -> bool:
