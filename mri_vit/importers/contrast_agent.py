@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import Enum
 
 
@@ -82,6 +83,7 @@ COMPOUNDS = (  # of two words that are written as one
 )
 _KOREAN = r"(?<!혈관)(?:조영\s*증강|조영제|조영|증강)\s*(?:투여|주입|주사)?"  # but not 혈관조영, angiography
 SIGNS = (  # how signs and abbreviations are spelt out, in this order
+    (r"\ufffd|\?{2,}", " unclear "),  # words that were lost in another encoding
     (rf"{_KOREAN}\s*전\s*[·/,&-]?\s*(?:{_KOREAN})?\s*후", " with without agent "),
     (
         rf"(?:비|무|미)\s*(?:조영\s*증강|조영제|조영)|{_KOREAN}\s*(?:전|없이|없음|안\s*함|미사용|\(-\)|x(?![a-z]))",
@@ -118,6 +120,7 @@ NO_AGENT = re.compile(  # values of an agent's field that mean none
     r"|aucun\w*|ningun\w*|nessun\w*|nenhum\w*|no aplica|non applicable|not (?:applicable|given|administered|used|injected)"
     r"|declined|refused|entfallt|없음|무|아니오|미사용|사용 ?안 ?함"
 )
+HANGUL = re.compile(r"[가-힣]{2}")  # one alone may be two letters with accents
 NO_VOLUME = re.compile(r"(?<![\d.,])0+(?:[.,]0+)? ?(?:ml|cc|mmol)\b")
 UNKNOWN_AGENT = re.compile(r"unknown|undefined|unspecified|unbekannt|inconnu|desconocido|desconhecido|sconosciuto|tbd|x|[?.*_ ]*")
 
@@ -143,8 +146,22 @@ def in_field(value: str) -> Agent:
 
 def _plain(text: str) -> str:
     """Lower case without accents; Hangul stays whole."""
-    apart = unicodedata.normalize("NFKD", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)).lower()
+    apart = unicodedata.normalize("NFKD", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", _decoded(text))).lower()
     return unicodedata.normalize("NFC", "".join(sign for sign in apart if not unicodedata.combining(sign)))
+
+
+def _decoded(text: str) -> str:
+    """UTF-8 or Korean that was read as Latin-1, as headers that do not declare their characters are; any other text as it is."""
+    try:
+        raw = text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text
+    for encoding in ("utf-8", "cp949"):
+        with suppress(UnicodeDecodeError):
+            decoded = raw.decode(encoding)
+            if encoding == "utf-8" or HANGUL.search(decoded):
+                return decoded
+    return text
 
 
 def _tokens(name: str) -> list[str]:

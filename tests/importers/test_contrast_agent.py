@@ -119,6 +119,13 @@ def test_a_name_says_whether_an_agent_was_given(name: str, agent: Agent) -> None
     assert contrast_agent.named(name.upper()) is agent
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "cp949"])
+def test_korean_of_a_header_that_does_not_declare_its_characters_is_read(encoding: str) -> None:
+    for name, agent in (("T1 조영전", Agent.NONE), ("T1 조영후", Agent.GIVEN)):
+        assert contrast_agent.named(name.encode(encoding).decode("latin-1")) is agent
+    assert contrast_agent.named("T1 \ufffd\ufffd\ufffd") is Agent.UNCLEAR
+
+
 @pytest.mark.parametrize(("value", "agent"), [(value, agent) for agent, values in FIELDS.items() for value in values])
 def test_the_agent_s_field_may_say_that_there_was_none(value: str, agent: Agent) -> None:
     assert contrast_agent.in_field(value) is agent

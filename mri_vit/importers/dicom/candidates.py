@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -62,13 +63,14 @@ def by_content(t1s: Sequence[Candidate], scans: Mapping[str, Volume]) -> list[Ca
 
     Those that names or choices decide stay as they are. Scans of which one has suppressed fat are not compared.
     """
+    enhances = cache(lambda name, other: enhancement.enhances(scans[name], scans[other]))
     taken = []
     for one in t1s:
         others = [
             other for other in t1s if other is not one and fat_suppressed(one.series.tags) == fat_suppressed(other.series.tags)
         ]
-        above = any(enhancement.enhances(scans[one.name], scans[other.name]) for other in others)
-        below = any(enhancement.enhances(scans[other.name], scans[one.name]) for other in others)
+        above = any(enhances(one.name, other.name) for other in others)
+        below = any(enhances(other.name, one.name) for other in others)
         channel = "t1ce" if above else "t1"
         if one.guess.agent_by in (AgentBy.NAME, None) or above == below or (one.guess.agent_by is AgentBy.FIELD and above):
             taken.append(one)
