@@ -31,12 +31,25 @@ def _any(*words: str) -> re.Pattern[str]:
 BEFORE_BARE = _any("pre", "prae", "pra", "before", "vor", "avant", "antes", "prima")
 AFTER_BARE = _any("post", "after", "nach", "apres", "despues", "depois", "dopo", "apos", "pos")
 WITHOUT_BARE = _any("wo", "without", "ohne", "sans", "sin", "senza", "sem")
-WITHOUT = _any("no", "non", "not", "nao", "ss", r"kein\w*", r"aucun\w*", r"ningun\w*", r"nessun\w*", r"nenhum\w*")
+WITHOUT = _any("no", "non", "not", "nao", "nicht", "pas", "ss", r"kein\w*", r"aucun\w*", r"ningun\w*", r"nessun\w*", r"nenhum\w*")
 WITH = _any("with", "w", "mit", "avec", "con", "com")
 BEFORE, AFTER = _any("prior"), _any("tras", "following")  # "tras" is also a plane
 GOVERNING = _any(*(kind.pattern for kind in (BEFORE_BARE, AFTER_BARE, WITHOUT_BARE, WITHOUT, WITH, BEFORE, AFTER)))
 NONE_BEHIND = _any(  # "Contrast: None", "KM: keine"
-    "none", "nil", "nein", r"kein\w*", r"aucun\w*", r"ningun\w*", r"nessun\w*", r"nenhum\w*", "free", "frei", "off"
+    "none",
+    "nil",
+    "nein",
+    r"kein\w*",
+    r"aucun\w*",
+    r"ningun\w*",
+    r"nessun\w*",
+    r"nenhum\w*",
+    "free",
+    r"frei\w*",
+    "off",
+    "not",
+    "nicht",
+    "nao",
 )
 
 NOUN = (  # whose presence alone says that an agent was given
@@ -45,21 +58,36 @@ NOUN = (  # whose presence alone says that an agent was given
 )
 STRONG = re.compile(NOUN)
 WEAK = _any(  # an agent only where something governs them
-    "c", "agent", "cont", "con", "dye", "medium", "media", "mezzo", "produit", "medio", "meio", "dtpa", "dota", "gabe"
+    "c",
+    "agent",
+    "cont",
+    "con",
+    "dye",
+    "medium",
+    "media",
+    "mezzo",
+    "produit",
+    "medio",
+    "meio",
+    "mc",
+    "cte",
+    "dtpa",
+    "dota",
+    "gabe",
 )
-NATIVE = _any(r"nativ\w*", "plain", "basale", "simples?", "bianco", "spontane", "smdc")
+NATIVE = _any(r"nativ\w*", "plain", "basale", "simples?", "bianco", "spontane", "smdc", r"unkontrast\w*")
 GIVEN_WORD = _any("cmdc")
 AMBIGUOUS = _any("nc", "av", "unclear")  # "av" is avant or avec
 ALONE = ((NATIVE, Agent.NONE), (GIVEN_WORD, Agent.GIVEN), (AMBIGUOUS, Agent.UNCLEAR))
 FILLER = _any(
-    r"and|und|et|y|e|ed|the|any|of|to|iv|intraven\w*|endoven\w*|d|de|del|della|dello|di|da|do|du|des|der|dem|l|la|le|el|il|admin\w*"
+    r"and|und|et|y|e|ed|the|any|use|of|jegliche\w*|to|iv|intraven\w*|endoven\w*|d|de|del|della|dello|di|da|do|du|des|der|dem|l|la|le|el|il|admin\w*"
 )
 PLANE = _any(r"ax\w*", "tra", r"trans\w*", r"sag\w*", r"cor\w*", r"obl\w*", "dors?", "2d", "3d", r"t1w?", r"\d+(?:mm)?", "iso")
 EVENT = _any(  # what a scan may lie before or after, other than the agent
     r"op|ops|oper\w*|surg\w*|chir\w*|cirug\w*|cirurg\w*|qx|quirurg\w*|interv\w*|resec\w*|resek\w*|resez\w*|exer\w*|biops\w*|bx",
-    r"crani\w*|kraniot\w*|rt|rth|xrt|crt|rct|ccrt|radiat\w*|radioth\w*|radioch\w*|radiosurg\w*|strahl\w*|bestrahl\w*|irrad\w*|chemo\w*|chimio\w*|quimio\w*|srs",
-    r"sbrt|gk|gamma|cyber\w*|litt|laser\w*|ablat\w*|therap\w*|terap\w*|behandl\w*|tx|trt|treat\w*|trait\w*|tratt?a\w*|steroid\w*",
-    r"dex\w*|avastin|bev\w*|immun\w*|tmz|embol\w*|shunt|dbs|implant\w*|ele[ck]trod\w*|transplant\w*|stroke|trauma\w*|ictal",
+    r"crani\w*|kraniot\w*|rt|rth|xrt|crt|rct|ccrt|radiat\w*|radioth\w*|radioch\w*|radiosurg\w*|strahl\w*|bestrahl\w*|irrad\w*",
+    r"chemo\w*|chimio\w*|quimio\w*|srs|sbrt|gk|gamma|cyber\w*|litt|laser\w*|ablat\w*|therap\w*|terap\w*|behandl\w*|tx|trt|treat\w*|trait\w*|tratt?a\w*",
+    r"steroid\w*|dex\w*|avastin|bev\w*|immun\w*|tmz|embol\w*|shunt|dbs|implant\w*|ele[ck]trod\w*|transplant\w*|stroke|trauma\w*|ictal",
     r"mortem|natal|partum|fossa|fosse|fosa|fossae|proc|process\w*|ant|anterior|visit\w*|day|days|tag|jour|dia|admission|discharge",
     r"\d*(?:h|hrs?|hours?|wks?|weeks?|wochen?|mo|months?|monate?|mois|mesi|meses|yrs?|years?)",
 )
@@ -90,6 +118,9 @@ SIGNS = (  # how signs and abbreviations are spelt out, in this order
         " without agent ",
     ),
     (rf"{_KOREAN}", " with agent "),
+    (r"(?:수술|치료|방사선|항암|시술|생검|절제)\w*\s*(?:전|후)", " "),  # before or after an operation or a therapy
+    (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*전(?!\w)", " without agent "),
+    (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*후(?!\w)", " with agent "),
     (r"(?<![a-z])([a-z])\.(?=[a-z](?![a-z]))", r"\1"),  # i.v., k.m., m.d.c.
     (r"[_-](?:w|f|in|opp)$", " "),  # Dixon's images of water, fat and phase
     (r"_", " "),
@@ -103,8 +134,8 @@ SIGNS = (  # how signs and abbreviations are spelt out, in this order
     (r"\bc/ ?(?=con|gad|gd|iv|inj|mdc)", " con "),
     (r"\bs/ ?(?=con|gad|gd|iv|inj|mdc)", " sin "),
     (r"t1w?-c(?![a-z0-9+(])| - c(?![a-z0-9+(])", " unclear "),  # "T1-C" is minus C or T1c
-    (rf"(?<![a-z0-9])(?:c|{NOUN}) ?\(\+\)|(?<![a-z0-9])c ?\+|(?<![a-z0-9])(?:{NOUN})\+(?![a-z0-9])", " with agent "),
-    (rf"(?<![a-z0-9])(?:c|{NOUN}) ?\(-\)|(?<![a-z0-9])(?:c|{NOUN})-(?![a-z0-9])", " without agent "),
+    (rf"(?<![a-z0-9])(?:c|iv|{NOUN}) ?\(\+\)|(?<![a-z0-9])c ?\+|(?<![a-z0-9])(?:iv|{NOUN})\+(?![a-z0-9])", " with agent "),
+    (rf"(?<![a-z0-9])(?:c|iv|{NOUN}) ?\(-\)|(?<![a-z0-9])(?:c|iv|{NOUN})-(?![a-z0-9])", " without agent "),
     (r"\(?\+ ?\)? ?(?:c(?![a-z0-9])|iv\b)", " with agent "),
     (r"(?<![a-z0-9])-c(?![a-z0-9])", " without agent "),
     (rf"(?<!\S)-(?=(?:{NOUN})\b)", " unclear "),

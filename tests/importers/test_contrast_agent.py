@@ -12,6 +12,10 @@ from mri_vit.importers.contrast_agent import Agent
 # fmt: off
 NAMES = {
     Agent.NONE: (
+        "T1 contrast not given", "T1 pas de gado", "T1 KM nicht gegeben", "T1 nicht kontrastiert", "T1 ohne jegliches KM",
+        "T1 KM-freies 3D", "T1 sans aucune injection", "T1 sin MC", "T1 sin cte", "T1 IV-", "T1 CE 전", "T1 전", "T1 Gd전",
+        "T1 POST OP NO GAD", "T1 PRE OP NO CONTRAST", "T1 PREOP, PRE-CONTRAST", "PRE AX T1 POST OP", "T1 수술 후 조영 전",
+        "T1 préinjection",
         "T1 C- 3D", "AX T1 (W/O)", "T1 (PRE)", "T1 AX W O CONTRAST", "T1 w.o. contrast", "T1WITHOUTCONTRAST", "T1 NON GADO",
         "T1 PRE-C", "T1 PRE C", "T1 PRE C-", "T1 w-o contrast", "T1 kein Kontrastmittel", "T1 preKM", "T1 w/oKM",
         "T1 without any contrast agent", "AX T1 PRE", "t1_se_tra ohne KM", "AX T1 W/O", "AX T1 C-", "T1 AX WITHOUT CONTRAST",
@@ -40,6 +44,8 @@ NAMES = {
         "T1 WITH NO CONTRAST", "T1 SE C-", "T1 FS C(-)", "T1 미조영",
     ),
     Agent.GIVEN: (
+        "T1 con MC", "T1 IV+", "T1 CE 후", "T1 후", "T1 수술 전 조영증강", "T1 POST OP CONTRAST", "T1 W FS POST GAD",
+        "T1 SIN FS CON GADO",
         "T1(+C)", "T1 W/CONTRAST", "T1 WITHCONTRAST", "T1 POST C", "T1 POST C+", "T1 POST-C",
         "t1_tse_cor_KM_fs", "Ax T1 FS+C",
         "T1 3D+C", "+Gad T1", "T1 after iv contrast", "T1 suivant injection", "T1 Post Op Gad", "AX T1 POST", "T1 +C 3D",

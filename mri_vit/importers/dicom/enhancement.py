@@ -47,8 +47,9 @@ def gains_ml(before: Volume, after: Volume) -> tuple[float, float]:
     grid, shape = _grid(before)
     first, second = _on_grid(before, grid, shape), _on_grid(after, grid, shape)
     head = (first > HEAD * np.percentile(first, 99)) & (second > HEAD * np.percentile(second, 99))
-    head = ndimage.binary_fill_holes(head)
-    inner = ndimage.distance_transform_edt(np.pad(head, 1))[1:-1, 1:-1, 1:-1] * STEP_MM > DEPTH_MM
+    head = np.pad(np.asarray(ndimage.binary_fill_holes(head)), 1)  # what lies at the border of the box is surface as well
+    first, second = np.pad(first, 1), np.pad(second, 1)
+    inner = np.asarray(ndimage.distance_transform_edt(head)) * STEP_MM > DEPTH_MM
     if inner.sum() < LEVELS**2:
         return 0.0, 0.0
     first, second = (np.maximum(scan / np.median(scan[inner]), HEAD / 2) for scan in (first, second))
@@ -93,4 +94,5 @@ def _on_grid(scan: Volume, affine: np.ndarray, shape: tuple[int, ...]) -> np.nda
     """A scan without detail below a step, read at the places of a grid; 0 beside it."""
     to_voxels = np.linalg.inv(scan.affine) @ affine
     even = ndimage.gaussian_filter(np.asarray(scan.array, dtype=np.float32), STEP_MM / 2 / _spacing_mm(scan))
-    return ndimage.affine_transform(even, to_voxels[:3, :3], to_voxels[:3, 3], output_shape=shape, order=1).astype(float)
+    offset = to_voxels[:3, 3].tolist()
+    return ndimage.affine_transform(even, to_voxels[:3, :3], offset, output_shape=shape, order=1).astype(float)
