@@ -51,11 +51,19 @@ def summary(series: Series) -> str:
 def open_t1(t1s: Sequence[Candidate]) -> list[Candidate]:
     """Of a visit's T1-weighted series those of which names and fields leave open whether they are T1 or T1ce.
 
-    A series of which neither says it is the T1 where another is the T1ce, and where it is the only one.
+    A series of which neither says it is the T1 where another is the T1ce, and where it is the only one that was acquired; others
+    are reformatted from it. A field that is filled for all of several series, whose names are silent, tells none from another.
     """
-    with_agent = any(one.guess.channel == "t1ce" for one in t1s)
-    unclear = {AgentBy.UNCLEAR} if with_agent or len(t1s) == 1 else {AgentBy.UNCLEAR, AgentBy.NOTHING}
-    return [one for one in t1s if one.guess.agent_by in unclear]
+    evidence = {one.guess.agent_by for one in t1s}
+    several = sum("DERIVED" not in one.series.tags.image_type for one in t1s) != 1 and len(t1s) > 1
+    if several and evidence == {AgentBy.FIELD} and {one.guess.channel for one in t1s} == {"t1ce"}:
+        return list(t1s)
+    decided = bool(evidence - {AgentBy.NOTHING, AgentBy.UNCLEAR})
+    silent = [
+        one for one in t1s if one.guess.agent_by is AgentBy.NOTHING and not (decided and "DERIVED" in one.series.tags.image_type)
+    ]
+    settled = not several or any(one.guess.channel == "t1ce" for one in t1s)
+    return [one for one in t1s if one.guess.agent_by is AgentBy.UNCLEAR or (one in silent and not settled)]
 
 
 def by_content(t1s: Sequence[Candidate], scans: Mapping[str, Volume]) -> list[Candidate]:
@@ -84,7 +92,8 @@ def by_default(one: Candidate, t1s: Sequence[Candidate]) -> Candidate:
     """A series of which nothing says whether an agent was given, with the reason why it counts as T1; any other as it is."""
     if one.guess.agent_by is not AgentBy.NOTHING:
         return one
-    why = "another of the visit is the T1ce" if len(t1s) > 1 else "it is the only T1-weighted series of the visit"
+    with_agent = any(other.guess.channel == "t1ce" for other in t1s)
+    why = "another of the visit is the T1ce" if with_agent else "it is the only T1-weighted series that was acquired in the visit"
     return replace(one, guess=replace(one.guess, reason=f"{one.guess.reason}; it counts as T1, as {why}"))
 
 

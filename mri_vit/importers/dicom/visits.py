@@ -97,6 +97,8 @@ def _told_apart(
 
     What voxels do not settle, and T1 and T1ce whose voxels contradict their names, is listed as undecided and left out.
     """
+    if chosen.keys() >= T1S:
+        return list(fit)
     t1s = [one for one in fit if one.guess.channel in T1S]
     only_by_field = len(t1s) > 1 and {one.guess.channel for one in t1s} == {"t1ce"}
     if candidates.open_t1(t1s) or (only_by_field and any(one.guess.agent_by is AgentBy.FIELD for one in t1s)):

@@ -20,6 +20,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.dicom import identity, importer
 from mri_vit.importers.found import Found
 
+AGENT = {"ContrastBolusAgent": "GADAVIST"}
 FOUR = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
 
 
@@ -220,16 +221,19 @@ def test_t1_and_t1ce_that_nothing_tells_apart_are_left_out_and_both_are_named_wi
     [
         ([("AX T1 PRE", 0, {}), ("AX T1 POST", 6, {})], {"t1": 0, "t1ce": 1}, 0),
         ([("AX T1", 0, {}), ("SAG T1", 0, {"SeriesNumber": 9}), ("AX T1 POST", 6, {})], {"t1": 1, "t1ce": 2}, 0),
-        ([("AX T1 WITHOUT CONTRAST", 0, {"ContrastBolusAgent": "GADAVIST"})], {"t1": 0}, 0),
+        ([("AX T1 WITHOUT CONTRAST", 0, AGENT)], {"t1": 0}, 0),
         ([("AX T1", 0, {})], {"t1": 0}, 0),
-        ([("AX T1 pre and post", 0, {"ContrastBolusAgent": "GADAVIST"})], {}, 1),
+        ([("AX T1 pre and post", 0, AGENT)], {}, 1),
         ([("AX T1 PRE", 0, {}), ("AX T1", 6, {})], {"t1": 0, "t1ce": 1}, 0),  # voxels tell the silent one
         ([("AX T1 PRE", 0, {}), ("AX T1", 0.1, {})], {"t1": 0}, 1),  # or not
         (
-            [("AX T1", 0, {"ContrastBolusAgent": "X 10 ml"}), ("AX T1 POST", 6, {})],
+            [("AX T1", 0, AGENT), ("AX T1 POST", 6, {})],
             {"t1": 0, "t1ce": 1},
             0,
         ),  # a field for the exam
+        ([("AX T1", 6, AGENT), ("AX T1 SE", 0, AGENT)], {"t1": 1, "t1ce": 0}, 0),
+        ([("AX T1", 0, AGENT), ("AX T1 SE", 0.1, AGENT)], {}, 1),  # not the later one
+        ([("AX T1", 6, AGENT), ("COR T1", 6, AGENT), ("SAG T1", 0, {})], {"t1": 2, "t1ce": 1}, 0),
         ([("AX T1 PRE", 6, {}), ("AX T1 POST", 0, {})], {}, 1),  # exchanged names
         ([("AX T1", 6, {}), ("AX T1 POST", 0, {})], {}, 1),
         ([("AX T1 PRE", 6, {}), ("AX T1 FS POST", 0, {})], {"t1": 0, "t1ce": 1}, 0),  # with fat suppressed nothing is compared

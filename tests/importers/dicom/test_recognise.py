@@ -231,9 +231,23 @@ def test_a_series_that_a_name_makes_t1ce_comes_before_one_that_the_field_makes()
         ((AgentBy.NOTHING, "t1"), [0]),
         ((AgentBy.NOTHING, AgentBy.UNCLEAR, "t1ce"), [1]),
         (("t1", "t1ce"), []),
+        ((AgentBy.FIELD,), []),
+        ((AgentBy.FIELD, AgentBy.FIELD), [0, 1]),  # filled for the whole examination
+        ((AgentBy.FIELD, "t1ce"), []),
+        ((AgentBy.FIELD, AgentBy.NOTHING), []),
     ],
 )
 def test_what_names_and_fields_leave_open(by: tuple[AgentBy | str, ...], undecided: list[int]) -> None:
-    guesses = [Guess(b, True, "T1", AgentBy.NAME) if isinstance(b, str) else Guess("t1", True, "T1", b) for b in by]
+    guesses = [
+        Guess(b, True, "T1", AgentBy.NAME) if isinstance(b, str) else Guess("t1ce" if b is AgentBy.FIELD else "t1", True, "T1", b)
+        for b in by
+    ]
     t1s = [replace(made(number=number), guess=guess) for number, guess in enumerate(guesses)]
     assert candidates.open_t1(t1s) == [t1s[at] for at in undecided]
+
+
+def test_what_is_reformatted_from_the_only_t1_leaves_nothing_open() -> None:
+    derived = made(number=2, image_type=("DERIVED", "SECONDARY", "MPR"))
+    silent = [replace(one, guess=Guess("t1", True, "T1", AgentBy.NOTHING)) for one in (made(), derived)]
+    assert candidates.open_t1(silent) == []
+    assert candidates.open_t1([*silent, replace(made(number=3), guess=silent[0].guess)]) != []
