@@ -28,8 +28,8 @@ def _any(*words: str) -> re.Pattern[str]:
 
 
 # What governs the noun behind it. The bare ones mean the agent where no noun follows: "AX T1 PRE", "AX T1 W/O".
-BEFORE_BARE = _any("pre", "prae", "pra", "before", "vor", "avant", "antes", "prima")
-AFTER_BARE = _any("post", "after", "nach", "apres", "despues", "depois", "dopo", "apos", "pos")
+BEFORE_BARE = _any("pre", "prae", "pra", "before", "vor", "vorher", "avant", "antes", "prima")
+AFTER_BARE = _any("post", "after", "nach", "nachher", "apres", "despues", "depois", "dopo", "apos", "pos")
 WITHOUT_BARE = _any("wo", "without", "ohne", "sans", "sin", "senza", "sem")
 WITHOUT = _any("no", "non", "not", "nao", "nicht", "pas", "ss", r"kein\w*", r"aucun\w*", r"ningun\w*", r"nessun\w*", r"nenhum\w*")
 WITH = _any("with", "w", "mit", "avec", "con", "com")
@@ -86,8 +86,10 @@ PLANE = _any(r"ax\w*", "tra", r"trans\w*", r"sag\w*", r"cor\w*", r"obl\w*", "dor
 EVENT = _any(  # what a scan may lie before or after, other than the agent
     r"op|ops|oper\w*|surg\w*|chir\w*|cirug\w*|cirurg\w*|qx|quirurg\w*|interv\w*|resec\w*|resek\w*|resez\w*|exer\w*|biops\w*|bx",
     r"crani\w*|kraniot\w*|rt|rth|xrt|crt|rct|ccrt|radiat\w*|radioth\w*|radioch\w*|radiosurg\w*|strahl\w*|bestrahl\w*|irrad\w*",
-    r"chemo\w*|chimio\w*|quimio\w*|srs|sbrt|gk|gamma|cyber\w*|litt|laser\w*|ablat\w*|therap\w*|terap\w*|behandl\w*|tx|trt|treat\w*|trait\w*|tratt?a\w*",
-    r"steroid\w*|dex\w*|avastin|bev\w*|immun\w*|tmz|embol\w*|shunt|dbs|implant\w*|ele[ck]trod\w*|transplant\w*|stroke|trauma\w*|ictal",
+    r"chemo\w*|chimio\w*|quimio\w*|srs|sbrt|gk|gk\w+|lgk|gamma|cyber\w*|proton\w*|brachy\w*|rads?|litt|laser\w*|ablat\w*|therap\w*|terap\w*|behandl\w*|tx|trt|treat\w*|trait\w*|tratt?a\w*",
+    r"steroid\w*|dex\w*|avastin|bev\w*|immun\w*|tmz|cycles?|dose|embo\w*|coil\w*|clip\w*|stent\w*|shunt|vps|etv|evd|dbs|vns|seeg|ieeg|grid|hifu|fus|implant\w*|ele[ck]trod\w*|transplant\w*",
+    r"\w*ectom\w*|excis\w*|exzis\w*|punkt\w*|drain\w*|evac\w*|debulk\w*|neurosurg\w*|neurochir\w*|stereotaxie|scan|plan\w*",
+    r"stroke|trauma\w*|ictal|seiz\w*|concuss\w*|injur\w*|bleed\w*|ha?emorr\w*|infect\w*|covid|sedat\w*|ana?esth\w*|exerc\w*|term",
     r"mortem|natal|partum|fossa|fosse|fosa|fossae|proc|process\w*|ant|anterior|visit\w*|day|days|tag|jour|dia|admission|discharge",
     r"\d*(?:h|hrs?|hours?|wks?|weeks?|wochen?|mo|months?|monate?|mois|mesi|meses|yrs?|years?)",
 )
@@ -127,7 +129,9 @@ SIGNS = (  # how signs and abbreviations are spelt out, in this order
     (r"\+ ?/ ?-|- ?/ ?\+|±", " with without agent "),
     (r"\bw ?[/&+]? ?(?:and )?w ?/? ?o\b|\bw ?/ ?o ?[/&+] ?w\b|\bwo ?[/&+] ?w\b", " with without agent "),
     (rf"\bw ?[/ -] ?o(?:ut)?\b|\bw/o(?={NOUN})|\bwo\b|\bw/0\b", " wo "),
+    (r"\bw ?/ *$", " with agent "),
     (r"\bw ?/", " with "),
+    (r"\bo[. ]*(?=km\b|gd\b|gad|kontr)", " ohne "),
     (r"\bc ?/ ?c\b", " with agent "),
     (r"\bs ?/ ?c\b", " without agent "),
     (r"\bc/ ?e? ?s/? ?(?=con|gad)", " with without "),
@@ -142,7 +146,7 @@ SIGNS = (  # how signs and abbreviations are spelt out, in this order
     (rf"\+ ?(?=(?:{NOUN})\b)", " with "),
     (r"(t1w?) ?\(?\++\)?(?= *(?:$|ax|tra|sag|cor))", r"\1 with agent "),
     (r"(t1w?|mprage)[ _]c(?![a-z0-9])(?! ?-?spine)|\b(?:[a-z]*t1w?)c\b", " with agent "),
-    (r"\bt1w? ?\(-\)", " unclear "),
+    (rf"\bt1wi? ?\(-\)|\bt1 ?\(-\)|(?<![a-z0-9])(?:c|{NOUN}) - *$", " unclear "),
     (r"\b(?:phase|tissue|high|low|multi|dual|image|transfer|matter|edge|flow|echo)[ _-]+(?:contrast|enhanc)\w*", " "),
     (r"[+&/]", " and "),
 )
@@ -177,7 +181,7 @@ def in_field(value: str) -> Agent:
 
 def _plain(text: str) -> str:
     """Lower case without accents; Hangul stays whole."""
-    apart = unicodedata.normalize("NFKD", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", _decoded(text))).lower()
+    apart = unicodedata.normalize("NFKD", re.sub(r"(?<=[a-z][a-z])(?=[A-Z])", " ", _decoded(text))).lower()
     return unicodedata.normalize("NFC", "".join(sign for sign in apart if not unicodedata.combining(sign)))
 
 

@@ -12,6 +12,7 @@ from mri_vit.importers.contrast_agent import Agent
 # fmt: off
 NAMES = {
     Agent.NONE: (
+        "t1_tse_tra_oKM", "T1 o. KM", "T1 senza MdC", "T1 vorher", "T1 POST COILING W/O GAD", "SAG T1 SE NON CONTRAST", "T1WI (pre)",
         "T1 contrast not given", "T1 pas de gado", "T1 KM nicht gegeben", "T1 nicht kontrastiert", "T1 ohne jegliches KM",
         "T1 KM-freies 3D", "T1 sans aucune injection", "T1 sin MC", "T1 sin cte", "T1 IV-", "T1 CE 전", "T1 전", "T1 Gd전",
         "T1 POST OP NO GAD", "T1 PRE OP NO CONTRAST", "T1 PREOP, PRE-CONTRAST", "PRE AX T1 POST OP", "T1 수술 후 조영 전",
@@ -44,6 +45,7 @@ NAMES = {
         "T1 WITH NO CONTRAST", "T1 SE C-", "T1 FS C(-)", "T1 미조영",
     ),
     Agent.GIVEN: (
+        "T1 nachher", "AX T1 W/", "t1_tse_mKM", "T1WI(CE)", "AX T1 POST STEREOTACTIC", "T1-weighted post-contrast",
         "T1 con MC", "T1 IV+", "T1 CE 후", "T1 후", "T1 수술 전 조영증강", "T1 POST OP CONTRAST", "T1 W FS POST GAD",
         "T1 SIN FS CON GADO",
         "T1(+C)", "T1 W/CONTRAST", "T1 WITHCONTRAST", "T1 POST C", "T1 POST C+", "T1 POST-C",
@@ -195,7 +197,7 @@ EVENTS = (
     "treatment",
     "therapy",
     "SRS",
-    "craniotomy",
+    *("craniotomy", "lobectomy", "radiation", "GKRS", "embolization", "stent", "seizure", "injury", "evacuation"),
     "OP",
     "Bestrahlung",
     "chirurgie",
