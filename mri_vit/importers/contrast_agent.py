@@ -132,6 +132,7 @@ SIGNS = (  # how signs and abbreviations are spelt out, in this order
     (r"\bw ?/ *$", " with agent "),
     (r"\bw ?/", " with "),
     (r"\bo[. ]*(?=km\b|gd\b|gad|kontr)", " ohne "),
+    (r"\bm[. ]*(?=km\b)", " mit "),
     (r"\bc ?/ ?c\b", " with agent "),
     (r"\bs ?/ ?c\b", " without agent "),
     (r"\bc/ ?e? ?s/? ?(?=con|gad)", " with without "),

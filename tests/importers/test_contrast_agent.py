@@ -12,7 +12,8 @@ from mri_vit.importers.contrast_agent import Agent
 # fmt: off
 NAMES = {
     Agent.NONE: (
-        "t1_tse_tra_oKM", "T1 o. KM", "T1 senza MdC", "T1 vorher", "T1 POST COILING W/O GAD", "SAG T1 SE NON CONTRAST", "T1WI (pre)",
+        "t1_tse_tra_oKM", "T1 o. KM", "T1 senza MdC", "T1 vorher", "T1 POST COILING W/O GAD", "SAG T1 SE NON CONTRAST",
+        "T1WI (pre)",
         "T1 contrast not given", "T1 pas de gado", "T1 KM nicht gegeben", "T1 nicht kontrastiert", "T1 ohne jegliches KM",
         "T1 KM-freies 3D", "T1 sans aucune injection", "T1 sin MC", "T1 sin cte", "T1 IV-", "T1 CE 전", "T1 전", "T1 Gd전",
         "T1 POST OP NO GAD", "T1 PRE OP NO CONTRAST", "T1 PREOP, PRE-CONTRAST", "PRE AX T1 POST OP", "T1 수술 후 조영 전",
