@@ -58,7 +58,7 @@ def open_t1(t1s: Sequence[Candidate]) -> list[Candidate]:
     several = sum("DERIVED" not in one.series.tags.image_type for one in t1s) != 1 and len(t1s) > 1
     if several and evidence == {AgentBy.FIELD} and {one.guess.channel for one in t1s} == {"t1ce"}:
         return list(t1s)
-    decided = bool(evidence - {AgentBy.NOTHING, AgentBy.UNCLEAR})
+    decided = not all(one.guess.agent_unsaid for one in t1s)
     silent = [
         one for one in t1s if one.guess.agent_by is AgentBy.NOTHING and not (decided and "DERIVED" in one.series.tags.image_type)
     ]

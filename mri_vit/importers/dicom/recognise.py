@@ -98,6 +98,11 @@ class Guess:
     reason: str
     agent_by: AgentBy | None = None
 
+    @property
+    def agent_unsaid(self) -> bool:
+        """Whether neither names nor fields tell a T1 from a T1ce."""
+        return self.agent_by in (AgentBy.NOTHING, AgentBy.UNCLEAR)
+
 
 def channel(tags: Tags) -> Guess:
     """Which channel the tags speak for."""
