@@ -137,6 +137,18 @@ ROWS = [
     Row(79, "a stale lock", 3, "not NIfTI", made.stale_lock),
     Row(80, "modification times of 1970", 0, "12 patients", made.of_1970),
     Row(81, "spaces, Hangul, emoji and % in paths", 0, "12 patients", made.moved_to("스캔 %41 🧠 x/study")),
+    Row(84, "T1 WITHOUT CONTRAST, agent", 0, "t1 1, t1ce 0", made.dicom_t1("T1 AX WITHOUT CONTRAST", agent="GADAVIST")),
+    Row(84, "T1 ohne KM, agent", 0, "t1 1, t1ce 0", made.dicom_t1("T1 ohne KM", agent="Gadovist")),
+    Row(84, "T1 sans gado", 0, "t1 1, t1ce 0", made.dicom_t1("T1 sans gado")),
+    Row(84, "T1 조영전, agent", 0, "t1 1, t1ce 0", made.dicom_t1("T1 조영전", agent="DOTAREM")),
+    Row(84, "T1 of the posterior fossa", 0, "t1 1, t1ce 0", made.dicom_t1("SAG T1 POST FOSSA")),
+    Row(84, "T1 before an operation, agent", 0, "t1 0, t1ce 1", made.dicom_t1("T1 AX PRE OP STEALTH", agent="MULTIHANCE")),
+    Row(84, "T1 PRE in an exam W CONTRAST", 0, "t1 1, t1ce 0", made.dicom_t1("T1 PRE", protocol="BRAIN TUMOR W CONTRAST")),
+    Row(84, "T1 pre and post", 3, "T1 or T1ce is undecided of series U.*choices", made.dicom_t1("T1 pre and post", agent="GD")),
+    Row(84, "two T1 alike", 3, "T1 or T1ce is undecided of series U.*, U.*choices", made.dicom_t1("AX T1", "AX T1")),
+    Row(94, "BIDS with acq-postgd alone", 0, "t1 0, t1ce 1, t2 1", made.bids_t1w("_acq-postgd")),
+    Row(94, "BIDS with ce-none", 0, "t1 1, t1ce 1, t2 1", made.bids_t1w("_ce-none", "_acq-post")),
+    Row(94, "BIDS with labels that disagree", 3, "does not say whether it is T1 or T1ce", made.bids_t1w("_acq-postgd_ce-none")),
 ]
 SHOWN_BY = [  # rows that take a whole head or several processes, by the tests that show them
     (19, "negative intensities", "prepare/test_patient", "negative_background_is_found_from_the_border_and_warned_of"),
@@ -187,7 +199,7 @@ def test_an_input_gets_its_exit_code_and_is_told_why(row: Row, desk: Desk, capsy
 
 def test_every_row_has_its_entry():
     shown = {number for number, *_ in SHOWN_BY}
-    assert {row.number for row in ROWS} | shown == set(range(1, 82))
+    assert {row.number for row in ROWS} | shown == {*range(1, 82), 84, 94}
 
 
 @pytest.mark.parametrize(("number", "given", "file", "test"), SHOWN_BY)
