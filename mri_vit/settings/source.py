@@ -67,9 +67,8 @@ def is_dicom(start: bytes) -> bool:
     Part 10 has 128 bytes of anything, then DICM. Archives and toolkits of old write the data elements alone: their tags rise
     from group 2 or 8 on, each with a length, and in most encodings a value representation (DICOM PS3.5, 7.1).
     """
-    return start[128:132] == b"DICM" or any(
-        _elements(start, order, explicit) for order, explicit in (("little", True), ("little", False), ("big", True))
-    )
+    bare = _elements(start, "little", True) or _elements(start, "little", False) or _elements(start, "big", True)
+    return bare or start[128:132] == b"DICM"
 
 
 def _elements(start: bytes, order: Literal["little", "big"], explicit: bool) -> bool:

@@ -167,7 +167,7 @@ def _series(headers: Sequence[Header], shared: Collection[str]) -> list[Series]:
         oddity = UID_PER_IMAGE
     elif len(sequences) > 1:
         oddity = UID_OF_SEVERAL
-    elif not shared.isdisjoint(one.file.sop_uid for one in headers):
+    elif any(one.file.sop_uid in shared for one in headers):
         oddity = IMAGE_UID_OF_SEVERAL
     else:
         oddity = ""
