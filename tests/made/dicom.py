@@ -47,7 +47,8 @@ def write_study(folder: Path, number: int, channels: Sequence[str] = tuple(FOUR)
     study = {"StudyInstanceUID": f"1.2.{number}", "FrameOfReferenceUID": f"1.3.{number}"} | tags
     for at, channel in enumerate(channels):
         voxels = head() + 1000 * list(FOUR).index(channel) + 10_000 * number
-        write_series(folder / channel, voxels, **{"SeriesDescription": FOUR[channel], "SeriesNumber": at + 1} | study)
+        series: dict[str, Any] = {"SeriesDescription": FOUR[channel], "SeriesNumber": at + 1} | study
+        write_series(folder / channel, voxels, **series)
 
 
 def normal(orientation: Sequence[float]) -> np.ndarray:

@@ -213,8 +213,11 @@ def _fewer(count: int, expected: int, field: str) -> Fault:
 
 def _declared_mm(series: Series) -> tuple[float, float]:
     """SpacingBetweenSlices and SliceThickness, NaN where images lack them or differ in them."""
-    fields = ({image.between_mm for image in series.images}, {image.thickness_mm for image in series.images})
-    return tuple(abs(values.pop()) if len(values) == 1 else math.nan for values in fields)
+    return _agreed({image.between_mm for image in series.images}), _agreed({image.thickness_mm for image in series.images})
+
+
+def _agreed(values: set[float]) -> float:
+    return abs(values.pop()) if len(values) == 1 else math.nan
 
 
 def _explained(step: float, declared: float, thickness: float, derived: bool) -> bool:

@@ -120,10 +120,10 @@ def of_one_person(series: Sequence[Series]) -> dict[str, Fault]:
         kinds, studies = against.get(one.study_uid, (set(), set()))
         if kinds:
             others = sorted(studies - {one.study_uid}) or [one.study_uid]
-            told = f"{', '.join(sorted(kinds))} disagree with study {{}}{', and others' if len(others) > 1 else ''}"
+            told = f"it differs from study {{}}{' and others' if len(others) > 1 else ''} in {' and '.join(sorted(kinds))}"
             uids = (one.study_uid, others[0])
         else:
-            told, uids = "other studies under it disagree with each other about the person", (one.study_uid,)
+            told, uids = "other studies under it differ in who the person is", (one.study_uid,)
         faults[one.study_uid] = Fault(f"study {{}}: scans of several people under {what}: {told}; {CURE}", uids)
     return faults
 

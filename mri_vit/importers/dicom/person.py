@@ -80,9 +80,10 @@ def day(text: str) -> date | None:
 @lru_cache(maxsize=4096)  # all images of a study say the same
 def described(patient_id: str, study_uid: str, study_date: str, sex: str, birth_date: str, age: str, name: str) -> Person:
     """The person of a header, from the text of its fields."""
-    return Person(
-        study_uid, day(study_date), SEXES.get(sex.strip().upper()[:1], ""), day(birth_date), _years(age), _words(name, patient_id)
-    )
+    studied, born = day(study_date), day(birth_date)
+    if born and studied and born >= studied:
+        born = None  # software that writes the date of the study in place of a birth date
+    return Person(study_uid, studied, SEXES.get(sex.strip().upper()[:1], ""), born, _years(age), _words(name, patient_id))
 
 
 def disagreements(one: Person, other: Person, of_placeholder: bool) -> list[str]:

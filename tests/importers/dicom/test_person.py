@@ -7,21 +7,21 @@ import pytest
 from mri_vit.importers.dicom import person
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", " ", "0", "000000", "ANONYMOUS", "anonymous", "Anonymous^Patient", "ANON", "ANONYMIZED", "anonymised", "UNKNOWN", "Unknown^^"]
-    + ["TEST", "Test Patient", "NONE", "NA", "N/A", "n.a.", "XXXX", "x", "PATIENT", "PatientID", "no name", "NULL", "-", "???"]
-    + ["de-identified", "DEIDENTIFIED", "REMOVED", "Anónimo", "ANONYME", "unbekannt", "익명", "환자", "99999999", "111111", "12345678"],
-)  # fmt: skip
+PLACEHOLDERS = """
+, ,0,000000,ANONYMOUS,anonymous,Anonymous^Patient,ANON,ANONYMIZED,anonymised,UNKNOWN,Unknown^^,TEST,Test Patient,NONE,NA,N/A,n.a.
+XXXX,x,PATIENT,PatientID,no name,NULL,-,???,de-identified,DEIDENTIFIED,REMOVED,Anónimo,ANONYME,unbekannt,익명,환자,99999999,111111
+"""
+OWN = """
+MRN-1,1,12,00012,100,1111,4711,ANON001,Anonym-17,TEST01,PATIENT7,sub-01,TCGA-FG-6692,dicom2nifti,XX12,Doe^Jane,Kim^Nan,김철수
+"""
+
+
+@pytest.mark.parametrize("text", [text for line in PLACEHOLDERS.strip("\n").split("\n") for text in line.split(",")])
 def test_an_id_that_stands_for_nobody_is_a_placeholder_however_it_is_written(text: str) -> None:
     assert person.is_placeholder(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["MRN-1", "1", "12", "00012", "100", "ANON001", "TEST01", "PATIENT7", "sub-01", "TCGA-FG-6692", "dicom2nifti", "4711", "Doe^Jane"]
-    + ["Anonym-17", "XX12", "김철수", "1111", "Kim^Nan", "X" * 31 + "1", "anonym" * 10 + "1"],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [*OWN.strip().split(","), "x" * 63 + "1", "anonym" * 10 + "1"])
 def test_an_id_of_a_person_is_none(text: str) -> None:
     assert not person.is_placeholder(text)
 
@@ -58,6 +58,7 @@ def described(
         ({"sex": "M"}, {"sex": ""}),
         ({"sex": "M"}, {"sex": "male"}),
         ({"birth": "19580301"}, {"birth": "19000101"}),
+        ({"birth": "19580301"}, {"birth": "20190601"}),  # the study's own date in place of a birth date
         ({"birth": "19580301"}, {"birth": "19580101"}),
         ({"birth": "19580301", "name": "Doe^Jane", "sex": "F", "age": "061Y"}, {"name": "ANONYMOUS"}),
         ({"name": "Doe^Jane"}, {"name": "DOE^JANE^MARIE"}),
