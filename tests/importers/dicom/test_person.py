@@ -6,7 +6,6 @@ import pytest
 
 from mri_vit.importers.dicom import person
 
-
 PLACEHOLDERS = """
 , ,0,000000,ANONYMOUS,anonymous,Anonymous^Patient,ANON,ANONYMIZED,anonymised,UNKNOWN,Unknown^^,TEST,Test Patient,NONE,NA,N/A,n.a.
 XXXX,x,PATIENT,PatientID,no name,NULL,-,???,de-identified,DEIDENTIFIED,REMOVED,Anónimo,ANONYME,unbekannt,익명,환자,99999999,111111
