@@ -189,8 +189,8 @@ def _completeness(series: Series) -> list[Fault]:
     """Slices that are missing evenly or at an end, so that those that are there make up a volume of their own."""
     count, stored, announced = len(series.images), len(series.stored), series.in_acquisition
     derived = "DERIVED" in series.tags.image_type  # a reformatted or computed image repeats what was true of its source
-    if stored and series.in_series > stored:
-        return [_fewer(stored, series.in_series, "NumberOfSeriesRelatedInstances or ImagesInSeries")]
+    if stored and series.in_series > series.under_uid:
+        return [_fewer(series.under_uid, series.in_series, "NumberOfSeriesRelatedInstances or ImagesInSeries")]
     elsewhere = series.acquired == announced or (series.phases > 1 and stored and announced % stored == 0)  # as other echoes
     if stored and announced > stored and not derived and not elsewhere:
         return [_fewer(stored, announced, "ImagesInAcquisition")]
@@ -213,11 +213,11 @@ def _fewer(count: int, expected: int, field: str) -> Fault:
 
 def _declared_mm(series: Series) -> tuple[float, float]:
     """SpacingBetweenSlices and SliceThickness, NaN where images lack them or differ in them."""
-    return _agreed({image.between_mm for image in series.images}), _agreed({image.thickness_mm for image in series.images})
+    return _agreed([image.between_mm for image in series.images]), _agreed([image.thickness_mm for image in series.images])
 
 
-def _agreed(values: set[float]) -> float:
-    return abs(values.pop()) if len(values) == 1 else math.nan
+def _agreed(values: list[float]) -> float:
+    return abs(values[0]) if np.allclose(values, values[0], rtol=AFFINE_TOLERANCE) else math.nan  # of some the sign is negative
 
 
 def _explained(step: float, declared: float, thickness: float, derived: bool) -> bool:

@@ -47,6 +47,7 @@ class Series:
     taken_s: float = math.nan  # and the first image of the series was taken
     frame_uid: str = ""  # of the frame of reference, where all images have one
     stored: tuple[int, ...] = ()  # instance numbers of all images that were stored with these
+    under_uid: int = 0  # images under its SeriesInstanceUID
     acquisition: int = 0  # number
     acquired: int = 0  # images of the study that were acquired with these at once, in this series and others
     in_acquisition: int = 0  # images that the headers announce, 0 where they do not
@@ -171,7 +172,7 @@ def _series(headers: Sequence[Header], shared: Collection[str]) -> list[Series]:
         oddity = IMAGE_UID_OF_SEVERAL
     else:
         oddity = ""
-    made = [replace(part, oddity=oddity) for sequence in sequences for part in _parts(sequence)]
+    made = [replace(part, oddity=oddity, under_uid=len(headers)) for sequence in sequences for part in _parts(sequence)]
     return made if len(sequences) == 1 else [replace(part, part=number) for number, part in enumerate(made, start=1)]
 
 
