@@ -64,11 +64,11 @@ def unusable_name(error: Exception) -> UsageError | None:
 def is_dicom(start: bytes) -> bool:
     """Whether a file that starts like this is DICOM, of which `DICOM_START` bytes are enough.
 
-    Part 10 has 128 bytes of anything, then DICM. Archives and toolkits of old write the data elements alone: their tags rise
-    from group 2 or 8 on, each with a length, and in most encodings a value representation (DICOM PS3.5, 7.1).
+    Part 10 has 128 bytes of anything, then DICM. Archives and toolkits of old leave out the 128 bytes, or all before the
+    data elements, whose tags rise from group 2 or 8 on, each with a length and in most encodings a type (DICOM PS3.5, 7.1).
     """
     bare = _elements(start, "little", True) or _elements(start, "little", False) or _elements(start, "big", True)
-    return bare or start[128:132] == b"DICM"
+    return bare or b"DICM" in (start[128:132], start[:4])
 
 
 def _elements(start: bytes, order: Literal["little", "big"], explicit: bool) -> bool:

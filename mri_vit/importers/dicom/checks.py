@@ -42,7 +42,7 @@ def faults(series: Series) -> list[Fault]:
     """What speaks against converting a series, nothing where it is fit; the later checks rest on the earlier ones."""
     for check in (_pixels, _header, _one_kind, _stack, _steps, _completeness, _modality):
         if faults := check(series):
-            cause = f"{series.oddity}, and put together or parted they make no volume: " if series.oddity else ""
+            cause = f"{series.oddity}, and they make no volume: " if series.oddity else ""
             return [Fault(cause + fault.reason, fault.uids) for fault in faults]
     return []
 
@@ -117,8 +117,8 @@ def _header(series: Series) -> list[Fault]:
 def _one_kind(series: Series) -> list[Fault]:
     """Slices that differ in direction, matrix or spacing."""
     first = series.images[0]
-    if series.is_mixed:
-        return [Fault("mixed series: its images have several descriptions, and are no volume for each")]
+    if series.mixed:
+        return [Fault("mixed series: images {} and {} have different descriptions, and not enough images each", series.mixed)]
     for image in series.images[1:]:
         told = _difference(first, image)
         if told:

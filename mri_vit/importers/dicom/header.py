@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,9 @@ def dataset(path: Path, **options: Any) -> Dataset:
 
     A compressed one shows none, and gets none. The file must be known as DICOM by how it starts.
     """
-    content = dcmread(path, force=True, **options)
+    with path.open("rb") as file:
+        prefixed = file.read(4) == b"DICM"
+        content = dcmread(BytesIO(file.read()) if prefixed else path, force=True, **({} if prefixed else options))
     if "TransferSyntaxUID" not in content.file_meta:
         pixels = content.get_item("PixelData") if "PixelData" in content else None
         implicit, little = content.original_encoding
@@ -238,8 +241,7 @@ def _file(dataset: Dataset, path: Path) -> File:
         expected, found = None, size
     else:
         start = getattr(pixels, "value_tell", None) or size
-        length = getattr(pixels, "length", None)
-        found = min(length, size - start) if length else len(pixels.value or b"")
+        found = min(getattr(pixels, "length", 0), size - start) if pixels.value is None else len(pixels.value)
         expected = int(dataset.Rows) * int(dataset.Columns) * frames * samples * int(dataset.BitsAllocated) // 8
     return File(
         path,

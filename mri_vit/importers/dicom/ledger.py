@@ -34,10 +34,10 @@ class Ledger:
     def unread(self, contents: Contents) -> None:
         """Files that cannot be read, and those that a DICOMDIR lists and the folder lacks; their paths may name patients."""
         for files, what in (
-            (contents.unreadable, "look like DICOM, by their start or name, and cannot be read"),
-            (contents.missing, "are listed in a DICOMDIR and missing"),
+            (contents.unreadable, "that look like DICOM, by start or name, and cannot be read"),
+            (contents.missing, "that a DICOMDIR lists and the folder lacks"),
         ):
-            self._each("file", files, what)
+            self._each(files, what)
         for oddity in contents.oddities:
             self.say(oddity.with_uids())
 
@@ -74,14 +74,15 @@ class Ledger:
         visit = f"visit {place.session}: " if place.session else ""
         self.left_out.append(LeftOut(place.patient, None, f"{visit}no series could be used as {', '.join(channels)}"))
 
-    def _each(self, noun: str, files: Sequence[Path], what: str) -> None:
+    def _each(self, files: Sequence[Path], what: str) -> None:
         for path in files:
-            self.say(f"{path}: {what}")
+            self.say(f"{path}: one of the files {what}")
         if files:
-            self.left_out.append(LeftOut("", None, f"{len(files)} {noun}s {what}"))
+            self.left_out.append(LeftOut("", None, f"files {what}: {len(files)}"))
 
     def _candidate(self, place: Place, candidate: Candidate, channel: str, taken: bool, reason: str) -> None:
-        self._row(place, candidate.name, channel, taken, reason, candidates.summary(candidate.series))
+        oddity = f"; {candidate.series.oddity}" if candidate.series.oddity else ""
+        self._row(place, candidate.name, channel, taken, reason + oddity, candidates.summary(candidate.series))
 
     def _row(self, place: Place, name: str, channel: str, taken: bool, reason: str, geometry: str = "") -> None:
         chosen = "yes" if taken else "no"

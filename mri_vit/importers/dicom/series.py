@@ -11,7 +11,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from mri_vit.importers.dicom import dicomdir, geometry, header
@@ -54,7 +53,7 @@ class Series:
     in_series: int = 0
     phases: int = 0
     oddity: str = ""  # how its UIDs are wrong, if they are
-    is_mixed: bool = False  # it holds images of several descriptions, which make up no volumes
+    mixed: tuple[str, ...] = ()  # UIDs of two images of different descriptions, of which no volumes can be made
     study_per_image: bool = False  # so that its StudyInstanceUID says nothing of what belongs together
 
     @property
@@ -106,9 +105,7 @@ def find(folder: Path) -> Contents:
             headers.append(content)
     shared = {uid for uid, paths in seen.items() if len(paths) > 1}
     series = _named_apart(_in_one_study([one for group in _groups(headers) for one in _series(group, shared)]))
-    return Contents(
-        tuple(map(partial(_counted, series), series)), tuple(unreadable), tuple(missing), _oddities(series, headers, shared)
-    )
+    return Contents(tuple(_counted(series)), tuple(unreadable), tuple(missing), _oddities(series, headers, shared))
 
 
 def _is_copy(path: Path, seen: dict[str, Path]) -> bool:
@@ -255,7 +252,7 @@ def _whole(headers: Sequence[Header]) -> Series:
         in_acquisition=_agreed(one.images_in_acquisition for one in headers),
         in_series=_agreed(one.images_in_series for one in headers),
         phases=max(one.phases for one in headers),
-        is_mixed=len({one.protocol.words for one in headers}) > 1,
+        mixed=next(((first.file.sop_uid, one.file.sop_uid) for one in headers if one.protocol.words != first.protocol.words), ()),
         study_per_image=len(studies) > 1,
     )
 
@@ -266,18 +263,21 @@ def _agreed(counts: Iterable[int]) -> int:
     return different.pop() if len(different) == 1 else 0
 
 
-def _counted(all_series: Sequence[Series], one: Series) -> Series:
-    """A series with the number of images that were acquired at once with it: those of other echoes may be stored apart."""
-    if one.in_acquisition <= len(one.stored):
-        return one
-    together = [
-        other
-        for other in all_series
-        if (other.patient_id, other.study_uid, other.acquisition, other.taken_s, other.tags.repetition_ms)
-        == (one.patient_id, one.study_uid, one.acquisition, one.taken_s, one.tags.repetition_ms)
-        and _places(other.images) == _places(one.images)
-    ]
-    return replace(one, acquired=sum(len(other.images) for other in together))
+def _counted(all_series: Sequence[Series]) -> Iterator[Series]:
+    """Series with the number of images that were acquired at once with each: those of other echoes may be stored apart."""
+    at_once: Counter[object] = Counter()
+    for one in all_series:
+        at_once[_acquisition(one)] += len(one.images)
+    for one in all_series:
+        yield replace(one, acquired=at_once[_acquisition(one)])
+
+
+def _acquisition(one: Series) -> object:
+    """What images share that were acquired at once; of series without a time, nothing."""
+    if math.isnan(one.taken_s):
+        return one.name
+    places = frozenset(_places(one.images))
+    return one.patient_id, one.study_uid, one.acquisition, one.taken_s, str(one.tags.repetition_ms), places
 
 
 def _in_one_study(all_series: Sequence[Series]) -> list[Series]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made import dicom
@@ -65,7 +66,7 @@ def test_steps_that_differ_by_rounding_pass(tmp_path: Path) -> None:
     assert not faults(tmp_path)
 
 
-def thinned(folder: Path, every: slice, slices: int = 24, **tags: object) -> str:
+def thinned(folder: Path, every: slice, slices: int = 24, **tags: Any) -> str:
     """What is said of a series of which only some files are left."""
     paths = dicom.write_series(folder, dicom.head(slices), **tags)
     for path in set(paths) - set(paths[every]):
@@ -92,7 +93,7 @@ def renumbered(dataset: Dataset, number: int) -> None:
         ({"ImagesInAcquisition": 24, "edit": renumbered}, "12 images; expected 24"),
     ],
 )
-def test_every_second_slice_gone_is_refused_with_both_counts(tmp_path: Path, tags: dict[str, object], expected: str) -> None:
+def test_every_second_slice_gone_is_refused_with_both_counts(tmp_path: Path, tags: dict[str, Any], expected: str) -> None:
     told = thinned(tmp_path, slice(0, None, 2), **tags)
     assert "missing slices" in told
     assert "12" in told
@@ -129,13 +130,13 @@ def test_an_end_cut_off_is_refused_with_both_counts(tmp_path: Path, left: slice,
         {"ImagesInAcquisition": 30, "NumberOfTemporalPositions": 5},
     ],
 )
-def test_a_whole_series_passes_whatever_its_scanner_declares(tmp_path: Path, tags: dict[str, object]) -> None:
+def test_a_whole_series_passes_whatever_its_scanner_declares(tmp_path: Path, tags: dict[str, Any]) -> None:
     dicom.write_series(tmp_path, **tags)
     assert not faults(tmp_path)
 
 
 @pytest.mark.parametrize("tags", [{"SpacingBetweenSlices": 3}, {"SliceThickness": 2.8}])
-def test_instance_numbers_of_every_second_echo_speak_of_no_gap(tmp_path: Path, tags: dict[str, object]) -> None:
+def test_instance_numbers_of_every_second_echo_speak_of_no_gap(tmp_path: Path, tags: dict[str, Any]) -> None:
     def odd(dataset: Dataset, number: int) -> None:
         dataset.InstanceNumber = 2 * number + 1
 
@@ -145,18 +146,24 @@ def test_instance_numbers_of_every_second_echo_speak_of_no_gap(tmp_path: Path, t
 
 def test_echoes_that_were_stored_as_one_series_fill_each_others_numbers_and_counts(tmp_path: Path) -> None:
     for echo in (1, 2):
-        dicom.write_series(
-            tmp_path / str(echo),
-            edit=lambda dataset, number, echo=echo: setattr(dataset, "InstanceNumber", 2 * number + echo),
-            **{"EchoTime": 50 * echo, "SeriesInstanceUID": "1.2.3", "StudyInstanceUID": "1.2", "ImagesInAcquisition": 12},
-        )
+
+        def interleave(dataset: Dataset, number: int, echo: int = echo) -> None:
+            dataset.InstanceNumber = 2 * number + echo
+
+        tags: dict[str, Any] = {"SeriesInstanceUID": "1.2.3", "StudyInstanceUID": "1.2", "ImagesInAcquisition": 12}
+        dicom.write_series(tmp_path / str(echo), edit=interleave, EchoTime=50 * echo, **tags)
     found = series.find(tmp_path).series
     assert len(found) == 2
     assert not [fault for one in found for fault in checks.faults(one)]
 
 
 def test_echoes_of_one_acquisition_in_series_of_their_own_make_up_its_count(tmp_path: Path) -> None:
-    tags = {"StudyInstanceUID": "1.2", "AcquisitionTime": "101500", "RepetitionTime": 3000, "ImagesInAcquisition": 12}
+    tags: dict[str, Any] = {
+        "StudyInstanceUID": "1.2",
+        "AcquisitionTime": "101500",
+        "RepetitionTime": 3000,
+        "ImagesInAcquisition": 12,
+    }
     for echo in (1, 2):
         dicom.write_series(tmp_path / str(echo), EchoTime=50 * echo, **tags)
     assert not [fault for one in series.find(tmp_path).series for fault in checks.faults(one)]
@@ -164,7 +171,12 @@ def test_echoes_of_one_acquisition_in_series_of_their_own_make_up_its_count(tmp_
 
 def test_four_scans_that_were_cut_off_alike_do_not_make_up_each_others_counts(tmp_path: Path) -> None:
     for at in range(4):
-        tags = {"StudyInstanceUID": "1.2", "AcquisitionTime": f"10{at}500", "AcquisitionNumber": 1, "ImagesInAcquisition": 24}
+        tags: dict[str, Any] = {
+            "StudyInstanceUID": "1.2",
+            "AcquisitionTime": f"10{at}500",
+            "AcquisitionNumber": 1,
+            "ImagesInAcquisition": 24,
+        }
         dicom.write_series(tmp_path / str(at), dicom.head(12), **tags)
     assert all("expected 24" in checks.faults(one)[0].reason for one in series.find(tmp_path).series)
 
@@ -269,6 +281,14 @@ def test_a_dicomdir_is_followed_inside_the_folder_only(tmp_path: Path) -> None:
         dicom.dicomdir(tmp_path / "disc", outside)
         with pytest.raises(IntegrityError, match="lists a file outside"):
             series.find(tmp_path / "disc")
+
+
+def test_a_dicomdir_without_preamble_is_held_to_the_same(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path / "DICOM")
+    dicom.dicomdir(tmp_path, ["..", "outside"])
+    (tmp_path / "DICOMDIR").write_bytes((tmp_path / "DICOMDIR").read_bytes()[132:])
+    with pytest.raises(IntegrityError, match="lists a file outside"):
+        series.find(tmp_path)
 
 
 def test_a_dicomdir_that_leads_outside_by_a_link_is_refused(tmp_path: Path) -> None:
