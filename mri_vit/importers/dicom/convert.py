@@ -10,7 +10,7 @@ import dcm2niix
 import nibabel as nib
 import numpy as np
 from jaxtyping import Float
-from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, generate_uid
+from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, MRImageStorage, generate_uid
 
 from mri_vit.data.volume import Volume, canonical
 from mri_vit.importers.dicom import checks, geometry, header
@@ -99,6 +99,7 @@ def _rewrite(file: File, series: Series, number: int, place: Path) -> None:
             dataset.InstanceNumber, dataset.SeriesNumber = number, 1
             dataset.SeriesInstanceUID = dataset.StudyInstanceUID = series.series_uid or generate_uid()
             dataset.StudyDate, dataset.StudyTime = "", ""
+            dataset.SOPClassUID = dataset.get("SOPClassUID") or MRImageStorage  # which old files lack
             dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = generate_uid()
             dataset.save_as(place, enforce_file_format=True)
     except Exception as error:  # pydicom and its codecs raise whatever a damaged file leads to

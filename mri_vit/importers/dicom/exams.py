@@ -284,11 +284,11 @@ def _remark(plan: Plan, visits: Sequence[Planned]) -> None:
         uids = tuple(visit.exams[0].study_uid for visit in visits)
         plan.remarks.append(Fault(f"studies {_places(uids)}: of one day, and {len(visits)} visits, in order of time", uids))
     for visit in visits:
-        uid, seconds = visit.exams[0].study_uid, sorted(_second(one) for one in visit.drawn if one.guess.channel)
-        if hours := max((after - before for before, after in pairwise(seconds)), default=0) // 3600 * (len(visit.sources) == 1):
-            plan.remarks += (
-                [Fault(f"study {{}}: a pause of {hours:.0f} hours lies between its scans", (uid,))] if hours >= 2 else []
-            )
+        seconds = sorted(_second(one) for one in visit.drawn if one.guess.channel)
+        pause_s = max((after - before for before, after in pairwise(seconds)), default=0.0)
+        if pause_s > PAUSE_S:
+            told = f"{pause_s / 3600:.1f} hours lie between its scans, which may be of before and after an operation"
+            plan.remarks.append(Fault(f"study {{}}: {told}", (visit.exams[0].study_uid,)))
         if len(visit.sources) > 1:
             uids = tuple(visit.sources)
             told = "no study of the day has all scans; they are taken from these in order of time"

@@ -144,6 +144,7 @@ def dataset(path: Path, **options: Any) -> Dataset:
         implicit, little = content.original_encoding
         plain = ImplicitVRLittleEndian if implicit else ExplicitVRLittleEndian if little else ExplicitVRBigEndian
         compressed = getattr(pixels, "length", 0) == source.UNDEFINED
+        content.preamble = None  # as of a file that lacks all meta information
         content.file_meta.TransferSyntaxUID = UID("") if compressed else plain
     return content
 

@@ -152,6 +152,8 @@ def _words(name: str, patient_id: str) -> frozenset[str]:
         return frozenset()
     parts = [" ".join(group.split("^")[:3]) for group in name.split("=")]  # behind them: prefix and suffix
     words = re.findall(r"[^\W_]+", folded(" ".join(parts)))
+    if any(len(word) > 3 and is_placeholder(word) for word in words):  # as in Anonymous^Male
+        return frozenset()
     return frozenset(re.sub("([aou])e", r"\1", word) for word in words if word not in TITLES)  # Mueller is Müller
 
 

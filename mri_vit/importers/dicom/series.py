@@ -120,16 +120,23 @@ def _is_copy(path: Path, seen: dict[str, Path]) -> bool:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Files that are DICOM by their start or their name, in the order of their names; links to folders are not followed."""
+    """Files that are DICOM, or look like it by their names, in the order of these; links to folders are not followed."""
     for home, folders, names in os.walk(folder, onerror=_raise):
         folders.sort()
-        for name in sorted(names):
-            path = Path(home, name)
-            if not path.is_file():
-                continue
-            with path.open("rb") as file:
-                if source.is_dicom(file.read(source.DICOM_START)) or NAMED_DICOM.fullmatch(name):
-                    yield path
+        paths = [path for name in sorted(names) if (path := Path(home, name)).is_file()]
+        known = set(filter(_is_dicom, paths))
+        siblings = {_pattern(path) for path in known}
+        yield from (path for path in paths if path in known or NAMED_DICOM.fullmatch(path.name) or _pattern(path) in siblings)
+
+
+def _is_dicom(path: Path) -> bool:
+    with path.open("rb") as file:
+        return source.is_dicom(file.read(source.DICOM_START))
+
+
+def _pattern(path: Path) -> str:
+    """A file's name without its numbers, which all files of an export share."""
+    return re.sub(r"\d+", "0", path.name)
 
 
 def _groups(headers: Sequence[Header]) -> list[list[Header]]:

@@ -60,6 +60,7 @@ def described(
         ({"birth": "19580301"}, {"birth": "20190601"}),  # the study's own date in place of a birth date
         ({"birth": "19580301"}, {"birth": "19580101"}),
         ({"birth": "19580301", "name": "Doe^Jane", "sex": "F", "age": "061Y"}, {"name": "ANONYMOUS"}),
+        ({"name": "Doe^Jane"}, {"name": "Anonymous^Female"}),
         ({"name": "Doe^Jane"}, {"name": "DOE^JANE^MARIE"}),
         ({"name": "Doe^Jane"}, {"name": "Jane Doe"}),
         ({"name": "Doe^Jane"}, {"name": "Doe^J."}),

@@ -247,6 +247,24 @@ def test_what_looks_like_dicom_and_cannot_be_read_is_counted_and_named(tmp_path:
     assert any(str(tmp_path / "in" / name) in line for line in lines)
 
 
+@pytest.mark.parametrize("content", [b"", bytes(5000)])
+def test_a_damaged_file_that_is_named_as_those_beside_it_is_named(tmp_path: Path, content: bytes) -> None:
+    paths = dicom.write_series(tmp_path)
+    (tmp_path / "README1").write_bytes(content)
+    paths[-1].write_bytes(content)
+    assert series.find(tmp_path).unreadable == (paths[-1],)
+
+
+def test_a_file_whose_meta_information_lacks_the_transfer_syntax_is_read(tmp_path: Path) -> None:
+    for path in write_sound(tmp_path / "in"):
+        content = path.read_bytes()
+        at = content.index(b"\x02\x00\x10\x00UI")
+        length = int.from_bytes(content[at + 6 : at + 8], "little") + 8
+        group = int.from_bytes(content[140:144], "little") - length
+        path.write_bytes(content[:140] + group.to_bytes(4, "little") + content[144:at] + content[at + length :])
+    assert_as_sound(bring_in(tmp_path)[0], tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
