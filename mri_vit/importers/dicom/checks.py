@@ -201,7 +201,7 @@ def _completeness(series: Series) -> list[Fault]:
         told = f"{count} lie {step:.2f} mm apart where SpacingBetweenSlices says {declared:g} mm"
         return [Fault(f"missing slices: {told}; expected {(count - 1) * times + 1} or more")]
     stride = _stride(series)
-    if stride > 1 and not _fills(step, declared, thickness):
+    if stride > 1 and not _fills(step, declared, thickness) and not _explained(step, declared, thickness, derived):
         told = f"InstanceNumber goes up by {stride} from each of {count} to the next"
         return [Fault(f"missing slices: {told}; expected {(count - 1) * stride + 1} or more")]
     return []

@@ -209,7 +209,6 @@ def _protocol(dataset: Dataset, tags: Tags) -> Protocol:
         (
             tags.sequence,
             tags.variant,
-            str(dataset.get("SequenceName") or dataset.get("PulseSequenceName") or ""),
             str(dataset.get("ContrastBolusAgent") or ""),
             str(dataset.get("FlipAngle") or ""),
             *(None if math.isnan(ms) else round(ms) for ms in times),

@@ -149,7 +149,8 @@ def _groups(headers: Sequence[Header]) -> list[list[Header]]:
     groups, alone = [], defaultdict(list)
     for _, group in sorted(by_uid.items(), key=lambda item: item[0]):
         first = group[0]
-        if len(group) > 1 or first.file.frames > 1:
+        placed = all(map(math.isfinite, (*first.images[0].position_mm, *first.images[0].orientation)))
+        if len(group) > 1 or first.file.frames > 1 or not placed:
             groups.append(group)
             continue
         study = first.study_uid if of_study[first.patient_id, first.study_uid] > 1 else (first.study_date, str(first.study_s))

@@ -135,7 +135,9 @@ def test_a_whole_series_passes_whatever_its_scanner_declares(tmp_path: Path, tag
     assert not faults(tmp_path)
 
 
-@pytest.mark.parametrize("tags", [{"SpacingBetweenSlices": 3}, {"SliceThickness": 2.8}])
+@pytest.mark.parametrize(
+    "tags", [{"SpacingBetweenSlices": 3}, {"SliceThickness": 2.8}, {"SpacingBetweenSlices": 0.5, "SliceThickness": 2.5}]
+)
 def test_instance_numbers_of_every_second_echo_speak_of_no_gap(tmp_path: Path, tags: dict[str, Any]) -> None:
     def odd(dataset: Dataset, number: int) -> None:
         dataset.InstanceNumber = 2 * number + 1
