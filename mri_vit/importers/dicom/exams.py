@@ -147,6 +147,9 @@ def planned(series: Sequence[Series], candidates: Sequence[Candidate]) -> Plan:
     used = [uid for uid, ones in by_study.items() if any(one.guess.channel for one in ones)]
     if placeholder:
         _refuse_strangers(plan, series, used)
+    elif not used:  # nothing but what a table of choices may name
+        plan.visits.append(Planned(None, (), _aside(candidates, ""), frozenset(by_study)))
+        return plan
     unknown = "its date is missing or stands in place of one"
     undated = [uid for uid in used if days[uid] is None and uid not in plan.refused]
     if undated and len(used) > 1:

@@ -170,6 +170,12 @@ def _by_visit(
         for candidate in assessed.other:
             reason = candidate.guess.reason + (", which was not asked for" if candidate.guess.channel else "")
             ledger.passed_over(of_study.get(candidate.series.study_uid, elsewhere), candidate.series, reason)
+        placed = {one.name for visit in plan.visits for one in visit.candidates}
+        for candidate in assessed.fit:
+            if candidate.name not in placed and candidate.series.study_uid not in plan.refused:
+                ledger.passed_over(elsewhere, candidate.series, candidate.guess.reason)
+        if not plan.visits and not plan.refused:
+            ledger.nothing_of(elsewhere, wanted)
         for remark in plan.remarks:
             ledger.say(remark.with_uids())
         if placeholder and name:
