@@ -10,7 +10,7 @@ import dcm2niix
 import nibabel as nib
 import numpy as np
 from jaxtyping import Float
-from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, MRImageStorage, generate_uid
+from pydicom.uid import UID, DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, MRImageStorage, generate_uid
 
 from mri_vit.data.volume import Volume, canonical
 from mri_vit.importers.dicom import checks, geometry, header
@@ -56,7 +56,9 @@ def volume(series: Series, scratch: Path) -> Volume:
         except subprocess.TimeoutExpired:
             raise Refused(Fault(f"dcm2niix took longer than {TIMEOUT_S} s")) from None
         if done.returncode:
-            raise Refused(Fault(f"dcm2niix ended with exit code {done.returncode}"))
+            syntax = UID(series.files[0].syntax)
+            stored = f"; pixels are stored as {syntax.name}, and may be damaged" if syntax.is_compressed else ""
+            raise Refused(Fault(f"dcm2niix ended with exit code {done.returncode}{stored}"))
         files = sorted(path for path in made.iterdir() if path.suffix == ".nii")
         if len(files) != 1:
             raise Refused(Fault(f"dcm2niix made {len(files)} files of it; expected 1"))

@@ -192,12 +192,12 @@ def _sequences(headers: Sequence[Header]) -> list[list[Header]]:
 
 
 def _by_protocol(headers: list[Header]) -> list[list[Header]]:
-    parts = _by(headers, lambda one: one.protocol.weighting)
-    if len(parts) > 1 and all(map(_are_volumes, parts)):
-        return parts
-    if _are_apart([one.images[0] for one in headers]) or _are_volumes(headers):
-        return [headers]
-    for key in (lambda one: one.protocol.series_number, lambda one: one.acquisition):  # of a sequence that was repeated
+    """Images by weighting or series number; where they lie in one place, also by what a sound series may differ in."""
+    keys: list[Callable[[Header], object]] = [lambda one: one.protocol.weighting, lambda one: one.protocol.series_number]
+    if not _are_apart([one.images[0] for one in headers]) and not _are_volumes(headers):
+        keys += [lambda one: one.acquisition, lambda one: str(one.taken_s)]
+        keys += [lambda one: (one.protocol.weighting, one.acquisition, str(one.taken_s))]
+    for key in keys:
         parts = _by(headers, key)
         if len(parts) > 1 and all(map(_are_volumes, parts)):
             return parts

@@ -131,9 +131,8 @@ def test_one_study_under_a_placeholder_id_is_a_patient_of_its_own_in_every_impor
 @pytest.mark.parametrize("tags", [{}, {"StudyDate": ""}, {"PatientID": ""}, {"PatientID": "", "StudyDate": ""}])
 def test_a_patient_of_whom_nothing_is_recognised_is_listed_with_every_series(tmp_path: Path, tags: dict[str, str]) -> None:
     for name in ("a", "b"):
-        dicom.write_series(
-            tmp_path / "in" / name, SeriesDescription="unnamed", **({"StudyInstanceUID": f"1.2.{name == 'a':d}"} | tags)
-        )
+        series: dict[str, Any] = {"StudyInstanceUID": f"1.2.{name == 'a':d}", "SeriesDescription": "unnamed"} | tags
+        dicom.write_series(tmp_path / "in" / name, **series)
     found, _ = bring_in(tmp_path)
     assert not found.visits
     assert ["no series could be used" in one.reason for one in found.left_out] == [True]

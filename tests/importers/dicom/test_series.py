@@ -122,6 +122,22 @@ def test_sequences_of_one_series_whose_slices_lie_between_each_other_are_not_one
     assert [len(one.images) for one in series.find(tmp_path).series] == [6, 6]
 
 
+@pytest.mark.parametrize("shift", [0, 0.5])
+def test_a_repeated_sequence_under_one_series_uid_is_told_apart_by_its_number(tmp_path: Path, shift: float) -> None:
+    for number in (4, 7):
+        steps = [k + shift * (number == 7) for k in range(6)]
+        tags: dict[str, Any] = {"SeriesInstanceUID": "1.9", "StudyInstanceUID": "1.2", "SeriesDescription": "t1"}
+        dicom.write_series(tmp_path / str(number), steps=steps, SeriesNumber=number, **tags)
+    assert sorted((one.tags.number, len(one.images)) for one in series.find(tmp_path).series) == [(4, 6), (7, 6)]
+
+
+def test_a_repeated_sequence_under_one_series_uid_is_told_apart_by_its_time(tmp_path: Path) -> None:
+    for time in ("101500", "103000"):
+        tags: dict[str, Any] = {"SeriesInstanceUID": "1.9", "StudyInstanceUID": "1.2", "SeriesDescription": "t1"}
+        dicom.write_series(tmp_path / time, AcquisitionTime=time, **tags)
+    assert [len(one.images) for one in series.find(tmp_path).series] == [6, 6]
+
+
 def test_a_slice_of_another_sequence_in_a_gap_is_refused_as_mixed(tmp_path: Path) -> None:
     def edit(dataset: Dataset, number: int) -> None:
         dataset.SeriesDescription = "t2 tse" if number == 3 else "t1 tse"
