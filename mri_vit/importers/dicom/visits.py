@@ -1,4 +1,4 @@
-"""Visits: the series of a patient on one day go in; one scan per channel, converted, comes out."""
+"""Visits: the series of one visit go in; one scan per channel, converted, comes out."""
 
 from __future__ import annotations
 
