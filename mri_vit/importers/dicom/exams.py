@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from mri_vit.importers.dicom import person
 from mri_vit.importers.dicom.candidates import Candidate
@@ -248,8 +248,11 @@ def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -
 
 
 def _in_order(exams: Sequence[Exam]) -> bool:
-    """Whether times are known and tell which came first."""
-    return all(before.start_s < after.start_s for before, after in pairwise(sorted(exams, key=lambda exam: exam.start_s)))
+    """Whether times are known and tell which came first, at least of those that have a channel in common."""
+    timed = not any(math.isnan(exam.start_s) for exam in exams)
+    return timed and not any(
+        one.start_s == other.start_s and one.channels & other.channels for one, other in combinations(exams, 2)
+    )
 
 
 def _around(full: Sequence[Exam], exams: Sequence[Exam]) -> list[tuple[list[Exam], list[Exam]]]:

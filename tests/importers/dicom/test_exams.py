@@ -206,6 +206,14 @@ def test_studies_of_one_hour_complete_each_other_in_order_of_time(tmp_path: Path
     assert any(f"1.2.{first}, 1.2.{second}" in line for line in lines)
 
 
+def test_series_with_a_study_uid_each_are_one_visit_where_the_study_s_time_is_one(tmp_path: Path) -> None:
+    for number, channel in enumerate(dicom.FOUR, start=1):
+        dicom.write_study(tmp_path / "in" / str(number), number, [channel], StudyTime="080000")
+    found, lines = bring_in(tmp_path)
+    assert drawn_from(found) == [("", {"t1": 1, "t1ce": 2, "t2": 3, "flair": 4})]
+    assert len(lines) == 1
+
+
 def test_a_study_does_not_complete_another_over_hours(tmp_path: Path) -> None:
     write(tmp_path, (1, ["t1", "t1ce", "t2"], {"StudyTime": "080000"}), (2, ["t1", "flair"], {"StudyTime": "190000"}))
     found, lines = bring_in(tmp_path)
