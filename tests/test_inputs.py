@@ -21,7 +21,21 @@ from mri_vit.run import exit_code
 
 GZIPPED = gzip.compress(nifti(), mtime=0)
 SKEWED = np.array([[1.0, 0.2, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+MAN = {"PatientID": "ANONYMOUS", "PatientName": "", "PatientSex": "M", "PatientAge": "061Y", "StudyDate": "19000101"}
+WOMAN = MAN | {"PatientSex": "F", "PatientAge": "034Y"}
+NOBODY = {"PatientID": "", "PatientName": ""}
+MORNING, EVENING = {"StudyTime": "080000"}, {"StudyTime": "190000"}
+T1CE = EVENING | {"channels": ["t1ce"]}
+EVERY_SECOND = slice(0, None, 2)
 RGB = np.zeros((4, 4, 4), np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")]))
+
+
+def own_uid(number: int) -> str:
+    return f"1.9.{number}"
+
+
+def same_uid(number: int) -> str:
+    return "1.9"
 
 
 class Row(NamedTuple):
@@ -137,6 +151,10 @@ ROWS = [
     Row(79, "a stale lock", 3, "not NIfTI", made.stale_lock),
     Row(80, "modification times of 1970", 0, "12 patients", made.of_1970),
     Row(81, "spaces, Hangul, emoji and % in paths", 0, "12 patients", made.moved_to("스캔 %41 🧠 x/study")),
+    Row(82, "two people under ANONYMOUS", 3, "0 patients.* differs .* in age and sex", made.dicom_studies(MAN, WOMAN)),
+    Row(82, "two studies without any id", 3, "0 patients.* may be of several people", made.dicom_studies(NOBODY, NOBODY)),
+    Row(83, "a morning's and an evening's study", 0, "1 patients, 2 visits", made.dicom_studies(MORNING, EVENING)),
+    Row(83, "an evening's study of T1ce alone", 0, "1.2.2: no scan .* 1.2.1 .* 1 visits", made.dicom_studies(MORNING, T1CE)),
     Row(84, "T1 WITHOUT CONTRAST, agent", 0, "t1 1, t1ce 0", made.dicom_t1("T1 AX WITHOUT CONTRAST", agent="GADAVIST")),
     Row(84, "T1 ohne KM, agent", 0, "t1 1, t1ce 0", made.dicom_t1("T1 ohne KM", agent="Gadovist")),
     Row(84, "T1 sans gado", 0, "t1 1, t1ce 0", made.dicom_t1("T1 sans gado")),
@@ -146,6 +164,15 @@ ROWS = [
     Row(84, "T1 PRE in an exam W CONTRAST", 0, "t1 1, t1ce 0", made.dicom_t1("T1 PRE", protocol="BRAIN TUMOR W CONTRAST")),
     Row(84, "T1 pre and post", 3, "T1 or T1ce is undecided of series U.*choices", made.dicom_t1("T1 pre and post", agent="GD")),
     Row(84, "two T1 alike", 3, "T1 or T1ce is undecided of series U.*, U.*choices", made.dicom_t1("AX T1", "AX T1")),
+    Row(85, "every second slice gone", 3, "6 lie .* expected 11", made.dicom_thinned(EVERY_SECOND, SpacingBetweenSlices=3)),
+    Row(85, "and without a spacing", 3, "by 2 from each of 6 .* expected 11", made.dicom_thinned(EVERY_SECOND)),
+    Row(86, "an end cut off", 3, "7 images; expected 12", made.dicom_thinned(slice(7), ImagesInAcquisition=12)),
+    Row(87, "files without preamble", 0, "1 patients, 1 visits; scans: t1 1", made.dicom_files(lambda old, _: old[132:])),
+    Row(88, "every second without", 0, "t1 1, t1ce 1", made.dicom_files(lambda old, n: old[132 * (n % 2) :])),
+    Row(88, "one file cut short", 3, "files .* cannot be read: 1", made.dicom_files(lambda old, n: old if n else old[132:250])),
+    Row(89, "a series UID per slice", 0, "24 images has a SeriesIn.* 1 patients", made.dicom_uids(SeriesInstanceUID=own_uid)),
+    Row(89, "one series UID for all", 0, "4 sequences have .* 1 patients", made.dicom_uids(SeriesInstanceUID=same_uid)),
+    Row(89, "one image UID for all", 0, "24 different files have .* 1 patients", made.dicom_uids(SOPInstanceUID=same_uid)),
     Row(94, "BIDS with acq-postgd alone", 0, "t1 0, t1ce 1, t2 1", made.bids_t1w("_acq-postgd")),
     Row(94, "BIDS with ce-none", 0, "t1 1, t1ce 1, t2 1", made.bids_t1w("_ce-none", "_acq-post")),
     Row(94, "BIDS with labels that disagree", 3, "does not say whether it is T1 or T1ce", made.bids_t1w("_acq-postgd_ce-none")),
@@ -199,7 +226,7 @@ def test_an_input_gets_its_exit_code_and_is_told_why(row: Row, desk: Desk, capsy
 
 def test_every_row_has_its_entry():
     shown = {number for number, *_ in SHOWN_BY}
-    assert {row.number for row in ROWS} | shown == {*range(1, 82), 84, 94}
+    assert {row.number for row in ROWS} | shown == set(range(1, 108))
 
 
 @pytest.mark.parametrize(("number", "given", "file", "test"), SHOWN_BY)

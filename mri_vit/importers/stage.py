@@ -27,7 +27,7 @@ from mri_vit.settings.schema import CHANNELS
 
 AUTO, DICOM = "auto", "dicom"
 LABELS = "labels"  # in place of the path of a hospital's table, which may name a patient
-VISIT_NUMBER = re.compile(r"|\d\d")  # as `dicom.identity.sessions` gives them; a date has more digits
+VISIT_NUMBER = re.compile(r"|\d\d")  # as the import of DICOM numbers visits; a date has more digits
 
 
 def import_layout(name: str, source: Path, folder: Path, console: Console) -> bool:

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import Literal
 
 from mri_vit.errors import UsageError
 
@@ -23,6 +24,15 @@ UNUSABLE = {
     errno.ELOOP: "a link that leads back to itself",
     errno.ENOTDIR: "a file stands where a folder is expected",
 }
+DICOM_START = 1024  # bytes by which a file is known as DICOM; its first elements take some 100
+DICOM_ELEMENTS = 3  # that have to follow each other; every object of DICOM has more in group 8
+DICOM_GROUPS = (0x02, 0x08, 0x10, 0x18, 0x20)  # of the first elements: file, identity, patient, acquisition, relation
+VALUE_REPRESENTATIONS = {  # of these elements, DICOM PS3.5, 6.2
+    *(b"AE", b"AS", b"CS", b"DA", b"DS", b"DT", b"IS", b"LO", b"PN", b"SH", b"ST", b"TM", b"UI", b"UL", b"US"),
+    *(b"OB", b"SQ", b"UN", b"UT", b"LT"),
+}
+LONG_REPRESENTATIONS = {b"OB", b"SQ", b"UN", b"UT"}  # whose length has four bytes
+UNDEFINED = 0xFFFFFFFF  # the length of a sequence that ends by a mark
 MOST_SHOWN = 200  # characters of a path in a message; the start and the end of a longer one say which it is
 
 
@@ -52,8 +62,34 @@ def unusable_name(error: Exception) -> UsageError | None:
 
 
 def is_dicom(start: bytes) -> bool:
-    """Whether a file that starts like this is DICOM (part 10: 128 bytes of anything, then DICM)."""
-    return start[128:132] == b"DICM"
+    """Whether a file that starts like this is DICOM, of which `DICOM_START` bytes are enough.
+
+    Part 10 has 128 bytes of anything, then DICM. Archives and toolkits of old leave out the 128 bytes, or all before the
+    data elements, whose tags rise from group 2 or 8 on, each with a length and in most encodings a type (DICOM PS3.5, 7.1).
+    """
+    bare = _elements(start, "little", True) or _elements(start, "little", False) or _elements(start, "big", True)
+    return bare or b"DICM" in (start[128:132], start[:4])
+
+
+def _elements(start: bytes, order: Literal["little", "big"], explicit: bool) -> bool:
+    """Whether these bytes are `DICOM_ELEMENTS` data elements, one behind the other."""
+    at, last = 0, (0, 0)
+    for number in range(DICOM_ELEMENTS):
+        tag = (int.from_bytes(start[at : at + 2], order), int.from_bytes(start[at + 2 : at + 4], order))
+        kind = start[at + 4 : at + 6]
+        if tag <= last or tag[0] not in (DICOM_GROUPS if number else DICOM_GROUPS[:2]):
+            return False
+        if explicit and kind not in VALUE_REPRESENTATIONS:
+            return False
+        first, width = (4, 4) if not explicit else (8, 4) if kind in LONG_REPRESENTATIONS else (6, 2)
+        value = at + first + width
+        length = int.from_bytes(start[at + first : value], order)
+        if length == UNDEFINED:
+            return number > 0
+        if length % 2 or length > len(start):  # values are padded to an even length, and the first ones are short
+            return False
+        at, last = value + length, tag
+    return True
 
 
 def shown(path: Path | str) -> str:
@@ -71,7 +107,7 @@ def _holds_dicom(folder: Path) -> bool:
                     return True
                 if entry.is_file():
                     with open(entry.path, "rb") as file:
-                        if is_dicom(file.read(132)):
+                        if is_dicom(file.read(DICOM_START)):
                             return True
     except OSError:
         return False

@@ -36,6 +36,21 @@ def head(slices: int = 6, rows: int = 20, columns: int = 24) -> Shaped[np.ndarra
     return (100 + 40 * k + 3 * j + i).astype(np.uint16)
 
 
+FOUR = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
+
+
+def write_study(folder: Path, number: int, channels: Sequence[str] = tuple(FOUR), **tags: Any) -> None:
+    """A study whose voxels tell its scans from each other, by thousands, and from those of studies with another number.
+
+    `tags` are those of all its series; the `number` is its StudyInstanceUID as well, unless they say otherwise.
+    """
+    study = {"StudyInstanceUID": f"1.2.{number}", "FrameOfReferenceUID": f"1.3.{number}"} | tags
+    for at, channel in enumerate(channels):
+        voxels = head() + 1000 * list(FOUR).index(channel) + 10_000 * number
+        series: dict[str, Any] = {"SeriesDescription": FOUR[channel], "SeriesNumber": at + 1} | study
+        write_series(folder / channel, voxels, **series)
+
+
 def normal(orientation: Sequence[float]) -> np.ndarray:
     return np.cross(orientation[:3], orientation[3:])
 

@@ -11,10 +11,12 @@ import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
 from filelock import FileLock
+from pydicom import dcmread
 from pydicom.dataset import Dataset
 from pydicom.uid import MPEG2MPML
 
@@ -138,6 +140,59 @@ def _imported(desk: Desk) -> list[object]:
 def dicom_steps(*steps: float) -> Make:
     def make(desk: Desk) -> list[object]:
         dicom.write_series(desk.folder / "dicom", steps=steps)
+        return _imported(desk)
+
+    return make
+
+
+def dicom_studies(*studies: dict[str, Any]) -> Make:
+    """Studies of the patients' four scans, or of `channels`; the first has the number 1."""
+
+    def make(desk: Desk) -> list[object]:
+        for number, tags in enumerate(studies, start=1):
+            dicom.write_study(desk.folder / "dicom" / str(number), number, **tags)
+        return _imported(desk)
+
+    return make
+
+
+def dicom_thinned(left: slice, **tags: Any) -> Make:
+    """A study of series of 12 slices, of each of which only some files are left."""
+
+    def make(desk: Desk) -> list[object]:
+        for at, words in enumerate(dicom.FOUR.values()):
+            paths = dicom.write_series(
+                desk.folder / "dicom" / str(at), dicom.head(12), SeriesDescription=words, StudyInstanceUID="1.2", **tags
+            )
+            for path in set(paths) - set(paths[left]):
+                path.unlink()
+        return _imported(desk)
+
+    return make
+
+
+def dicom_files(change: Callable[[bytes, int], bytes]) -> Make:
+    """A study of four scans, of which each file is changed as bytes."""
+
+    def make(desk: Desk) -> list[object]:
+        dicom.write_study(desk.folder / "dicom", 1)
+        for number, path in enumerate(sorted((desk.folder / "dicom").rglob("IM*"))):
+            path.write_bytes(change(path.read_bytes(), number))
+        return _imported(desk)
+
+    return make
+
+
+def dicom_uids(**uids: Callable[[int], str]) -> Make:
+    """A study of four scans, in each file of which UIDs are others."""
+
+    def make(desk: Desk) -> list[object]:
+        dicom.write_study(desk.folder / "dicom", 1)
+        for number, path in enumerate(sorted((desk.folder / "dicom").rglob("IM*"))):
+            dataset = dcmread(path)
+            for keyword, uid in uids.items():
+                setattr(dataset, keyword, uid(number))
+            dataset.save_as(path)
         return _imported(desk)
 
     return make

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -111,6 +112,7 @@ def _merits(candidate: Candidate) -> dict[str, float]:
         "finer voxels (mm)": -round(max(*slices[0].spacing_mm, step_mm), 2),
         "more slices": float(len(slices)),
         "being later": float(series.tags.number),
+        "being taken later": series.taken_s if math.isfinite(series.taken_s) else 0.0,
     }
 
 

@@ -6,6 +6,8 @@ them. So nothing is converted that these checks have not passed.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from jaxtyping import Float
 from pydicom.pixels.decoders.base import get_decoder
@@ -14,13 +16,9 @@ from pydicom.uid import UID
 from mri_vit.data.nifti import AFFINE_TOLERANCE, SPACING_MM
 from mri_vit.importers.dicom import geometry
 from mri_vit.importers.dicom.fault import Fault
+from mri_vit.importers.dicom.geometry import DIRECTION, FEWEST_SLICES, SAME_PLACE_MM, UNEVEN
 from mri_vit.importers.dicom.header import File, Image
 from mri_vit.importers.dicom.series import Series
-
-FEWEST_SLICES = 4  # as dicom2nifti has it: fewer are a localizer, a test shot or a remnant
-SAME_PLACE_MM = 0.01  # a tenth of the finest step; positions are written to 0.001 mm or finer
-UNEVEN = 0.05  # of the step between slices; dicom2nifti's rtol in validate_slice_increment
-DIRECTION = AFFINE_TOLERANCE  # cosine: what the reader of volumes takes for a skew
 
 # What the dcm2niix of PyPI decodes by itself, by its start line (JP2:OpenJPEG, JP-LS:CharLS) and console/nii_dicom.cpp.
 DCM2NIIX = {
@@ -36,15 +34,17 @@ DCM2NIIX = {
     "1.2.840.10008.1.2.4.91",  # JPEG 2000
     "1.2.840.10008.1.2.5",  # RLE
 }
+ROUNDED = 0.1  # of a spacing: how far off one may be that was written with one digit behind the point
 MODALITIES = {"CT", "PT", "NM", "US", "CR", "DX", "XA", "MG", "SC", "OT", "RTIMAGE", "RTDOSE", "SEG"}  # that may be shown
 
 
 def faults(series: Series) -> list[Fault]:
     """What speaks against converting a series, nothing where it is fit; the later checks rest on the earlier ones."""
-    for check in (_pixels, _header, _one_kind, _stack, _steps):
-        if found := check(series):
-            return found
-    return _modality(series)
+    for check in (_pixels, _header, _one_kind, _stack, _steps, _completeness, _modality):
+        if faults := check(series):
+            cause = f"{series.oddity}, and they make no volume: " if series.oddity else ""
+            return [Fault(cause + fault.reason, fault.uids) for fault in faults]
+    return []
 
 
 def decompress_first(series: Series) -> bool:
@@ -55,6 +55,8 @@ def decompress_first(series: Series) -> bool:
 def _pixels(series: Series) -> list[Fault]:
     """Files whose pixels are missing, cut off, coloured or stored in a way that nothing here decodes."""
     for file in series.files:
+        if not file.syntax:
+            return [Fault("image {} is compressed, and has no file meta information that says how", (file.sop_uid,))]
         if not _decodable(file):
             known = UID(file.syntax).name  # the UID itself where the standard has no name for it
             name = f"{known} ({file.syntax})" if known != file.syntax else "{1}, which the DICOM standard does not know"
@@ -64,7 +66,10 @@ def _pixels(series: Series) -> list[Fault]:
         if file.bytes_expected is not None and file.bytes_found < file.bytes_expected:
             told = f"holds {file.bytes_found:,} bytes of pixels where its header announces {file.bytes_expected:,}"
             return [Fault(f"image {{}} {told}: it is cut off", (file.sop_uid,))]
-        held = sum(image.sop_uid == file.sop_uid for image in series.images) if file.frames > 1 else 1
+        if file.concatenated > 1:
+            told = f"is one of {file.concatenated} over which a volume is spread (a concatenation); expected one multi-frame file"
+            return [Fault(f"image {{}} {told}", (file.sop_uid,))]
+        held = sum(image.path == file.path for image in series.images) if file.frames > 1 else 1
         if held != file.frames:
             told = f"announces {file.frames} frames and gives the place of {held}"
             return [Fault(f"image {{}} {told}", (file.sop_uid,))]
@@ -112,6 +117,8 @@ def _header(series: Series) -> list[Fault]:
 def _one_kind(series: Series) -> list[Fault]:
     """Slices that differ in direction, matrix or spacing."""
     first = series.images[0]
+    if series.mixed:
+        return [Fault("mixed series: images {} and {} have different descriptions, and not enough images each", series.mixed)]
     for image in series.images[1:]:
         told = _difference(first, image)
         if told:
@@ -176,6 +183,67 @@ def _tilt_degrees(positions: Float[np.ndarray, "n 3"], places: Float[np.ndarray,
     """Angle between the line from the first to the last slice and the normal."""
     length = float(np.linalg.norm(positions[-1] - positions[0]))
     return float(np.degrees(np.arccos(np.clip((places[-1] - places[0]) / length, -1, 1))))
+
+
+def _completeness(series: Series) -> list[Fault]:
+    """Slices that are missing evenly or at an end, so that those that are there make up a volume of their own."""
+    count, stored, announced = len(series.images), len(series.stored), series.in_acquisition
+    derived = "DERIVED" in series.tags.image_type  # a reformatted or computed image repeats what was true of its source
+    if stored and series.in_series > series.under_uid:
+        return [_fewer(series.under_uid, series.in_series, "NumberOfSeriesRelatedInstances or ImagesInSeries")]
+    elsewhere = series.acquired == announced or (series.phases > 1 and stored and announced % stored == 0)  # as other echoes
+    if stored and announced > stored and not derived and not elsewhere:
+        return [_fewer(stored, announced, "ImagesInAcquisition")]
+    step = float(np.median(np.diff(geometry.places_mm(geometry.ordered(series.images)))))
+    declared, thickness = _declared_mm(series)
+    times = round(step / declared) if declared > 0 else 1
+    if times > 1 and abs(step - times * declared) <= ROUNDED * declared and not _explained(step, declared, thickness, derived):
+        told = f"{count} lie {step:.2f} mm apart where SpacingBetweenSlices says {declared:g} mm"
+        return [Fault(f"missing slices: {told}; expected {(count - 1) * times + 1} or more")]
+    stride = _stride(series)
+    if stride > 1 and not _fills(step, declared, thickness) and not _explained(step, declared, thickness, derived):
+        told = f"InstanceNumber goes up by {stride} from each of {count} to the next"
+        return [Fault(f"missing slices: {told}; expected {(count - 1) * stride + 1} or more")]
+    return []
+
+
+def _fewer(count: int, expected: int, field: str) -> Fault:
+    return Fault(f"missing slices: {count} images; expected {expected}, by {field}")
+
+
+def _declared_mm(series: Series) -> tuple[float, float]:
+    """SpacingBetweenSlices and SliceThickness, NaN where images lack them or differ in them."""
+    return _agreed([image.between_mm for image in series.images]), _agreed([image.thickness_mm for image in series.images])
+
+
+def _agreed(values: list[float]) -> float:
+    return abs(values[0]) if np.allclose(values, values[0], rtol=AFFINE_TOLERANCE) else math.nan  # of some the sign is negative
+
+
+def _explained(step: float, declared: float, thickness: float, derived: bool) -> bool:
+    """Whether a declared spacing that is a fraction of the step says nothing of missing slices.
+
+    Some scanners write the gap between slices in place of the distance of their centres; it is less than a slice is thick, or
+    else slices would overlap. Reformatted images may repeat the spacing of their source.
+    """
+    is_gap = declared < thickness * (1 - UNEVEN) and abs(step - thickness - declared) <= ROUNDED * declared
+    return is_gap or (derived and abs(step - thickness) <= UNEVEN * thickness)
+
+
+def _stride(series: Series) -> int:
+    """By how much the instance number rises or falls from slice to slice, if always alike; 1 where others fill the gaps."""
+    numbers = [image.instance for image in geometry.ordered(series.images)]
+    steps = set(np.abs(np.diff(numbers)).tolist())
+    if not series.stored or len(steps) != 1 or len(set(series.stored)) > len(numbers):
+        return 1
+    return int(steps.pop())
+
+
+def _fills(step: float, declared: float, thickness: float) -> bool:
+    """Whether slices follow each other as declared, or so closely that none fits between them."""
+    if declared > 0:
+        return abs(step - declared) <= UNEVEN * step
+    return step < 2 * thickness * (1 - UNEVEN)
 
 
 def _modality(series: Series) -> list[Fault]:

@@ -10,11 +10,10 @@ import dcm2niix
 import nibabel as nib
 import numpy as np
 from jaxtyping import Float
-from pydicom import dcmread
-from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
+from pydicom.uid import UID, DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, MRImageStorage, generate_uid
 
 from mri_vit.data.volume import Volume, canonical
-from mri_vit.importers.dicom import checks, geometry
+from mri_vit.importers.dicom import checks, geometry, header
 from mri_vit.importers.dicom.fault import Fault, Refused
 from mri_vit.importers.dicom.header import File, lenient
 from mri_vit.importers.dicom.series import Series
@@ -57,7 +56,9 @@ def volume(series: Series, scratch: Path) -> Volume:
         except subprocess.TimeoutExpired:
             raise Refused(Fault(f"dcm2niix took longer than {TIMEOUT_S} s")) from None
         if done.returncode:
-            raise Refused(Fault(f"dcm2niix ended with exit code {done.returncode}"))
+            syntax = UID(series.files[0].syntax)
+            stored = f"; pixels are stored as {syntax.name}, and may be damaged" if syntax.is_compressed else ""
+            raise Refused(Fault(f"dcm2niix ended with exit code {done.returncode}{stored}"))
         files = sorted(path for path in made.iterdir() if path.suffix == ".nii")
         if len(files) != 1:
             raise Refused(Fault(f"dcm2niix made {len(files)} files of it; expected 1"))
@@ -68,18 +69,18 @@ def volume(series: Series, scratch: Path) -> Volume:
 def _stage(series: Series, folder: Path) -> None:
     """Put the series' files, and no others, in a folder under names of our own.
 
-    They are links, or copies where dcm2niix has no codec, or would stack slices by instance numbers that do not run with their
-    places: of a series of six such slices it makes a volume of two, and ends with exit code 0.
+    They are links, or copies where dcm2niix has no codec, would part images by their UIDs, or would stack slices by instance
+    numbers that do not run with their places: of a series of six such slices it makes a volume of two, with exit code 0.
     """
-    files = {file.sop_uid: file for file in series.files}
-    order = list(dict.fromkeys(image.sop_uid for image in geometry.ordered(series.images)))
-    linked = not checks.decompress_first(series) and _runs_with_place(series)
-    for number, uid in enumerate(order, start=1):
+    files = {file.path: file for file in series.files}
+    order = list(dict.fromkeys(image.path for image in geometry.ordered(series.images)))
+    linked = series.as_stored and not checks.decompress_first(series) and _runs_with_place(series)
+    for number, path in enumerate(order, start=1):
         place = folder / f"{number:06}.dcm"
         if linked:
-            place.symlink_to(files[uid].path.resolve())
+            place.symlink_to(path.resolve())
         else:
-            _rewrite(files[uid], number, place)
+            _rewrite(files[path], series, number, place)
 
 
 def _runs_with_place(series: Series) -> bool:
@@ -88,17 +89,21 @@ def _runs_with_place(series: Series) -> bool:
     return len(series.files) == 1 or bool((steps > 0).all() or (steps < 0).all())
 
 
-def _rewrite(file: File, number: int, place: Path) -> None:
-    """A copy of a file with another instance number, and decompressed."""
+def _rewrite(file: File, series: Series, number: int, place: Path) -> None:
+    """A copy of a file with another instance number, and decompressed; what names the series is the same in all."""
     try:
         with lenient():
-            dataset = dcmread(file.path)
+            dataset = header.dataset(file.path)
             if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
                 dataset.decompress(generate_instance_uid=False)
             elif dataset.file_meta.TransferSyntaxUID == DeflatedExplicitVRLittleEndian:
                 dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-            dataset.InstanceNumber = number
-            dataset.save_as(place)
+            dataset.InstanceNumber, dataset.SeriesNumber = number, 1
+            dataset.SeriesInstanceUID = dataset.StudyInstanceUID = series.series_uid or generate_uid()
+            dataset.StudyDate, dataset.StudyTime = "", ""
+            dataset.SOPClassUID = dataset.get("SOPClassUID") or MRImageStorage  # which old files lack
+            dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = generate_uid()
+            dataset.save_as(place, enforce_file_format=True)
     except Exception as error:  # pydicom and its codecs raise whatever a damaged file leads to
         raise Refused(Fault(f"image {{}} cannot be decoded ({type(error).__name__})", (file.sop_uid,))) from None
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydicom import dcmread
-
 from mri_vit.errors import IntegrityError
-from mri_vit.importers.dicom.header import lenient
+from mri_vit.importers.dicom import header
 
 
 def missing(path: Path, folder: Path) -> list[Path]:
@@ -30,8 +28,8 @@ def missing(path: Path, folder: Path) -> list[Path]:
 
 def _listed(path: Path) -> list[Path]:
     """Files that a DICOMDIR lists, by names of which some systems write the parts as one with backslashes."""
-    with lenient():
-        records = dcmread(path).get("DirectoryRecordSequence") or ()
+    with header.lenient():
+        records = header.dataset(path).get("DirectoryRecordSequence") or ()
         names = [record.get("ReferencedFileID") or () for record in records]
         parted = [[name] if isinstance(name, str) else list(name) for name in names]
     return [path.parent.joinpath(*(part for name in parts for part in str(name).split("\\"))) for parts in parted if parts]

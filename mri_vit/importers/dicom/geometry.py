@@ -7,8 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from mri_vit.data.nifti import AFFINE_TOLERANCE
 from mri_vit.data.volume import LPS
 from mri_vit.importers.dicom.header import Image
+
+FEWEST_SLICES = 4  # as dicom2nifti has it: fewer are a localizer, a test shot or a remnant
+SAME_PLACE_MM = 0.01  # a tenth of the finest step; positions are written to 0.001 mm or finer
+UNEVEN = 0.05  # of the step between slices; dicom2nifti's rtol in validate_slice_increment
+DIRECTION = AFFINE_TOLERANCE  # cosine: what the reader of volumes takes for a skew
 
 
 def normal(image: Image) -> Float[np.ndarray, "3"]:
@@ -58,3 +64,22 @@ def drift_mm(images: Sequence[Image]) -> float:
     """How far the last of ordered slices would be off if all steps were the one that differs most from their mean."""
     steps = np.diff(positions_mm(images), axis=0)
     return float(np.linalg.norm(steps - steps.mean(axis=0), axis=1).max() * len(steps))
+
+
+def alike(one: Image, other: Image) -> bool:
+    """Whether two slices may be of one volume: of one direction, matrix and spacing."""
+    return (
+        one.matrix == other.matrix
+        and np.allclose(one.orientation, other.orientation, atol=DIRECTION)
+        and np.allclose(one.spacing_mm, other.spacing_mm, rtol=AFFINE_TOLERANCE)
+    )
+
+
+def is_stack(images: Sequence[Image]) -> bool:
+    """Whether slices make up a volume by themselves: enough of them, alike, in places of their own and evenly spaced."""
+    if len(images) < FEWEST_SLICES or not all(alike(images[0], image) for image in images):
+        return False
+    with np.errstate(invalid="ignore"):  # of directions that are none; the checks name them
+        steps = np.diff(places_mm(ordered(images)))
+    usual = float(np.median(steps))
+    return bool(steps.min() >= SAME_PLACE_MM and (np.abs(steps - usual) <= UNEVEN * usual).all())

@@ -7,16 +7,29 @@ PS3.3, C.7.6.16): those that all frames share, and those of each frame.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from pydicom import Dataset, config, dcmread
-from pydicom.uid import DeflatedExplicitVRLittleEndian, MediaStorageDirectoryStorage
+from pydicom.uid import (
+    UID,
+    DeflatedExplicitVRLittleEndian,
+    ExplicitVRBigEndian,
+    ExplicitVRLittleEndian,
+    ImplicitVRLittleEndian,
+    MediaStorageDirectoryStorage,
+)
+
+from mri_vit.importers.dicom import person
+from mri_vit.importers.dicom.person import Person
+from mri_vit.settings import source
 
 DEFERRED_BYTES = 4096  # longer values (pixels) are left on disk; only where they lie and how long they are is looked at
 
@@ -33,6 +46,8 @@ class File:
     modality: str
     bytes_expected: int | None  # None where pixels are compressed
     bytes_found: int
+    is_part_10: bool = True  # as the standard has files: with a preamble, and a header that says how they are encoded
+    concatenated: int = 1  # files over which the frames of one object were spread
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,9 @@ class Image:
     matrix: tuple[int, int]  # rows, columns
     instance: int  # number within the series, which should run with the place and need not
     kind: tuple[object, ...]  # echo, image type, b-value, time: what parts volumes that were stored as one series
+    path: Path = Path()  # of its file: a UID may stand in several
+    between_mm: float = math.nan  # from the centre of a slice to that of the next, as the header declares it
+    thickness_mm: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -75,13 +93,31 @@ class NoImage(Enum):
 
 
 @dataclass(frozen=True)
+class Protocol:
+    """By what images of several sequences are told apart that were stored as one series."""
+
+    words: tuple[str, ...]  # descriptions
+    weighting: tuple[object, ...]  # sequence, TR, TI, agent
+    series_number: int
+
+
+@dataclass(frozen=True)
 class Header:
     """What an import needs of one file."""
 
     patient_id: str
+    person: Person
     study_uid: str
     study_date: str
+    study_s: float  # seconds of the day at which the study began, NaN where unknown
+    taken_s: float  # and at which the image was taken
     series_uid: str
+    frame_uid: str  # of the frame of reference: the same as long as a patient lies in the scanner
+    acquisition: int
+    protocol: Protocol
+    images_in_acquisition: int  # as announced; 0 where nothing is
+    images_in_series: int
+    phases: int  # echoes or times of which the header speaks
     tags: Tags
     file: File
     images: tuple[Image, ...]
@@ -91,9 +127,27 @@ def read(path: Path) -> Header | NoImage:
     """What a file's header says."""
     try:
         with lenient():
-            return _parsed(dcmread(path, defer_size=DEFERRED_BYTES), path)
+            return _parsed(dataset(path, defer_size=DEFERRED_BYTES), path)
     except Exception:  # pydicom raises whatever a damaged file leads to
         return NoImage.UNREADABLE
+
+
+def dataset(path: Path, **options: Any) -> Dataset:
+    """A file's data elements, also of one without preamble; the transfer syntax of its meta information is then what it shows.
+
+    A compressed one shows none, and gets none. The file must be known as DICOM by how it starts.
+    """
+    with path.open("rb") as file:
+        prefixed = file.read(4) == b"DICM"
+        content = dcmread(BytesIO(file.read()) if prefixed else path, force=True, **({} if prefixed else options))
+    if "TransferSyntaxUID" not in content.file_meta:
+        pixels = content.get_item("PixelData") if "PixelData" in content else None
+        implicit, little = content.original_encoding
+        plain = ImplicitVRLittleEndian if implicit else ExplicitVRLittleEndian if little else ExplicitVRBigEndian
+        compressed = getattr(pixels, "length", 0) == source.UNDEFINED
+        content.preamble = None  # as of a file that lacks all meta information
+        content.file_meta.TransferSyntaxUID = UID("") if compressed else plain
+    return content
 
 
 @contextmanager
@@ -110,46 +164,107 @@ def lenient() -> Iterator[None]:
 
 
 def _parsed(dataset: Dataset, path: Path) -> Header | NoImage:
-    if dataset.file_meta.get("MediaStorageSOPClassUID") == MediaStorageDirectoryStorage:
+    if dataset.file_meta.get("MediaStorageSOPClassUID") == MediaStorageDirectoryStorage or "DirectoryRecordSequence" in dataset:
         return NoImage.DIRECTORY
     if "SOPInstanceUID" not in dataset:  # which every object has: what was read is none
         return NoImage.UNREADABLE
     if "PixelData" not in dataset or "Rows" not in dataset:
         return NoImage.OTHER
+
+    def text(keyword: str) -> str:
+        return str(dataset.get(keyword) or "").strip()
+
+    def count(keyword: str) -> int:
+        value = text(keyword)
+        return int(value) if value.isdecimal() else 0
+
+    patient_id, study_uid, study_date = text("PatientID"), text("StudyInstanceUID"), text("StudyDate")
+    fields = (text(keyword) for keyword in ("PatientSex", "PatientBirthDate", "PatientAge", "PatientName"))
+    tags = _tags(dataset)
+    taken = (_seconds(text(keyword)) for keyword in ("AcquisitionDateTime", "AcquisitionTime", "SeriesTime", "ContentTime"))
     return Header(
-        str(dataset.get("PatientID") or "").strip(),
-        str(dataset.get("StudyInstanceUID") or ""),
-        str(dataset.get("StudyDate") or "").strip(),
-        str(dataset.get("SeriesInstanceUID") or ""),
-        _tags(dataset),
+        patient_id,
+        person.described(patient_id, study_uid, study_date, *fields),
+        study_uid,
+        study_date,
+        _seconds(text("StudyTime")),
+        next(filter(math.isfinite, taken), math.nan),
+        text("SeriesInstanceUID"),
+        text("FrameOfReferenceUID"),
+        count("AcquisitionNumber"),
+        _protocol(dataset, tags),
+        count("ImagesInAcquisition"),
+        max(count("ImagesInSeries"), count("NumberOfSeriesRelatedInstances")),
+        max(count("NumberOfTemporalPositions"), count("EchoNumbers")),
+        tags,
         _file(dataset, path),
-        _images(dataset),
+        _images(dataset, path),
     )
 
 
+def _protocol(dataset: Dataset, tags: Tags) -> Protocol:
+    words = ("SeriesDescription", "ProtocolName")
+    times = (tags.repetition_ms, tags.inversion_ms)
+    return Protocol(
+        tuple(" ".join(str(dataset.get(word) or "").split()) for word in words),
+        (
+            tags.sequence,
+            tags.variant,
+            str(dataset.get("ContrastBolusAgent") or ""),
+            str(dataset.get("FlipAngle") or ""),
+            *(None if math.isnan(ms) else round(ms) for ms in times),
+        ),
+        tags.number,
+    )
+
+
+def _seconds(text: str) -> float:
+    """The second of the day of a time (or the time of a date and time) as DICOM writes it; NaN for none and for midnight sharp,
+
+    which stands where software has no time.
+    """
+    digits = re.sub(r"[^0-9.]", "", re.sub(r"[+-]\d{4}$", "", text))
+    parsed = re.fullmatch(r"(?:\d{8})?(\d\d)(\d\d)?(\d\d(?:\.\d*)?)?", digits)
+    if not parsed:
+        return math.nan
+    hours, minutes, seconds = (float(part or 0) for part in parsed.groups())
+    return hours * 3600 + minutes * 60 + seconds or math.nan
+
+
 def _file(dataset: Dataset, path: Path) -> File:
-    syntax = dataset.file_meta.TransferSyntaxUID
+    syntax = UID(str(dataset.file_meta.TransferSyntaxUID or ""))
     frames = int(dataset.get("NumberOfFrames") or 1)
     samples = int(dataset.get("SamplesPerPixel") or 1)
     pixels = dataset.get_item("PixelData")
     compressed = not syntax.is_transfer_syntax or syntax.is_compressed or syntax == DeflatedExplicitVRLittleEndian
     size = path.stat().st_size
     if compressed:
-        return File(path, str(dataset.SOPInstanceUID), str(syntax), frames, samples, str(dataset.get("Modality")), None, size)
-    start = getattr(pixels, "value_tell", None) or size
-    length = getattr(pixels, "length", None)
-    found = min(length, size - start) if length else len(pixels.value or b"")
-    expected = int(dataset.Rows) * int(dataset.Columns) * frames * samples * int(dataset.BitsAllocated) // 8
-    return File(path, str(dataset.SOPInstanceUID), str(syntax), frames, samples, str(dataset.get("Modality")), expected, found)
+        expected, found = None, size
+    else:
+        start = getattr(pixels, "value_tell", None) or size
+        found = min(getattr(pixels, "length", 0), size - start) if pixels.value is None else len(pixels.value)
+        expected = int(dataset.Rows) * int(dataset.Columns) * frames * samples * int(dataset.BitsAllocated) // 8
+    return File(
+        path,
+        str(dataset.SOPInstanceUID),
+        str(syntax),
+        frames,
+        samples,
+        str(dataset.get("Modality")),
+        expected,
+        found,
+        dataset.preamble is not None,
+        int(dataset.get("InConcatenationTotalNumber") or 1),
+    )
 
 
-def _images(dataset: Dataset) -> tuple[Image, ...]:
+def _images(dataset: Dataset, path: Path) -> tuple[Image, ...]:
     frames = dataset.get("PerFrameFunctionalGroupsSequence") or (None,)
     shared = next(iter(dataset.get("SharedFunctionalGroupsSequence") or ()), None)
-    return tuple(_image(dataset, [one for one in (frame, shared) if one is not None]) for frame in frames)
+    return tuple(_image(dataset, [one for one in (frame, shared) if one is not None], path) for frame in frames)
 
 
-def _image(dataset: Dataset, groups: Sequence[Dataset]) -> Image:
+def _image(dataset: Dataset, groups: Sequence[Dataset], path: Path) -> Image:
     echo = _value(dataset, groups, "MREchoSequence", "EffectiveEchoTime") or dataset.get("EchoTime")
     return Image(
         str(dataset.SOPInstanceUID),
@@ -164,6 +279,9 @@ def _image(dataset: Dataset, groups: Sequence[Dataset]) -> Image:
             str(dataset.get("DiffusionBValue")),
             str(dataset.get("TemporalPositionIdentifier")),
         ),
+        path,
+        _number(_value(dataset, groups, "PixelMeasuresSequence", "SpacingBetweenSlices")),
+        _number(_value(dataset, groups, "PixelMeasuresSequence", "SliceThickness")),
     )
 
 

@@ -1,4 +1,4 @@
-"""Identity: a patient's id and date in, a keyed hash and the number of the visit out; without the key file none leads back.
+"""Identity: a patient's id in, a keyed hash out; without the key file none leads back.
 
 The hash is an HMAC-SHA-256 (RFC 2104): who has the output but not the key cannot try out ids of a hospital against it.
 """
@@ -9,7 +9,6 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,16 +71,3 @@ def hasher(path: Path, output: Path) -> Hasher:
     if len(key) != KEY_BYTES:
         raise UsageError(f"key {path} is no key of mri-vit's: expected {2 * KEY_BYTES} hexadecimal digits")
     return Hasher(key)
-
-
-def sessions(studies: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The visit of each study of one patient, from (study UID, date): "" where there is one visit, else "01", "02" … by date.
-
-    Studies of one day are one visit; one without a date is a visit of its own, after all that have one.
-    """
-    visits: dict[tuple[str, str], list[str]] = {}
-    for uid, date in sorted(set(studies), key=lambda study: (study[1] or "9", study[0])):
-        visits.setdefault((date, "" if date else uid), []).append(uid)
-    if len(visits) == 1:
-        return {uid: "" for uids in visits.values() for uid in uids}
-    return {uid: f"{number:02}" for number, uids in enumerate(visits.values(), start=1) for uid in uids}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from mri_vit.errors import UsageError
-from mri_vit.importers.dicom import convert, identity, series, table, visits, web
+from mri_vit.importers.dicom import convert, exams, identity, person, series, table, visits, web
 from mri_vit.importers.dicom.candidates import Candidate
 from mri_vit.importers.dicom.ledger import Ledger, Place
 from mri_vit.importers.dicom.series import Series
@@ -20,6 +20,7 @@ from mri_vit.settings.schema import CHANNELS
 
 EXTRAS = ("adc", "swi", "asl")  # channels that are imported where asked for
 
+_STANDS_FOR = "study {}: its PatientID is empty or stands for nobody; labels find the patient under this StudyInstanceUID"
 WRITTEN = (visits.SCANS, table.SERIES)  # what an import writes into its output beside the tables of every import
 
 Say = Callable[[str], None]
@@ -90,16 +91,17 @@ def read(
         raise UsageError(f"{folder}: holds no DICOM image")
     ledger = Ledger(identity.hasher(key or identity.default_key(output), output), say)
     ledger.unread(contents)
-    by_visit = _by_visit(contents.series, ledger.hasher)
-    fit = {place: visits.fit_series(place, ones, wanted, set(chosen.values()), ledger) for place, ones in by_visit.items()}
-    by_place = _by_place(chosen, fit, choices)
+    by_visit = _by_visit(contents.series, wanted, set(chosen.values()), ledger)
+    by_place = _by_place(chosen, by_visit, choices)
     output.mkdir(parents=True, exist_ok=True)
     begin()
     found = []
     with _beside(output, "dcm2niix") as scratch:
         to_volume = partial(convert.volume, scratch=scratch)
-        for place, ones in fit.items():
-            if scans := visits.scans(place, ones, wanted, by_place.get(place, {}), output, to_volume, ledger):
+        for place, visit in by_visit.items():
+            asked = by_place.get(place, {})
+            drawn = _drawn(place, visit, set(asked.values()), ledger)
+            if scans := visits.scans(place, drawn, wanted, asked, output, to_volume, ledger):
                 found.append(Visit(place.patient, place.session, scans))
             else:
                 ledger.nothing_of(place, wanted)
@@ -140,31 +142,73 @@ def _checked(folder: Path, output: Path, also: Sequence[str]) -> tuple[str, ...]
     return (*CHANNELS, *also)
 
 
-def _by_visit(found: Sequence[Series], hasher: identity.Hasher) -> dict[Place, list[Series]]:
-    """Series by patient and visit; those without a PatientID, who may be of several people, by a patient without a name."""
+def _by_visit(
+    series: Sequence[Series], wanted: Sequence[str], chosen: Collection[str], ledger: Ledger
+) -> dict[Place, exams.Planned]:
+    """The visits of all patients; what is refused before any conversion is in the ledger then."""
     patients: dict[str, list[Series]] = defaultdict(list)
-    for one in found:
+    for one in series:
         patients[one.patient_id].append(one)
-    by_visit: dict[Place, list[Series]] = defaultdict(list)
-    for patient_id, ones in patients.items():
-        sessions = identity.sessions((one.study_uid, one.study_date) for one in ones)
-        for one in ones:
-            patient = hasher.patient(patient_id) if patient_id else ""
-            by_visit[Place(patient, sessions[one.study_uid])].append(one)
+    by_visit = {}
+    for patient_id, ones in sorted(patients.items()):
+        placeholder = person.is_placeholder(patient_id)
+        assessed = visits.assess(ones, wanted, chosen, ledger.hasher)
+        against = exams.of_one_person(ones)
+        plan = exams.Plan(refused=against) if against else exams.planned(ones, assessed.fit)
+        name = ledger.hasher.patient(patient_id)
+        if placeholder:
+            name = ledger.hasher.patient(plan.visits[0].exams[0].study_uid) if plan.visits and plan.visits[0].exams else ""
+        sessions = [f"{number:02}" if len(plan.visits) > 1 else "" for number in range(1, len(plan.visits) + 1)]
+        places = [Place(name, session) for session in sessions]
+        of_study = {uid: place for place, visit in zip(places, plan.visits, strict=True) for uid in visit.studies}
+        elsewhere = places[0] if len(places) == 1 else Place(name, "")
+        for uid, fault in sorted(plan.refused.items()):
+            refused = [one for one in assessed.fit if one.series.study_uid == uid]
+            ledger.refused_study(of_study.get(uid, elsewhere), refused, fault)
+        for candidate, faults in assessed.refused:
+            ledger.refused(of_study.get(candidate.series.study_uid, elsewhere), candidate, faults)
+        for candidate in assessed.other:
+            reason = candidate.guess.reason + (", which was not asked for" if candidate.guess.channel else "")
+            ledger.passed_over(of_study.get(candidate.series.study_uid, elsewhere), candidate.series, reason)
+        placed = {one.name for visit in plan.visits for one in visit.candidates}
+        for candidate in assessed.fit:
+            if candidate.name not in placed and candidate.series.study_uid not in plan.refused:
+                ledger.passed_over(elsewhere, candidate.series, candidate.guess.reason)
+        if not plan.visits and not plan.refused:
+            ledger.nothing_of(elsewhere, wanted)
+        for remark in plan.remarks:
+            ledger.say(remark.with_uids())
+        if placeholder and name:
+            ledger.say(_STANDS_FOR.format(plan.visits[0].exams[0].study_uid))
+        by_visit |= dict(zip(places, plan.visits, strict=True))
     return dict(sorted(by_visit.items(), key=lambda item: (item[0].patient, item[0].session)))
 
 
+def _drawn(place: Place, visit: exams.Planned, chosen: Collection[str], ledger: Ledger) -> list[Candidate]:
+    """The candidates from which a visit's scans are taken, and those that the table of choices names."""
+    drawn = visit.drawn
+    earlier = [(one, "an earlier study of the day has one") for one in visit.repeated]
+    for one, why in (*visit.aside, *earlier):
+        if one.name in chosen:
+            drawn.append(one)
+        elif why and one.guess.channel:
+            ledger.not_chosen(place, one, one.guess.channel, why)
+        else:
+            ledger.passed_over(place, one.series, one.guess.reason)
+    return drawn
+
+
 def _by_place(
-    chosen: Mapping[tuple[str, str, str], str], fit: Mapping[Place, Sequence[Candidate]], path: Path | None
+    chosen: Mapping[tuple[str, str, str], str], by_visit: Mapping[Place, exams.Planned], path: Path | None
 ) -> dict[Place, dict[str, str]]:
     """Choices by visit and channel, each of which names a series of the visit that passed the checks, and only once."""
     by_place: dict[Place, dict[str, str]] = defaultdict(dict)
     for (patient, session, channel), name in chosen.items():
         place = Place(patient, session)
         where = f"{path}: {channel} of patient {patient}{f', session {session}' if session else ''}"
-        if place not in fit:
+        if place not in by_visit:
             raise UsageError(f"{where}: no such visit in this folder; see series.csv of an import with the same key")
-        if name != table.NOTHING and name not in {one.name for one in fit[place]}:
+        if name != table.NOTHING and name not in {one.name for one in by_visit[place].candidates}:
             raise UsageError(f"{where}: series {name!r} is none of the visit's, or was refused; see {table.SERIES}")
         if name != table.NOTHING and name in by_place[place].values():
             raise UsageError(f"{where}: series {name} is chosen for another channel as well")

@@ -34,19 +34,28 @@ class Ledger:
     def unread(self, contents: Contents) -> None:
         """Files that cannot be read, and those that a DICOMDIR lists and the folder lacks; their paths may name patients."""
         for files, what in (
-            (contents.unreadable, "start as DICOM and cannot be read"),
-            (contents.missing, "are listed in a DICOMDIR and missing"),
+            (contents.unreadable, "that look like DICOM, by start or name, and cannot be read"),
+            (contents.missing, "that a DICOMDIR lists and the folder lacks"),
         ):
-            self._each("file", files, what)
+            self._each(files, what)
+        for oddity in contents.oddities:
+            self.say(oddity.with_uids())
 
-    def refused(self, place: Place, series: Series, channel: str, faults: Sequence[Fault]) -> None:
+    def refused(self, place: Place, candidate: Candidate, faults: Sequence[Fault]) -> None:
         """A series that is left out."""
-        name = self.hasher.uid(series.name)
         for fault in faults:
-            self.say(f"series {series.series_uid}: {fault.with_uids()}")
+            self.say(f"series {candidate.series.series_uid}: {fault.with_uids()}")
         reason = "; ".join(fault.with_hashes(self.hasher.uid) for fault in faults)
-        self.left_out.append(LeftOut(place.patient, None, f"series {name}: {reason}"))
-        self._row(place, name, channel, False, f"refused: {reason}")
+        self.left_out.append(LeftOut(place.patient, None, f"series {candidate.name}: {reason}"))
+        self._row(place, candidate.name, candidate.guess.channel or "", False, f"refused: {reason}")
+
+    def refused_study(self, place: Place, series: Sequence[Candidate], fault: Fault) -> None:
+        """A study that is left out, with all its series."""
+        self.say(fault.with_uids())
+        reason = fault.with_hashes(self.hasher.uid)
+        self.left_out.append(LeftOut(place.patient, None, reason))
+        for one in series:
+            self._row(place, one.name, one.guess.channel or "", False, f"refused: {reason}")
 
     def passed_over(self, place: Place, series: Series, reason: str) -> None:
         """A series that is of no use here, which leaves nobody out."""
@@ -74,14 +83,15 @@ class Ledger:
         """A visit without any scan."""
         self.left_out.append(LeftOut(place.patient, None, f"{_visit(place)}no series could be used as {', '.join(channels)}"))
 
-    def _each(self, noun: str, files: Sequence[Path], what: str) -> None:
+    def _each(self, files: Sequence[Path], what: str) -> None:
         for path in files:
-            self.say(f"{path}: {what}")
+            self.say(f"{path}: one of the files {what}")
         if files:
-            self.left_out.append(LeftOut("", None, f"{len(files)} {noun}s {what}"))
+            self.left_out.append(LeftOut("", None, f"files {what}: {len(files)}"))
 
     def _candidate(self, place: Place, candidate: Candidate, channel: str, taken: bool, reason: str) -> None:
-        self._row(place, candidate.name, channel, taken, reason, candidates.summary(candidate.series))
+        oddity = f"; {candidate.series.oddity}" if candidate.series.oddity else ""
+        self._row(place, candidate.name, channel, taken, reason + oddity, candidates.summary(candidate.series))
 
     def _row(self, place: Place, name: str, channel: str, taken: bool, reason: str, geometry: str = "") -> None:
         chosen = "yes" if taken else "no"

@@ -5,16 +5,28 @@ What a `Series` holds is as personal as the headers that it comes from: it lives
 
 from __future__ import annotations
 
+import math
 import os
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mri_vit.importers.dicom import dicomdir, header
+from mri_vit.importers.dicom import dicomdir, geometry, header
+from mri_vit.importers.dicom.fault import Fault
 from mri_vit.importers.dicom.header import File, Header, Image, NoImage, Tags
+from mri_vit.importers.dicom.person import Person
 from mri_vit.run.hashes import sha256
 from mri_vit.settings import source
+
+NAMED_DICOM = re.compile(r"(?i)(?!\._).+\.(?:dcm|dicom|ima)(?:\.(?:gz|bz2|xz|zip))?")  # ._ are macOS's notes beside files
+
+
+# How UIDs can be wrong, in words that a reason begins with.
+UID_PER_IMAGE = "each of its images has a SeriesInstanceUID of its own"
+UID_OF_SEVERAL = "its SeriesInstanceUID is that of several sequences"
+IMAGE_UID_OF_SEVERAL = "its images share a SOPInstanceUID"
 
 
 @dataclass(frozen=True)
@@ -29,36 +41,58 @@ class Series:
     tags: Tags
     files: tuple[File, ...]
     images: tuple[Image, ...]  # a slice each: one per file, or one per frame of a multi-frame file
+    people: frozenset[Person] = frozenset()  # whom the headers speak of
+    study_s: float = math.nan  # second of the day at which the study began
+    taken_s: float = math.nan  # and the first image of the series was taken
+    frame_uid: str = ""  # of the frame of reference, where all images have one
+    stored: tuple[int, ...] = ()  # instance numbers of all images that were stored with these
+    under_uid: int = 0  # images under its SeriesInstanceUID
+    acquisition: int = 0  # number
+    acquired: int = 0  # images of the study that were acquired with these at once, in this series and others
+    in_acquisition: int = 0  # images that the headers announce, 0 where they do not
+    in_series: int = 0
+    phases: int = 0
+    oddity: str = ""  # how its UIDs are wrong, if they are
+    mixed: tuple[str, ...] = ()  # UIDs of two images of different descriptions, of which no volumes can be made
+    study_per_image: bool = False  # so that its StudyInstanceUID says nothing of what belongs together
 
     @property
     def name(self) -> str:
         """What its hash in tables is made from: no two series of an import have the same."""
-        if self.files[0].frames > 1:
-            return f"{self.series_uid}/{self.files[0].sop_uid}"
-        return f"{self.series_uid}/{self.part}" if self.part else self.series_uid
+        parts = [self.series_uid, self.files[0].sop_uid if self.files[0].frames > 1 else "", str(self.part or "")]
+        return "/".join(filter(None, parts))
+
+    @property
+    def as_stored(self) -> bool:
+        """Whether its files can be converted as they are: their UIDs say that they are one series, and each is whole."""
+        return not self.oddity and all(file.is_part_10 for file in self.files)
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a folder holds: series, files that start as DICOM does and cannot be read, and files that a DICOMDIR misses."""
+    """What a folder holds: series, files that look like DICOM and cannot be read, files that a DICOMDIR misses, wrong UIDs."""
 
     series: tuple[Series, ...]
     unreadable: tuple[Path, ...]
     missing: tuple[Path, ...]
+    oddities: tuple[Fault, ...] = ()  # for a terminal
 
 
 def find(folder: Path) -> Contents:
     """All series in a folder, at any depth; a file is known as DICOM by its content, whatever its name.
+
+    Images are of one series by their SeriesInstanceUID. Where each has one of its own, they are put together by description,
+    sequence, direction and matrix; where several sequences share one, they are told apart by the same.
 
     Raises
     ------
     IntegrityError
         A DICOMDIR names a file outside the folder.
     """
-    found: dict[tuple[str, ...], list[Header]] = defaultdict(list)
+    headers: list[Header] = []
     unreadable = []
     missing: list[Path] = []
-    seen: dict[str, Path] = {}
+    seen: dict[str, dict[str, Path]] = defaultdict(dict)  # by UID and hash; a hash is taken where a UID comes back
     for path in _files(folder):
         content = header.read(path)
         if content is NoImage.UNREADABLE:
@@ -66,41 +100,131 @@ def find(folder: Path) -> Contents:
         elif content is NoImage.DIRECTORY:
             missing += dicomdir.missing(path, folder)
         elif isinstance(content, Header):
-            first = seen.setdefault(content.file.sop_uid, path)
-            if first is not path and sha256(first) == sha256(path):
+            if _is_copy(path, seen[content.file.sop_uid]):
                 continue  # the same file twice, which says nothing new
-            apart = content.file.sop_uid if content.file.frames > 1 else ""  # a multi-frame file is a volume of its own
-            found[content.patient_id, content.study_uid, content.series_uid, apart].append(content)
-    series = [part for key in sorted(found) for part in _parts(found[key])]
-    return Contents(tuple(series), tuple(unreadable), tuple(missing))
+            headers.append(content)
+    shared = {uid for uid, paths in seen.items() if len(paths) > 1}
+    series = _named_apart(_in_one_study([one for group in _groups(headers) for one in _series(group, shared)]))
+    return Contents(tuple(_counted(series)), tuple(unreadable), tuple(missing), _oddities(series, headers, shared))
+
+
+def _is_copy(path: Path, seen: dict[str, Path]) -> bool:
+    """Whether a file of the same UID and content was seen; it is then."""
+    if not seen:
+        seen[""] = path
+        return False
+    if "" in seen:
+        first = seen.pop("")
+        seen[sha256(first)] = first
+    return seen.setdefault(sha256(path), path) is not path
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Files that start as DICOM part 10 does, in the order of their names; links to folders are not followed."""
+    """Files that are DICOM, or look like it by their names, in the order of these; links to folders are not followed."""
     for home, folders, names in os.walk(folder, onerror=_raise):
         folders.sort()
-        for name in sorted(names):
-            path = Path(home, name)
-            if not path.is_file():
-                continue
-            with path.open("rb") as file:
-                if source.is_dicom(file.read(132)):
-                    yield path
+        paths = [path for name in sorted(names) if (path := Path(home, name)).is_file()]
+        known = set(filter(_is_dicom, paths))
+        siblings = {_pattern(path) for path in known}
+        yield from (path for path in paths if path in known or NAMED_DICOM.fullmatch(path.name) or _pattern(path) in siblings)
+
+
+def _is_dicom(path: Path) -> bool:
+    with path.open("rb") as file:
+        return source.is_dicom(file.read(source.DICOM_START))
+
+
+def _pattern(path: Path) -> str:
+    """A file's name without its numbers, which all files of an export share."""
+    return re.sub(r"\d+", "0", path.name)
+
+
+def _groups(headers: Sequence[Header]) -> list[list[Header]]:
+    """Images of one series by their UIDs; those that are alone under theirs by study, protocol, direction and matrix."""
+    of_study = Counter((one.patient_id, one.study_uid) for one in headers)
+    by_uid: dict[tuple[str, ...], list[Header]] = defaultdict(list)
+    for one in headers:
+        apart = str(one.file.path) if one.file.frames > 1 else ""  # a multi-frame file is a volume of its own
+        by_uid[one.patient_id, one.study_uid, one.series_uid, apart].append(one)
+    groups, alone = [], defaultdict(list)
+    for _, group in sorted(by_uid.items(), key=lambda item: item[0]):
+        first = group[0]
+        placed = all(map(math.isfinite, (*first.images[0].position_mm, *first.images[0].orientation)))
+        if len(group) > 1 or first.file.frames > 1 or not placed:
+            groups.append(group)
+            continue
+        study = first.study_uid if of_study[first.patient_id, first.study_uid] > 1 else (first.study_date, str(first.study_s))
+        protocol = first.protocol
+        stacks = alone[first.patient_id, study, protocol.words, protocol.weighting]
+        stack = next((one for one in stacks if geometry.alike(one[0].images[0], first.images[0])), None)
+        if stack:
+            stack.append(first)
+        else:
+            stacks.append([first])
+    for stack in (stack for stacks in alone.values() for stack in stacks):
+        groups += [stack] if len(stack) >= geometry.FEWEST_SLICES else [[one] for one in stack]
+    return groups
+
+
+def _series(headers: Sequence[Header], shared: Collection[str]) -> list[Series]:
+    """The volumes of one series as stored, or of several sequences that were stored as one."""
+    sequences = _sequences(headers)
+    if len({one.series_uid for one in headers}) > 1:
+        oddity = UID_PER_IMAGE
+    elif len(sequences) > 1:
+        oddity = UID_OF_SEVERAL
+    elif any(one.file.sop_uid in shared for one in headers):
+        oddity = IMAGE_UID_OF_SEVERAL
+    else:
+        oddity = ""
+    made = [replace(part, oddity=oddity, under_uid=len(headers)) for sequence in sequences for part in _parts(sequence)]
+    return made if len(sequences) == 1 else [replace(part, part=number) for number, part in enumerate(made, start=1)]
+
+
+def _sequences(headers: Sequence[Header]) -> list[list[Header]]:
+    """Images by description; and by what else tells sequences apart, where each part of them is a volume by itself."""
+    if headers[0].file.frames > 1:
+        return [list(headers)]
+    by_words = _by(headers, lambda one: one.protocol.words)
+    if sum(len(part) >= geometry.FEWEST_SLICES for part in by_words) < 2:
+        by_words = [list(headers)]  # the odd slice among others is named by the checks
+    return [part for ones in by_words for part in _by_protocol(ones)]
+
+
+def _by_protocol(headers: list[Header]) -> list[list[Header]]:
+    """Images by weighting or series number; where they lie in one place, also by what a sound series may differ in."""
+    keys: list[Callable[[Header], object]] = [lambda one: one.protocol.weighting, lambda one: one.protocol.series_number]
+    if not _are_apart([one.images[0] for one in headers]) and not _are_volumes(headers):
+        keys += [lambda one: one.acquisition, lambda one: str(one.taken_s)]
+        keys += [lambda one: (one.protocol.weighting, one.acquisition, str(one.taken_s))]
+    for key in keys:
+        parts = _by(headers, key)
+        if len(parts) > 1 and all(map(_are_volumes, parts)):
+            return parts
+    return [headers]
+
+
+def _by(headers: Sequence[Header], key: Callable[[Header], object]) -> list[list[Header]]:
+    parts: dict[object, list[Header]] = defaultdict(list)
+    for one in headers:
+        parts[key(one)].append(one)
+    return list(parts.values())
+
+
+def _are_volumes(headers: Sequence[Header]) -> bool:
+    """Whether images are a stack, or one for each kind."""
+    if geometry.is_stack([one.images[0] for one in headers]):
+        return True
+    return all(geometry.is_stack([one.images[0] for one in part]) for part in _by(headers, lambda one: one.images[0].kind))
 
 
 def _parts(headers: Sequence[Header]) -> list[Series]:
     """A series as one, or, where slices lie at the same place, by echo, kind of image, b-value and time, if that parts them."""
-    first = headers[0]
-    images = tuple(image for one in headers for image in one.images)
-    files = tuple(one.file for one in headers)
-    whole = Series(first.patient_id, first.study_uid, first.study_date, first.series_uid, 0, first.tags, files, images)
-    if files[0].frames > 1 or _apart(images):
+    whole = _whole(headers)
+    if whole.files[0].frames > 1 or _are_apart(whole.images):
         return [whole]
-    parts: dict[tuple[object, ...], list[Header]] = defaultdict(list)
-    for one in headers:
-        parts[one.images[0].kind].append(one)
-    alike = [tuple(one.images[0] for one in part) for part in parts.values()]
-    if len(alike) == 1 or not all(len(part) > 1 and _apart(part) for part in alike):
+    parts = _by(headers, lambda one: one.images[0].kind)
+    if len(parts) == 1 or not all(len(part) > 1 and _are_apart([one.images[0] for one in part]) for part in parts):
         return [whole]  # the checks say what is wrong with it
     return [
         replace(
@@ -110,14 +234,119 @@ def _parts(headers: Sequence[Header]) -> list[Series]:
             files=tuple(one.file for one in part),
             images=tuple(one.images[0] for one in part),
         )
-        for number, part in enumerate(parts.values(), start=1)
+        for number, part in enumerate(parts, start=1)
     ]
 
 
-def _apart(images: Sequence[Image]) -> bool:
+def _whole(headers: Sequence[Header]) -> Series:
+    first = headers[0]
+    frame_uids = {one.frame_uid for one in headers}
+    studies = {one.study_uid for one in headers}
+    return Series(
+        first.patient_id,
+        min(studies),
+        first.study_date,
+        min(one.series_uid for one in headers),
+        0,
+        first.tags,
+        tuple(one.file for one in headers),
+        tuple(image for one in headers for image in one.images),
+        people=frozenset(one.person for one in headers),
+        study_s=first.study_s,
+        taken_s=min((one.taken_s for one in headers if math.isfinite(one.taken_s)), default=math.nan),
+        frame_uid=frame_uids.pop() if len(frame_uids) == 1 else "",
+        stored=tuple(sorted(one.images[0].instance for one in headers)) if first.file.frames == 1 else (),
+        acquisition=first.acquisition,
+        in_acquisition=_agreed(one.images_in_acquisition for one in headers),
+        in_series=_agreed(one.images_in_series for one in headers),
+        phases=max(one.phases for one in headers),
+        mixed=next(((first.file.sop_uid, one.file.sop_uid) for one in headers if one.protocol.words != first.protocol.words), ()),
+        study_per_image=len(studies) > 1,
+    )
+
+
+def _agreed(counts: Iterable[int]) -> int:
+    """What all headers of a series announce, 0 where they differ."""
+    different = set(counts)
+    return different.pop() if len(different) == 1 else 0
+
+
+def _counted(all_series: Sequence[Series]) -> Iterator[Series]:
+    """Series with the number of images that were acquired at once with each: those of other echoes may be stored apart."""
+    at_once: Counter[object] = Counter()
+    for one in all_series:
+        at_once[_acquisition(one)] += len(one.images)
+    for one in all_series:
+        yield replace(one, acquired=at_once[_acquisition(one)])
+
+
+def _acquisition(one: Series) -> object:
+    """What images share that were acquired at once; of series without a time, nothing."""
+    if math.isnan(one.taken_s):
+        return one.name
+    places = frozenset(_places(one.images))
+    return one.patient_id, one.study_uid, one.acquisition, one.taken_s, str(one.tags.repetition_ms), places
+
+
+def _in_one_study(all_series: Sequence[Series]) -> list[Series]:
+    """Series whose images have studies of their own, in one study for each patient and time."""
+    uids: dict[object, str] = {}
+    for one in all_series:
+        if one.study_per_image:
+            key = one.patient_id, one.study_date, str(one.study_s)
+            uids[key] = min(uids.get(key, one.study_uid), one.study_uid)
+    return [
+        replace(one, study_uid=uids[one.patient_id, one.study_date, str(one.study_s)]) if one.study_per_image else one
+        for one in all_series
+    ]
+
+
+def _named_apart(all_series: Sequence[Series]) -> list[Series]:
+    """Series with a part's number where wrong UIDs would give two of them one name."""
+    count = Counter(one.name for one in all_series)
+    number: Counter[str] = Counter()
+    made = []
+    for one in all_series:
+        number[one.name] += 1
+        made.append(one if count[one.name] == 1 else replace(one, part=number[one.name]))
+    return made
+
+
+def _oddities(all_series: Sequence[Series], headers: Sequence[Header], shared: Collection[str]) -> tuple[Fault, ...]:
+    """What is wrong with UIDs, a sentence for each study, series or folder."""
+    by_study: dict[str, list[Series]] = defaultdict(list)
+    by_uid: Counter[str] = Counter()
+    for one in all_series:
+        if one.oddity == UID_PER_IMAGE:
+            by_study[one.study_uid].append(one)
+        elif one.oddity == UID_OF_SEVERAL:
+            by_uid[one.series_uid] += 1
+    faults = []
+    for study_uid, ones in by_study.items():
+        images = sum(len(one.images) for one in ones)
+        what = "a StudyInstanceUID and a SeriesInstanceUID" if ones[0].study_per_image else "a SeriesInstanceUID"
+        how = f"they are put together by description, sequence and direction as {len(ones)} series"
+        faults.append(Fault(f"study {{}}: each of {images} images has {what} of its own; {how}", (study_uid,)))
+    faults += [
+        Fault(
+            f"series {{}}: {count} sequences have this SeriesInstanceUID; they are told apart by description and timing", (uid,)
+        )
+        for uid, count in by_uid.items()
+    ]
+    files = [one for one in headers if one.file.sop_uid in shared]
+    if files:
+        told = f"{len(files)} different files have the SOPInstanceUID {{}} or another that several have; each counts as an image"
+        faults.append(Fault(told, (files[0].file.sop_uid,)))
+    return tuple(faults)
+
+
+def _are_apart(images: Sequence[Image]) -> bool:
     """Whether no two slices lie at the same place, to 0.01 mm."""
-    places = {tuple(round(x, 2) for x in image.position_mm) for image in images}
-    return len(places) == len(images)
+    return len(_places(images)) == len(images)
+
+
+def _places(images: Sequence[Image]) -> set[tuple[float, ...]]:
+    return {tuple(round(x, 2) for x in image.position_mm) for image in images}
 
 
 def _raise(error: OSError) -> None:

@@ -1,9 +1,9 @@
-"""Visits: the series of a patient on one day go in; one scan per channel, converted, comes out."""
+"""Visits: the series of one visit go in; one scan per channel, converted, comes out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mri_vit.data import volume
@@ -11,6 +11,7 @@ from mri_vit.data.volume import Volume
 from mri_vit.importers.dicom import candidates, checks, enhancement, recognise, table
 from mri_vit.importers.dicom.candidates import Candidate
 from mri_vit.importers.dicom.fault import Fault, Refused
+from mri_vit.importers.dicom.identity import Hasher
 from mri_vit.importers.dicom.ledger import Ledger, Place
 from mri_vit.importers.dicom.recognise import AgentBy, Guess
 from mri_vit.importers.dicom.series import Series
@@ -23,26 +24,30 @@ Convert = Callable[[Candidate], Volume | None]  # None of a series that was refu
 T1S = {"t1", "t1ce"}
 
 
-def fit_series(
-    place: Place, found: Sequence[Series], wanted: Sequence[str], chosen: Collection[str], ledger: Ledger
-) -> list[Candidate]:
-    """Series that passed the checks; those known to be something else (a localizer) are not checked, and leave nobody out.
+@dataclass(frozen=True)
+class Assessed:
+    """Series of one patient: those that passed the checks, those that did not, and those that are known to be something else."""
+
+    fit: tuple[Candidate, ...]
+    refused: tuple[tuple[Candidate, Sequence[Fault]], ...]
+    other: tuple[Candidate, ...]
+
+
+def assess(series: Sequence[Series], wanted: Sequence[str], chosen: Collection[str], hasher: Hasher) -> Assessed:
+    """Check each series; those known to be something else (a localizer) are not checked, and leave nobody out.
 
     Unless they are among the `chosen`, by name, of the table of choices.
     """
-    fit = []
-    for one in found:
-        guess = recognise.channel(one.tags)
-        name = ledger.hasher.uid(one.name)
-        if guess.known and guess.channel not in wanted and name not in chosen:
-            ledger.passed_over(place, one, guess.reason + (", which was not asked for" if guess.channel else ""))
-            continue
-        faults = checks.faults(one) if one.patient_id else [Fault("its headers have no PatientID")]
-        if faults:
-            ledger.refused(place, one, guess.channel or "", faults)
+    fit, refused, other = [], [], []
+    for one in series:
+        candidate = Candidate(hasher.uid(one.name), one, recognise.channel(one.tags))
+        if candidate.guess.known and candidate.guess.channel not in wanted and candidate.name not in chosen:
+            other.append(candidate)
+        elif faults := checks.faults(one):
+            refused.append((candidate, faults))
         else:
-            fit.append(Candidate(name, one, guess))
-    return fit
+            fit.append(candidate)
+    return Assessed(tuple(fit), tuple(refused), tuple(other))
 
 
 def scans(
@@ -148,5 +153,5 @@ def _converted(place: Place, one: Candidate, to_volume: ToVolume, ledger: Ledger
     try:
         return to_volume(one.series)
     except Refused as refused:
-        ledger.refused(place, one.series, one.guess.channel or "", [refused.fault])
+        ledger.refused(place, one, [refused.fault])
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made import dicom
@@ -63,6 +64,128 @@ def test_several_missing_slices_and_a_shift_are_told_apart(tmp_path: Path) -> No
 def test_steps_that_differ_by_rounding_pass(tmp_path: Path) -> None:
     dicom.write_series(tmp_path, steps=[0, 1.004, 2, 2.996, 4, 5])
     assert not faults(tmp_path)
+
+
+def thinned(folder: Path, every: slice, slices: int = 24, **tags: Any) -> str:
+    """What is said of a series of which only some files are left."""
+    paths = dicom.write_series(folder, dicom.head(slices), **tags)
+    for path in set(paths) - set(paths[every]):
+        path.unlink()
+    return reason(folder)
+
+
+def renumbered(dataset: Dataset, number: int) -> None:
+    """Numbers that run on after every second or third slice is gone."""
+    dataset.InstanceNumber = 1 + number // 2
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ({"SpacingBetweenSlices": 3}, "23 or more"),
+        ({"SpacingBetweenSlices": 3, "SliceThickness": 3}, "23 or more"),  # contiguous: no gap as wide as a slice
+        ({"SpacingBetweenSlices": 3, "SliceThickness": 2.5}, "23 or more"),
+        ({"SpacingBetweenSlices": 3, "SliceThickness": 6}, "23 or more"),  # overlapping, as 3D slabs are
+        ({"SpacingBetweenSlices": 3, "edit": renumbered}, "23 or more"),
+        ({"SliceThickness": 3}, "23 or more"),  # by InstanceNumber
+        ({}, "23 or more"),
+        ({"ImagesInAcquisition": 24}, "12 images; expected 24"),
+        ({"ImagesInAcquisition": 24, "edit": renumbered}, "12 images; expected 24"),
+    ],
+)
+def test_every_second_slice_gone_is_refused_with_both_counts(tmp_path: Path, tags: dict[str, Any], expected: str) -> None:
+    told = thinned(tmp_path, slice(0, None, 2), **tags)
+    assert "missing slices" in told
+    assert "12" in told
+    assert expected in told
+
+
+def test_two_of_three_slices_gone_are_refused(tmp_path: Path) -> None:
+    assert "expected 22 or more" in thinned(tmp_path, slice(0, None, 3), SpacingBetweenSlices=3)
+
+
+@pytest.mark.parametrize("left", [slice(0, 15), slice(9, 24), slice(0, 12)])
+@pytest.mark.parametrize("field", ["ImagesInAcquisition", "ImagesInSeries", "NumberOfSeriesRelatedInstances"])
+def test_an_end_cut_off_is_refused_with_both_counts(tmp_path: Path, left: slice, field: str) -> None:
+    count = left.stop - left.start
+    assert f"{count} images; expected 24" in thinned(tmp_path, left, **{field: 24, "SpacingBetweenSlices": 3})
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"SpacingBetweenSlices": 3, "SliceThickness": 2.5, "ImagesInAcquisition": 6},
+        {"SpacingBetweenSlices": 0.5, "SliceThickness": 2.5},  # the gap, which some scanners write
+        {"SpacingBetweenSlices": 1.0, "SliceThickness": 2.0},
+        {"SpacingBetweenSlices": 1, "SliceThickness": 3, "ImageType": ["DERIVED", "SECONDARY", "MPR"]},  # of the source
+        {"SpacingBetweenSlices": 0, "SliceThickness": 0},
+        {"SpacingBetweenSlices": -3},  # as some write it
+        {"SpacingBetweenSlices": 2.97},
+        {"SpacingBetweenSlices": 4.0},  # neither a multiple nor explained
+        {"SpacingBetweenSlices": 6.0},
+        {"ImagesInAcquisition": 0},
+        {"ImagesInAcquisition": 1},
+        {"ImagesInAcquisition": 48, "ImageType": ["DERIVED", "SECONDARY"]},
+        {"ImagesInAcquisition": 12, "EchoNumbers": 2},
+        {"ImagesInAcquisition": 30, "NumberOfTemporalPositions": 5},
+    ],
+)
+def test_a_whole_series_passes_whatever_its_scanner_declares(tmp_path: Path, tags: dict[str, Any]) -> None:
+    dicom.write_series(tmp_path, **tags)
+    assert not faults(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "tags", [{"SpacingBetweenSlices": 3}, {"SliceThickness": 2.8}, {"SpacingBetweenSlices": 0.5, "SliceThickness": 2.5}]
+)
+def test_instance_numbers_of_every_second_echo_speak_of_no_gap(tmp_path: Path, tags: dict[str, Any]) -> None:
+    def odd(dataset: Dataset, number: int) -> None:
+        dataset.InstanceNumber = 2 * number + 1
+
+    dicom.write_series(tmp_path, edit=odd, **tags)
+    assert not faults(tmp_path)
+
+
+def test_echoes_that_were_stored_as_one_series_fill_each_others_numbers_and_counts(tmp_path: Path) -> None:
+    for echo in (1, 2):
+
+        def interleave(dataset: Dataset, number: int, echo: int = echo) -> None:
+            dataset.InstanceNumber = 2 * number + echo
+
+        tags: dict[str, Any] = {"SeriesInstanceUID": "1.2.3", "StudyInstanceUID": "1.2", "ImagesInAcquisition": 12}
+        dicom.write_series(tmp_path / str(echo), edit=interleave, EchoTime=50 * echo, **tags)
+    found = series.find(tmp_path).series
+    assert len(found) == 2
+    assert not [fault for one in found for fault in checks.faults(one)]
+
+
+def test_echoes_of_one_acquisition_in_series_of_their_own_make_up_its_count(tmp_path: Path) -> None:
+    tags: dict[str, Any] = {
+        "StudyInstanceUID": "1.2",
+        "AcquisitionTime": "101500",
+        "RepetitionTime": 3000,
+        "ImagesInAcquisition": 12,
+    }
+    for echo in (1, 2):
+        dicom.write_series(tmp_path / str(echo), EchoTime=50 * echo, **tags)
+    assert not [fault for one in series.find(tmp_path).series for fault in checks.faults(one)]
+
+
+def test_four_scans_that_were_cut_off_alike_do_not_make_up_each_others_counts(tmp_path: Path) -> None:
+    for at in range(4):
+        tags: dict[str, Any] = {
+            "StudyInstanceUID": "1.2",
+            "AcquisitionTime": f"10{at}500",
+            "AcquisitionNumber": 1,
+            "ImagesInAcquisition": 24,
+        }
+        dicom.write_series(tmp_path / str(at), dicom.head(12), **tags)
+    assert all("expected 24" in checks.faults(one)[0].reason for one in series.find(tmp_path).series)
+
+
+def test_a_volume_that_is_spread_over_several_files_is_refused(tmp_path: Path) -> None:
+    dicom.write_enhanced(tmp_path, dicom.head(), InConcatenationTotalNumber=2, InConcatenationNumber=1)
+    assert "concatenation" in reason(tmp_path)
 
 
 def test_a_duplicate_slice_is_refused(tmp_path: Path) -> None:
@@ -160,6 +283,14 @@ def test_a_dicomdir_is_followed_inside_the_folder_only(tmp_path: Path) -> None:
         dicom.dicomdir(tmp_path / "disc", outside)
         with pytest.raises(IntegrityError, match="lists a file outside"):
             series.find(tmp_path / "disc")
+
+
+def test_a_dicomdir_without_preamble_is_held_to_the_same(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path / "DICOM")
+    dicom.dicomdir(tmp_path, ["..", "outside"])
+    (tmp_path / "DICOMDIR").write_bytes((tmp_path / "DICOMDIR").read_bytes()[132:])
+    with pytest.raises(IntegrityError, match="lists a file outside"):
+        series.find(tmp_path)
 
 
 def test_a_dicomdir_that_leads_outside_by_a_link_is_refused(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_localizer_is_listed_and_leaves_nobody_out(tmp_path: Path) -> None:
     assert "a localizer, by its name" in [row["reason"] for row in series_rows(tmp_path)]
 
 
-def test_visits_are_numbered_by_date_and_a_day_is_one_visit(tmp_path: Path) -> None:
+def test_visits_are_numbered_by_date_and_a_day_with_one_whole_study_is_one_visit(tmp_path: Path) -> None:
     write_visit(tmp_path / "in" / "b", StudyInstanceUID="1.1", StudyDate="20240301")
     write_visit(tmp_path / "in" / "a", StudyInstanceUID="1.9", StudyDate="20230115")
     dicom.write_series(
@@ -93,16 +93,6 @@ def test_visits_are_numbered_by_date_and_a_day_is_one_visit(tmp_path: Path) -> N
     found = bring_in(tmp_path)
     assert [one.session for one in found.visits] == ["01", "02"]
     assert len({one.patient for one in found.visits}) == 1
-    assert identity.sessions([("1.1", "20240301"), ("1.9", "20230115")]) == {"1.9": "01", "1.1": "02"}
-    assert identity.sessions([("1.1", "20240301"), ("1.9", "20240301")]) == {"1.9": "", "1.1": ""}
-    assert identity.sessions([("1.1", ""), ("1.0", ""), ("1.9", "20240301")]) == {"1.9": "01", "1.0": "02", "1.1": "03"}
-
-
-def test_series_without_a_patient_id_are_refused_since_they_may_be_of_several_people(tmp_path: Path) -> None:
-    write_visit(tmp_path / "in", PatientID="")
-    found = bring_in(tmp_path)
-    assert not found.visits
-    assert "no PatientID" in found.left_out[0].reason
 
 
 def test_the_best_of_several_is_taken_unless_a_table_chooses_another(tmp_path: Path) -> None:

@@ -67,6 +67,15 @@ def test_labels_under_the_ids_of_the_headers_find_their_patients(tmp_path: Path)
     assert left_out["reason"] == "in the table, but without scans"
 
 
+def test_labels_of_a_study_without_a_patient_id_are_found_under_its_uid(tmp_path: Path) -> None:
+    write_visit(tmp_path / "in", PatientID="ANONYMOUS")
+    labels = tmp_path / "register.csv"
+    labels.write_text("patient,mgmt\n1.2.3,1\nANONYMOUS,0\n")
+    assert bring_in(tmp_path, labels=labels)
+    assert [row["mgmt"] for row in rows(tmp_path, "cohort.csv")] == ["1"]
+    assert [row["reason"] for row in rows(tmp_path, "excluded.csv")] == ["in the table, but without scans"]
+
+
 def test_sequences_that_were_asked_for_are_columns(tmp_path: Path) -> None:
     write_visit(tmp_path / "in")
     dicom.write_series(tmp_path / "in" / "swi", SeriesDescription="SWI", StudyInstanceUID="1.2.3")

@@ -1,0 +1,321 @@
+"""Exams: the usable series of one patient go in; visits in order of time, and what each is drawn from, come out.
+
+A visit is drawn from one study wherever one has all that is there; a scan of one study completes another only where too little
+time lies between them for an operation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from itertools import combinations, pairwise
+
+from mri_vit.importers.dicom import person
+from mri_vit.importers.dicom.candidates import Candidate
+from mri_vit.importers.dicom.fault import Fault
+from mri_vit.importers.dicom.series import Series
+from mri_vit.settings.schema import CHANNELS
+
+PAUSE_S = 2 * 3600  # between scans of one visit: a craniotomy with its anaesthesia takes longer, a protocol for the head less
+DAY_S = 24 * 3600
+CURE = "give each person's studies an id of their own, and import again"
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Candidates of one study that were scanned without a long pause."""
+
+    study_uid: str
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def channels(self) -> set[str]:
+        """What it has; of several T1 scans of which no field says whether an agent was given, one may be T1ce."""
+        known = {one.guess.channel for one in self.candidates if one.guess.channel}
+        unsaid = sum(one.guess.agent_unsaid for one in self.candidates)
+        return known | ({"t1ce"} if unsaid > 1 else set())
+
+    @property
+    def start_s(self) -> float:
+        """Second of the day at which it began; NaN where no header says."""
+        return min(self._seconds, default=math.nan)
+
+    @property
+    def end_s(self) -> float:
+        """Second of the day at which its last scan began."""
+        return max(self._seconds, default=math.nan)
+
+    @property
+    def _seconds(self) -> list[float]:
+        return [second for one in self.candidates if math.isfinite(second := _second(one))]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A visit: scans of a channel come from the first exam that has it; `aside` are candidates that are not drawn, and why."""
+
+    day: date | None
+    exams: tuple[Exam, ...] = ()
+    aside: tuple[tuple[Candidate, str], ...] = ()
+    studies: frozenset[str] = frozenset()  # all of which it is, also those without a usable series
+
+    @property
+    def drawn(self) -> list[Candidate]:
+        """The candidates from which scans are taken."""
+        return [one for exam, drawn in self._by_exam() for one in drawn]
+
+    def _by_exam(self) -> list[tuple[Exam, list[Candidate]]]:
+        had: set[str] = set()
+        by_exam = []
+        for exam in self.exams:
+            by_exam.append((exam, [one for one in exam.candidates if one.guess.channel not in had]))
+            had |= exam.channels
+        return by_exam
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """All, drawn from or not."""
+        return [one for exam in self.exams for one in exam.candidates] + [one for one, _ in self.aside]
+
+    @property
+    def repeated(self) -> list[Candidate]:
+        """Candidates of a later exam for what an earlier one has."""
+        drawn = {one.name for one in self.drawn}
+        return [one for exam in self.exams for one in exam.candidates if one.name not in drawn]
+
+    @property
+    def sources(self) -> list[str]:
+        """Studies from which scans are taken."""
+        return list(dict.fromkeys(exam.study_uid for exam, drawn in self._by_exam() if any(one.guess.channel for one in drawn)))
+
+
+@dataclass
+class Plan:
+    """Visits of one patient in order of time, studies that are refused, and what a reader should know, for a terminal."""
+
+    visits: list[Planned] = field(default_factory=list)
+    refused: dict[str, Fault] = field(default_factory=dict)  # by study
+    remarks: list[Fault] = field(default_factory=list)
+
+
+def of_one_person(series: Sequence[Series]) -> dict[str, Fault]:
+    """By study of one PatientID, what speaks against its series being of one person; nothing where nothing does."""
+    placeholder = person.is_placeholder(series[0].patient_id)
+    people = sorted(frozenset[person.Person]().union(*(one.people for one in series)), key=lambda one: one.study_uid)
+    against: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))  # kinds, and studies
+    for at, one in enumerate(people):
+        for other in people[at + 1 :]:
+            kinds = person.disagreements(one, other, placeholder)
+            for here, there in ((one, other), (other, one)) if kinds else ():
+                against[here.study_uid][0].update(kinds)
+                against[here.study_uid][1].add(there.study_uid)
+    if not against:
+        return {}
+    what = "a PatientID that stands for nobody" if placeholder else "its PatientID"
+    faults = {}
+    for one in series:
+        kinds, studies = against.get(one.study_uid, (set(), set()))
+        if kinds:
+            others = sorted(studies - {one.study_uid}) or [one.study_uid]
+            told = f"it differs from study {{}}{' and others' if len(others) > 1 else ''} in {' and '.join(sorted(kinds))}"
+            uids = (one.study_uid, others[0])
+        else:
+            told, uids = "other studies under it differ in who the person is", (one.study_uid,)
+        faults[one.study_uid] = Fault(f"study {{}}: scans of several people under {what}: {told}; {CURE}", uids)
+    return faults
+
+
+def planned(series: Sequence[Series], candidates: Sequence[Candidate]) -> Plan:
+    """The visits of one person.
+
+    Parameters
+    ----------
+    series
+        All of the person, also those without any use: a day with a study is a visit, whatever becomes of its series.
+    candidates
+        Those of them that passed the checks.
+    """
+    plan = Plan()
+    placeholder = person.is_placeholder(series[0].patient_id)
+    by_study: dict[str, list[Candidate]] = {one.study_uid: [] for one in sorted(series, key=lambda one: one.study_uid)}
+    for one in candidates:
+        by_study[one.series.study_uid].append(one)
+    days = {one.study_uid: person.day(one.study_date) for one in series}
+    used = [uid for uid, ones in by_study.items() if any(one.guess.channel for one in ones)]
+    if placeholder:
+        _refuse_strangers(plan, series, used)
+    elif not used:  # nothing but what a table of choices may name
+        plan.visits.append(Planned(None, (), _aside(candidates, ""), frozenset(by_study)))
+        return plan
+    unknown = "its date is missing or stands in place of one"
+    undated = [uid for uid in used if days[uid] is None and uid not in plan.refused]
+    if undated and len(used) > 1:
+        cure = "give it its StudyDate, or leave out the patient's other studies"
+        for uid in undated:
+            plan.refused[uid] = Fault(
+                f"study {{}}: {unknown}, so that its place among {len(used)} studies is unknown; {cure}", (uid,)
+            )
+    elif undated:
+        plan.visits += _of_undated(plan, Exam(undated[0], tuple(by_study[undated[0]])), placeholder)
+        return plan
+    by_day: dict[date, list[str]] = defaultdict(list)
+    for uid in used if placeholder else by_study:
+        if (day := days[uid]) and uid not in plan.refused:
+            by_day[day].append(uid)
+    for day, uids in sorted(by_day.items()):
+        exams = [exam for uid in uids for exam in _exams(Exam(uid, tuple(by_study[uid])))]
+        plan.visits += _of_day(plan, day, uids, exams)
+    return plan
+
+
+def _refuse_strangers(plan: Plan, series: Sequence[Series], used: Sequence[str]) -> None:
+    """Under an id that stands for nobody, nothing but a study's UID says that scans are of one person."""
+    nameless = {one.study_uid for one in series if not one.study_uid or one.study_per_image}
+    if len(used) > 1 or nameless & set(used):
+        why = f"{len(used)} studies are under it" if len(used) > 1 else "its StudyInstanceUID says nothing either"
+        for uid in used:
+            told = f"its PatientID is empty or stands for nobody, and {why}: they may be of several people"
+            plan.refused[uid] = Fault(f"study {{}}: {told}; {CURE}", (uid,))
+
+
+def _of_undated(plan: Plan, exam: Exam, placeholder: bool) -> list[Planned]:
+    """The visit of the one study without a date: of one frame of reference, where one has all that is there."""
+    frames = {one.series.frame_uid for one in exam.candidates if one.guess.channel} - {""}
+    parts = [Exam(exam.study_uid, tuple(one for one in exam.candidates if one.series.frame_uid == uid)) for uid in sorted(frames)]
+    full = [part for part in parts if exam.channels <= part.channels]
+    uid = exam.study_uid
+    count = Counter(one.guess.channel for one in exam.candidates if one.guess.channel)
+    if placeholder and not parts and len(count) > 1 and min(count.values()) > 1:
+        told = "it has every scan several times, and neither PatientID, date nor frame of reference says whose they are"
+        plan.refused[uid] = Fault(f"study {{}}: {told}; {CURE}", (uid,))
+        return []
+    if len(parts) > 1 and (len(full) > 1 or (placeholder and not full)):
+        told = f"its date is missing or stands in place of one, and its scans have {len(parts)} frames of reference"
+        plan.refused[uid] = Fault(f"study {{}}: {told}: they may be of several visits or people; {CURE}", (uid,))
+        return []
+    if len(parts) > 1 and full:
+        rest = tuple(one for one in exam.candidates if one not in full[0].candidates)
+        plan.remarks.append(Fault("study {}: without a date, scans are taken of the one frame of reference that has all", (uid,)))
+        return [Planned(None, (full[0],), _aside(rest, "another frame of reference has all scans"), frozenset({uid}))]
+    if len(parts) > 1:
+        told = f"its scans have {len(parts)} frames of reference, and no date says that they are of one day"
+        plan.remarks.append(Fault(f"study {{}}: {told}", (uid,)))
+    return [Planned(None, (exam,), (), frozenset({uid}))]
+
+
+def _exams(study: Exam) -> list[Exam]:
+    """A study in parts, between which a long pause lies, if one of them has all its channels: scans during an operation."""
+    ordered = sorted(study.candidates, key=_second)
+    if len(study.channels) < 2 or math.isnan(study.start_s + study.end_s) or any(math.isnan(_second(one)) for one in ordered):
+        return [study]
+    parts = [[ordered[0]]]
+    for before, after in pairwise(ordered):
+        if _second(after) - _second(before) > PAUSE_S:
+            parts.append([])
+        parts[-1].append(after)
+    exams = [Exam(study.study_uid, tuple(part)) for part in parts]
+    return exams if any(study.channels <= exam.channels for exam in exams) else [study]
+
+
+def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -> list[Planned]:
+    """The visits of one day."""
+    scanned = sorted((exam for exam in exams if exam.channels), key=lambda exam: exam.start_s)
+    every: set[str] = set().union(*(exam.channels for exam in scanned))
+    needed = every & set(CHANNELS) or every
+    full = [exam for exam in scanned if needed <= exam.channels]
+    idle = tuple(one for exam in exams if not exam.channels for one in exam.candidates)
+    bases = full or scanned
+    if len(bases) > 1 and not _in_order(bases):
+        each = "each has all scans" if full else "none has all scans"
+        told = f"{len(bases)} studies are of its day, {each}, and no times say which came first"
+        for uid in {exam.study_uid for exam in scanned}:
+            cure = "leave out all but one, or give them their times"
+            plan.refused[uid] = Fault(f"study {{}}: {told}: they may lie before and after an operation; {cure}", (uid,))
+        bases = []
+    if not bases:
+        return [Planned(day, (), _aside(idle, ""), frozenset(uids))]
+    visits = _around(full, scanned) if full else _in_clusters(scanned)
+    made = []
+    for number, (drawn, rest) in enumerate(visits):
+        aside = _aside([one for exam in rest for one in exam.candidates], "another exam of the day has all scans")
+        studies = frozenset(uids) if number == 0 else frozenset(exam.study_uid for exam in (*drawn, *rest))
+        made.append(Planned(day, tuple(drawn), (*aside, *(_aside(idle, "") if number == 0 else ())), studies))
+    _remark(plan, made)
+    return made
+
+
+def _in_order(exams: Sequence[Exam]) -> bool:
+    """Whether times are known and tell which came first, at least of those that have a channel in common."""
+    timed = not any(math.isnan(exam.start_s) for exam in exams)
+    return timed and not any(
+        one.start_s == other.start_s and one.channels & other.channels for one, other in combinations(exams, 2)
+    )
+
+
+def _around(full: Sequence[Exam], exams: Sequence[Exam]) -> list[tuple[list[Exam], list[Exam]]]:
+    """A visit for each exam that has all; others lend it an extra that it lacks where no long pause lies between them."""
+    visits = [([exam], list[Exam]()) for exam in full]
+    for exam in exams:
+        if exam not in full:
+            earlier = [at for at, base in enumerate(full) if base.start_s <= exam.start_s]
+            drawn, rest = visits[earlier[-1] if earlier else 0]
+            lends = bool(exam.channels - drawn[0].channels) and _pause_s(drawn[0], exam) <= PAUSE_S
+            (drawn if lends else rest).append(exam)
+    return visits
+
+
+def _in_clusters(exams: Sequence[Exam]) -> list[tuple[list[Exam], list[Exam]]]:
+    """Exams in order of time, together as long as no long pause lies between them."""
+    visits = [([exams[0]], list[Exam]())]
+    for exam in exams[1:]:
+        if min(_pause_s(before, exam) for before in visits[-1][0]) <= PAUSE_S:
+            visits[-1][0].append(exam)
+        else:
+            visits.append(([exam], []))
+    return visits
+
+
+def _pause_s(one: Exam, other: Exam) -> float:
+    """Seconds between two exams of a day, 0 where they overlap, infinite where times are unknown."""
+    apart = max(one.start_s, other.start_s) - min(one.end_s, other.end_s)
+    return math.inf if math.isnan(apart) else max(apart, 0.0)
+
+
+def _remark(plan: Plan, visits: Sequence[Planned]) -> None:
+    """Say what is not seen from the result: which studies a visit is drawn from, and that a day is several visits."""
+    if len(visits) > 1:
+        uids = tuple(visit.exams[0].study_uid for visit in visits)
+        plan.remarks.append(Fault(f"studies {_places(uids)}: of one day, and {len(visits)} visits, in order of time", uids))
+    for visit in visits:
+        seconds = sorted(_second(one) for one in visit.drawn if one.guess.channel)
+        pause_s = max((after - before for before, after in pairwise(seconds)), default=0.0)
+        if pause_s > PAUSE_S:
+            told = f"{pause_s / 3600:.1f} hours lie between its scans, which may be of before and after an operation"
+            plan.remarks.append(Fault(f"study {{}}: {told}", (visit.exams[0].study_uid,)))
+        if len(visit.sources) > 1:
+            uids = tuple(visit.sources)
+            told = "no study of the day has all scans; they are taken from these in order of time"
+            plan.remarks.append(Fault(f"studies {_places(uids)}: {told}", uids))
+        left = {one.series.study_uid for one, why in visit.aside if why} - set(visit.sources)
+        for uid in sorted(left):
+            uids = (uid, visit.exams[0].study_uid)
+            plan.remarks.append(Fault("study {}: no scan is taken of it, since study {} of its day has all", uids))
+
+
+def _places(uids: Sequence[str]) -> str:
+    return ", ".join("{}" for _ in uids)
+
+
+def _aside(ones: Sequence[Candidate], why: str) -> tuple[tuple[Candidate, str], ...]:
+    return tuple((one, why) for one in ones)
+
+
+def _second(candidate: Candidate) -> float:
+    """Second of the day at which a series was taken, of the next day behind midnight; NaN where unknown."""
+    taken, study = candidate.series.taken_s, candidate.series.study_s
+    if math.isnan(taken):
+        return study
+    return taken + DAY_S if taken < study - DAY_S / 2 else taken
