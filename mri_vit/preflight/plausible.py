@@ -1,4 +1,4 @@
-"""Plausible: what can be read and is yet unlikely: ages, days mixed with months, columns that give a label away."""
+"""Plausible: what can be read and is yet unlikely: days mixed with months, columns that give a label away."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from mri_vit.data import aliases
 from mri_vit.data.cohort import MISSING, Patient
 from mri_vit.preflight.document import Finding
 from mri_vit.settings.endpoint import Endpoint
 
-AGE_YEARS = (0.0, 122.0)  # 122: Jeanne Calment, the oldest person on record
 FEWEST = 10  # patients of whom a column's agreement with a label says something
 MONTH_DAYS = 365.25 / 12
 SHORT_DAYS = (
@@ -27,7 +25,6 @@ APART = 15.0  # times that one site's median lies below the others': half of 30.
 
 def findings(patients: Sequence[Patient], endpoints: Sequence[Endpoint], columns: Sequence[str]) -> Iterator[Finding]:
     """All that is unlikely; `columns` are those that a model may read as covariates."""
-    yield from _ages(patients)
     for endpoint in endpoints:
         known = [p for p in patients if p.knows(endpoint)]
         if endpoint.kind == "survival":
@@ -40,17 +37,6 @@ def findings(patients: Sequence[Patient], endpoints: Sequence[Endpoint], columns
 
 def _noticed(said: str, patients: Sequence[Patient] = ()) -> Finding:
     return Finding(severity="noticed", about="plausibility", said=said, patients=tuple(p.id for p in patients))
-
-
-def _ages(patients: Sequence[Patient]) -> Iterator[Finding]:
-    low, high = AGE_YEARS
-    for column in (name for name in (patients[0].clinical if patients else ()) if aliases.ours(name) == "age"):
-        years = {p.id: number(p.clinical[column]) for p in patients}
-        out = [p for p in patients if not math.isnan(years[p.id]) and not low <= years[p.id] <= high]
-        if out:
-            found = sorted(years[p.id] for p in out)
-            span = f"{found[0]:g}" if found[0] == found[-1] else f"{found[0]:g} to {found[-1]:g}"
-            yield _noticed(f"{column}: {span}; expected years, {low:g} to {high:g}", out)
 
 
 def _times(known: Sequence[Patient], endpoint: Endpoint) -> Iterator[Finding]:
