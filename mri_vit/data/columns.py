@@ -143,7 +143,7 @@ def _parsed(cells: Sequence[str]) -> list[float | None]:
     notations: list[Callable[[str], float | None]] = [_plain]
     if commas and not all(THOUSANDS.fullmatch(cell) for cell in commas):
         notations.append(_with_comma)
-    notations.append(_dicom_age)
+    notations.append(dicom_age)
     best = max(notations, key=lambda notation: sum(notation(cell) is not None for cell in there))
     return [best(cell) if filled(cell) else math.nan for cell in cells]
 
@@ -156,7 +156,8 @@ def _with_comma(cell: str) -> float | None:
     return float(cell.replace(",", ".")) if COMMA.fullmatch(cell) else None
 
 
-def _dicom_age(cell: str) -> float | None:
+def dicom_age(cell: str) -> float | None:
+    """The years of an age as DICOM writes it (`061Y`, `018M`); None of anything else."""
     age = DICOM_AGE.fullmatch(cell)
     return int(age[1]) * YEARS_IN[age[2]] if age else None
 

@@ -14,7 +14,7 @@ from typing import get_args
 
 from mri_vit.crossval import comparators, folds
 from mri_vit.crossval.folds import Split
-from mri_vit.data import cohort
+from mri_vit.data import cohort, identifiers
 from mri_vit.data.cohort import Examined, Patient
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.preflight import duplicates, labels, plausible, scans
@@ -88,6 +88,11 @@ def _of_table(table: Examined) -> Iterator[Finding]:
         rows[f"column {fault.column}: {fault.said}" if fault.column else fault.said] += [fault.row] if fault.row else []
     for said, lines in rows.items():
         yield Finding(severity="refused", about="table", said=printable(said), rows=tuple(lines))
+    of_patient = {p.subject: row for row, p in zip(reversed(table.rows), reversed(table.patients), strict=True)}
+    for ids in identifiers.alike(of_patient):
+        said = f"the ids {', '.join(sorted(ids))} differ only in form: one patient?"
+        rows = tuple(sorted(of_patient[name] for name in ids))
+        yield Finding(severity="noticed", about="table", said=printable(said), rows=rows, patients=tuple(ids))
 
 
 def _of_decisions(study: Study, table: Examined) -> Iterator[Finding]:
