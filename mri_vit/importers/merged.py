@@ -89,7 +89,10 @@ def with_ids_of_scans(found: Found) -> Found:
     scanned = _scanned(found)
     tabled = dict.fromkeys(r.patient for r in found.readings)
     patients = identifiers.unambiguous(tabled, identifiers.counterparts(tabled, scanned))
-    readings = [replace(r, patient=patients.get(r.patient, r.patient)) for r in found.readings]
+    readings = [
+        replace(r, patient=patients[r.patient], rule=f"{r.rule}; the table's id is {r.patient}") if r.patient in patients else r
+        for r in found.readings
+    ]
     visits: dict[str, dict[str, None]] = {}
     for reading in readings:
         visits.setdefault(reading.patient, {})[reading.session] = None

@@ -111,7 +111,7 @@ def number(raw: str, column: str) -> Given:
 
 
 def age(raw: str, column: str) -> Given:
-    """Years. 0 stands for a missing age, as in the five rows of TCGA's mutations whose other cells are `--`; -1 and 999 are none."""
+    """Years. 0 stands for a missing age, as in the five rows of TCGA's mutations whose other cells are `--`; -1, 999: none."""
     in_years = dicom_age(raw)
     given = number(raw, column) if in_years is None else Given(f"{in_years:.4g}", "an age as DICOM writes it, in years")
     if not given.value:
@@ -119,6 +119,12 @@ def age(raw: str, column: str) -> Given:
     if float(given.value) == 0:
         return Given("", NO_AGE)
     return replace(given, give=0.0 if "." in given.value else 1.0) if 0 < float(given.value) <= OLDEST_YEARS else UNKNOWN
+
+
+def karnofsky(raw: str, column: str) -> Given:
+    """Karnofsky's performance status, 0 to 100."""
+    given = number(raw, column)
+    return given if not given.value or 0 <= float(given.value) <= 100 else UNKNOWN
 
 
 def days(unit: str = "") -> Rule:
