@@ -18,10 +18,15 @@ Form = tuple[str, ...]
 
 def form(name: str) -> Form:
     """Letters and digits of an id in runs, without case, leading zeros and signs: `P-001` and `p1` are ("p", "1")."""
+    return tuple(run.lstrip("0") or "0" if run.isdecimal() else run for run in _runs(name))
+
+
+def _runs(name: str) -> list[str]:
+    """The runs of letters and of digits in an id, in small letters; a number's notation is written out."""
     text = unicodedata.normalize("NFKC", name).casefold().strip()
     if NOTATION.fullmatch(text):
         text = f"{float(text):.0f}"
-    return tuple(run.lstrip("0") or "0" if run.isdecimal() else run for run in re.findall(r"\d+|[^\W\d_]+", text))
+    return re.findall(r"\d+|[^\W\d_]+", text)
 
 
 def alike(ids: Iterable[str]) -> list[list[str]]:
@@ -80,12 +85,13 @@ def unambiguous(names: Collection[str], pairs: Mapping[str, Collection[str]]) ->
 
 def spellings(name: str) -> list[str]:
     """Forms in which an id may stand elsewhere, for a side that is known by hashes alone: with other zeros, case and signs."""
-    runs = form(name)
-    prefixed = dict.fromkeys((runs, _number_behind_letters(runs), *([("sub", *runs)] if runs and runs[0].isdecimal() else [])))
+    own = tuple(_runs(name))
+    prefixed = dict.fromkeys((own, _number_behind_letters(own), *([("sub", *own)] if own and own[0].isdecimal() else [])))
     made: dict[str, None] = {}
     for parts, sign, width in product(prefixed, ("", "-", "_", ".", " "), range(1, LONGEST + 1)):
-        filled = [run.zfill(width) if run.isdecimal() else run for run in parts]
-        made |= dict.fromkeys(case(sign.join(filled)) for case in (str.lower, str.upper, str.capitalize))
+        filled = [(run.lstrip("0") or "0").zfill(width) if run.isdecimal() else run for run in parts]
+        for runs in (filled, [*parts[:-1], *filled[-1:]]):
+            made |= dict.fromkeys(case(sign.join(runs)) for case in (str.lower, str.upper, str.capitalize))
     return [spelling for spelling in made if spelling != name]
 
 
