@@ -207,15 +207,15 @@ def _identifies(name: str, cells: Sequence[str], values: Sequence[float], subjec
     own = [value for _, value, _ in (once if len({who for who, *_ in once}) == len(once) else known)]
     if len(own) < FEWEST_ROWS or len(set(own)) < len(own) or any(value % 1 for value in own):
         return ""
+    if not _limits(name)[2] or min(own) in (0, 1):  # sorted by age, a table of few rows may have all ages of a range
+        steady = own in (sorted(own), sorted(own, reverse=True))
+        if len(own) >= (STEADY if steady else SHUFFLED) * (max(own) - min(own) + 1):
+            return f"it numbers the rows, {min(own):g} to {max(own):g}"
     if any(re.fullmatch("0[0-9]+", cell) for *_, cell in known):
         return "each number stands once, with leading zeros, as ids do"
     if IDENTIFIER.search(name) or aliases.ours(name) in ("patient", "session"):
         return "each number stands once, under the name of an id"
-    if _limits(name)[2] and min(own) not in (0, 1):
-        return ""  # sorted by age, a table of few rows may have all ages of a range
-    steady = own in (sorted(own), sorted(own, reverse=True))
-    dense = len(own) >= (STEADY if steady else SHUFFLED) * (max(own) - min(own) + 1)
-    return f"it numbers the rows, {min(own):g} to {max(own):g}" if dense else ""
+    return ""
 
 
 def _counted(rows: Sequence[int], there: Sequence[int]) -> str:

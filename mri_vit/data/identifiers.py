@@ -104,7 +104,7 @@ def hint(name: str, other: str) -> str:
     without = [re.sub(r"(?<!\d)0+(?=\d)", "", each) for each in (name, other)]
     zeros = "zeros lost" if sum(map(len, without)) < len(name) + len(other) else ""
     prefix = "a prefix" if len(form(name)) != len(form(other)) else ""
-    return f"{' and '.join(filter(None, (zeros, prefix))) or 'other signs'}?"
+    return f"{' and '.join(filter(None, (prefix, zeros))) or 'other signs'}?"
 
 
 def elsewhere(name: str, others: Collection[str]) -> str:

@@ -105,9 +105,7 @@ def with_ids_of_scans(found: Found) -> Found:
     }
     of_scans = (replace(r, session=sessions.get((r.patient, r.session), r.session)) for r in readings)
     counts = ((patients, "ids"), (sessions, "visits"))
-    notes = [
-        f"{len(their)} {what} of the table were joined to those of the scans in another form" for their, what in counts if their
-    ]
+    notes = [f"{what} of the table joined to those of the scans in another form: {len(their)}" for their, what in counts if their]
     return replace(found, readings=tuple(of_scans), notes=(*found.notes, *notes))
 
 
@@ -148,7 +146,7 @@ def _of_ids(found: Found) -> Iterator[str]:
     tabled = dict.fromkeys(r.patient for r in found.readings)
     bare = [p for p in dict.fromkeys(v.patient for v in found.visits) if p not in tabled]
     if tabled and bare:
-        yield f"{len(bare)} patients with scans are in no table, such as {', '.join(bare[:MOST_NAMED])}"
+        yield f"patients with scans who are in no table: {len(bare)}, such as {', '.join(bare[:MOST_NAMED])}"
     for names in identifiers.alike(tabled):
         yield f"the ids {', '.join(names)} differ only in form: one patient?"
 

@@ -13,9 +13,10 @@ FEWEST = 30  # times that a distribution can be told from
 SHORTEST_MEDIAN = (
     60.0  # days; the medians in the tables of UCSF-PDGM and UPENN-GBM are 421 and 376, a month's 30th of both under 15
 )
-LIKELIER = 5.0  # of log-likelihood, see `months_among`
+LIKELIER, LIKELIER_FEW = 4.0, 5.0  # gain in log-likelihood, with a fifth or more in months and with fewer, see `months_among`
+FEW = 0.2  # share in months; fewer look like early deaths
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of times in months that are tried
-LEAST_SHARE = 0.1  # fewer are early deaths as well
+LEAST_SHARE = 0.1  # fewer were not tried on real tables
 MOST_TIMES = 400  # quantiles that are compared: no distribution fits the many times of a large cohort to the last detail
 FRACTION_APART = 5.0  # times that fractions lie below whole numbers: days that were converted from months lie among the others
 FEWEST_FRACTIONS = 3  # one or two may be slips
@@ -28,8 +29,10 @@ def months_among(days: Float[np.ndarray, "n"]) -> Bool[np.ndarray, "n"] | None:
     log-normal or log-logistic) are compared with the same of which a share is divided by the days of a month, both at their
     greatest likelihood on one grid: a gain in log-likelihood of `LIKELIER` decides, with a tenth or more in months.
 
-    The distribution alone, 200 draws of 96 times each: %(measured)s A cohort of whom a tenth dies within a month looks like a
-    tenth in months. Weeks among days, a factor of 7, are less apart than survival is wide.
+    By the distribution alone, times in whole months, every third (every tenth) row in months, 100 draws of 96 times: 97 % (13 %)
+    found in UCSF-PDGM, 95 % (8 %) in UPENN-GBM, 90 % (18 %) of an exponential, 66 % (8 %) of a Weibull distribution of shape 0.8;
+    of 300 times 100 % (20 to 90 %). Of the same draws in days none is flagged. Of 96 Weibull times with 5 % (10 %) early deaths,
+    uniform over the first month, 9 % (47 %) are: these look the same. Weeks are less apart from days than survival is wide.
     """
     fraction = days % 1 != 0
     several = FEWEST_FRACTIONS <= fraction.sum() <= len(days) - FEWEST_FRACTIONS
@@ -52,9 +55,11 @@ def months_among(days: Float[np.ndarray, "n"]) -> Bool[np.ndarray, "n"] | None:
                 best = float(likelihood.max())
                 i, j = np.unravel_index(int(likelihood.argmax()), likelihood.shape)
                 months = share, density, float(place[i, 0, 0]), float(width[0, j, 0])
-    if months is None or best - alone < LIKELIER or months[0] < LEAST_SHARE:
+    if months is None:
         return None
     share, density, middle, scale = months
+    if share < LEAST_SHARE or best - alone < (LIKELIER_FEW if share < FEW else LIKELIER):
+        return None
     scaled = (np.log(days) - middle) / scale
     below = share * density(scaled + math.log(MONTH_DAYS) / scale) > (1 - share) * density(scaled)
     return below if 0 < below.sum() < len(below) else None
