@@ -17,6 +17,7 @@ from mri_vit.data.cohort import MISSING
 
 LARGEST = 1e100  # its square, which a variance takes, is still a number
 MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category
+MOST_GRADES = 6  # numbers that words may stand among as a grade does (2, 3, 4, NOS): ECOG's scale has as many
 NEARLY = 0.5  # a column with numbers in half of its filled cells is meant as numbers: words do not look like them by chance
 FEWEST_ROWS = 5  # of fewer, numbers in a row and words that stand once are no evidence
 
@@ -87,9 +88,9 @@ def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Conten
     odd = [row for row in there if values[row] is None]
     if not odd:
         return _of_numbers(name, cells, [value for value in values if value is not None], subjects)
-    few = len(words) <= MOST_LEVELS and not (len(there) >= FEWEST_ROWS and len(words) == len(there))
+    grades = len({cells[row] for row in there if values[row] is not None}) <= MOST_GRADES and not _limits(name)[2]
     plain, like = 1 - len(odd) / len(there), sum(bool(LIKE_NUMBER.fullmatch(cells[row])) for row in there) / len(there)
-    if max(plain, like) >= NEARLY and not (few and 2 * len(words) <= len(there)):
+    if max(plain, like) >= NEARLY and not (grades and len(words) <= MOST_LEVELS and 2 * len(words) <= len(there)):
         why = f"{_counted(odd, there)} not numbers, such as {cells[odd[0]]!r}"
         remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}), so that the column is not read"
         return Contents(None, why, f"{remark}; expected numbers with a point, without a unit, or empty cells", tuple(odd))

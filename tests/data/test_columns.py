@@ -33,7 +33,9 @@ def test_one_cell_that_is_no_number_loses_the_column_and_is_named(cell: str):
     assert numbers("age", with_cell(cell)) is None
 
 
-def test_few_patients_with_an_odd_age_are_no_category():
+def test_few_different_ages_with_an_odd_one_are_no_category():
+    assert held("age", ["50", "61", "44"] * 8 + [">89"]).kind is None
+    assert held("weight", [str(50 + row % 9) for row in range(40)] + ["61 kg"]).kind is None
     assert held("age", ["50", "61", ">89", "44", "73", "66", "58", "80"]).kind is None
 
 
