@@ -33,7 +33,7 @@ OTHER_UNIT = re.compile(r"(?i)day|week|month|tage|woche|monat")  # of an age tha
 KARNOFSKY = re.compile(r"(?i)(?<![a-z])(kps|karnofsky\w*)(?![a-z])")
 ECOG = re.compile(r"(?i)(?<![a-z])ecog(?![a-z])")
 OLDEST_YEARS = 120.0  # two people are known to have become older
-ADULT_YEARS = 18.0  # where all others are as old, an age of 0 stands for none
+SMALL_CHILD_YEARS = 5.0  # where all others are older, an age of 0 stands for none: in TCGA's table for five, beside 14 to 89
 CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)  # by which tables say that nothing is known
 
 NAMELESS = re.compile(r"(?i)\s*|unnamed:? ?\d+(_level_\d+)?|\.\.\.\d+")  # as pandas and readr call a column without a name
@@ -181,13 +181,13 @@ def _unknown(name: str, values: Sequence[float]) -> set[float]:
     """The values that count as unknown: those that cannot be, and codes.
 
     A code lies further from all others than these lie apart, or is the only negative one of a measured quantity. An age of 0 is
-    one where nobody else is a child.
+    one where nobody else is a small child.
     """
     low, high, _ = _limits(name)
     distinct = {value for value in values if not math.isnan(value)}
     apart = {value for value in distinct if not low <= value <= high}
     others = distinct - apart - set(CODES)
-    if is_age(name) and others and min(others - {0.0}, default=0.0) >= ADULT_YEARS:
+    if is_age(name) and others and min(others - {0.0}, default=0.0) >= SMALL_CHILD_YEARS:
         apart.add(0.0)
     if len(others) > 1:
         width = max(others) - min(others)

@@ -91,8 +91,8 @@ def _of_table(table: Examined) -> Iterator[Finding]:
     of_patient = {p.subject: row for row, p in zip(reversed(table.rows), reversed(table.patients), strict=True)}
     for ids in identifiers.alike(of_patient):
         said = f"the ids {', '.join(sorted(ids))} differ only in form: one patient?"
-        rows = tuple(sorted(of_patient[name] for name in ids))
-        yield Finding(severity="noticed", about="table", said=printable(said), rows=rows, patients=tuple(ids))
+        at = tuple(sorted(of_patient[name] for name in ids))
+        yield Finding(severity="noticed", about="table", said=printable(said), rows=at, patients=tuple(ids))
 
 
 def _of_decisions(study: Study, table: Examined) -> Iterator[Finding]:

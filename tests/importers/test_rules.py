@@ -193,7 +193,7 @@ def test_a_table_of_unknown_columns_is_told(tmp_path: Path):
 def test_fractions_among_whole_days_that_lie_far_below_are_months_however_few():
     days = np.ceil(450 * np.random.default_rng(0).weibull(1.5, 16)) + 30
     months = np.arange(16) % 3 == 0
-    assert np.array_equal(months_among(np.where(months, days / 30.4, days)), months)
+    np.testing.assert_array_equal(months_among(np.where(months, days / 30.4, days)), months)  # type: ignore[arg-type]
     assert months_among(np.where(months, days + 0.5, days)) is None  # times that were converted to days
     assert months_among(days) is None
 
