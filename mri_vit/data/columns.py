@@ -88,9 +88,9 @@ def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Conten
     odd = [row for row in there if values[row] is None]
     if not odd:
         return _of_numbers(name, cells, [value for value in values if value is not None], subjects)
-    grades = len({cells[row] for row in there if values[row] is not None}) <= MOST_GRADES and not _limits(name)[2]
     plain, like = 1 - len(odd) / len(there), sum(bool(LIKE_NUMBER.fullmatch(cells[row])) for row in there) / len(there)
-    if max(plain, like) >= NEARLY and not (grades and len(words) <= MOST_LEVELS and 2 * len(words) <= len(there)):
+    measured = (plain >= NEARLY and _limits(name)[2]) or len(words) - len({cells[row] for row in odd}) > MOST_GRADES
+    if max(plain, like) >= NEARLY and (measured or len(words) > MOST_LEVELS or 2 * len(words) > len(there)):
         why = f"{_counted(odd, there)} not numbers, such as {cells[odd[0]]!r}"
         remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}), so that the column is not read"
         return Contents(None, why, f"{remark}; expected numbers with a point, without a unit, or empty cells", tuple(odd))

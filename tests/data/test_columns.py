@@ -128,6 +128,8 @@ def test_a_running_number_of_patients_stands_in_each_of_their_visits():
         ("score", [f"{v:.2f}" for v in np.random.default_rng(6).normal(0, 1, ROWS)], "number"),
         ("sex", ["M", "F"] * 40, "category"),
         ("sex", ["M", "F"], "category"),
+        ("age_group", ["<60", ">=60"] * 20, "category"),
+        ("age_group", ["under 60", "60-69", "70+"] * 20, "category"),
         ("scanner", ["A1", "B2", "C3"] * 30, "category"),
     ],
 )
