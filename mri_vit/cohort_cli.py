@@ -14,7 +14,7 @@ imports = App(name="import", help="A cohort table of what others publish or stor
 
 
 @imports.default
-def import_layout(layout: str, source: Path, *, output: Annotated[Path, Output]) -> int:
+def import_layout(layout: str, source: Path, *, output: Annotated[Path, Output], join_similar_ids: bool = False) -> int:
     """A cohort table of what others publish or store, with the origin of every label.
 
     Parameters
@@ -26,12 +26,14 @@ def import_layout(layout: str, source: Path, *, output: Annotated[Path, Output])
         Folder of scans and tables, or one table; it stays as it is.
     output
         Folder for cohort.csv, provenance.csv, conflicts.csv and excluded.csv.
+    join_similar_ids
+        Join ids of a table to those of the scans that differ only in zeros, case, signs or a prefix, where unambiguous.
     """
     from rich.console import Console
 
     from mri_vit.importers import stage
 
-    return 3 if stage.import_layout(layout, source, output, Console()) else 0
+    return 3 if stage.import_layout(layout, source, output, Console(), join_similar_ids) else 0
 
 
 @imports.command(name="dicom")
@@ -40,6 +42,7 @@ def import_dicom(
     *,
     output: Annotated[Path, Output],
     labels: Path | None = None,
+    join_similar_ids: bool = False,
     also: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     choices: Path | None = None,
     key: Path | None = None,
@@ -55,6 +58,8 @@ def import_dicom(
         Folder for cohort.csv, the scans, and series.csv, which says of every series what it was taken for and why.
     labels
         Table of what is known of the patients, under the PatientID of the headers.
+    join_similar_ids
+        Join its ids to those of the headers that differ only in zeros, case, signs or a prefix, where unambiguous.
     also
         Further sequences: adc, swi, asl; give it once for each.
     choices
@@ -71,7 +76,7 @@ def import_dicom(
     if (folder is None) == (not dicomweb):
         raise UsageError("expected a folder of DICOM files, or the address of a server by --dicomweb")
     source = folder or dicomweb
-    return 3 if stage.import_dicom(source, output, Console(), key, choices, also, labels) else 0
+    return 3 if stage.import_dicom(source, output, Console(), key, choices, also, labels, join_similar_ids) else 0
 
 
 cohorts = App(name="cohort", help="Cohort tables: merge several, no patient twice.")

@@ -75,6 +75,39 @@ def test_a_gzip_file_of_two_members_is_no_fault_and_one_that_is_cut_is(desk: Des
     assert "damaged gzip stream" in said(checked(desk, capsys), "excluded")
 
 
+def test_every_clinical_column_has_its_fate_and_its_reason(desk: Desk, capsys):
+    desk.write([{"": str(row), **cells, "site": "AB"[row % 2], "pfs_days": str(row)} for row, cells in enumerate(desk.rows())])
+    desk.cells(3, age=">89")
+    found = checked(desk, capsys)
+    assert found["covariates"] == ["sex"]
+    fates = {column["name"]: (column["kind"], bool(column["why_not"])) for column in found["columns"]}
+    assert fates == {
+        "": (None, True),
+        "age": (None, True),
+        "sex": ("category", False),
+        **dict.fromkeys(("site", "pfs_days"), (None, True)),
+    }
+    (odd,) = found["findings"]
+    assert (odd["severity"], odd["rows"], odd["patients"]) == ("noticed", [5], ["p03"])
+    assert "column age" in odd["said"]
+    assert "'>89'" in odd["said"]
+
+
+def test_a_column_that_is_asked_for_and_has_an_odd_cell_is_refused(desk: Desk, capsys):
+    desk.cells(3, age=">89")
+    found = checked(desk, capsys, "--controls.columns", '["age"]')
+    assert found["exit_code"] == 2
+    assert "controls.columns: patient p03, column age: 1 of 12 filled cells" in said(found, "refused")
+
+
+def test_ids_that_differ_only_in_zeros_are_named_with_their_rows(desk: Desk, capsys):
+    for row, name in enumerate(("1", "001", "2")):
+        desk.cells(row, patient=name)
+    (found,) = checked(desk, capsys)["findings"]
+    assert (found["severity"], found["rows"]) == ("noticed", [2, 3])
+    assert "001, 1 differ only in form" in found["said"]
+
+
 def people(days: np.ndarray, **columns: list[str]) -> list[Patient]:
     cells = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] or [{}] * len(days)
     labels = [{"os_days": float(day), "os_event": float(i % 4 > 0)} for i, day in enumerate(days)]

@@ -18,7 +18,7 @@ from mri_vit.crossval.pretraining import Begin, Pretraining, pretrain, starting_
 from mri_vit.crossval.site_probe import COLUMNS, FEWEST, probe, sites
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
-from mri_vit.data.covariates import clinical_columns, clinical_table, told, withheld
+from mri_vit.data.covariates import clinical_columns, clinical_table, remarks, told, withheld
 from mri_vit.model.weights import image_exposed
 from mri_vit.predictors import slices
 from mri_vit.predictors.control import WIDE, control, kept_apart
@@ -60,11 +60,15 @@ def run(
     read while it runs. `notes.json` says what the controls rest on, why one was not made, who was pretrained on patients whom
     they are judged on, which pretraining collapsed, and which late fusions have equal weights.
     """
+    odd = _of_clinical(study, patients)
+    for remark in odd:
+        tell(remark)
     encoders = pretrain(study, patients, splits, folder, begin)
     tables = _networks(study, patients, splits, folder, begin)
     notes = {"transductive": _transductive(study, patients, folder)} | _collapsed(encoders)
     fused, of_fusion = _fused(study, patients, splits, folder)
     covariates, of_controls = _covariates(study, patients)
+    notes |= {f"{CLINICAL}_remarks": "; ".join(odd)} if odd else {}
     tables += [*fused, *_regressions(covariates, study, patients, splits, folder)]
     notes |= of_fusion | of_controls
     _refitted(covariates, study, patients, splits[0], folder)
@@ -73,6 +77,14 @@ def run(
     _each_seed(study, splits, folder)
     write_bytes(json.dumps(notes, indent=1).encode(), folder / files.NOTES)
     _save(tables, folder)
+
+
+def _of_clinical(study: Study, patients: Sequence[Patient]) -> list[str]:
+    """What is odd in the clinical columns, where a model reads them. Raises UsageError as `clinical_columns` does."""
+    if CLINICAL not in study.controls.models and not study.fused:
+        return []
+    clinical_columns(patients, study)  # refused here, before hours go into networks
+    return remarks(patients, study)
 
 
 def _networks(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, begin: Begin) -> list[Tables]:

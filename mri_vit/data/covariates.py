@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
-from mri_vit.data.cohort import MISSING, Patient
+from mri_vit.data.cohort import Patient
+from mri_vit.data.columns import LARGEST, Contents, contents, filled, is_age, numbers
 from mri_vit.errors import UsageError
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
 from mri_vit.settings.schema import Study
 
-LARGEST = 1e100  # its square, which a variance takes, is still a number
-MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category
+MOST_NAMED = 5  # patients in a sentence
 ORIGIN = (
     "site",
     "cohort",
@@ -37,23 +38,92 @@ Withheld = Mapping[str, Mapping[str, str]]  # by endpoint the columns that its r
 LONG = 4  # letters from which a beginning is no accident: tert is TERTp's, os is not every osteo's
 
 
+@dataclass(frozen=True)
+class ClinicalColumn:
+    """What becomes of a clinical column: what it holds, and by its name why "clinical" does not read it, "" where it may."""
+
+    name: str
+    contents: Contents
+    apart: str = ""
+
+    @property
+    def read(self) -> bool:
+        """Whether "clinical" reads it."""
+        return not self.apart and self.contents.kind is not None
+
+    @property
+    def why_not(self) -> str:
+        """Why "clinical" does not read it; "" where it does."""
+        return self.apart or self.contents.why
+
+    @property
+    def label(self) -> str:
+        """The column as a sentence names it."""
+        return f"column {self.name}" if self.name else "the column without a name"
+
+    @property
+    def remark(self) -> str:
+        """What a person should look at in its cells; of columns that are not covariates by their name only in ages."""
+        return f"{self.label}: {self.contents.remark}" if self.contents.remark and (not self.apart or is_age(self.name)) else ""
+
+
+def examined(patients: Sequence[Patient], study: Study) -> list[ClinicalColumn]:
+    """What becomes of each clinical column of a table, in its order.
+
+    What a column holds is inferred from the cells of all patients, test patients included; no label is looked at.
+    Raises UsageError where a number is not finite.
+    """
+    subjects = [p.subject for p in patients]
+    columns = []
+    for name in patients[0].clinical if patients else ():
+        cells = [p.clinical[name] for p in patients]
+        _refuse_endless(name, numbers(name, cells), patients)
+        columns.append(ClinicalColumn(name, contents(name, cells, subjects), _apart(name, study)))
+    return columns
+
+
 def clinical_columns(patients: Sequence[Patient], study: Study) -> list[str]:
     """The columns that "clinical" may use: those named in `controls.columns`, else all that hold numbers or categories.
 
     Labels, columns that by their name are labels or outcomes, the site and the column whose values are left out are not among
     these. A binary endpoint's label is a column as any other where it is named, of survival endpoints alone: see `withheld`.
-    What a column holds is inferred from the cells of all patients, test patients included; no label is looked at.
 
-    Raises UsageError when a named column is not in the table, or no endpoint may read it.
+    Raises UsageError when a named column is not in the table, has cells that are no numbers among numbers, or no endpoint may
+    read it.
     """
-    there, asked = list(patients[0].clinical), study.controls.columns
-    if asked is not None:
-        markers = [endpoint.name for endpoint in study.endpoints if endpoint.kind == "binary"]
-        _refuse_unreadable(asked, [*there, *(name for name in markers if name in patients[0].labels)], study)
-        return list(asked)
-    apart = {*ORIGIN, study.train.leave_out}
-    taken = [name for name in there if name not in apart and not OUTCOME.search(name) and not _names_label(name, study)]
-    return [str(name) for name, column in clinical_table(patients, taken).items() if _useful(column)]
+    asked, columns = study.controls.columns, examined(patients, study)
+    if asked is None:
+        return [column.name for column in columns if column.read]
+    markers = [endpoint.name for endpoint in study.endpoints if endpoint.kind == "binary"]
+    _refuse_unreadable(asked, [*patients[0].clinical, *(name for name in markers if name in patients[0].labels)], study)
+    for column in columns:
+        if column.name in asked and column.contents.kind is None and column.contents.remark:
+            where = patients[column.contents.rows[0]].id
+            raise UsageError(f"controls.columns: patient {where}, {column.remark}")
+    return list(asked)
+
+
+def remarks(patients: Sequence[Patient], study: Study) -> list[str]:
+    """What a person should look at in the clinical columns, as sentences that name column and patients."""
+    sentences = []
+    for column in (column for column in examined(patients, study) if column.remark):
+        ids = [patients[row].id for row in column.contents.rows]
+        more = f" and {len(ids) - MOST_NAMED} more" * (len(ids) > MOST_NAMED)
+        sentences.append(f"{column.remark} ({', '.join(ids[:MOST_NAMED])}{more})")
+    return sentences
+
+
+def _apart(name: str, study: Study) -> str:
+    """Why "clinical" does not read a column of this name, whatever it holds; "" where it may."""
+    if study.controls.columns is not None:
+        return "" if name in study.controls.columns else "controls.columns does not name it"
+    if name in ORIGIN:
+        return "it says where a patient is from"
+    if name == study.train.leave_out:
+        return "its values are left out in turn"
+    if OUTCOME.search(name):
+        return "it is named like an outcome"
+    return "it is named after a label" if _names_label(name, study) else ""
 
 
 def withheld(columns: Sequence[str], study: Study) -> Withheld:
@@ -124,22 +194,26 @@ def _named_after(column: str, labels: Collection[str]) -> bool:
 
 
 def clinical_table(patients: Sequence[Patient], columns: Sequence[str]) -> pd.DataFrame:
-    """A row per visit id; a column is a number where every filled cell is one, else text; missing is NaN or None.
+    """A row per visit id; a column is a number where every filled cell is one, else text; missing or unknown is NaN or None.
 
     A column is one of `clinical`, or a label's, which is one where it is an endpoint of the study.
     """
-    cells = {name: [_cell(p, name) for p in patients] for name in columns}
-    table = pd.DataFrame(cells, index=pd.Index([p.id for p in patients]), columns=pd.Index(columns), dtype=object)
-    table = table.mask(table.apply(lambda column: column.str.lower().isin(MISSING)), None)
+    index = pd.Index([p.id for p in patients])
+    columns_read: dict[str, pd.Series] = {}
     for name in columns:
-        number = pd.Series(pd.to_numeric(table[name], errors="coerce"), dtype=float)
-        endless = (number.abs() > LARGEST).to_numpy()
-        if endless.any():
-            p = patients[int(endless.argmax())]
-            raise UsageError(f"patient {p.id}, column {name}: {_cell(p, name)!r}; expected a number, or nothing")
-        if number.count() == table[name].count():
-            table[name] = number
-    return table
+        cells = [_cell(p, name) for p in patients]
+        values = numbers(name, cells)
+        _refuse_endless(name, values, patients)
+        words = [cell if filled(cell) else None for cell in cells]
+        columns_read[name] = pd.Series(words, index, object) if values is None else pd.Series(values, index, float)
+    return pd.DataFrame(columns_read, index=index, columns=pd.Index(columns))
+
+
+def _refuse_endless(name: str, values: Sequence[float] | None, patients: Sequence[Patient]) -> None:
+    """Raise UsageError that names the patient whose number is too large to compute with."""
+    for patient, value in zip(patients, values or [0.0] * len(patients), strict=True):
+        if abs(value) > LARGEST:
+            raise UsageError(f"patient {patient.id}, column {name}: {_cell(patient, name)!r}; expected a number, or nothing")
 
 
 def _cell(patient: Patient, column: str) -> str:
@@ -147,11 +221,3 @@ def _cell(patient: Patient, column: str) -> str:
     if column in patient.clinical:
         return patient.clinical[column]
     return "" if math.isnan(patient.labels[column]) else f"{patient.labels[column]:g}"
-
-
-def _useful(column: pd.Series) -> bool:
-    """Whether a column varies and is a number or a category, and names no files."""
-    levels = column.nunique()
-    if column.dtype == float:
-        return levels > 1
-    return 1 < levels <= MOST_LEVELS and not column.str.endswith((".nii", ".nii.gz")).any()

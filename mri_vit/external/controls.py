@@ -49,8 +49,9 @@ def covariates(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What a control reads of the run's own patients `inside`, and of the others. Raises UsageError where they differ in kind."""
     inner, outer = read(inside, past, run), read(patients, study, run)
-    if list(inner) != list(outer) or not (inner.dtypes == outer.dtypes).all():
-        raise UsageError("its columns are of another kind (numbers or words) in this cohort")
+    differ = [name for name in inner if name not in outer or inner[name].dtype != outer[name].dtype]
+    if differ or list(inner) != list(outer):
+        raise UsageError(f"columns are of another kind (numbers or words) in this cohort: {', '.join(map(str, differ))}")
     return inner, outer
 
 

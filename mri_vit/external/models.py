@@ -12,13 +12,15 @@ from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.loop import Tables, by_patient, with_truth
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
+from mri_vit.data.covariates import remarks
 from mri_vit.errors import UsageError
 from mri_vit.external import controls, ensemble, familiar, fusion
 from mri_vit.external.finished import notes_of, places
 from mri_vit.model.weights import image_exposed
 from mri_vit.run import files
-from mri_vit.settings.models import FUSED, PERMUTED, VIT
-from mri_vit.settings.schema import Study
+from mri_vit.run.screen import WARNING, say
+from mri_vit.settings.models import CLINICAL, FUSED, PERMUTED, VIT
+from mri_vit.settings.schema import Controls, Study
 
 Notes = dict[str, str]  # by model, why it is not judged; and by topic, on what the others rest
 # Nor would a value beside 0.5 be a fault: a permutation of few labels is seldom quite without a relation to the true ones.
@@ -68,7 +70,17 @@ def tables(run: Path, past: Study, study: Study, patients: Sequence[Patient], co
         raise UsageError(f"{run}: none of its models can be asked: {'; '.join(notes.values()).strip('; ')}")
     notes |= {name: NO_LEAK for name in PERMUTED if name in made.model.unique()}
     kept = ("clinical_columns", "clinical_withheld")
+    odd = _of_clinical(run, study, patients)
+    for remark in odd:
+        say(console, remark, WARNING)
+    notes |= {f"{CLINICAL}_remarks": "; ".join(odd)} if odd else {}
     return found, notes | {"clinical_columns": ""} | {key: said for key, said in notes_of(run).items() if key in kept}
+
+
+def _of_clinical(run: Path, study: Study, patients: Sequence[Patient]) -> list[str]:
+    """What is odd in the columns that the run's clinical models read, as this cohort has them."""
+    columns = [name for name in notes_of(run).get("clinical_columns", "").split(", ") if name]
+    return remarks(patients, study.model_copy(update={"controls": Controls(columns=tuple(columns))})) if columns else []
 
 
 def _regressions(past: Study) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit.data import cohort
+from mri_vit.data import cohort, identifiers
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.importers import joined, likeness, persons, written
 from mri_vit.importers.joined import Conflict, Row
@@ -59,7 +59,7 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], co
     warnings += [f"endpoint {one.name}: no table has {' and '.join(one.columns)}" for one in endpoints if one not in labels]
     warnings += [f"{path}: {reason}; nobody was joined by it" for path, reason in unread.items()]
     _write(rows, sources, labels, _people(sources, person, rows, links), conflicts, pairs, _names(sources, person), folder)
-    _say_unknown(persons.unknown(sources, links), console)
+    _say_unknown(persons.unknown(sources, links), {source.name: source.subjects for source in sources}, console)
     _say(rows, sources, conflicts, warnings, folder, console)
     return bool(warnings or any(not conflict.rule for conflict in conflicts))
 
@@ -147,12 +147,15 @@ def _people(
     ]
 
 
-def _say_unknown(unknown: Sequence[Link], console: Console) -> None:
+def _say_unknown(unknown: Sequence[Link], subjects: Mapping[str, Sequence[str]], console: Console) -> None:
     """Collections share a part of their patients, so that nothing needs a look; but a slip in an id would be among these."""
-    for (why, there), count in Counter((link.why, link.other.cohort) for link in unknown).items():
-        example = next(link for link in unknown if (link.why, link.other.cohort) == (why, there))
-        said = f"{example.one.patient} is {example.other.patient}"
-        say(console, f"{why}: {count} are said to be in {there} and are not there, for instance {said}")
+    for why, there in dict.fromkeys((link.why, link.other.cohort) for link in unknown):
+        of_these = [link for link in unknown if (link.why, link.other.cohort) == (why, there)]
+        similar = identifiers.counterparts([link.other.patient for link in of_these], subjects[there])
+        example = next((link for link in of_these if link.other.patient in similar), of_these[0])
+        like = f", and {similar[example.other.patient][0]} is: zeros, case or signs lost?" if similar else ""
+        said = f"{example.one.patient} is {example.other.patient}{like}"
+        say(console, f"{why}: {len(of_these)} are said to be in {there} and are not there, for instance {said}")
 
 
 def _warnings(pairs: Iterable[Alike], apart: Sequence[Subject], folder: Path) -> Iterator[str]:

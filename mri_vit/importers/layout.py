@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mri_vit.data import cohort, sheet
+from mri_vit.data import cohort, identifiers, sheet
 from mri_vit.data.aliases import key, nearest, suggestion
 from mri_vit.errors import UsageError
 from mri_vit.importers import rules, table
@@ -219,7 +219,7 @@ def _whose(layout: Layout, kind: Table, row: Row) -> tuple[str, str]:
             raise UsageError(
                 f"{row.file}, row {row.line}, column {column}: visit {session!r}; expected letters, digits, '.', '_' or '-'"
             )
-        if cohort.is_patient_id(patient):
+        if cohort.is_patient_id(patient) or identifiers.NOTATION.fullmatch(patient):  # 1E+05, which may be a scan's 100000
             return patient, session
     expected = "letters, digits, '.', '_' or '-'" if kind.ids is ANY_ID else f"one as in {layout.example}"
     raise UsageError(f"{row.file}, row {row.line}, column {column}: patient id {raw!r}; expected {expected}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mri_vit.data import cohort, identifiers
 from mri_vit.errors import UsageError
 from mri_vit.importers.found import NO_RULE, Found, LeftOut, Reading, Visit
+from mri_vit.importers.rules import NO_AGE
 from mri_vit.importers.units import mixed
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 
@@ -16,6 +18,9 @@ PAIRS = [(e.time, e.event) for e in DEFAULT_ENDPOINTS if e.time and e.event]  # 
 
 # An id that ends like this may be a visit of the patient whose id stands before it.
 VISIT = re.compile(r"(?i)(.+)[_-](?:v\d+|visit\d+|ses\d+|tp\d+|fu\d*|pre|post|baseline|follow-?up|(?:19|20)\d\d)")
+
+JOIN = "--join-similar-ids"  # the option by which ids that differ only in form are joined
+MOST_NAMED = 3  # ids that a sentence names
 
 EVENTS = {event for _, event in PAIRS}  # whether a patient lives is known of every visit, also of one that never was
 
@@ -34,13 +39,19 @@ class Imported:
 
 
 def merge(found: Found) -> Imported:
-    """One row per visit; where readings disagree the cell stays empty. Raises UsageError for a visit or id that is there twice.
+    """One row per visit; where readings disagree the cell stays empty.
 
     Where there are scans, rows are their visits, and patients of tables without scans are left out. Of tables alone, rows are
     the visits that these name.
+
+    Raises
+    ------
+    UsageError
+        A visit or id is there twice, or no patient of the tables has scans, so that all labels would be lost.
     """
     visits = found.visits or _visits_of(found.readings)
     _check_names(visits)
+    _refuse_strangers(found)
     there = {(v.patient, v.session): v for v in visits}
     sessions: dict[str, list[str]] = {}
     for patient, session in there:
@@ -69,28 +80,103 @@ def merge(found: Found) -> Imported:
         tuple(kept),
         tuple(conflicts),
         (*found.left_out, *lost),
-        (*found.notes, *_suspicious(values.values()), *_like_visits(sessions)),
+        (*found.notes, *_suspicious(values.values()), *_like_visits(sessions), *_of_ids(found), *_ages(kept)),
     )
+
+
+def with_ids_of_scans(found: Found) -> Found:
+    """The same with the scans' ids and sessions in the readings, where these differ only in form and no other could be meant."""
+    scanned = _scanned(found)
+    tabled = dict.fromkeys(r.patient for r in found.readings)
+    patients = identifiers.unambiguous(tabled, identifiers.counterparts(tabled, scanned))
+    readings = [
+        replace(r, patient=patients[r.patient], rule=f"{r.rule}; the table's id is {r.patient}") if r.patient in patients else r
+        for r in found.readings
+    ]
+    visits: dict[str, dict[str, None]] = {}
+    for reading in readings:
+        visits.setdefault(reading.patient, {})[reading.session] = None
+    sessions = {
+        (patient, session): other
+        for patient, its in visits.items()
+        for session, other in identifiers.unambiguous(
+            its, identifiers.counterparts(its, [v.session for v in found.visits if v.patient == patient])
+        ).items()
+    }
+    of_scans = (replace(r, session=sessions.get((r.patient, r.session), r.session)) for r in readings)
+    counts = ((patients, "ids"), (sessions, "visits"))
+    notes = [f"{what} of the table joined to those of the scans in another form: {len(their)}" for their, what in counts if their]
+    return replace(found, readings=tuple(of_scans), notes=(*found.notes, *notes))
+
+
+def _scanned(found: Found) -> dict[str, None]:
+    """The patients of whom scans are there, also such as are left out."""
+    return dict.fromkeys([*(v.patient for v in found.visits), *(left.patient for left in found.left_out)])
+
+
+def _refuse_strangers(found: Found) -> None:
+    """Raise UsageError where there are tables and scans, and no patient of the ones is among the others."""
+    tabled, scanned = dict.fromkeys(r.patient for r in found.readings), _scanned(found)
+    if not found.visits or not tabled or not tabled.keys().isdisjoint(scanned):
+        return
+    tables = ", ".join(dict.fromkeys(r.file.name for r in found.readings))
+    lost = f"{tables}: of {len(tabled)} patients none is among the {len(scanned)} with scans, and every label would be lost"
+    similar = "; ".join(_other_forms(found)) or f"{next(iter(tabled))} is in the table, {next(iter(scanned))} among the scans"
+    raise UsageError(f"{lost}; {similar}; expected the ids of the scans (to import the scans alone, move the table away)")
+
+
+def _other_forms(found: Found) -> Iterator[str]:
+    """Ids of tables that are not among the scans, where an id there differs only in form."""
+    tabled, scanned = dict.fromkeys(r.patient for r in found.readings), _scanned(found)
+    if found.visits and (pairs := identifiers.counterparts(tabled, scanned)):
+        yield other_forms(tabled, pairs)
+
+
+def other_forms(tabled: Collection[str], pairs: Mapping[str, Sequence[str]]) -> str:
+    """How many ids of a table are among the scans in another form, with an example and the option that joins them."""
+    joined = len(identifiers.unambiguous(tabled, pairs))
+    name, (other, *_) = next(iter(pairs.items()))
+    example = f"{name} is in the table, {other} among the scans: {identifiers.hint(name, other)}"
+    return f"{example} ({len(pairs)} of {len(tabled)} ids of the table; {JOIN} joins the {joined} that are unambiguous)"
+
+
+def _of_ids(found: Found) -> Iterator[str]:
+    """Warnings on ids: labels that are lost by an id's form, scans without labels, and ids of one table that are nearly one."""
+    yield from _other_forms(found)
+    tabled = dict.fromkeys(r.patient for r in found.readings)
+    bare = [p for p in dict.fromkeys(v.patient for v in found.visits) if p not in tabled]
+    if tabled and bare:
+        yield f"patients with scans who are in no table: {len(bare)}, such as {', '.join(bare[:MOST_NAMED])}"
+    for names in identifiers.alike(tabled):
+        yield f"the ids {', '.join(names)} differ only in form: one patient?"
 
 
 def _without_scans(found: Found, sessions: Mapping[str, list[str]]) -> list[LeftOut]:
     """The patients, and the visits of others, of whom a table knows something and no scan is there."""
     known = {left.patient for left in found.left_out}
+    similar = identifiers.counterparts(dict.fromkeys(r.patient for r in found.readings), _scanned(found))
     lost: dict[tuple[str, str], LeftOut] = {}
     for r in found.readings:
         if r.patient in known and r.patient not in sessions:
             continue
         if r.patient not in sessions:
-            lost[r.patient, ""] = LeftOut(r.patient, r.file, "in the table, but without scans")
+            other = "; among these is an id that differs only in form" * (r.patient in similar)
+            lost[r.patient, ""] = LeftOut(r.patient, r.file, f"in the table, but without scans{other}")
         elif r.session and r.session not in sessions[r.patient] and r.value and r.column not in EVENTS:
-            lost[r.patient, r.session] = LeftOut(r.patient, r.file, f"visit {r.session} is in the table, but without scans")
+            other = identifiers.elsewhere(r.session, sessions[r.patient])
+            lost[r.patient, r.session] = LeftOut(
+                r.patient, r.file, f"visit {r.session} is in the table, but without scans{other}"
+            )
     return list(lost.values())
 
 
 def _visits_of(readings: Iterable[Reading]) -> tuple[Visit, ...]:
-    """The visits that tables speak of; a patient without any has one."""
+    """The visits that tables speak of; a patient without any has one. Raises UsageError for an id that no folder can have."""
     sessions: dict[str, dict[str, None]] = {}
     for reading in readings:
+        if not cohort.is_patient_id(reading.patient):
+            expected = "letters, digits, '.', '_' or '-'"
+            raise UsageError(f"{reading.file}, row {reading.row}: patient id {reading.patient!r}; expected {expected}")
         sessions.setdefault(reading.patient, {})[reading.session] = None
     return tuple(Visit(p, s, {}) for p, its in sessions.items() for s in its if s or set(its) == {""})
 
@@ -166,6 +252,13 @@ def _suspicious(rows: Iterable[Mapping[str, str]]) -> list[str]:
     table = list(rows)
     found = ((time, mixed([float(row[time]) for row in table if row.get(time)])) for time, _ in PAIRS)
     return [f"{time}: {warning}" for time, warning in found if warning]
+
+
+def _ages(readings: Iterable[Reading]) -> list[str]:
+    """A warning where ages of 0 were taken for missing ones."""
+    rows = [str(r.row) for r in readings if r.rule == NO_AGE]
+    more = f" and {len(rows) - MOST_NAMED} more" * (len(rows) > MOST_NAMED)
+    return [f"age: 0 in {len(rows)} cells counts as unknown (rows {', '.join(rows[:MOST_NAMED])}{more})"] if rows else []
 
 
 def _like_visits(patients: Iterable[str]) -> list[str]:

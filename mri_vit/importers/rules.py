@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from mri_vit.data.cohort import MISSING as MISSING_HERE
+from mri_vit.data.columns import OLDEST_YEARS, dicom_age
 from mri_vit.importers.found import NO_RULE
 
 # UPENN-GBM: Not Available, Not Applicable, NA; TCGA: --, '--, not reported, [Not Available]; UCSF-PDGM: empty, unknown.
 MISSING = MISSING_HERE | {"'--", "[not available]", "[not applicable]", "[unknown]", "null", ".", "not allowed to collect"}
 SAME_AS = "same_as"  # column of a cohort table: `cohort:patient` of the same person elsewhere, several parted by blanks
 DAYS_IN = {"day": 1.0, "week": 7.0, "month": 365.25 / 12, "year": 365.25}  # a month is a twelfth of a mean Julian year
-OLDEST = 120  # years; nobody is known to have lived longer than 122
+NO_AGE = "an age of 0 is missing"
 UNIT = re.compile(r"(?i)(?<![a-z])(day|week|month|year)s?(?![a-z])")
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)")
 
@@ -110,13 +111,20 @@ def number(raw: str, column: str) -> Given:
 
 
 def age(raw: str, column: str) -> Given:
-    """Years; 0 stands for a missing age, as in the five rows of TCGA's mutations whose other cells are `--`."""
-    given = number(raw, column)
+    """Years. 0 stands for a missing age, as in the five rows of TCGA's mutations whose other cells are `--`; -1, 999: none."""
+    in_years = dicom_age(raw)
+    given = number(raw, column) if in_years is None else Given(f"{in_years:.4g}", "an age as DICOM writes it, in years")
     if not given.value:
         return given
     if float(given.value) == 0:
-        return Given("", "an age of 0 is missing")
-    return replace(given, give=0.0 if "." in given.value else 1.0) if float(given.value) < OLDEST else UNKNOWN
+        return Given("", NO_AGE)
+    return replace(given, give=0.0 if "." in given.value else 1.0) if 0 < float(given.value) <= OLDEST_YEARS else UNKNOWN
+
+
+def karnofsky(raw: str, column: str) -> Given:
+    """Karnofsky's performance status, 0 to 100."""
+    given = number(raw, column)
+    return given if not given.value or 0 <= float(given.value) <= 100 else UNKNOWN
 
 
 def days(unit: str = "") -> Rule:

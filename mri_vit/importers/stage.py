@@ -5,19 +5,20 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from mri_vit.data import identifiers
 from mri_vit.errors import UsageError
 from mri_vit.importers import auto, dicom, layout, written
 from mri_vit.importers.dicom import identity
 from mri_vit.importers.found import Found, Reading
 from mri_vit.importers.layouts import LAYOUTS, plain
-from mri_vit.importers.merged import Imported, merge, no_rule
+from mri_vit.importers.merged import Imported, merge, no_rule, other_forms, with_ids_of_scans
 from mri_vit.importers.rules import SAME_AS
 from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
@@ -30,9 +31,10 @@ LABELS = "labels"  # in place of the path of a hospital's table, which may name 
 VISIT_NUMBER = re.compile(r"|\d\d")  # as the import of DICOM numbers visits; a date has more digits
 
 
-def import_layout(name: str, source: Path, folder: Path, console: Console) -> bool:
+def import_layout(name: str, source: Path, folder: Path, console: Console, join_similar_ids: bool = False) -> bool:
     """Import a source in a layout into a cohort's folder; whether something needs a look: left out, in conflict, or without rule.
 
+    With `join_similar_ids` a table's ids that differ from the scans' only in form are these, where no other could be meant.
     Raises UsageError for an unknown layout or an unusable source, before anything is written.
     """
     if name not in (AUTO, *LAYOUTS):
@@ -44,7 +46,8 @@ def import_layout(name: str, source: Path, folder: Path, console: Console) -> bo
         say(console, f"{source} is {seen}")
     else:
         chosen = LAYOUTS[name]
-    imported = merge(layout.read(chosen, source))
+    found = layout.read(chosen, source)
+    imported = merge(with_ids_of_scans(found) if join_similar_ids else found)
     written.write(imported, chosen.name, str(source), folder, chosen.name if chosen.collection else "")
     if name == AUTO:
         _write_study(auto.study_file(chosen.name, imported), folder / files.STUDY, console)
@@ -60,6 +63,7 @@ def import_dicom(
     choices: Path | None = None,
     also: Sequence[str] = (),
     labels: Path | None = None,
+    join_similar_ids: bool = False,
 ) -> bool:
     """Import DICOM, in a folder or from the address of a server, into a cohort's folder; whether something needs a look.
 
@@ -67,6 +71,7 @@ def import_dicom(
     ----------
     key, choices, also : as those of `dicom.importer.read`.
     labels : a plain table of what is known of the patients, under the PatientID of the headers; ids in it are hashed as well.
+    join_similar_ids : whether its ids that differ from those of the headers only in form are these, where unambiguous.
 
     Raises
     ------
@@ -75,7 +80,8 @@ def import_dicom(
     importer = dicom.reader()
     ownership.refuse_link(folder)
     written.refuse_foreign(folder, importer.WRITTEN)
-    known = _under_hashes(labels, identity.hasher(key or identity.default_key(folder), folder)) if labels else ()
+    hasher = identity.hasher(key or identity.default_key(folder), folder) if labels else None
+    known = _labels_of(labels) if labels else []
     with importer.files_of(source, folder) as files_there:
         found = importer.read(
             files_there,
@@ -86,6 +92,9 @@ def import_dicom(
             say=lambda line: say(console, line, WARNING),
             begin=lambda: written.write_record(b"", DICOM, DICOM, folder.resolve()),
         )
+    if hasher:
+        there = {one.patient for one in (*found.visits, *found.left_out)}
+        known = _under_hashes(known, hasher, there, join_similar_ids, console)
     once = {visit.patient for visit in found.visits if not visit.session}  # whose only visit a table may call the first
     known = [replace(one, session="") if one.patient in once and one.session == "01" else one for one in known]
     imported = merge(Found(found.visits, tuple(known) if found.visits else (), found.left_out))
@@ -94,21 +103,45 @@ def import_dicom(
     return bool(imported.left_out or imported.conflicts or no_rule(imported))
 
 
-def _under_hashes(labels: Path, hasher: identity.Hasher) -> list[Reading]:
-    """What a table says, with hashes for its ids. Cells that no rule covers may hold anything, and are left out.
-
-    Raises UsageError where a visit is called otherwise than by its number: a date must not get into an output.
-    """
-    of_hashes = replace(plain.LAYOUT, called=lambda patient, session: (hasher.patient(patient), session))
-    readings = layout.read(of_hashes, labels).readings
+def _labels_of(labels: Path) -> list[Reading]:
+    """What a table says. Raises UsageError where a visit is not called by its number: a date must not get into an output."""
+    readings = layout.read(plain.LAYOUT, labels).readings
     for reading in readings:
         if not VISIT_NUMBER.fullmatch(reading.session):
             expected = "the number of a visit by its date, such as 01, or nothing where a patient has one"
             raise UsageError(f"{labels}, row {reading.row}: visit {reading.session!r}; expected {expected}")
+    return [reading for reading in readings if reading.column != SAME_AS]
+
+
+def _under_hashes(
+    readings: Sequence[Reading], hasher: identity.Hasher, scanned: Collection[str], join_similar_ids: bool, console: Console
+) -> list[Reading]:
+    """The readings with hashes for their ids. Cells that no rule covers may hold anything, and are left out.
+
+    An id that is not among those of the scans, which are hashes, is tried in other spellings.
+    """
+    names = dict.fromkeys(reading.patient for reading in readings)
+    hashed = {name: hasher.patient(name) for name in names}
+    tried = {
+        name: [other for other in identifiers.spellings(name) if hasher.patient(other) in scanned]
+        for name, own in hashed.items()
+        if own not in scanned
+    }
+    if pairs := {name: others for name, others in tried.items() if others}:
+        say(console, other_forms(names, pairs), WARNING)
+        if join_similar_ids:
+            hashed |= {name: hasher.patient(other) for name, other in identifiers.unambiguous(names, pairs).items()}
+    for alike in identifiers.alike(names):
+        say(console, f"the ids {', '.join(alike)} differ only in form: one patient?", WARNING)
     return [
-        replace(reading, file=Path(LABELS), source_column=reading.column, raw=reading.raw if reading.value else "")
+        replace(
+            reading,
+            patient=hashed[reading.patient],
+            file=Path(LABELS),
+            source_column=reading.column,
+            raw=reading.raw if reading.value else "",
+        )
         for reading in readings
-        if reading.column != SAME_AS
     ]
 
 
@@ -130,9 +163,12 @@ def show(imported: Imported, folder: Path, console: Console) -> None:
         console.print(_labels(imported))
     for reason, count in Counter(left.reason for left in imported.left_out).most_common(5):
         say(console, f"left out: {count} × {reason}", WARNING)
-    for reading in no_rule(imported)[:5]:
-        where = f"{reading.file}, row {reading.row}, column {reading.source_column}"
-        say(console, f"no rule for {reading.raw!r} ({where}); {reading.column} is missing there", WARNING)
+    cells: dict[tuple[str, str], list[Reading]] = {}
+    for reading in no_rule(imported):
+        cells.setdefault((reading.column, reading.raw), []).append(reading)
+    for (column, raw), (first, *others) in sorted(cells.items(), key=lambda item: -len(item[1]))[:5]:
+        where = f"{first.file}, row {first.row}, column {first.source_column}" + f", and {len(others)} more cells" * bool(others)
+        say(console, f"no rule for {raw!r} ({where}); {column} is missing there", WARNING)
     for note in imported.notes:
         say(console, note, WARNING)
     say(console, f"cohort table {folder / files.COHORT}; every cell's origin is in {written.PROVENANCE}")

@@ -27,6 +27,14 @@ class Finding(Part):
     files: tuple[str, ...] = Field(default=(), description="relative to the cohort table")
 
 
+class Column(Part):
+    """A clinical column of the cohort table, and what becomes of it."""
+
+    name: str
+    kind: Literal["number", "category"] | None = Field(description="as which the control clinical-only reads it; null where not")
+    why_not: str = Field(description="why it is not read; empty where it is")
+
+
 class Fold(Part):
     """An endpoint in one test fold, of all visits that are not excluded."""
 
@@ -87,6 +95,7 @@ class Check(Part):
     scans: int = Field(description="files that the table names")
     scan_bytes: int = Field(description="that these take on disk")
     covariates: tuple[str, ...] | None = Field(description="columns of the control clinical-only; null without that control")
+    columns: tuple[Column, ...] = Field(description="every clinical column, as `covariates` has it or with the reason why not")
     labels: tuple[Labels, ...]
     findings: tuple[Finding, ...] = Field(description="the gravest first")
     needs: Needs | None = Field(description="null where a fault of networks or folds leaves nothing to estimate")

@@ -1,4 +1,4 @@
-"""Plausible: what can be read and is yet unlikely: ages, days mixed with months, columns that give a label away."""
+"""Plausible: what can be read and is yet unlikely: days mixed with months, columns that give a label away."""
 
 from __future__ import annotations
 
@@ -7,27 +7,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Float
 
-from mri_vit.data import aliases
 from mri_vit.data.cohort import MISSING, Patient
+from mri_vit.importers.units import MONTH_DAYS, SHORTEST_MEDIAN, months_among
 from mri_vit.preflight.document import Finding
 from mri_vit.settings.endpoint import Endpoint
 
-AGE_YEARS = (0.0, 122.0)  # 122: Jeanne Calment, the oldest person on record
 FEWEST = 10  # patients of whom a column's agreement with a label says something
-MONTH_DAYS = 365.25 / 12
-SHORT_DAYS = (
-    60.0  # half of any glioma cohort lives longer: glioblastoma without treatment 3 months (Stupp et al. 2009: with it 15)
-)
-FEWEST_TIMES = 40  # below, a mixture and a wide distribution look alike
-LIKELIER = 10.0  # log-likelihood: of 450 simulated cohorts in days none reached it (at most 8.1), of those with 30 % months most
 APART = 15.0  # times that one site's median lies below the others': half of 30.4
 
 
 def findings(patients: Sequence[Patient], endpoints: Sequence[Endpoint], columns: Sequence[str]) -> Iterator[Finding]:
     """All that is unlikely; `columns` are those that a model may read as covariates."""
-    yield from _ages(patients)
     for endpoint in endpoints:
         known = [p for p in patients if p.knows(endpoint)]
         if endpoint.kind == "survival":
@@ -42,25 +33,14 @@ def _noticed(said: str, patients: Sequence[Patient] = ()) -> Finding:
     return Finding(severity="noticed", about="plausibility", said=said, patients=tuple(p.id for p in patients))
 
 
-def _ages(patients: Sequence[Patient]) -> Iterator[Finding]:
-    low, high = AGE_YEARS
-    for column in (name for name in (patients[0].clinical if patients else ()) if aliases.ours(name) == "age"):
-        years = {p.id: number(p.clinical[column]) for p in patients}
-        out = [p for p in patients if not math.isnan(years[p.id]) and not low <= years[p.id] <= high]
-        if out:
-            found = sorted(years[p.id] for p in out)
-            span = f"{found[0]:g}" if found[0] == found[-1] else f"{found[0]:g} to {found[-1]:g}"
-            yield _noticed(f"{column}: {span}; expected years, {low:g} to {high:g}", out)
-
-
 def _times(known: Sequence[Patient], endpoint: Endpoint) -> Iterator[Finding]:
     """Times that are no days, or not all of them."""
     column = endpoint.columns[0]
     days = np.array([p.labels[column] for p in known])
     known, days = [p for p, one in zip(known, days, strict=True) if one > 0], days[days > 0]
-    if len(days) < FEWEST:
+    if not len(days):
         return
-    below = _in_months(days)
+    below = months_among(days)
     if below is not None:
         high, low = days[~below], days[below]
         some = f"{len(low)} of {len(days)} times lie around {np.median(low):.3g} ({low.min():g} to {low.max():g})"
@@ -68,7 +48,7 @@ def _times(known: Sequence[Patient], endpoint: Endpoint) -> Iterator[Finding]:
         mixed = f"as where months, {MONTH_DAYS:.1f} times less, are mixed with days; expected days"
         yield _noticed(f"{column}: {some}, {others}, {mixed}", [p for p, one in zip(known, below, strict=True) if one])
         return
-    if (middle := float(np.median(days))) < SHORT_DAYS:
+    if len(days) >= FEWEST and (middle := float(np.median(days))) < SHORTEST_MEDIAN:
         yield _noticed(f"{column}: half of {len(days)} times are below {middle:g}; expected days: are these months?")
         return
     for name in ("site", "cohort"):
@@ -80,42 +60,6 @@ def _times(known: Sequence[Patient], endpoint: Endpoint) -> Iterator[Finding]:
             if value and min(len(times), len(rest)) >= FEWEST and np.median(times) * APART < np.median(rest):
                 middles = f"{np.median(times):g} against {np.median(rest):g} elsewhere"
                 yield _noticed(f"{column}: the median of {name} {value} is {middles}; expected days: are these months?")
-
-
-def _in_months(days: Float[np.ndarray, "n"]) -> np.ndarray | None:
-    """Which times are rather months, where a mixture of days and months explains all of them much better than days alone.
-
-    Definition: log times are those of a Weibull distribution, or with a share w of them divided by the days of a month; the
-    shape, scale and share of the greatest likelihood are taken from a grid. A difference in log-likelihood of `LIKELIER` decides.
-    Assumption: at most 400 quantiles are compared, so that the many times of a large cohort, which no Weibull distribution fits
-    to the last detail, do not outvote the question.
-    """
-    if len(days) < FEWEST_TIMES:
-        return None
-    many = min(len(days), 400)
-    x = np.quantile(np.log(days), (np.arange(many) + 0.5) / many)
-    shapes = np.array([0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0])
-    scales = np.quantile(x, [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
-    scales = np.concatenate([scales, scales + 0.25])
-    k, scale = (axis.reshape(-1, 1) for axis in np.meshgrid(shapes, scales))
-    as_days, as_months = (_log_weibull(x, k, scale - shift) for shift in (0.0, math.log(MONTH_DAYS)))
-    shares = (0.03, 0.06, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-    alone = np.log(as_days + 1e-12).sum(axis=1).max()
-    mixed = {share: np.log((1 - share) * as_days + share * as_months + 1e-12).sum(axis=1) for share in shares}
-    share = max(shares, key=lambda one: mixed[one].max())
-    if mixed[share].max() - alone <= LIKELIER:
-        return None
-    best = int(mixed[share].argmax())
-    of_all = np.log(days)
-    month = share * _log_weibull(of_all, k[best], scale[best] - math.log(MONTH_DAYS))
-    below = month > (1 - share) * _log_weibull(of_all, k[best], scale[best])
-    return below if 0 < below.sum() < len(below) else None
-
-
-def _log_weibull(x: Float[np.ndarray, "... n"], shape: Float[np.ndarray, "..."], scale: Float[np.ndarray, "..."]) -> np.ndarray:
-    """The density of the logarithm of a Weibull variable."""
-    power = np.exp(np.clip(shape * (x - scale), -700, 8))
-    return shape * power * np.exp(-power)
 
 
 def _tell_tales(patients: Sequence[Patient], endpoints: Sequence[Endpoint], columns: Sequence[str]) -> Iterator[Finding]:

@@ -14,11 +14,11 @@ from typing import get_args
 
 from mri_vit.crossval import comparators, folds
 from mri_vit.crossval.folds import Split
-from mri_vit.data import cohort
+from mri_vit.data import cohort, identifiers
 from mri_vit.data.cohort import Examined, Patient
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.preflight import duplicates, labels, plausible, scans
-from mri_vit.preflight.document import SCHEMA, About, Check, Finding, Needs, Severity
+from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Needs, Severity
 from mri_vit.preflight.scans import Seen
 from mri_vit.qc import decisions
 from mri_vit.run.screen import printable
@@ -39,7 +39,7 @@ def check(study: Study) -> Check:
     found += _of_files(study, table, seen)
     found += _of_copies(study, _without_excluded(table.patients, found), seen)
     kept = _without_excluded(table.patients, found)
-    covariates, wrong = _covariates(study, table)
+    covariates, columns, wrong = _covariates(study, table)
     found += wrong
     splits, wrong = _splits(study, table.patients, kept)
     found += wrong
@@ -64,6 +64,7 @@ def check(study: Study) -> Check:
         scans=len(seen),
         scan_bytes=scans.total_bytes(seen),
         covariates=covariates if CLINICAL in study.controls.models else None,
+        columns=columns,
         labels=of_labels,
         findings=tuple(found),
         needs=needs,
@@ -87,6 +88,11 @@ def _of_table(table: Examined) -> Iterator[Finding]:
         rows[f"column {fault.column}: {fault.said}" if fault.column else fault.said] += [fault.row] if fault.row else []
     for said, lines in rows.items():
         yield Finding(severity="refused", about="table", said=printable(said), rows=tuple(lines))
+    of_patient = {p.subject: row for row, p in zip(reversed(table.rows), reversed(table.patients), strict=True)}
+    for ids in identifiers.alike(of_patient):
+        said = f"the ids {', '.join(sorted(ids))} differ only in form: one patient?"
+        at = tuple(sorted(of_patient[name] for name in ids))
+        yield Finding(severity="noticed", about="table", said=printable(said), rows=at, patients=tuple(ids))
 
 
 def _of_decisions(study: Study, table: Examined) -> Iterator[Finding]:
@@ -175,16 +181,35 @@ def _of_copies(study: Study, patients: Sequence[Patient], seen: Mapping[Path, Se
         yield Finding(severity="noticed", about="duplicates", said=said, patients=tuple(p.id for p in persons))
 
 
-def _covariates(study: Study, table: Examined) -> tuple[tuple[str, ...], list[Finding]]:
-    """The columns that a control reads as covariates."""
+def _covariates(study: Study, table: Examined) -> tuple[tuple[str, ...], tuple[Column, ...], list[Finding]]:
+    """The columns that a control reads as covariates, what becomes of every other, and what is odd in their cells."""
     if not table.patients:
-        return (), []
-    from mri_vit.data.covariates import clinical_columns  # here, because pandas takes half a second
+        return (), (), []
+    from mri_vit.data.covariates import clinical_columns, examined  # here, because pandas takes half a second
 
     try:
-        return tuple(clinical_columns(table.patients, study)), []
+        columns = examined(table.patients, study)
+        names = clinical_columns(table.patients, study)
     except UsageError as error:
-        return (), [_refused("table", str(error))]
+        return (), (), [_refused("table", str(error))]
+    odd = [
+        Finding(
+            severity="noticed",
+            about="plausibility",
+            said=printable(column.remark),
+            rows=tuple(table.rows[row] for row in column.contents.rows),
+            patients=tuple(table.patients[row].id for row in column.contents.rows),
+        )
+        for column in columns
+        if column.remark
+    ]
+    named = tuple(
+        Column(name=column.name, kind=column.contents.kind, why_not="")
+        if column.name in names
+        else Column(name=column.name, kind=None, why_not=printable(column.why_not))
+        for column in columns
+    )
+    return tuple(names), named, odd
 
 
 def _of_the_table(covariates: Sequence[str], table: Examined) -> list[str]:

@@ -33,8 +33,12 @@ def lines(check: Check) -> Iterator[tuple[str, str]]:
     known = ", ".join(f"{one.endpoint} {one.known}" for one in check.labels)
     yield from _wrapped(f"labels known: {known}", "", "")
     if check.covariates is not None:
-        read = ", ".join(check.covariates) or "no column: there will be no such control"
-        yield from _wrapped(f"the control clinical-only reads {read}", "", "")
+        kinds = {column.name: f" ({column.kind})" for column in check.columns if column.kind}
+        read = ", ".join(name + kinds.get(name, "") for name in check.covariates)
+        yield from _wrapped(f"the control clinical-only reads {read or 'no column: there will be no such control'}", "", "")
+        others = [f"{column.name or 'a column without a name'} ({column.why_not})" for column in check.columns if column.why_not]
+        if others:
+            yield from _wrapped(f"it does not read {', '.join(others)}", "", "")
     for severity, head in HEADS.items():
         found = [one for one in check.findings if one.severity == severity]
         if found:

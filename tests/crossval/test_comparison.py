@@ -50,6 +50,28 @@ def test_model_and_controls_stand_in_one_table_and_the_sites_are_probed(tiny):
     assert (study.output / "predictions.csv").read_bytes() == before
 
 
+def test_a_run_says_what_check_says_of_a_column_that_is_lost_by_one_cell(tiny):
+    study = tiny.model_copy(update={"controls": Controls(models=("clinical",))})
+    patients = [
+        replace(p, clinical={"age": str(50 + i % 9) if i else ">89", "kps": str(-1 if i == 1 else 60 + i % 4 * 10)})
+        for i, p in enumerate(cohort.read(study.cohort, study.endpoints))
+    ]
+    study.output.mkdir()
+    splits = folds.make(patients, study.endpoints, study.train, study.seed)
+    heard: list[str] = []
+    comparison.run(study, patients, splits, study.output, lambda title: lambda *_: None, heard.append)
+    age, kps = (sentence for sentence in heard if sentence.startswith("column"))
+    assert all(word in age for word in ("column age", "'>89'", "not read", patients[0].id))
+    assert all(word in kps for word in ("column kps", "'-1'", "unknown", patients[1].id))
+    notes = json.loads((study.output / "notes.json").read_text())
+    assert notes["clinical_columns"] == "kps"
+    assert notes["clinical_remarks"] == f"{age}; {kps}"
+    asked = study.model_copy(update={"controls": Controls(models=("clinical",), columns=("age",))})
+    with pytest.raises(UsageError, match="column age"):  # before any network is trained
+        comparison.run(asked, patients, splits, study.output / "other", lambda title: lambda *_: None, heard.append)
+    assert not (study.output / "other").exists()
+
+
 def test_a_marker_as_a_clinical_column_is_kept_from_its_own_control_and_from_its_nulls(tiny, monkeypatch):
     """The table's only clinical column is MGMT itself: of MGMT there is then no clinical control at all, of survival there is."""
     given = []

@@ -205,3 +205,10 @@ def test_the_site_is_asked_only_where_it_could_tell_patients_apart(asked):
         controls.control("site", past.output, past, study, strangers)
     scores, _ = controls.control("site", past.output, past, study, others)
     assert scores.assign(score=scores.score.astype(float).round(9)).groupby("endpoint").score.nunique().tolist() == [2, 2]
+
+
+def test_a_column_that_one_cell_loses_in_another_cohort_is_named(asked):
+    past, study, others = asked
+    spoiled = [replace(p, clinical=p.clinical | {"age": ">89" if i == 0 else p.clinical["age"]}) for i, p in enumerate(others)]
+    with pytest.raises(UsageError, match=r"of another kind \(numbers or words\) in this cohort: age"):
+        controls.covariates(controls.clinical, past.output, past, frozen.included(past, past.output), study, spoiled)

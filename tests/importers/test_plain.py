@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from made.layouts import folder, imported, scans_of
 
 from mri_vit.errors import UsageError
+from mri_vit.importers import layout, merged
+from mri_vit.importers.found import Found, Reading, Visit
+from mri_vit.importers.layouts import LAYOUTS
 
 FOUR = {"t1", "t1ce", "t2", "flair"}
 ALL = {*FOUR, "tumour_mask"}
@@ -78,3 +82,71 @@ def test_a_folder_whose_name_is_no_id_is_left_out(tmp_path: Path):
     assert {left.patient: left.reason for left in found.left_out} == dict.fromkeys(
         ("P 1", "aux"), "expected an id of letters, digits, '.', '_' or '-'"
     )
+
+
+def labelled(home: Path, ids: tuple[str, ...], text: str) -> Path:
+    """Folders of scans with these ids beside a table."""
+    return folder(home, *(f"{name}/t1ce.nii.gz" for name in ids), tables={"labels.csv": text})
+
+
+@pytest.mark.parametrize("name", ["12", "12.0", "sub-12", "0012"])
+def test_labels_under_an_id_of_another_form_are_never_lost_without_a_word(tmp_path: Path, name: str):
+    source = labelled(tmp_path, ("00012", "7"), f"patient,mgmt\n{name},1\n")
+    with pytest.raises(UsageError, match=f"{name} is in the table, 00012 among the scans: .*zeros lost. .1 of 1 .* joins the 1 "):
+        imported("plain", source)
+    found = layout.read(LAYOUTS["plain"], source)
+    joined = merged.merge(merged.with_ids_of_scans(found))
+    assert joined.cells["00012", ""] == {"mgmt": "1"}
+    assert joined.readings[0].rule == f"1 is 1; the table's id is {name}"
+    assert not joined.left_out
+
+
+def test_of_ids_of_which_two_could_be_meant_none_is_joined(tmp_path: Path):
+    source = labelled(tmp_path, ("01", "2", "a_3"), "patient,mgmt\n1,1\n001,0\n2,1\nA-3,0\n")
+    found = imported("plain", source)
+    assert {left.patient for left in found.left_out} == {"1", "001", "A-3"}
+    assert all("differs only in form" in left.reason for left in found.left_out)
+    assert any(re.search(r"zeros lost\? \(3 of 4 ids of the table; .* joins the 1 that", note) for note in found.notes)
+    assert any("1, 001 differ only in form" in note for note in found.notes)
+    joined = merged.merge(merged.with_ids_of_scans(layout.read(LAYOUTS["plain"], source)))
+    assert joined.cells == {("01", ""): {}, ("2", ""): {"mgmt": "1"}, ("a_3", ""): {"mgmt": "0"}}
+
+
+def test_ids_of_other_patients_are_refused_as_such_and_a_table_of_more_patients_is_not(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"of 1 patients none is among the 1 with scans.*B2 is in the table, A1 among the scans"):
+        imported("plain", labelled(tmp_path / "none", ("A1",), "patient,mgmt\nB2,1\n"))
+    found = imported("plain", labelled(tmp_path / "some", ("A1", "C3"), "patient,mgmt\nA1,1\nB2,1\n"))
+    assert [left.reason for left in found.left_out] == ["in the table, but without scans"]
+    assert found.notes == ("patients with scans who are in no table: 1, such as C3",)
+
+
+def test_a_number_s_notation_in_a_table_is_an_id_of_a_scan_or_of_nobody(tmp_path: Path):
+    source = labelled(tmp_path, ("100000", "7"), "patient,mgmt\n1E+05,1\n7,0\n")
+    joined = merged.merge(merged.with_ids_of_scans(layout.read(LAYOUTS["plain"], source)))
+    assert joined.cells["100000", ""] == {"mgmt": "1"}
+    with pytest.raises(UsageError, match=r"labels\.csv, row 2: patient id '1E\+05'"):
+        imported("plain", source / "labels.csv")
+
+
+def test_a_visit_of_another_form_is_named_and_joined_on_request(tmp_path: Path):
+    visits = tuple(Visit("P1", session, {"t1": tmp_path / session}) for session in ("01", "02"))
+    cells = (
+        (session, "mgmt", value, tmp_path / "t.csv", 2, "mgmt", value, "as it is") for session, value in (("1", "1"), ("02", "0"))
+    )
+    found = Found(visits, tuple(Reading("P1", *cell) for cell in cells))
+    (left,) = merged.merge(found).left_out
+    assert left.reason == "visit 1 is in the table, but without scans; '01' is: zeros lost?"
+    joined = merged.merge(merged.with_ids_of_scans(found))
+    assert [row["mgmt"] for row in joined.cells.values()] == ["1", "0"]
+
+
+@pytest.mark.parametrize(("cell", "value"), [("061Y", "61"), ("018M", "1.5"), ("-1", ""), ("999", ""), ("121", ""), ("61,5", "")])
+def test_ages_are_in_years_and_what_cannot_be_one_is_missing_and_listed(tmp_path: Path, cell: str, value: str):
+    found = imported("plain", folder(tmp_path, tables={"t.csv": f'patient,age\nP1,"{cell}"\nP2,60\n'}) / "t.csv")
+    assert [row["age"] for row in found.cells.values()] == [value, "60"]
+    assert [(r.raw, r.row) for r in merged.no_rule(found)] == ([] if value else [(cell, 2)])
+
+
+def test_ages_of_0_are_counted(tmp_path: Path):
+    found = imported("plain", folder(tmp_path, tables={"t.csv": "patient,age\nP1,0\nP2,60\nP3,0\n"}) / "t.csv")
+    assert found.notes == ("age: 0 in 2 cells counts as unknown (rows 2, 4)",)

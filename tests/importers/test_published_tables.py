@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from mri_vit.data import cohort, sheet
+from mri_vit.data.columns import contents
 from mri_vit.importers import layout, merged
 from mri_vit.importers.layouts import LAYOUTS
 from mri_vit.importers.merged import Imported
@@ -187,3 +188,13 @@ def test_real_survival_in_days_is_not_suspected_and_a_part_in_months_is(shared: 
     for every in (10, 3, 2):
         assert "months among days" in mixed([time / 30.4 if i % every == 0 else time for i, time in enumerate(days)])
     assert "are they months" in mixed([time / 30.4 for time in days])
+
+
+@pytest.mark.parametrize(("file", "marked"), [(UCSF, {}), (UPENN, {}), (TCGA, {"Age_at_diagnosis": 5})])
+def test_of_the_published_columns_none_is_lost_and_nothing_is_odd_but_ages_of_0(shared: Path, file: str, marked: dict[str, int]):
+    table = raw(shared, file)
+    held = {
+        name: contents(name, [row[name].strip() for row in table], [str(at) for at in range(len(table))]) for name in table[0]
+    }
+    assert {name: len(column.rows) for name, column in held.items() if column.remark} == marked
+    assert {name for name, column in held.items() if column.kind is None} <= {"ID", "Case_ID", "BraTS21 ID"}

@@ -12,7 +12,7 @@ from mri_vit.errors import UsageError
 from mri_vit.importers import layout, rules
 from mri_vit.importers.found import NO_RULE
 from mri_vit.importers.layouts import LAYOUTS
-from mri_vit.importers.units import mixed
+from mri_vit.importers.units import mixed, months_among
 
 
 @pytest.mark.parametrize(
@@ -188,3 +188,21 @@ def test_yes_under_a_status_says_nothing(tmp_path: Path):
 def test_a_table_of_unknown_columns_is_told(tmp_path: Path):
     with pytest.raises(UsageError, match=r"no column that a rule is about \(found patient, WHO grade\)"):
         layout.read(LAYOUTS["plain"], folder(tmp_path, tables={"t.csv": "patient,WHO grade\nA,4\n"}) / "t.csv")
+
+
+def test_fractions_among_whole_days_that_lie_far_below_are_months_however_few():
+    days = np.ceil(450 * np.random.default_rng(0).weibull(1.5, 16)) + 30
+    months = np.arange(16) % 3 == 0
+    np.testing.assert_array_equal(months_among(np.where(months, days / 30.4, days)), months)  # type: ignore[arg-type]
+    assert months_among(np.where(months, days + 0.5, days)) is None  # times that were converted to days
+    assert months_among(days) is None
+
+
+@pytest.mark.parametrize("shape", [1.0, 1.5])
+def test_a_third_of_96_in_whole_months_is_found(shape: float):
+    found = 0
+    for seed in range(10):
+        days = np.ceil(450 * np.random.default_rng(seed).weibull(shape, 96))
+        days[::3] = np.maximum(np.round(days[::3] / 30.4), 1)
+        found += months_among(days) is not None
+    assert found >= 7  # of an exponential 90 % are expected

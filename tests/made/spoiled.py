@@ -305,6 +305,40 @@ def sites(column: str, value: str) -> Make:
     return make
 
 
+def column(name: str, cells: Callable[[int], str]) -> Make:
+    """A first column that the table has beside its own."""
+    return lambda desk: desk.write([{name: cells(row)} | cells_of for row, cells_of in enumerate(desk.rows())])
+
+
+def ages(*cells: str) -> Make:
+    """The ages of the first patients."""
+
+    def make(desk: Desk) -> None:
+        for row, age in enumerate(cells):
+            desk.cells(row, age=age)
+
+    return make
+
+
+def ids_of_one_form(desk: Desk) -> None:
+    for row, name in enumerate(("1", "001", "0001")):
+        desk.cells(row, patient=name)
+
+
+def labels_under(table: dict[str, str], *more: str, ids: tuple[str, ...] = ("00012", "00013", "00014")) -> Make:
+    """Scans in folders of these ids, imported beside a table that has an age for each of its own ids."""
+
+    def make(desk: Desk) -> list[object]:
+        for name in ids:
+            for channel in CHANNELS:
+                desk.put(nifti(), f"scans/{name}/{channel}.nii")
+        rows = "".join(f"{name},{age},1\n" for name, age in table.items())
+        desk.put(f"patient,age,mgmt\n{rows}".encode(), "scans/labels.csv")
+        return ["import", "plain", desk.folder / "scans", "--output", desk.folder / "run", *more]
+
+    return make
+
+
 def months_mixed(desk: Desk) -> None:
     """120 patients, of whom every third has months for days."""
     random = np.random.default_rng(0)

@@ -27,6 +27,7 @@ def test_decisions_are_read_and_written_back_alike(tmp_path):
         (HEAD + "a,maybe,A,x\n", "row 2: decision 'maybe'; expected keep or drop"),
         (HEAD + "a,keep,,x\n", "row 2: who is empty"),
         (HEAD + "z,keep,A,x\n", "row 2: patient 'z' is not in the cohort table"),
+        (HEAD + "B,keep,A,x\n", "patient 'B' is not in the cohort table; 'b' is: another case?"),
         (HEAD + "a,keep,A,x\na,drop,B,y\n", "row 3: patient 'a' has a decision already"),
     ],
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from mri_vit.importers.layout import BRATS, Column, Layout, Table
-from mri_vit.importers.rules import CENSORED, MUTATION, SEX, age, days, number
+from mri_vit.importers.rules import CENSORED, MUTATION, SEX, age, days, karnofsky
 
 LAYOUT = Layout(
     name="rhuh_gbm",
@@ -25,7 +25,7 @@ LAYOUT = Layout(
             columns=(
                 Column("sex", ("Sex",), SEX),
                 Column("age", ("Age",), age),
-                Column("kps", ("Preoperative KPS",), number, "0"),
+                Column("kps", ("Preoperative KPS",), karnofsky, "0"),
                 Column("idh", ("IDH status = (mutant [mut], wild type [wt], NOS)",), MUTATION),
                 Column("os_days", ("Overall survival [OS] (days)",), days("day"), "0"),
                 Column("os_event", ("Right Censored",), CENSORED, "0"),

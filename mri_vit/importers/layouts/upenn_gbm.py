@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from mri_vit.importers.layout import BRATS, Column, Layout, Table
-from mri_vit.importers.rules import EVENT, METHYLATION, MUTATION, SEX, age, days, number
+from mri_vit.importers.rules import EVENT, METHYLATION, MUTATION, SEX, age, days, karnofsky
 
 LAYOUT = Layout(
     name="upenn_gbm",
@@ -27,7 +27,7 @@ LAYOUT = Layout(
             columns=(
                 Column("sex", ("Gender",), SEX),
                 Column("age", ("Age_at_scan_years",), age),
-                Column("kps", ("KPS",), number),
+                Column("kps", ("KPS",), karnofsky),
                 Column("mgmt", ("MGMT",), METHYLATION),
                 Column("idh1", ("IDH1",), MUTATION),
                 Column("os_days", ("Survival_from_surgery_days_UPDATED", "Survival_Censor"), days("day")),

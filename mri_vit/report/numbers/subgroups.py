@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.data.cohort import MISSING
+from mri_vit.data.columns import numbers
 from mri_vit.metrics import concordance, concordance_interval, discrimination
 from mri_vit.metrics.auc_interval import auc_interval
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
@@ -74,8 +75,10 @@ def levels(cells: pd.Series) -> pd.Series:
     """
     cells = cells.str.strip()
     missing = cells.str.lower().isin({*MISSING, ""})
-    number = pd.Series(pd.to_numeric(cells.mask(missing), errors="coerce"), dtype=float)
-    if number.notna().sum() == (~missing).sum() and number.nunique() >= FEWEST_DISTINCT:
+    values = numbers(str(cells.name), cells.tolist())
+    number = pd.Series(values, cells.index, dtype=float)
+    if values is not None and number.nunique() >= FEWEST_DISTINCT:
+        missing = number.isna()
         cut = OLD_YEARS if cells.name == AGE else float(number.median())
         named = pd.Series(np.where(number < cut, f"under {cut:g}", f"{cut:g} and over"), index=cells.index)
     else:

@@ -13,6 +13,7 @@ import pandas as pd
 from jaxtyping import Int
 
 from mri_vit.data.cohort import MASKS, MISSING, Patient
+from mri_vit.data.columns import numbers
 from mri_vit.data.covariates import clinical_columns
 from mri_vit.metrics.balance import difference_of_means, difference_of_shares
 from mri_vit.report.numbers.follow_up import of_patients
@@ -94,10 +95,9 @@ def _columns(run: Run) -> tuple[list[str], int]:
 
 def _row(table: pd.DataFrame, column: str, groups: Sequence[_Group], before: Table1 | None) -> Row:
     """A number where every filled cell of the table is one and more than a few differ, as of subgroups; else words."""
-    cells = _filled(table, column)
-    number = pd.Series(pd.to_numeric(cells, errors="coerce"), dtype=float)
-    if number.notna().sum() == cells.notna().sum() and number.nunique() >= FEWEST_DISTINCT:
-        return _of_numbers(column, groups, before)
+    values = numbers(column, table[column].str.strip().tolist())
+    if values is not None and pd.Series(values).nunique() >= FEWEST_DISTINCT:
+        return _of_numbers(column, pd.Series(values, table.index), groups, before)
     return _of_words(table, column, groups, before)
 
 
@@ -107,18 +107,16 @@ def _filled(table: pd.DataFrame, column: str) -> pd.Series:
     return cells.mask(cells.str.lower().isin({*MISSING, ""}), None)
 
 
-def _of_numbers(column: str, groups: Sequence[_Group], before: Table1 | None) -> Row:
+def _of_numbers(column: str, values: pd.Series, groups: Sequence[_Group], before: Table1 | None) -> Row:
+    """The row of a column of numbers, by the cohort table's index; NaN where missing or unknown."""
     cells = []
     for group in groups:
-        own = _number(_numbers(group.rows, column), len(group.rows))
-        cells.append(own if group.others is None else _apart(own, _number(_numbers(group.others, column), len(group.others))))
+        own = _number(values.loc[group.rows.index].dropna(), len(group.rows))
+        others = group.others
+        cells.append(own if others is None else _apart(own, _number(values.loc[others.index].dropna(), len(others))))
     if before:
         cells.append(_apart(_there(before, column, "number"), cells[0]))
     return Row(column=column, kind="number", levels=(), lumped=0, cells=tuple(cells))
-
-
-def _numbers(table: pd.DataFrame, column: str) -> pd.Series:
-    return pd.Series(pd.to_numeric(_filled(table, column), errors="coerce"), dtype=float).dropna()
 
 
 def _number(values: pd.Series, n: int) -> Cell:

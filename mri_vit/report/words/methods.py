@@ -123,6 +123,8 @@ def controls(metrics: Metrics, facts: Facts) -> list[str]:
             said.append(f"The {name} model read {escape(notes[f'{name}_columns'])}.")
     if CLINICAL in run and notes.get(f"{CLINICAL}_withheld"):
         said.append(f"Of these columns not all were read for every endpoint: {escape(notes[f'{CLINICAL}_withheld'])}.")
+    if notes.get(f"{CLINICAL}_remarks"):
+        said.append(f"Of the clinical columns: {escape(notes[f'{CLINICAL}_remarks'])}.")
     if set(REGRESSIONS) & set(run):
         said += [FITTED, COVARIATES]
     return said + [f"No {name} control: {escape(notes[name])}." for name in (*CONTROLS, RADIOMICS) if notes.get(name)]

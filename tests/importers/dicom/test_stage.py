@@ -238,3 +238,16 @@ def test_no_name_date_id_uid_or_text_of_a_header_is_in_any_output(tmp_path: Path
     for path in (tmp_path / "out").rglob("*.nii.gz"):
         raw = gzip.decompress(path.read_bytes())
         assert not any(raw[4:32] + raw[148:252] + raw[328:344])  # data_type, db_name; descrip, aux_file; intent_name
+
+
+def test_labels_under_an_id_whose_zeros_are_lost_are_named_and_joined_on_request(tmp_path: Path, capsys) -> None:
+    write_visit(tmp_path / "in", PatientID="00042")
+    labels = tmp_path / "register.csv"
+    labels.write_text("patient_id,MGMT,age\n42,methylated,61\n43,unmethylated,-1\n")
+    with pytest.raises(UsageError, match="none is among the 1 with scans"):
+        bring_in(tmp_path, labels=labels)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "42 is in the table, 00042 among the scans: zeros lost? (1 of 2 ids" in said
+    assert bring_in(tmp_path, labels=labels, join_similar_ids=True)
+    assert [(row["mgmt"], row["age"]) for row in rows(tmp_path, "cohort.csv")] == [("1", "61")]
+    assert not any(b"00042" in path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())

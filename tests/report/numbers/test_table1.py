@@ -161,3 +161,12 @@ def test_a_characteristic_that_the_other_cohort_lacks_is_known_in_nobody_there(e
     found = table1.measure(replace(outside, study=study, cohort=outside.cohort.assign(grade="4", atrx="1")))
     assert cell(found, "grade", "words", "development").known == 0
     assert (cell(found, "atrx", "label", "development").known, cell(found, "atrx", "label", "all").counts) == (0, (40,))
+
+
+def test_an_age_that_cannot_be_is_no_part_of_the_mean(run):
+    def measured(age: str) -> Cell:
+        cells = ["35" if i == 1 else age if i == 0 else old for i, old in enumerate(run.cohort.age)]
+        return cell(table1.measure(replace(run, cohort=run.cohort.assign(age=cells))), "age", "number", "all")
+
+    assert measured("999") == measured("-1") == measured("")
+    assert measured("36") != measured("")

@@ -307,6 +307,8 @@ def test_what_was_not_done_is_told_with_its_reason():
 
 def test_the_columns_of_the_clinical_control_are_named():
     assert "The clinical model read age, sex." in written(made_up(notes={"clinical_columns": "age, sex"}))
+    odd = {"clinical_columns": "sex", "clinical_remarks": "column age: 1 of 97 filled cells are not numbers"}
+    assert "Of the clinical columns: column age: 1 of 97 filled cells are not numbers." in written(made_up(notes=odd))
     withheld = {"clinical_columns": "age, mgmt", "clinical_withheld": "mgmt not for mgmt (it is named after the label itself)"}
     assert "not all were read for every endpoint: mgmt not for mgmt (it is named after the label" in written(
         made_up(notes=withheld)

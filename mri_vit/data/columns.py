@@ -1,0 +1,229 @@
+"""Columns: a column's cells go in; whether they are numbers or a category, and what in them is odd, come out.
+
+A number stands in one notation throughout its column: with a point, with a decimal comma, or as an age of DICOM (`061Y`). A value
+that cannot be (an age of -1 or 999) or that is a code far from all others (999 among weights) counts as unknown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mri_vit.data import aliases
+from mri_vit.data.cohort import MISSING
+
+LARGEST = 1e100  # its square, which a variance takes, is still a number
+MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category
+MOST_GRADES = 6  # numbers that words may stand among as a grade does (2, 3, 4, NOS): ECOG's scale has as many
+NEARLY = 0.5  # a column with numbers in half of its filled cells is meant as numbers: words do not look like them by chance
+FEWEST_ROWS = 5  # of fewer, numbers in a row and words that stand once are no evidence
+
+PLAIN = re.compile(r"(?i)[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf(inity)?")
+COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
+THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")  # 1,234: which of the two the comma is, the cell does not say
+DICOM_AGE = re.compile(r"([0-9]{3})([DWMY])")  # value representation AS: DICOM PS3.5, table 6.2-1
+YEARS_IN = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12, "Y": 1.0}
+LIKE_NUMBER = re.compile(r"[<>≤≥~=±]*\s*[+-]?[0-9]+([.,][0-9]+)*\s*(%|\+|[A-Za-z]{0,6}\.?)")  # >89, 90+, 62y, 61 years
+
+AGE = re.compile(r"(?<![A-Za-z])([Aa]ge|AGE|[Aa]lter|ALTER)(?![a-z])|(?<=[a-z])Age(?![a-z])")
+OTHER_UNIT = re.compile(r"(?i)day|week|month|tage|woche|monat")  # of an age that is not in years
+KARNOFSKY = re.compile(r"(?i)(?<![a-z])(kps|karnofsky\w*)(?![a-z])")
+ECOG = re.compile(r"(?i)(?<![a-z])ecog(?![a-z])")
+OLDEST_YEARS = 120.0  # two people are known to have become older
+SMALL_CHILD_YEARS = 5.0  # where all others are older, an age of 0 stands for none: in TCGA's table for five, beside 14 to 89
+CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)  # by which tables say that nothing is known
+
+NAMELESS = re.compile(r"(?i)\s*|unnamed:? ?\d+(_level_\d+)?|\.\.\.\d+")  # as pandas and readr call a column without a name
+IDENTIFIER = re.compile(r"(?i)(?<![a-z])(u?id|ids|pid|mrn|n[ro]|num|number|nummer|accession|record|case|fall|code|key)(?![a-z])")
+STEADY, SHUFFLED = 0.5, 0.8  # share of its span that a running number fills, in the rows' order and in any: rows are left out
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a column holds: numbers, a category, or None of these, which `why` explains.
+
+    `remark` is what a person should look at, "" where there is nothing; `rows` are the positions of the cells that it is about.
+    """
+
+    kind: Literal["number", "category"] | None
+    why: str = ""
+    remark: str = ""
+    rows: tuple[int, ...] = ()
+
+
+def filled(cell: str) -> bool:
+    """Whether a cell says something."""
+    return cell.strip().lower() not in MISSING
+
+
+def numbers(name: str, cells: Sequence[str]) -> list[float] | None:
+    """The number of each cell, NaN where it is missing or unknown; None where a filled cell is no number."""
+    values = _parsed(cells)
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    apart = _unknown(name, known)
+    return [math.nan if value in apart else value for value in known]
+
+
+def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Contents:
+    """What a column holds.
+
+    Parameters
+    ----------
+    cells, subjects : of each visit, in the table's order, its cell and its patient.
+    """
+    if NAMELESS.fullmatch(name):
+        return Contents(None, "it has no name")
+    there = [row for row, cell in enumerate(cells) if filled(cell)]
+    words = {cells[row] for row in there}
+    if not there:
+        return Contents(None, "no cell is filled")
+    if any(word.endswith((".nii", ".nii.gz")) for word in words):
+        return Contents(None, "it names files")
+    values = _parsed(cells)
+    odd = [row for row in there if values[row] is None]
+    if not odd:
+        return _of_numbers(name, cells, [value for value in values if value is not None], subjects)
+    plain, like = 1 - len(odd) / len(there), sum(bool(LIKE_NUMBER.fullmatch(cells[row])) for row in there) / len(there)
+    measured = (plain >= NEARLY and _limits(name)[2]) or len(words) - len({cells[row] for row in odd}) > MOST_GRADES
+    if max(plain, like) >= NEARLY and (measured or len(words) > MOST_LEVELS or 2 * len(words) > len(there)):
+        why = f"{_counted(odd, there)} not numbers, such as {cells[odd[0]]!r}"
+        remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}), so that the column is not read"
+        return Contents(None, why, f"{remark}; expected numbers with a point, without a unit, or empty cells", tuple(odd))
+    if len(words) > MOST_LEVELS:
+        return Contents(None, f"{len(words)} different words, as of names or notes")
+    if len(there) >= FEWEST_ROWS and len(words) == len(there):
+        return Contents(None, "each of its words stands once, as ids do")
+    if len(words) == 1:
+        return Contents(None, f"every filled cell is {words.pop()!r}")
+    if plain >= NEARLY:
+        remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}); its {len(words)} values are read as a category"
+        return Contents("category", "", remark, tuple(odd))
+    return Contents("category")
+
+
+def _of_numbers(name: str, cells: Sequence[str], values: Sequence[float], subjects: Sequence[str]) -> Contents:
+    """What a column holds whose filled cells are all numbers; `values` are NaN where missing."""
+    apart = _unknown(name, values)
+    known = [value for value in values if not math.isnan(value) and value not in apart]
+    remark, rows = _remarked(name, cells, values)
+    if len(set(known)) < 2:
+        why = f"every known value is {known[0]:g}" if known else "no value is known"
+        return Contents(None, why, remark, rows)
+    if why := _identifies(name, cells, values, subjects):
+        return Contents(None, why)
+    return Contents("number", "", remark, rows)
+
+
+def _remarked(name: str, cells: Sequence[str], values: Sequence[float]) -> tuple[str, tuple[int, ...]]:
+    """What a person should look at in a column of numbers, and its rows: values that cannot be, codes, a few decimal commas."""
+    there = [row for row, value in enumerate(values) if not math.isnan(value)]
+    apart = _unknown(name, values)
+    if rows := tuple(row for row in there if values[row] in apart):
+        low, high, unit = _limits(name)
+        expected = f"; expected {low:g} to {high:g} {unit}" if unit else ", far from all others"
+        return f"{_counted(rows, there)} not possible values ({_examples(cells, rows)}{expected}) and counted as unknown", rows
+    if codes := _only_negative([values[row] for row in there]):
+        rows = tuple(row for row in there if values[row] in codes)
+        code = f"{_counted(rows, there)} {cells[rows[0]]}, the only negative value, and read as that number"
+        return f"{code}; leave the cell empty if it means unknown", rows
+    rows = tuple(row for row in there if "," in cells[row])
+    if 0 < len(rows) < NEARLY * len(there):
+        return f"{_counted(rows, there)} written with a comma ({_examples(cells, rows)}), which is read as a point", rows
+    return "", ()
+
+
+def _parsed(cells: Sequence[str]) -> list[float | None]:
+    """The number of each cell in the notation that most filled cells have; NaN where missing, None where it is no number."""
+    there = [cell for cell in cells if filled(cell)]
+    commas = [cell for cell in there if "," in cell]
+    notations: list[Callable[[str], float | None]] = [_plain]
+    if commas and not all(THOUSANDS.fullmatch(cell) for cell in commas):
+        notations.append(_with_comma)
+    notations.append(dicom_age)
+    best = max(notations, key=lambda notation: sum(notation(cell) is not None for cell in there))
+    return [best(cell) if filled(cell) else math.nan for cell in cells]
+
+
+def _plain(cell: str) -> float | None:
+    return float(cell) if PLAIN.fullmatch(cell) else None
+
+
+def _with_comma(cell: str) -> float | None:
+    return float(cell.replace(",", ".")) if COMMA.fullmatch(cell) else None
+
+
+def dicom_age(cell: str) -> float | None:
+    """The years of an age as DICOM writes it (`061Y`, `018M`); None of anything else."""
+    age = DICOM_AGE.fullmatch(cell)
+    return int(age[1]) * YEARS_IN[age[2]] if age else None
+
+
+def is_age(name: str) -> bool:
+    """Whether a column is an age in years by its name."""
+    return (aliases.ours(name) == "age" or AGE.search(name) is not None) and not OTHER_UNIT.search(name)
+
+
+def _limits(name: str) -> tuple[float, float, str]:
+    """Between which values a column of this name can lie, and their unit; without a unit where nothing is known of it."""
+    if is_age(name):
+        return 0.0, OLDEST_YEARS, "years"
+    if KARNOFSKY.search(name):
+        return 0.0, 100.0, "of Karnofsky's scale"
+    return (0.0, 5.0, "of ECOG's scale") if ECOG.search(name) else (-math.inf, math.inf, "")
+
+
+def _unknown(name: str, values: Sequence[float]) -> set[float]:
+    """The values that count as unknown: those that cannot be, and codes.
+
+    A code lies further from all others than these lie apart, or is the only negative one of a measured quantity. An age of 0 is
+    one where nobody else is a small child.
+    """
+    low, high, _ = _limits(name)
+    distinct = {value for value in values if not math.isnan(value)}
+    apart = {value for value in distinct if not low <= value <= high}
+    others = distinct - apart - set(CODES)
+    if is_age(name) and others and min(others - {0.0}, default=0.0) >= SMALL_CHILD_YEARS:
+        apart.add(0.0)
+    if len(others) > 1:
+        width = max(others) - min(others)
+        apart |= {code for code in distinct & set(CODES) if not min(others) - width <= code <= max(others) + width}
+    return (apart | _only_negative(list(distinct - apart)) if len(others) > MOST_LEVELS else apart) & distinct
+
+
+def _only_negative(values: Sequence[float]) -> set[float]:
+    """The code that is the only negative one among these values; none where there is no such code."""
+    negative = {value for value in values if value < 0}
+    return negative & set(CODES) if len(negative) == 1 and len(negative) < len(set(values)) else set()
+
+
+def _identifies(name: str, cells: Sequence[str], values: Sequence[float], subjects: Sequence[str]) -> str:
+    """Why a column of numbers counts or names patients instead of describing them; "" where it does not."""
+    known = [(who, value, cell) for who, value, cell in zip(subjects, values, cells, strict=True) if not math.isnan(value)]
+    once = list(dict.fromkeys(known))  # all visits of a patient may have the patient's number
+    own = [value for _, value, _ in (once if len({who for who, *_ in once}) == len(once) else known)]
+    if len(own) < FEWEST_ROWS or len(set(own)) < len(own) or any(value % 1 for value in own):
+        return ""
+    if not _limits(name)[2] or min(own) in (0, 1):  # sorted by age, a table of few rows may have all ages of a range
+        steady = own in (sorted(own), sorted(own, reverse=True))
+        if len(own) >= (STEADY if steady else SHUFFLED) * (max(own) - min(own) + 1):
+            return f"it numbers the rows, {min(own):g} to {max(own):g}"
+    if any(re.fullmatch("0[0-9]+", cell) for *_, cell in known):
+        return "each number stands once, with leading zeros, as ids do"
+    if IDENTIFIER.search(name) or aliases.ours(name) in ("patient", "session"):
+        return "each number stands once, under the name of an id"
+    return ""
+
+
+def _counted(rows: Sequence[int], there: Sequence[int]) -> str:
+    return f"{len(rows)} of {len(there)} filled cells are"
+
+
+def _examples(cells: Sequence[str], rows: Sequence[int]) -> str:
+    """The first different cells of these rows."""
+    different = list(dict.fromkeys(cells[row] for row in rows))
+    return ", ".join(map(repr, different[:3])) + ", …" * (len(different) > 3)
