@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit.data import cohort
+from mri_vit.data import cohort, sheet
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.importers import joined, likeness, persons, written
 from mri_vit.importers.joined import Conflict, Row
@@ -179,14 +179,14 @@ def _write(
     table = _table(rows, labels, names, home)
     written.refuse_unreadable(table, home)
     written.write_record(table, MERGE, ", ".join(str(source.table) for source in sources), home)
-    write_bytes(written.to_csv(("patient", "cohort", "patient_there", "joined_by"), people), home / PEOPLE)
+    write_bytes(sheet.to_csv(("patient", "cohort", "patient_there", "joined_by"), people), home / PEOPLE)
     said = (
         (c.patient, c.endpoint, one.cohort, one.patient, " ".join(label), c.rule, " ".join(c.value))
         for c in conflicts
         for one, label in c.said
     )
     header = ("patient", "endpoint", "cohort", "patient_there", "says", "rule", "value")
-    write_bytes(written.to_csv(header, said), home / written.CONFLICTS)
+    write_bytes(sheet.to_csv(header, said), home / written.CONFLICTS)
     origins = (
         (row.patient, row.session, column, cell.value, one.cohort, one.patient)
         for row in rows
@@ -194,10 +194,10 @@ def _write(
         for one in cell.said_by
     )
     header = ("patient", "session", "column", "value", "cohort", "patient_there")
-    write_bytes(written.to_csv(header, origins), home / written.PROVENANCE)
+    write_bytes(sheet.to_csv(header, origins), home / written.PROVENANCE)
     alike = ((p.one.cohort, p.one.patient, p.other.cohort, p.other.patient, f"{p.correlation:.3f}") for p in pairs)
     header = ("cohort", "patient", "other_cohort", "other_patient", "correlation")
-    write_bytes(written.to_csv(header, alike), home / ALIKE)
+    write_bytes(sheet.to_csv(header, alike), home / ALIKE)
     write_bytes(table, home / files.COHORT)
 
 
@@ -224,7 +224,7 @@ def _table(rows: Sequence[Row], labels: Sequence[Endpoint], names: dict[Subject,
         for row in rows
     ]
     header = ("patient", *sessions, *CHANNELS, *masks, *joined.ORIGIN, SAME_AS, *others, *of_labels)
-    return written.to_csv(header, lines)
+    return sheet.to_csv(header, lines)
 
 
 def _cell(row: Row, column: str, home: Path) -> str:
