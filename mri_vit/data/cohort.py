@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mri_vit.data import aliases, sheet
 from mri_vit.data.sheet import Fault, Row
-from mri_vit.errors import IntegrityError
+from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import CHANNELS
@@ -190,9 +190,16 @@ def _formulas(rows: Sequence[Row]) -> list[Fault]:
 
 
 def way(path: Path | str | None) -> str:
-    """A file's path as a cell, which no spreadsheet takes for a formula."""
+    """A file's path as a cell, which no spreadsheet takes for a formula. Raises UsageError where it is not UTF-8."""
     text = str(path or "")
+    if not is_utf8(text):
+        raise UsageError(f"{text}: a name in this path is not UTF-8, as a table must be; rename it")
     return f".{os.sep}{text}" if text.startswith(sheet.FORMULA) else text
+
+
+def is_utf8(path: Path | str) -> bool:
+    """Whether a path can stand in a table: Linux allows any bytes in a name."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in str(path))
 
 
 def located(home: Path, cell: str) -> Path:

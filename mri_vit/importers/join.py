@@ -14,19 +14,19 @@ from mri_vit.importers import joined, likeness, persons, written
 from mri_vit.importers.joined import Conflict, Row
 from mri_vit.importers.likeness import Alike
 from mri_vit.importers.persons import Link, Source, Subject
+from mri_vit.importers.recommended import MARKERS, write_study
 from mri_vit.importers.rules import SAME_AS
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.progress import progress
 from mri_vit.run.screen import WARNING, say
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import CHANNELS
 
 MERGE = "merge"  # in the place of a layout
 PEOPLE, ALIKE = "people.csv", "alike.csv"
 TELLING = ("flair", "t1ce", "t2", "t1")  # channels by which copies are looked for: the first that most patients have
 MASKS = ("brain_mask", "tumour_mask")
-MARKERS = (*DEFAULT_ENDPOINTS, *(Endpoint(name=name, kind="binary") for name in ("idh", "idh1")))  # labels, studied or not
 
 
 def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], console: Console) -> bool:
@@ -61,6 +61,7 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], co
     _write(rows, sources, labels, _people(sources, person, rows, links), conflicts, pairs, _names(sources, person), folder)
     _say_unknown(persons.unknown(sources, links), console)
     _say(rows, sources, conflicts, warnings, folder, console)
+    write_study(MERGE, folder, console, labels)
     return bool(warnings or any(not conflict.rule for conflict in conflicts))
 
 

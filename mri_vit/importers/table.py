@@ -1,16 +1,19 @@
-"""Table: a CSV that somebody else made goes in, its rows as text with their lines come out; columns are found in any case."""
+"""Table: a CSV or a workbook that somebody else made goes in, its rows as text with their lines come out.
+
+Columns are found in any case.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mri_vit.data import sheet
 from mri_vit.data.aliases import key
+from mri_vit.errors import UsageError
 
-ENDINGS = (".csv", ".tsv")
+ENDINGS = (".csv", ".tsv", ".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")  # of tables; not all of them can be read
 HEAD_BYTES = 65536  # of a file that may be a table: enough for its header
 
 
@@ -41,11 +44,11 @@ def read(path: Path) -> Iterator[Row]:
 
 
 def header(path: Path) -> set[str]:
-    """The names of a table's columns without case and signs, from its beginning; none where it is no text."""
+    """The names of a table's columns without case and signs, of text from its beginning; none where it cannot be read."""
     with path.open("rb") as file:
         start = file.read(HEAD_BYTES)
     try:
-        text = start.decode("utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", errors="ignore")
-    except UnicodeError:
+        names = sheet.columns(path) if start[:2] == b"PK" else sheet.names(start)  # of a workbook, which is a zip archive, all
+    except UsageError:
         return set()
-    return {key(name) for name in re.split(r"[,;\t]", text.lstrip().splitlines()[0])} if text.strip() else set()
+    return {key(name) for name in names if name}

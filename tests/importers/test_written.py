@@ -19,7 +19,7 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.endpoint import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
-FILES = {"cohort.csv", "provenance.csv", "conflicts.csv", "excluded.csv", "import.json"}
+FILES = {"cohort.csv", "provenance.csv", "conflicts.csv", "excluded.csv", "import.json", "study.toml"}
 
 
 def brought(name: str, source: Path, home: Path) -> bool:
