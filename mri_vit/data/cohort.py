@@ -261,7 +261,7 @@ def _label(cell: str, column: str, endpoint: Endpoint, line: int, faults: list[F
         except ValueError:
             days = math.nan
         if not (math.isfinite(days) and days >= 0):
-            point = "; write a decimal point" if re.fullmatch(r"\d+,\d+", cell) else ""
+            point = "; write numbers with a decimal point, and without a comma" if re.fullmatch(r"\d+,\d+", cell) else ""
             faults.append(Fault(f"{cell!r}; expected days from imaging, 0 or more, or empty{point}", line, column))
             return math.nan
         return days

@@ -95,7 +95,9 @@ def examine(path: Path) -> Sheet:
     twice = [name for name, n in Counter(header).items() if n > 1]
     if twice and not twice[0]:
         places = ", ".join(str(index + 1) for index in kept if not spelled[index])
-        raise UsageError(f"{path}: columns {places} have cells and no name; name them, or delete them")
+        raise UsageError(
+            f"{path}: columns {places} have cells and no name; the first line holds the columns' names: name them, or delete them"
+        )
     if twice:
         raise UsageError(f"{path}: column {twice[0]!r} stands more than once")
     rows: list[Row] = []

@@ -29,9 +29,9 @@ def write(imported: Imported, layout: str, source: str, folder: Path, name: str 
     Raises UsageError where the folder holds another cohort table.
     """
     refuse_foreign(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     home = folder.resolve()
     table = _cohort(imported, name, home)
+    folder.mkdir(parents=True, exist_ok=True)
     refuse_unreadable(table, home)
     write_record(table, layout, source, home, imported.notes)
     for file, readings in ((PROVENANCE, imported.readings), (CONFLICTS, imported.conflicts)):

@@ -92,6 +92,9 @@ def unusable_name(error: Exception) -> UsageError | None:
         return UsageError(f"{shown(str(error.filename))}: {UNUSABLE[error.errno]}; give another path")
     if isinstance(error, ValueError) and "null byte" in str(error):
         return UsageError("a path holds a NUL character; give another path")
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":  # how Python holds bytes of no UTF-8
+        line = error.object[: error.start].splitlines()[-1:] + error.object[error.start :].splitlines()[:1]
+        return UsageError(f"{shown(''.join(line))}: a name in this path is not UTF-8; rename it, or work in another folder")
     return None
 
 
