@@ -211,10 +211,10 @@ def located(home: Path, cell: str) -> Path:
     if not (cell[:1] in "\"'~" or "\\" in cell) or os.path.lexists(plain):
         return plain
     text = cell[1:-1] if cell[:1] in "\"'" and cell[-1:] == cell[:1] else cell
-    if os.path.isabs(expanded := os.path.expanduser(text)):
-        return Path(expanded)
-    turned = home / text.replace("\\", "/")
-    return turned if os.path.lexists(turned) else home / text
+    expanded = os.path.expanduser(text)
+    named = home / (expanded if os.path.isabs(expanded) else text)  # ~ of no user stays
+    turned = Path(str(named).replace("\\", "/"))
+    return turned if os.path.lexists(turned) else named
 
 
 def _real(path: Path) -> Path:
