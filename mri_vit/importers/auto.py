@@ -9,8 +9,7 @@ from pathlib import Path
 from mri_vit.errors import UsageError
 from mri_vit.importers import table
 from mri_vit.importers.found import Found, LeftOut, Visit
-from mri_vit.importers.layout import Layout, files_below, place, renamed
-from mri_vit.settings import source as source_file
+from mri_vit.importers.layout import Layout, files_below, place, renamed, what_it_is
 
 SHOWN = 5  # patients whom a message names
 
@@ -40,9 +39,9 @@ def recognise(source: Path, layouts: Mapping[str, Layout]) -> tuple[Layout, str]
     if chosen not in seen and source == next(iter(tables), None):
         return layouts[chosen], "no table of a layout"  # the plain one says what it lacks
     if chosen not in seen:
-        dicom = "; there are DICOM files, which `mri-vit import dicom` reads" if source_file.holds_dicom(source) else ""
+        others = f"; found {images[0].relative_to(source)}: {what_it_is(images[0])}" if images else ""
         raise UsageError(
-            f"{source}: {len(scans)} NIfTI files and {len(tables)} tables, in none of the layouts {', '.join(layouts)}{dicom}"
+            f"{source}: {len(scans)} NIfTI files and {len(tables)} tables, in none of the layouts {', '.join(layouts)}{others}"
         )
     return layouts[chosen], _said(seen, [chosen])
 

@@ -22,6 +22,7 @@ from mri_vit.settings.schema import CHANNELS
 
 ENDING = re.compile(rf"(?i)({'|'.join(map(re.escape, (*source_file.FORMATS, '.nii.gz', '.nii')))})$")
 MADE_OF_OTHERS = ("derivatives", "sourcedata")  # of BIDS: what was made of the scans, and what they were made of
+DICOM = (".dcm", ".ima")
 OPEN_IN_EXCEL = "~$"  # how the file begins by which Excel notes that a workbook is open
 ANY_ID = re.compile(r"(?P<patient>.+)")
 WHO = ("patient", "folder", "masked")  # groups of a pattern that name the patient; a pattern of alternatives has one for each
@@ -96,11 +97,15 @@ def read(layout: Layout, source: Path, own: Layout | None = None) -> Found:
         if not kind:
             others.append(path)
             continue
-        notes += _not_read(kind, path)
+        beside = _columns_beside(kind, own) if own else replace(kind, columns=())
+        notes += _not_read(replace(kind, columns=(*kind.columns, *beside.columns)), path)
+        by_own: list[Reading] = []
         for row in table.read(path):
             patient, session = _whose(layout, kind, row)
             readings += _readings(layout, kind, row, patient, session)
+            by_own += _readings(own or layout, beside, row, patient, session)
             listed += _listed(kind, row, patient, session)
+        readings += _without_codes(by_own)
     readings = readings if layout.collection else _without_codes(readings)
     visits, left_out, unread = (listed, [], []) if listed else visits_among(layout, source, scans)
     left_out += _in_other_formats(layout, source, images, visits)
@@ -108,8 +113,12 @@ def read(layout: Layout, source: Path, own: Layout | None = None) -> Found:
     if own:
         strays, lost, unread = _strays(own, source, unread, images, visits)
         left_out += lost
+    others_there = _not_nifti(source, images, left_out)
     if not listed:
-        left_out += _unread_folders(source, unread, scans, left_out)
+        left_out += _unread_folders(source, [*unread, *others_there], [*scans, *images], left_out)
+    if others_there:
+        name = others_there[0].relative_to(source).as_posix()
+        notes.append(f"{len(others_there)} scans that are no NIfTI were not read, such as {name} ({what_it_is(others_there[0])})")
     if source in others:
         sheet.columns(source)
         raise _unlike(layout, source)
@@ -121,7 +130,7 @@ def read(layout: Layout, source: Path, own: Layout | None = None) -> Found:
         if source in paths:
             raise _unlike(layout, source)
         names = [path.relative_to(source).as_posix() for path in unread]
-        there = _there(source, names, paths)
+        there = f"; found {others_there[0]}: {what_it_is(others_there[0])}" if others_there else _there(source, names, paths)
         raise UsageError(f"{source}: nothing in the layout {layout.name}, such as {layout.example}{there}")
     if unread:
         notes.insert(0, f"{len(unread)} other NIfTI files were not read, such as {unread[0].relative_to(source).as_posix()}")
@@ -139,6 +148,26 @@ def read(layout: Layout, source: Path, own: Layout | None = None) -> Found:
 def _fitting(layout: Layout, path: Path) -> Table | None:
     names = table.header(path)
     return next((kind for kind in layout.tables if kind.fits(names)), None)
+
+
+def _columns_beside(kind: Table, own: Layout) -> Table:
+    """A table of the layout with columns beside the layout's own, such as the age beside MGMT_value: those that `own` reads."""
+    mine = {column.name for column in kind.columns}
+    more = tuple(column for table in own.tables for column in table.columns if column.name not in mine)
+    sources = {key(source) for column in kind.columns for source in column.sources}
+    free = tuple(replace(one, sources=tuple(name for name in one.sources if key(name) not in sources)) for one in more)
+    return replace(kind, columns=free)
+
+
+def what_it_is(path: Path) -> str:
+    """A scan's format, by its name, and what reads it."""
+    return source_file.other_format(path) or "DICOM, which `mri-vit import dicom` reads"
+
+
+def _not_nifti(source: Path, images: Sequence[Path], left_out: Sequence[LeftOut]) -> list[Path]:
+    """The scans in other formats of which no reason has been given yet."""
+    told = {one.file for one in left_out}
+    return [path for path in images if path not in told]
 
 
 def _ids(layout: Layout, there: Sequence[Visit | Reading]) -> Callable[[str], tuple[str, str] | None]:
@@ -260,7 +289,7 @@ class Files(NamedTuple):
 
     scans: list[Path]  # NIfTI
     tables: list[Path]
-    images: list[Path]  # scans in other formats
+    images: list[Path]  # scans in other formats, and DICOM
 
 
 def files_below(source: Path) -> Files:
@@ -278,7 +307,7 @@ def files_below(source: Path) -> Files:
                 found.scans.append(path)
             elif name.lower().endswith(table.ENDINGS) and path.is_file():  # a pipe would wait for ever
                 found.tables.append(path)
-            elif name.lower().endswith(tuple(source_file.FORMATS)):
+            elif name.lower().endswith((*source_file.FORMATS, *DICOM)):
                 found.images.append(path)
     return found
 

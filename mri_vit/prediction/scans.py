@@ -63,8 +63,8 @@ def of(source: Path, study: Study, output: Path, say: Say) -> Given:
         raise UsageError(f"output {output} lies in {source}, whose files are the patient's; choose a folder outside of it")
     patient, changed = safe_id(source.resolve().name)
     files, _, images = files_below(source)
-    if images and not files:
-        raise UsageError(f"{images[0]}: {source_file.other_format(images[0])}")
+    if not files and (other := next(filter(source_file.other_format, images), None)):
+        raise UsageError(f"{other}: {source_file.other_format(other)}")
     home, found, unread = (source, *_told_apart(source, files, study)) if files else _converted(source, patient, output, say)
     scans = {channel: found.get(channel) for channel in study.channels}
     lacking = [channel for channel in study.prepare.needs if scans.get(channel) is None]
