@@ -160,7 +160,7 @@ ROWS = [
         made.workbook(lambda s: s.__setitem__("F3", "#N/A"))),
     Row(96, "a workbook with merged cells", 2, "row 2: column sex: cells G2:G3 are merged",
         made.workbook(lambda s: s.merge_cells("G2:G3"))),
-    Row(96, "a workbook with a date for the id 1-2", 2, "row 2: patient id '2026-02-01' is a date",
+    Row(96, "a workbook with a date for the id 1-2", 2, "row 2: patient id '2026-02-01' is a date in",
         made.workbook(lambda s: s.__setitem__("A2", date(2026, 2, 1)))),
     Row(96, "a workbook with a hidden row", 0, "1 rows are hidden",
         made.workbook(lambda s: setattr(s.row_dimensions[4], "hidden", True))),

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from mri_vit.settings.sequences import CHANNELS
 
 PATIENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # safe as a folder name everywhere
 SESSION = re.compile(r"|(?=.*[A-Za-z0-9])[A-Za-z0-9._-]{1,63}")  # likewise, behind the patient's id; "" for an only visit
-DATE = re.compile(r"\d{4}-\d\d-\d\d")
+MADE_A_DATE = "is a date in the workbook; a spreadsheet makes one of 1-2: write ids as text"
 RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # device names, on which Windows folders fail
 MISSING = {
     "",
@@ -132,7 +132,7 @@ def examine(
             faults.append(Fault(f"no column {column!r}; the nearest one is {near!r} (found {', '.join(found.header)}){remedy}"))
     if "patient" not in found.header:
         return Examined([], [], faults, found.header, found.notes)
-    wrong = _id_faults(found.rows)
+    wrong = _id_faults(found.rows, {line for line, column in found.dates if column == "patient"})
     faults += wrong
     no_clinical = {"patient", "session", *CHANNELS, *channels, *MASKS, *labels}  # the four are scans, read or not
     nameless = {fault.row for fault in wrong}
@@ -225,8 +225,8 @@ def _real(path: Path) -> Path:
         return Path(os.path.abspath(path))
 
 
-def _id_faults(rows: Sequence[Row]) -> list[Fault]:
-    """Of every row whose patient or visit has no usable name, or one that stands in an earlier row."""
+def _id_faults(rows: Sequence[Row], dates: Collection[int]) -> list[Fault]:
+    """Of every row whose patient or visit has no usable name, or one of an earlier row; in the rows `dates` the id is a date."""
     faults: list[Fault] = []
     seen: dict[str, tuple[int, str]] = {}  # visits
     spellings: dict[str, tuple[int, str]] = {}  # patients
@@ -236,8 +236,8 @@ def _id_faults(rows: Sequence[Row]) -> list[Fault]:
             expected = "1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit, and no device name"
             faults.append(Fault(f"patient id {name!r}; expected {expected}{shortened(name)}", line))
             continue
-        if DATE.fullmatch(name):
-            faults.append(Fault(f"patient id {name!r} is a date; a spreadsheet makes one of 1-2: write ids as text", line))
+        if line in dates:
+            faults.append(Fault(f"patient id {name!r} {MADE_A_DATE}", line))
             continue
         if not is_session(session):
             faults.append(Fault(f"session {session!r}; expected letters, digits, '.', '_' or '-'", line))

@@ -58,6 +58,7 @@ class Sheet:
     rows: list[Row]
     faults: list[Fault]
     notes: tuple[str, ...] = ()
+    dates: frozenset[tuple[int, str]] = frozenset()  # line and column of a workbook's dates
 
 
 def refuse(path: Path, faults: Sequence[Fault]) -> None:
@@ -118,7 +119,8 @@ def examine(path: Path) -> Sheet:
     if not rows and not found:
         raise UsageError(f"{path}: no patient in the table")
     points = () if by_comma else tuple(_with_points(rows))
-    return Sheet(path, header, rows, found, (*lines.notes, *points))
+    dates = frozenset((row, spelled[index]) for row, index in lines.dates if index < len(spelled))
+    return Sheet(path, header, rows, found, (*lines.notes, *points), dates)
 
 
 def _lines(path: Path) -> tuple[Lines, bool]:

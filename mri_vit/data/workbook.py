@@ -38,11 +38,14 @@ SHOWN = 5  # rows that a note names
 
 @dataclass(frozen=True)
 class Lines:
-    """A sheet's lines, each with its row number; faults as (what, row, index of the cell); and what a reader should know."""
+    """A sheet's lines, each with its row number; faults as (what, row, index of the cell); what a reader should know; and where
+    a workbook has dates, by row and index.
+    """
 
     lines: list[tuple[int, list[str]]]
     faults: list[tuple[str, int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    dates: set[tuple[int, int]] = field(default_factory=set)
 
 
 def kind(raw: bytes) -> str:
@@ -86,7 +89,8 @@ def read(path: Path, raw: bytes) -> Lines:
         )
         for span in merged
     ]
-    lines = []
+    lines: list[tuple[int, list[str]]] = []
+    dates: set[tuple[int, int]] = set()
     for cells in sheet.iter_rows():
         texts = [_shown(cell) for cell in cells]
         number = cells[0].row
@@ -101,7 +105,8 @@ def read(path: Path, raw: bytes) -> Lines:
             elif _cut(cell.value):
                 faults.append((f"{texts[index]}: of such a number Excel keeps {DIGITS} digits; write it as text", number, index))
         lines.append((number, texts))
-    return Lines(lines, faults, [*_hidden(sheet), *_other_sheets(book, sheet), *_dates(sheet)])
+        dates |= {(number, index) for index, cell in enumerate(cells) if isinstance(cell.value, date)}
+    return Lines(lines, faults, [*_hidden(sheet), *_other_sheets(book, sheet), *_dates(sheet)], dates)
 
 
 def _only_sheet(path: Path, book: Any) -> Any:

@@ -386,6 +386,8 @@ def _whose(layout: Layout, kind: Table, row: Row) -> tuple[str, str]:
     """Patient and session of a row. Raises UsageError naming file, row and column."""
     column = row.first(kind.id) or kind.id[0]
     raw = row.cell(column)
+    if key(column) in row.dates:
+        raise UsageError(f"{row.file}, row {row.line}, column {column}: patient id {raw!r} {cohort.MADE_A_DATE}")
     match = kind.ids.fullmatch(raw)
     if match:
         patient, session = layout.called(
@@ -399,7 +401,9 @@ def _whose(layout: Layout, kind: Table, row: Row) -> tuple[str, str]:
         if cohort.is_patient_id(patient):
             return patient, session
     expected = "letters, digits, '.', '_' or '-'" if kind.ids is ANY_ID else f"one as in {layout.example}"
-    raise UsageError(f"{row.file}, row {row.line}, column {column}: patient id {raw!r}; expected {expected}")
+    raise UsageError(
+        f"{row.file}, row {row.line}, column {column}: patient id {raw!r}; expected {expected}{cohort.shortened(raw)}"
+    )
 
 
 def _readings(layout: Layout, kind: Table, row: Row, patient: str, session: str) -> Iterator[Reading]:

@@ -25,6 +25,7 @@ class Row:
     line: int  # the header being the first
     cells: Mapping[str, str]
     names: Mapping[str, str]  # of columns, likewise, as the file spells them
+    dates: frozenset[str] = frozenset()  # columns, likewise, in which a workbook has a date
 
     def first(self, sources: Sequence[str]) -> str | None:
         """The first of these columns that the table has, in its spelling."""
@@ -37,10 +38,15 @@ class Row:
 
 def read(path: Path) -> Iterator[Row]:
     """The rows of a table. Raises UsageError naming file and line."""
-    header, rows = sheet.read(path)
-    names = {key(name): name for name in reversed(header)}
-    for line, cells in rows:
-        yield Row(path, line, {key(name): cell for name, cell in reversed(cells.items())}, names)
+    found = sheet.examine(path)
+    sheet.refuse(path, found.faults)
+    names = {key(name): name for name in reversed(found.header)}
+    dates: dict[int, frozenset[str]] = {}
+    for line, name in found.dates:
+        dates[line] = dates.get(line, frozenset()) | {key(name)}
+    for line, cells in found.rows:
+        by_key = {key(name): cell for name, cell in reversed(cells.items())}
+        yield Row(path, line, by_key, names, dates.get(line, frozenset()))
 
 
 def header(path: Path) -> set[str]:

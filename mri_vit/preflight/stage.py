@@ -28,7 +28,7 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.source import ABSENT, shown
 
 # Of 1-2 a spreadsheet in English makes 2-Jan or Jan-02.
-LIKE_A_DATE = re.compile(r"(?i)(\d{1,2}-)?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(-\d{1,2})?")
+LIKE_A_DATE = re.compile(r"(?i)(\d{1,2}-)?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(-\d{1,2})?|\d{4}-\d\d-\d\d")
 
 
 def check(study: Study) -> Check:

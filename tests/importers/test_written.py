@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from datetime import date
 from pathlib import Path
 
 import openpyxl
@@ -231,6 +232,17 @@ def test_a_workbook_beside_folders_is_read_and_one_that_cannot_be_is_left_out_wi
     assert import_layout("auto", source, tmp_path / "two", Console(quiet=True))
     (left,) = [row for row in rows(tmp_path / "two" / "excluded.csv") if row["file"].endswith(".xlsx")]
     assert "2 sheets" in left["reason"]
+
+
+def test_a_date_in_place_of_an_id_is_refused_and_a_folder_that_is_called_like_one_is_a_patient(tmp_path: Path, capsys):
+    book = openpyxl.Workbook()
+    book.worksheets[0].append(["ID", "Age", "Scan date"])
+    book.worksheets[0].append([date(2026, 2, 1), 60, date(2026, 2, 1)])
+    book.save(tmp_path / "clinical.xlsx")
+    with pytest.raises(UsageError, match=r"row 2, column ID: patient id '2026-02-01' is a date in the workbook"):
+        brought("plain", tmp_path / "clinical.xlsx", tmp_path / "out")
+    auto(folder(tmp_path / "in", "2026-02-01/t1.nii.gz"), tmp_path / "out", capsys)
+    assert list(patients(tmp_path / "out")) == ["2026-02-01"]
 
 
 def test_columns_of_ones_own_in_a_table_of_the_layout_are_read_too(tmp_path: Path, capsys):

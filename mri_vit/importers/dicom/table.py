@@ -31,7 +31,7 @@ class Row:
 def write(rows: Iterable[Row], folder: Path) -> None:
     """Write `series.csv`, in the order of patients, visits and channels."""
     ordered = sorted(rows, key=lambda row: (row.patient, row.session, row.channel, row.series))
-    write_bytes(sheet.to_csv([field.name for field in fields(Row)], map(astuple, ordered)), folder / SERIES)
+    write_bytes(sheet.to_csv([field.name for field in fields(Row)], (astuple(row) for row in ordered)), folder / SERIES)
 
 
 def choices(path: Path, channels: Iterable[str]) -> dict[tuple[str, str, str], str]:
