@@ -22,6 +22,7 @@ from mri_vit.settings.schema import CHANNELS
 
 ENDING = re.compile(rf"(?i)({'|'.join(map(re.escape, (*source_file.FORMATS, '.nii.gz', '.nii')))})$")
 MADE_OF_OTHERS = ("derivatives", "sourcedata")  # of BIDS: what was made of the scans, and what they were made of
+MASK_ALONE = "a mask, but no scan"
 DICOM = (".dcm", ".ima")
 OPEN_IN_EXCEL = "~$"  # how the file begins by which Excel notes that a workbook is open
 ANY_ID = re.compile(r"(?P<patient>.+)")
@@ -203,8 +204,9 @@ def _own_table(
     except UsageError as fault:
         return [], [LeftOut("", path, f"not read: {str(fault).removeprefix(f'{path}: ')}")], []
     kind = _fitting(own, path) if own else None
-    rules_about = {column.name for one in (own or layout).tables for column in one.columns}
-    labels = [name for name in spelled if ours(name) in rules_about]
+    columns = [column for one in (own or layout).tables for column in one.columns]
+    names = {column.name for column in columns}
+    labels = [name for name in spelled if ours(name) in names or any(c.like and c.like.fullmatch(name) for c in columns)]
     if not (own and kind):
         if labels and (own or not layout.collection):
             return [], [LeftOut("", path, f"not read: {', '.join(labels)}, but no patient_id, subject, id or the like")], []
@@ -252,12 +254,20 @@ def _in_other_formats(layout: Layout, source: Path, images: Sequence[Path], visi
     """The scans that are no NIfTI, under the layout's names, of sequences that no NIfTI file holds."""
     as_nifti = {renamed(path): path for path in images}
     there = {(visit.patient, visit.session, channel) for visit in visits for channel in _files(visit)}
-    return [
+    masked = {patient for patient, _, channel in there if channel not in CHANNELS}
+    found, alone, _ = visits_among(layout, source, list(as_nifti))
+    scans = [
         LeftOut(visit.patient, as_nifti[path], f"{channel}: {source_file.other_format(as_nifti[path])}")
-        for visit in visits_among(layout, source, list(as_nifti))[0]
+        for visit in found
         for channel, path in _files(visit).items()
         if (visit.patient, visit.session, channel) not in there
     ]
+    masks = [  # beside scans in NIfTI
+        LeftOut(one.patient, as_nifti[one.file], f"mask: {source_file.other_format(as_nifti[one.file])}")
+        for one in alone
+        if one.file and one.reason == MASK_ALONE and one.patient not in masked
+    ]
+    return scans + masks
 
 
 def renamed(path: Path) -> Path:
@@ -354,7 +364,7 @@ def visits_among(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[
         elif not cohort.is_patient_id(patient) or not cohort.is_session(session):
             left_out.append(LeftOut(patient, first, "expected an id of letters, digits, '.', '_' or '-'"))
         elif not any(channel in files for channel in CHANNELS):
-            left_out.append(LeftOut(patient, first, "a mask, but no scan"))
+            left_out.append(LeftOut(patient, first, MASK_ALONE))
         elif twice:
             reason = f"several files for {'; '.join(twice)}; expected one"
             left_out.append(LeftOut(patient, next(paths[0] for paths in files.values() if len(paths) > 1), reason))
