@@ -37,6 +37,8 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "report/pages/test_map_comparators.py",  # 23
     "compared/test_numbers.py",  # 23
     "prediction/test_page.py",  # 22
+    "importers/dicom/test_importer.py",  # 21
+    "importers/dicom/test_enhancement.py",  # 20
     "studies/added_value/test_page.py",  # 20
     "explain/inspection/test_stage.py",  # 19
     "crossval/test_comparison.py",  # 18

@@ -141,6 +141,18 @@ ROWS = [
     Row(79, "a stale lock", 3, "not NIfTI", made.stale_lock),
     Row(80, "modification times of 1970", 0, "12 patients", made.of_1970),
     Row(81, "spaces, Hangul, emoji and % in paths", 0, "12 patients", made.moved_to("스캔 %41 🧠 x/study")),
+    Row(84, "T1 WITHOUT CONTRAST, agent", 0, "t1 1, t1ce 0", made.dicom_t1("T1 AX WITHOUT CONTRAST", agent="GADAVIST")),
+    Row(84, "T1 ohne KM, agent", 0, "t1 1, t1ce 0", made.dicom_t1("T1 ohne KM", agent="Gadovist")),
+    Row(84, "T1 sans gado", 0, "t1 1, t1ce 0", made.dicom_t1("T1 sans gado")),
+    Row(84, "T1 조영전, agent", 0, "t1 1, t1ce 0", made.dicom_t1("T1 조영전", agent="DOTAREM")),
+    Row(84, "T1 of the posterior fossa", 0, "t1 1, t1ce 0", made.dicom_t1("SAG T1 POST FOSSA")),
+    Row(84, "T1 before an operation, agent", 0, "t1 0, t1ce 1", made.dicom_t1("T1 AX PRE OP STEALTH", agent="MULTIHANCE")),
+    Row(84, "T1 PRE in an exam W CONTRAST", 0, "t1 1, t1ce 0", made.dicom_t1("T1 PRE", protocol="BRAIN TUMOR W CONTRAST")),
+    Row(84, "T1 pre and post", 3, "T1 or T1ce is undecided of series U.*choices", made.dicom_t1("T1 pre and post", agent="GD")),
+    Row(84, "two T1 alike", 3, "T1 or T1ce is undecided of series U.*, U.*choices", made.dicom_t1("AX T1", "AX T1")),
+    Row(94, "BIDS with acq-postgd alone", 0, "t1 0, t1ce 1, t2 1", made.bids_t1w("_acq-postgd")),
+    Row(94, "BIDS with ce-none", 0, "t1 1, t1ce 1, t2 1", made.bids_t1w("_ce-none", "_acq-post")),
+    Row(94, "BIDS with labels that disagree", 3, "does not say whether it is T1 or T1ce", made.bids_t1w("_acq-postgd_ce-none")),
     Row(95, "folders of BraTS beside a table of one's own", 3, r"mgmt 2 0 .*read by the rules of plain",
         made.folders("auto", *BRATS, tables=OWN)),
     Row(95, "and beside other folders", 0, r"3 patients.*mgmt 3 0 .*1 patients \(H1\)",
@@ -249,7 +261,7 @@ def test_an_input_gets_its_exit_code_and_is_told_why(row: Row, desk: Desk, capsy
 
 def test_every_row_has_its_entry():
     shown = {number for number, *_ in SHOWN_BY}
-    assert {row.number for row in ROWS} | shown == {*range(1, 82), 95, 96, 97, 98, 105}
+    assert {row.number for row in ROWS} | shown == {*range(1, 82), 84, *range(94, 99), 105}
 
 
 @pytest.mark.parametrize(("number", "given", "file", "test"), SHOWN_BY)

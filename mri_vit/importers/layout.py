@@ -25,6 +25,7 @@ MADE_OF_OTHERS = ("derivatives", "sourcedata")  # of BIDS: what was made of the 
 MASK_ALONE = "a mask, but no scan"
 DICOM = (".dcm", ".ima")
 OPEN_IN_EXCEL = "~$"  # how the file begins by which Excel notes that a workbook is open
+UNDECIDED = "t1 or t1ce"  # what `Layout.sequence` returns where a name contradicts itself
 ANY_ID = re.compile(r"(?P<patient>.+)")
 WHO = ("patient", "folder", "masked")  # groups of a pattern that name the patient; a pattern of alternatives has one for each
 BRATS = {  # the words for sequences of the BraTS challenges, until 2021 and since 2023, and of most collections
@@ -66,13 +67,14 @@ class Table:
 class Layout:
     """What a publisher's folder looks like. `scans` matches paths within it: groups patient, session, sequence.
 
-    A group `agent` stands before the sequence in the words of `sequences`; these are without case and signs.
+    The words of `sequences` are without case and signs.
     """
 
     name: str
     example: str
     scans: re.Pattern[str] | None = None
     sequences: Mapping[str, str] = field(default_factory=lambda: BRATS)  # t1, t1ce, …, or a mask, by their word
+    sequence: Callable[[Mapping[str, str]], str] | None = None  # instead, from the groups of `scans`; "" is not read
     told: Callable[[Path], Mapping[str, str]] | None = None  # likewise, where a file of the folder says it
     tables: tuple[Table, ...] = ()
     called: Callable[[str, str], tuple[str, str]] = lambda patient, session: (patient, session)  # as ids and visits are written
@@ -349,7 +351,7 @@ def visits_among(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[
         match = layout.scans.search(place(path, source)) if layout.scans else None
         words = {name: word or "" for name, word in match.groupdict().items()} if match else {}
         patient = next((words[name] for name in WHO if words.get(name)), "")
-        column = sequences.get(key(words.get("agent", "") + words["sequence"])) if patient else None
+        column = (layout.sequence(words) if layout.sequence else sequences.get(key(words["sequence"]))) if patient else None
         if not column:
             unread.append(path)
             continue
@@ -357,6 +359,12 @@ def visits_among(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[
         found.setdefault(visit, {}).setdefault(column, []).append(path)
     visits, left_out = [], []
     for (patient, session), files in found.items():
+        reason = (
+            "its name does not say whether it is T1 or T1ce; expected one label for the agent, such as ce-none or ce-gadolinium"
+        )
+        left_out += [LeftOut(patient, path, f"{path.name}: {reason}") for path in files.pop(UNDECIDED, [])]
+        if not files:
+            continue
         first = next(iter(files.values()))[0]
         twice = [f"{column} ({', '.join(path.name for path in paths)})" for column, paths in files.items() if len(paths) > 1]
         if strange := [path for paths in files.values() for path in paths if not cohort.is_utf8(path.relative_to(source))]:

@@ -206,6 +206,62 @@ def test_an_agent_makes_a_t1w_of_bids_the_t1ce_and_derivatives_are_not_read(tmp_
     assert found.cells["01", "pre"] == {"sex": "F", "age": "60", "mgmt": "1"}
 
 
+@pytest.mark.parametrize(
+    ("labels", "channel"),
+    [
+        *(
+            (labels, "t1")
+            for labels in ("", "_acq-mprage", "_ce-none", "_ce-NONE", "_ce-nogad", "_acq-precontrast", "_acq-nogad")
+        ),
+        *(
+            (labels, "t1")
+            for labels in ("_acq-pre", "_acq-pregd", "_acq-ohneKM", "_acq-postop", "_acq-preop", "_acq-mprageWithoutGd")
+        ),
+        *(
+            (labels, "t1")
+            for labels in ("_acq-pre_ce-none", "_desc-preproc", "_rec-norm", "_acq-nativ", "_acq-postRT", "_acq-postfossa")
+        ),
+        *(
+            (labels, "t1ce")
+            for labels in ("_acq-postgd", "_acq-post", "_acq-gd", "_acq-ce", "_acq-gad", "_acq-mprageGd", "_acq-KM")
+        ),
+        *(
+            (labels, "t1ce")
+            for labels in ("_ce-gadolinium", "_ce-gd", "_ce-dotarem", "_desc-postgad", "_rec-postcontrast", "_acq-t1c")
+        ),
+        *((labels, "t1ce") for labels in ("_acq-contrast", "_acq-axPostGad", "_acq-postopGd", "_acq-post_ce-gd", "_ce-gd_run-1")),
+        *(
+            (labels, None)
+            for labels in ("_acq-postgd_ce-none", "_acq-pregd_ce-gadolinium", "_acq-prepost", "_ce-unknown", "_acq-nc")
+        ),
+    ],
+)
+def test_labels_of_bids_say_whether_a_t1w_is_the_t1ce_and_those_that_do_not_leave_it_out(
+    tmp_path: Path, labels: str, channel: str | None
+):
+    names = [f"sub-01/ses-post/anat/sub-01_ses-post{name}.nii.gz" for name in (f"{labels}_T1w", "_T2w", "_FLAIR")]
+    found = imported("bids", folder(tmp_path, *names))
+    assert scans_of(found)["01", "post"] == {"t2", "flair", *([channel] if channel else [])}
+    assert [left.reason for left in found.left_out if "T1 or T1ce" not in left.reason or labels not in left.reason] == []
+    assert len(found.left_out) == (channel is None)
+
+
+def test_the_t1w_of_bids_is_never_the_first_of_several(tmp_path: Path):
+    names = [f"sub-01/anat/sub-01_{name}.nii.gz" for name in ("acq-ax_T1w", "acq-sag_T1w", "T2w")]
+    found = imported(
+        "bids", folder(tmp_path, *names, "sub-02/anat/sub-02_acq-pre_T1w.nii.gz", "sub-02/anat/sub-02_acq-post_T1w.nii.gz")
+    )
+    assert scans_of(found) == {("02", ""): {"t1", "t1ce"}}
+    assert found.left_out[0].reason.startswith("several files for t1 ")
+
+
+def test_of_t2w_and_flair_those_with_an_agent_are_not_read(tmp_path: Path):
+    names = [f"sub-01/anat/sub-01_{name}.nii.gz" for name in ("ce-none_T2w", "ce-gd_FLAIR", "acq-post_FLAIR", "T1w")]
+    found = imported("bids", folder(tmp_path, *names))
+    assert scans_of(found) == {("01", ""): {"t1", "t2", "flair"}}
+    assert found.visits[0].scans["flair"].name == "sub-01_acq-post_FLAIR.nii.gz"
+
+
 def test_several_runs_of_a_sequence_leave_the_visit_out(tmp_path: Path):
     names = ["sub-01/anat/sub-01_run-1_T2w.nii.gz", "sub-01/anat/sub-01_run-2_T2w.nii.gz", "sub-02/anat/sub-02_T2w.nii.gz"]
     found = imported("bids", folder(tmp_path, *names))

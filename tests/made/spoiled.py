@@ -163,6 +163,33 @@ def dicom_mpeg(desk: Desk) -> list[object]:
     return _imported(desk)
 
 
+def dicom_t1(*descriptions: str, agent: str = "", protocol: str = "") -> Make:
+    def make(desk: Desk) -> list[object]:
+        for number, description in enumerate(descriptions):
+            dicom.write_series(
+                desk.folder / "dicom" / str(number),
+                StudyInstanceUID="1.2.3",
+                SeriesNumber=number + 1,
+                SpecificCharacterSet="ISO_IR 192",
+                SeriesDescription=description,
+                ProtocolName=protocol,
+                ContrastBolusAgent=agent,
+            )
+        return _imported(desk)
+
+    return make
+
+
+def bids_t1w(*labels: str) -> Make:
+    def make(desk: Desk) -> list[object]:
+        for number, label in enumerate(labels):
+            desk.put(nifti(ARRAY + np.int16(number)), f"bids/sub-01/anat/sub-01{label}_T1w.nii")
+        desk.put(nifti(ARRAY + np.int16(9)), "bids/sub-01/anat/sub-01_T2w.nii")
+        return ["import", "bids", desk.folder / "bids", "--output", desk.folder / "run"]
+
+    return make
+
+
 def dicomdir_outside(desk: Desk) -> list[object]:
     dicom.write_series(desk.folder / "dicom" / "DICOM")
     dicom.dicomdir(desk.folder / "dicom", ["..", "outside"])

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import cache
 
 import numpy as np
-from jaxtyping import Shaped
 
-from mri_vit.importers.dicom import geometry
-from mri_vit.importers.dicom.recognise import Guess
+from mri_vit.data.volume import Volume
+from mri_vit.importers.dicom import enhancement, geometry
+from mri_vit.importers.dicom.recognise import AgentBy, Guess, fat_suppressed
 from mri_vit.importers.dicom.series import Series
 
 WHOLE_BRAIN_MM = 100  # along the slices; an adult's brain is some 130 mm long in its shortest direction
 AXIAL = 0.8  # cosine of the slices' normal with the body's axis: within 37 degrees, nearer to it than to any other
-FOREGROUND = 0.1  # of the 99th percentile: above it a voxel is head and not air
-TAIL_PERCENTILE = 99.5  # a tumour that enhances is a few millilitres of a head of 3 to 4 litres
-BRIGHTER = 1.15  # ratio of tails from which one scan is said to hold contrast agent; a judgement, held to no data
 
 
 @dataclass(frozen=True)
@@ -30,13 +27,13 @@ class Candidate:
 
 
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Best first: whole head, original, 3D or axial, finest voxels, most slices, the last that was taken."""
-    return sorted(candidates, key=lambda one: ([-value for value in _merits(one.series).values()], one.series.name))
+    """Best first: whole head, told by its name, original, 3D or axial, finest voxels, most slices, the last that was taken."""
+    return sorted(candidates, key=lambda one: ([-value for value in _merits(one).values()], one.series.name))
 
 
 def why_not(candidate: Candidate, chosen: Candidate) -> str:
     """The first merit by which the chosen one comes before a candidate."""
-    ours, theirs = _merits(candidate.series), _merits(chosen.series)
+    ours, theirs = _merits(candidate), _merits(chosen)
     for merit, value in ours.items():
         if value != theirs[merit]:
             return f"another was chosen for {merit}{_figures(merit, theirs[merit], value)}"
@@ -51,46 +48,63 @@ def summary(series: Series) -> str:
     return f"{len(slices)} slices, {columns:.2f} x {rows:.2f} x {_step_mm(series):.2f} mm, {_plane(series)}, {kind}"
 
 
-def by_content(candidates: Sequence[Candidate], arrays: Sequence[Shaped[np.ndarray, "_ _ _"]]) -> list[Candidate]:
-    """T1 scans of one visit, of none of which a field says whether an agent was given, told apart by their brightest voxels.
+def open_t1(t1s: Sequence[Candidate]) -> list[Candidate]:
+    """Of a visit's T1-weighted series those of which names and fields leave open whether they are T1 or T1ce.
 
-    A weak rule, and called so in its reason: scans are ordered by how bright the brightest 0.5 % of the head are relative to
-    its median, and those above the widest gap are taken for T1ce if it is a ratio of `BRIGHTER` or more. Coils, fat
-    saturation or haemorrhage can mislead it, and a tumour that does not enhance hides from it.
+    A series of which neither says it is the T1 where another is the T1ce, and where it is the only one that was acquired; others
+    are reformatted from it. A field that is filled for all of several series, whose names are silent, tells none from another.
     """
-    order = sorted(range(len(candidates)), key=lambda at: bright_tail(arrays[at]))
-    tails = [bright_tail(arrays[at]) for at in order]
-    gaps = [above / below for below, above in pairwise(tails)]
-    if not gaps or max(gaps) < BRIGHTER:
-        return [_told(one, "t1", "image content tells none of the visit's T1 scans as T1ce") for one in candidates]
-    below = gaps.index(max(gaps)) + 1
-    taken = list(candidates)
-    for place, at in enumerate(order):
-        name = "t1" if place < below else "t1ce"
-        said = f"the brightest 0.5 % of its head are {tails[place]:.2f} times the median; T1ce is {tails[below]:.2f} and more"
-        taken[at] = _told(candidates[at], name, f"taken for {name} by a weak rule on image content: {said}")
+    evidence = {one.guess.agent_by for one in t1s}
+    several = sum("DERIVED" not in one.series.tags.image_type for one in t1s) != 1 and len(t1s) > 1
+    if several and evidence == {AgentBy.FIELD} and {one.guess.channel for one in t1s} == {"t1ce"}:
+        return list(t1s)
+    decided = not all(one.guess.agent_unsaid for one in t1s)
+    silent = [
+        one for one in t1s if one.guess.agent_by is AgentBy.NOTHING and not (decided and "DERIVED" in one.series.tags.image_type)
+    ]
+    settled = not several or any(one.guess.channel == "t1ce" for one in t1s)
+    return [one for one in t1s if one.guess.agent_by is AgentBy.UNCLEAR or (one in silent and not settled)]
+
+
+def by_content(t1s: Sequence[Candidate], scans: Mapping[str, Volume]) -> list[Candidate]:
+    """A visit's T1-weighted series with what their voxels say: T1ce enhances against another and none against it, T1 inversely.
+
+    Those that names or choices decide stay as they are. Scans of which one has suppressed fat are not compared.
+    """
+    enhances = cache(lambda name, other: enhancement.enhances(scans[name], scans[other]))
+    taken = []
+    for one in t1s:
+        others = [
+            other for other in t1s if other is not one and fat_suppressed(one.series.tags) == fat_suppressed(other.series.tags)
+        ]
+        above = any(enhances(one.name, other.name) for other in others)
+        below = any(enhances(other.name, one.name) for other in others)
+        channel = "t1ce" if above else "t1"
+        if one.guess.agent_by in (AgentBy.NAME, None) or above == below or (one.guess.agent_by is AgentBy.FIELD and above):
+            taken.append(one)
+        else:
+            why = f"taken for {channel} by its voxels: {'it' if above else 'another of the visit'} enhances against the other"
+            taken.append(replace(one, guess=Guess(channel, True, f"{one.guess.reason}; {why}", AgentBy.VOXELS)))
     return taken
 
 
-def _told(candidate: Candidate, channel: str, why: str) -> Candidate:
-    return replace(candidate, guess=Guess(channel, True, f"{candidate.guess.reason}; {why}"))
+def by_default(one: Candidate, t1s: Sequence[Candidate]) -> Candidate:
+    """A series of which nothing says whether an agent was given, with the reason why it counts as T1; any other as it is."""
+    if one.guess.agent_by is not AgentBy.NOTHING:
+        return one
+    with_agent = any(other.guess.channel == "t1ce" for other in t1s)
+    why = "another of the visit is the T1ce" if with_agent else "it is the only T1-weighted series that was acquired in the visit"
+    return replace(one, guess=replace(one.guess, reason=f"{one.guess.reason}; it counts as T1, as {why}"))
 
 
-def bright_tail(array: Shaped[np.ndarray, "_ _ _"]) -> float:
-    """The 99.5th percentile of the head, relative to its median; 1 where all is dark."""
-    top = float(np.percentile(array, 99))
-    head = array[array > FOREGROUND * top]
-    if not head.size or top <= 0:
-        return 1.0
-    return float(np.percentile(head, TAIL_PERCENTILE) / np.median(head))
-
-
-def _merits(series: Series) -> dict[str, float]:
+def _merits(candidate: Candidate) -> dict[str, float]:
     """By merit, in the order in which they count; more is better."""
+    series = candidate.series
     slices = geometry.ordered(series.images)
     step_mm = _step_mm(series)
     return {
         "covering the head": float(step_mm * len(slices) >= WHOLE_BRAIN_MM),
+        "a name that says whether an agent was given": float(candidate.guess.agent_by is AgentBy.NAME),
         "being original": float("DERIVED" not in series.tags.image_type),
         "being 3D": float(series.tags.is_3d),
         "being axial": float(series.tags.is_3d or _plane(series) == "axial"),

@@ -52,7 +52,7 @@ class Image:
 class Tags:
     """What a header says about the kind of scan; times in ms, NaN where it is silent."""
 
-    words: str  # description, protocol and sequence, as they stand
+    words: str  # description, protocol and names of the sequence, each on a line of its own, which is empty where there is none
     agent: str  # of contrast; "" where the header has no such field or an empty one
     image_type: tuple[str, ...]
     contrast: str  # of enhanced files: T1, T2, FLUID_ATTENUATED …
@@ -63,6 +63,7 @@ class Tags:
     inversion_ms: float
     is_3d: bool
     number: int  # of the series, by which a repetition is later
+    options: tuple[str, ...] = ()  # FS: fat saturation
 
 
 class NoImage(Enum):
@@ -179,8 +180,8 @@ def _tags(dataset: Dataset) -> Tags:
     if str(of("MRModifierSequence", "InversionRecovery")) == "YES":
         sequence = (*sequence, "IR")
     return Tags(
-        " ".join(str(dataset.get(word) or "") for word in words).strip(),
-        str(dataset.get("ContrastBolusAgent") or "").strip() or ("coded" if coded else ""),
+        "\n".join(" ".join(str(dataset.get(word) or "").split()) for word in words),
+        str(dataset.get("ContrastBolusAgent") or "").strip() or (str(coded[0].get("CodeMeaning") or "coded") if coded else ""),
         _strings(dataset.get("ImageType")),
         str(of("MRImageFrameTypeSequence", "AcquisitionContrast") or "").strip(),
         sequence,
@@ -190,6 +191,7 @@ def _tags(dataset: Dataset) -> Tags:
         _number(of("MRModifierSequence", "InversionTimes") or of("MRModifierSequence", "InversionTime")),
         dataset.get("MRAcquisitionType") == "3D",
         int(dataset.get("SeriesNumber") or 0),
+        _strings(dataset.get("ScanOptions")),
     )
 
 

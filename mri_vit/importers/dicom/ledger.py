@@ -60,10 +60,19 @@ class Ledger:
         """A series that could have been the one of a channel."""
         self._candidate(place, candidate, channel, False, f"{candidate.guess.reason}; {why}")
 
+    def undecided(self, place: Place, t1s: Sequence[Candidate], why: str) -> None:
+        """Series that are T1 or T1ce, and of which it cannot be said which."""
+        for one in t1s:
+            self._candidate(place, one, "", False, f"{one.guess.reason}; T1 or T1ce is undecided: {why}")
+        names = ", ".join(sorted(one.name for one in t1s))
+        cure = f"set `channel` and `chosen` in a copy of {table.SERIES} and give it with --choices"
+        self.left_out.append(
+            LeftOut(place.patient, None, f"{_visit(place)}T1 or T1ce is undecided of series {names}: {why}; {cure}")
+        )
+
     def nothing_of(self, place: Place, channels: Sequence[str]) -> None:
         """A visit without any scan."""
-        visit = f"visit {place.session}: " if place.session else ""
-        self.left_out.append(LeftOut(place.patient, None, f"{visit}no series could be used as {', '.join(channels)}"))
+        self.left_out.append(LeftOut(place.patient, None, f"{_visit(place)}no series could be used as {', '.join(channels)}"))
 
     def _each(self, noun: str, files: Sequence[Path], what: str) -> None:
         for path in files:
@@ -77,3 +86,7 @@ class Ledger:
     def _row(self, place: Place, name: str, channel: str, taken: bool, reason: str, geometry: str = "") -> None:
         chosen = "yes" if taken else "no"
         self.rows.append(table.Row(place.patient, place.session, name, channel, chosen, reason, geometry))
+
+
+def _visit(place: Place) -> str:
+    return f"visit {place.session}: " if place.session else ""

@@ -7,8 +7,11 @@ unrecognised. Reasons are our own words and numbers, and quote no text of a head
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
+from mri_vit.importers import contrast_agent
+from mri_vit.importers.contrast_agent import Agent
 from mri_vit.importers.dicom.header import Tags
 
 # Times by which a weighting is known, ms. MS-SMART is the table of nine scanners' protocols in BMJ Open 2018, 8:e021944, table 4.
@@ -20,20 +23,14 @@ FAST_REPETITION_MS = 15  # MS-SMART: spoiled 3D gradient echo with a TR of 6.9 t
 T1_INVERSION_MS = (400, 1100)  # MS-SMART: 450 to 1000 ms
 FLAIR_INVERSION_MS = (1400, 3000)  # from Hyperfine's 64 mT FLAIR (MS-SMART: 2200 to 2400) to CSF's null, 4.3 s x ln 2
 
-_HEAD = r"(?<![a-z0-9])(?:axial|ax|sagittal|sag|coronal|cor|tra|3d|2d|w)?"  # T1 as a word, or behind the plane as in AxT1
-T1_WORD = re.compile(_HEAD + r"t1(?!\d)|mp ?rage|bravo|fspgr|spgr|tfl3d")
+# T1 as a word, or behind the plane as in AxT1, or a letter of Philips' as in sT1W_3D_TFE (survey) and csT1W (compressed sense).
+_HEAD = r"(?<![a-z0-9])(?:axial|ax|sagittal|sag|coronal|cor|tra|3d|2d|w|s|cs|e|wip)?"
+T1_WORD = re.compile(_HEAD + r"t1(?!\d)|(?:gd|ce|km|gado|pre|post)t1|sst1|mp ?rage|bravo|fspgr|spgr|tfl3d")
 T2_WORD = re.compile(_HEAD + r"t2(?!\d)")
 FLAIR_WORD = re.compile(r"flair|dark ?fluid|spcir")  # *spcir is Siemens' 3D SPACE with inversion
 STAR_WORD = re.compile(r"t2 ?\*|t2 ?star|\bgre\b.*hem|hemo\b")
 DENSITY_WORD = re.compile(r"\bpd(?!\w)|\bpdt2|proton ?density")
-WITHOUT_AGENT = re.compile(
-    r"\bpre\b|pre ?gd|pre ?gad|pre ?contrast|without|w ?/ ?o\b|\bwo\b|\bnon? ?contrast|\bno ?gd\b|\bohne\b|unenhanced|\bnativ"
-)
-WITH_AGENT = re.compile(
-    r"\bgd|gado|\bgad\b|contrast|\bpost\b(?! ?op)|post ?gd|\+ ?c\b|\bc ?\+|\bce\b|\bkm\b|\bmdc\b|\bpostcontrast"
-    r"|t1 ?c(?:e\b|\b)|t1 ?gd|t1 ?post(?! ?op)|t1 ?\+"
-)
-NO_AGENT = re.compile(r"(?i)no|none|n/?a|0|nil|without.*|no contrast.*|unenhanced")  # written into the agent's field
+FAT_WORD = re.compile(r"\bfs\b|fat ?s|fatsat|\bspair|\bspir\b|dixon|\bideal\b|\bwater\b|\bwe\b")  # of suppressed fat
 
 # What is none of the channels, by a word, in words.
 OTHER_WORDS = {
@@ -42,7 +39,7 @@ OTHER_WORDS = {
     "a projection or subtraction": re.compile(r"\bm?mip\b|\bminip\b|subtract|\bsub\b"),
     "perfusion": re.compile(r"perf|\bdsc\b|\bdce\b|\bpwi\b|\br?cb[vf]\b|\bttp\b|\bmtt\b|k ?trans"),
     "functional": re.compile(r"\bbold\b|fmri|resting"),
-    "angiography": re.compile(r"angio|\btof\b|\bmr[av]\b|phase ?contrast"),
+    "angiography": re.compile(r"angio|혈관 ?조영|\btof\b|\bmr[av]\b|phase ?contrast"),
     "spectroscopy": re.compile(r"spectro|\bcsi\b|\bsvs\b|\bmrs\b"),
     "diffusion": re.compile(r"\bdwi\b|\bdti\b|diff|\btrace\b|\bb ?1000|tensor|\bfa\b|colfa|\bexp(?:onential)? ?adc"),
     "T2*-weighted": STAR_WORD,
@@ -78,18 +75,33 @@ CODED_OTHER = {
 }
 
 
+class AgentBy(Enum):
+    """How T1 and T1ce are told apart."""
+
+    NAME = "by its name"
+    FIELD = "by the agent's field"
+    VOXELS = "by its voxels"
+    NOTHING = "no name and no field says whether a contrast agent was given"
+    UNCLEAR = "its name speaks of both, with and without contrast agent"
+
+
 @dataclass(frozen=True)
 class Guess:
     """What a series is taken for.
 
     `channel` is None for what no cohort has a column for (`known` says whether a rule named it) and for what no rule covers.
-    `agent_unsaid` is of a T1 of which no field says whether an agent was given.
+    `agent_by` says how a T1 was told from a T1ce; None of any other.
     """
 
     channel: str | None
     known: bool
     reason: str
-    agent_unsaid: bool = False
+    agent_by: AgentBy | None = None
+
+    @property
+    def agent_unsaid(self) -> bool:
+        """Whether neither names nor fields tell a T1 from a T1ce."""
+        return self.agent_by in (AgentBy.NOTHING, AgentBy.UNCLEAR)
 
 
 def channel(tags: Tags) -> Guess:
@@ -101,9 +113,8 @@ def channel(tags: Tags) -> Guess:
 
 
 def _words(tags: Tags) -> str:
-    """The name in lower case, with signs between words taken out, but for C- (no contrast agent), which is spelt out."""
-    spelt = re.sub(r"(?<![a-z0-9])(?:c ?-|- ?c)(?![a-z0-9])", " without ", tags.words.lower())
-    return " ".join(re.sub(r"[_\-.,:;()\[\]\\]", " ", spelt).split())
+    """The names in lower case, with signs between words taken out."""
+    return " ".join(re.sub(r"[_\-.,:;()\[\]\\]", " ", tags.words.lower()).split())
 
 
 def _other(tags: Tags) -> Guess | None:
@@ -183,19 +194,29 @@ def _by_times(tags: Tags) -> Guess | None:
 
 
 def _with_agent(tags: Tags, guess: Guess) -> Guess:
-    """T1 or T1ce: the name is asked before the agent's field, which technicians fill before the agent is given."""
-    words = _words(tags)
-    without = bool(WITHOUT_AGENT.search(words))
-    with_agent = bool(WITH_AGENT.search(WITHOUT_AGENT.sub(" ", words)))
-    if with_agent and not without:
-        return Guess("t1ce", True, f"{guess.reason}; after contrast agent, by its name")
-    if without and not with_agent:
-        return Guess("t1", True, f"{guess.reason}; before contrast agent, by its name")
-    if NO_AGENT.fullmatch(tags.agent):
-        return Guess("t1", True, f"{guess.reason}; without contrast agent, by the agent's field")
-    if tags.agent:
-        return Guess("t1ce", True, f"{guess.reason}; after contrast agent, by the agent's field")
-    return Guess("t1", True, f"{guess.reason}; no field names a contrast agent", agent_unsaid=True)
+    """T1 or T1ce: the series' own name is asked first, then its protocol's, last the agent's field.
+
+    A protocol that names no sequence is the examination's ("BRAIN TUMOR W CONTRAST"), and says nothing of a series. The field is
+    often filled for all series of an examination, also for those before the agent: where a name says both, it settles nothing.
+    """
+    description, protocol, *_ = [*tags.words.split("\n"), ""]
+    verdict = contrast_agent.named(description)
+    if verdict is Agent.UNSAID and T1_WORD.search(_words(replace(tags, words=protocol))):
+        verdict = contrast_agent.named(protocol)
+    by = AgentBy.NAME
+    if verdict is Agent.UNSAID:
+        verdict, by = contrast_agent.in_field(tags.agent), AgentBy.FIELD
+    if verdict is Agent.GIVEN:
+        return Guess("t1ce", True, f"{guess.reason}; after contrast agent, {by.value}", by)
+    if verdict is Agent.NONE:
+        return Guess("t1", True, f"{guess.reason}; before or without contrast agent, {by.value}", by)
+    by = AgentBy.UNCLEAR if verdict is Agent.UNCLEAR else AgentBy.NOTHING
+    return Guess("t1", True, f"{guess.reason}; {by.value}", by)
+
+
+def fat_suppressed(tags: Tags) -> bool:
+    """Whether a name or the scan's options say that fat is suppressed, which changes a scan as much as an agent does."""
+    return "FS" in tags.options or bool(FAT_WORD.search(_words(tags)))
 
 
 def _times(tags: Tags) -> str:

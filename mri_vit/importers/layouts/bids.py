@@ -1,16 +1,37 @@
 """BIDS: `sub-01[_ses-pre]_ce-GADOLINIUM_T1w.nii.gz`, and participants.tsv. Derivatives and source data are not read.
 
 Source: the specification 1.10, bids-specification.readthedocs.io (entity `ce`, suffixes of anatomy). A T1w with an agent is the
-T1ce. A visit with several runs of a sequence is left out: which one is meant is not guessed. pybids would add nothing to the
-pattern.
+T1ce. The words of `acq-` count as well, into which many write the agent; a T1w whose labels contradict each other is left out,
+and so is a visit with several runs of a sequence: which one is meant is not guessed. pybids would add nothing to the pattern.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from mri_vit.importers.layout import Layout, Table
+from mri_vit.importers import contrast_agent
+from mri_vit.importers.contrast_agent import Agent
+from mri_vit.importers.layout import UNDECIDED, Layout, Table
 from mri_vit.importers.layouts.plain import COLUMNS
+
+AGENT = re.compile(r"_ce-([A-Za-z0-9]+)")
+NAMING = re.compile(r"_(?:acq|desc|rec|label)-([A-Za-z0-9]+)")  # labels that are free text; ses- and run- say nothing of a scan
+CHANNELS = {"T1w": "t1", "T2w": "t2", "FLAIR": "flair"}
+
+
+def sequence(words: Mapping[str, str]) -> str:
+    """The channel of a file by suffix and labels, `UNDECIDED` where labels contradict each other, "" of one that is not read."""
+    agent = AGENT.search(words["labels"])
+    by_labels = {contrast_agent.in_field(agent[1])} if agent else set()
+    if words["sequence"] != "T1w":
+        return "" if by_labels == {Agent.GIVEN} else CHANNELS[words["sequence"]]
+    unknown = bool(agent) and Agent.UNSAID in by_labels
+    by_labels.add(contrast_agent.named(" ".join(NAMING.findall(words["labels"]))))
+    if by_labels >= {Agent.GIVEN, Agent.NONE} or Agent.UNCLEAR in by_labels or unknown:
+        return UNDECIDED
+    return "t1ce" if Agent.GIVEN in by_labels else "t1"
+
 
 LAYOUT = Layout(
     name="bids",
@@ -18,8 +39,8 @@ LAYOUT = Layout(
     example="sub-01/anat/sub-01_ce-GADOLINIUM_T1w.nii.gz",
     scans=re.compile(
         r"^(?!(?:.*/)?(?:derivatives|sourcedata)/)(?:.*/)?sub-(?P<patient>[A-Za-z0-9]+)(_ses-(?P<session>[A-Za-z0-9]+))?"
-        r"(_(?!ce-)[a-z]+-[A-Za-z0-9]+)*(_(?P<agent>ce)-[A-Za-z0-9]+)?(_[a-z]+-[A-Za-z0-9]+)*_(?P<sequence>T1w|T2w|FLAIR)\.nii(\.gz)?$"
+        r"(?P<labels>(?:_[a-z]+-[A-Za-z0-9]+)*)_(?P<sequence>T1w|T2w|FLAIR)\.nii(\.gz)?$"
     ),
-    sequences={"t1w": "t1", "cet1w": "t1ce", "t2w": "t2", "flair": "flair"},
+    sequence=sequence,
     tables=(Table(id=("participant_id",), marks=(), ids=re.compile(r"(sub-)?(?P<patient>[A-Za-z0-9]+)"), columns=COLUMNS),),
 )

@@ -20,6 +20,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.dicom import identity, importer
 from mri_vit.importers.found import Found
 
+AGENT = {"ContrastBolusAgent": "GADAVIST"}
 FOUR = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
 
 
@@ -163,16 +164,99 @@ def test_extras_are_imported_where_asked_for(tmp_path: Path) -> None:
         importer.read(tmp_path / "in", tmp_path / "out3", also=("bold",))
 
 
-def test_t1_and_t1ce_are_told_by_content_where_no_field_says(tmp_path: Path) -> None:
-    plain = dicom.head()
-    bright = plain.copy()
-    bright[2:4, 5:9, 5:9] *= 3
-    for name, voxels in (("a", bright), ("b", plain)):
-        dicom.write_series(tmp_path / "in" / name, voxels, SeriesDescription="t1 tse", StudyInstanceUID="1.2.3")
-    (visit,) = bring_in(tmp_path).visits
-    assert volume.read(visit.scans["t1ce"]).array.max() > 600
-    assert volume.read(visit.scans["t1"]).array.max() < 600
-    assert all("weak rule" in row["reason"] for row in series_rows(tmp_path))
+def brain(enhancing_ml: float = 0.0) -> np.ndarray:
+    """A head of 150 mm in voxels of 2.5 x 2.5 x 3 mm, noisy, with a ball in its depth that enhances."""
+    draw = np.random.default_rng(int(enhancing_ml))
+    k, j, i = np.indices((50, 60, 60))
+    head = (k - 25) ** 2 * 9 + (j - 30) ** 2 * 6.25 + (i - 30) ** 2 * 6.25 < 72**2
+    ball = (k - 30) ** 2 * 9 + (j - 38) ** 2 * 6.25 + (i - 28) ** 2 * 6.25 < (enhancing_ml * 1000 * 3 / 4 / np.pi) ** (2 / 3)
+    return np.where(head, draw.normal(600, 15, head.shape) * np.where(ball, 1.8, 1.0), 5.0).astype(np.uint16)
+
+
+def write_t1s(folder: Path, *series: tuple[str, float, dict[str, Any]]) -> None:
+    """T1-weighted series of one visit: name, enhancing volume, and tags."""
+    for number, (words, ml, tags) in enumerate(series):
+        voxels = brain(ml)
+        voxels[0, 0, 0] = 7000 + number  # by which a scan is known
+        common = {"StudyInstanceUID": "1.2.3", "SeriesDescription": words, "SeriesNumber": number + 1, "PixelSpacing": [2.5, 2.5]}
+        dicom.write_series(folder / str(number), voxels, **(common | tags))
+
+
+def taken(found: Found) -> dict[str, int]:
+    """Which of the series became which scan."""
+    if not found.visits:
+        return {}
+    return {channel: int(volume.read(path).array.max()) - 7000 for channel, path in found.visits[0].scans.items()}
+
+
+@pytest.mark.parametrize("order", [(0.0, 6.0), (6.0, 0.0)])
+def test_t1_and_t1ce_are_told_by_what_enhances_where_no_field_says(tmp_path: Path, order: tuple[float, float]) -> None:
+    write_t1s(tmp_path / "in", *(("t1 tse", ml, {}) for ml in order))
+    found = bring_in(tmp_path)
+    assert taken(found) == {"t1": order.index(0.0), "t1ce": order.index(6.0)}
+    assert not found.left_out
+    assert all("by its voxels" in row["reason"] for row in series_rows(tmp_path))
+
+
+def test_t1_and_t1ce_that_nothing_tells_apart_are_left_out_and_both_are_named_with_the_cure(tmp_path: Path) -> None:
+    write_t1s(tmp_path / "in", ("t1 tse", 0.0, {}), ("t1 tse", 0.1, {}))
+    dicom.write_series(tmp_path / "in" / "t2", SeriesDescription="t2 tse", StudyInstanceUID="1.2.3")
+    found = bring_in(tmp_path)
+    assert set(found.visits[0].scans) == {"t2"}
+    rows = [row for row in series_rows(tmp_path) if "undecided" in row["reason"]]
+    assert len(rows) == 2
+    (left_out,) = found.left_out
+    assert all(row["series"] in left_out.reason for row in rows)
+    assert "--choices" in left_out.reason
+    choices = tmp_path / "choices.csv"
+    patient, (first, second) = found.visits[0].patient, rows
+    choices.write_text(f"patient,session,channel,series\n{patient},,t1ce,{first['series']}\n{patient},,t1,{second['series']}\n")
+    chosen = importer.read(tmp_path / "in", tmp_path / "out2", tmp_path / "out.key", choices)
+    assert set(chosen.visits[0].scans) == {"t1", "t1ce", "t2"}
+    assert not chosen.left_out
+
+
+@pytest.mark.parametrize(
+    ("series", "expected", "left_out"),
+    [
+        ([("AX T1 PRE", 0, {}), ("AX T1 POST", 6, {})], {"t1": 0, "t1ce": 1}, 0),
+        ([("AX T1", 0, {}), ("SAG T1", 0, {"SeriesNumber": 9}), ("AX T1 POST", 6, {})], {"t1": 1, "t1ce": 2}, 0),
+        ([("AX T1 WITHOUT CONTRAST", 0, AGENT)], {"t1": 0}, 0),
+        ([("AX T1", 0, {})], {"t1": 0}, 0),
+        ([("AX T1 pre and post", 0, AGENT)], {}, 1),
+        ([("AX T1 PRE", 0, {}), ("AX T1", 6, {})], {"t1": 0, "t1ce": 1}, 0),  # voxels tell the silent one
+        ([("AX T1 PRE", 0, {}), ("AX T1", 0.1, {})], {"t1": 0}, 1),  # or not
+        (
+            [("AX T1", 0, AGENT), ("AX T1 POST", 6, {})],
+            {"t1": 0, "t1ce": 1},
+            0,
+        ),  # a field for the exam
+        ([("AX T1", 6, AGENT), ("AX T1 SE", 0, AGENT)], {"t1": 1, "t1ce": 0}, 0),
+        ([("AX T1", 0, AGENT), ("AX T1 SE", 0.1, AGENT)], {}, 1),  # not the later one
+        ([("AX T1", 6, AGENT), ("COR T1", 6, AGENT), ("SAG T1", 0, {})], {"t1": 2, "t1ce": 1}, 0),
+        ([("AX T1 PRE", 6, {}), ("AX T1 POST", 0, {})], {}, 1),  # exchanged names
+        ([("AX T1", 6, {}), ("AX T1 POST", 0, {})], {}, 1),
+        ([("AX T1 PRE", 6, {}), ("AX T1 FS POST", 0, {})], {"t1": 0, "t1ce": 1}, 0),  # with fat suppressed nothing is compared
+        ([("AX T1 PRE", 0, {}), ("AX T1 POST", 0.1, {})], {"t1": 0, "t1ce": 1}, 0),  # a tumour that does not enhance
+    ],
+)
+def test_names_decide_and_voxels_settle_or_contradict(
+    tmp_path: Path, series: list[tuple[str, float, dict[str, Any]]], expected: dict[str, int], left_out: int
+) -> None:
+    write_t1s(tmp_path / "in", *series)
+    found = bring_in(tmp_path)
+    assert taken(found) == expected
+    undecided = [one.reason for one in found.left_out if "T1 or T1ce is undecided" in one.reason]
+    assert len(undecided) == left_out
+    assert len(found.left_out) == left_out + (not expected)  # a visit without any scan is listed as well
+
+
+def test_the_reason_why_a_silent_series_counts_as_t1_is_listed(tmp_path: Path) -> None:
+    write_t1s(tmp_path / "in", ("AX T1", 0, {}))
+    bring_in(tmp_path)
+    (row,) = series_rows(tmp_path)
+    assert "no name and no field says" in row["reason"]
+    assert "only T1-weighted series" in row["reason"]
 
 
 def test_a_series_that_cannot_be_converted_gives_way_to_the_next(tmp_path: Path) -> None:

@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mri_vit.importers.dicom import candidates, recognise
 from mri_vit.importers.dicom.candidates import Candidate
 from mri_vit.importers.dicom.header import File, Image, Tags
-from mri_vit.importers.dicom.recognise import Guess
+from mri_vit.importers.dicom.recognise import AgentBy, Guess
 from mri_vit.importers.dicom.series import Series
 
 SILENT = Tags("", "", ("ORIGINAL", "PRIMARY", "M"), "", (), (), math.nan, math.nan, math.nan, False, 1)
@@ -39,6 +38,14 @@ SILENT = Tags("", "", ("ORIGINAL", "PRIMARY", "M"), "", (), (), math.nan, math.n
         ("t1_tse_tra_km", "t1ce"),
         ("T1Gd", "t1ce"),
         ("t1ce", "t1ce"),
+        ("sT1W_3D_TFE", "t1"),
+        ("csT1W_TSE", "t1"),
+        ("WIP T1W_3D_TFE_KM SENSE", "t1ce"),
+        ("3D_Brain_VIEW_T1_post", "t1ce"),
+        ("HKCL SE T1 tra post KM", "t1ce"),
+        ("GdT1 tra", "t1ce"),
+        ("T1 조영전", "t1"),
+        ("T1 조영후", "t1ce"),
         ("MPRAGE+C", "t1ce"),
         ("AX T1 C+", "t1ce"),
         ("AX T2 FLAIR", "flair"),
@@ -179,27 +186,68 @@ def test_finer_voxels_are_said_with_their_size() -> None:
     assert candidates.why_not(coarse, fine) == "another was chosen for finer voxels (mm): 1 against 2"
 
 
-def heads(enhancing: int, of: int) -> list[np.ndarray]:
-    """Heads of noise, of which the last ones have a bright tumour of a hundredth of the voxels."""
-    draw = np.random.default_rng(0)
-    found = []
-    for number in range(of):
-        head = draw.normal(100, 10, (20, 20, 20)) * (number + 1)  # scanners differ in gain
-        if number >= of - enhancing:
-            head[:4, :4, :5] *= 2
-        found.append(head)
-    return found
+@pytest.mark.parametrize(
+    ("description", "protocol", "agent", "channel", "by"),
+    [
+        ("Ax T1 PRE", "BRAIN TUMOR W CONTRAST", "", "t1", AgentBy.NAME),
+        ("Ax T1 PRE", "t1_tse_km", "DOTAREM", "t1", AgentBy.NAME),
+        ("Ax T1", "BRAIN TUMOR W CONTRAST", "", "t1", AgentBy.NOTHING),  # the examination's protocol says nothing of a series
+        ("Ax T1", "MRI BRAIN W WO CONTRAST", "", "t1", AgentBy.NOTHING),
+        ("Ax T1", "MRI BRAIN WITHOUT CONTRAST", "GADOVIST", "t1ce", AgentBy.FIELD),
+        ("Ax T1", "t1_tse_tra_km", "", "t1ce", AgentBy.NAME),
+        ("", "t1_mprage_sag_ohne_KM", "GADOVIST", "t1", AgentBy.NAME),
+        ("Ax T1", "T1 W WO CONTRAST", "GADOVIST", "t1", AgentBy.UNCLEAR),
+        ("T1 pre and post", "t1_tse", "GADOVIST", "t1", AgentBy.UNCLEAR),
+        ("T1 AX PRE OP STEALTH", "", "MULTIHANCE", "t1ce", AgentBy.FIELD),
+        ("SAG T1 POST FOSSA", "", "", "t1", AgentBy.NOTHING),
+        ("Pre-Gd T1", "", "GADAVIST", "t1", AgentBy.NAME),
+        ("sT1W_3D_TFE", "WIP sT1W_3D_TFE KM", "", "t1ce", AgentBy.NAME),
+        ("t1 tse", "t1 tse", "keine", "t1", AgentBy.FIELD),
+        ("t1 tse", "t1 tse", "0 ml", "t1", AgentBy.FIELD),
+        ("t1 tse", "t1 tse", "unknown", "t1", AgentBy.NOTHING),
+    ],
+)
+def test_the_series_own_name_is_asked_before_its_protocol_s_and_before_the_field(
+    description: str, protocol: str, agent: str, channel: str, by: AgentBy
+) -> None:
+    guess = recognise.channel(replace(SILENT, words=f"{description}\n{protocol}\n*tfl3d1\n", agent=agent))
+    assert (guess.channel, guess.agent_by) == (channel, by)
 
 
-@pytest.mark.parametrize(("enhancing", "of"), [(1, 2), (1, 3), (3, 4)])
-def test_the_brighter_tail_tells_t1ce_where_no_field_does(enhancing: int, of: int) -> None:
-    ones = [made(number=number) for number in range(of)]
-    told = candidates.by_content(ones, heads(enhancing, of))
-    assert [one.guess.channel for one in told] == ["t1"] * (of - enhancing) + ["t1ce"] * enhancing
-    assert all("weak rule" in one.guess.reason for one in told)
+def test_a_series_that_a_name_makes_t1ce_comes_before_one_that_the_field_makes() -> None:
+    fields_are_copied = replace(made(), guess=Guess("t1ce", True, "T1", AgentBy.FIELD))
+    named = replace(made(slices=30, step_mm=5.0, is_3d=False), guess=Guess("t1ce", True, "T1", AgentBy.NAME))
+    assert candidates.ranked([fields_are_copied, named]) == [named, fields_are_copied]
 
 
-def test_equal_tails_tell_nothing_and_this_is_said() -> None:
-    told = candidates.by_content([made(number=0), made(number=1)], heads(0, 2))
-    assert [one.guess.channel for one in told] == ["t1", "t1"]
-    assert all("tells none" in one.guess.reason for one in told)
+@pytest.mark.parametrize(
+    ("by", "undecided"),
+    [
+        ((AgentBy.NOTHING,), []),
+        ((AgentBy.UNCLEAR,), [0]),
+        ((AgentBy.NOTHING, AgentBy.NOTHING), [0, 1]),
+        ((AgentBy.NOTHING, "t1ce"), []),
+        ((AgentBy.UNCLEAR, "t1ce"), [0]),
+        ((AgentBy.NOTHING, "t1"), [0]),
+        ((AgentBy.NOTHING, AgentBy.UNCLEAR, "t1ce"), [1]),
+        (("t1", "t1ce"), []),
+        ((AgentBy.FIELD,), []),
+        ((AgentBy.FIELD, AgentBy.FIELD), [0, 1]),  # filled for the whole examination
+        ((AgentBy.FIELD, "t1ce"), []),
+        ((AgentBy.FIELD, AgentBy.NOTHING), []),
+    ],
+)
+def test_what_names_and_fields_leave_open(by: tuple[AgentBy | str, ...], undecided: list[int]) -> None:
+    guesses = [
+        Guess(b, True, "T1", AgentBy.NAME) if isinstance(b, str) else Guess("t1ce" if b is AgentBy.FIELD else "t1", True, "T1", b)
+        for b in by
+    ]
+    t1s = [replace(made(number=number), guess=guess) for number, guess in enumerate(guesses)]
+    assert candidates.open_t1(t1s) == [t1s[at] for at in undecided]
+
+
+def test_what_is_reformatted_from_the_only_t1_leaves_nothing_open() -> None:
+    derived = made(number=2, image_type=("DERIVED", "SECONDARY", "MPR"))
+    silent = [replace(one, guess=Guess("t1", True, "T1", AgentBy.NOTHING)) for one in (made(), derived)]
+    assert candidates.open_t1(silent) == []
+    assert candidates.open_t1([*silent, replace(made(number=3), guess=silent[0].guess)]) != []
