@@ -20,12 +20,13 @@ def import_layout(layout: str, source: Path, *, output: Annotated[Path, Output],
     Parameters
     ----------
     layout
-        One of auto, which looks for itself and also writes a study file; brats2021, brats2023, rsna_miccai, ucsf_pdgm, upenn_gbm,
-        tcga, mu_glioma_post, rhuh_gbm, brats2020_survival, nnunet, bids; and plain, a table or folder under common names.
+        One of auto, which looks for itself and reads what is not of the layout as plain; brats2021, brats2023, rsna_miccai,
+        ucsf_pdgm, upenn_gbm, tcga, mu_glioma_post, rhuh_gbm, brats2020_survival, nnunet, bids; and plain, a table or folder under
+        common names.
     source
         Folder of scans and tables, or one table; it stays as it is.
     output
-        Folder for cohort.csv, provenance.csv, conflicts.csv and excluded.csv.
+        Folder for cohort.csv, study.toml, provenance.csv, conflicts.csv and excluded.csv.
     join_similar_ids
         Join ids of a table to those of the scans that differ only in zeros, case, signs or a prefix, where unambiguous.
     """
@@ -55,7 +56,7 @@ def import_dicom(
     folder
         Folder of DICOM files, at any depth and under any names; they stay as they are.
     output
-        Folder for cohort.csv, the scans, and series.csv, which says of every series what it was taken for and why.
+        Folder for cohort.csv, study.toml, the scans, and series.csv, which says of every series what it was taken for and why.
     labels
         Table of what is known of the patients, under the PatientID of the headers.
     join_similar_ids
@@ -91,7 +92,7 @@ def merge_cohorts(*tables: Path, output: Annotated[Path, Output], study: Path | 
     tables
         Two or more cohort tables, or folders with a cohort.csv.
     output
-        Folder for cohort.csv, people.csv, conflicts.csv and alike.csv.
+        Folder for cohort.csv, study.toml, people.csv, conflicts.csv and alike.csv.
     study
         Study file whose endpoints are the labels, and whose key prefer says which cohort is right where they disagree.
     """

@@ -8,7 +8,9 @@ from __future__ import annotations
 import ast
 import errno
 import gzip
+import os
 import re
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +29,8 @@ NOBODY = {"PatientID": "", "PatientName": ""}
 MORNING, EVENING = {"StudyTime": "080000"}, {"StudyTime": "190000"}
 T1CE = EVENING | {"channels": ["t1ce"]}
 EVERY_SECOND = slice(0, None, 2)
+BRATS = [f"BraTS2021_0000{n}/BraTS2021_0000{n}_t1.nii.gz" for n in (1, 2)]
+OWN = {"clinical.csv": "Patient;Age;MGMT\n1;61,5;1\nBraTS2021_00002;50;0\nH1;50;0\n"}
 RGB = np.zeros((4, 4, 4), np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")]))
 
 
@@ -186,12 +190,70 @@ ROWS = [
     Row(94, "BIDS with acq-postgd alone", 0, "t1 0, t1ce 1, t2 1", made.bids_t1w("_acq-postgd")),
     Row(94, "BIDS with ce-none", 0, "t1 1, t1ce 1, t2 1", made.bids_t1w("_ce-none", "_acq-post")),
     Row(94, "BIDS with labels that disagree", 3, "does not say whether it is T1 or T1ce", made.bids_t1w("_acq-postgd_ce-none")),
+    Row(95, "folders of BraTS beside a table of one's own", 3, r"mgmt 2 0 .*read by the rules of plain",
+        made.folders("auto", *BRATS, tables=OWN)),
+    Row(95, "and beside other folders", 0, r"3 patients.*mgmt 3 0 .*1 patients \(H1\)",
+        made.folders("auto", *BRATS, "H1/t1.nii", tables=OWN)),
+    Row(95, "the same where BraTS alone is asked for", 3, "mgmt 2 0 .*import auto",
+        made.folders("brats2021", *BRATS, "H1/t1.nii", tables=OWN)),
+    Row(95, "a table that names no patients", 3, "not read: MGMT, but no patient_id",
+        made.folders("auto", *BRATS, tables={"c.csv": "who,MGMT\nx,1\n"})),
+    Row(95, "patients deeper than they are read", 3, "import the folder itself",
+        made.folders("auto", *BRATS, "H1/a/b/t1.nii", tables=OWN)),
+    Row(96, "a workbook", 0, "12 patients.* mgmt 12, os 12", made.workbook()),
+    Row(96, "a workbook named .csv", 0, "12 patients", made.workbook(name="cohort.csv")),
+    Row(96, "a workbook with two sheets", 2, r"2 sheets \('Sheet', 'codes'\); .* CSV UTF-8", made.workbook(made.two_sheets)),
+    Row(96, "a workbook with a formula that has no result", 2, "row 2: column age: a formula whose",
+        made.workbook(lambda s: s.__setitem__("F2", "=30+1"))),
+    Row(96, "a workbook with an error", 2, "row 3: column age: '#N/A' is an error",
+        made.workbook(lambda s: s.__setitem__("F3", "#N/A"))),
+    Row(96, "a workbook with merged cells", 2, "row 2: column sex: cells G2:G3 are merged",
+        made.workbook(lambda s: s.merge_cells("G2:G3"))),
+    Row(96, "a workbook with a date for the id 1-2", 2, "row 2: patient id '2026-02-01' is a date in",
+        made.workbook(lambda s: s.__setitem__("A2", date(2026, 2, 1)))),
+    Row(96, "a workbook with a hidden row", 0, "1 rows are hidden",
+        made.workbook(lambda s: setattr(s.row_dimensions[4], "hidden", True))),
+    Row(96, "an old workbook", 2, "before 2007 .*save it as CSV UTF-8",
+        made.table_of(bytes.fromhex("d0cf11e0a1b11ae1") + bytes(512), "cohort.xls")),
+    Row(96, "an OpenDocument spreadsheet", 2, "OpenDocument .*save it as CSV UTF-8",
+        made.table_of(made.archive("mimetype", "content.xml"), "cohort.ods")),
+    Row(97, "a first line sep=;", 0, "12 patients", made.rewritten(lambda text: "sep=;\n" + text.replace(",", ";"))),
+    Row(97, "blank columns and lines", 0, "12 patients",
+        made.rewritten(lambda text: "".join(f",{line},,\n" for line in (*text.splitlines(), ",,,")))),
+    Row(97, "UTF-16 without a mark", 0, "12 patients", made.rewritten(lambda text: text, "utf-16-le")),
+    Row(97, "a decimal comma among semicolons", 0, "comma is read as the decimal point in age",
+        made.rewritten(lambda text: text.replace(",", ";").replace(";40;", ";40,5;"))),
+    Row(97, "a decimal comma among commas", 2, "11 cells; expected 10; a number with a decimal comma",
+        made.rewritten(lambda text: text.replace(",40,", ",40,5,"))),
+    Row(97, "a path in quotation marks, and one with back-slashes", 0, "12 patients", made.quoted_path),
+    Row(97, "a path of Windows", 3, "a path as Windows writes it", made.cell(t1="C:\\scans\\t1.nii.gz")),
+    Row(97, ".nii for .nii.gz", 3, r"ends in \.nii\.gz", made.cell(t1="p00/t1.nii")),
+    Row(97, "an id that a spreadsheet shortened", 2, "patient id '1E.05'; .*shortens numbers", made.patient("1E+05")),
+    Row(98, "a scan in MetaImage's format", 3, "MetaImage; expected NIfTI: convert it",
+        made.scan(b"ObjectType = Image\n", "bad.mha")),
+    Row(98, "a scan in FreeSurfer's format", 3, "MGZ; expected NIfTI: convert it", made.scan(b"\x1f\x8b", "bad.mgz")),
+    Row(98, "a folder named like a file, in the table", 3, "named like a file; name the file in it",
+        made.folder_named_like_a_file),
+    Row(98, "folders named like files", 0, "scans: t1 1, t1ce 1",
+        made.folders("auto", "P1/P1_t1.nii/P1_t1.nii", "P1/P1_t1ce.nii/0001.nii")),
+    Row(98, "names in capital letters", 0, "scans: t1 1, t1ce 1", made.folders("auto", "P1/T1.NII.GZ", "P1/T1CE.NII")),
+    Row(98, "scans in other formats", 3, r"left out: 1 × t1ce: NRRD; expected NIfTI",
+        made.folders("auto", "P1/t1.nii", "P1/t1ce.nrrd")),
+    Row(98, "a folder's name that is not UTF-8", 3, "1 patients.*not UTF-8; rename it",
+        made.folders("auto", "P1/t1.nii", os.fsdecode(b"P\xe9/t1.nii"))),
+    Row(105, "a patient called scans", 0, "12 patients", made.patient("scans")),
+    Row(105, "folders called like files of the output", 0, "2 patients",
+        made.folders("auto", "scans/t1.nii", "cohort.csv/t1.nii")),
 ]
 SHOWN_BY = [  # rows that take a whole head or several processes, by the tests that show them
     (19, "negative intensities", "prepare/test_patient", "negative_background_is_found_from_the_border_and_warned_of"),
     (29, "a scan that misses the brain", "prepare/test_patient", "a_field_of_view_that_misses_much_of_the_brain_is_refused"),
     (30, "one scan mirrored", "prepare/test_quality", "a_mirrored_scan_another_heads_scan_and_a_shaded_one_are_told_apart"),
     (33, "a brain mask with other labels", "prepare/test_patient", "a_brain_mask_that_does_not_fit_is_refused"),
+    (47, "text that starts with + or -", "data/test_sheet",
+        "text_that_a_spreadsheet_takes_for_a_formula_is_prefixed_and_read_back"),
+    (105, "a patient called scans, predicted", "prediction/test_stage",
+        "patients_whose_names_are_those_of_files_of_the_output_are_predicted_under_their_names"),
     (40, "personal data in NIfTI headers", "test_study", "no_header_text_and_no_folder_of_a_scan_reaches_what_others_read"),
     (40, "and in DICOM", "importers/dicom/test_stage", "no_name_date_id_uid_or_text_of_a_header_is_in_any_output"),
     (61, "a near-duplicate", "qc/test_stage", "a_copy_under_another_name_is_flagged_on_both_and_a_visit_is_not"),

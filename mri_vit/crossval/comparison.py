@@ -16,7 +16,7 @@ from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_seed, parts, permuted, stacked
 from mri_vit.crossval.pretraining import Begin, Pretraining, pretrain, starting_study, weights_of_all_folds
 from mri_vit.crossval.site_probe import COLUMNS, FEWEST, probe, sites
-from mri_vit.data import predictions
+from mri_vit.data import predictions, sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table, remarks, told, withheld
 from mri_vit.model.weights import image_exposed
@@ -238,7 +238,8 @@ def _probed_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Sp
             fitted = Neural.fitted(study, files.fold_folder(run, repeat, fold))
             train, tune, test = parts(patients, ids, study, fold_seed(study, repeat, fold))
             rows.append(probe(fitted.represent, [*train, *tune], test).assign(repeat=repeat, fold=fold))
-    write_bytes(pd.concat(rows)[COLUMNS].to_csv(index=False, lineterminator="\n").encode(), run / files.SITE_PROBE)
+    probed = pd.concat(rows)[COLUMNS].map(sheet.harmless)
+    write_bytes(probed.to_csv(index=False, lineterminator="\n").encode(), run / files.SITE_PROBE)
     return {}
 
 

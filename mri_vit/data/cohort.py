@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mri_vit.data import aliases, sheet
 from mri_vit.data.sheet import Fault, Row
-from mri_vit.errors import IntegrityError
+from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import CHANNELS
 
 PATIENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # safe as a folder name everywhere
 SESSION = re.compile(r"|(?=.*[A-Za-z0-9])[A-Za-z0-9._-]{1,63}")  # likewise, behind the patient's id; "" for an only visit
+MADE_A_DATE = "is a date in the workbook; a spreadsheet makes one of 1-2: write ids as text"
 RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # device names, on which Windows folders fail
 MISSING = {
     "",
@@ -76,6 +75,11 @@ def is_patient_id(name: str) -> bool:
     return bool(PATIENT_ID.fullmatch(name)) and not RESERVED.fullmatch(name) and not name.endswith(".")
 
 
+def shortened(name: str) -> str:
+    """What a spreadsheet did to an id such as 1E+05, as the end of a message; "" of any other."""
+    return "; a spreadsheet shortens numbers so: write ids as text" if re.fullmatch(r"[\d.,]+[eE]\+\d+", name) else ""
+
+
 def is_session(name: str) -> bool:
     """Whether a name can be a visit's; the only visit of a patient has an empty one."""
     return bool(SESSION.fullmatch(name)) and not name.endswith(".")
@@ -92,6 +96,7 @@ class Examined:
     rows: list[int]
     faults: list[Fault]
     header: list[str]
+    notes: tuple[str, ...] = ()  # how cells were read, where that could be otherwise
 
 
 def of_study(study: Study) -> list[Patient]:
@@ -102,7 +107,7 @@ def of_study(study: Study) -> list[Patient]:
 def read(
     path: Path, endpoints: tuple[Endpoint, ...], needed: Sequence[str] | None = None, channels: Sequence[str] = CHANNELS
 ) -> list[Patient]:
-    """Read a cohort table (CSV, TSV or `;`); scan paths are relative to it. Raises UsageError naming rows and columns.
+    """Read a cohort table (CSV, TSV, `;` or Excel); scan paths are relative to it. Raises UsageError naming rows and columns.
 
     `needed` are columns that must be there beside `patient` and the endpoints' (none, where only labels are of interest; all
     scans, where it is not given); `channels` are the columns of scans.
@@ -126,8 +131,8 @@ def examine(
             remedy = "; a study without that sequence names its own in `channels`" if column in channels else ""
             faults.append(Fault(f"no column {column!r}; the nearest one is {near!r} (found {', '.join(found.header)}){remedy}"))
     if "patient" not in found.header:
-        return Examined([], [], faults, found.header)
-    wrong = _id_faults(found.rows)
+        return Examined([], [], faults, found.header, found.notes)
+    wrong = _id_faults(found.rows, {line for line, column in found.dates if column == "patient"})
     faults += wrong
     no_clinical = {"patient", "session", *CHANNELS, *channels, *MASKS, *labels}  # the four are scans, read or not
     nameless = {fault.row for fault in wrong}
@@ -141,7 +146,7 @@ def examine(
         faults += _survival_faults(row, values, endpoints, line)
         if line in nameless:
             continue
-        files = {name: _located(path.parent / row[name]) if row.get(name) else None for name in (*channels, *MASKS)}
+        files = {name: _real(located(path.parent, row[name])) if row.get(name) else None for name in (*channels, *MASKS)}
         rows.append(line)
         patients.append(
             Patient(
@@ -154,7 +159,7 @@ def examine(
                 row.get("session", ""),
             )
         )
-    return Examined(patients, rows, faults, found.header)
+    return Examined(patients, rows, faults, found.header, found.notes)
 
 
 def without_labels(patient: Patient) -> Patient:
@@ -184,16 +189,44 @@ def _formulas(rows: Sequence[Row]) -> list[Fault]:
     ]
 
 
-def _located(path: Path) -> Path:
-    """The file that a cell names, behind all links; as it stands where these lead nowhere, which its reader then reports."""
+def way(path: Path | str | None) -> str:
+    """A file's path as a cell, which no spreadsheet takes for a formula. Raises UsageError where it is not UTF-8."""
+    text = str(path or "")
+    if not is_utf8(text):
+        raise UsageError(f"{text}: a name in this path is not UTF-8, as a table must be; rename it")
+    return f".{os.sep}{text}" if text.startswith(sheet.FORMULA) else text
+
+
+def is_utf8(path: Path | str) -> bool:
+    """Whether a path can stand in a table: Linux allows any bytes in a name."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in str(path))
+
+
+def located(home: Path, cell: str) -> Path:
+    """The file that a cell of a table in `home` names: in quotation marks or not, by `~`, or with back-slashes.
+
+    A file of exactly the cell's name goes before any such reading.
+    """
+    plain = home / cell
+    if not (cell[:1] in "\"'~" or "\\" in cell) or os.path.lexists(plain):
+        return plain
+    text = cell[1:-1] if cell[:1] in "\"'" and cell[-1:] == cell[:1] else cell
+    expanded = os.path.expanduser(text)
+    named = home / (expanded if os.path.isabs(expanded) else text)  # ~ of no user stays
+    turned = Path(str(named).replace("\\", "/"))
+    return turned if os.path.lexists(turned) else named
+
+
+def _real(path: Path) -> Path:
+    """A file behind all links; as it stands where these lead nowhere, which its reader then reports."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):  # a link that leads back to itself, a name too long, a NUL character
         return Path(os.path.abspath(path))
 
 
-def _id_faults(rows: Sequence[Row]) -> list[Fault]:
-    """Of every row whose patient or visit has no usable name, or one that stands in an earlier row."""
+def _id_faults(rows: Sequence[Row], dates: Collection[int]) -> list[Fault]:
+    """Of every row whose patient or visit has no usable name, or one of an earlier row; in the rows `dates` the id is a date."""
     faults: list[Fault] = []
     seen: dict[str, tuple[int, str]] = {}  # visits
     spellings: dict[str, tuple[int, str]] = {}  # patients
@@ -201,7 +234,10 @@ def _id_faults(rows: Sequence[Row]) -> list[Fault]:
         name, session = row["patient"], row.get("session", "")
         if not is_patient_id(name):
             expected = "1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit, and no device name"
-            faults.append(Fault(f"patient id {name!r}; expected {expected}", line))
+            faults.append(Fault(f"patient id {name!r}; expected {expected}{shortened(name)}", line))
+            continue
+        if line in dates:
+            faults.append(Fault(f"patient id {name!r} {MADE_A_DATE}", line))
             continue
         if not is_session(session):
             faults.append(Fault(f"session {session!r}; expected letters, digits, '.', '_' or '-'", line))
@@ -225,7 +261,8 @@ def _label(cell: str, column: str, endpoint: Endpoint, line: int, faults: list[F
         except ValueError:
             days = math.nan
         if not (math.isfinite(days) and days >= 0):
-            faults.append(Fault(f"{cell!r}; expected days from imaging, 0 or more, or empty", line, column))
+            point = "; write numbers with a decimal point, and without a comma" if re.fullmatch(r"\d+,\d+", cell) else ""
+            faults.append(Fault(f"{cell!r}; expected days from imaging, 0 or more, or empty{point}", line, column))
             return math.nan
         return days
     if cell not in ("0", "1", "0.0", "1.0"):
@@ -249,12 +286,11 @@ def _survival_faults(row: dict[str, str], labels: dict[str, float], endpoints: t
 def dumps(patients: list[Patient]) -> bytes:
     """The table that a run is made from: the same patients with absolute paths, in the form that `read` takes."""
     extra = [name for name in MASKS if any(getattr(p, name) for p in patients)]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     sessions = ["session"] if any(p.session for p in patients) else []
-    writer.writerow(["patient", *sessions, *patients[0].scans, *extra, *patients[0].clinical, *patients[0].labels])
+    rows = []
     for p in patients:
-        files = [path or "" for path in p.scans.values()] + [getattr(p, name) or "" for name in extra]
+        files = [way(path) for path in (*p.scans.values(), *(getattr(p, name) for name in extra))]
         labels = ["" if math.isnan(value) else repr(value).removesuffix(".0") for value in p.labels.values()]
-        writer.writerow([p.subject, *([p.session] if sessions else []), *files, *p.clinical.values(), *labels])
-    return out.getvalue().encode()
+        rows.append([p.subject, *([p.session] if sessions else []), *files, *p.clinical.values(), *labels])
+    first = patients[0]
+    return sheet.to_csv(["patient", *sessions, *first.scans, *extra, *first.clinical, *first.labels], rows)

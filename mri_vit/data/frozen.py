@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mri_vit.data import cohort
+from mri_vit.data import cohort, sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run import files, origin
@@ -89,7 +89,8 @@ def is_frozen(patients: Sequence[Patient], run: Path) -> bool:
 
 
 def _lines(table: bytes) -> list[list[str]]:
-    return list(csv.reader(io.StringIO(table.decode(errors="replace"), newline="")))
+    lines = csv.reader(io.StringIO(table.decode(errors="replace"), newline=""))
+    return [[sheet.unprefixed(cell) for cell in line] for line in lines]
 
 
 def _table(patients: Sequence[Patient], base: str | None) -> bytes:

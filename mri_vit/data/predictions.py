@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pandas as pd
 
+from mri_vit.data import sheet
 from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import source
@@ -79,7 +81,8 @@ class Ensemble(Protocol):
 
 def dumps(table: pd.DataFrame) -> bytes:
     """A predictions or survival table as a file has it; 9 digits, which a float32 survives, so equal runs give equal bytes."""
-    return table.to_csv(index=False, float_format="%.9g", lineterminator="\n").encode()
+    sessions = {"session": table.session.map(sheet.harmless)} if "session" in table else {}  # the one text that may start with -
+    return table.assign(**sessions).to_csv(index=False, float_format="%.9g", lineterminator="\n").encode()
 
 
 def save(table: pd.DataFrame, path: Path) -> None:
@@ -182,17 +185,15 @@ def load_seeds(path: Path) -> pd.DataFrame:
 def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
     if wrong := source.fault(path):
         raise UsageError(f"{source.shown(path)}: {wrong.replace('no such file', 'no such table')}")
+    content, separator = sheet.text(path)
+    kinds: Any = dict.fromkeys(TEXT, str)
+    missing = dict.fromkeys(NUMBERS, MISSING)
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            first = file.readline()
-        text: Any = dict.fromkeys(TEXT, str)
-        missing = dict.fromkeys(NUMBERS, MISSING)
-        separator = max(",;\t", key=first.count)
-        table = pd.read_csv(path, sep=separator, dtype=text, keep_default_na=False, na_values=missing, encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:  # ValueError: no UTF-8 too
+        table = pd.read_csv(io.StringIO(content), sep=separator, dtype=kinds, keep_default_na=False, na_values=missing)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read as a CSV table: {error}") from None
+    if "session" in table:
+        table = table.assign(session=table.session.map(sheet.unprefixed))
     lacking = [column for column in needed if column not in table.columns]
     if lacking:
         raise UsageError(

@@ -1,47 +1,17 @@
-"""Auto: a folder or table goes in, its layout and what was seen come out; and of an imported cohort a first study file."""
+"""Auto: a folder or table goes in, its layout and what was seen come out."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mri_vit.errors import UsageError
 from mri_vit.importers import table
-from mri_vit.importers.layout import Layout, files_below
-from mri_vit.importers.merged import Imported
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.sequences import CHANNELS, REFERENCE
+from mri_vit.importers.found import Found, LeftOut, Visit
+from mri_vit.importers.layout import Layout, files_below, place, renamed, what_it_is
 
-BINARY = ("mgmt", "pten", "tertp", "idh", "idh1")
-OS = next(endpoint for endpoint in DEFAULT_ENDPOINTS if endpoint.kind == "survival")
-STUDY = """\
-# A first study of the cohort in this folder, which `mri-vit import auto` wrote from the layout {layout}.
-# Look at provenance.csv for the origin of every label, at conflicts.csv and excluded.csv for what was not used, then:
-#   mri-vit check study.toml      reads this file and the table, starts nothing
-#   mri-vit run study.toml        prepares, trains, explains and reports
-# All other keys have defaults; `mri-vit run --help` lists them. We recommend configs/gbm.toml, with tumour masks gbm_masks.toml.
-
-name = "{layout}"
-cohort = "cohort.csv"  # paths are relative to this file
-prepared = "prepared"
-output = "run"
-seed = 0
-{channels}
-[prepare]
-{reference}brain = "auto"  # stripped scans are noticed; others need the extra "brain", or masks in the table
-workers = 1
-# needs = ["t1ce", "flair"]  # sequences without which a patient is excluded; all where it is not set
-
-[train]
-folds = 5  # all visits of a patient stay in one fold
-"""
-NONE = """
-# No label has two classes here. Add a column to the table and three lines for each:
-# [[endpoints]]
-# name = "mgmt"
-# kind = "binary"
-"""
+SHOWN = 5  # patients whom a message names
 
 
 def recognise(source: Path, layouts: Mapping[str, Layout]) -> tuple[Layout, str]:
@@ -49,8 +19,8 @@ def recognise(source: Path, layouts: Mapping[str, Layout]) -> tuple[Layout, str]
 
     Scans decide before tables, and a layout that names more before `plain`, the last one.
     """
-    scans, tables = files_below(source)
-    names = [path.relative_to(source).as_posix() for path in scans]
+    scans, tables, images = files_below(source)
+    names = [place(path, source) for path in (*scans, *map(renamed, images))]
     headers = [table.header(path) for path in tables]
     seen: dict[str, tuple[int, int]] = {}
     for name, layout in layouts.items():
@@ -66,9 +36,12 @@ def recognise(source: Path, layouts: Mapping[str, Layout]) -> tuple[Layout, str]
     if len(candidates) > 1:
         raise UsageError(f"{source}: {_said(seen, candidates)}; name the layout, or the folder of one")
     chosen = candidates[0] if candidates else last
+    if chosen not in seen and source == next(iter(tables), None):
+        return layouts[chosen], "no table of a layout"  # the plain one says what it lacks
     if chosen not in seen:
+        others = f"; found {images[0].relative_to(source)}: {what_it_is(images[0])}" if images else ""
         raise UsageError(
-            f"{source}: {len(scans)} NIfTI files and {len(tables)} tables, in none of the layouts {', '.join(layouts)}"
+            f"{source}: {len(scans)} NIfTI files and {len(tables)} tables, in none of the layouts {', '.join(layouts)}{others}"
         )
     return layouts[chosen], _said(seen, [chosen])
 
@@ -77,18 +50,22 @@ def _said(seen: Mapping[str, tuple[int, int]], names: list[str]) -> str:
     return " and ".join(f"{name} ({seen[name][0]} NIfTI files, {seen[name][1]} tables)" for name in names)
 
 
-def study_file(layout: str, imported: Imported) -> str:
-    """A commented study file for an imported cohort, with the endpoints of which the table has labels."""
-    rows = list(imported.cells.values())
-    binary = [name for name in BINARY if len({row.get(name) for row in rows} - {"", None}) == 2]
-    endpoints = [f'\n[[endpoints]]\nname = "{name}"\nkind = "binary"\n' for name in binary]
-    if OS.time and any(row.get(OS.time) for row in rows):
-        endpoints.append(f'\n[[endpoints]]\nname = "{OS.name}"\nkind = "survival"\ntime = "{OS.time}"\nevent = "{OS.event}"\n')
-    there = [name for name in CHANNELS if any(name in visit.scans for visit in imported.visits)]
-    fewer = f"channels = {json.dumps(there)}  # of t1, t1ce, t2 and flair those that any patient has\n" if there else ""
-    other = f'reference = "{there[0]}"  # to which the others are aligned; it is T1ce where there is one\n' if there else ""
-    keys = {
-        "channels": fewer if len(there) < len(CHANNELS) else "",
-        "reference": other if REFERENCE not in there else "",
-    }
-    return STUDY.format(layout=layout, **keys) + ("".join(endpoints) or NONE)
+def with_strays(found: Found, layout: Layout) -> Found:
+    """What was found, with the visits that are not of the layout: the cohort is that of a folder then, and of no collection."""
+    if not found.strays:
+        return found
+    said = f"{_counted(found.strays)} are not of the layout {layout.name}, and are read by the plain one"
+    return replace(found, visits=(*found.visits, *found.strays), notes=(*found.notes, said))
+
+
+def without_strays(found: Found, layout: Layout) -> Found:
+    """What was found, with a reason for each visit that is not of the layout, and is not read."""
+    reason = f"not of the layout {layout.name}; `mri-vit import auto` reads both"
+    left = [LeftOut(visit.patient, next(iter(visit.scans.values())), reason) for visit in found.strays]
+    return replace(found, strays=(), left_out=(*found.left_out, *left))
+
+
+def _counted(visits: Sequence[Visit]) -> str:
+    names = list(dict.fromkeys(visit.patient for visit in visits))
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{len(names)} patients ({', '.join(names[:SHOWN])}{more})"

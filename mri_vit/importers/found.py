@@ -56,3 +56,4 @@ class Found:
     readings: tuple[Reading, ...]
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()  # what the reader should know beside, a sentence each
+    strays: tuple[Visit, ...] = ()  # visits whose scans are not of the layout, as the plain layout reads them

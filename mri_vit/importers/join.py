@@ -8,25 +8,25 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit.data import cohort, identifiers
+from mri_vit.data import cohort, identifiers, sheet
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.importers import joined, likeness, persons, written
 from mri_vit.importers.joined import Conflict, Row
 from mri_vit.importers.likeness import Alike
 from mri_vit.importers.persons import Link, Source, Subject
+from mri_vit.importers.recommended import MARKERS, write_study
 from mri_vit.importers.rules import SAME_AS
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.progress import progress
 from mri_vit.run.screen import WARNING, say
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
+from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import CHANNELS
 
 MERGE = "merge"  # in the place of a layout
 PEOPLE, ALIKE = "people.csv", "alike.csv"
 TELLING = ("flair", "t1ce", "t2", "t1")  # channels by which copies are looked for: the first that most patients have
 MASKS = ("brain_mask", "tumour_mask")
-MARKERS = (*DEFAULT_ENDPOINTS, *(Endpoint(name=name, kind="binary") for name in ("idh", "idh1")))  # labels, studied or not
 
 
 def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], console: Console) -> bool:
@@ -61,6 +61,7 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], co
     _write(rows, sources, labels, _people(sources, person, rows, links), conflicts, pairs, _names(sources, person), folder)
     _say_unknown(persons.unknown(sources, links), {source.name: source.subjects for source in sources}, console)
     _say(rows, sources, conflicts, warnings, folder, console)
+    write_study(MERGE, folder, console, labels)
     return bool(warnings or any(not conflict.rule for conflict in conflicts))
 
 
@@ -182,14 +183,14 @@ def _write(
     table = _table(rows, labels, names, home)
     written.refuse_unreadable(table, home)
     written.write_record(table, MERGE, ", ".join(str(source.table) for source in sources), home)
-    write_bytes(written.to_csv(("patient", "cohort", "patient_there", "joined_by"), people), home / PEOPLE)
+    write_bytes(sheet.to_csv(("patient", "cohort", "patient_there", "joined_by"), people), home / PEOPLE)
     said = (
         (c.patient, c.endpoint, one.cohort, one.patient, " ".join(label), c.rule, " ".join(c.value))
         for c in conflicts
         for one, label in c.said
     )
     header = ("patient", "endpoint", "cohort", "patient_there", "says", "rule", "value")
-    write_bytes(written.to_csv(header, said), home / written.CONFLICTS)
+    write_bytes(sheet.to_csv(header, said), home / written.CONFLICTS)
     origins = (
         (row.patient, row.session, column, cell.value, one.cohort, one.patient)
         for row in rows
@@ -197,10 +198,10 @@ def _write(
         for one in cell.said_by
     )
     header = ("patient", "session", "column", "value", "cohort", "patient_there")
-    write_bytes(written.to_csv(header, origins), home / written.PROVENANCE)
+    write_bytes(sheet.to_csv(header, origins), home / written.PROVENANCE)
     alike = ((p.one.cohort, p.one.patient, p.other.cohort, p.other.patient, f"{p.correlation:.3f}") for p in pairs)
     header = ("cohort", "patient", "other_cohort", "other_patient", "correlation")
-    write_bytes(written.to_csv(header, alike), home / ALIKE)
+    write_bytes(sheet.to_csv(header, alike), home / ALIKE)
     write_bytes(table, home / files.COHORT)
 
 
@@ -227,7 +228,7 @@ def _table(rows: Sequence[Row], labels: Sequence[Endpoint], names: dict[Subject,
         for row in rows
     ]
     header = ("patient", *sessions, *CHANNELS, *masks, *joined.ORIGIN, SAME_AS, *others, *of_labels)
-    return written.to_csv(header, lines)
+    return sheet.to_csv(header, lines)
 
 
 def _cell(row: Row, column: str, home: Path) -> str:

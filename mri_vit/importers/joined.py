@@ -18,6 +18,7 @@ from mri_vit.errors import UsageError
 from mri_vit.importers.persons import Source, Subject, scans
 from mri_vit.importers.rules import SAME_AS
 from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.source import NIFTI
 
 Hashes = Mapping[Path, str]  # of voxels, by file
 Label = tuple[str, ...]  # the cells of an endpoint: one, or days and event
@@ -197,7 +198,7 @@ def _others(patient: str, group: Sequence[_Visit], labels: set[str], filled: dic
 
 def is_scan(cell: str) -> bool:
     """Whether a cell names a NIfTI file."""
-    return cell.endswith((".nii", ".nii.gz"))
+    return cell.lower().endswith(NIFTI)
 
 
 def _sessions(visits: Sequence[_Visit]) -> list[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from mri_vit.data import cohort, identifiers, sheet
-from mri_vit.data.aliases import key, nearest, suggestion
+from mri_vit.data.aliases import key, nearest, ours, suggestion
 from mri_vit.errors import UsageError
 from mri_vit.importers import rules, table
 from mri_vit.importers.found import NO_RULE, Found, LeftOut, Reading, Visit
@@ -19,7 +20,11 @@ from mri_vit.importers.table import Row
 from mri_vit.settings import source as source_file
 from mri_vit.settings.schema import CHANNELS
 
-NIFTI = (".nii", ".nii.gz")
+ENDING = re.compile(rf"(?i)({'|'.join(map(re.escape, (*source_file.FORMATS, '.nii.gz', '.nii')))})$")
+MADE_OF_OTHERS = ("derivatives", "sourcedata")  # of BIDS: what was made of the scans, and what they were made of
+MASK_ALONE = "a mask, but no scan"
+DICOM = (".dcm", ".ima")
+OPEN_IN_EXCEL = "~$"  # how the file begins by which Excel notes that a workbook is open
 UNDECIDED = "t1 or t1ce"  # what `Layout.sequence` returns where a name contradicts itself
 ANY_ID = re.compile(r"(?P<patient>.+)")
 WHO = ("patient", "folder", "masked")  # groups of a pattern that name the patient; a pattern of alternatives has one for each
@@ -79,33 +84,59 @@ class Layout:
     bad: Mapping[str, str] = field(default_factory=dict)  # patients who are left out, and why
 
 
-def read(layout: Layout, source: Path) -> Found:
+def read(layout: Layout, source: Path, own: Layout | None = None) -> Found:
     """All that a folder, or one table, holds in this layout. Raises UsageError where that is nothing.
 
-    Where a table names the scans' files, these are the scans; else they are known by their names.
+    Where a table names the scans' files, these are the scans; else they are known by their names. `own` is a layout by which the
+    tables and scans are read that are none of this one's: tables of labels join its patients, scans are `Found.strays`.
     """
-    scans, paths = files_below(source)
+    scans, paths, images = files_below(source)
     listed: list[Visit] = []
     readings: list[Reading] = []
     notes: list[str] = []
+    others = []
     for path in paths:
-        kinds = [kind for kind in layout.tables if kind.fits(table.header(path))][:1]
-        if not kinds:
-            notes.append(f"{path.name} was not read: no table of the layout {layout.name}")
-        for kind in kinds:
-            notes += _not_read(kind, path)
-            for row in table.read(path):
-                patient, session = _whose(layout, kind, row)
-                readings += _readings(layout, kind, row, patient, session)
-                listed += _listed(kind, row, patient, session)
+        kind = _fitting(layout, path)
+        if not kind:
+            others.append(path)
+            continue
+        beside = _columns_beside(kind, own) if own else replace(kind, columns=())
+        notes += _not_read(replace(kind, columns=(*kind.columns, *beside.columns)), path)
+        by_own: list[Reading] = []
+        for row in table.read(path):
+            patient, session = _whose(layout, kind, row)
+            readings += _readings(layout, kind, row, patient, session)
+            by_own += _readings(own or layout, beside, row, patient, session)
+            listed += _listed(kind, row, patient, session)
+        readings += _without_codes(by_own)
     readings = readings if layout.collection else _without_codes(readings)
     visits, left_out, unread = (listed, [], []) if listed else visits_among(layout, source, scans)
+    left_out += _in_other_formats(layout, source, images, visits)
+    strays: list[Visit] = []
+    if own:
+        strays, lost, unread = _strays(own, source, unread, images, visits)
+        left_out += lost
+    others_there = _not_nifti(source, images, left_out)
+    if not listed:
+        left_out += _unread_folders(source, [*unread, *others_there], [*scans, *images], left_out)
+    if others_there:
+        name = others_there[0].relative_to(source).as_posix()
+        notes.append(f"{len(others_there)} scans that are no NIfTI were not read, such as {name} ({what_it_is(others_there[0])})")
+    if source in others:
+        sheet.columns(source)
+        raise _unlike(layout, source)
+    for path in others:
+        known = _ids(layout, [*visits, *strays] or readings)
+        joined, lost, said = _own_table(layout, own, path, known)
+        readings, left_out, notes = [*readings, *joined], [*left_out, *lost], [*notes, *said]
     if not visits and not readings and not left_out:
         if source in paths:
             raise _unlike(layout, source)
-        raise UsageError(f"{source}: nothing in the layout {layout.name}, such as {layout.example}{_there(unread, paths)}")
+        names = [path.relative_to(source).as_posix() for path in unread]
+        there = f"; found {others_there[0]}: {what_it_is(others_there[0])}" if others_there else _there(source, names, paths)
+        raise UsageError(f"{source}: nothing in the layout {layout.name}, such as {layout.example}{there}")
     if unread:
-        notes.insert(0, f"{len(unread)} other NIfTI files were not read, such as {unread[0]}")
+        notes.insert(0, f"{len(unread)} other NIfTI files were not read, such as {unread[0].relative_to(source).as_posix()}")
     there = {found.patient for found in (*visits, *readings)}
     left_out += [LeftOut(name, None, reason) for name, reason in layout.bad.items() if name in there]
     return Found(
@@ -113,55 +144,216 @@ def read(layout: Layout, source: Path) -> Found:
         tuple(r for r in readings if r.patient not in layout.bad),
         tuple(left_out),
         tuple(notes),
+        tuple(strays),
     )
 
 
+def _fitting(layout: Layout, path: Path) -> Table | None:
+    names = table.header(path)
+    return next((kind for kind in layout.tables if kind.fits(names)), None)
+
+
+def _columns_beside(kind: Table, own: Layout) -> Table:
+    """A table of the layout with columns beside the layout's own, such as the age beside MGMT_value: those that `own` reads."""
+    mine = {column.name for column in kind.columns}
+    more = tuple(column for table in own.tables for column in table.columns if column.name not in mine)
+    sources = {key(source) for column in kind.columns for source in column.sources}
+    free = tuple(replace(one, sources=tuple(name for name in one.sources if key(name) not in sources)) for one in more)
+    return replace(kind, columns=free)
+
+
+def what_it_is(path: Path) -> str:
+    """A scan's format, by its name, and what reads it."""
+    return source_file.other_format(path) or "DICOM, which `mri-vit import dicom` reads"
+
+
+def _not_nifti(source: Path, images: Sequence[Path], left_out: Sequence[LeftOut]) -> list[Path]:
+    """The scans in other formats of which no reason has been given yet."""
+    told = {one.file for one in left_out}
+    return [path for path in images if path not in told]
+
+
+def _ids(layout: Layout, there: Sequence[Visit | Reading]) -> Callable[[str], tuple[str, str] | None]:
+    """What gives patient and session of an id as a table of one's own may write it; None where nobody has it.
+
+    That is the patient's id, the id with the session behind it, or one as the layout's own tables write it.
+    """
+    known: dict[str, tuple[str, str]] = {}
+    for one in there:
+        known[one.patient] = one.patient, ""
+    for one in there:
+        for sign in "_-" if one.session else "":
+            known.setdefault(f"{one.patient}{sign}{one.session}", (one.patient, one.session))
+
+    def whose(raw: str) -> tuple[str, str] | None:
+        if raw in known:
+            return known[raw]
+        for match in filter(None, (kind.ids.fullmatch(raw) for kind in layout.tables)):
+            patient, session = layout.called(match["patient"], match.groupdict().get("session") or "")
+            if patient in known:
+                return patient, session
+        return None
+
+    return whose
+
+
+def _own_table(
+    layout: Layout, own: Layout | None, path: Path, whose: Callable[[str], tuple[str, str] | None]
+) -> tuple[list[Reading], list[LeftOut], list[str]]:
+    """What a table says that is none of the layout's, by the rules of `own`; the table, if it cannot be read; and notes."""
+    try:
+        spelled = sheet.columns(path)
+    except UsageError as fault:
+        return [], [LeftOut("", path, f"not read: {str(fault).removeprefix(f'{path}: ')}")], []
+    kind = _fitting(own, path) if own else None
+    columns = [column for one in (own or layout).tables for column in one.columns]
+    names = {column.name for column in columns}
+    labels = [name for name in spelled if ours(name) in names or any(c.like and c.like.fullmatch(name) for c in columns)]
+    if not (own and kind):
+        if labels and (own or not layout.collection):
+            return [], [LeftOut("", path, f"not read: {', '.join(labels)}, but no patient_id, subject, id or the like")], []
+        return [], [], [f"{path.name} was not read: no table of the layout {layout.name}"]
+    notes = list(_not_read(kind, path))
+    if not labels:
+        return [], [], notes
+    readings: list[Reading] = []
+    for row in table.read(path):
+        known = whose(row.cell(row.first(kind.id) or kind.id[0]))
+        patient, session = known or ("", "")
+        if not session:
+            its = _whose(own, kind, row)
+            patient, session = patient or its[0], its[1]
+        readings += _readings(own, kind, row, patient, session)
+    notes.append(f"{path.name}: no table of the layout {layout.name}; read by the rules of {own.name}")
+    return _without_codes(readings), [], notes
+
+
+def _unread_folders(source: Path, unread: Sequence[Path], scans: Sequence[Path], left_out: Sequence[LeftOut]) -> list[LeftOut]:
+    """The folders in a source with scans of which none is read: they may be patients, or hold them."""
+    first: dict[str, Path] = {}
+    for path in unread:
+        first.setdefault(path.relative_to(source).parts[0], path)
+    read = {path.relative_to(source).parts[0] for path in {*scans} - {*unread}}
+    known = {*read, *MADE_OF_OTHERS, *(one.file.relative_to(source).parts[0] for one in left_out if one.file)}
+    reason = "no scan in this folder has a place and a name that are read; if it holds patients, import the folder itself"
+    return [LeftOut(name, path, reason) for name, path in first.items() if name not in known and path.parent != source]
+
+
+def _strays(
+    own: Layout, source: Path, unread: list[Path], images: Sequence[Path], visits: Sequence[Visit]
+) -> tuple[list[Visit], list[LeftOut], list[Path]]:
+    """The visits that `own` finds among unread files, of patients who have none yet; who is left out; and what stays unread."""
+    found, left_out, rest = visits_among(own, source, unread)
+    taken = {visit.patient for visit in visits}
+    strays = [visit for visit in found if visit.patient not in taken]
+    left_out += _in_other_formats(own, source, images, [*visits, *strays])
+    known = {path for visit in visits for path in _files(visit).values()}
+    again = [path for visit in found if visit.patient in taken for path in _files(visit).values() if path not in known]
+    return strays, [one for one in left_out if one.patient not in taken], [*rest, *again]
+
+
+def _in_other_formats(layout: Layout, source: Path, images: Sequence[Path], visits: Sequence[Visit]) -> list[LeftOut]:
+    """The scans that are no NIfTI, under the layout's names, of sequences that no NIfTI file holds."""
+    as_nifti = {renamed(path): path for path in images}
+    there = {(visit.patient, visit.session, channel) for visit in visits for channel in _files(visit)}
+    masked = {patient for patient, _, channel in there if channel not in CHANNELS}
+    found, alone, _ = visits_among(layout, source, list(as_nifti))
+    scans = [
+        LeftOut(visit.patient, as_nifti[path], f"{channel}: {source_file.other_format(as_nifti[path])}")
+        for visit in found
+        for channel, path in _files(visit).items()
+        if (visit.patient, visit.session, channel) not in there
+    ]
+    masks = [  # beside scans in NIfTI
+        LeftOut(one.patient, as_nifti[one.file], f"mask: {source_file.other_format(as_nifti[one.file])}")
+        for one in alone
+        if one.file and one.reason == MASK_ALONE and one.patient not in masked
+    ]
+    return scans + masks
+
+
+def renamed(path: Path) -> Path:
+    """A scan's path as it would be if it were NIfTI."""
+    return path.with_name(re.sub(ENDING, "", path.name) + ".nii")
+
+
+def _files(visit: Visit) -> dict[str, Path]:
+    masks = {"brain_mask": visit.brain_mask, "tumour_mask": visit.tumour_mask}
+    return {**visit.scans, **{name: path for name, path in masks.items() if path}}
+
+
 def _not_read(kind: Table, path: Path) -> Iterator[str]:
-    """The columns of a table that no rule is about, with what each may mean."""
+    """How a table was read where that could be otherwise; and the columns that no rule is about, with what each may mean."""
     known = {
         key(name) for name in (*kind.id, *kind.session, *kind.scans, *(s for column in kind.columns for s in column.sources))
     }
     like = [column.like for column in kind.columns if column.like]
-    others = [name for name in sheet.columns(path) if key(name) not in known]
+    read = sheet.examine(path)
+    yield from (f"{path.name}: {note}" for note in read.notes)
+    others = [name for name in read.header if key(name) not in known]
     if names := [name for name in others if not any(pattern.fullmatch(name) for pattern in like)]:
-        meant = [f"{name} ({ours}?)" if (ours := suggestion(name)) else name for name in names]
+        meant = [f"{name} ({near}?)" if (near := suggestion(name)) else name for name in names]
         yield f"{path.name}: columns that were not read: {', '.join(meant)}"
 
 
-def files_below(source: Path) -> tuple[list[Path], list[Path]]:
-    """The NIfTI files and the tables in a folder, in the order of their names; hidden folders are not entered."""
+class Files(NamedTuple):
+    """What lies in a folder, in the order of names."""
+
+    scans: list[Path]  # NIfTI
+    tables: list[Path]
+    images: list[Path]  # scans in other formats, and DICOM
+
+
+def files_below(source: Path) -> Files:
+    """The scans and the tables in a folder; hidden folders are not entered. Of a file, itself as a table."""
     if not source.is_dir():
         if wrong := source_file.fault(source):
             raise UsageError(f"{source_file.shown(source)}: {wrong}")
-        return [], [source]
-    scans, tables = [], []
-    for home, folders, names in os.walk(source, onerror=_raise):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(name for name in names if not name.startswith(".")):
-            if name.lower().endswith(NIFTI):
-                scans.append(Path(home, name))
-            elif name.lower().endswith(table.ENDINGS) and Path(home, name).is_file():  # a pipe would wait for ever
-                tables.append(Path(home, name))
-    return scans, tables
+        return Files([], [source], [])
+    found = Files([], [], [])
+    for home, folders, names in os.walk(source, onerror=_raise, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not _leads_back(Path(home, name)))
+        for name in sorted(name for name in names if not name.startswith((".", OPEN_IN_EXCEL))):
+            path = Path(home, name)
+            if name.lower().endswith(source_file.NIFTI):
+                found.scans.append(path)
+            elif name.lower().endswith(table.ENDINGS) and path.is_file():  # a pipe would wait for ever
+                found.tables.append(path)
+            elif name.lower().endswith((*source_file.FORMATS, *DICOM)):
+                found.images.append(path)
+    return found
+
+
+def _leads_back(folder: Path) -> bool:
+    """Whether a folder is a link to one that holds it, which would be entered for ever."""
+    return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
 
 
 def _raise(error: OSError) -> None:
     raise error  # a folder without the right to read it is no empty one
 
 
-def visits_among(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[Visit], list[LeftOut], list[str]]:
+def place(path: Path, source: Path) -> str:
+    """Where a scan lies in a source, with its ending in small letters.
+
+    A file in a folder that is named like a file, x_flair.nii/x_flair.nii, as unpackers make them, lies where the folder does.
+    """
+    whole = path.parent if path.parent != source and path.parent.name.lower().endswith(source_file.NIFTI) else path
+    return re.sub(ENDING, lambda ending: ending[0].lower(), whole.relative_to(source).as_posix())
+
+
+def visits_among(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[Visit], list[LeftOut], list[Path]]:
     """The visits whose scans are there, those that are left out, and files whose names are not the layout's."""
     sequences = layout.told(source) if layout.told and scans else layout.sequences
     found: dict[tuple[str, str], dict[str, list[Path]]] = {}
     unread = []
     for path in scans:
-        name = path.relative_to(source).as_posix()
-        match = layout.scans.search(name) if layout.scans else None
+        match = layout.scans.search(place(path, source)) if layout.scans else None
         words = {name: word or "" for name, word in match.groupdict().items()} if match else {}
         patient = next((words[name] for name in WHO if words.get(name)), "")
         column = (layout.sequence(words) if layout.sequence else sequences.get(key(words["sequence"]))) if patient else None
         if not column:
-            unread.append(name)
+            unread.append(path)
             continue
         visit = layout.called(patient, words.get("session", ""))
         found.setdefault(visit, {}).setdefault(column, []).append(path)
@@ -173,11 +365,14 @@ def visits_among(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[
         left_out += [LeftOut(patient, path, f"{path.name}: {reason}") for path in files.pop(UNDECIDED, [])]
         if not files:
             continue
+        first = next(iter(files.values()))[0]
         twice = [f"{column} ({', '.join(path.name for path in paths)})" for column, paths in files.items() if len(paths) > 1]
-        if not cohort.is_patient_id(patient) or not cohort.is_session(session):
-            left_out.append(LeftOut(patient, next(iter(files.values()))[0], "expected an id of letters, digits, '.', '_' or '-'"))
+        if strange := [path for paths in files.values() for path in paths if not cohort.is_utf8(path.relative_to(source))]:
+            left_out.append(LeftOut(patient, strange[0], "the name of this file or of its folder is not UTF-8; rename it"))
+        elif not cohort.is_patient_id(patient) or not cohort.is_session(session):
+            left_out.append(LeftOut(patient, first, "expected an id of letters, digits, '.', '_' or '-'"))
         elif not any(channel in files for channel in CHANNELS):
-            left_out.append(LeftOut(patient, next(iter(files.values()))[0], "a mask, but no scan"))
+            left_out.append(LeftOut(patient, first, MASK_ALONE))
         elif twice:
             reason = f"several files for {'; '.join(twice)}; expected one"
             left_out.append(LeftOut(patient, next(paths[0] for paths in files.values() if len(paths) > 1), reason))
@@ -197,7 +392,7 @@ def _listed(kind: Table, row: Row, patient: str, session: str) -> Iterator[Visit
     for name, column in kind.scans.items():
         if rules.missing(row.cell(name)):
             continue
-        path = row.file.parent / row.cell(name)
+        path = cohort.located(row.file.parent, row.cell(name))
         if files.setdefault(column, path) != path:
             spelled = row.names[key(name)]
             raise UsageError(f"{row.file}, row {row.line}, column {spelled}: a second file for {column}; expected one")
@@ -209,6 +404,8 @@ def _whose(layout: Layout, kind: Table, row: Row) -> tuple[str, str]:
     """Patient and session of a row. Raises UsageError naming file, row and column."""
     column = row.first(kind.id) or kind.id[0]
     raw = row.cell(column)
+    if key(column) in row.dates:
+        raise UsageError(f"{row.file}, row {row.line}, column {column}: patient id {raw!r} {cohort.MADE_A_DATE}")
     match = kind.ids.fullmatch(raw)
     if match:
         patient, session = layout.called(
@@ -222,7 +419,9 @@ def _whose(layout: Layout, kind: Table, row: Row) -> tuple[str, str]:
         if cohort.is_patient_id(patient) or identifiers.NOTATION.fullmatch(patient):  # 1E+05, which may be a scan's 100000
             return patient, session
     expected = "letters, digits, '.', '_' or '-'" if kind.ids is ANY_ID else f"one as in {layout.example}"
-    raise UsageError(f"{row.file}, row {row.line}, column {column}: patient id {raw!r}; expected {expected}")
+    raise UsageError(
+        f"{row.file}, row {row.line}, column {column}: patient id {raw!r}; expected {expected}{cohort.shortened(raw)}"
+    )
 
 
 def _readings(layout: Layout, kind: Table, row: Row, patient: str, session: str) -> Iterator[Reading]:
@@ -292,8 +491,10 @@ def _unlike(layout: Layout, path: Path) -> UsageError:
     return UsageError(f"{path}: no column {lacking[0]!r}; the nearest one is {near!r} (found {', '.join(names)})")
 
 
-def _there(unread: list[str], paths: list[Path]) -> str:
+def _there(source: Path, unread: list[str], paths: list[Path]) -> str:
     """What lies in a source that holds nothing of a layout."""
+    if source_file.holds_dicom(source):
+        return "; found DICOM files, which `mri-vit import dicom` reads"
     tables = Counter(path.name for path in paths)
     there = [*unread[:3], *list(tables)[:3]]
     return (

@@ -19,9 +19,9 @@ from mri_vit.importers.dicom import identity
 from mri_vit.importers.found import Found, Reading
 from mri_vit.importers.layouts import LAYOUTS, plain
 from mri_vit.importers.merged import Imported, merge, no_rule, other_forms, with_ids_of_scans
+from mri_vit.importers.recommended import write_study
 from mri_vit.importers.rules import SAME_AS
 from mri_vit.run import files, ownership
-from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, say
 from mri_vit.run.screen import plain as as_text
 from mri_vit.settings.schema import CHANNELS
@@ -46,12 +46,13 @@ def import_layout(name: str, source: Path, folder: Path, console: Console, join_
         say(console, f"{source} is {seen}")
     else:
         chosen = LAYOUTS[name]
-    found = layout.read(chosen, source)
+    found = layout.read(chosen, source, plain.LAYOUT if chosen.name != plain.LAYOUT.name else None)
+    found = auto.with_strays(found, chosen) if name == AUTO else auto.without_strays(found, chosen)
     imported = merge(with_ids_of_scans(found) if join_similar_ids else found)
-    written.write(imported, chosen.name, str(source), folder, chosen.name if chosen.collection else "")
-    if name == AUTO:
-        _write_study(auto.study_file(chosen.name, imported), folder / files.STUDY, console)
+    written.write(imported, chosen.name, str(source), folder, chosen.name if chosen.collection and not found.strays else "")
     show(imported, folder, console)
+    if imported.visits:
+        write_study(chosen.name, folder, console)
     return bool(imported.left_out or imported.conflicts or no_rule(imported))
 
 
@@ -100,6 +101,8 @@ def import_dicom(
     imported = merge(Found(found.visits, tuple(known) if found.visits else (), found.left_out))
     written.write(imported, DICOM, DICOM, folder)  # the source's path may name a patient
     show(imported, folder, console)
+    if imported.visits:
+        write_study(DICOM, folder, console)
     return bool(imported.left_out or imported.conflicts or no_rule(imported))
 
 
@@ -143,15 +146,6 @@ def _under_hashes(
         )
         for reading in readings
     ]
-
-
-def _write_study(text: str, path: Path, console: Console) -> None:
-    """Write a study file where there is none: what somebody changed in one is theirs."""
-    if path.exists():
-        say(console, f"{path} is there already and stays")
-    else:
-        write_bytes(text.encode(), path)
-        say(console, f"study file {path}")
 
 
 def show(imported: Imported, folder: Path, console: Console) -> None:

@@ -1,16 +1,19 @@
-"""Table: a CSV that somebody else made goes in, its rows as text with their lines come out; columns are found in any case."""
+"""Table: a CSV or a workbook that somebody else made goes in, its rows as text with their lines come out.
+
+Columns are found in any case.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mri_vit.data import sheet
 from mri_vit.data.aliases import key
+from mri_vit.errors import UsageError
 
-ENDINGS = (".csv", ".tsv")
+ENDINGS = (".csv", ".tsv", ".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")  # of tables; not all of them can be read
 HEAD_BYTES = 65536  # of a file that may be a table: enough for its header
 
 
@@ -22,6 +25,7 @@ class Row:
     line: int  # the header being the first
     cells: Mapping[str, str]
     names: Mapping[str, str]  # of columns, likewise, as the file spells them
+    dates: frozenset[str] = frozenset()  # columns, likewise, in which a workbook has a date
 
     def first(self, sources: Sequence[str]) -> str | None:
         """The first of these columns that the table has, in its spelling."""
@@ -34,18 +38,23 @@ class Row:
 
 def read(path: Path) -> Iterator[Row]:
     """The rows of a table. Raises UsageError naming file and line."""
-    header, rows = sheet.read(path)
-    names = {key(name): name for name in reversed(header)}
-    for line, cells in rows:
-        yield Row(path, line, {key(name): cell for name, cell in reversed(cells.items())}, names)
+    found = sheet.examine(path)
+    sheet.refuse(path, found.faults)
+    names = {key(name): name for name in reversed(found.header)}
+    dates: dict[int, frozenset[str]] = {}
+    for line, name in found.dates:
+        dates[line] = dates.get(line, frozenset()) | {key(name)}
+    for line, cells in found.rows:
+        by_key = {key(name): cell for name, cell in reversed(cells.items())}
+        yield Row(path, line, by_key, names, dates.get(line, frozenset()))
 
 
 def header(path: Path) -> set[str]:
-    """The names of a table's columns without case and signs, from its beginning; none where it is no text."""
+    """The names of a table's columns without case and signs, of text from its beginning; none where it cannot be read."""
     with path.open("rb") as file:
         start = file.read(HEAD_BYTES)
     try:
-        text = start.decode("utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", errors="ignore")
-    except UnicodeError:
+        names = sheet.columns(path) if start[:2] == b"PK" else sheet.names(start)  # of a workbook, which is a zip archive, all
+    except UsageError:
         return set()
-    return {key(name) for name in re.split(r"[,;\t]", text.lstrip().splitlines()[0])} if text.strip() else set()
+    return {key(name) for name in names if name}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import tempfile
@@ -11,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from mri_vit.data.cohort import read as read_cohort
+from mri_vit.data import cohort
+from mri_vit.data.sheet import to_csv
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.found import Reading
 from mri_vit.importers.merged import Imported
-from mri_vit.importers.rules import NUMBER
 from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import CHANNELS
@@ -23,22 +21,21 @@ from mri_vit.settings.schema import CHANNELS
 PROVENANCE, CONFLICTS = "provenance.csv", "conflicts.csv"
 IMPORT = "import.json"  # by its hash of the table, a table of ours is known
 ORIGIN_COLUMNS = ("patient", "session", "column", "value", "file", "row", "source_column", "raw", "rule")
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters by which a spreadsheet takes text for a formula (OWASP, CSV injection)
 
 
-def write(imported: Imported, layout: str, source: str, folder: Path, cohort: str = "") -> None:
-    """Write an imported cohort into a folder, which is made; `cohort` is its name for other cohorts, where it has one.
+def write(imported: Imported, layout: str, source: str, folder: Path, name: str = "") -> None:
+    """Write an imported cohort into a folder, which is made; `name` is its name for other cohorts, where it has one.
 
     Raises UsageError where the folder holds another cohort table.
     """
     refuse_foreign(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     home = folder.resolve()
-    table = _cohort(imported, cohort, home)
+    table = _cohort(imported, name, home)
+    folder.mkdir(parents=True, exist_ok=True)
     refuse_unreadable(table, home)
     write_record(table, layout, source, home, imported.notes)
-    for name, readings in ((PROVENANCE, imported.readings), (CONFLICTS, imported.conflicts)):
-        write_bytes(to_csv(ORIGIN_COLUMNS, (_origin(reading, by_session(imported)) for reading in readings)), home / name)
+    for file, readings in ((PROVENANCE, imported.readings), (CONFLICTS, imported.conflicts)):
+        write_bytes(to_csv(ORIGIN_COLUMNS, (_origin(reading, by_session(imported)) for reading in readings)), home / file)
     excluded = ((x.patient, str(x.file or ""), x.reason) for x in imported.left_out)
     write_bytes(to_csv(("patient", "file", "reason"), excluded), home / files.EXCLUDED)
     write_bytes(table, home / files.COHORT)
@@ -61,7 +58,7 @@ def refuse_unreadable(table: bytes, home: Path) -> None:
         file.write(table)
         file.flush()
         if table.count(b"\n") > 1:  # a table of nobody says so itself
-            read_cohort(Path(file.name), (), needed=())
+            cohort.read(Path(file.name), (), needed=())
 
 
 def check(source: Path, folder: Path) -> None:
@@ -73,11 +70,6 @@ def check(source: Path, folder: Path) -> None:
     inputs = source.resolve() if source.is_dir() else source.resolve().parent
     if folder.resolve() == inputs or (source.is_dir() and inputs in folder.resolve().parents):
         raise UsageError(f"{folder}: in the source, which stays as it is; name a folder outside of {inputs}")
-
-
-def harmless(cell: str) -> str:
-    """The cell as text to a spreadsheet too: a leading = + - @ gets an apostrophe before it, unless it is a number's."""
-    return f"'{cell}" if cell.startswith(FORMULA) and not NUMBER.fullmatch(cell) else cell
 
 
 def refuse_foreign(folder: Path, also: Iterable[str] = ()) -> None:
@@ -94,13 +86,13 @@ def refuse_foreign(folder: Path, also: Iterable[str] = ()) -> None:
         raise UsageError(f"{there}: not as mri-vit wrote it; name another folder, or move it away")
 
 
-def _cohort(imported: Imported, cohort: str, home: Path) -> bytes:
+def _cohort(imported: Imported, named: str, home: Path) -> bytes:
     """The table; the column `session` is there where visits differ by it, and masks and further sequences where there are any."""
     more = dict.fromkeys(name for visit in imported.visits for name in visit.scans if name not in CHANNELS)
     channels = (*CHANNELS, *more)
     masks = [name for name in ("brain_mask", "tumour_mask") if any(getattr(v, name) for v in imported.visits)]
     sessions = ["session"] if by_session(imported) else []
-    named = ["cohort"] if cohort else []
+    origin = ["cohort"] if named else []
     rows = []
     for visit in imported.visits:
         paths = [visit.scans.get(channel) for channel in channels] + [getattr(visit, name) for name in masks]
@@ -110,11 +102,11 @@ def _cohort(imported: Imported, cohort: str, home: Path) -> bytes:
                 visit.patient,
                 *([visit.session] if sessions else []),
                 *(way_to(path, home) for path in paths),
-                *([cohort] if named else []),
+                *([named] if named else []),
                 *(cells.get(column, "") for column in imported.columns),
             ]
         )
-    return to_csv(("patient", *sessions, *channels, *masks, *named, *imported.columns), rows)
+    return to_csv(("patient", *sessions, *channels, *masks, *origin, *imported.columns), rows)
 
 
 def way_to(path: Path | None, home: Path) -> str:
@@ -123,10 +115,9 @@ def way_to(path: Path | None, home: Path) -> str:
         return ""
     whole = path.parent.resolve() / path.name  # the file's own name, which a link's target may not end in .nii
     try:
-        way = os.path.relpath(whole, home)
+        return cohort.way(os.path.relpath(whole, home))
     except ValueError:  # another drive
         return str(whole)
-    return f".{os.sep}{way}" if way.startswith(FORMULA) else way
 
 
 def by_session(imported: Imported) -> bool:
@@ -146,11 +137,3 @@ def _origin(reading: Reading, sessions: bool) -> Sequence[str]:
         ),
         *(reading.source_column, reading.raw, reading.rule),
     )
-
-
-def to_csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([harmless(cell) for cell in row] for row in rows)
-    return out.getvalue().encode(errors="backslashreplace")  # names of files may be no UTF-8

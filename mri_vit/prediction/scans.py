@@ -18,6 +18,7 @@ from mri_vit.importers.layout import files_below, visits_among
 from mri_vit.importers.layouts import LAYOUTS
 from mri_vit.run import ownership
 from mri_vit.run.complete_folder import complete
+from mri_vit.settings import source as source_file
 from mri_vit.settings.schema import Study
 
 CONVERTED = "scans"  # in the output, where DICOM series were given
@@ -61,7 +62,9 @@ def of(source: Path, study: Study, output: Path, say: Say) -> Given:
     if output.resolve().is_relative_to(source.resolve()):
         raise UsageError(f"output {output} lies in {source}, whose files are the patient's; choose a folder outside of it")
     patient, changed = safe_id(source.resolve().name)
-    files, _ = files_below(source)
+    files, _, images = files_below(source)
+    if not files and (other := next(filter(source_file.other_format, images), None)):
+        raise UsageError(f"{other}: {source_file.other_format(other)}")
     home, found, unread = (source, *_told_apart(source, files, study)) if files else _converted(source, patient, output, say)
     scans = {channel: found.get(channel) for channel in study.channels}
     lacking = [channel for channel in study.prepare.needs if scans.get(channel) is None]

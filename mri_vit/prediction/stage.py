@@ -37,7 +37,7 @@ from mri_vit.run.screen import WARNING, printable, say
 from mri_vit.settings import licence
 from mri_vit.settings.schema import Study
 
-OURS = {  # names in the output, none of which a patient may have
+OURS = {  # names in the output
     *(files.STUDY, files.ENVIRONMENT, files.ORIGIN, files.COHORT, files.EXCLUDED, files.FINDINGS, files.DECISIONS, files.JOBS),
     *(files.PREDICTIONS, files.SURVIVAL, files.PAGE, files.LOG, "prepared", scans.CONVERTED),
 }
@@ -83,7 +83,6 @@ def predict(
     study = _elsewhere(past, source, output, workers)
     with run_folder.claimed(study) as folder:
         given = scans.of(source, study, output, lambda line: say(console, line, WARNING))
-        _refuse_our_names(given.patients, source)
         for table in (files.PREDICTIONS, files.SURVIVAL):  # of an earlier command, which may have shown more
             (folder / table).unlink(missing_ok=True)
         began = time.monotonic()
@@ -94,7 +93,7 @@ def predict(
             excluded += _predicted(run, past, study, patients, given, show_untrusted, allow_known, spent, folder, console)
             write_bytes(preparing.table(excluded), folder / files.EXCLUDED)
         for row in excluded:
-            patient.forget(folder / row["patient"])
+            patient.forget(home_of(row["patient"], folder))
     return excluded
 
 
@@ -115,10 +114,9 @@ def _elsewhere(past: Study, source: Path, output: Path, workers: int) -> Study:
     )
 
 
-def _refuse_our_names(patients: Sequence[Patient], source: Path) -> None:
-    for one in patients:
-        if one.id.casefold() in OURS:
-            raise UsageError(f"{source}: patient {one.id} has the name of a file of the output; give them another id")
+def home_of(patient: str, folder: Path) -> Path:
+    """A patient's folder in the output; no id starts with _, by which one of an output's own names is told from its file."""
+    return folder / (f"_{patient}" if patient.casefold() in OURS else patient)
 
 
 def _predicted(
@@ -204,7 +202,7 @@ def _written(
         task = bar.add_task("write", total=len(patients), note="")
         for one in patients:
             try:
-                written[one.id] = patient.write(one, study, said[one.id], met[one.id], basis, folder / one.id)
+                written[one.id] = patient.write(one, study, said[one.id], met[one.id], basis, home_of(one.id, folder))
             except UnusablePatient as fault:
                 excluded.append({"patient": one.id, "file": printable(Path(fault.file).name), "reason": printable(fault.reason)})
                 say(bar.console, f"excluded {one.id}: {fault}", WARNING)

@@ -24,7 +24,9 @@ class Finding(Part):
     said: str = Field(description="what was found and what is expected, as a sentence")
     rows: tuple[int, ...] = Field(default=(), description="lines of the cohort table, the header's being 1")
     patients: tuple[str, ...] = Field(default=(), description="ids, of several visits with their session")
-    files: tuple[str, ...] = Field(default=(), description="relative to the cohort table")
+    files: tuple[str, ...] = Field(
+        default=(), description="relative to the cohort table; whole paths of files that are not there"
+    )
 
 
 class Column(Part):

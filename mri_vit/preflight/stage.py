@@ -6,6 +6,7 @@ Faults of the study file, and a table that is none, are raised; all others are c
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,10 @@ from mri_vit.qc import decisions
 from mri_vit.run.screen import printable
 from mri_vit.settings.models import CLINICAL
 from mri_vit.settings.schema import Study
-from mri_vit.settings.source import shown
+from mri_vit.settings.source import ABSENT, shown
+
+# Of 1-2 a spreadsheet in English makes 2-Jan or Jan-02.
+LIKE_A_DATE = re.compile(r"(?i)(\d{1,2}-)?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(-\d{1,2})?|\d{4}-\d\d-\d\d")
 
 
 def check(study: Study) -> Check:
@@ -93,6 +97,11 @@ def _of_table(table: Examined) -> Iterator[Finding]:
         said = f"the ids {', '.join(sorted(ids))} differ only in form: one patient?"
         at = tuple(sorted(of_patient[name] for name in ids))
         yield Finding(severity="noticed", about="table", said=printable(said), rows=at, patients=tuple(ids))
+    for note in table.notes:
+        yield Finding(severity="noticed", about="table", said=printable(note))
+    if dated := [p.subject for p in table.patients if LIKE_A_DATE.fullmatch(p.subject)]:
+        said = "the id looks like a date, which a spreadsheet makes of 1-2: is it as you wrote it?"
+        yield Finding(severity="noticed", about="table", said=said, patients=tuple(dict.fromkeys(dated)))
 
 
 def _of_decisions(study: Study, table: Examined) -> Iterator[Finding]:
@@ -138,7 +147,8 @@ def _of_files(study: Study, table: Examined, seen: Mapping[Path, Seen]) -> Itera
         for name, said in faults.items():
             one: tuple[Severity, str] = ("excluded", printable(f"{name}: {said}"))
             patients[one].append(p.id)
-            files[one].append(_relative(mine[name], study))
+            absent = said.startswith(ABSENT)  # then it matters where it was looked for
+            files[one].append(printable(shown(mine[name])) if absent else _relative(mine[name], study))
         if doubtful := [name for name, file in mine.items() if seen[file].doubtful]:
             said = f"{', '.join(doubtful)}: ends with another size than its header announces; preparing will read it whole"
             patients["noticed", said].append(p.id)

@@ -75,7 +75,8 @@ def _sentence(finding: Finding) -> str:
         return f"{finding.patients[0]}: {finding.said}{file}"
     if finding.patients and finding.about != "duplicates":
         count = f"{len(finding.patients)} patient" + "s" * (len(finding.patients) > 1)
-        return f"{count}: {finding.said} ({_named(finding.patients)})"
+        first = f"; the first is {finding.files[0]}" if finding.files else ""
+        return f"{count}: {finding.said} ({_named(finding.patients)}){first}"
     if finding.patients and finding.severity == "noticed":
         return f"{_named(finding.patients)}: {finding.said}"
     return finding.said

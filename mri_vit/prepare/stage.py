@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mri_vit.data import sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import read
 from mri_vit.errors import Killed, UnusablePatient, UsageError
@@ -121,8 +120,5 @@ def _refuse_twins(study: Study, patients: Sequence[Patient]) -> None:
 
 def table(excluded: Excluded) -> bytes:
     """The rows of excluded.csv."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, ["patient", "file", "reason"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(excluded)
-    return out.getvalue().encode()
+    names = ("patient", "file", "reason")
+    return sheet.to_csv(names, ([row[name] for name in names] for row in excluded))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,8 +74,4 @@ def read(path: Path, patients: Collection[str] | None = None) -> dict[str, Decis
 
 def dumps(decided: Iterable[Decision]) -> bytes:
     """The table again, as a run keeps it."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([one.patient, KEEP if one.keep else DROP, one.who, one.why] for one in decided)
-    return out.getvalue().encode()
+    return sheet.to_csv(COLUMNS, ([one.patient, KEEP if one.keep else DROP, one.who, one.why] for one in decided))

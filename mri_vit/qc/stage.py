@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from einops import reduce
 from jaxtyping import Float
 from rich.console import Console
 
-from mri_vit.data import frozen, tokens
+from mri_vit.data import frozen, sheet, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.prepare import stage as preparing
@@ -166,12 +164,12 @@ def kind(reason: str) -> str:
 
 
 def _table(found: Mapping[str, Sequence[Finding]], decided: Mapping[str, Decision], study: Study) -> bytes:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["patient", "reason", "scan", "figure", "became", "words"])
-    for one in (one for findings in found.values() for one in findings):
-        writer.writerow([one.patient, one.reason, one.scan, f"{one.figure:.4g}", became(one, decided, study), one.words])
-    return out.getvalue().encode()
+    rows = (
+        [one.patient, one.reason, one.scan, f"{one.figure:.4g}", became(one, decided, study), one.words]
+        for findings in found.values()
+        for one in findings
+    )
+    return sheet.to_csv(["patient", "reason", "scan", "figure", "became", "words"], rows)
 
 
 def _tell(found: Mapping[str, Sequence[Finding]], decided: Mapping[str, Decision], study: Study, console: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,23 @@ KINDS = {
     stat.S_IFBLK: "a device",
 }
 ABSENT = "no such file"
+NIFTI = (".nii", ".nii.gz")
+FORMATS = {  # endings of scans that are no NIfTI
+    **{".mha": "MetaImage", ".mhd": "MetaImage", ".nrrd": "NRRD", ".nhdr": "NRRD", ".mnc": "MINC", ".mif": "MRtrix"},
+    **{".mgz": "FreeSurfer's MGZ", ".mgh": "FreeSurfer's MGH", ".img": "a two-file image, .hdr and .img"},
+    **{
+        ".nii.bz2": "NIfTI in bzip2",
+        ".nii.xz": "NIfTI in xz",
+        ".nii.zst": "NIfTI in Zstandard",
+        ".nii.zip": "NIfTI in a zip file",
+    },
+}
+CONVERTERS = {  # by what a format's name begins with; each keeps the scan's place in the patient
+    "FreeSurfer": "mri_convert, or nibabel",
+    "NIfTI": "the program that packed it, then gzip",
+    "MRtrix": "mrconvert",
+    "MINC": "mnc2nii, or nibabel",
+}
 SAID = {errno.ENOENT: ABSENT, errno.ENOTDIR: ABSENT, errno.ELOOP: "a link that leads back to itself"}
 UNUSABLE = {
     errno.ENAMETOOLONG: "a name that is too long for a file",
@@ -43,13 +61,39 @@ def fault(path: Path) -> str:
     except ValueError:
         return "no such file: its name holds a NUL character"
     except OSError as error:
-        return SAID.get(error.errno or 0, f"cannot be read: {error.strerror}")
+        said = SAID.get(error.errno or 0, f"cannot be read: {error.strerror}")
+        return said + _near(path) if said == ABSENT else said
     if stat.S_ISREG(mode):
-        return ""
+        return other_format(path)
     kind = KINDS.get(stat.S_IFMT(mode), "something else")
-    if stat.S_ISDIR(mode) and _holds_dicom(path):
+    if stat.S_ISDIR(mode) and holds_dicom(path):
         return "a folder of DICOM files; expected one NIfTI file: convert the series first, for example with dcm2niix"
+    if stat.S_ISDIR(mode) and path.name.lower().endswith(NIFTI):
+        return "a folder that is named like a file; name the file in it"
     return f"{kind}; expected a file"
+
+
+def other_format(path: Path) -> str:
+    """What a scan is that its name says is no NIfTI, and how it becomes one; "" for any other file."""
+    name = next((FORMATS[ending] for ending in FORMATS if path.name.lower().endswith(ending)), "")
+    if not name:
+        return ""
+    by = next((tool for start, tool in CONVERTERS.items() if name.startswith(start)), "SimpleITK: WriteImage(ReadImage(…), …)")
+    return f"{name}; expected NIfTI: convert it, for example by {by}"
+
+
+def _near(path: Path) -> str:
+    """What may be meant by the path of a file that is not there, as the end of a message."""
+    if "\\" in str(path) or any(re.fullmatch("[A-Za-z]:", part) for part in path.parts):
+        return ": a path as Windows writes it; write it with / from this system's root, or from the table"
+    if path.name.startswith("file:") or "://" in str(path) or "file:" in path.parts:
+        return ": an address; write a path"
+    start = re.sub(r"(?i)\.nii(\.gz)?$", "", path.name)
+    endings = (".nii", ".nii.gz", ".NII", ".NII.GZ") if start != path.name else ()
+    there = next((end for end in endings if os.path.lexists(path.with_name(start + end))), "")
+    if there:
+        return f"; there is one of this name that ends in {there}"
+    return "" if os.path.lexists(path.parent) else "; its folder is not there either"
 
 
 def unusable_name(error: Exception) -> UsageError | None:
@@ -58,6 +102,9 @@ def unusable_name(error: Exception) -> UsageError | None:
         return UsageError(f"{shown(str(error.filename))}: {UNUSABLE[error.errno]}; give another path")
     if isinstance(error, ValueError) and "null byte" in str(error):
         return UsageError("a path holds a NUL character; give another path")
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":  # how Python holds bytes of no UTF-8
+        line = error.object[: error.start].splitlines()[-1:] + error.object[error.start :].splitlines()[:1]
+        return UsageError(f"{shown(''.join(line))}: a name in this path is not UTF-8; rename it, or work in another folder")
     return None
 
 
@@ -98,7 +145,7 @@ def shown(path: Path | str) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN // 2]} … {text[-MOST_SHOWN // 2 :]}"
 
 
-def _holds_dicom(folder: Path) -> bool:
+def holds_dicom(folder: Path) -> bool:
     """Whether one of the first files in a folder is DICOM."""
     try:
         with os.scandir(folder) as entries:

@@ -5,8 +5,6 @@ The hard variant is what a Vision Transformer fails at: small tumours, and one m
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -17,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from mri_vit.data import sheet
 from mri_vit.data.volume import Volume, write
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
@@ -109,13 +108,15 @@ def written(folder: Path, seed: int, cases: Sequence[P], readme: str, scan: Scan
     with ProcessPoolExecutor(workers, CONTEXT, end_with_parent) as pool:
         list(pool.map(_write, cases, repeat(folder), [[seed, index] for index in range(len(cases))], repeat(scan), chunksize=4))
     write_bytes(readme.encode(), folder / "README.md")
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["patient", *CHANNELS, "tumour_mask", "age", "sex", "site", *cases[0].labels])
-    for case in cases:
-        files = [f"{case.id}/{channel}.nii.gz" for channel in CHANNELS]
-        writer.writerow([case.id, *files, f"truth/{case.id}.nii.gz", case.age, case.sex, case.site, *case.labels.values()])
-    write_bytes(out.getvalue().encode(), table)
+    rows = (
+        (
+            *(case.id, *(f"{case.id}/{channel}.nii.gz" for channel in CHANNELS), f"truth/{case.id}.nii.gz"),
+            *(case.age, case.sex, case.site, *case.labels.values()),
+        )
+        for case in cases
+    )
+    header = ["patient", *CHANNELS, "tumour_mask", "age", "sex", "site", *cases[0].labels]
+    write_bytes(sheet.to_csv(header, rows), table)
     return table
 
 

@@ -11,12 +11,12 @@ from rich.console import Console
 
 from mri_vit.data import cohort, sheet
 from mri_vit.data.columns import contents
+from mri_vit.data.sheet import harmless
 from mri_vit.importers import layout, merged
 from mri_vit.importers.layouts import LAYOUTS
 from mri_vit.importers.merged import Imported
 from mri_vit.importers.stage import import_layout
 from mri_vit.importers.units import mixed
-from mri_vit.importers.written import harmless
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import CHANNELS
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+from datetime import date
 from pathlib import Path
 
+import openpyxl
 import pytest
 from made.layouts import folder
 from rich.console import Console
@@ -19,7 +21,7 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.endpoint import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
-FILES = {"cohort.csv", "provenance.csv", "conflicts.csv", "excluded.csv", "import.json"}
+FILES = {"cohort.csv", "provenance.csv", "conflicts.csv", "excluded.csv", "import.json", "study.toml"}
 
 
 def brought(name: str, source: Path, home: Path) -> bool:
@@ -193,6 +195,109 @@ def test_auto_takes_the_labels_that_lie_beside_scans(tmp_path: Path, capsys):
     assert "is brats2021 (8 NIfTI files, 1 tables)" in said
     said = auto(folder(tmp_path / "labels", tables={"l.csv": "BraTS21ID,MGMT_value\n1,1\n"}), tmp_path / "out2", capsys)
     assert "is rsna_miccai (0 NIfTI files, 1 tables)" in said
+
+
+def patients(home: Path) -> dict[str, dict[str, str]]:
+    return {row["patient"]: row for row in rows(home / "cohort.csv")}
+
+
+OWN = "Patient,Age,Sex,MGMT_status,OS (days),Dead\n{}"
+
+
+def test_auto_joins_a_table_of_ones_own_to_folders_of_a_layout_whatever_its_ids(tmp_path: Path, capsys):
+    source = brats(tmp_path / "in", "00001", "00002", "00003", labels="00001,1\n00002,0\n")
+    folder(source, tables={"clinical.csv": OWN.format("1,60,M,1,100,1\n00002,50,F,0,200,0\nBraTS2021_00003,40,F,1,300,1\n")})
+    auto(source, tmp_path / "out", capsys)
+    found = patients(tmp_path / "out")
+    assert {name: (row["age"], row["mgmt"], row["os_days"]) for name, row in found.items()} == {
+        "BraTS2021_00001": ("60", "1", "100"),
+        "BraTS2021_00002": ("50", "0", "200"),
+        "BraTS2021_00003": ("40", "1", "300"),
+    }
+    study = study_file.load(tmp_path / "out" / "study.toml", {})
+    assert [endpoint.name for endpoint in study.endpoints] == ["mgmt", "os"]
+
+
+def test_a_workbook_beside_folders_is_read_and_one_that_cannot_be_is_left_out_with_the_reason(tmp_path: Path, capsys):
+    source = brats(tmp_path / "in", "00001")
+    book = openpyxl.Workbook()
+    book.worksheets[0].append(["ID", "Age"])
+    book.worksheets[0].append([1, 60])
+    book.save(source / "clinical.xlsx")
+    (source / "~$clinical.xlsx").write_bytes(b"open in Excel")
+    auto(source, tmp_path / "out", capsys)
+    assert patients(tmp_path / "out")["BraTS2021_00001"]["age"] == "60"
+    book.create_sheet("codes").append(["x"])
+    book.save(source / "clinical.xlsx")
+    assert import_layout("auto", source, tmp_path / "two", Console(quiet=True))
+    (left,) = [row for row in rows(tmp_path / "two" / "excluded.csv") if row["file"].endswith(".xlsx")]
+    assert "2 sheets" in left["reason"]
+
+
+def test_a_date_in_place_of_an_id_is_refused_and_a_folder_that_is_called_like_one_is_a_patient(tmp_path: Path, capsys):
+    book = openpyxl.Workbook()
+    book.worksheets[0].append(["ID", "Age", "Scan date"])
+    book.worksheets[0].append([date(2026, 2, 1), 60, date(2026, 2, 1)])
+    book.save(tmp_path / "clinical.xlsx")
+    with pytest.raises(UsageError, match=r"row 2, column ID: patient id '2026-02-01' is a date in the workbook"):
+        brought("plain", tmp_path / "clinical.xlsx", tmp_path / "out")
+    auto(folder(tmp_path / "in", "2026-02-01/t1.nii.gz"), tmp_path / "out", capsys)
+    assert list(patients(tmp_path / "out")) == ["2026-02-01"]
+
+
+def test_columns_of_ones_own_in_a_table_of_the_layout_are_read_too(tmp_path: Path, capsys):
+    source = brats(tmp_path / "in", "00001")
+    (source / "train_labels.csv").write_text("BraTS21ID,MGMT_value,Age,weight\n1,1,60,70\n")
+    said = auto(source, tmp_path / "out", capsys)
+    row = patients(tmp_path / "out")["BraTS2021_00001"]
+    assert (row["mgmt"], row["age"]) == ("1", "60")
+    assert "columns that were not read: weight" in said
+
+
+def test_folders_that_are_not_of_the_layout_are_read_as_plain_and_the_cohort_is_no_collection(tmp_path: Path, capsys):
+    source = folder(brats(tmp_path / "in", "00001"), "H1/t1.nii.gz", "H1/t1ce.nii.gz", "H2_t1.nii")
+    said = auto(source, tmp_path / "out", capsys)
+    assert "2 patients (H2, H1) are not of the layout brats2021" in said
+    found = patients(tmp_path / "out")
+    assert set(found) == {"BraTS2021_00001", "H1", "H2"}
+    assert "cohort" not in found["H1"]
+    assert import_layout("brats2021", source, tmp_path / "brats", Console(quiet=True))
+    assert {row["patient"] for row in rows(tmp_path / "brats" / "excluded.csv")} >= {"H1", "H2"}
+
+
+def test_a_folder_with_scans_of_which_none_is_read_is_left_out_and_not_passed_over(tmp_path: Path, capsys):
+    names = (
+        "H1/anat/t1.nii.gz",
+        "H2/image.mha",
+        "BraTS2021_00001/BraTS2021_00001_seg.mha",
+        "H3/IM0001.dcm",
+        "P 4/t1.nii.gz",
+        "derivatives/x/brain.nii.gz",
+    )
+    source = folder(brats(tmp_path / "in", "00001", labels="00001,1\n"), *names)
+    assert import_layout("auto", source, tmp_path / "out", Console(quiet=True))
+    left = {row["patient"] for row in rows(tmp_path / "out" / "excluded.csv")}
+    assert left == {"H1", "H2", "H3", "P 4", "BraTS2021_00001"}  # the last for its mask, which is no NIfTI
+
+
+def test_folders_behind_links_are_read_and_one_that_leads_back_ends_nothing(tmp_path: Path, capsys):
+    folder(tmp_path / "elsewhere", "t1.nii.gz")
+    source = folder(tmp_path / "in", "P1/t1.nii.gz")
+    (source / "P2").symlink_to(tmp_path / "elsewhere")
+    (source / "P1" / "again").symlink_to(source)
+    auto(source, tmp_path / "out", capsys)
+    assert list(patients(tmp_path / "out")) == ["P1", "P2"]
+
+
+@pytest.mark.parametrize(("name", "what"), [("P1/t1.mha", "MetaImage"), ("scan.mgz", "MGZ"), ("a/b/IM1.dcm", "import dicom")])
+def test_a_source_without_nifti_names_what_is_there(tmp_path: Path, capsys, name: str, what: str):
+    source = folder(tmp_path / "in", name)
+    try:
+        said = auto(source, tmp_path / "out", capsys)
+        said += (tmp_path / "out" / "excluded.csv").read_text()
+    except UsageError as error:
+        said = str(error)
+    assert what in said
 
 
 def test_auto_refuses_several_layouts_and_none(tmp_path: Path, capsys):

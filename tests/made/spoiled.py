@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import itertools
 import json
 import math
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import nibabel as nib
 import numpy as np
+import openpyxl
 from filelock import FileLock
 from pydicom import dcmread
 from pydicom.dataset import Dataset
@@ -273,6 +277,75 @@ def latin(desk: Desk) -> None:
 
 def _encoded(desk: Desk, text: str, encoding: str) -> None:
     desk.table.write_bytes(text.encode(encoding))
+
+
+def workbook(spoil: Callable[[Any], object] = lambda sheet: None, name: str = "cohort.xlsx") -> Make:
+    """The table as an Excel workbook, whose sheet is spoiled; cells of digits are numbers in it, as Excel makes them."""
+
+    def make(desk: Desk) -> None:
+        book = openpyxl.Workbook()
+        sheet = book.worksheets[0]
+        for row in csv.reader(desk.table.read_text().splitlines()):
+            sheet.append([int(cell) if cell.isdigit() else cell for cell in row])
+        spoil(sheet)
+        book.save(desk.folder / name)
+        desk.settings('"cohort.csv"', f'"{name}"')
+
+    return make
+
+
+def two_sheets(sheet: Any) -> None:
+    sheet.parent.create_sheet("codes").append(["mgmt", "1 is methylated"])
+
+
+def table_of(content: bytes, name: str) -> Make:
+    """The table is this file, which is no text."""
+
+    def make(desk: Desk) -> None:
+        desk.put(content, name)
+        desk.settings('"cohort.csv"', f'"{name}"')
+
+    return make
+
+
+def archive(*names: str) -> bytes:
+    """A zip archive of empty files."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        for name in names:
+            file.writestr(name, "")
+    return out.getvalue()
+
+
+def rewritten(change: Callable[[str], str], encoding: str = "utf-8") -> Make:
+    """The table's text is changed."""
+    return lambda desk: _encoded(desk, change(desk.table.read_text()), encoding)
+
+
+def quoted_path(desk: Desk) -> None:
+    desk.cells(0, t1='"p00/t1.nii.gz"', t2="p00\\t2.nii.gz")
+
+
+def folder_named_like_a_file(desk: Desk) -> list[object]:
+    desk.put(nifti(), "p00/x.nii/x.nii")
+    desk.cells(t1="p00/x.nii")
+    return ["check", desk.study]
+
+
+# Folders.
+
+
+def folders(layout: str, *scans: str, tables: Mapping[str, str] = {}) -> Make:
+    """Empty scans and tables in a folder, which is imported."""
+
+    def make(desk: Desk) -> list[object]:
+        for name in scans:
+            desk.put(b"", f"in/{name}")
+        for name, text in tables.items():
+            desk.put(text.encode(), f"in/{name}")
+        return ["import", layout, desk.folder / "in", "--output", desk.folder / "run"]
+
+    return make
 
 
 def unlabelled(desk: Desk) -> None:

@@ -209,9 +209,22 @@ def test_what_is_not_ours_is_left_alone(road: Path, new: Path, tmp_path: Path, c
     assert mri_vit("predict", road / "run", new, "-o", tmp_path / "out") == 2
     assert "left alone" in capsys.readouterr().err
     assert (home / "mine.txt").read_text() == "mine"
-    new.rename(tmp_path / "Prepared")
-    assert mri_vit("predict", road / "run", tmp_path / "Prepared", "-o", tmp_path / "other") == 2
-    assert "name of a file of the output" in capsys.readouterr().err
+
+
+def test_patients_whose_names_are_those_of_files_of_the_output_are_predicted_under_their_names(road: Path, tmp_path: Path):
+    patients = read_cohort(road / "others.csv")[:3]
+    names = ["scans", "Prepared", "predictions.csv"]
+    rows = [[name, *(str(p.scans[c]) for c in FOUR)] for name, p in zip(names, patients, strict=True)]
+    (tmp_path / "new.csv").write_text("\n".join(["patient,t1,t1ce,t2,flair", *(",".join(row) for row in rows)]) + "\n")
+    assert mri_vit("predict", road / "run", tmp_path / "new.csv", "-o", tmp_path / "out") == 0
+    assert list(dict.fromkeys(pd.read_csv(tmp_path / "out" / "predictions.csv").patient)) == names
+    assert [read(tmp_path / "out" / f"_{name}").patient for name in names] == names
+    folder = tmp_path / "scans"  # a patient's own, whose name the output has too
+    folder.mkdir()
+    for channel, file in patients[0].scans.items():
+        shutil.copy(str(file), folder / f"{channel}.nii.gz")
+    assert mri_vit("predict", road / "run", folder, "-o", tmp_path / "other") == 0
+    assert read(tmp_path / "other" / "_scans").patient == "scans"
 
 
 def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without_prepared_patients(road: Path, tmp_path: Path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -32,11 +30,8 @@ class Row:
 
 def write(rows: Iterable[Row], folder: Path) -> None:
     """Write `series.csv`, in the order of patients, visits and channels."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(field.name for field in fields(Row))
-    writer.writerows(astuple(row) for row in sorted(rows, key=lambda row: (row.patient, row.session, row.channel, row.series)))
-    write_bytes(text.getvalue().encode(), folder / SERIES)
+    ordered = sorted(rows, key=lambda row: (row.patient, row.session, row.channel, row.series))
+    write_bytes(sheet.to_csv([field.name for field in fields(Row)], (astuple(row) for row in ordered)), folder / SERIES)
 
 
 def choices(path: Path, channels: Iterable[str]) -> dict[tuple[str, str, str], str]:

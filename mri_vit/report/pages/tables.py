@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from mri_vit.data.sheet import harmless
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.maps import EndpointMaps, MapResult
@@ -17,8 +18,6 @@ from mri_vit.report.schema.survival import SurvivalResult
 
 Cells = dict[str, Any]  # of one row, by column
 T = TypeVar("T")
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters by which a spreadsheet takes text for a formula (OWASP, CSV injection)
 
 
 def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -61,11 +60,7 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, 
 
 def to_csv(table: pd.DataFrame) -> str:
     """CSV whose text cells are text to a spreadsheet too: a leading = + - @ gets an apostrophe before it. Numbers stay."""
-    return table.map(_harmless).to_csv(index=False, lineterminator="\n")
-
-
-def _harmless(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+    return table.map(harmless).to_csv(index=False, lineterminator="\n")
 
 
 def _cells(part: Part) -> Cells:

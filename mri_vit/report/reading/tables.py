@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from mri_vit.crossval.site_probe import COLUMNS as PROBE_COLUMNS
-from mri_vit.data import predictions
+from mri_vit.data import predictions, sheet
 from mri_vit.run.record import as_written
 
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
@@ -69,4 +69,4 @@ def our_table(path: Path, needed: list[str], kinds: Any) -> pd.DataFrame:
         table = pd.read_csv(path, dtype=kinds, keep_default_na=False)
         if lacking := [name for name in needed if name not in table]:
             raise ValueError(f"no column {lacking[0]}")
-    return table
+    return table.map(sheet.unprefixed)

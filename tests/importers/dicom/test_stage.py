@@ -47,7 +47,7 @@ def test_a_folder_becomes_a_cohort_that_our_readers_take(tmp_path: Path) -> None
     assert all(path and path.is_file() for path in patient.scans.values())
     assert rows(tmp_path, "cohort.csv")[0]["t1"] == f"scans/{patient.id}/t1.nii.gz"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
-        ["cohort.csv", "conflicts.csv", "excluded.csv", "import.json", "provenance.csv", "scans", "series.csv"]
+        ["cohort.csv", "conflicts.csv", "excluded.csv", "import.json", "provenance.csv", "scans", "series.csv", "study.toml"]
     )
 
 
