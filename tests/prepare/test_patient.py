@@ -18,7 +18,7 @@ from mri_vit.data import frozen, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, itk_transform, read, resample, to_itk, write
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
-from mri_vit.prepare import bias, brain, coarse, intensity, register, tumour
+from mri_vit.prepare import bias, coarse, intensity, register, tumour
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import config_sha256, load_record, refuse_foreign, verify
 from mri_vit.run import files, hashes
@@ -456,14 +456,6 @@ def test_deepbet_missing_is_said_with_the_remedy(made: Patient, tmp_path: Path, 
     monkeypatch.setitem(sys.modules, "deepbet", None)
     with pytest.raises(UsageError, match=r"pip install 'mri-vit\[brain\]'"):
         prepare(made, study_in(tmp_path, brain="deepbet"))
-
-
-def test_a_head_with_its_air_set_to_zero_is_not_taken_for_stripped() -> None:
-    x, y, z = np.mgrid[-63:64:2, -63:64:2, -63:64:2] * 2.0
-    affine = np.diag([4.0, 4.0, 4.0, 1.0])
-    head, alone = (np.where(x**2 + y**2 + z**2 < radius**2, 100.0, 0).astype(np.float32) for radius in (100, 70))
-    assert brain.is_stripped(Volume(alone, affine))
-    assert not brain.is_stripped(Volume(head, affine))
 
 
 def test_itk_transforms_and_4x4s_say_the_same() -> None:
