@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nibabel.nifti1 import Nifti1Extension
 from scipy.spatial.transform import Rotation
 
 from mri_vit.data import nifti, volume
@@ -156,7 +157,7 @@ def lengths_times(factor: float, unit: int) -> bytes:
 
 def with_extension(size: int) -> bytes:
     made = image()
-    made.header.extensions.append(nib.nifti1.Nifti1Extension("comment", b"x" * size))
+    made.header.extensions.append(Nifti1Extension("comment", b"x" * size))
     return made.to_bytes()
 
 

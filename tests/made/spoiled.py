@@ -16,6 +16,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 from filelock import FileLock
+from nibabel.nifti1 import Nifti1Extension
 from pydicom.dataset import Dataset
 from pydicom.uid import MPEG2MPML
 
@@ -133,7 +134,7 @@ def in_unit(code: int, factor: float) -> bytes:
 
 def extended(size: int) -> bytes:
     image = nib.Nifti1Image.from_bytes(nifti())
-    image.header.extensions.append(nib.nifti1.Nifti1Extension("comment", b"x" * size))
+    image.header.extensions.append(Nifti1Extension("comment", b"x" * size))
     return image.to_bytes()
 
 

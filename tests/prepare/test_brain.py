@@ -114,8 +114,8 @@ def outline(array: np.ndarray) -> np.ndarray:
     bright = ndimage.gaussian_filter(array, 1) > 0.08 * np.percentile(array, 99)
     labels, _ = ndimage.label(bright)  # pyright: ignore[reportGeneralTypeIssues]
     largest = labels == np.bincount(labels.ravel())[1:].argmax() + 1
-    closed = [ndimage.binary_fill_holes(ndimage.binary_closing(one, iterations=8)) for one in np.moveaxis(largest, 2, 0)]
-    return np.stack(closed, axis=2)
+    slices = [ndimage.binary_closing(largest[..., at], iterations=8) for at in range(array.shape[2])]
+    return np.stack([np.asarray(ndimage.binary_fill_holes(closed)) for closed in slices], axis=2)
 
 
 def defaced(scan: Volume) -> Volume:

@@ -1,8 +1,10 @@
 """Scans to a prepared patient: made-up heads of the tests' own, and two real patients where ../shared is present."""
 
+import gzip
 import json
 import math
 import shutil
+import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -283,6 +285,34 @@ def test_a_brain_mask_that_does_not_fit_is_refused(made: Patient, tmp_path: Path
     expected = {"label": "labels", "shape": "another grid", "place": r"corners 1\.0 mm apart", "empty": "empty brain"}[fault]
     with pytest.raises(UnusablePatient, match=expected):
         prepare(patient_in((made.scans["t1"] or tmp_path).parent, "P-1", tmp_path / "mask.nii.gz"), study_in(tmp_path))
+
+
+def test_what_reading_had_to_settle_is_in_the_record(made: Patient, prepared: Path, tmp_path: Path) -> None:
+    scans = {channel: gzip.decompress(file.read_bytes()) for channel, file in made.scans.items() if file}
+    scans["t1"] = gzip.compress(scans["t1"], 1)
+    metres = nib.Nifti1Image.from_bytes(scans["t2"])
+    affine = np.diag([1e-3, 1e-3, 1e-3, 1.0]) @ np.array(metres.affine)
+    metres.set_sform(affine, 1)
+    metres.set_qform(affine, 1)
+    metres.header.set_xyzt_units("meter")
+    scans["t2"] = metres.to_bytes()
+    scans["flair"] = scans["flair"][:108] + bytes(4) + scans["flair"][112:]  # vox_offset
+    for channel, content in scans.items():
+        (tmp_path / f"{channel}.nii").write_bytes(content)
+    whole = read(tmp_path / "t1ce.nii")
+    mask = nib.Nifti1Image((whole.array > 0).astype(np.uint8), whole.affine).to_bytes()
+    (tmp_path / "mask.nii").write_bytes(mask[:112] + struct.pack("<2f", 2.0**-32, 0) + mask[120:])
+    patient = Patient("P-1", {c: tmp_path / f"{c}.nii" for c in CHANNELS}, {}, {}, tmp_path / "mask.nii")
+    folder = prepare(patient, study_in(tmp_path))
+    record, plain = load_record(folder), load_record(prepared)
+    read_step, brain_step = (next(step for step in record["steps"] if step["step"] == name) for name in ("read", "brain"))
+    words = {"t1": "read as gzip", "t2": "from metre to mm", "flair": "vox_offset 0"}
+    for channel, word in words.items():
+        assert word in " ".join(read_step["scans"][channel]["notes"])
+    assert "scl_slope 2.32831e-10 was not applied" in " ".join(brain_step["notes"])
+    assert record["brain_ml"] == plain["brain_ml"]
+    for channel in CHANNELS:
+        assert distance_mm(*(np.array(one["to_grid"][channel]) for one in (record, plain))) < 1  # a mask settles it otherwise
 
 
 def test_a_damaged_and_a_missing_scan_are_refused_by_name(made: Patient, tmp_path: Path) -> None:
