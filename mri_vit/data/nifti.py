@@ -253,13 +253,14 @@ def _legal(header: nib.Nifti1Header, alone: bool, notes: list[str]) -> tuple[nib
     if pixdim[0] == 0:  # nifti1.h: qfac is -1 or 1, and 0 counts as 1
         pixdim[0] = 1
         notes.append("pixdim[0] 0 read as 1")
-    if (pixdim[1:4] < 0).any() and not alone:
-        notes.append(f"pixdim {pixdim[1:4].round(4).tolist()} read without its minus")
-        pixdim[1:4] = np.abs(pixdim[1:4])
+    spacing = np.array(pixdim[1:4], np.float64)
+    if (spacing < 0).any() and not alone:
+        notes.append(f"pixdim {spacing.round(4).tolist()} read without its minus")
+        pixdim[1:4] = spacing = np.abs(spacing)
     code = int(header["xyzt_units"]) & 7  # the unit of length; higher bits are of time
     if code not in LENGTHS:
         return header, 1.0
-    (unit, unit_mm), spacing = LENGTHS[code], np.abs(pixdim[1:4])
+    unit, unit_mm = LENGTHS[code]
     if spacing.min() >= SPACING_MM[0] and spacing.max() <= SPACING_MM[1]:
         notes.append(f"the header's unit is {unit}, but voxels of {spacing.round(4).tolist()} are in mm; read as mm")
         return header, 1.0

@@ -45,7 +45,8 @@ def gap(scan: Volume, background: float) -> float:
     darkest = scan.array.min(where=inside, initial=np.inf)  # not the background, which a standardised scan may have anywhere
     signal = np.where(inside, scan.array - darkest, 0)
     profiles = np.stack([_profiles(signal[..., at], inside[..., at], spacing_mm, radius_mm) for at in chosen])
-    smooth = ndimage.uniform_filter(profiles, (3, 3, 1), mode=("nearest", "wrap", "nearest"))  # a skull goes on, a furrow ends
+    along = ndimage.uniform_filter1d(profiles, 3, axis=1, mode="wrap")  # a skull goes on in all directions, a furrow ends
+    smooth = ndimage.uniform_filter1d(along, 3, axis=0, mode="nearest")
     outer = round(OUTER / STEP)
     brain = np.quantile(smooth[..., outer:], BRAIN_QUANTILE, axis=-1, keepdims=True)
     rim = np.maximum.accumulate(smooth[..., :outer], axis=-1)  # the brightest so far on the way inwards

@@ -149,9 +149,11 @@ def header_with(**fields: object) -> bytes:
 def lengths_times(factor: float, unit: int) -> bytes:
     """The same scan in another unit of length."""
     usual = nib.Nifti1Header(image().to_bytes()[:348])
-    lengths = {name: usual[name] * factor for name in ("qoffset_x", "qoffset_y", "qoffset_z", "srow_x", "srow_y", "srow_z")}
-    pixdim = usual["pixdim"].copy()
-    pixdim[1:4] *= factor
+    lengths = {
+        name: np.asarray(usual[name], np.float64) * factor
+        for name in ("qoffset_x", "qoffset_y", "qoffset_z", "srow_x", "srow_y", "srow_z")
+    }
+    pixdim = np.array(usual["pixdim"]) * [1, factor, factor, factor, 1, 1, 1, 1]
     return header_with(pixdim=pixdim, xyzt_units=unit | 8, **lengths)  # 8: and seconds
 
 
