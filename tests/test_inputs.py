@@ -241,6 +241,14 @@ ROWS = [
         made.folders("auto", "P1/t1.nii", "P1/t1ce.nrrd")),
     Row(98, "a folder's name that is not UTF-8", 3, "1 patients.*not UTF-8; rename it",
         made.folders("auto", "P1/t1.nii", os.fsdecode(b"P\xe9/t1.nii"))),
+    Row(100, "a pixdim[0] of 0", 0, r"pixdim.0. 0 read as 1", made.read_alike(made.qfac_of_zero())),
+    Row(100, "an unused qform of NaN", 0, "the sform .* alone", made.read_alike(made.unused_qform())),
+    Row(101, "metres", 0, "from metre to mm", made.read_alike(made.in_unit(1, 1e-3))),
+    Row(101, "micrometres", 0, "from micrometre to mm", made.read_alike(made.in_unit(3, 1e3))),
+    Row(102, "a header extension of 1.6 MB", 0, "1 alike", made.read_alike(made.extended(1_600_000))),
+    Row(102, "a vox_offset of 0", 0, "vox_offset 0 read as 352", made.read_alike(patched(108, "<f", 0))),
+    Row(102, "gzip under the name .nii", 0, "read as gzip", made.read_alike(GZIPPED)),
+    Row(102, "a tumour mask with a slope of 2^-32", 0, "12 patients", made.mask_of_tiny_slope),
     Row(105, "a patient called scans", 0, "12 patients", made.patient("scans")),
     Row(105, "folders called like files of the output", 0, "2 patients",
         made.folders("auto", "scans/t1.nii", "cohort.csv/t1.nii")),
@@ -259,6 +267,7 @@ SHOWN_BY = [  # rows that take a whole head or several processes, by the tests t
     (61, "a near-duplicate", "qc/test_stage", "a_copy_under_another_name_is_flagged_on_both_and_a_visit_is_not"),
     (64, "a loss of NaN", "run/test_resource", "a_loss_that_is_no_number_ends_with_7_and_the_remedy"),
     (76, "a worker killed", "run/test_executor", "one_who_is_killed_is_named_and_all_others_are_done_whoever_worked_beside"),
+    (99, "a head that looks stripped", "prepare/test_brain", "a_real_head_is_never_taken_for_stripped_whatever_was_done_to_it"),
 ]
 # fmt: on
 BY_HEADERS = {1, 2, 3, 5, 6, 7, 8, 9, 11, 12, 13, 14, 21, 22, 23, 24, 25, 26, 34}  # what `check` sees without the voxels

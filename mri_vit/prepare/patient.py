@@ -107,7 +107,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
         beside = "t1" in scans and reference != "t1"
         found = brain_of(resample(scans["t1"], own.shape, own.affine, from_reference["t1"]) if beside else None)
     brain_ml = brain.volume_ml(found.mask, own)
-    log.add("brain", found.methods, source=found.source, brain_ml=round(brain_ml, 1))
+    log.add("brain", found.methods, source=found.source, brain_ml=round(brain_ml, 1), notes=found.notes)
     if not BRAIN_ML[0] <= brain_ml <= BRAIN_ML[1]:
         log.warnings.append(f"brain volume {brain_ml:.0f} ml; {BRAIN_ML[0]:.0f} to {BRAIN_ML[1]:.0f} is usual")
     mask = Volume(found.mask.astype(np.float32), own.affine)

@@ -1,8 +1,10 @@
 """Scans to a prepared patient: made-up heads of the tests' own, and two real patients where ../shared is present."""
 
+import gzip
 import json
 import math
 import shutil
+import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from mri_vit.data import frozen, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, itk_transform, read, resample, to_itk, write
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
-from mri_vit.prepare import bias, brain, coarse, intensity, register, tumour
+from mri_vit.prepare import bias, coarse, intensity, register, tumour
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import config_sha256, load_record, refuse_foreign, verify
 from mri_vit.run import files, hashes
@@ -285,6 +287,34 @@ def test_a_brain_mask_that_does_not_fit_is_refused(made: Patient, tmp_path: Path
         prepare(patient_in((made.scans["t1"] or tmp_path).parent, "P-1", tmp_path / "mask.nii.gz"), study_in(tmp_path))
 
 
+def test_what_reading_had_to_settle_is_in_the_record(made: Patient, prepared: Path, tmp_path: Path) -> None:
+    scans = {channel: gzip.decompress(file.read_bytes()) for channel, file in made.scans.items() if file}
+    scans["t1"] = gzip.compress(scans["t1"], 1)
+    metres = nib.Nifti1Image.from_bytes(scans["t2"])
+    affine = np.diag([1e-3, 1e-3, 1e-3, 1.0]) @ np.array(metres.affine)
+    metres.set_sform(affine, 1)
+    metres.set_qform(affine, 1)
+    metres.header.set_xyzt_units("meter")
+    scans["t2"] = metres.to_bytes()
+    scans["flair"] = scans["flair"][:108] + bytes(4) + scans["flair"][112:]  # vox_offset
+    for channel, content in scans.items():
+        (tmp_path / f"{channel}.nii").write_bytes(content)
+    whole = read(tmp_path / "t1ce.nii")
+    mask = nib.Nifti1Image((whole.array > 0).astype(np.uint8), whole.affine).to_bytes()
+    (tmp_path / "mask.nii").write_bytes(mask[:112] + struct.pack("<2f", 2.0**-32, 0) + mask[120:])
+    patient = Patient("P-1", {c: tmp_path / f"{c}.nii" for c in CHANNELS}, {}, {}, tmp_path / "mask.nii")
+    folder = prepare(patient, study_in(tmp_path))
+    record, plain = load_record(folder), load_record(prepared)
+    read_step, brain_step = (next(step for step in record["steps"] if step["step"] == name) for name in ("read", "brain"))
+    words = {"t1": "read as gzip", "t2": "from metre to mm", "flair": "vox_offset 0"}
+    for channel, word in words.items():
+        assert word in " ".join(read_step["scans"][channel]["notes"])
+    assert "scl_slope 2.32831e-10 was not applied" in " ".join(brain_step["notes"])
+    assert record["brain_ml"] == plain["brain_ml"]
+    for channel in CHANNELS:
+        assert distance_mm(*(np.array(one["to_grid"][channel]) for one in (record, plain))) < 1  # a mask settles it otherwise
+
+
 def test_a_damaged_and_a_missing_scan_are_refused_by_name(made: Patient, tmp_path: Path) -> None:
     (tmp_path / "bad.nii.gz").write_bytes(b"not an image at all, but long enough to be looked at")
     with pytest.raises(UnusablePatient, match=r"bad\.nii\.gz"):
@@ -456,14 +486,6 @@ def test_deepbet_missing_is_said_with_the_remedy(made: Patient, tmp_path: Path, 
     monkeypatch.setitem(sys.modules, "deepbet", None)
     with pytest.raises(UsageError, match=r"pip install 'mri-vit\[brain\]'"):
         prepare(made, study_in(tmp_path, brain="deepbet"))
-
-
-def test_a_head_with_its_air_set_to_zero_is_not_taken_for_stripped() -> None:
-    x, y, z = np.mgrid[-63:64:2, -63:64:2, -63:64:2] * 2.0
-    affine = np.diag([4.0, 4.0, 4.0, 1.0])
-    head, alone = (np.where(x**2 + y**2 + z**2 < radius**2, 100.0, 0).astype(np.float32) for radius in (100, 70))
-    assert brain.is_stripped(Volume(alone, affine))
-    assert not brain.is_stripped(Volume(head, affine))
 
 
 def test_itk_transforms_and_4x4s_say_the_same() -> None:

@@ -117,6 +117,7 @@ def brains(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> list[st
         return [f"The brain is {'; '.join(said)}."]
     return [
         f"The brain is {words['mask']} where there was one, else {words['none']} where at least {brain.STRIPPED_SHARE:.0%} of "
-        f"{reference} was background and at most {brain.STRIPPED_ML:g} ml were left, else {words['deepbet']}.",
+        f"{reference} was background, at most {brain.STRIPPED_ML:g} ml were left and no skull was seen (a gap below "
+        f"{brain.STRIPPED_GAP:g} between the rim and the brain), else {words['deepbet']}.",
         facts.gap("brains", "how many patients each way"),
     ]
