@@ -137,6 +137,14 @@ ROWS = [
     Row(79, "a stale lock", 3, "not NIfTI", made.stale_lock),
     Row(80, "modification times of 1970", 0, "12 patients", made.of_1970),
     Row(81, "spaces, Hangul, emoji and % in paths", 0, "12 patients", made.moved_to("스캔 %41 🧠 x/study")),
+    Row(100, "a pixdim[0] of 0", 0, r"pixdim.0. 0 read as 1", made.read_alike(made.qfac_of_zero())),
+    Row(100, "an unused qform of NaN", 0, "the sform .* alone", made.read_alike(made.unused_qform())),
+    Row(101, "metres", 0, "from metre to mm", made.read_alike(made.in_unit(1, 1e-3))),
+    Row(101, "micrometres", 0, "from micrometre to mm", made.read_alike(made.in_unit(3, 1e3))),
+    Row(102, "a header extension of 1.6 MB", 0, "1 alike", made.read_alike(made.extended(1_600_000))),
+    Row(102, "a vox_offset of 0", 0, "vox_offset 0 read as 352", made.read_alike(patched(108, "<f", 0))),
+    Row(102, "gzip under the name .nii", 0, "read as gzip", made.read_alike(GZIPPED)),
+    Row(102, "a tumour mask with a slope of 2^-32", 0, "12 patients", made.mask_of_tiny_slope),
 ]
 SHOWN_BY = [  # rows that take a whole head or several processes, by the tests that show them
     (19, "negative intensities", "prepare/test_patient", "negative_background_is_found_from_the_border_and_warned_of"),
@@ -187,7 +195,7 @@ def test_an_input_gets_its_exit_code_and_is_told_why(row: Row, desk: Desk, capsy
 
 def test_every_row_has_its_entry():
     shown = {number for number, *_ in SHOWN_BY}
-    assert {row.number for row in ROWS} | shown == set(range(1, 82))
+    assert {row.number for row in ROWS} | shown == {*range(1, 82), 100, 101, 102}
 
 
 @pytest.mark.parametrize(("number", "given", "file", "test"), SHOWN_BY)

@@ -16,6 +16,8 @@ from mri_vit.errors import UnusablePatient
 from mri_vit.settings import source
 
 MAX_BYTES = 2 << 30  # a 1024³ int16 scan; more is a damaged header or a bomb, refused before allocation
+MAX_OFFSET = 64 << 20  # header extensions of public files reach 1.6 MB; far more is a damaged vox_offset
+MAGIC = b"\x1f\x8b"  # of gzip; a NIfTI file starts with 348 or 540
 START_BYTES = 4096  # of a file: a header of 540 bytes and what gzip puts before it
 SPACING_MM = (0.1, 10.0)  # from histology to the thickest clinical slice; outside is a unit error
 AFFINE_TOLERANCE = 1e-3  # relative; float32 headers of real scanners agree to 1e-6, a quaternion near half a turn to 7e-4
@@ -25,33 +27,77 @@ FRAMES_TOLERANCE_MM = (
 )
 FRAMES_NOTED_MM = 5e-3  # from here on it is noted how far apart they are; of 56 public files none is
 SLOPE = (1e-6, 1e6)  # SPM stores a mask by 0.0039 and 16 bits of a probability by 1.5e-5
+LENGTHS = {1: ("metre", 1e3), 3: ("micrometre", 1e-3)}  # by the code in xyzt_units, in mm; 2 is mm, and 0 names none
+
+Parsed = tuple[Float[np.ndarray, "x y z"], Float[np.ndarray, "4 4"], tuple[str, ...]]
 
 
-def parse(raw: bytes, gzipped: bool) -> tuple[Float[np.ndarray, "x y z"], Float[np.ndarray, "4 4"], tuple[str, ...]]:
+def parse(raw: bytes, named_gz: bool) -> Parsed:
     """Voxels as float32, the 4×4 from voxel index to RAS+ mm, and notes, of a NIfTI-1 or -2 file's bytes.
 
-    Raises UnusablePatient that says what is wrong with them.
+    `named_gz` is whether its name ends in .gz. Raises UnusablePatient that says what is wrong with the bytes.
     """
-    header, shape, expected = _start(raw, gzipped)
+    return _scaled(*_stored(raw, named_gz))
+
+
+def parse_mask(raw: bytes, named_gz: bool) -> Parsed:
+    """A mask's labels as float32, and the rest as `parse` gives it.
+
+    Of a mask, whether a voxel is zero is all that counts: with a slope that no intensities have, it is 1 where the stored number
+    is not 0.
+    """
+    stored, header, affine, notes = _stored(raw, named_gz)
+    slope, intercept = float(header["scl_slope"]), float(header["scl_inter"])
+    if not np.isfinite(slope) or slope == 0 or intercept != 0 or SLOPE[0] <= slope <= SLOPE[1]:
+        return _scaled(stored, header, affine, notes)
+    _refuse_nan(stored)
+    notes.append(f"scl_slope {slope:g} was not applied: the mask is 1 where the stored number is not 0")
+    return _refuse_empty((stored != 0).astype(np.float32, order="C")), affine, tuple(notes)
+
+
+def _stored(
+    raw: bytes, named_gz: bool
+) -> tuple[Shaped[np.ndarray, "x y z"], nib.Nifti1Header, Float[np.ndarray, "4 4"], list[str]]:
+    """The numbers as a file stores them, its header and affine, and what reading these had to settle."""
+    header, shape, start, expected = _start(raw, named_gz)
+    gzipped, notes = raw.startswith(MAGIC), list[str]()
     content = _inflate(raw, expected, whole=True) if gzipped else raw
     if len(content) != expected:
         raise UnusablePatient(f"holds {len(content):,} bytes where its header announces {expected:,}")
-    notes: list[str] = []
-    array = np.frombuffer(content, header.get_data_dtype(), offset=int(header["vox_offset"])).reshape(shape, order="F")
+    if gzipped and not named_gz:
+        notes.append("read as gzip, though its name does not end in .gz")
+    if header["vox_offset"] == 0:
+        notes.append(f"vox_offset 0 read as {start}")
+    array = np.frombuffer(content, header.get_data_dtype(), offset=start).reshape(shape, order="F")
     if array.ndim > 3:
         array = array.reshape(shape[:3])
         notes.append(f"squeezed from {shape}")
-    slope, intercept = _scaling(header, array, notes)
-    array = array.astype(np.float32, order="C")
+    return array, header, _affine(header, shape[:3], notes), notes
+
+
+def _scaled(
+    stored: Shaped[np.ndarray, "x y z"], header: nib.Nifti1Header, affine: Float[np.ndarray, "4 4"], notes: list[str]
+) -> Parsed:
+    """Intensities instead of stored numbers."""
+    slope, intercept = _scaling(header, stored, notes)
+    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite, which is refused
+        array = stored.astype(np.float32, order="C")
     if (slope, intercept) != (1.0, 0.0):
         array = array * np.float32(slope) + np.float32(intercept)
-    low, high = array.min(), array.max()
-    if not np.isfinite([low, high]).all():  # a NaN anywhere is the least and the greatest
+    _refuse_nan(array)
+    return _refuse_empty(array), affine, tuple(notes)
+
+
+def _refuse_nan(array: Shaped[np.ndarray, "x y z"]) -> None:
+    if not np.isfinite([array.min(), array.max()]).all():  # a NaN anywhere is the least and the greatest
         bad = int(array.size - np.isfinite(array).sum())
         raise UnusablePatient(f"{bad:,} of {array.size:,} voxels are NaN or infinite")
-    if low == high:
+
+
+def _refuse_empty(array: Float[np.ndarray, "x y z"]) -> Float[np.ndarray, "x y z"]:
+    if array.min() == array.max():
         raise UnusablePatient(f"every voxel is {array.flat[0]:g}: an empty image")
-    return array, _affine(header, shape[:3], notes), tuple(notes)
+    return array
 
 
 @dataclass(frozen=True)
@@ -61,29 +107,31 @@ class Announced:
     shape: tuple[int, ...]
     affine: Float[np.ndarray, "4 4"]
     content_bytes: int
+    gzipped: bool
 
 
-def announced(start: bytes, gzipped: bool) -> Announced:
+def announced(start: bytes, named_gz: bool) -> Announced:
     """What the first bytes of a file (START_BYTES are enough) say of it. Raises UnusablePatient as `parse` does."""
-    header, shape, expected = _start(start, gzipped)
-    return Announced(shape[:3], _affine(header, shape[:3], []), expected)
+    header, shape, _, expected = _start(start, named_gz)
+    return Announced(shape[:3], _affine(header, shape[:3], []), expected, start.startswith(MAGIC))
 
 
-def _start(raw: bytes, gzipped: bool) -> tuple[nib.Nifti1Header, tuple[int, ...], int]:
-    """The header of a file, its dimensions, and how many bytes it announces. Raises UnusablePatient."""
+def _start(raw: bytes, named_gz: bool) -> tuple[nib.Nifti1Header, tuple[int, ...], int, int]:
+    """The header of a file, its dimensions, where its voxels start, and how many bytes it announces. Raises UnusablePatient."""
     if raw[:40].startswith((b"version https://git-lfs", b"/annex/objects", b"../.git/annex")):
         raise UnusablePatient("a Git LFS or annex pointer, not the scan itself; fetch the file's content")
     if source.is_dicom(raw):
         raise UnusablePatient("a DICOM file; expected NIfTI: convert the whole series first, for example with dcm2niix")
-    if gzipped and raw[:2] != b"\x1f\x8b":
+    gzipped = raw.startswith(MAGIC)
+    if named_gz and not gzipped:
         raise UnusablePatient(f"named .gz, but not gzip (starts with {raw[:4]!r})")
-    start = _inflate(raw, 544, whole=False) if gzipped else raw[:544]  # a NIfTI-2 header is 540 bytes
-    header = _header(start)
+    header = _header(_inflate(raw, 544, whole=False) if gzipped else raw[:544])  # a NIfTI-2 header is 540 bytes
     shape = header.get_data_shape()
-    expected = int(header["vox_offset"]) + int(np.prod(shape, dtype=object)) * header.get_data_dtype().itemsize
+    start = int(header["vox_offset"]) or header.single_vox_offset  # 0: behind the header, as files of other programs have it
+    expected = start + int(np.prod(shape, dtype=object)) * header.get_data_dtype().itemsize
     if expected > MAX_BYTES:
         raise UnusablePatient(f"announces {expected:,} bytes of voxels {shape}; more than {MAX_BYTES:,} is refused")
-    return header, shape, expected
+    return header, shape, start, expected
 
 
 def _scaling(header: nib.Nifti1Header, array: Shaped[np.ndarray, "x y z"], notes: list[str]) -> tuple[float, float]:
@@ -134,7 +182,7 @@ def _header(start: bytes) -> nib.Nifti1Header:
     kind = next((k for k in (nib.Nifti1Header, nib.Nifti2Header) if k.may_contain_header(start)), None)
     if kind is None:
         raise UnusablePatient(f"not NIfTI (starts with {start[:4]!r})")
-    if start[344:347] == b"ni1":
+    if start[344:347] == b"ni1" or start[4:7] == b"ni2":
         raise UnusablePatient("a .hdr of a two-file NIfTI; expected a single .nii or .nii.gz")
     try:
         header = kind(start[: kind.sizeof_hdr], check=False)
@@ -149,8 +197,8 @@ def _header(start: bytes) -> nib.Nifti1Header:
         raise UnusablePatient(f"dimensions {shape} are not positive")
     if len(shape) < 3 or min(shape[:3]) < 2 or any(n != 1 for n in shape[3:]):
         raise UnusablePatient(f"dimensions {shape}; expected one 3D volume")
-    if not kind.sizeof_hdr <= float(header["vox_offset"]) <= 1 << 20:  # headers with extensions stay below 1 MiB
-        raise UnusablePatient(f"vox_offset {header['vox_offset']:g} is absurd")
+    if header["vox_offset"] != 0 and not kind.sizeof_hdr <= float(header["vox_offset"]) <= MAX_OFFSET:
+        raise UnusablePatient(f"vox_offset {header['vox_offset']:g} is absurd; expected {kind.sizeof_hdr} to {MAX_OFFSET:,}")
     return header
 
 
@@ -160,7 +208,8 @@ def _affine(header: nib.Nifti1Header, shape: tuple[int, ...], notes: list[str]) 
     if not any(codes.values()):
         raise UnusablePatient("sform and qform are both unset: the scan's place and left/right are unknown")
     chosen, other = ("sform", "qform") if codes["sform"] else ("qform", "sform")
-    frames = {name: _frame(header, name, needed=codes[name] != 0) for name in (chosen, other)}
+    header, unit_mm = _legal(header, alone=chosen == "qform", notes=notes)
+    frames = {name: _frame(header, name, unit_mm, needed=codes[name] != 0) for name in (chosen, other)}
     affine = frames[chosen]
     assert affine is not None  # one that is needed is there, or unusable
     if not np.isfinite(affine).all():
@@ -175,7 +224,7 @@ def _affine(header: nib.Nifti1Header, shape: tuple[int, ...], notes: list[str]) 
     skew = np.abs(axes.T @ axes - np.eye(3)).max()
     if skew > AFFINE_TOLERANCE:
         raise UnusablePatient(f"axes are skewed by {skew:.2g} (cosine); tolerance {AFFINE_TOLERANCE}")
-    zooms = np.asarray(header.get_zooms()[:3], np.float64)
+    zooms = np.asarray(header.get_zooms()[:3], np.float64) * unit_mm
     if np.abs(zooms / spacing - 1).max() > AFFINE_TOLERANCE:
         raise UnusablePatient(f"pixdim {zooms.round(4).tolist()} contradicts the affine's spacing {spacing.round(4).tolist()}")
     apart_mm, alike = _apart(affine, frames[other], shape)
@@ -193,16 +242,41 @@ def _affine(header: nib.Nifti1Header, shape: tuple[int, ...], notes: list[str]) 
     return affine
 
 
-def _frame(header: nib.Nifti1Header, name: str, needed: bool) -> Float[np.ndarray, "4 4"] | None:
-    """One of a header's two affines; of one that is not needed, None where it makes no sense."""
+def _legal(header: nib.Nifti1Header, alone: bool, notes: list[str]) -> tuple[nib.Nifti1Header, float]:
+    """The header with its pixdim as nibabel takes it, and how many mm its unit of length is. What was settled is noted.
+
+    `alone` is whether the qform alone places the scan. A negative pixdim[1..3], which the standard forbids, then leaves open
+    which side is left, and stays.
+    """
+    header = header.copy()
+    pixdim = header["pixdim"]
+    if pixdim[0] == 0:  # nifti1.h: qfac is -1 or 1, and 0 counts as 1
+        pixdim[0] = 1
+        notes.append("pixdim[0] 0 read as 1")
+    if (pixdim[1:4] < 0).any() and not alone:
+        notes.append(f"pixdim {pixdim[1:4].round(4).tolist()} read without its minus")
+        pixdim[1:4] = np.abs(pixdim[1:4])
+    code = int(header["xyzt_units"]) & 7  # the unit of length; higher bits are of time
+    if code not in LENGTHS:
+        return header, 1.0
+    (unit, unit_mm), spacing = LENGTHS[code], np.abs(pixdim[1:4])
+    if spacing.min() >= SPACING_MM[0] and spacing.max() <= SPACING_MM[1]:
+        notes.append(f"the header's unit is {unit}, but voxels of {spacing.round(4).tolist()} are in mm; read as mm")
+        return header, 1.0
+    notes.append(f"lengths converted from {unit} to mm")
+    return header, unit_mm
+
+
+def _frame(header: nib.Nifti1Header, name: str, unit_mm: float, needed: bool) -> Float[np.ndarray, "4 4"] | None:
+    """One of a header's two affines, mm; of one that is not needed, None where it makes no sense."""
     try:
         with np.errstate(all="ignore"):  # numbers of nonsense; whoever needs them finds out
-            found = header.get_sform() if name == "sform" else header.get_qform()
+            frame = header.get_sform() if name == "sform" else header.get_qform()
     except Exception as error:  # a quaternion of nonsense
         if not needed:
             return None
         raise UnusablePatient(f"orientation cannot be read: {error}") from None
-    return np.asarray(found, np.float64)
+    return np.asarray(frame, np.float64) * np.array([[unit_mm], [unit_mm], [unit_mm], [1.0]])
 
 
 def _apart(one: Float[np.ndarray, "4 4"], other: Float[np.ndarray, "4 4"] | None, shape: tuple[int, ...]) -> tuple[float, bool]:

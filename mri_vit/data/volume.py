@@ -6,6 +6,7 @@ World coordinates are RAS+ millimetres throughout: x grows to the patient's righ
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,15 @@ def read(path: Path) -> Volume:
 
     The file is decompressed to its end with its CRC checked, and must hold exactly the voxels that its header announces.
     """
-    path = Path(path)
+    return _read(Path(path), nifti.parse)
+
+
+def read_mask(path: Path) -> Volume:
+    """Read a mask as `read` does a scan, but with any slope: where it is one that no intensities have, the mask is 0 and 1."""
+    return _read(Path(path), nifti.parse_mask)
+
+
+def _read(path: Path, parse: Callable[[bytes, bool], nifti.Parsed]) -> Volume:
     if wrong := source.fault(path):
         raise UnusablePatient(wrong, str(path))
     try:
@@ -56,7 +65,7 @@ def read(path: Path) -> Volume:
     except OSError as error:
         raise UnusablePatient(f"cannot be read: {error.strerror}", str(path)) from None
     try:
-        return Volume(*nifti.parse(raw, gzipped=path.name.endswith(".gz")))
+        return Volume(*parse(raw, path.suffix.lower() == ".gz"))
     except UnusablePatient as fault:
         raise UnusablePatient(fault.reason, str(path)) from None
 

@@ -20,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from mri_vit.data.cohort import Patient, refuse_labels
 from mri_vit.data.covariates import read_by
 from mri_vit.data.predictions import HORIZONS_DAYS
-from mri_vit.data.volume import read
+from mri_vit.data.volume import read_mask
 from mri_vit.errors import BadNumbers
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
@@ -46,7 +46,7 @@ def volume_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
         if any(p.tumour_mask for p in patients):
             row["tumour_ml"] = math.nan
         if patient.tumour_mask:
-            mask = read(patient.tumour_mask)
+            mask = read_mask(patient.tumour_mask)
             voxel_ml = abs(np.linalg.det(mask.affine[:3, :3])) / 1000  # mm³ to ml
             row["tumour_ml"] = float((mask.array != 0).sum() * voxel_ml)
         rows.append(row)

@@ -63,7 +63,6 @@ def in_threads(work: Callable[[Path], Result], files: Sequence[Path]) -> list[Re
 def _look(path: Path) -> Seen:
     if wrong := source.fault(path):
         return Seen(wrong)
-    gzipped = path.name.endswith(".gz")
     try:
         with path.open("rb") as file:
             start, stat = file.read(nifti.START_BYTES), os.fstat(file.fileno())
@@ -73,10 +72,10 @@ def _look(path: Path) -> Seen:
         return Seen(f"cannot be read: {error.strerror}")
     inode = (stat.st_dev, stat.st_ino)
     try:
-        said = nifti.announced(start, gzipped)
+        said = nifti.announced(start, path.suffix.lower() == ".gz")
     except UnusablePatient as fault:
         return Seen(fault.reason, stat.st_size, inode)
-    if gzipped:  # RFC 1952: a gzip member ends with its unpacked size, modulo 2^32
+    if said.gzipped:  # RFC 1952: a gzip member ends with its unpacked size, modulo 2^32
         differs = int.from_bytes(end, "little") != said.content_bytes % (1 << 32)
         return Seen("", stat.st_size, inode, said.shape, said.affine, doubtful=differs)
     if stat.st_size != said.content_bytes:
@@ -87,7 +86,7 @@ def _look(path: Path) -> Seen:
 
 def _settled(path: Path, seen: Seen) -> Seen:
     try:
-        volume.read(path)
+        volume.read_mask(path)  # its size is in doubt, not its slope, which a mask may have as it likes
     except UnusablePatient as fault:
         return Seen(fault.reason, seen.size, seen.same_file)
     return Seen("", seen.size, seen.same_file, seen.shape, seen.affine)

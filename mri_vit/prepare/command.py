@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mri_vit.data.nifti import FRAMES_TOLERANCE_MM
-from mri_vit.data.volume import Volume, canonical, read
+from mri_vit.data.volume import Volume, canonical, read_mask
 from mri_vit.errors import UnusablePatient, UsageError
 
 
@@ -30,7 +30,7 @@ def run(command: tuple[str, ...], source: Path, target: Path, what: str) -> None
 
 def on_grid_of(reference: Volume, name: str, path: Path, what: str) -> Volume:
     """Read a mask of a `what` that must lie on the grid of the reference, whose `name` is for messages."""
-    found = canonical(read(path))
+    found = canonical(read_mask(path))
     corners = np.array(np.meshgrid(*[(0, n - 1) for n in reference.shape], [1], indexing="ij"), float).reshape(4, -1)
     apart_mm = float(np.linalg.norm(((found.affine - reference.affine) @ corners)[:3], axis=0).max())
     if found.shape != reference.shape or apart_mm > FRAMES_TOLERANCE_MM:

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import read
+from mri_vit.data.volume import read_mask
 from mri_vit.errors import Killed, UnusablePatient, UsageError
 from mri_vit.prepare import tumour
 from mri_vit.prepare.patient import prepare as prepare_patient
@@ -98,7 +98,7 @@ def fault_of(patient: Patient, study: Study) -> Fault | None:
         return {"file": "", "reason": f"found {', '.join(found) or 'no scan'}; need {', '.join(lacking)} as well"}
     try:
         if patient.tumour_mask:
-            read(patient.tumour_mask)  # a damaged one is reported before the minutes that preparing takes
+            read_mask(patient.tumour_mask)  # a damaged one is reported before the minutes that preparing takes
         folder = prepare_patient(patient, study)
         if patient.tumour_mask:
             tumour.check(patient.tumour_mask, folder)  # the volume control and the evaluation of maps come hours later

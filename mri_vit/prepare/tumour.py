@@ -14,7 +14,7 @@ from scipy.spatial import KDTree
 
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import Volume, read, resample
+from mri_vit.data.volume import Volume, read_mask, resample
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare.prepared import reference_of, reference_to_grid
 from mri_vit.run import files
@@ -36,7 +36,7 @@ def check(mask: Path, prepared: Path) -> None:
     """
     stored = tokens.load(prepared / files.TOKENS)
     brain = Volume((tokens.to_volume(stored) != 0).any(axis=0), np.array(stored.grid.affine))
-    away_mm = distance_mm(read(mask), reference_to_grid(prepared), brain)
+    away_mm = distance_mm(read_mask(mask), reference_to_grid(prepared), brain)
     if away_mm > 0:
         raise UnusablePatient(_away(away_mm, reference_of(prepared)), str(mask))
 
@@ -70,7 +70,7 @@ def around(
 
     Raises UnusablePatient where the mask cannot be read, or lies outside the brain.
     """
-    drawn = read(mask)
+    drawn = read_mask(mask)
     tumour = _drawn(drawn, from_grid, grid)
     if not (tumour & brain).any():
         away_mm = distance_mm(drawn, np.linalg.inv(from_grid), Volume(brain, np.array(grid.affine)))
@@ -84,7 +84,7 @@ def on_grid(mask: Path, prepared: Path, grid: Grid) -> Bool[np.ndarray, "e e e"]
 
     `prepared` is the patient's folder. Raises UnusablePatient where the mask cannot be read.
     """
-    return _drawn(read(mask), np.linalg.inv(reference_to_grid(prepared)), grid)
+    return _drawn(read_mask(mask), np.linalg.inv(reference_to_grid(prepared)), grid)
 
 
 def _drawn(mask: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid) -> Bool[np.ndarray, "e e e"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import re
 import struct
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from mri_vit.data import nifti, volume
-from mri_vit.data.volume import Volume, canonical, read, resample, write
+from mri_vit.data.volume import Volume, canonical, read, read_mask, resample, write
 from mri_vit.errors import UnusablePatient
 
 AFFINE = np.array([[-0.9, 0.05, 0.3, 80.0], [0.06, 0.88, 0.9, -100.0], [0.05, -0.1, 5.3, -40.0], [0, 0, 0, 1]])
@@ -112,12 +113,12 @@ def test_of_a_headers_bits_hardly_one_in_a_hundred_changes_a_scan_unseen(turned:
     made = image(array, affine)
     content = bytearray(made.to_bytes())
     struct.pack_into("<ff", content, 112, 1.0, 0.0)  # as scanners write it
-    sound, unseen = Volume(*nifti.parse(bytes(content), gzipped=False)), 0
+    sound, unseen = Volume(*nifti.parse(bytes(content), named_gz=False)), 0
     corners = np.array(np.meshgrid(*[(0, n - 1) for n in array.shape], [1], indexing="ij"), float).reshape(4, -1)
     for bit in range(348 * 8):
         content[bit // 8] ^= 1 << bit % 8
         try:
-            found = Volume(*nifti.parse(bytes(content), gzipped=False))
+            found = Volume(*nifti.parse(bytes(content), named_gz=False))
         except UnusablePatient:
             continue
         finally:
@@ -132,6 +133,159 @@ def test_a_last_dimension_of_one_is_squeezed_and_noted(tmp_path):
     scan = read(stored(tmp_path, image(ARRAY[..., None])))
     assert scan.array.shape == ARRAY.shape
     assert "squeezed" in scan.notes[0]
+
+
+def header_with(**fields: object) -> bytes:
+    """A file without the header's check by nibabel, which mends some of what is tested here."""
+    content = bytearray(image().to_bytes())
+    header = nib.Nifti1Header(bytes(content[:348]), check=False)
+    for name, value in fields.items():
+        header[name] = value
+    content[:348] = header.binaryblock
+    return bytes(content)
+
+
+def lengths_times(factor: float, unit: int) -> bytes:
+    """The same scan in another unit of length."""
+    usual = nib.Nifti1Header(image().to_bytes()[:348])
+    lengths = {name: usual[name] * factor for name in ("qoffset_x", "qoffset_y", "qoffset_z", "srow_x", "srow_y", "srow_z")}
+    pixdim = usual["pixdim"].copy()
+    pixdim[1:4] *= factor
+    return header_with(pixdim=pixdim, xyzt_units=unit | 8, **lengths)  # 8: and seconds
+
+
+def with_extension(size: int) -> bytes:
+    made = image()
+    made.header.extensions.append(nib.nifti1.Nifti1Extension("comment", b"x" * size))
+    return made.to_bytes()
+
+
+LEGAL = {  # a header that the standard allows, or that others write and read without a doubt; and what is noted of it
+    "an unused qform of NaN": (header_with(qform_code=0, quatern_b=np.nan, qoffset_x=np.inf), "sform .* alone"),
+    "an unused qform of nonsense": (
+        header_with(qform_code=0, quatern_b=9, pixdim=[7, 0.9, 0.9, 5.5, 1, 1, 1, 1]),
+        "sform .* alone",
+    ),
+    "an unused sform of NaN": (header_with(sform_code=0, srow_x=np.nan), "qform .* alone"),
+    "an unused sform of infinity": (header_with(sform_code=0, srow_y=np.inf), "qform .* alone"),
+    "an unused sform of 1e38": (header_with(sform_code=0, srow_y=1e38), "qform .* alone"),
+    "metres": (lengths_times(1e-3, 1), "from metre to mm"),
+    "micrometres": (lengths_times(1e3, 3), "from micrometre to mm"),
+    "no unit": (header_with(xyzt_units=0), ""),
+    "a metre that is none": (header_with(xyzt_units=1), "unit is metre, but .* read as mm"),
+    "an extension of 1.6 MB": (with_extension(1_600_000), ""),
+    "vox_offset 0": (header_with(vox_offset=0), "vox_offset 0 read as 352"),
+    "a minus in pixdim": (header_with(pixdim=[-1, -0.9, 0.9, 5.5, 1, 1, 1, 1]), "read without its minus"),
+    "five dimensions": (header_with(dim=[5, 9, 8, 7, 1, 1, 1, 1]), "squeezed"),
+    "an intent and a display range": (header_with(intent_code=1002, cal_max=np.nan, cal_min=5, dim_info=57, slice_code=9), ""),
+}
+
+
+@pytest.mark.parametrize("name", LEGAL)
+def test_an_unusual_but_legal_header_is_read_as_the_plain_one_and_noted(tmp_path, name: str):
+    content, note = LEGAL[name]
+    for file, stored in (("a.nii", content), ("a.nii.gz", gzip.compress(content, 1))):
+        (tmp_path / file).write_bytes(stored)
+        scan = read(tmp_path / file)
+        np.testing.assert_array_equal(scan.array, ARRAY)
+        np.testing.assert_allclose(scan.affine, AFFINE, atol=1e-4)
+        assert any(re.search(note, one) for one in (*scan.notes, ""))
+    if name in ("metres", "micrometres", "vox_offset 0"):  # nibabel reads no unit, and no vox_offset of 0
+        return
+    theirs = nib.Nifti1Image.from_bytes(content)
+    np.testing.assert_array_equal(scan.array, theirs.get_fdata().squeeze())
+    np.testing.assert_allclose(scan.affine, np.array(theirs.affine), atol=1e-4)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_qfac_of_0_is_one_of_1_and_never_turns_a_scan_over(tmp_path, code: int):
+    right_handed = AFFINE @ np.diag([-1, 1, 1, 1])
+    for affine, qfac in ((right_handed, 1), (AFFINE, -1)):
+        content = bytearray(image(affine=affine).to_bytes())
+        assert struct.unpack_from("<f", content, 76) == (qfac,)
+        struct.pack_into("<f", content, 76, 0.0)
+        struct.pack_into("<h", content, 254, code)  # sform_code
+        (tmp_path / "a.nii").write_bytes(content)
+        if qfac == -1 and code == 1:
+            with pytest.raises(UnusablePatient, match="sform and qform disagree"):
+                read(tmp_path / "a.nii")
+            continue
+        scan = read(tmp_path / "a.nii")
+        assert "pixdim[0] 0 read as 1" in scan.notes
+        np.testing.assert_allclose(scan.affine, np.array(nib.Nifti1Image.from_filename(tmp_path / "a.nii").affine), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.int64, np.float64])
+def test_every_type_of_real_numbers_is_read_as_nibabel_reads_it(tmp_path, kind: type):
+    made = nib.Nifti2Image(ARRAY.astype(kind), AFFINE, dtype=kind)
+    np.testing.assert_array_equal(read(stored(tmp_path, made)).array, np.asarray(made.dataobj).astype(np.float32))
+
+
+def test_gzip_under_the_name_of_plain_nifti_is_read_and_noted(tmp_path):
+    (tmp_path / "a.nii").write_bytes(gzip.compress(image().to_bytes()))
+    scan = read(tmp_path / "a.nii")
+    np.testing.assert_array_equal(scan.array, ARRAY)
+    assert scan.notes == ("read as gzip, though its name does not end in .gz",)
+    (tmp_path / "b.NII.GZ").write_bytes(gzip.compress(image().to_bytes()))
+    assert read(tmp_path / "b.NII.GZ").notes == ()
+    (tmp_path / "a.nii").write_bytes(gzip.compress(image().to_bytes())[:-30])
+    with pytest.raises(UnusablePatient, match="ends early"):
+        read(tmp_path / "a.nii")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"pixdim": [-1, -0.9, 0.9, 5.5, 1, 1, 1, 1], "sform_code": 0}, "orientation cannot be read"),  # left or right?
+        ({"pixdim": [3, 0.9, 0.9, 5.5, 1, 1, 1, 1]}, "orientation cannot be read"),
+        ({"quatern_b": np.nan}, "disagree|cannot be read|NaN"),
+        ({"srow_x": np.nan}, "NaN"),
+        ({"xyzt_units": 1, "pixdim": [1, 9e-3, 9e-3, 5.5e-2, 1, 1, 1, 1]}, "spacing|contradicts"),
+        ({"vox_offset": 100}, "vox_offset 100 is absurd"),
+        ({"vox_offset": 348}, "holds 1,360 bytes where its header announces 1,356"),
+        ({"vox_offset": 1e9}, "vox_offset 1e.09 is absurd"),
+        ({"magic": b"ni1"}, "two-file"),
+    ],
+)
+def test_what_the_standard_does_not_settle_is_refused(tmp_path, fields: dict[str, object], reason: str):
+    (tmp_path / "a.nii").write_bytes(header_with(**fields))
+    with pytest.raises(UnusablePatient, match=reason):
+        read(tmp_path / "a.nii")
+
+
+def test_of_a_mask_only_zero_or_not_counts_whatever_its_slope(tmp_path):
+    mask = (ARRAY > 700).astype(np.uint8)
+    for slope in (2.0**-32, 1e-12, -1.0, 1e30):
+        content = bytearray(image(mask).to_bytes())
+        struct.pack_into("<ff", content, 112, slope, 0.0)
+        (tmp_path / "mask.nii").write_bytes(content)
+        drawn = read_mask(tmp_path / "mask.nii")
+        np.testing.assert_array_equal(drawn.array, mask)
+        assert "was not applied" in drawn.notes[0]
+        with pytest.raises(UnusablePatient, match="is absurd"):
+            read(tmp_path / "mask.nii")
+    struct.pack_into("<ff", content, 112, 2.0**-32, 1.0)  # which stored number is zero is not clear then
+    (tmp_path / "mask.nii").write_bytes(content)
+    with pytest.raises(UnusablePatient, match="is absurd"):
+        read_mask(tmp_path / "mask.nii")
+
+
+def test_a_mask_with_a_usual_slope_keeps_its_labels(tmp_path):
+    labels = (ARRAY % 5).astype(np.uint8)
+    np.testing.assert_array_equal(read_mask(stored(tmp_path, image(labels))).array, labels)
+    spm = (ARRAY > 700).astype(np.uint8) * 255
+    content = bytearray(image(spm).to_bytes())
+    struct.pack_into("<ff", content, 112, 1 / 255, 0.0)
+    (tmp_path / "mask.nii").write_bytes(content)
+    np.testing.assert_allclose(read_mask(tmp_path / "mask.nii").array, ARRAY > 700, atol=1e-6)
+    with pytest.raises(UnusablePatient, match="every voxel is 0"):
+        read_mask(stored(tmp_path, image(np.zeros_like(labels))))
+    broken = np.where(ARRAY > 700, np.nan, 0).astype(np.float32)
+    content = bytearray(image(broken).to_bytes())
+    struct.pack_into("<ff", content, 112, 2.0**-32, 0.0)
+    (tmp_path / "mask.nii").write_bytes(content)
+    with pytest.raises(UnusablePatient, match="voxels are NaN"):
+        read_mask(tmp_path / "mask.nii")
 
 
 def corrupt(content: bytes) -> bytes:

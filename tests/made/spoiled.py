@@ -9,6 +9,7 @@ import math
 import os
 import pickle
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,12 +20,13 @@ from pydicom.dataset import Dataset
 from pydicom.uid import MPEG2MPML
 
 from made import dicom
-from made.inputs import AFFINE, ARRAY, Desk, Make, nifti, patched
+from made.inputs import AFFINE, ARRAY, Desk, Make, ended, nifti, patched
 from mri_vit import cli
 from mri_vit.crossval import folds
 from mri_vit.data import cohort
-from mri_vit.data.volume import canonical, read
+from mri_vit.data.volume import canonical, read, read_mask
 from mri_vit.metrics.discrimination import auc
+from mri_vit.preflight.scans import look
 from mri_vit.run import folder as run_folder
 from mri_vit.run.resource import naming_lack
 from mri_vit.settings import file as study_file
@@ -60,6 +62,7 @@ def read_alike(*contents: bytes) -> Make:
 
         def run() -> None:
             plain = canonical(read(usual))
+            assert not any(header.fault for header in look(files).values())
             for file in files:
                 unusual = canonical(read(file))
                 np.testing.assert_array_equal(unusual.array, plain.array)
@@ -104,6 +107,48 @@ def other_pixdim() -> bytes:
     content = bytearray(sform_only(AFFINE))
     content[76:92] = np.array([1, 0.9, 0.9, 4.0], "<f4").tobytes()
     return bytes(content)
+
+
+def qfac_of_zero() -> bytes:
+    """A right-handed scan, whose pixdim[0] would be 1."""
+    content = bytearray(laid("RAS"))
+    assert content[76:80] == struct.pack("<f", 1)
+    content[76:80] = bytes(4)
+    return bytes(content)
+
+
+def unused_qform() -> bytes:
+    content = bytearray(patched(252, "<2h", 0, 1))
+    content[256:268] = struct.pack("<3f", *[math.nan] * 3)
+    return bytes(content)
+
+
+def in_unit(code: int, factor: float) -> bytes:
+    """The plain scan with its lengths in another unit than mm."""
+    scale = np.diag([factor, factor, factor, 1.0])
+    image = nib.Nifti1Image.from_bytes(nifti(affine=scale @ AFFINE))
+    image.header["xyzt_units"] = code
+    return image.to_bytes()
+
+
+def extended(size: int) -> bytes:
+    image = nib.Nifti1Image.from_bytes(nifti())
+    image.header.extensions.append(nib.nifti1.Nifti1Extension("comment", b"x" * size))
+    return image.to_bytes()
+
+
+def mask_of_tiny_slope(desk: Desk) -> Callable[[], None]:
+    """As examples of DeepMedic store theirs."""
+    content = bytearray(nifti((ARRAY > 500).astype(np.int16)))
+    content[112:120] = struct.pack("<2f", 2.0**-32, 0)
+    file = desk.folder / desk.put(bytes(content), "mask.nii")
+    desk.cells(tumour_mask="mask.nii", brain_mask="mask.nii")
+
+    def run() -> None:
+        np.testing.assert_array_equal(read_mask(file).array, ARRAY > 500)
+        ended("check", desk.study)
+
+    return run
 
 
 def mask(content: bytes) -> Make:

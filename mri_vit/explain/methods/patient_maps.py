@@ -17,7 +17,7 @@ from mri_vit.data import tokens
 from mri_vit.data.batches import Inputs, everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import Volume, read
+from mri_vit.data.volume import Volume, read_mask
 from mri_vit.explain.methods.relevance import relevances
 from mri_vit.explain.methods.target import TargetSigns, predicted
 from mri_vit.model.network import Network
@@ -49,7 +49,7 @@ class PatientMaps:
     @cached_property
     def tumour(self) -> Volume | None:
         """The tumour mask, read once for pictures and scores; None where there is none."""
-        return read(self.patient.tumour_mask) if self.patient.tumour_mask else None
+        return read_mask(self.patient.tumour_mask) if self.patient.tumour_mask else None
 
 
 def of_patient(patient: Patient, net: Network, study: Study) -> PatientMaps:

@@ -9,7 +9,7 @@ import numpy as np
 import SimpleITK as sitk
 from jaxtyping import Bool
 
-from mri_vit.data.volume import Volume, read, resample
+from mri_vit.data.volume import Volume, read, read_mask, resample
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.figures import thumbnail
 from mri_vit.report.pages.volumes import drawable, heat_of
@@ -103,6 +103,6 @@ def _tumour(run: Run, patient: str, brain: Volume) -> Bool[np.ndarray, "x y z"] 
     path = run.tumours.get(patient)
     if path is None or not path.is_file():
         return None
-    drawn = read(path)
+    drawn = read_mask(path)
     mask = Volume((drawn.array != 0).astype(np.uint8), drawn.affine)
     return resample(mask, brain.shape, brain.affine, interpolation=sitk.sitkNearestNeighbor).array > 0

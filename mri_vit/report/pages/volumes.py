@@ -21,7 +21,7 @@ from scipy.ndimage import binary_erosion
 
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import Volume, read
+from mri_vit.data.volume import Volume, read, read_mask
 from mri_vit.explain.images.overlay import CONTRAST, SCALE
 from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.report.reading.maps import Map
@@ -71,7 +71,7 @@ def of_visit(
     return {
         "scans": scans,
         "maps": maps,
-        "tumour": embedded(outline(read(tumour))) if tumour and scans else None,
+        "tumour": embedded(outline(read_mask(tumour))) if tumour and scans else None,
         "top": SCALE[-1],
     }
 

@@ -18,7 +18,7 @@ from mri_vit.data import tokens
 from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import Volume, read
+from mri_vit.data.volume import Volume, read, read_mask
 from mri_vit.errors import UnusablePatient
 from mri_vit.explain.methods.target import predicted
 from mri_vit.model.network import Network
@@ -79,7 +79,7 @@ def subject(patient: Patient, net: Network, study: Study) -> Subject:
     to_grid = {name: np.array(matrix, float) for name, matrix in record["to_grid"].items()}
     seen = Seen(tokens.load(token_file(study, patient), study.channels), to_grid[study.prepare.reference])
     scan = read(patient.scans[study.prepare.reference] or Path())
-    tumour = read(patient.tumour_mask) if patient.tumour_mask else None
+    tumour = read_mask(patient.tumour_mask) if patient.tumour_mask else None
     return Subject(patient, net, study, seen, to_grid, scan, _flags(patient, record, study), tumour)
 
 

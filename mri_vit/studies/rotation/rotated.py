@@ -19,7 +19,7 @@ from scipy.spatial.transform import Rotation
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import Volume, read, resample, write
+from mri_vit.data.volume import Volume, read, read_mask, resample, write
 from mri_vit.prepare import box, brain
 
 AXES = ("x", "y", "z")
@@ -117,7 +117,7 @@ def _written(patient: Patient, folder: Path, of_scan: Change, of_mask: Change) -
             write(of_scan(read(path)), folder / f"{channel}.nii")
     mask = patient.brain_mask and folder / "brain_mask.nii"
     if patient.brain_mask:
-        write(of_mask(read(patient.brain_mask)), folder / "brain_mask.nii")
+        write(of_mask(read_mask(patient.brain_mask)), folder / "brain_mask.nii")
     return replace(patient, scans=scans, brain_mask=mask)
 
 

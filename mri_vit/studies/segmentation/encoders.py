@@ -22,7 +22,7 @@ from mri_vit.data import tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import read
+from mri_vit.data.volume import read_mask
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model.encoder import Encoder, attention_weights
 from mri_vit.model.weights import fill, image_exposed, label_exposed
@@ -136,7 +136,7 @@ def subject(patient: Patient, study: Study) -> Subject | None:
     if patient.tumour_mask is None:
         return None
     prepared = tokens.load(token_file(study, patient), study.channels)
-    share = tumour_shares(read(patient.tumour_mask), reference_to_grid(study.prepared / patient.id), prepared)
+    share = tumour_shares(read_mask(patient.tumour_mask), reference_to_grid(study.prepared / patient.id), prepared)
     tumour = share[prepared.place] > HELD
     return Subject(patient.id, tumour, brightness(prepared)) if tumour.any() else None
 
