@@ -23,7 +23,7 @@ STRIPPED_SHARE = (
     0.4  # of voxels at the border value: stripped scans have 0.87 (0.48 for an ellipsoid in its box), raw ones 0.03-0.10
 )
 STRIPPED_ML = 2400.0  # what is left is at most a large brain (2000 ml); a head with its air set to 0 has 3000 and more
-SMALLEST_ML = 50.0  # less is no brain: a newborn's has 350
+SMALLEST_ML = 300.0  # a newborn's has 350; masks of tumours, ten of which have 30 to 195, are none of the brain
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,9 @@ def extract(reference: Volume, t1: Volume | None, file: str, given: Path | None,
         brain = Brain(mask, by, f"The brain was extracted from {name} with {program}.")
     size_ml = volume_ml(brain.mask, reference)
     if size_ml < SMALLEST_ML:
-        raise UnusablePatient(f"empty brain: {size_ml:.1f} ml ({brain.source}); expected {SMALLEST_ML:g} ml or more", file)
+        raise UnusablePatient(
+            f"empty brain: {size_ml:.1f} ml ({brain.source}); expected {SMALLEST_ML:g} ml or more, not a tumour", file
+        )
     return brain
 
 

@@ -114,7 +114,7 @@ def prepared(made: Patient, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_prepared_patient_holds_tokens_record_and_picture(prepared: Path) -> None:
     assert sorted(path.name for path in prepared.iterdir()) == ["patient.json", "qc.png", "tokens.safetensors"]
     record = load_record(prepared)
-    assert record["schema"] == 3
+    assert record["schema"] == 4
     assert record["files"] == {name: hashes.sha256(prepared / name) for name in ("tokens.safetensors", "qc.png")}
     assert record["patient"] == "P-1"
     assert set(record["to_grid"]) == set(record["inputs"]) == set(CHANNELS)

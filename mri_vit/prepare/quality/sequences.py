@@ -1,8 +1,8 @@
 """Sequences: whether scans are what the table calls them. Copies go in; contrasts that tell sequences apart come out.
 
 FLAIR is a T2 whose fluid is dark. T1ce is a T1 in which vessels, the choroid plexus and most glioblastomas are bright. Both
-figures add up the two ends of a difference of scans: noise, motion and another bias field have two ends alike, and exchanged scans
-have the figure with a minus.
+figures add up the two ends of a difference of scans: of noise and motion the two ends are alike, and exchanged scans have the
+figure with a minus. Brightness is in standard deviations of the brain.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from scipy.ndimage import distance_transform_edt
 from mri_vit.prepare.quality.copies import Copies
 
 DEEP_MM = 8.0  # within the brain: fat that stripping left at its rim is brighter in T1 than anything that takes up contrast
-TAIL = 0.001  # of the deep voxels at each end: of nine real patients' vessels and ventricles the least are 0.005
+TAIL = 0.001  # of the deep voxels at each end, about 0.8 ml: some vessels, or a narrow ventricle
 LEAST_VOXELS = 20  # of an end: fewer say nothing
-DARK = (
-    -0.5
-)  # standard deviations from the brain's mean: grey matter in T1; how dark fluid is differs from T1 to T1 and says nothing
+DARK = -0.5  # from the brain's mean: grey matter in T1. How dark fluid and oedema are differs from one kind of T1 to another
 
 
 def fluid_contrast(copies: Copies) -> float | None:
