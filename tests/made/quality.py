@@ -1,4 +1,4 @@
-"""A made record of a prepared patient in whom nothing is out of the ordinary, as far as qc reads it; and heads that enhance faintly."""
+"""A made record of a prepared patient in whom qc finds nothing; and heads whose tumour enhances as much as is asked for."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def copies_of_rims(number: int, rim_signal: float, noises: tuple[float, ...]) ->
     White matter has 0.87. No bias field is corrected, which is worse than what is prepared.
     """
     random = np.random.default_rng([11, number])
-    case = replace(draw_cases(number + 1, np.random.default_rng(11))[number], rim_signal=rim_signal)
+    case = replace(draw_cases(12, np.random.default_rng(11))[number], rim_signal=rim_signal)
     scans, _ = phantom.scan(case, random)
     brains = {channel: scans[channel].array > 0 for channel in ("t1", "t1ce")}
     made = []

@@ -100,7 +100,7 @@ def test_a_tumour_mask_is_taken_whatever_its_labels(prepared, array: np.ndarray)
         pytest.param(PROBABILITY.round(1) * cube(8), r"12% of the brain, and 10 values from", id="ten probabilities"),
     ],
 )
-def test_a_scan_a_brain_or_probabilities_given_as_tumour_mask_are_refused_with_volume_and_share(prepared, array, words):
+def test_a_scan_a_brain_and_probabilities_are_no_tumour_mask(prepared, array, words):
     with pytest.raises(UnusablePatient, match=rf"mask\.nii\.gz: the tumour mask holds .*{words}"):
         checked(prepared, array)
 

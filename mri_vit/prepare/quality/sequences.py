@@ -17,14 +17,15 @@ DEEP_MM = 8.0  # within the brain: fat that stripping left at its rim is brighte
 TAIL = 0.001  # of the deep voxels at each end, about 0.8 ml: some vessels, or a narrow ventricle
 LEAST_VOXELS = 20  # of an end: fewer say nothing
 DARK = -0.5  # from the brain's mean: grey matter in T1. How dark fluid and oedema are differs from one kind of T1 to another
+BRIGHT = 1.5  # from the brain's mean: fluid is brighter in T2. How bright oedema is beyond that differs between T2 and FLAIR
 
 
 def fluid_contrast(copies: Copies) -> float | None:
     """How much further T2 rises above FLAIR than it falls below, in standard deviations of the brain; None without either scan.
 
-    It rises in fluid, such as that of the ventricles.
+    It rises in fluid, such as that of the ventricles. What is brighter than `BRIGHT` counts as `BRIGHT` in both.
     """
-    return _asymmetry(copies, "t2", "flair", -np.inf)
+    return _asymmetry(copies, "t2", "flair", (-np.inf, BRIGHT))
 
 
 def enhancement(copies: Copies) -> float | None:
@@ -32,16 +33,16 @@ def enhancement(copies: Copies) -> float | None:
 
     It rises in what takes up contrast. What is darker than `DARK` counts as `DARK` in both.
     """
-    return _asymmetry(copies, "t1ce", "t1", DARK)
+    return _asymmetry(copies, "t1ce", "t1", (DARK, np.inf))
 
 
-def _asymmetry(copies: Copies, bright: str, other: str, least: float) -> float | None:
-    """The two ends of a scan less another, added up, from its median; deep in the brain. What is below `least` counts as that."""
+def _asymmetry(copies: Copies, bright: str, other: str, limits: tuple[float, float]) -> float | None:
+    """The two ends of a scan less another, both within `limits`, added up; from the median, deep in the brain."""
     if not {bright, other} <= copies.scans.keys():
         return None
     deep = np.asarray(distance_transform_edt(copies.brain, sampling=copies.voxel_mm)) > DEEP_MM
     if deep.sum() < LEAST_VOXELS / TAIL:
         return None
-    values: list[Float[np.ndarray, "n"]] = [np.maximum(copies.scans[scan][deep], least) for scan in (bright, other)]
+    values: list[Float[np.ndarray, "n"]] = [copies.scans[scan][deep].clip(*limits) for scan in (bright, other)]
     low, middle, high = np.quantile(values[0] - values[1], (TAIL, 0.5, 1 - TAIL))
     return float(low + high - 2 * middle)
