@@ -214,7 +214,9 @@ def test_what_is_not_ours_is_left_alone(road: Path, new: Path, tmp_path: Path, c
     assert "name of a file of the output" in capsys.readouterr().err
 
 
-def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without_prepared_patients(road: Path, tmp_path: Path):
+def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without_prepared_patients(
+    road: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     from rich.console import Console
 
     from mri_vit.crossval import folds
@@ -243,6 +245,9 @@ def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without
     assert isinstance(reason, str)
     assert "is not prepared here" in reason
     (run / reference.FILE).unlink()
+    monkeypatch.setattr(reference.prepared, "SCHEMA", reference.prepared.SCHEMA + 1)  # figures are measured otherwise since
+    assert "prepared with an earlier version" in str(reference.of_run(run, past, people, splits, lambda: None))
+    assert not (run / reference.FILE).exists()
 
 
 def test_nobodys_tumour_is_segmented_to_be_predicted(tiny: Study, tmp_path: Path):

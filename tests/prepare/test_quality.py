@@ -167,7 +167,7 @@ def test_contrasts_need_their_scans():
 def test_a_faint_rim_and_no_vessels_are_no_evidence_that_t1_and_t1ce_are_exchanged(number: int):
     for rim_signal in (0.65, 0.8):  # of grey matter, and less than white matter
         for one in copies_of_rims(number, rim_signal, (0.0, 0.06, 0.12)):
-            assert abs(sequences.enhancement(one)) < Quality().enhancement
+            assert sequences.enhancement(one) > -Quality().enhancement
 
 
 def test_exchanged_scans_have_the_figure_of_sound_ones_with_a_minus():
