@@ -41,7 +41,7 @@ class Quality(Section):
     own_to_mirrored: float = Field(  # excludes; 12 real patients 1.42 to 3.9, 40 synthetic 1.29 and more; other heads 0.8 to 1.14
         default=1.15, gt=1, description="Least likeness to the reference over that to its mirror image."
     )
-    fluid_contrast: float = Field(  # its minus excludes; 9 real patients 2.0 to 5.5, 96 synthetic from 1.2; exchanged: with a minus
+    fluid_contrast: float = Field(  # its minus excludes; 9 real patients 2.0 to 5.5, 96 synthetic from 1.2; exchanged: minus that
         default=0.8, ge=0, description="Least asymmetry of T2 less FLAIR deep in the brain, in SD of the brain."
     )
     enhancement: float = (
