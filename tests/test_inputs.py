@@ -268,6 +268,8 @@ SHOWN_BY = [  # rows that take a whole head or several processes, by the tests t
     (64, "a loss of NaN", "run/test_resource", "a_loss_that_is_no_number_ends_with_7_and_the_remedy"),
     (76, "a worker killed", "run/test_executor", "one_who_is_killed_is_named_and_all_others_are_done_whoever_worked_beside"),
     (99, "a head that looks stripped", "prepare/test_brain", "a_real_head_is_never_taken_for_stripped_whatever_was_done_to_it"),
+    (103, "a T2 scan as tumour mask", "prepare/test_patient", "a_t2_scan_as_tumour_mask_excludes_with_its_volume_and_share"),
+    (103, "a brain or probabilities", "prepare/test_tumour", "a_scan_a_brain_and_probabilities_are_no_tumour_mask"),
 ]
 # fmt: on
 BY_HEADERS = {1, 2, 3, 5, 6, 7, 8, 9, 11, 12, 13, 14, 21, 22, 23, 24, 25, 26, 34}  # what `check` sees without the voxels

@@ -43,8 +43,8 @@ WHOLE = {
     "squeezed": Kind("least scale of the MNI152 brain to the greatest"),
     "coverage": Kind("least share that is there of a part of the MNI152 brain"),
     "mni_metric": Kind("likeness to the MNI152 brain, mutual information"),
-    "fluid_contrast": Kind("T2 less FLAIR in the ventricles", "SD"),
-    "enhancement": Kind("skew of T1ce less T1 deep in the brain", "SD"),
+    "fluid_contrast": Kind("asymmetry of T2 less FLAIR deep in the brain", "SD"),
+    "enhancement": Kind("asymmetry of T1ce less T1 deep in the brain", "SD"),
     FEATURES: Kind("distance of what the networks read", "times the run's median", is_ratio=True, side="high"),
 }
 OF_SCAN = {

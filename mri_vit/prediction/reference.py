@@ -27,14 +27,14 @@ from mri_vit.prediction import figures
 from mri_vit.prediction.figures import Figures, Name
 from mri_vit.prediction.networks import Place, homes
 from mri_vit.predictors.network import Neural
-from mri_vit.prepare import unchanged
+from mri_vit.prepare import prepared, unchanged
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import replacing
 from mri_vit.run.tensor_file import sort_header
 from mri_vit.settings.schema import Study
 
 FILE = "reference.safetensors"  # in the run's folder
-SCHEMA = "mri-vit reference 1"  # a higher number makes it anew
+SCHEMA = "mri-vit reference 2"  # a higher number makes it anew
 SMALLEST = 1e-6  # of a feature's standard deviation: one that never varies says nothing
 
 Step = Callable[[], None]
@@ -77,6 +77,11 @@ def of_run(run: Path, past: Study, patients: Sequence[Patient], splits: Sequence
         unchanged.refuse_changed_patients(past, patients, run)
     except MriVitError as fault:
         return str(fault)
+    if any(prepared.load_record(past.prepared / patient.id).get("schema") != prepared.SCHEMA for patient in first):
+        return (
+            f"{run}: its patients were prepared with an earlier version, which measured their figures otherwise; train anew to"
+            " compare new patients with them"
+        )
     made = _made(run, past, patients, first, splits, step)
     with suppress(OSError):  # a run that may only be read: it is made again the next time
         _write(made, rests_on, run / FILE)

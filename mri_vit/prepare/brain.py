@@ -27,7 +27,7 @@ STRIPPED_ML = 2400.0  # a large brain has 2000 ml
 # coil fields of 7 to 1), and 0.21 to 0.91, half above 0.54, in one raw head (114 variants of its four sequences: scaled, in
 # slabs, defaced, without fat, in such fields, of 3 mm voxels). Brains with 3 mm of what surrounds them have 0.10 to 0.36.
 STRIPPED_GAP, HEAD_GAP = 0.18, 0.25
-SMALLEST_ML = 50.0  # less is no brain: a newborn's has 350
+SMALLEST_ML = 250.0  # a newborn's has 350; masks of tumours, ten of which have 30 to 195, are none of the brain
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,9 @@ def extract(reference: Volume, t1: Volume | None, file: str, given: Path | None,
         brain = Brain(mask, by, f"The brain was extracted from {name} with {program}.")
     size_ml = volume_ml(brain.mask, reference)
     if size_ml < SMALLEST_ML:
-        raise UnusablePatient(f"empty brain: {size_ml:.1f} ml ({brain.source}); expected {SMALLEST_ML:g} ml or more", file)
+        raise UnusablePatient(
+            f"empty brain: {size_ml:.1f} ml ({brain.source}); expected {SMALLEST_ML:g} ml or more, not a tumour", file
+        )
     return brain
 
 

@@ -136,7 +136,8 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
         channel: quality.of_scan(wholes[channel], part, scans[channel], brains[channel], mask, from_reference[channel])
         for channel, part in taken.items()
     }
-    looked = copies.of_grid(volume, inside, study.channels, study.grid)
+    on_copies = on_grid(scans, study.channels, reference, brains, from_grid, copies.GRID, Log())  # limits hold for every grid
+    looked = copies.of_grid(*on_copies, study.channels, copies.GRID)
     caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
     write_bytes(qc.draw(volume, inside, patient.id, caption, _told(log), study.channels), folder / files.QC)
     to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}

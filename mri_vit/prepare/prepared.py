@@ -21,7 +21,7 @@ from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import REFERENCE
 
-SCHEMA = 3  # of patient.json and of the steps: a higher number prepares every patient anew
+SCHEMA = 4  # of patient.json, of its figures and of the steps: a higher number prepares every patient anew
 CONTENT = (files.TOKENS, files.QC)  # what lies beside the record; and a tumour's mask where a command made one
 OF_RECORD = ("config_sha256", "inputs", "steps", "to_grid")  # what later stages read of every patient.json
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"

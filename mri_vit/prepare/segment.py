@@ -15,6 +15,7 @@ from nibabel.filebasedimages import ImageFileError
 
 from mri_vit.data.volume import Volume, resample, write
 from mri_vit.prepare import command
+from mri_vit.prepare import tumour as tumours
 from mri_vit.prepare.brain import volume_ml
 from mri_vit.prepare.log import Log
 from mri_vit.run import files
@@ -51,7 +52,7 @@ def tumour(
     Raises
     ------
     UnusablePatient
-        The program failed, wrote nothing, or wrote a mask on another grid.
+        The program failed, wrote nothing, or wrote a mask on another grid or of no tumour (see `tumour.refuse`).
     UsageError
         It cannot be run.
     """
@@ -63,11 +64,14 @@ def tumour(
             seen = resample(scan, reference.shape, reference.affine, from_reference[channel])
             write(Volume((seen.array * brain.array).astype(np.float32), reference.affine), given / f"{channel}.nii.gz")
         command.run(settings.tumour_command, given, target, "tumour")
-        found = command.on_grid_of(reference, name, target, "tumour").array != 0 if _holds_any(target) else None
+        mask = command.on_grid_of(reference, name, target, "tumour") if _holds_any(target) else None
     finally:
         shutil.rmtree(given)
         target.unlink(missing_ok=True)  # as the program wrote it
-    size_ml = 0.0 if found is None else volume_ml(found, reference)
+    if mask is not None:
+        inside = Volume(brain.array > 0.5, brain.affine)
+        tumours.refuse(mask, np.eye(4), inside, volume_ml(inside.array, inside), settings.reference)
+    size_ml = 0.0 if mask is None else volume_ml(mask.array != 0, reference)
     program = Path(settings.tumour_command[0]).name
     log.add(
         "tumour",
@@ -75,10 +79,10 @@ def tumour(
         tumour_ml=round(size_ml, 1),
         command_sha256=command_sha256(settings),
     )
-    if found is None:
+    if mask is None:
         log.warnings.append(f"{program} found no tumour; the patient has no tumour mask")
     else:
-        write(Volume(found.astype(np.uint8), reference.affine), target)
+        write(Volume((mask.array != 0).astype(np.uint8), reference.affine), target)
 
 
 def command_sha256(settings: Prepare) -> str:

@@ -1,4 +1,4 @@
-"""Tumour: whether a patient's tumour mask lies in the brain that was prepared, and scans cut around it.
+"""Tumour: whether a patient's tumour mask is one, in the brain that was prepared, and scans cut around it.
 
 Its volume is a control, and its place judges maps.
 """
@@ -16,16 +16,22 @@ from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read_mask, resample
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare.prepared import reference_of, reference_to_grid
+from mri_vit.prepare.brain import volume_ml
+from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record, reference_of, reference_to_grid
 from mri_vit.run import files
+from mri_vit.run.record import as_written
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.sequences import title
 
 NEAREST = 1  # sitk.sitkNearestNeighbor
+MOST_LABELS = 32  # values of a mask besides 0: BraTS has 3, one number for each metastasis some dozens; a scan has hundreds
+WHOLE = 0.02  # from a whole number: 8 bits for four labels store them by steps of 0.016
+MOST_OF_BRAIN = 0.5  # of the brain: the ten real masks have 0.017 to 0.142, and a hemisphere is less
+LEAST_INSIDE = 0.5  # of the mask, in the brain: the ten real masks have 0.98 and more on a grid of 4 mm
 
 
 def check(mask: Path, prepared: Path) -> None:
-    """See that some of a mask lies inside the prepared brain. Raises UnusablePatient that says how far from it the mask is.
+    """See that a mask can be a tumour's and lies in the prepared brain. Raises UnusablePatient as `refuse` does.
 
     Parameters
     ----------
@@ -36,16 +42,48 @@ def check(mask: Path, prepared: Path) -> None:
     """
     stored = tokens.load(prepared / files.TOKENS)
     brain = Volume((tokens.to_volume(stored) != 0).any(axis=0), np.array(stored.grid.affine))
-    away_mm = distance_mm(read_mask(mask), reference_to_grid(prepared), brain)
-    if away_mm > 0:
-        raise UnusablePatient(_away(away_mm, reference_of(prepared)), str(mask))
+    with as_written(prepared / files.PATIENT, PREPARE_AGAIN):
+        brain_ml = float(load_record(prepared)["brain_ml"])
+    refuse(read_mask(mask), reference_to_grid(prepared), brain, brain_ml, reference_of(prepared), str(mask))
 
 
-def _away(mm: float, reference: str) -> str:
-    """What is wrong with a mask so far from the brain."""
-    return (
-        f"the tumour mask lies {mm:.0f} mm away from the prepared brain; expected a mask in the space of the {title(reference)}"
-    )
+def refuse(
+    mask: Volume, to_grid: Float[np.ndarray, "4 4"], brain: Volume, brain_ml: float, reference: str, file: str = ""
+) -> None:
+    """Raise UnusablePatient where a tumour mask is a scan, a probability map or a whole brain, or lies elsewhere.
+
+    Parameters
+    ----------
+    mask
+        What is not 0 is tumour.
+    to_grid
+        From a point of the mask's space to that of the brain, RAS+ mm.
+    brain
+        Or as much of it as was kept.
+    brain_ml
+        Volume of all of it.
+    reference
+        The scan in whose space the mask lies.
+    file
+        The mask's, for the message.
+    """
+    drawn = mask.array != 0
+    labels, size_ml = np.unique(mask.array[drawn]), volume_ml(drawn, mask)
+    size = f"the tumour mask holds {size_ml:.0f} ml, {size_ml / brain_ml:.0%} of the brain"
+    if len(labels) > MOST_LABELS or (len(labels) > 1 and np.abs(labels - np.rint(labels)).max() > WHOLE):
+        values = f"{len(labels)} values from {labels[0]:g} to {labels[-1]:g}"
+        reason = f"{size}, and {values}; expected 0 outside the tumour and whole numbers in it, not a scan or probabilities"
+        raise UnusablePatient(reason, file)
+    if size_ml > MOST_OF_BRAIN * brain_ml:
+        reason = f"{size}; expected {MOST_OF_BRAIN:.0%} or less: a tumour, not a scan or the brain"
+        raise UnusablePatient(reason, file)
+    where = f"expected a mask in the space of the {title(reference)}"
+    inside = inside_share(mask, to_grid, brain)
+    if inside == 0:
+        away_mm = distance_mm(mask, to_grid, brain)
+        raise UnusablePatient(f"the tumour mask lies {away_mm:.0f} mm away from the prepared brain; {where}", file)
+    if inside < LEAST_INSIDE:
+        raise UnusablePatient(f"only {inside:.0%} of the tumour mask's {size_ml:.0f} ml lie in the prepared brain; {where}", file)
 
 
 def around(
@@ -68,13 +106,11 @@ def around(
     from_grid
         From a point of the grid to the reference's space, RAS+ mm.
 
-    Raises UnusablePatient where the mask cannot be read, or lies outside the brain.
+    Raises UnusablePatient where the mask cannot be read, and as `refuse` does.
     """
-    drawn = read_mask(mask)
+    drawn, there = read_mask(mask), Volume(brain, np.array(grid.affine))
+    refuse(drawn, np.linalg.inv(from_grid), there, volume_ml(brain, there), reference, str(mask))
     tumour = _drawn(drawn, from_grid, grid)
-    if not (tumour & brain).any():
-        away_mm = distance_mm(drawn, np.linalg.inv(from_grid), Volume(brain, np.array(grid.affine)))
-        raise UnusablePatient(_away(away_mm, reference), str(mask))
     near = brain & (np.asarray(distance_transform_edt(~tumour)) * grid.spacing_mm <= margin_mm)
     return volume * near, near
 
@@ -109,15 +145,20 @@ def tumour_shares(mask: Volume, to_grid: Float[np.ndarray, "4 4"], prepared: Tok
     return tumour / np.maximum(voxels, 1)
 
 
+def inside_share(tumour: Volume, to_grid: Float[np.ndarray, "4 4"], brain: Volume) -> float:
+    """Of a mask's voxels, those whose nearest voxel of a brain's grid is the brain's; `to_grid` is as `distance_mm` has it."""
+    points = _points_mm(tumour.array != 0, np.linalg.inv(brain.affine) @ to_grid @ tumour.affine)
+    index = np.rint(points).astype(int)
+    on_grid = ((index >= 0) & (index < brain.shape)).all(axis=1)
+    return float(brain.array[tuple(index[on_grid].T)].sum() / len(index))
+
+
 def distance_mm(tumour: Volume, to_grid: Float[np.ndarray, "4 4"], brain: Volume) -> float:
     """From a mask to the nearest voxel of a brain, 0 where a voxel of the mask is one of the brain's.
 
     `to_grid` carries a point of the mask's space to the brain's, RAS+ mm.
     """
-    points = _points_mm(tumour.array != 0, to_grid @ tumour.affine)
-    index = np.rint(np.linalg.inv(brain.affine) @ np.vstack([points.T, np.ones(len(points))]))[:3].astype(int)
-    inside = ((index >= 0) & (index < np.array(brain.shape)[:, None])).all(axis=0)
-    if brain.array[tuple(index[:, inside])].any():
+    if inside_share(tumour, to_grid, brain) > 0:
         return 0.0
     surface = (tumour.array != 0) & ~_surrounded(tumour.array != 0)  # the nearest points of both lie on their surfaces
     rim = brain.array & ~_surrounded(brain.array)

@@ -60,10 +60,19 @@ def _whole(quality: Mapping[str, Any], brain_ml: float, limits: Quality) -> Iter
 
 
 def _exchanged(figure: float | None, limit: float, one: str, other: str, words: str) -> Iterator[tuple[Reason, str, float, str]]:
-    if figure is not None and figure < limit:
-        sure = f"{one} and {other} are exchanged: {words} ({figure:.1f} SD; {limit:g} or more is usual)"
-        unsure = f"{one} cannot be told from {other} ({figure:.1f} SD; {limit:g} or more is usual); one may be given twice"
-        yield "exchanged", f"{one} {other}", figure, sure if figure < -limit else unsure
+    """Exchanged where the figure is as far below 0 as it should be above; between the two it says nothing of an exchange."""
+    if figure is None or figure >= limit:
+        return
+    usual = f"({figure:.1f} SD; {limit:g} or more is usual)"
+    if figure <= -limit:
+        yield "exchanged", f"{one} {other}", figure, f"{one} and {other} are exchanged: {words} {usual}"
+    else:
+        yield (
+            "indistinguishable",
+            f"{one} {other}",
+            figure,
+            f"{one} cannot be distinguished from {other} {usual}; see the picture",
+        )
 
 
 def _of_scan(figures: Mapping[str, Any], limits: Quality) -> Iterator[tuple[Reason, float, str]]:

@@ -33,6 +33,7 @@ from mri_vit.settings.schema import Study
 EXCLUDED, FLAGGED, KEPT = "excluded", "flagged", "kept"
 DROPPED, LOOKED = "dropped by a reviewer", "qc: "  # how reasons for exclusion begin
 SHOWN = 5  # names in a line of the terminal
+ALIKE_MM = 4.0  # voxels on which near-duplicates are compared: those of the coarsest grid in use, so that one limit holds for all
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def _likeness(study: Study, one: Patient, other: Patient) -> float:
     shared = np.logical_and(*((volume != 0).any(axis=0) for volume in both))
     if not shared.any():
         return 0.0
-    first, second = (copies.of_grid(volume, shared, study.channels, study.grid) for volume in both)
+    first, second = (copies.of_grid(volume, shared, study.channels, study.grid, ALIKE_MM) for volume in both)
     return agreement.similarity(first.scans[reference], second.scans[reference], first.brain, agreement.window(first))
 
 

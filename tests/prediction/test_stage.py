@@ -227,7 +227,9 @@ def test_patients_whose_names_are_those_of_files_of_the_output_are_predicted_und
     assert read(tmp_path / "other" / "_scans").patient == "scans"
 
 
-def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without_prepared_patients(road: Path, tmp_path: Path):
+def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without_prepared_patients(
+    road: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     from rich.console import Console
 
     from mri_vit.crossval import folds
@@ -256,6 +258,9 @@ def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without
     assert isinstance(reason, str)
     assert "is not prepared here" in reason
     (run / reference.FILE).unlink()
+    monkeypatch.setattr(reference.prepared, "SCHEMA", reference.prepared.SCHEMA + 1)  # figures are measured otherwise since
+    assert "prepared with an earlier version" in str(reference.of_run(run, past, people, splits, lambda: None))
+    assert not (run / reference.FILE).exists()
 
 
 def test_nobodys_tumour_is_segmented_to_be_predicted(tiny: Study, tmp_path: Path):

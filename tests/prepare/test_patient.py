@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 import shutil
 import struct
 import sys
@@ -20,7 +21,7 @@ from mri_vit.data import frozen, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, itk_transform, read, resample, to_itk, write
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
-from mri_vit.prepare import bias, coarse, intensity, register, tumour
+from mri_vit.prepare import bias, coarse, intensity, register, stage, tumour
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import config_sha256, load_record, refuse_foreign, verify
 from mri_vit.run import files, hashes
@@ -116,7 +117,7 @@ def prepared(made: Patient, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_prepared_patient_holds_tokens_record_and_picture(prepared: Path) -> None:
     assert sorted(path.name for path in prepared.iterdir()) == ["patient.json", "qc.png", "tokens.safetensors"]
     record = load_record(prepared)
-    assert record["schema"] == 3
+    assert record["schema"] == 4
     assert record["files"] == {name: hashes.sha256(prepared / name) for name in ("tokens.safetensors", "qc.png")}
     assert record["patient"] == "P-1"
     assert set(record["to_grid"]) == set(record["inputs"]) == set(CHANNELS)
@@ -268,7 +269,7 @@ def test_a_field_of_view_that_misses_much_of_the_brain_is_refused(made: Patient,
         prepare(Patient("P-1", {**made.scans, "flair": tmp_path / "half.nii.gz"}, {}, {}), study_in(tmp_path))
 
 
-@pytest.mark.parametrize("fault", ["label", "shape", "place", "empty"])
+@pytest.mark.parametrize("fault", ["label", "shape", "place", "empty", "tumour"])
 def test_a_brain_mask_that_does_not_fit_is_refused(made: Patient, tmp_path: Path, fault: str) -> None:
     t1ce = read(made.scans["t1ce"] or tmp_path)
     mask, affine = (t1ce.array > 0).astype(np.uint8), t1ce.affine.copy()
@@ -279,10 +280,14 @@ def test_a_brain_mask_that_does_not_fit_is_refused(made: Patient, tmp_path: Path
     elif fault == "place":
         affine[0, 3] += 1
     else:
-        mask[:] = 0
-        mask[20, 20, 20] = 1
+        kept = np.zeros_like(mask)
+        edge = {"empty": 1, "tumour": 16}[fault]  # 200 ml
+        kept[20 : 20 + edge, 20 : 20 + edge, 15 : 15 + edge] = 1
+        mask *= kept
     write(Volume(np.ascontiguousarray(mask), affine), tmp_path / "mask.nii.gz")
-    expected = {"label": "labels", "shape": "another grid", "place": r"corners 1\.0 mm apart", "empty": "empty brain"}[fault]
+    expected = {"label": "labels", "shape": "another grid", "place": r"corners 1\.0 mm apart", "empty": "empty brain"}.get(
+        fault, r"\d\d\d\.\d ml \(mask\); expected 250 ml"
+    )
     with pytest.raises(UnusablePatient, match=expected):
         prepare(patient_in((made.scans["t1"] or tmp_path).parent, "P-1", tmp_path / "mask.nii.gz"), study_in(tmp_path))
 
@@ -384,7 +389,9 @@ assert sorted(scans) == ["flair.nii.gz", "t1.nii.gz", "t1ce.nii.gz", "t2.nii.gz"
 t2, t1ce = scans["t2.nii.gz"], scans["t1ce.nii.gz"]
 assert t2.shape == t1ce.shape and np.allclose(t2.affine, t1ce.affine)
 mask = np.zeros(t2.shape, np.uint8)
-if sys.argv[3] != "none":
+if sys.argv[3] == "brain":
+    mask[t2.get_fdata() > 0] = 1
+elif sys.argv[3] != "none":
     i, j, k = np.argwhere(t2.get_fdata() > 0).mean(axis=0).astype(int)
     mask[i - 3 : i + 3, j - 3 : j + 3, k - 3 : k + 3] = 4
 affine = t2.affine.copy()
@@ -418,6 +425,23 @@ def test_an_external_command_segments_the_tumour_of_who_has_no_mask(made: Patien
     folder = prepare(made, study_with("none"))
     assert not (folder / files.TUMOUR).exists()
     assert "found no tumour; the patient has no tumour mask" in " ".join(load_record(folder)["warnings"])
+
+
+def test_a_command_that_writes_the_brain_as_the_tumour_excludes_the_patient(made: Patient, tmp_path: Path) -> None:
+    (script := tmp_path / "segment.py").write_text(SEGMENT)
+    study = study_in(tmp_path, tumour_command=(sys.executable, str(script), "{input}", "{output}", "brain"))
+    with pytest.raises(UnusablePatient, match=r"the tumour mask holds \d+ ml, (9\d|100)% of the brain"):
+        prepare(made, study)
+    assert not (study.prepared / made.id).exists()
+
+
+def test_a_t2_scan_as_tumour_mask_excludes_with_its_volume_and_share(made: Patient, prepared: Path) -> None:
+    study = study_in(prepared.parent.parent)
+    assert stage.fault_of(made, study) is None
+    fault = stage.fault_of(replace(made, tumour_mask=made.scans["t2"]), study)
+    assert fault
+    assert re.search(r"the tumour mask holds \d\d\d\d ml, \d\d+% of the brain, and \d+ values", fault["reason"])
+    assert fault["file"].endswith("t2.nii.gz")
 
 
 def test_a_mask_that_the_table_names_is_taken_and_the_command_not_run(made: Patient, tmp_path: Path) -> None:

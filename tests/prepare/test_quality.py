@@ -7,12 +7,14 @@ import json
 import numpy as np
 import pytest
 import quality_faults
+from made.quality import copies_of_rims
 from scipy.ndimage import gaussian_filter
 
 from mri_vit.data.volume import Volume
 from mri_vit.prepare import coarse
 from mri_vit.prepare.quality import acquisition, agreement, copies, coverage, sequences
 from mri_vit.settings.grid import Grid
+from mri_vit.settings.quality import Quality
 from mri_vit.synthetic import faults
 from mri_vit.synthetic.cohort import draw_cases
 from mri_vit.synthetic.phantom import scan
@@ -156,9 +158,50 @@ def test_half_a_scale_is_half_squeezed():
 
 def test_contrasts_need_their_scans():
     brain = np.ones((4, 4, 4), bool)
-    nothing = copies.Copies({"t1": np.zeros((4, 4, 4))}, brain, np.eye(4))
+    nothing = copies.Copies({"t1": np.zeros((4, 4, 4)), "t2": np.zeros((4, 4, 4))}, brain, np.eye(4))
     assert sequences.enhancement(nothing) is None
-    assert sequences.fluid_contrast(nothing, np.eye(4)) is None
+    assert sequences.fluid_contrast(nothing) is None
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_faint_rim_and_no_vessels_are_no_evidence_that_t1_and_t1ce_are_exchanged(number: int):
+    for rim_signal in (0.65, 0.8):  # of grey matter, and less than white matter
+        for one in copies_of_rims(number, rim_signal, (0.0, 0.06, 0.12)):
+            assert sequences.enhancement(one) > -Quality().enhancement
+
+
+def test_exchanged_scans_have_the_figure_of_sound_ones_with_a_minus():
+    (sound,) = copies_of_rims(0, 1.5, (0.03,))
+    exchanged = copies.Copies({"t1": sound.scans["t1ce"], "t1ce": sound.scans["t1"]}, sound.brain, sound.affine)
+    assert sequences.enhancement(sound) > Quality().enhancement
+    assert sequences.enhancement(exchanged) == pytest.approx(-sequences.enhancement(sound), abs=1e-5)
+
+
+def test_a_t1_in_another_contrast_blurred_and_moved_is_no_enhanced_one():
+    (sound,) = copies_of_rims(1, 0.65, (0.0,))
+    t1 = sound.scans["t1"]
+    for gamma in (0.6, 1.7):  # of brightness above the darkest
+        for change in (np.asarray, lambda scan: gaussian_filter(scan, 0.6), lambda scan: np.roll(scan, 1, 0)):
+            other = np.maximum(change(t1) - t1.min(), 0) ** gamma
+            inside = other[sound.brain]
+            other = np.where(sound.brain, (other - inside.mean()) / inside.std(), 0)
+            for pair in ({"t1": t1, "t1ce": other}, {"t1": other, "t1ce": t1}):
+                assert abs(sequences.enhancement(copies.Copies(pair, sound.brain, sound.affine))) < Quality().enhancement
+
+
+def test_every_figure_that_a_limit_holds_is_the_same_on_every_grid(as_it_is):
+    record, found = quality_faults.looked("head", scans_of(0), Grid(edge=32, spacing_mm=7.0, patch=4))
+    assert found == []
+    for name, value in as_it_is[0]["quality"].items():
+        if isinstance(value, float):
+            assert record["quality"][name] == pytest.approx(value, rel=0.02, abs=0.02), name
+    for channel, figures in as_it_is[0]["quality"]["scans"].items():
+        for name in ("own_to_mirrored", "filled", "signal_to_noise", "ghosts", "shading"):
+            if figures.get(name) is not None:
+                assert record["quality"]["scans"][channel][name] == pytest.approx(figures[name], rel=0.02, abs=0.002), (
+                    channel,
+                    name,
+                )
 
 
 def test_the_record_has_every_figure_and_no_number_that_json_lacks(as_it_is):

@@ -12,7 +12,7 @@ from mri_vit.data.volume import Volume, write
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import tumour
 from mri_vit.prepare.register import mni152
-from mri_vit.settings.grid import GRID_CENTRE_MM, Grid
+from mri_vit.settings.grid import Grid
 
 BRAIN = Volume(np.pad(np.ones((20, 20, 20), bool), 5), np.diag([2.0, 2.0, 2.0, 1.0]))
 
@@ -37,23 +37,83 @@ def test_a_mask_is_carried_to_the_grid_before_it_is_judged():
     assert tumour.distance_mm(mask(300.0), moved, BRAIN) == 0
 
 
-def test_a_mask_300_mm_away_is_refused_with_its_distance_and_one_in_the_brain_is_not(tmp_path):
-    grid = Grid(edge=16, spacing_mm=10.0, patch=4)
-    brain = np.zeros((16, 16, 16), bool)
-    brain[4:12, 4:12, 4:12] = True
-    volume = np.random.default_rng(0).normal(size=(4, 16, 16, 16)).astype(np.float32)
-    tokens.save(tokens.from_volume(volume, brain, grid, "-"), tmp_path / "tokens.safetensors")
-    record = {"config_sha256": "", "inputs": {}, "steps": [], "to_grid": {"t1ce": np.eye(4).tolist()}}
+GRID = Grid(edge=32, spacing_mm=5.0, patch=4)
+INSIDE = np.zeros((32, 32, 32), bool)
+INSIDE[8:24, 8:24, 8:24] = True  # 512 ml
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """The folder of a patient whose brain is `INSIDE`, and whose reference lies as the grid does."""
+    volume = np.random.default_rng(0).normal(size=(4, 32, 32, 32)).astype(np.float32)
+    tokens.save(tokens.from_volume(volume, INSIDE, GRID, "-"), tmp_path / "tokens.safetensors")
+    record = {"config_sha256": "", "inputs": {}, "steps": [], "to_grid": {"t1ce": np.eye(4).tolist()}, "brain_ml": 512.0}
     (tmp_path / "patient.json").write_text(json.dumps(record))
-    centre = np.array(GRID_CENTRE_MM) - 28.0  # where `mask` has its own
-    for shift_mm in (0.0, 300.0):
-        there = mask(shift_mm)
-        affine = there.affine.copy()
-        affine[:3, 3] += centre
-        write(Volume(there.array.astype(np.float32), affine), tmp_path / f"{shift_mm:.0f}.nii.gz")
-    tumour.check(tmp_path / "0.nii.gz", tmp_path)
-    with pytest.raises(UnusablePatient, match=r"300\.nii\.gz: the tumour mask lies 2\d\d mm away from the prepared brain"):
-        tumour.check(tmp_path / "300.nii.gz", tmp_path)
+    return tmp_path
+
+
+def checked(prepared, array: np.ndarray, shift_mm: float = 0.0) -> None:
+    affine = np.array(GRID.affine)
+    affine[0, 3] += shift_mm
+    write(Volume(array.astype(np.float32), affine), prepared / "mask.nii.gz")
+    tumour.check(prepared / "mask.nii.gz", prepared)
+
+
+def cube(edge: int) -> np.ndarray:
+    """1 in a corner of the brain, `edge` voxels of 5 mm wide."""
+    array = np.zeros(INSIDE.shape)
+    array[8 : 8 + edge, 8 : 8 + edge, 8 : 8 + edge] = 1
+    return array
+
+
+RANDOM = np.random.default_rng(1)
+LABELS = cube(8) * RANDOM.choice([1, 2, 4], INSIDE.shape)
+T2 = RANDOM.integers(1, 900, INSIDE.shape)
+PROBABILITY = RANDOM.uniform(0.01, 1, INSIDE.shape)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pytest.param(cube(8), id="64 ml"),
+        pytest.param(cube(12), id="216 ml, 42 % of the brain"),
+        pytest.param(cube(8) / 3, id="one value that is no whole number"),
+        pytest.param(LABELS, id="the labels of BraTS"),
+        pytest.param(np.rint(LABELS * 255 / 4) * 4 / 255, id="the labels of BraTS in 8 bits, as SPM scales them"),
+        pytest.param(cube(8) * RANDOM.integers(0, 25, INSIDE.shape), id="25 metastases, each with its number"),
+    ],
+)
+def test_a_tumour_mask_is_taken_whatever_its_labels(prepared, array: np.ndarray):
+    checked(prepared, array)
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        pytest.param(INSIDE, r"512 ml, 100% of the brain; expected 50% or less", id="the whole brain"),
+        pytest.param(np.ones_like(INSIDE) * (T2 > 9), r"\d\d\d% of the brain; expected 50%", id="the whole head as a mask"),
+        pytest.param(cube(13), r"275 ml, 54% of the brain", id="more than half of the brain"),
+        pytest.param(T2, r"4096 ml, 800% of the brain, and 899 values from 1 to 899", id="a T2 scan of a head"),
+        pytest.param(T2 * INSIDE, r"512 ml, 100% of the brain, and \d+ values from 1 to 899", id="a stripped T2 scan"),
+        pytest.param(T2 * cube(6), r"27 ml, 5% of the brain, and \d+ values", id="a scan of the tumour alone"),
+        pytest.param(PROBABILITY * INSIDE, r"512 ml, 100% of the brain, and \d+ values from 0\.01", id="the brain's probability"),
+        pytest.param(PROBABILITY.round(1) * cube(8), r"12% of the brain, and 10 values from", id="ten probabilities"),
+    ],
+)
+def test_a_scan_a_brain_and_probabilities_are_no_tumour_mask(prepared, array, words):
+    with pytest.raises(UnusablePatient, match=rf"mask\.nii\.gz: the tumour mask holds .*{words}"):
+        checked(prepared, array)
+
+
+@pytest.mark.parametrize(
+    ("shift_mm", "words"), [(-15.0, None), (-30.0, "only 25% of the tumour mask's 64 ml"), (-300.0, r"lies 2\d\d mm away")]
+)
+def test_a_mask_that_lies_mostly_outside_the_brain_is_refused(prepared, shift_mm: float, words: str | None):
+    if words is None:
+        checked(prepared, cube(8), shift_mm)
+        return
+    with pytest.raises(UnusablePatient, match=rf"mask\.nii\.gz: .*{words}.*prepared brain"):
+        checked(prepared, cube(8), shift_mm)
 
 
 @pytest.mark.parametrize("margin_mm", [0.0, 5.0, 12.0])

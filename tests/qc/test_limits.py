@@ -27,8 +27,11 @@ def test_a_record_within_the_limits_has_no_finding():
         (("quality", "coverage", "cerebellum"), 0.1, "part missing", ""),
         (("quality", "turned_degrees"), 41.0, "turned", ""),
         (("quality", "middle_degrees"), 9.0, "turned", ""),
-        (("quality", "fluid_contrast"), -2.0, "exchanged", "flair t2"),
-        (("quality", "enhancement"), 0.0, "exchanged", "t1ce t1"),
+        (("quality", "fluid_contrast"), -3.3, "exchanged", "flair t2"),
+        (("quality", "fluid_contrast"), 0.0, "indistinguishable", "flair t2"),
+        (("quality", "enhancement"), -1.4, "exchanged", "t1ce t1"),
+        (("quality", "enhancement"), 0.3, "indistinguishable", "t1ce t1"),
+        (("quality", "enhancement"), -0.3, "indistinguishable", "t1ce t1"),
         (("quality", "scans", "t2", "filled"), 0.5, "empty", "t2"),
         (("quality", "scans", "t2", "shading"), 5.0, "shading", "t2"),
         (("quality", "scans", "t2", "ghosts"), 0.1, "ghosts", "t2"),
@@ -57,6 +60,11 @@ def test_what_cannot_be_told_is_no_finding():
     for one in record["quality"]["scans"].values():
         one |= {"shading": None, "ghosts": None, "signal_to_noise": None}
     assert reasons(record) == []
+
+
+def test_scans_that_cannot_be_distinguished_are_flagged_and_exclude_nobody_by_default():
+    assert "exchanged" in Quality().exclude
+    assert "indistinguishable" not in Quality().exclude
 
 
 def test_a_study_can_widen_a_limit():

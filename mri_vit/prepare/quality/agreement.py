@@ -21,12 +21,11 @@ from mri_vit.prepare.quality.copies import Copies
 from mri_vit.settings.sequences import is_quantitative
 
 WINDOW_MM = 14.0  # of the local correlation, at most: some folds wide; 10 and 18 mm tell own from mirrored as well
-COARSEST_MM = 5.0  # of copies in which a brain's folds are seen; with larger voxels one head is as like another as itself
 THICKEST_MM = 5.5  # slices in which they are: a real patient's, told from others and from the mirror image; thicker not tried
 HEADERS_MM = 0.01  # a header has 5.5 mm as 5.5000005
 REGISTERED_MM = 4.0  # copies by which the mirror image is laid over the brain: its fit moves the ratio by less than 0.05
 LIFT = 10.0  # added inside the brain, so that its darkest voxel stays apart from the background's 0
-DOUBTFUL = 1.3  # likeness of a scan to the reference over that to its mirror image; five real patients had 1.84 and more
+DOUBTFUL = 1.3  # likeness of a scan to the reference over that to its mirror image; twelve real patients have 1.42 and more
 LEAST = 1e-6  # likeness: nothing is divided by 0
 FLAT = 1e-3  # squared standard deviations: a window that varies less says nothing
 
@@ -63,7 +62,7 @@ def of_copies(
 
     A mirrored scan was aligned to what it is not an image of, and may lie beside it. So of a doubtful one `aligned_mirrored`
     gives the mirror image on the copies' voxels, aligned as a scan is: if that is the reference's own, the scan is mirrored.
-    `judged` are the scans that show a brain's folds (see `shows_folds`); on a grid of large voxels none is.
+    `judged` are the scans that show a brain's folds (see `shows_folds`).
     """
     still = Volume(np.where(copies.brain, copies.scans[reference] + LIFT, 0).astype(np.float32), copies.affine)
     flipped = _mirrored(still)
@@ -71,7 +70,7 @@ def of_copies(
     image = resample(flipped, still.shape, still.affine, onto).array
     like = partial(similarity, where=copies.brain & (image > LIFT / 2), window=window(copies))
     found = {}
-    for channel in sorted(copies.scans.keys() & set(judged) - {reference}) if copies.voxel_mm <= COARSEST_MM else ():
+    for channel in sorted(copies.scans.keys() & set(judged) - {reference}):
         direct, other = (like(copies.scans[channel], one) for one in (still.array, image))
         back = None
         if direct < DOUBTFUL * other:

@@ -1,4 +1,6 @@
-"""Copies: the prepared volume goes in, its scans on voxels of 2 mm or more, boxed around the brain, come out to be looked at.
+"""Copies: scans on a grid go in; the same on voxels of 2 or 4 mm, boxed around the brain, come out to be looked at.
+
+No figure that a limit holds depends on the study's grid: scans are resampled onto `GRID` for it.
 
 Letters: c channels, e voxels along an edge of the grid, x y z voxels of a copy.
 """
@@ -15,7 +17,7 @@ from scipy.ndimage import find_objects
 from mri_vit.data.volume import Volume, resample
 from mri_vit.settings.grid import Grid
 
-VOXEL_MM = 2.0  # two voxels of the default grid: folds of the cortex are still seen, at an eighth of the work
+GRID = Grid(edge=112, spacing_mm=2.0)  # the default grid at an eighth of the work: the cortex's folds are still seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +38,14 @@ class Copies:
 
 
 def of_grid(
-    volume: Float[np.ndarray, "c e e e"], inside: Bool[np.ndarray, "e e e"], channels: Sequence[str], grid: Grid
+    volume: Float[np.ndarray, "c e e e"],
+    inside: Bool[np.ndarray, "e e e"],
+    channels: Sequence[str],
+    grid: Grid,
+    voxel_mm: float = GRID.spacing_mm,
 ) -> Copies:
-    """Means over blocks of the grid's voxels, of the brain's alone; a scan that is empty is left out."""
-    step = max(1, round(VOXEL_MM / grid.spacing_mm))
+    """Means over blocks of the grid's voxels, of the brain's alone, as near to `voxel_mm` as it has them; without empty scans."""
+    step = max(1, round(voxel_mm / grid.spacing_mm))
     (box,) = find_objects(inside.astype(np.uint8))
     box = tuple(slice(part.start // step * step, min(part.stop + step, grid.edge)) for part in box)
     share = _blocks(inside[box], step)

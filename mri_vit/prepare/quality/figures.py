@@ -61,7 +61,7 @@ def of_patient(
     Parameters
     ----------
     copies
-        Of the prepared volume.
+        Of the scans on `copies.GRID`, whatever the study's grid.
     mask
         The brain (1) on the reference scan's voxels.
     pose
@@ -81,7 +81,6 @@ def of_patient(
     judged = [channel for channel, scan in taken.items() if agreement.shows_folds(channel, scan)]
     judged = judged if reference in judged else []
     agreed = agreement.of_copies(copies, reference, judged, aligned_mirrored)
-    from_mni = np.linalg.inv(pose.affine.matrix) @ pose.rigid
     scans = {
         channel: {
             **of_scans[channel],
@@ -95,7 +94,7 @@ def of_patient(
         "middle_degrees": agreed.middle_degrees,
         "middle_mm": agreed.middle_mm,
         "squeezed": coverage.squeezed(pose.affine.matrix),
-        "fluid_contrast": sequences.fluid_contrast(copies, from_mni),
+        "fluid_contrast": sequences.fluid_contrast(copies),
         "enhancement": sequences.enhancement(copies),
     }
     return _rounded(whole) | {"coverage": _rounded(coverage.shares(mask, pose.affine.matrix)), "scans": scans}
