@@ -103,7 +103,7 @@ def report(
         )
 
 
-def evaluate(run: Path, *, study: Path, **overrides: Overrides) -> int:
+def evaluate(run: Path, *, study: Path, allow_synthetic: bool = False, **overrides: Overrides) -> int:
     """Judge a finished RUN folder on another cohort with known labels; nothing is fitted anew.
 
     Parameters
@@ -112,13 +112,15 @@ def evaluate(run: Path, *, study: Path, **overrides: Overrides) -> int:
         Folder of a trained run.
     study
         Study file of the other cohort: name, cohort, prepared, output and endpoints; the rest is the run's.
+    allow_synthetic
+        Judge a run of synthetic patients on real ones too; the report says so.
     """
     from rich.console import Console
 
     from mri_vit.external import evaluate as evaluate_run
 
     other = loaded(study, overrides)
-    return 3 if evaluate_run(run, other, set(other.model_fields_set), Console()) else 0
+    return 3 if evaluate_run(run, other, set(other.model_fields_set), Console(), allow_synthetic) else 0
 
 
 def predict(
@@ -129,6 +131,7 @@ def predict(
     *,
     show_untrusted: bool = False,
     allow_known: bool = False,
+    allow_synthetic: bool = False,
 ) -> int:
     """Predict new patients from their SCANS with the fold models of a finished RUN folder; writes a folder of each.
 
@@ -147,12 +150,16 @@ def predict(
         Show also what the run's report did not tell from chance, marked as such.
     allow_known
         Predict also patients on whom the run was trained, marked as such.
+    allow_synthetic
+        Let a run of synthetic patients predict real ones too, marked as such.
     """
     from rich.console import Console
 
+    from mri_vit.prediction.stage import Allowed
     from mri_vit.prediction.stage import predict as predict_patients
 
-    return 3 if predict_patients(run, scans, output, workers, show_untrusted, allow_known, Console()) else 0
+    allowed = Allowed(show_untrusted, allow_known, allow_synthetic)
+    return 3 if predict_patients(run, scans, output, workers, allowed, Console()) else 0
 
 
 def compare(a: Path, b: Path, *, output: Annotated[Path | None, Output] = None) -> None:

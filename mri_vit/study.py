@@ -47,11 +47,20 @@ def run(study: Study, console: Console) -> int:
     """All stages in order; the report's path and a table of results end it. Gives the exit code, see `ended`."""
     with run_folder.claimed(study) as folder:
         patients = check(study, folder)
+        say(console, _device(study))
         excluded = prepare(study, patients, folder, console)
         divided = divide(study, frozen.segmented(preparing.without(patients, excluded), study), folder)
         train(study, folder, console, divided)
         explain(study, folder, console, divided)
         return ended(excluded, report(folder, console))
+
+
+def _device(study: Study) -> str:
+    """What the study's networks are trained on, for whoever would wait for it otherwise."""
+    if study.executor.kind != "local":
+        return f"networks are trained on machines of {study.executor.kind}"
+    several = f"{study.train.devices} times " * (study.train.devices > 1)
+    return f"networks are trained on {several}{run_folder.device()}"
 
 
 def ended(excluded: Excluded, written: html.Written) -> int:
@@ -100,6 +109,8 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
 
     `divided` are the patients and folds where they have been read before.
     """
+    if divided is None:
+        say(console, _device(study))
     patients, splits = divided or divided_before(study, folder)
     for caution in comparators.cautions(study):
         say(console, caution, WARNING)

@@ -123,7 +123,7 @@ ROWS = [
     Row(66, "weights cut off", 6, "weights cannot be read", made.weights_cut_off),
     Row(67, "weights of another architecture", 2, "of another .model. .* differs is cls", made.weights_of_another_network),
     Row(68, "a run resumed with other settings", 2, "train.rate: .* then, .* now", made.resumed_otherwise),
-    Row(69, "a setting of the wrong type", 2, r"line \d+: train.folds: Input should be", made.settings("= 2\n[[", '= "!!x"\n[[')),
+    Row(69, "a setting of the wrong type", 2, r"line \d+: train.folds: expected an integer", made.settings("= 2\n[[", '= "!!x"\n[[')),
     Row(70, "an unknown setting", 2, "unknown key 'train.fold'; the nearest .* 'folds'", made.settings("folds", "fold")),
     Row(71, "an output that holds the input", 2, "holds the input", made.output(".")),
     Row(71, "an output that is a link to itself", 6, "is a link|leads back", made.output_link("run")),

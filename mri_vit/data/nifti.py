@@ -24,6 +24,7 @@ FRAMES_TOLERANCE_MM = (
     0.5  # sform against qform at the corners: near half a turn, a float32 quaternion alone is off by up to 0.35 mm
 )
 FRAMES_NOTED_MM = 5e-3  # from here on it is noted how far apart they are; of 56 public files none is
+SYNTHETIC = "synthetic: made by mri-vit, of no real person"  # in `descrip`, the one free text of a header that is looked at
 SLOPE = (1e-6, 1e6)  # SPM stores a mask by 0.0039 and 16 bits of a probability by 1.5e-5
 
 
@@ -36,7 +37,7 @@ def parse(raw: bytes, gzipped: bool) -> tuple[Float[np.ndarray, "x y z"], Float[
     content = _inflate(raw, expected, whole=True) if gzipped else raw
     if len(content) != expected:
         raise UnusablePatient(f"holds {len(content):,} bytes where its header announces {expected:,}")
-    notes: list[str] = []
+    notes = [SYNTHETIC] if _is_synthetic(header) else []
     array = np.frombuffer(content, header.get_data_dtype(), offset=int(header["vox_offset"])).reshape(shape, order="F")
     if array.ndim > 3:
         array = array.reshape(shape[:3])
@@ -56,17 +57,23 @@ def parse(raw: bytes, gzipped: bool) -> tuple[Float[np.ndarray, "x y z"], Float[
 
 @dataclass(frozen=True)
 class Announced:
-    """What a file's header says of it: dimensions, place, and how many bytes it has when it is unpacked."""
+    """What a file's header says of it: dimensions, place, bytes when unpacked, and whether the scan is marked as made up."""
 
     shape: tuple[int, ...]
     affine: Float[np.ndarray, "4 4"]
     content_bytes: int
+    synthetic: bool
 
 
 def announced(start: bytes, gzipped: bool) -> Announced:
     """What the first bytes of a file (START_BYTES are enough) say of it. Raises UnusablePatient as `parse` does."""
     header, shape, expected = _start(start, gzipped)
-    return Announced(shape[:3], _affine(header, shape[:3], []), expected)
+    return Announced(shape[:3], _affine(header, shape[:3], []), expected, _is_synthetic(header))
+
+
+def _is_synthetic(header: nib.Nifti1Header) -> bool:
+    """Whether `volume.write` marked the scan as made up."""
+    return header["descrip"].item() == SYNTHETIC.encode()
 
 
 def _start(raw: bytes, gzipped: bool) -> tuple[nib.Nifti1Header, tuple[int, ...], int]:

@@ -202,9 +202,10 @@ def test_patients_are_made_up_only_where_study_and_patients_are_the_demos(small,
         study=small.study.model_copy(update={"name": name}),
         predictions=small.predictions.assign(patient=prefix + small.predictions.patient),
     )
-    assert front.is_demo(run) == made_up
+    assert front.is_synthetic(run) == made_up
+    assert front.is_synthetic(replace(run, notes={"synthetic": "60 of 60 patients are synthetic"}))
     one_real = pd.concat([run.predictions, small.predictions.iloc[:1]])
-    assert not front.is_demo(replace(run, predictions=one_real))
+    assert not front.is_synthetic(replace(run, predictions=one_real))
 
 
 def test_a_label_of_a_later_visit_counts_alike_in_the_flow_and_in_the_result(tmp_path):
