@@ -73,6 +73,7 @@ def report(
     *,
     predictions: Path | None = None,
     subgroups: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    patient_pages: bool = False,
     **overrides: Overrides,
 ) -> None:
     """Write the report and print the results: of a STUDY, or of a table of predictions made elsewhere.
@@ -84,6 +85,8 @@ def report(
         It goes with --cohort, the table of its patients, and --output, the folder for index.html and metrics.json.
     subgroups
         With --predictions: columns of the cohort table to look into beside sex, age and site.
+    patient_pages
+        Write a page of each patient, however many there are; above 2,000 there is none unless it is asked for.
     """
     from rich.console import Console
 
@@ -93,9 +96,11 @@ def report(
     if study and not predictions and not subgroups:
         paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
         with claimed(trained(loaded(study, overrides | paths))) as folder:
-            stages.report(folder, Console())
+            stages.report(folder, Console(), patient_pages)
     elif predictions and not study and set(overrides) == {"cohort", "output"}:
-        stages.report_table(predictions, Path(overrides["cohort"]), Path(overrides["output"]), subgroups, Console())
+        stages.report_table(
+            predictions, Path(overrides["cohort"]), Path(overrides["output"]), subgroups, Console(), patient_pages
+        )
     else:
         raise UsageError(
             "expected a study file alone (its run is reported; --output X means the run in X, as with every verb, and subgroups"

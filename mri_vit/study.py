@@ -202,25 +202,30 @@ def inspect(study: Study, folder: Path, wanted: inspecting.Wanted, output: Path 
     return inspecting.run(study, patients, splits[0], folder, wanted, output, console)
 
 
-def report(folder: Path, console: Console) -> html.Written:
-    """Write the report of a run folder and print where it is, with a short table of results and the verdicts."""
+def report(folder: Path, console: Console, pages: bool = False) -> html.Written:
+    """Write the report of a run folder and print where it is, with a short table of results and the verdicts.
+
+    Of more than `html.MOST_PAGES` visits, each gets a page only where `pages` asks for it.
+    """
     if not (folder / files.PREDICTIONS).exists():
         raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
     intact.refuse_changed(folder, console, names=intact.TABLES)
-    written = html.write(read(folder), folder / files.REPORT)
+    written = html.write(read(folder), folder / files.REPORT, None if pages else html.MOST_PAGES)
     show(written, console)
     return written
 
 
-def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...], console: Console) -> Path:
+def report_table(
+    scores: Path, people: Path, output: Path, subgroups: tuple[str, ...], console: Console, pages: bool = False
+) -> Path:
     """Write a report into `output` from a table of predictions made elsewhere, about the patients of a cohort table.
 
-    `subgroups` are columns to look into beside the usual ones.
+    `subgroups` are columns to look into beside the usual ones; `pages` as for `report`.
     """
     home.refuse(output)
     found = from_tables(scores, people, output, subgroups)
     with run_folder.held(output, home.FOLDERS):
-        written = html.write(found, output)
+        written = html.write(found, output, None if pages else html.MOST_PAGES)
     show(written, console)
     return written.page
 
@@ -232,6 +237,10 @@ def show(written: html.Written, console: Console) -> None:
         console.print(plain(f"- {sentence}"))
     if found := terminal.planted(written.metrics):
         _print_table(console, "What was planted and what was found", terminal.PLANTED, found)
+    if len(written.metrics.patients) > html.MOST_PAGES and not any(
+        name.startswith("patients/") for name in written.metrics.files
+    ):
+        say(console, f"no pages of {len(written.metrics.patients):,} patients; `mri-vit report … --patient-pages` writes them")
     say(console, f"report: {written.page}")
 
 

@@ -121,7 +121,7 @@ ROWS = [
     Row(64, "a constant prediction", 0, r"0\.5\b", made.constant_scores),
     Row(65, "a malicious pickle as weights", 6, "weights cannot be read", made.malicious),
     Row(66, "weights cut off", 6, "weights cannot be read", made.weights_cut_off),
-    Row(67, "weights of another architecture", 2, "of another .model. .* differs is cls", made.weights_of_another_network),
+    Row(67, "weights of another architecture", 2, r"of another .model. .*: model\.dim is 32, the study's 16", made.weights_of_another_network),
     Row(68, "a run resumed with other settings", 2, "train.rate: .* then, .* now", made.resumed_otherwise),
     Row(69, "a setting of the wrong type", 2, r"line \d+: train.folds: expected an integer", made.settings("= 2\n[[", '= "!!x"\n[[')),
     Row(70, "an unknown setting", 2, "unknown key 'train.fold'; the nearest .* 'folds'", made.settings("folds", "fold")),
