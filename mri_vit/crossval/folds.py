@@ -68,7 +68,7 @@ def _remedy(endpoint: Endpoint, count: Counter[str], least: int) -> str:
     if least >= FEWEST_FOLDS:
         return f"use at most {least} folds"
     lacking = "events" if endpoint.kind == "survival" else f"patients with {'1' if count['1'] == least else '0'}"
-    return f"no number of folds helps, for each needs one of them to test and others to learn from: add {lacking}, or leave the endpoint out"
+    return f"no number of folds helps, as each tests some and learns from others: add {lacking}, or leave the endpoint out"
 
 
 def tuning_split(

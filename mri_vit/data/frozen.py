@@ -32,7 +32,8 @@ def freeze(study: Study, patients: list[Patient], run: Path) -> list[Patient]:
         changes = _changes(patients, run)
         shown = "\n  ".join([*changes[:SHOWN], *([f"and {len(changes) - SHOWN} more"] if len(changes) > SHOWN else [])])
         raise UsageError(
-            f"{run}: the cohort table has changed since this run's folds were made; choose another output or delete it:\n  {shown}"
+            f"{run}: the cohort table has changed since this run's folds were made; choose another output or delete it:"
+            f"\n  {shown}"
         )
     write_bytes(table(patients, run), run / files.COHORT)
     run_folder.settle(study, run)

@@ -62,8 +62,8 @@ def read(path: Path) -> Volume:
 
 
 def write(volume: Volume, path: Path, mark: str = "") -> None:
-    """Write a NIfTI-1 file atomically; sform and qform both carry the affine. Free-text header fields stay blank but for a `mark`,
-    which is `nifti.SYNTHETIC`.
+    """Write a NIfTI-1 file atomically; sform and qform both carry the affine, and free-text header fields stay blank but for a
+    `mark`, `nifti.SYNTHETIC`.
     """
     image = nib.Nifti1Image(volume.array, volume.affine)
     image.set_sform(volume.affine, code=1)

@@ -16,6 +16,7 @@ from scipy.stats import norm, rankdata
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, outcome
 from mri_vit.metrics.delong import Comparison, by_normal_law, delong_components
 
+ALPHA = 0.05  # Fisher 1925
 MOST_PAIRS = 2**20  # looked at together: some arrays of 8 MB
 CHANCE = 0.5  # AUC and concordance of a model that knows nothing
 
@@ -178,6 +179,11 @@ def p_above_chance(found: WithinFold, inflated: float) -> float:
     if math.isnan(found.value):
         return math.nan
     return float(norm.sf((found.value - CHANCE) / (inflated * found.error))) if found.error else 1.0
+
+
+def least_above_chance(error: float, inflated: float, alpha: float = ALPHA) -> float:
+    """The least value whose one-sided p is at most `alpha`, by the test of `p_above_chance`; above 1 where there is none."""
+    return CHANCE + float(norm.isf(alpha)) * inflated * error
 
 
 def p_below_chance(found: WithinFold, inflated: float) -> float:

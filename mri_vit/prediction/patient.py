@@ -188,6 +188,6 @@ def _opposed(explained: Said, told: Mapping[str, Binary | Survival]) -> Iterator
         value = told[name].value
         assert isinstance(value, BinaryValue)
         yield (
-            f"the maps of {name} show what speaks for {value.side}, as all networks together call it; the network that they are of"
-            " would by itself call it otherwise"
+            f"the maps of {name} show what speaks for {value.side}, as all networks together call it; the network that they are"
+            " of would by itself call it otherwise"
         )

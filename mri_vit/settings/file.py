@@ -22,7 +22,6 @@ from mri_vit.settings.meant import question
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 
-
 EXPECTED = {  # by pydantic's type of error, what a study file is to have there
     "literal_error": "expected {expected}",
     "missing": "is missing",

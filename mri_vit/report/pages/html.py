@@ -32,8 +32,8 @@ def write(run: Run, home: Path, most_pages: int | None = MOST_PAGES) -> Written:
     """Write a report into the folder `home`, from the run as read alone.
 
     `home` then holds index.html, metrics.json (every number on the page), methods.md, the three checklists, tables/*.csv,
-    figures/*.svg and *.png, and, of at most `most_pages` visits (None: of any number), patients/* with viewer/. Figures, tables and patients'
-    pages that an earlier report wrote there, by its metrics.json, and this one does not are deleted, so that nobody
+    figures/*.svg and *.png, and, of at most `most_pages` visits (None: any number), patients/* with viewer/. Figures, tables and
+    patients' pages that an earlier report wrote there, by its metrics.json, and this one does not are deleted, so that nobody
     stays who is out of the run.
 
     Raises
