@@ -25,7 +25,7 @@ SENTENCE = (
 )
 
 
-def on_line(slope: float, intercept: float, scores: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+def on_line(slope: float, intercept: float, scores: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Scores on the scale of calibrated probabilities."""
     return expit(intercept + slope * log_odds(scores))
 

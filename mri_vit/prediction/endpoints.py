@@ -136,7 +136,7 @@ def network_side(fold: Said, endpoint: str, value: BinaryValue) -> Side | None:
     """What the first network of a fold would call by itself, on the scale on which the call was made."""
     score, calibrated = fold.scores[0][endpoint], value.probability
     if calibrated:
-        return _side(float(on_line(calibrated.slope, calibrated.intercept, np.array(score))), EVEN)
+        return _side(float(on_line(calibrated.slope, calibrated.intercept, np.array([score]))[0]), EVEN)
     return None if math.isnan(value.threshold) else _side(score, value.threshold)
 
 

@@ -1,4 +1,4 @@
-"""Power: what a study of so many patients could show at all, said before it runs, is what the report's own verdict then holds to."""
+"""Power: what so many patients could show at all, said before a study runs, is what the report's own test then holds to."""
 
 from __future__ import annotations
 
