@@ -72,6 +72,19 @@ def test_folds_of_equal_scores_are_told_in_words_and_in_their_table(small, tmp_p
     assert len(re.findall(r"n = \d+, \d+ (?:positive|died), all tied", words)) == 2
 
 
+@pytest.mark.usefixtures("sketched")
+def test_a_table_of_many_patients_has_their_pages_on_request_alone(small, tmp_path):
+    run = asked(small, "mgmt")
+    few = run.predictions.patient.nunique()
+    for most, pages in ((few - 1, 0), (few, few), (None, few)):
+        written = report.write(run, tmp_path / str(most), most)
+        names = [name for name in written.metrics.files if name.startswith("patients/") and name.endswith(".html")]
+        assert len(names) == pages
+        assert (tmp_path / str(most) / "patients").exists() == bool(pages)
+        assert (written.page.read_text().count('href="patients/') > 0) == bool(pages)
+        assert len(written.metrics.patients) == few
+
+
 def test_an_endpoint_that_the_shuffled_control_alone_predicted_has_its_page(small, tmp_path):
     run = asked(small, "mgmt")
     words = page_of(replace(run, predictions=run.predictions.assign(model="shuffled")), tmp_path)
