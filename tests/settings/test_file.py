@@ -281,7 +281,11 @@ def test_the_readmes_study_is_the_one_that_we_recommend(tmp_path):
 @pytest.mark.parametrize(
     ("more", "line", "said"),
     [
-        ('[[endpoints]]\nname = "a"\nkind = "binary"\n[[endpoints]]\nname = "grade"\nkind = "multiclass"\n', 6, "'binary' or 'survival'"),
+        (
+            '[[endpoints]]\nname = "a"\nkind = "binary"\n[[endpoints]]\nname = "grade"\nkind = "multiclass"\n',
+            6,
+            "'binary' or 'survival'",
+        ),
         ('[[endpoints]]\nname = "a"\nkind = 3\n', 3, "'binary' or 'survival'"),
         ('[[endpoints]]\nname = "a"\n', 1, "is missing"),
         ('[pretrain]\nepochs = 3\n[train]\nepochs = "x"\n', 4, "an integer"),
@@ -290,7 +294,11 @@ def test_the_readmes_study_is_the_one_that_we_recommend(tmp_path):
         ("[train]\nmirror = 3\n", 2, "true or false"),
         ("[train]\nrate = true\n[pretrain]\nrate = []\n", 4, "a number"),
         ("train.folds = 1.5\n", 1, "an integer"),
-        ('[[comparators]]\nname = "a"\n[comparators.model]\ndepth = 2\n[[comparators]]\nname = "b"\nmodel = {dim = "x"}\n', 7, "an integer"),
+        (
+            '[[comparators]]\nname = "a"\n[comparators.model]\ndepth = 2\n[[comparators]]\nname = "b"\nmodel = {dim = "x"}\n',
+            7,
+            "an integer",
+        ),
         ("[grid]\nedge = []\n", 2, "an integer"),
         ("prepare = 3\n", 1, "a table of keys"),
     ],

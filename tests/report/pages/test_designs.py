@@ -76,12 +76,11 @@ def test_folds_of_equal_scores_are_told_in_words_and_in_their_table(small, tmp_p
 def test_a_table_of_many_patients_has_their_pages_on_request_alone(small, tmp_path):
     run = asked(small, "mgmt")
     few = run.predictions.patient.nunique()
-    for most, pages in ((few - 1, 0), (few, few), (None, few)):
+    for most, has_pages in ((few - 1, False), (2 * few, True), (None, True)):
         written = report.write(run, tmp_path / str(most), most)
-        names = [name for name in written.metrics.files if name.startswith("patients/") and name.endswith(".html")]
-        assert len(names) == pages
-        assert (tmp_path / str(most) / "patients").exists() == bool(pages)
-        assert (written.page.read_text().count('href="patients/') > 0) == bool(pages)
+        assert any(name.startswith("patients/") for name in written.metrics.files) == has_pages
+        assert (tmp_path / str(most) / "patients").exists() == has_pages
+        assert ('href="patients/' in written.page.read_text()) == has_pages
         assert len(written.metrics.patients) == few
 
 
