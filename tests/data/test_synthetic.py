@@ -23,18 +23,26 @@ def moved(scans: Path, folder: Path) -> Patient:
     """A patient of the built-in cohort under another id, in files of other names."""
     patient = read(scans, ())[0]
     folder.mkdir()
-    files = {channel: Path(shutil.copy(file, folder / f"{channel}_x.nii.gz")) for channel, file in patient.scans.items() if file}
+    files: dict[str, Path | None] = {
+        channel: Path(shutil.copy(file, folder / f"{channel}_x.nii.gz")) for channel, file in patient.scans.items() if file
+    }
     return Patient("P77", files, {}, {})
+
+
+def file_of(patient: Patient, channel: str) -> Path:
+    file = patient.scans[channel]
+    assert file
+    return file
 
 
 def saved_elsewhere(patient: Patient, folder: Path) -> Patient:
     """The same voxels as another program writes them, as a real patient's scans come."""
     folder.mkdir()
-    scans = {}
-    for channel, file in patient.scans.items():
-        image = nib.load(file)
-        scans[channel] = folder / f"{channel}.nii.gz"
-        nib.save(nib.Nifti1Image(np.asarray(image.dataobj), image.affine), scans[channel])
+    scans: dict[str, Path | None] = {}
+    for channel in patient.scans:
+        image = nib.Nifti1Image.from_filename(file_of(patient, channel))
+        target = scans[channel] = folder / f"{channel}.nii.gz"
+        nib.save(nib.Nifti1Image(np.asarray(image.dataobj), image.affine), target)
     return Patient("real", scans, {}, {})
 
 
@@ -52,7 +60,7 @@ def run_of(folder: Path, notes: dict[str, str] | None, ids: list[str], hashed: b
 def test_a_made_up_scan_is_known_whatever_it_is_called_and_one_saved_by_another_program_is_real(scans, tmp_path):
     made_up = moved(scans, tmp_path / "a")
     assert synthetic.real([made_up]) == []
-    assert nifti.SYNTHETIC in read_volume(made_up.scans["t1"]).notes
+    assert nifti.SYNTHETIC in read_volume(file_of(made_up, "t1")).notes
     real = saved_elsewhere(made_up, tmp_path / "b")
     assert synthetic.real([made_up, real]) == [real]
     mixed = Patient("mixed", made_up.scans | {"t2": real.scans["t2"]}, {}, {})
@@ -67,8 +75,8 @@ def test_who_has_no_readable_scan_is_left_to_whoever_prepares_them(tmp_path):
 
 
 def test_a_scan_that_is_written_without_a_mark_has_no_text_in_its_header(scans, tmp_path):
-    write(read_volume(moved(scans, tmp_path / "a").scans["t1"]), tmp_path / "again.nii.gz")
-    assert nib.load(tmp_path / "again.nii.gz").header["descrip"].item() == b""
+    write(read_volume(file_of(moved(scans, tmp_path / "a"), "t1")), tmp_path / "again.nii.gz")
+    assert nib.Nifti1Image.from_filename(tmp_path / "again.nii.gz").header["descrip"].item() == b""
 
 
 def test_a_run_says_of_itself_that_it_is_synthetic_and_an_older_one_by_its_ids(tmp_path):
