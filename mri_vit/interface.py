@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from mri_vit.data import cohort
+from mri_vit.data import cohort, synthetic
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run import files
@@ -127,7 +127,11 @@ class FinishedRun:
     study: Study
 
     def predict(
-        self, patients: Sequence[Patient], prepared: Path | str | None = None, progress: Progress = silent
+        self,
+        patients: Sequence[Patient],
+        prepared: Path | str | None = None,
+        progress: Progress = silent,
+        allow_synthetic: bool = False,
     ) -> pd.DataFrame:
         """Predict patients whom the run was not trained on, by the mean of all its folds' models. No label is read.
 
@@ -139,28 +143,36 @@ class FinishedRun:
             Folder for the prepared patients, who are prepared where they are not yet; a temporary one where none is given.
         progress
             Called with the number of folds whose model has predicted, and of all.
+        allow_synthetic
+            Whether a run of synthetic patients may be asked about real ones; what it says of them means nothing.
 
         Returns
         -------
-        DataFrame with the columns patient, endpoint, score and models. A score is a probability for a binary endpoint and a
-        risk for survival (higher: earlier death); `models` is the number of folds' models that it is the mean of. With
+        DataFrame with the columns patient, endpoint, score and models. A score is for a binary endpoint what the networks take
+        for a probability, not calibrated and no call (`mri-vit predict` makes both), and for survival a risk (higher: earlier
+        death); `models` is the number of folds' models that it is the mean of. With
         `train.seeds` above 1 a fold's model is itself the mean of so many networks.
 
         Raises
         ------
         UnusablePatient
             Something is wrong with a patient's scans; the message names the file.
+        UsageError
+            The run learned from synthetic patients, and one here is real.
         """
         from mri_vit import external  # here, because torch takes seconds
         from mri_vit.prepare import patient as preparing
 
+        synthetic.refuse_real(self.folder, patients, allow_synthetic, "allow_synthetic=True")
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)
             for patient in patients:
                 preparing.prepare(patient, study)
             return external.mean_of_folds(self.folder, study, list(patients), progress)[0]
 
-    def explain(self, patient: Patient, folder: Path | str, prepared: Path | str | None = None) -> Path:
+    def explain(
+        self, patient: Patient, folder: Path | str, prepared: Path | str | None = None, allow_synthetic: bool = False
+    ) -> Path:
         """Write the maps of one patient, in the patient's own space.
 
         A patient of the run is explained by the network of the first repeat that had not seen them; anybody else by that of
@@ -172,7 +184,7 @@ class FinishedRun:
             As `read_cohort` gives it.
         folder
             For the maps; the patient's folder goes into it.
-        prepared
+        prepared, allow_synthetic
             As for `predict`.
 
         Returns
@@ -184,7 +196,7 @@ class FinishedRun:
         UnusablePatient
             Something is wrong with the patient's scans; the message names the file.
         UsageError
-            The run's network is of an architecture that has no maps, or has no block.
+            The run's network is of an architecture that has no maps, or has no block; or as for `predict`.
         """
         from mri_vit.crossval import folds  # here, because torch takes seconds
         from mri_vit.data import frozen
@@ -195,6 +207,7 @@ class FinishedRun:
             raise UsageError(f"{self.folder}: maps are of Vision Transformers, found {self.study.model.architecture}")
         if not self.study.model.attends:
             raise UsageError(f"{self.folder}: {NO_BLOCK}")
+        synthetic.refuse_real(self.folder, [patient], allow_synthetic, "allow_synthetic=True")
         split = folds.load(self.folder / files.FOLDS, frozen.included(self.study, self.folder))[0]
         home = Path(folder) / patient.id
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
@@ -279,6 +292,6 @@ def write_report(predictions: Path | str, cohort: Path | str, output: Path | str
     """
     from rich.console import Console
 
-    from mri_vit import study  # here, because matplotlib and torch take seconds
+    from mri_vit.report.pages import printed  # here, because matplotlib takes seconds
 
-    return study.report_table(Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True))
+    return printed.table_report(Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True))

@@ -73,6 +73,7 @@ def report(
     *,
     predictions: Path | None = None,
     subgroups: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    patient_pages: bool = False,
     **overrides: Overrides,
 ) -> None:
     """Write the report and print the results: of a STUDY, or of a table of predictions made elsewhere.
@@ -84,18 +85,22 @@ def report(
         It goes with --cohort, the table of its patients, and --output, the folder for index.html and metrics.json.
     subgroups
         With --predictions: columns of the cohort table to look into beside sex, age and site.
+    patient_pages
+        Write a page of each patient, however many there are; above 2,000 there is none unless it is asked for.
     """
     from rich.console import Console
 
-    from mri_vit import study as stages
+    from mri_vit.report.pages import printed
     from mri_vit.run.folder import claimed
 
     if study and not predictions and not subgroups:
         paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
         with claimed(trained(loaded(study, overrides | paths))) as folder:
-            stages.report(folder, Console())
+            printed.report(folder, Console(), patient_pages)
     elif predictions and not study and set(overrides) == {"cohort", "output"}:
-        stages.report_table(predictions, Path(overrides["cohort"]), Path(overrides["output"]), subgroups, Console())
+        printed.table_report(
+            predictions, Path(overrides["cohort"]), Path(overrides["output"]), subgroups, Console(), patient_pages
+        )
     else:
         raise UsageError(
             "expected a study file alone (its run is reported; --output X means the run in X, as with every verb, and subgroups"
@@ -103,7 +108,7 @@ def report(
         )
 
 
-def evaluate(run: Path, *, study: Path, **overrides: Overrides) -> int:
+def evaluate(run: Path, *, study: Path, allow_synthetic: bool = False, **overrides: Overrides) -> int:
     """Judge a finished RUN folder on another cohort with known labels; nothing is fitted anew.
 
     Parameters
@@ -112,13 +117,15 @@ def evaluate(run: Path, *, study: Path, **overrides: Overrides) -> int:
         Folder of a trained run.
     study
         Study file of the other cohort: name, cohort, prepared, output and endpoints; the rest is the run's.
+    allow_synthetic
+        Judge a run of synthetic patients on real ones too; the report says so.
     """
     from rich.console import Console
 
     from mri_vit.external import evaluate as evaluate_run
 
     other = loaded(study, overrides)
-    return 3 if evaluate_run(run, other, set(other.model_fields_set), Console()) else 0
+    return 3 if evaluate_run(run, other, set(other.model_fields_set), Console(), allow_synthetic) else 0
 
 
 def predict(
@@ -129,6 +136,7 @@ def predict(
     *,
     show_untrusted: bool = False,
     allow_known: bool = False,
+    allow_synthetic: bool = False,
 ) -> int:
     """Predict new patients from their SCANS with the fold models of a finished RUN folder; writes a folder of each.
 
@@ -147,12 +155,16 @@ def predict(
         Show also what the run's report did not tell from chance, marked as such.
     allow_known
         Predict also patients on whom the run was trained, marked as such.
+    allow_synthetic
+        Let a run of synthetic patients predict real ones too, marked as such.
     """
     from rich.console import Console
 
+    from mri_vit.prediction.stage import Allowed
     from mri_vit.prediction.stage import predict as predict_patients
 
-    return 3 if predict_patients(run, scans, output, workers, show_untrusted, allow_known, Console()) else 0
+    allowed = Allowed(show_untrusted, allow_known, allow_synthetic)
+    return 3 if predict_patients(run, scans, output, workers, allowed, Console()) else 0
 
 
 def compare(a: Path, b: Path, *, output: Annotated[Path | None, Output] = None) -> None:

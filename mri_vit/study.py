@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from mri_vit.crossval import comparators, comparison, folds, in_parallel, pretraining
+from mri_vit.crossval import comparators, comparison, folds, in_parallel, power, pretraining
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.in_parallel import Unit
 from mri_vit.data import cohort, frozen
@@ -29,14 +26,12 @@ from mri_vit.prepare import stage as preparing
 from mri_vit.prepare import unchanged
 from mri_vit.prepare.stage import Excluded
 from mri_vit.qc import stage as looking
-from mri_vit.report.pages import home, html
-from mri_vit.report.reading.foreign import from_tables
-from mri_vit.report.reading.run import read
-from mri_vit.report.words import terminal
+from mri_vit.report.pages import html
+from mri_vit.report.pages.printed import report
 from mri_vit.run import executor, files, intact, ledger
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress, stop
-from mri_vit.run.screen import WARNING, plain, say
+from mri_vit.run.screen import WARNING, say
 from mri_vit.settings.schema import Study
 from mri_vit.train.loop import Report
 
@@ -47,11 +42,24 @@ def run(study: Study, console: Console) -> int:
     """All stages in order; the report's path and a table of results end it. Gives the exit code, see `ended`."""
     with run_folder.claimed(study) as folder:
         patients = check(study, folder)
+        say(console, _device(study))
+        if not (folder / files.FOLDS).exists():
+            expected = folds.make(patients, study.endpoints, study.train, study.seed)
+            for caution in power.cautions(patients, study.endpoints, expected):
+                say(console, caution, WARNING)
         excluded = prepare(study, patients, folder, console)
         divided = divide(study, frozen.segmented(preparing.without(patients, excluded), study), folder)
         train(study, folder, console, divided)
         explain(study, folder, console, divided)
         return ended(excluded, report(folder, console))
+
+
+def _device(study: Study) -> str:
+    """What the study's networks are trained on, for whoever would wait for it otherwise."""
+    if study.executor.kind != "local":
+        return f"networks are trained on machines of {study.executor.kind}"
+    several = f"{study.train.devices} times " * (study.train.devices > 1)
+    return f"networks are trained on {several}{run_folder.device()}"
 
 
 def ended(excluded: Excluded, written: html.Written) -> int:
@@ -100,6 +108,8 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
 
     `divided` are the patients and folds where they have been read before.
     """
+    if divided is None:
+        say(console, _device(study))
     patients, splits = divided or divided_before(study, folder)
     for caution in comparators.cautions(study):
         say(console, caution, WARNING)
@@ -189,45 +199,3 @@ def inspect(study: Study, folder: Path, wanted: inspecting.Wanted, output: Path 
     """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
     patients, splits = _trained(study, folder)
     return inspecting.run(study, patients, splits[0], folder, wanted, output, console)
-
-
-def report(folder: Path, console: Console) -> html.Written:
-    """Write the report of a run folder and print where it is, with a short table of results and the verdicts."""
-    if not (folder / files.PREDICTIONS).exists():
-        raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
-    intact.refuse_changed(folder, console, names=intact.TABLES)
-    written = html.write(read(folder), folder / files.REPORT)
-    show(written, console)
-    return written
-
-
-def report_table(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...], console: Console) -> Path:
-    """Write a report into `output` from a table of predictions made elsewhere, about the patients of a cohort table.
-
-    `subgroups` are columns to look into beside the usual ones.
-    """
-    home.refuse(output)
-    found = from_tables(scores, people, output, subgroups)
-    with run_folder.held(output, home.FOLDERS):
-        written = html.write(found, output)
-    show(written, console)
-    return written.page
-
-
-def show(written: html.Written, console: Console) -> None:
-    """Print a report's results and its path."""
-    _print_table(console, "Results", terminal.COLUMNS, [astuple(row) for row in terminal.rows(written.metrics)])
-    for sentence in terminal.verdicts(written.metrics):
-        console.print(plain(f"- {sentence}"))
-    if found := terminal.planted(written.metrics):
-        _print_table(console, "What was planted and what was found", terminal.PLANTED, found)
-    say(console, f"report: {written.page}")
-
-
-def _print_table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)  # 80 columns
-    for column in columns:
-        table.add_column(plain(column))
-    for row in rows:
-        table.add_row(*(plain(cell) for cell in row))
-    console.print(table)

@@ -28,6 +28,7 @@ from mri_vit.data import cohort
 from mri_vit.data.volume import read as read_volume
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare import stage
+from mri_vit.report.pages import printed
 from mri_vit.run import exit_code, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
@@ -159,7 +160,7 @@ def test_results_of_a_model_that_looks_like_markup_are_printed(monkeypatch, tmp_
 
     monkeypatch.setattr(terminal, "rows", lambda metrics: [terminal.Row("[/endpoint]", "[/red]", "1", "", "")])
     monkeypatch.setattr(terminal, "verdicts", lambda metrics: ["[/x] is better"])
-    study.show(Written(tmp_path / "index[b].html", filled({})), Console(width=80))
+    printed.show(Written(tmp_path / "index[b].html", filled({})), Console(width=80))
     said = capsys.readouterr().out
     assert all(word in said for word in ("[/endpoint]", "[/red]", "[/x] is better", "index[b].html"))
 

@@ -158,8 +158,8 @@ def test_values_are_typed_as_in_the_file(loaded, words: list[str], key: str | No
         (["--train", "5"], "unknown option --train: a section of the study file; `mri-vit settings train` lists its keys"),
         (["--train.epochs"], "--train.epochs is given no value"),
         (["train.epochs=5"], "train.epochs=5 is one word too many; did you mean --train.epochs=5?"),
-        (["--train.epochs", "0"], "study.toml, line 7: train.epochs: Input should be greater than or equal to 1 (found 0)"),
-        (["--train.epochs", "five"], "train.epochs: Input should be a valid integer"),
+        (["--train.epochs", "0"], "study.toml, line 7: train.epochs: expected at least 1 (found 0)"),
+        (["--train.epochs", "five"], "train.epochs: expected an integer"),
         (["more.toml"], "more.toml is one word too many; `mri-vit pretrain --help` lists what `pretrain` takes"),
     ],
 )

@@ -9,6 +9,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.predictors import radiomics
 from mri_vit.run import files
+from mri_vit.run.resource import require_gpus
 from mri_vit.settings import licence, source
 from mri_vit.settings.models import SLICES, VIT
 from mri_vit.settings.schema import Study
@@ -36,6 +37,8 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
 
     for name, of in networks(study).items():
         try:
+            if of.train.devices > 1 and study.executor.kind == "local":  # a cluster's jobs see GPUs of their own
+                require_gpus(of.train.devices)
             refuse_label_exposed(of, patients)
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
                 net = Network(of.model, of.grid, [], of.channels)

@@ -16,7 +16,7 @@ from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_seed, parts, permuted, stacked
 from mri_vit.crossval.pretraining import Begin, Pretraining, pretrain, starting_study, weights_of_all_folds
 from mri_vit.crossval.site_probe import COLUMNS, FEWEST, probe, sites
-from mri_vit.data import predictions, sheet
+from mri_vit.data import predictions, sheet, synthetic
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table, remarks, told, withheld
 from mri_vit.model.weights import image_exposed
@@ -58,14 +58,14 @@ def run(
     The model's folds lie in `folder` itself, a comparator's in `rivals/<name>`, a control's in `controls/<name>`. `begin` is
     called with the title of each network's training and returns what is called after every epoch, `tell` with a sentence to be
     read while it runs. `notes.json` says what the controls rest on, why one was not made, who was pretrained on patients whom
-    they are judged on, which pretraining collapsed, and which late fusions have equal weights.
+    they are judged on, which pretraining collapsed, which late fusions have equal weights, and how many patients are synthetic.
     """
     odd = _of_clinical(study, patients)
     for remark in odd:
         tell(remark)
     encoders = pretrain(study, patients, splits, folder, begin)
     tables = _networks(study, patients, splits, folder, begin)
-    notes = {"transductive": _transductive(study, patients, folder)} | _collapsed(encoders)
+    notes = {"transductive": _transductive(study, patients, folder)} | _collapsed(encoders) | synthetic.note(patients, study)
     fused, of_fusion = _fused(study, patients, splits, folder)
     covariates, of_controls = _covariates(study, patients)
     notes |= {f"{CLINICAL}_remarks": "; ".join(odd)} if odd else {}
@@ -260,4 +260,4 @@ def _save(tables: Sequence[Tables], run: Path) -> None:
     """`predictions.csv` last: where it is, the comparison has ended."""
     score, survival = (stacked(parts) for parts in zip(*tables, strict=True))
     last = {files.SURVIVAL: predictions.dumps(survival), files.PREDICTIONS: predictions.dumps(score)}
-    hashes.write(run, [files.SITE_PROBE, files.NULLS, files.SEEDS], last)
+    hashes.write(run, [files.NOTES, files.SITE_PROBE, files.NULLS, files.SEEDS], last)

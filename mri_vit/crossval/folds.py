@@ -21,6 +21,7 @@ from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Train
 
 Split = list[list[str]]  # the ids of each test fold's visits
+FEWEST_FOLDS = 2  # of a cross-validation
 DEALS = 1000  # of which the evenest is taken: of 96 patients in three folds, classes of five labels then differ by one or two
 DRAWS = 100  # of tuning patients; where half of all tune, each leaves the one patient of a class to training every second time
 
@@ -57,9 +58,17 @@ def check(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: T
         least = count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
         if count["0"] + count["1"] and least < train.folds:
             counts = f"{count['1']} patients with 1 and {count['0']} with 0"
-            faults.append(f"{endpoint.name}: {train.folds} folds, but {counts}; use fewer folds")
+            faults.append(f"{endpoint.name}: {train.folds} folds, but {counts}; {_remedy(endpoint, count, least)}")
     if faults:
         raise UsageError("\n".join(faults))
+
+
+def _remedy(endpoint: Endpoint, count: Counter[str], least: int) -> str:
+    """What helps where the rarer class has too few patients for the folds."""
+    if least >= FEWEST_FOLDS:
+        return f"use at most {least} folds"
+    lacking = "events" if endpoint.kind == "survival" else f"patients with {'1' if count['1'] == least else '0'}"
+    return f"no number of folds helps, as each tests some and learns from others: add {lacking}, or leave the endpoint out"
 
 
 def tuning_split(

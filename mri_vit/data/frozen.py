@@ -17,8 +17,10 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import record
 from mri_vit.run.record import as_written
+from mri_vit.run.screen import printable
 from mri_vit.settings.schema import Study
 
+SHOWN = 8  # changes of a table that a message names
 EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
 
 
@@ -27,12 +29,41 @@ def freeze(study: Study, patients: list[Patient], run: Path) -> list[Patient]:
     if (run / files.COHORT).exists() and is_frozen(patients, run):
         return patients
     if (run / files.FOLDS).exists():
+        changes = _changes(patients, run)
+        shown = "\n  ".join([*changes[:SHOWN], *([f"and {len(changes) - SHOWN} more"] if len(changes) > SHOWN else [])])
         raise UsageError(
-            f"{run}: the cohort table has changed since this run's folds were made; choose another output or delete it"
+            f"{run}: the cohort table has changed since this run's folds were made; choose another output or delete it:"
+            f"\n  {shown}"
         )
     write_bytes(table(patients, run), run / files.COHORT)
     run_folder.settle(study, run)
     return patients
+
+
+def _changes(patients: Sequence[Patient], run: Path) -> list[str]:
+    """What differs between the run's table and these patients: who came or went, which columns, and else the first cells."""
+    frozen, *tables = (_rows(table) for table in ((run / files.COHORT).read_bytes(), *_as_seen(patients, run)))
+    now = tables[0]
+    said = [f"patient {name} was in it, and is not" for name in frozen if name not in now]
+    said += [f"patient {name} is new" for name in now if name not in frozen]
+    both = [name for name in frozen if name in now]
+    if both:
+        before, after = frozen[both[0]], now[both[0]]
+        said += [f"column {column} was in it, and is not" for column in before if column not in after]
+        said += [f"column {column} is new" for column in after if column not in before]
+    said += [
+        f"patient {name}: {column} was {cell!r}, and is {now[name][column]!r}"
+        for name in both
+        for column, cell in frozen[name].items()
+        if column in now[name] and cell not in [table[name][column] for table in tables]
+    ]
+    return [printable(one) for one in said] or ["the order of its rows or columns"]
+
+
+def _rows(table: bytes) -> dict[str, dict[str, str]]:
+    """The rows of a table by the visit that they are of."""
+    rows = csv.DictReader(io.StringIO(table.decode(errors="replace"), newline=""))
+    return {cohort.visit_id(row.get("patient", ""), row.get("session", "")): row for row in rows}
 
 
 def included(study: Study, run: Path) -> list[Patient]:
@@ -80,12 +111,16 @@ def table(patients: Sequence[Patient], run: Path) -> bytes:
 
 def is_frozen(patients: Sequence[Patient], run: Path) -> bool:
     """Whether the run's table is of these patients, each path as seen from here, from the run's origin, or absolute."""
-    written = record(run / files.ORIGIN).get("folder")
-    bases = [os.path.realpath(run), None, *([written] if isinstance(written, str) else [])]
-    frozen, tables = _lines((run / files.COHORT).read_bytes()), [_lines(_table(patients, base)) for base in bases]
+    frozen, tables = _lines((run / files.COHORT).read_bytes()), [_lines(table) for table in _as_seen(patients, run)]
     if [len(line) for line in frozen] != [len(line) for line in tables[0]]:
         return False
     return all(cell in now for line, *rows in zip(frozen, *tables, strict=True) for cell, *now in zip(line, *rows, strict=True))
+
+
+def _as_seen(patients: Sequence[Patient], run: Path) -> list[bytes]:
+    """The table of these patients with paths as seen from the run, absolute, and as seen from the run's origin."""
+    written = record(run / files.ORIGIN).get("folder")
+    return [_table(patients, base) for base in (os.path.realpath(run), None, *([written] if isinstance(written, str) else []))]
 
 
 def _lines(table: bytes) -> list[list[str]]:

@@ -26,6 +26,7 @@ FRAMES_TOLERANCE_MM = (
     0.5  # sform against qform at the corners: near half a turn, a float32 quaternion alone is off by up to 0.35 mm
 )
 FRAMES_NOTED_MM = 5e-3  # from here on it is noted how far apart they are; of 56 public files none is
+SYNTHETIC = "synthetic: made by mri-vit, of no real person"  # in `descrip`, the one free text of a header that is looked at
 SLOPE = (1e-6, 1e6)  # SPM stores a mask by 0.0039 and 16 bits of a probability by 1.5e-5
 LENGTHS = {1: ("metre", 1e3), 3: ("micrometre", 1e-3)}  # by the code in xyzt_units, in mm; 2 is mm, and 0 names none
 
@@ -64,6 +65,8 @@ def _stored(
     content = _inflate(raw, expected, whole=True) if gzipped else raw
     if len(content) != expected:
         raise UnusablePatient(f"holds {len(content):,} bytes where its header announces {expected:,}")
+    if _is_synthetic(header):
+        notes.append(SYNTHETIC)
     if gzipped and not named_gz:
         notes.append("read as gzip, though its name does not end in .gz")
     if header["vox_offset"] == 0:
@@ -102,18 +105,24 @@ def _refuse_empty(array: Float[np.ndarray, "x y z"]) -> Float[np.ndarray, "x y z
 
 @dataclass(frozen=True)
 class Announced:
-    """What a file's header says of it: dimensions, place, and how many bytes it has when it is unpacked."""
+    """What a file's header says of it: dimensions, place, bytes when unpacked, and whether the scan is marked as made up."""
 
     shape: tuple[int, ...]
     affine: Float[np.ndarray, "4 4"]
     content_bytes: int
     gzipped: bool
+    synthetic: bool
 
 
 def announced(start: bytes, named_gz: bool) -> Announced:
     """What the first bytes of a file (START_BYTES are enough) say of it. Raises UnusablePatient as `parse` does."""
     header, shape, _, expected = _start(start, named_gz)
-    return Announced(shape[:3], _affine(header, shape[:3], []), expected, start.startswith(MAGIC))
+    return Announced(shape[:3], _affine(header, shape[:3], []), expected, start.startswith(MAGIC), _is_synthetic(header))
+
+
+def _is_synthetic(header: nib.Nifti1Header) -> bool:
+    """Whether `volume.write` marked the scan as made up."""
+    return header["descrip"].item() == SYNTHETIC.encode()
 
 
 def _start(raw: bytes, named_gz: bool) -> tuple[nib.Nifti1Header, tuple[int, ...], int, int]:

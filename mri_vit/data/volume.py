@@ -70,12 +70,15 @@ def _read(path: Path, parse: Callable[[bytes, bool], nifti.Parsed]) -> Volume:
         raise UnusablePatient(fault.reason, str(path)) from None
 
 
-def write(volume: Volume, path: Path) -> None:
-    """Write a NIfTI-1 file atomically; free-text header fields stay blank, sform and qform both carry the affine."""
+def write(volume: Volume, path: Path, mark: str = "") -> None:
+    """Write a NIfTI-1 file atomically; sform and qform both carry the affine, and free-text header fields stay blank but for a
+    `mark`, `nifti.SYNTHETIC`.
+    """
     image = nib.Nifti1Image(volume.array, volume.affine)
     image.set_sform(volume.affine, code=1)
     image.set_qform(volume.affine, code=1)
     image.header.set_xyzt_units("mm")
+    image.header["descrip"] = mark.encode()
     content = image.to_bytes()
     if path.name.endswith(".gz"):
         content = gzip.compress(

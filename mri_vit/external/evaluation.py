@@ -11,7 +11,7 @@ from rich.console import Console
 from mri_vit import study as stages
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.loop import Tables, stacked
-from mri_vit.data import cohort, frozen, predictions
+from mri_vit.data import cohort, frozen, predictions, synthetic
 from mri_vit.errors import UsageError
 from mri_vit.explain import stage as explaining
 from mri_vit.external import familiar, models
@@ -30,7 +30,7 @@ from mri_vit.settings.schema import Study
 OWN = ("channels", "grid", "prepare", "model", "train", "controls")  # keys that belong to the run, not to the other cohort
 
 
-def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excluded:
+def evaluate(run: Path, other: Study, given: set[str], console: Console, allow_synthetic: bool = False) -> Excluded:
     """Evaluate a run on another cohort with known labels, and write a report into that study's output.
 
     `other` names cohort, prepared, output and endpoints; `given` are the sections that its file sets. How scans are prepared
@@ -38,13 +38,16 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excl
     of the folds'. Late fusion and controls are those of the run, fitted on the run's own patients.
 
     Raises UsageError when the file sets a section that is the run's own, names an endpoint that the run does not have, or
-    holds a patient of the run (known by the scans' hashes) or one whose labels the run's weights were exposed to (by the id).
+    holds a patient of the run (known by the scans' hashes) or one whose labels the run's weights were exposed to (by the id); and
+    where a run of synthetic patients is asked about real ones, unless `allow_synthetic`: then the report says so.
     """
     past = finished(run)
     intact.refuse_changed(run, console, _asked(run, past))
     study = elsewhere(run, past, other, given)
     with run_folder.claimed(study) as folder:
-        patients = frozen.freeze(study, cohort.of_study(study), folder)
+        patients = cohort.of_study(study)
+        asked = synthetic.refuse_real(run, patients, allow_synthetic, "--allow-synthetic")
+        patients = frozen.freeze(study, patients, folder)
         if inside := familiar.before(run, past, patients, label_exposed):
             raise UsageError(
                 f"{study.cohort}: {', '.join(inside)} would be no external test: weights that the run {run} started from knew"
@@ -55,6 +58,10 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console) -> Excl
         if patients:
             familiar.refuse_own_patients(run, study, patients)
             tables, notes = models.tables(run, past, study, patients, console)
+            if learned := synthetic.of_run(run):
+                notes[synthetic.NOTE] = (
+                    f"the run was trained on synthetic patients ({learned}); {len(asked)} of those judged here are real"
+                )
             _write(run, study, tables, notes, folder)
             if study.explained and VIT not in notes:
                 of_first_repeat = sum(repeat == 0 for repeat, _ in places(run))

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, outcome
-from mri_vit.metrics.within_fold import who_outlived
+from mri_vit.metrics.within_fold import compared_rows
 
 
 class PairErrors(NamedTuple):
@@ -61,7 +61,7 @@ def survival_errors(time_days: Numbers, event: Flags, risk: Numbers, group: Grou
     Definition: two patients are comparable when one is known to have outlived the other (see `pairs.death_counts`); equal risks
     are half wrong. The sum of wrong over the sum of pairs is 1 less Harrell's C within groups. Who was censored before the first
     death is in no pair.
-    Assumption: risks are comparable inside a group. Time and memory are O(n²) of a group.
+    Assumption: risks are comparable inside a group. Time is O(n²) of a group.
     Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4.
 
     Raises
@@ -78,10 +78,9 @@ def survival_errors(time_days: Numbers, event: Flags, risk: Numbers, group: Grou
     group = grouped(group, len(risk))
     wrong, pairs = np.zeros(len(risk)), np.zeros(len(risk), dtype=int)
     for name in np.unique(group):
-        here = group == name
-        known = who_outlived(time_days[here], event[here])  # 1: the row died first
-        riskier = np.sign(risk[here][:, None] - risk[here])
-        comparable: Bool[np.ndarray, "k k"] = known != 0
-        wrong[here] = ((1 - known * riskier) / 2 * comparable).sum(axis=1)
-        pairs[here] = comparable.sum(axis=1)
+        here = np.flatnonzero(group == name)
+        for rows, known, riskier in compared_rows(time_days[here], event[here], risk[here]):  # 1: the row died first
+            comparable: Bool[np.ndarray, "k n"] = known != 0
+            wrong[here[rows]] = ((1 - known * riskier) / 2 * comparable).sum(axis=1)
+            pairs[here[rows]] = comparable.sum(axis=1)
     return PairErrors(wrong, pairs)

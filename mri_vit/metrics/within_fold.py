@@ -6,7 +6,7 @@ n is the number of patients; a fold's test patients are a group, scored by one m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,8 @@ from scipy.stats import norm, rankdata
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, outcome
 from mri_vit.metrics.delong import Comparison, by_normal_law, delong_components
 
+ALPHA = 0.05  # Fisher 1925
+MOST_PAIRS = 2**20  # looked at together: some arrays of 8 MB
 CHANCE = 0.5  # AUC and concordance of a model that knows nothing
 
 
@@ -94,7 +96,7 @@ def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups
     a_ij)², A2 = sum_ij a_ij², B1 and B2 likewise. A patient's influence is that of the
     infinitesimal jackknife, (sum_j q_ij - C_w sum_j p_ij) / P, q_ij 1, ½ or 0 for a concordant, tied or discordant pair, p_ij 1
     for a comparable one, times sqrt(n / (n - 1)).
-    Assumption: risks are comparable inside a group. Time and memory are O(n²) of a group.
+    Assumption: risks are comparable inside a group. Time is O(n²) of a group.
     Source: Daniels 1944, doi:10.1093/biomet/33.2.129 (generalised correlation); Kendall, Rank Correlation Methods, chapter 5;
     Efron 1982, The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6.
 
@@ -114,14 +116,17 @@ def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups
     balance = null = pairs = 0.0
     won, met = np.zeros((2, len(risk)))
     for name in np.unique(group):
-        here = group == name
-        outlived = who_outlived(time_days[here], event[here])
-        riskier = np.sign(risk[here][:, None] - risk[here])
-        balance += float((outlived * riskier).sum()) / 2
-        null += _daniels_variance(outlived, riskier) / 4
-        pairs += float((outlived > 0).sum())
-        met[here] = np.abs(outlived).sum(axis=1)
-        won[here] = ((outlived * riskier + 1) / 2 * np.abs(outlived)).sum(axis=1)
+        here = np.flatnonzero(group == name)
+        lived, lived_all, risky, risky_all = 0.0, 0.0, 0.0, 0.0  # squares of the rows' sums, and sums of the squares
+        for rows, outlived, riskier in compared_rows(time_days[here], event[here], risk[here]):
+            agreeing, comparable = outlived * riskier, np.abs(outlived)
+            balance += float(agreeing.sum()) / 2
+            pairs += float((outlived > 0).sum())
+            met[here[rows]] = comparable.sum(axis=1)
+            won[here[rows]] = ((agreeing + 1) / 2 * comparable).sum(axis=1)
+            lived, lived_all = lived + (outlived.sum(1) ** 2).sum(), lived_all + comparable.sum()
+            risky, risky_all = risky + (riskier.sum(1) ** 2).sum(), risky_all + np.abs(riskier).sum()
+        null += _daniels_variance(lived, lived_all, risky, risky_all, len(here)) / 4
     if not pairs:
         return _undefined(len(risk))
     value = CHANCE + balance / (2 * pairs)
@@ -176,6 +181,11 @@ def p_above_chance(found: WithinFold, inflated: float) -> float:
     return float(norm.sf((found.value - CHANCE) / (inflated * found.error))) if found.error else 1.0
 
 
+def least_above_chance(error: float, inflated: float, alpha: float = ALPHA) -> float:
+    """The least value whose one-sided p is at most `alpha`, by the test of `p_above_chance`; above 1 where there is none."""
+    return CHANCE + float(norm.isf(alpha)) * inflated * error
+
+
 def p_below_chance(found: WithinFold, inflated: float) -> float:
     """One-sided normal p of so low a value, likewise."""
     return p_above_chance(replace(found, value=1 - found.value), inflated)
@@ -185,17 +195,27 @@ def _undefined(n: int) -> WithinFold:
     return WithinFold(math.nan, math.nan, np.full(n, math.nan))
 
 
-def who_outlived(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
-    """1 where the column's patient is known to have outlived the row's, -1 where the other way round, else 0."""
-    first = event[:, None] & ((time_days[:, None] < time_days) | ((time_days[:, None] == time_days) & ~event))
-    return first.astype(float) - first.T
+def compared_rows(
+    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], risk: Float[np.ndarray, " n"]
+) -> Iterator[tuple[slice, Float[np.ndarray, "k n"], Float[np.ndarray, "k n"]]]:
+    """Some rows of all pairs at a time, so that memory does not grow with n²: which rows; who outlived whom, 1 where the column's
+    patient is known to have outlived the row's, -1 where the other way round, else 0; and the sign of the row's risk less the
+    column's.
+    """
+    step = max(1, MOST_PAIRS // len(risk))
+    for start in range(0, len(risk), step):
+        rows = slice(start, start + step)
+        days, died = time_days[rows, None], event[rows, None]
+        first = died & ((days < time_days) | ((days == time_days) & ~event))
+        later = event & ((time_days < days) | ((time_days == days) & ~died))
+        yield rows, first.astype(float) - later, np.sign(risk[rows, None] - risk)
 
 
-def _daniels_variance(a: Float[np.ndarray, "n n"], b: Float[np.ndarray, "n n"]) -> float:
-    """Variance of sum_ij a_ij b_ij, both antisymmetric, when the patients of one are permuted."""
-    n = len(a)
+def _daniels_variance(a_rows: float, a_all: float, b_rows: float, b_all: float, n: int) -> float:
+    """Variance of sum_ij a_ij b_ij, both antisymmetric, when the patients of one are permuted; of the sums that
+    `within_fold_c` names.
+    """
     if n < 2:
         return 0.0
-    a_rows, a_all, b_rows, b_all = (a.sum(1) ** 2).sum(), (a**2).sum(), (b.sum(1) ** 2).sum(), (b**2).sum()
     together = 2 * a_all * b_all / (n * (n - 1))
     return float(together + 4 * (a_rows - a_all) * (b_rows - b_all) / (n * (n - 1) * (n - 2)) if n > 2 else together)

@@ -97,10 +97,22 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
         name for name in own | weights if name not in own or name not in weights or own[name].shape != weights[name].shape
     ]
     if differing:
-        raise UsageError(f"{path}: its weights are of another [model] or [grid]; the first that differs is {differing[0]}")
+        keys = _differing_keys(its, was, model, grid) or f"the first that differs is {differing[0]}"
+        raise UsageError(f"{path}: its weights are of another [model] or [grid]: {keys}")
     encoder.load_state_dict(weights)
     if norm_eps and isinstance(encoder, Encoder):
         encoder.norm_eps = norm_eps
+
+
+def _differing_keys(its: Model, was: Grid, ours: Model, grid: Grid) -> str:
+    """The keys that give weights their shapes, as far as a file's differ from the study's, with both values."""
+    theirs, wanted = (
+        dict(zip(("model.dim", "model.depth", "model.heads", "model.mlp"), one.shape, strict=True))
+        | {f"model.{key}": getattr(one, key) or 0 for key in ("stem", "conv_stem", "texture")}
+        | {"model.pool": one.pool, "grid.patch": on.patch, "grid.edge": on.edge, "grid.spacing_mm": on.spacing_mm}
+        for one, on in ((its, was), (ours, grid))
+    )
+    return "; ".join(f"{key} is {theirs[key]}, the study's {wanted[key]}" for key in theirs if theirs[key] != wanted[key])
 
 
 def _refuse_another_meaning(path: Path, its: Model, ours: Model) -> None:

@@ -25,6 +25,11 @@ SENTENCE = (
 )
 
 
+def on_line(slope: float, intercept: float, scores: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Scores on the scale of calibrated probabilities."""
+    return expit(intercept + slope * log_odds(scores))
+
+
 def probability(
     rows: pd.DataFrame, scores: Float[np.ndarray, " f"], generator: np.random.Generator
 ) -> tuple[Calibrated | None, str | None]:
@@ -40,7 +45,8 @@ def probability(
 
     Parameters
     ----------
-    rows : the run's own model's rows of `predictions.csv` for one binary endpoint: patient, score, truth (NaN: not known).
+    rows : the run's own model's rows of `predictions.csv` for one binary endpoint: patient, score, truth (NaN: not known),
+        threshold.
     scores : float [f], of the new patient by each fold's model, a mean over its seeds.
     generator : of the bootstrap, which draws patients with all their rows.
     """
@@ -62,8 +68,7 @@ def probability(
         return None, "in too many resamples the out-of-fold scores separate the two classes, so that the line has no interval"
     if float(percentile_interval(slopes)[0]) <= 0:
         return None, "the slope of the line through the out-of-fold scores cannot be told from 0"
-    at = log_odds(scores)
-    each = expit(intercept + slope * at)  # (f,)
+    at, each = log_odds(scores), on_line(slope, intercept, scores)  # (f,)
     low, high = percentile_interval(expit(intercepts[:, None] + slopes[:, None] * at).mean(axis=1))
     said = SENTENCE.format(n=n, f="one" if len(scores) == 1 else f"the {len(scores)}", share=positive / n)
     return (
@@ -73,6 +78,7 @@ def probability(
             high=float(high),
             least=float(each.min()),
             most=float(each.max()),
+            threshold=float(on_line(slope, intercept, rows.threshold.to_numpy(float)).mean()),
             slope=slope,
             intercept=intercept,
             n=n,

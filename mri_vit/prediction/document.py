@@ -75,6 +75,7 @@ class RunFacts(Part):
     beginning: str = Field(description="where training started from, in words")
     licence: str = Field(description="of the weights, in words")
     versions: dict[str, str] = Field(description="of Python and packages in training")
+    synthetic: str | None = Field(description="how many of its patients are synthetic, in words; null where all are real")
 
 
 class Known(Part):
@@ -154,6 +155,7 @@ class Calibrated(Estimate):
 
     least: Number = Field(description="of the folds' networks, each calibrated by itself")
     most: Number = Field(description="likewise")
+    threshold: Number = Field(description="mean of the folds' thresholds on this scale; null where there is none")
     slope: Number = Field(description="of the logistic line through the out-of-fold scores' log odds")
     intercept: Number = Field(description="of the same")
     n: int = Field(description="patients with a known label on whom it was fitted")
@@ -163,7 +165,7 @@ class Calibrated(Estimate):
 
 class _Shown(Part):
     score: Number = Field(description="mean over folds and seeds: a probability as the networks say it, or a risk")
-    threshold: Number = Field(description="mean of the folds' thresholds; null where there is none")
+    threshold: Number = Field(description="mean of the folds' thresholds, on the scale of the score; null where there is none")
     percentile: Number = Field(description="of the score among the run's out-of-fold scores, 0 to 100")
     percentile_n: int = Field(description="patients of the run in that comparison")
     percentile_note: str = Field(description="how to read it")
@@ -174,7 +176,11 @@ class _Shown(Part):
 class BinaryValue(_Shown):
     """What is predicted of a marker."""
 
-    side: Literal["positive", "negative"] | None = Field(description="at or above the threshold, or below; null without one")
+    side: Literal["positive", "negative"] | None = Field(
+        description="the call: whether the calibrated probability is at least one half; without one, whether the score is at or"
+        " above the threshold; null without either"
+    )
+    call: str = Field(description="the call and what it rests on, in words")
     probability: Calibrated | None = Field(description="null where the out-of-fold scores cannot be calibrated")
     uncalibrated: str | None = Field(description="why there is no calibrated probability; null where there is one")
 
@@ -271,6 +277,15 @@ class Prediction(Part):
     remarks: tuple[str, ...] = Field(description="what a reader must know before any number, in words; the gravest first")
     seconds: dict[str, Number] = Field(description="by stage: prepare, networks, distribution, maps, and total")
     versions: dict[str, str] = Field(description="of Python and packages that predicted")
+
+
+def is_trusted(prediction: Prediction, endpoint: str) -> bool:
+    """Whether nothing speaks against what is shown of an endpoint: it is not withheld, no doubt is known of it, the run was not
+    trained on these scans, and the patient is not unlike the run's patients.
+    """
+    one = prediction.endpoints[endpoint]
+    speaks_against = one.withheld or one.untrusted or prediction.known.twin or prediction.distribution.placement == "outside"
+    return not speaks_against
 
 
 def dumps(prediction: Prediction) -> str:

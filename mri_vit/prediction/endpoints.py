@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,15 +16,25 @@ from jaxtyping import Float
 
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.prediction import trust
-from mri_vit.prediction.calibration import probability
-from mri_vit.prediction.document import Binary, BinaryValue, Horizon, NetworkScore, Spread, Survival, SurvivalValue
+from mri_vit.prediction.calibration import on_line, probability
+from mri_vit.prediction.document import (
+    Binary,
+    BinaryValue,
+    Calibrated,
+    Horizon,
+    NetworkScore,
+    Spread,
+    Survival,
+    SurvivalValue,
+)
 from mri_vit.prediction.networks import Said
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import VIT
 
+Side = Literal["positive", "negative"]
 UNLEARNED = "no network learned it: no fold had enough labels"
-HIGH = {"binary": ("negative", "positive"), "survival": ("low risk", "high risk")}
+EVEN = 0.5  # of a calibrated probability: on either side of it a call is right more often than wrong
 
 
 @dataclass(frozen=True)
@@ -47,18 +58,24 @@ class OfRun:
         return trust.reason(self.metrics, endpoint.name) if _with_head(said, endpoint.name) else UNLEARNED
 
 
-def of_endpoint(endpoint: Endpoint, said: Sequence[Said], run: OfRun, show_untrusted: bool) -> Binary | Survival:
-    """What is shown of one endpoint; with `show_untrusted` also what the run did not tell from chance, and why."""
+def of_endpoint(
+    endpoint: Endpoint, said: Sequence[Said], run: OfRun, show_untrusted: bool, doubt: str | None = None
+) -> Binary | Survival:
+    """What is shown of one endpoint; with `show_untrusted` also what the run did not tell from chance, and why.
+
+    `doubt` says why nothing of the run holds for this patient; what is shown then is marked with it.
+    """
     reason = run.reason(endpoint, said)
     shown = reason is None or (show_untrusted and reason != UNLEARNED)
+    untrusted = "; ".join(filter(None, (doubt, reason))) or None
     about = {
         "of_run": trust.of_run(run.metrics, endpoint.name),
         "withheld": None if shown else reason,
-        "untrusted": reason if shown else None,
+        "untrusted": untrusted if shown else None,
     }
     own = _with_head(said, endpoint.name)
     if endpoint.kind == "binary":
-        return Binary(kind="binary", value=_binary(endpoint.name, own, run, reason) if shown else None, **about)
+        return Binary(kind="binary", value=_binary(endpoint.name, own, run, untrusted) if shown else None, **about)
     return Survival(kind="survival", value=_survival(endpoint.name, own, run) if shown else None, **about)
 
 
@@ -82,14 +99,54 @@ def _with_head(said: Sequence[Said], endpoint: str) -> list[Said]:
     return [one for one in said if endpoint in one.scores[0]]
 
 
-def _binary(name: str, said: Sequence[Said], run: OfRun, reason: str | None) -> BinaryValue:
+def _binary(name: str, said: Sequence[Said], run: OfRun, untrusted: str | None) -> BinaryValue:
     rows = run.of_endpoint(name)
     each = np.array([one.score(name) for one in said])
-    calibrated, why = None, "the run did not tell the endpoint from chance"
-    if reason is None:
+    calibrated, why = None, "what is not to be trusted is not calibrated"
+    if untrusted is None:
         calibrated, why = probability(rows, each, np.random.default_rng(run.seed))
     shared = _shared(name, said, rows)
-    return BinaryValue(side=_side("binary", shared), probability=calibrated, uncalibrated=why, **shared)  # type: ignore[arg-type]
+    side, call = _called(calibrated, shared["score"], shared["threshold"])
+    return BinaryValue(side=side, call=call, probability=calibrated, uncalibrated=why, **shared)
+
+
+def _called(calibrated: Calibrated | None, score: float, threshold: float) -> tuple[Side | None, str]:
+    """The one call of a marker, and what it rests on, in words.
+
+    The threshold of the run was chosen for the networks' own scores, and a call by it could contradict the probability beside it.
+    """
+    if calibrated:
+        side = _side(calibrated.value, EVEN)
+        at = (
+            ""
+            if math.isnan(calibrated.threshold)
+            else f"; the threshold of the run's own scores lies at {per_cent(calibrated.threshold)}"
+        )
+        return (
+            side,
+            f"Called {side}: {per_cent(calibrated.value)} is {'at least' if side == 'positive' else 'less than'} 50 %{at}.",
+        )
+    if math.isnan(threshold):
+        return None, f"Not called: score {score:.3f}, and the run has no threshold."
+    side = _side(score, threshold)
+    return side, f"Called {side}: score {score:.3f}, threshold {threshold:.3f}."
+
+
+def network_side(fold: Said, endpoint: str, value: BinaryValue) -> Side | None:
+    """What the first network of a fold would call by itself, on the scale on which the call was made."""
+    score, calibrated = fold.scores[0][endpoint], value.probability
+    if calibrated:
+        return _side(float(on_line(calibrated.slope, calibrated.intercept, np.array([score]))[0]), EVEN)
+    return None if math.isnan(value.threshold) else _side(score, value.threshold)
+
+
+def _side(value: float, limit: float) -> Side:
+    return "positive" if value >= limit else "negative"
+
+
+def per_cent(share: float) -> str:
+    """A probability in per cent; one just below one half does not read as 50 %."""
+    return f"{min(100 * share, 49.9):.1f} %" if round(100 * share) == 50 and share < EVEN else f"{100 * share:.0f} %"
 
 
 def _survival(name: str, said: Sequence[Said], run: OfRun) -> SurvivalValue:
@@ -106,10 +163,11 @@ def _survival(name: str, said: Sequence[Said], run: OfRun) -> SurvivalValue:
         for t, days in enumerate(HORIZONS_DAYS)
     )
     shared = _shared(name, said, run.of_endpoint(name))
-    return SurvivalValue(side=_side("survival", shared), horizons=horizons, **shared)  # type: ignore[arg-type]
+    side = None if math.isnan(shared["threshold"]) else "high risk" if shared["score"] >= shared["threshold"] else "low risk"
+    return SurvivalValue(side=side, horizons=horizons, **shared)
 
 
-def _shared(name: str, said: Sequence[Said], rows: pd.DataFrame) -> dict:
+def _shared(name: str, said: Sequence[Said], rows: pd.DataFrame) -> dict[str, Any]:
     """What a marker and survival have in common."""
     networks = tuple(
         NetworkScore(repeat=fold.repeat, fold=fold.fold, seed=seed, score=one[name])
@@ -137,12 +195,6 @@ def _note(networks: int, repeats: int) -> str:
         f"Among the scores of the run's patients, each {own}. The patient's own is a mean over all {networks} networks,"
         " which varies less: it lies nearer to the middle than theirs would."
     )
-
-
-def _side(kind: str, shared: dict) -> str | None:
-    if math.isnan(shared["threshold"]):
-        return None
-    return HIGH[kind][shared["score"] >= shared["threshold"]]
 
 
 def _deviation(values: Float[np.ndarray, " n"]) -> float:

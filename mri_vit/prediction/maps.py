@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -12,8 +12,9 @@ from mri_vit.explain.images import patient as images
 from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.records import Fitted, MapRecord, parse
 from mri_vit.model import network
-from mri_vit.prediction.document import Maps, ShownMap
-from mri_vit.prediction.networks import Place
+from mri_vit.prediction import endpoints
+from mri_vit.prediction.document import Binary, BinaryValue, Maps, ShownMap, Survival
+from mri_vit.prediction.networks import Place, Said
 from mri_vit.report.schema.maps import MapEvaluation
 from mri_vit.report.verdicts import maps as judged
 from mri_vit.run import files
@@ -33,19 +34,46 @@ def why_none(study: Study, shown: Collection[str]) -> str | None:
     return None if shown else NO_ENDPOINT
 
 
-def write(
-    patient: Patient, study: Study, weights: Path, at: Place, shown: Collection[str], scored: MapEvaluation | None, folder: Path
-) -> Maps | None:
-    """Write the maps of one network into `folder`/maps, of the endpoints that are `shown` alone; None without a head.
+def chosen(said: Sequence[Said], told: Mapping[str, Binary | Survival]) -> Said:
+    """The fold whose first network makes by itself most of the calls that all make together; of equals the first."""
+    return max(said, key=lambda fold: len(_markers(told)) - len(opposed(fold, told)))
 
-    The network has no other heads meanwhile, so that nothing in a map, its title or its shares tells what is withheld.
-    `scored` is the run's evaluation of its maps.
+
+def opposed(fold: Said, told: Mapping[str, Binary | Survival]) -> list[str]:
+    """The markers that a fold's first network would by itself call otherwise than all together do."""
+    return [
+        name
+        for name, value in _markers(told).items()
+        if name in fold.scores[0] and endpoints.network_side(fold, name, value) != value.side
+    ]
+
+
+def _markers(told: Mapping[str, Binary | Survival]) -> dict[str, BinaryValue]:
+    """The markers of which something is shown and called."""
+    return {name: one.value for name, one in told.items() if isinstance(one.value, BinaryValue) and one.value.side}
+
+
+def write(
+    patient: Patient,
+    study: Study,
+    weights: Path,
+    at: Place,
+    told: Mapping[str, Binary | Survival],
+    scored: MapEvaluation | None,
+    folder: Path,
+) -> Maps | None:
+    """Write the maps of one network into `folder`/maps, of the endpoints that are shown alone; None without a head.
+
+    A marker's maps explain what is called, whatever this network would call. It has no other heads meanwhile, so that nothing in
+    a map, its title or its shares tells what is withheld. `scored` is the run's evaluation of its maps.
     """
+    shown = [name for name, one in told.items() if one.value is not None]
     whole = network.load(weights).to("cuda" if torch.cuda.is_available() else "cpu").eval()
     net = network.with_heads(whole, shown)
     if not net.heads:
         return None
-    images.write_maps(patient_maps.of_patient(patient, net, study), study, folder / files.MAPS, Fitted(VIT, *at))
+    called = {name: 1 if value.side == "positive" else -1 for name, value in _markers(told).items()}
+    images.write_maps(patient_maps.of_patient(patient, net, study, called), study, folder / files.MAPS, Fitted(VIT, *at))
     file = folder / files.MAPS / files.MAP
     with as_written(file):
         record = parse(MapRecord, read_json(file))

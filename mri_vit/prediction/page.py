@@ -10,6 +10,8 @@ import numpy as np
 from mri_vit import style
 from mri_vit.explain.images.overlay import OPACITY, SCALE
 from mri_vit.explain.methods.names import UNIT
+from mri_vit.prediction import endpoints
+from mri_vit.prediction.calibration import on_line
 from mri_vit.prediction.document import Binary, Prediction, ShownMap, Survival
 from mri_vit.prediction.endpoints import OfRun
 from mri_vit.report.pages import curve, patients, strip, volumes
@@ -45,7 +47,13 @@ def write(made: Prediction, run: OfRun, prepared: Path, tumour: Path | None, fol
     write_bytes(f"window.patientVolumes = {json.dumps(drawn)};\n".encode(), folder / VOLUMES)
     patients.write_viewer(folder / "viewer")
     templates = style.templates("mri_vit.report.pages")
-    templates.filters.update(number=notation.number, title=notation.title, sequence=sequences.title, interval=notation.interval)
+    templates.filters.update(
+        per_cent=endpoints.per_cent,
+        number=notation.number,
+        title=notation.title,
+        sequence=sequences.title,
+        interval=notation.interval,
+    )
     templates.tests.update(known=notation.is_defined)
     templates.globals.update(kinds=notation.KINDS, marks=notation.MARKS)
     text = templates.get_template("prediction.html").render(
@@ -69,8 +77,13 @@ def write(made: Prediction, run: OfRun, prepared: Path, tumour: Path | None, fol
 
 
 def _strip(run: OfRun, name: str, one: Binary | Survival) -> strip.Strip:
+    """On the scale on which the call is made, so that the patient lies on its side of the dashed line."""
     assert one.value is not None
     rows = run.of_endpoint(name)
+    if isinstance(one, Binary) and one.value.probability:
+        line = one.value.probability
+        rows = rows.assign(score=on_line(line.slope, line.intercept, rows.score.to_numpy(float)))
+        return strip.strip(rows, one.kind, line.value, endpoints.EVEN, "calibrated probability")
     return strip.strip(rows, one.kind, one.value.score, one.value.threshold)
 
 

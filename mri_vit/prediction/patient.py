@@ -49,8 +49,8 @@ class Basis:
     facts: RunFacts
     of_run: OfRun
     reference: Reference | str
-    maps_of: Path | None  # the weights of the network whose maps are shown
-    at: Place  # its repeat and fold
+    weights: Mapping[Place, Path]  # of each fold's first network
+    synthetic: Mapping[str, str]  # by patient who is real where the run's patients are not, why nothing of the run holds
     show_untrusted: bool
     home: Path  # from which files are named
     remarks: tuple[str, ...]
@@ -70,16 +70,18 @@ def write(patient: Patient, study: Study, said: Sequence[Said], known: Known, ba
     record, own_figures = load_record(prepared), figures.of_patient(prepared)
     like = distribution.of_patient(own_figures, {(one.repeat, one.fold): one.features for one in said}, basis.reference)
     compared = time.monotonic()
+    doubt = basis.synthetic.get(patient.id)
     told = {
-        endpoint.name: endpoints.of_endpoint(endpoint, said, basis.of_run, basis.show_untrusted) for endpoint in study.endpoints
+        endpoint.name: endpoints.of_endpoint(endpoint, said, basis.of_run, basis.show_untrusted, doubt)
+        for endpoint in study.endpoints
     }
     shown = [name for name, one in told.items() if one.value is not None]
     no_maps = maps.why_none(study, shown)
     with complete(folder, refuse_foreign) as beside:
-        of_network = None
-        if no_maps is None and basis.maps_of is not None:
-            scored = basis.of_run.metrics.map_scores
-            of_network = maps.write(patient, study, basis.maps_of, basis.at, shown, scored, beside)
+        of_network, explained = None, maps.chosen(said, told)
+        if no_maps is None:
+            at, scored = (explained.repeat, explained.fold), basis.of_run.metrics.map_scores
+            of_network = maps.write(patient, study, basis.weights[at], at, told, scored, beside)
         if of_network is None:
             no_maps = no_maps or maps.NO_HEAD
         shutil.copyfile(prepared / files.QC, beside / files.QC)
@@ -98,7 +100,8 @@ def write(patient: Patient, study: Study, said: Sequence[Said], known: Known, ba
             endpoints=told,
             maps=of_network,
             no_maps=no_maps,
-            remarks=tuple(_remarks(known, like, preparation, told, of_network, basis)),
+            remarks=tuple(_remarks(patient, known, like, preparation, told, basis))
+            + (tuple(_opposed(explained, told)) if of_network else ()),
             seconds={name: round(value, 2) for name, value in (seconds | {"total": sum(seconds.values())}).items()},
             versions=dict(basis.versions),
         )
@@ -153,14 +156,18 @@ def _named(file: Path, home: Path) -> str:
 
 
 def _remarks(
+    patient: Patient,
     known: Known,
     like: document.Distribution,
     preparation: Preparation,
     told: Mapping[str, Binary | Survival],
-    of_network: document.Maps | None,
     basis: Basis,
 ) -> Iterator[str]:
     """What a reader must know before any number, the gravest first."""
+    if patient.id in basis.synthetic:
+        yield basis.synthetic[patient.id]
+    elif basis.facts.synthetic:
+        yield f"the run was trained on synthetic patients ({basis.facts.synthetic}), and this patient is synthetic too"
     if known.twin or known.same_id or known.exposed:
         yield known.sentence
     if like.placement != "within":
@@ -173,13 +180,14 @@ def _remarks(
     yield from (f"checked by the run's limits: {finding.sentence}" for finding in preparation.findings)
     yield from (f"{channel}: no scan; left empty" for channel in preparation.missing)
     yield from basis.remarks
-    yield from _opposed(told, of_network)
 
 
-def _opposed(told: Mapping[str, Binary | Survival], of_network: document.Maps | None) -> Iterator[str]:
-    """Endpoints whose maps explain another class than the mean of all networks calls."""
-    for name in dict.fromkeys(one.endpoint for one in of_network.maps if one.endpoint) if of_network else ():
-        explains = next(one.explains for one in of_network.maps if one.endpoint == name) if of_network else ""
+def _opposed(explained: Said, told: Mapping[str, Binary | Survival]) -> Iterator[str]:
+    """Markers that the network whose maps are shown would by itself call otherwise."""
+    for name in maps.opposed(explained, told):
         value = told[name].value
-        if isinstance(value, BinaryValue) and value.side and explains.endswith("= 1") != (value.side == "positive"):
-            yield f"maps explain {explains}, as the one network says that they are of; all together call {name} {value.side}"
+        assert isinstance(value, BinaryValue)
+        yield (
+            f"the maps of {name} show what speaks for {value.side}, as all networks together call it; the network that they are"
+            " of would by itself call it otherwise"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,12 +16,12 @@ from mri_vit import external
 from mri_vit import study as stages
 from mri_vit.crossval import folds
 from mri_vit.crossval.folds import Split
-from mri_vit.data import cohort, frozen, predictions
+from mri_vit.data import cohort, frozen, predictions, synthetic
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prediction import endpoints, known, networks, patient, reference, scans, trust
-from mri_vit.prediction.document import Known, Prediction, RunFacts, Weights
+from mri_vit.prediction.document import BinaryValue, Known, Prediction, RunFacts, Weights, is_trusted
 from mri_vit.prediction.endpoints import OfRun
 from mri_vit.prediction.networks import Said
 from mri_vit.prediction.patient import Basis
@@ -41,14 +42,23 @@ OURS = {  # names in the output
     *(files.STUDY, files.ENVIRONMENT, files.ORIGIN, files.COHORT, files.EXCLUDED, files.FINDINGS, files.DECISIONS, files.JOBS),
     *(files.PREDICTIONS, files.SURVIVAL, files.PAGE, files.LOG, "prepared", scans.CONVERTED),
 }
+OUTSIDE = {"within": "false", "outside": "true", "not known": ""}  # by placement
 STARTED = "training started from weights of others ({file}), {licence}"
 OWN_LICENCE = "the run's own: trained in this study from random weights, so that whoever owns the run decides"
+SYNTHETIC = f"the run was trained on synthetic patients ({{learned}}), and this patient is real: {synthetic.NO_FINDING}"
 PRETRAINED = "pretrained without labels ({method}) on the study's own patients, then trained in this study"
 
 
-def predict(
-    run: Path, source: Path, output: Path, workers: int, show_untrusted: bool, allow_known: bool, console: Console
-) -> Excluded:
+@dataclass(frozen=True)
+class Allowed:
+    """What is predicted, and marked, on demand alone."""
+
+    untrusted: bool = False  # endpoints that the run did not tell from chance; else nothing of them is written
+    known: bool = False  # patients on whom the run was trained
+    synthetic: bool = False  # real patients by a run of synthetic ones
+
+
+def predict(run: Path, source: Path, output: Path, workers: int, allowed: Allowed, console: Console) -> Excluded:
     """Predict new patients by the mean of a run's fold models; nothing is fitted anew, and no label is read.
 
     Parameters
@@ -62,10 +72,6 @@ def predict(
         `predictions.csv`, `survival.csv` and `excluded.csv`. Patients who are prepared there are not prepared again.
     workers
         Patients prepared at a time.
-    show_untrusted
-        Show also the endpoints that the run did not tell from chance, marked; else nothing of them is written.
-    allow_known
-        Predict also patients on whom the run was trained, marked.
 
     Returns
     -------
@@ -74,7 +80,8 @@ def predict(
     Raises
     ------
     UsageError
-        No finished run, no scans that can be told apart, or a patient whom the run was trained on.
+        No finished run, no scans that can be told apart, a patient whom the run was trained on, or a real patient where those
+        were synthetic.
     IntegrityError
         A file of the run was changed after it was written.
     """
@@ -83,6 +90,7 @@ def predict(
     study = _elsewhere(past, source, output, workers)
     with run_folder.claimed(study) as folder:
         given = scans.of(source, study, output, lambda line: say(console, line, WARNING))
+        real = synthetic.refuse_real(run, given.patients, allowed.synthetic, "--allow-synthetic")
         for table in (files.PREDICTIONS, files.SURVIVAL):  # of an earlier command, which may have shown more
             (folder / table).unlink(missing_ok=True)
         began = time.monotonic()
@@ -90,7 +98,7 @@ def predict(
         patients = preparing.without(given.patients, excluded)
         if patients:
             spent = {"prepare": (time.monotonic() - began) / len(given.patients)}
-            excluded += _predicted(run, past, study, patients, given, show_untrusted, allow_known, spent, folder, console)
+            excluded += _predicted(run, past, study, patients, given, real, allowed, spent, folder, console)
             write_bytes(preparing.table(excluded), folder / files.EXCLUDED)
         for row in excluded:
             patient.forget(home_of(row["patient"], folder))
@@ -125,8 +133,8 @@ def _predicted(
     study: Study,
     patients: list[Patient],
     given: scans.Given,
-    show_untrusted: bool,
-    allow_known: bool,
+    real: Sequence[Patient],
+    allowed: Allowed,
     spent: dict[str, float],
     folder: Path,
     console: Console,
@@ -138,18 +146,18 @@ def _predicted(
     if not homes:
         raise UsageError(f"{run}: no fold has {files.WEIGHTS}; new patients are predicted by the networks of a run")
     met = _known(run, past, study, patients, homes.values(), console)
-    refused = [] if allow_known else known.refused(run, study, patients, met, console)
+    refused = [] if allowed.known else known.refused(run, study, patients, met, console)
     patients = preparing.without(patients, refused)
     metrics, verdicts = trust.verdicts(run)
     like, said = _compared_and_asked(run, past, study, patients, inside, splits, spent, console)
-    at, home = next(iter(homes.items()))
+    facts = _facts(run, past, inside, splits, verdicts)
     basis = Basis(
-        facts=_facts(run, past, inside, splits, verdicts),
+        facts=facts,
         of_run=OfRun.of(metrics, predictions.load(run / files.PREDICTIONS), past.seed),
         reference=like,
-        maps_of=home / files.WEIGHTS,
-        at=at,
-        show_untrusted=show_untrusted,
+        weights={place: home / files.WEIGHTS for place, home in homes.items()},
+        synthetic={one.id: SYNTHETIC.format(learned=facts.synthetic) for one in real},
+        show_untrusted=allowed.untrusted,
         home=given.home,
         remarks=given.remarks,
         seconds=spent,
@@ -157,7 +165,7 @@ def _predicted(
     )
     written, excluded = _written(patients, study, said, met, basis, folder, console)
     _write_tables(written, said, study, folder)
-    _tell(written, folder, console)
+    _tell(written, basis, folder, console)
     return [*refused, *excluded]
 
 
@@ -240,6 +248,7 @@ def _facts(run: Path, past: Study, inside: Sequence[Patient], splits: Sequence[S
         beginning=started,
         licence=terms,
         versions=read_json(run / files.ENVIRONMENT, ("versions",))["versions"],
+        synthetic=synthetic.of_run(run) or None,
     )
 
 
@@ -260,7 +269,11 @@ def _versions() -> dict[str, str]:
 
 
 def _write_tables(written: dict[str, Prediction], said: dict[str, list[Said]], study: Study, folder: Path) -> None:
-    """The tables of all patients; what is withheld has an empty score and the reason, what is shown on demand alone the doubt."""
+    """The tables of all patients; what is withheld has an empty score and the reason, what is shown on demand alone the doubt.
+
+    `outside` is whether the patient is unlike the run's, empty where that is not known; `trusted` whether nothing speaks against
+    the row; `synthetic` whether the run was trained on synthetic patients.
+    """
     scores, survival = [], []
     for name, made in written.items():
         for endpoint, one in made.endpoints.items():
@@ -269,25 +282,46 @@ def _write_tables(written: dict[str, Prediction], said: dict[str, list[Said]], s
                 "models": endpoints.models(said[name], endpoint),
                 "withheld": one.withheld or "",
                 "untrusted": one.untrusted or "",
+                "outside": OUTSIDE[made.distribution.placement],
+                "trusted": _yes(is_trusted(made, endpoint)),
+                "synthetic": _yes(made.run.synthetic is not None),
             }
-            scores.append({**shared, "score": one.value.score if one.value else np.nan, **ending})
+            called = one.value if isinstance(one.value, BinaryValue) else None
+            calibrated = called.probability.value if called and called.probability else np.nan
+            value = {
+                "score": one.value.score if one.value else np.nan,
+                "probability": calibrated,
+                "call": (one.value.side if one.value else None) or "",
+            }
+            scores.append({**shared, **value, **ending})
             if one.kind == "survival":
                 alive = [at.survival for at in one.value.horizons] if one.value else [np.nan] * len(HORIZONS_DAYS)
                 survival += [
                     {**shared, "horizon_days": days, "survival": value, **ending}
                     for days, value in zip(HORIZONS_DAYS, alive, strict=True)
                 ]
-    columns = {"score": ["patient", "endpoint", "score", "models", "withheld", "untrusted"]}
-    columns["survival"] = ["patient", "endpoint", "horizon_days", "survival", "models", "withheld", "untrusted"]
+    about = ["models", "withheld", "untrusted", "outside", "trusted", "synthetic"]
+    columns = {"score": ["patient", "endpoint", "score", "probability", "call", *about]}
+    columns["survival"] = ["patient", "endpoint", "horizon_days", "survival", *about]
     predictions.save(pd.DataFrame(survival, columns=pd.Index(columns["survival"])), folder / files.SURVIVAL)
     predictions.save(pd.DataFrame(scores, columns=pd.Index(columns["score"])), folder / files.PREDICTIONS)
 
 
-def _tell(written: dict[str, Prediction], folder: Path, console: Console) -> None:
+def _yes(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _tell(written: dict[str, Prediction], basis: Basis, folder: Path, console: Console) -> None:
+    for said in dict.fromkeys(basis.synthetic.values()):
+        say(console, said, WARNING)
     for name, made in written.items():
         for endpoint, one in made.endpoints.items():
             if one.withheld:
                 say(console, f"{name}: {endpoint} withheld: {one.withheld}")
+        if all(one.withheld for one in made.endpoints.values()):
+            say(
+                console, f"{name}: every endpoint is withheld; --show-untrusted shows what there is, marked as untrusted", WARNING
+            )
         if made.distribution.placement != "within":
             say(console, f"{name}: {made.distribution.sentence}", WARNING)
     say(console, f"predictions: {folder / files.PREDICTIONS}, and a folder of each patient beside it")

@@ -50,6 +50,7 @@ def check(study: Study) -> Check:
     counted = kept if splits else table.patients
     of_labels = labels.count(counted, study.endpoints, splits)
     found += labels.findings(counted, of_labels, splits, study.train)
+    found += _too_few(study, kept, splits)
     found += plausible.findings(table.patients, study.endpoints, _of_the_table(covariates, table))
     needs = None
     if not (_plain(study) and any(one.severity == "refused" for one in found)):
@@ -242,6 +243,13 @@ def _splits(study: Study, patients: Sequence[Patient], kept: Sequence[Patient]) 
     except UsageError as error:
         but = f"of the {len(kept)} patients who would not be excluded: " if len(kept) < len(patients) else ""
         return [], [_refused("folds", but + line) for line in str(error).splitlines()]
+
+
+def _too_few(study: Study, kept: Sequence[Patient], splits: Sequence[Split]) -> list[Finding]:
+    """Endpoints of which these patients can show too little."""
+    from mri_vit.crossval import power  # here, because SciPy's statistics take a second
+
+    return [Finding(severity="noticed", about="labels", said=said) for said in power.cautions(kept, study.endpoints, splits)]
 
 
 def _plain(study: Study) -> bool:

@@ -15,7 +15,16 @@ MAP_EVALUATION = (*OWN, f"{files.CONTROLS}/{SHUFFLED}/{files.FOLD_GLOB}")  # wit
 ALL = (*OWN, f"{files.CONTROLS}/*/{files.FOLD_GLOB}", f"{files.COMPARATORS}/*/{files.FOLD_GLOB}")  # and of everybody
 INTERNAL = (files.INTERNAL, files.INTERNAL_SURVIVAL)  # of an evaluation
 # what a report reads: no weights
-TABLES = (files.PREDICTIONS, files.SURVIVAL, files.SITE_PROBE, files.NULLS, files.SEEDS, files.EVALUATION, *INTERNAL)
+TABLES = (
+    files.PREDICTIONS,
+    files.SURVIVAL,
+    files.NOTES,
+    files.SITE_PROBE,
+    files.NULLS,
+    files.SEEDS,
+    files.EVALUATION,
+    *INTERNAL,
+)
 
 
 def refuse_changed(run: Path, console: Console, folds: Iterable[str] = ALL, names: Collection[str] | None = None) -> None:

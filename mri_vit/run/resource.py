@@ -13,7 +13,7 @@ from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from mri_vit.errors import MriVitError, OutOfResource
+from mri_vit.errors import MriVitError, OutOfResource, UsageError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # no space, no more of the user's share of it, no larger file
 REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -103,3 +103,13 @@ def free_disk(place: Path) -> int:
     """Bytes that are free where a file or folder is, or would be: in the nearest folder that there is."""
     there = next((folder for folder in (place, *place.parents) if folder.is_dir()), Path("/"))
     return shutil.disk_usage(there).free
+
+
+def require_gpus(count: int) -> None:
+    """Raise UsageError where this process sees fewer GPUs than `train.devices` asks for."""
+    import torch  # here, because it takes seconds
+
+    there = torch.cuda.device_count()
+    if there < count:
+        enough = f"train.devices {max(1, there)} needs no more than there are"
+        raise UsageError(f"train.devices is {count}, and this process sees {there} GPU{'s' * (there != 1)}; {enough}")

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +21,28 @@ from mri_vit.settings.keys import keys
 from mri_vit.settings.meant import question
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
+
+EXPECTED = {  # by pydantic's type of error, what a study file is to have there
+    "literal_error": "expected {expected}",
+    "missing": "is missing",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "expected an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "expected a number"),
+    "finite_number": "expected a finite number",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "expected true or false"),
+    **dict.fromkeys(("string_type", "path_type"), "expected text"),
+    **dict.fromkeys(("tuple_type", "list_type"), "expected a list, such as [1, 2]"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "expected a table of keys"),
+    "greater_than_equal": "expected at least {ge}",
+    "greater_than": "expected more than {gt}",
+    "less_than_equal": "expected at most {le}",
+    "less_than": "expected less than {lt}",
+    "string_pattern_mismatch": "expected text of the pattern {pattern}",
+    "too_short": "expected at least {min_length} of them",
+    "too_long": "expected at most {max_length} of them",
+}
+CLASSES = (
+    "several classes or grades are a binary endpoint each, with a column of 0 and 1; a number is one, with the side of a cut-off"
+)
 
 
 def load(path: Path, overrides: dict[str, str] | None = None, place: Callable[[str], str] | None = None) -> Study:
@@ -106,8 +128,8 @@ def _override(settings: dict[str, Any], key: str, value: str) -> None:
 def _explain(path: Path, text: str, fault: Any) -> str:
     location = [str(part) for part in fault["loc"]]
     key = location[-1] if location else ""
-    lines = [n for n, row in enumerate(text.splitlines(), 1) if re.match(rf"\s*{re.escape(key)}\s*=", row)]
-    where = f"{path}, line {lines[0]}" if key and len(lines) == 1 else f"{path}"  # a key of several sections has no one line
+    line = _line(text, location)
+    where = f"{path}, line {line}" if line else f"{path}"
     name = ".".join(location)
     if fault["type"] == "extra_forbidden":
         elsewhere = [one.name for one in keys() if one.name.rpartition(".")[2] == key]
@@ -117,7 +139,45 @@ def _explain(path: Path, text: str, fault: Any) -> str:
         return f"{where}: unknown key {name!r}; the nearest known one is {near[0]!r}"
     whole = fault["type"] == "missing" or isinstance(fault["input"], dict)  # a whole section is no help to see
     found = "" if whole else f" (found {fault['input']!r})"
-    return f"{where}: {name or 'study'}: {fault['msg'].removeprefix('Value error, ')}{found}"
+    expected = EXPECTED.get(fault["type"])
+    said = expected.format(**fault.get("ctx", {})) if expected else fault["msg"].removeprefix("Value error, ")
+    cure = f"; {CLASSES}" if location[:1] == ["endpoints"] and key == "kind" and fault["type"] == "literal_error" else ""
+    return f"{where}: {name or 'study'}: {said}{found}{cure}"
+
+
+def _line(text: str, location: Sequence[str]) -> int | None:
+    """The line of the file on which a setting stands, or else the nearest of the tables that it would stand in."""
+    lines = _lines(text)
+    if location[:1] == ["comparators"] and len(location) > 1:  # which are known by their names once they are read
+        names = [str(one.get("name")) for one in tomllib.loads(text).get("comparators", []) if isinstance(one, dict)]
+        location = ["comparators", str(names.index(location[1])) if location[1] in names else location[1], *location[2:]]
+    places = (".".join(location[:length]) for length in range(len(location), 0, -1))
+    return next((lines[place] for place in places if place in lines), None)
+
+
+def _lines(text: str) -> dict[str, int]:
+    """The line of each key and table of a TOML file, by its dotted place; tables of an array are counted from 0."""
+    lines: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    table = ""
+    for number, row in enumerate(text.splitlines(), 1):
+        if head := re.match(r"\s*(\[\[?)\s*([\w.\s\"'-]+?)\s*\]", row):
+            table = ""
+            for part in _parts(head[2]):
+                table = f"{table}.{part}".lstrip(".")
+                if table in counts and (part, head[1]) != (_parts(head[2])[-1], "[["):
+                    table = f"{table}.{counts[table]}"
+            if head[1] == "[[":
+                counts[table] = counts.get(table, -1) + 1
+                table = f"{table}.{counts[table]}"
+            lines[table] = number
+        elif key := re.match(r"\s*([\w.\"'-]+)\s*=", row):
+            lines[".".join(filter(None, [table, *_parts(key[1])]))] = number
+    return lines
+
+
+def _parts(name: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in name.split(".")]
 
 
 def _section(location: list[str]) -> type[BaseModel]:

@@ -34,7 +34,7 @@ from mri_vit.synthetic.phantom import (
     unscaled_bend,
 )
 
-RECIPE = 3  # raised with every change to what is drawn, so that an older cohort is made anew
+RECIPE = 4  # raised with every change to the files, so that an older cohort is made anew
 RADIUS_MM = (15.0, 20.0)  # of a ball of the tumour's volume: two patches of 16 mm across, or three
 SPACING_MM = (1.8, 2.2)  # of scans: what a grain of 2 mm needs
 LATTICE_MM = 1.5  # finer than a scan

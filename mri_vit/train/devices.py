@@ -22,8 +22,9 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from mri_vit.data.draw import Draw
-from mri_vit.errors import MriVitError, UsageError
+from mri_vit.errors import MriVitError
 from mri_vit.model.encoder import Block
+from mri_vit.run.resource import require_gpus
 from mri_vit.settings.schema import Study
 
 logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its tips on cards and precision, once for each fold
@@ -67,10 +68,9 @@ def one_device(study: Study, *loggers: Logger) -> Fabric:
 
 
 def several_devices(study: Study, *loggers: Logger) -> Fabric:
-    """Fabric on `train.devices` GPUs, or as many processes where there is none; it still has to be launched."""
+    """Fabric on `train.devices` GPUs; it still has to be launched. Raises UsageError where there are fewer."""
     count = study.train.devices
-    if 0 < torch.cuda.device_count() < count:
-        raise UsageError(f"train.devices is {count}, and this process sees {torch.cuda.device_count()} GPUs")
+    require_gpus(count)
     return Fabric(
         accelerator="auto",
         devices=count,

@@ -242,7 +242,7 @@ def untrained(train: Sequence[Patient], study: Study, seed: int, encode: Encode 
         for e in study.endpoints
     ]
     if not any(fitted):
-        raise UsageError(f"no endpoint has both classes, or an event, among {len(train)} training patients; use fewer folds")
+        raise UsageError(f"no endpoint has both classes, or an event, among {len(train)} training patients; add labels")
     net = Network(model, study.grid, [head for head in fitted if head], study.channels, encode)
     for head in net.heads:
         net.head[head.endpoint.name].bias.data.copy_(heads.bias(head, labels(train, head.endpoint)))  # type: ignore[union-attr]

@@ -19,6 +19,7 @@ EXAMPLE = {
         "beginning": "trained in this study, from random weights",
         "licence": "made by whoever ran this study, whose terms hold; no other weights are in it",
         "versions": {"python": "3.11.9", "mri-vit": "0.5.0", "torch": "2.13.0"},
+        "synthetic": None,
     },
     "preparation": {
         "read": [
@@ -63,8 +64,10 @@ EXAMPLE = {
                 "networks": [{"repeat": 0, "fold": f, "seed": 0, "score": s} for f, s in enumerate((0.66, 0.71, 0.76))],
                 "spread": {"networks": 3, "deviation": 0.05, "minimum": 0.66, "maximum": 0.76},
                 "side": "positive",
+                "call": "Called positive: 67 % is at least 50 %; the threshold of the run's own scores lies at 54 %.",
                 "probability": {
-                    "value": 0.67, "low": 0.55, "high": 0.79, "least": 0.62, "most": 0.72, "slope": 0.8, "intercept": 0.1,
+                    "value": 0.67, "low": 0.55, "high": 0.79, "least": 0.62, "most": 0.72, "threshold": 0.54,
+                    "slope": 0.8, "intercept": 0.1,
                     "n": 82, "positive": 43, "sentence": "…",
                 },
                 "uncalibrated": None,

@@ -30,7 +30,7 @@ from made import dicom
 from made.inputs import AFFINE, ARRAY, Desk, Make, ended, nifti, patched
 from mri_vit import cli
 from mri_vit.crossval import folds
-from mri_vit.data import cohort
+from mri_vit.data import cohort, frozen
 from mri_vit.data.volume import canonical, read, read_mask
 from mri_vit.metrics.discrimination import auc
 from mri_vit.preflight.scans import look
@@ -522,6 +522,21 @@ def resumed_otherwise(desk: Desk) -> list[object]:
     with run_folder.claimed(study_file.load(desk.study)) as run:
         (run / "folds.json").write_text("{}")
     return ["prepare", desk.study, "--train.rate", "0.1"]
+
+
+def resumed_with_others(desk: Desk) -> list[object]:
+    """A run whose folds were made of another table: since then one label was changed and one patient left out."""
+    study = study_file.load(desk.study)
+    with run_folder.claimed(study) as run:
+        frozen.freeze(study, cohort.of_study(study), run)
+        (run / "folds.json").write_text("{}")
+    desk.cells(0, mgmt="1")
+    desk.write([row for row in desk.rows() if row["patient"] != "p01"])
+    return ["run", desk.study]
+
+
+def devices(count: int) -> Make:
+    return lambda desk: ["run", desk.study, "--train.devices", count, "--train.batch", count]
 
 
 def settings(old: str, new: str) -> Make:

@@ -16,7 +16,10 @@ def drawn(n: int, slope: float, seed: int = 0, repeats: int = 1) -> pd.DataFrame
     people = [f"P{i}" for i in range(n)]
     scores = expit(base)
     return pd.concat(
-        [pd.DataFrame({"patient": people, "repeat": r, "score": scores, "truth": truth * 1.0}) for r in range(repeats)]
+        [
+            pd.DataFrame({"patient": people, "repeat": r, "score": scores, "truth": truth * 1.0, "threshold": 0.5})
+            for r in range(repeats)
+        ]
     )
 
 

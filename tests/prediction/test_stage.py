@@ -7,11 +7,15 @@ import json
 import shutil
 from pathlib import Path
 
+import nibabel as nib
+import numpy as np
 import pandas as pd
 import pytest
 from whole_road import SHRUNKEN, mri_vit, parted, words
 
 from mri_vit import load_run, read_cohort
+from mri_vit.data.cohort import Patient
+from mri_vit.errors import UsageError
 from mri_vit.prediction import reference
 from mri_vit.prediction.document import Prediction
 from mri_vit.prediction.stage import _elsewhere
@@ -72,10 +76,13 @@ def read(folder: Path) -> Prediction:
     return Prediction.model_validate_json((folder / "prediction.json").read_text(encoding="utf-8"))
 
 
-def test_what_the_run_did_not_tell_from_chance_is_nowhere_unless_asked_for_and_then_marked(road: Path, new: Path, tmp_path: Path):
+def test_what_the_run_did_not_tell_from_chance_is_nowhere_unless_asked_for_and_then_marked(
+    road: Path, new: Path, tmp_path: Path, capsys
+):
     before = {path: path.read_bytes() for path in (road / "run").rglob("*") if path.is_file()}
     out, shown = tmp_path / "out", tmp_path / "shown"
     assert mri_vit("predict", road / "run", new, "-o", out) == 0
+    assert "--show-untrusted" in capsys.readouterr().out
     assert mri_vit("predict", road / "run", new, "-o", shown, "--show-untrusted") == 0
     (home,) = [path for path in out.iterdir() if (path / "prediction.json").exists()]
     assert home.name == "new-b-patient"
@@ -200,6 +207,37 @@ def test_who_cannot_be_prepared_is_excluded_and_the_others_are_done(road: Path, 
     assert pd.read_csv(tmp_path / "out" / "excluded.csv").patient.tolist() == [patients[0].id]
     assert read(tmp_path / "out" / patients[1].id).patient == patients[1].id
     assert not (tmp_path / "out" / patients[0].id).exists()
+
+
+def test_a_real_patient_is_refused_to_a_run_of_synthetic_ones_and_marked_everywhere_where_asked_for(road, new, tmp_path, capsys):
+    home = tmp_path / "P7"
+    home.mkdir()
+    for file in new.iterdir():  # as another program saves it, without our mark
+        image = nib.load(file)
+        nib.save(nib.Nifti1Image(np.asarray(image.dataobj), image.affine), home / file.name)
+    out = tmp_path / "out"
+    assert mri_vit("predict", road / "run", home, "-o", out, "--show-untrusted") == 2
+    refused = capsys.readouterr().err
+    assert "12 of 12 patients are synthetic" in refused
+    assert "--allow-synthetic" in refused
+    assert not (out / "P7").exists()
+    assert not (out / "predictions.csv").exists()
+    with pytest.raises(UsageError, match="allow_synthetic=True"):
+        load_run(road / "run").predict([Patient("P7", dict.fromkeys(FOUR, home / "X_t1.nii.gz"), {}, {})])
+    assert mri_vit("predict", road / "run", home, "-o", out, "--show-untrusted", "--allow-synthetic") == 0
+    assert "synthetic" in capsys.readouterr().out
+    made = read(out / "P7")
+    assert made.run.synthetic == "12 of 12 patients are synthetic"
+    assert "synthetic" in made.remarks[0]
+    assert all("synthetic" in str(one.untrusted) for one in made.endpoints.values())
+    page = (out / "P7" / "index.html").read_text()
+    assert page.index("synthetic") < page.index('class="cards"')
+    for name in ("predictions.csv", "survival.csv"):
+        table = pd.read_csv(out / name)
+        assert table.synthetic.all()
+        assert not table.trusted.any()
+        assert table.untrusted.str.contains("synthetic").all()
+        assert table.outside.isna().all()  # twelve patients cannot say
 
 
 def test_what_is_not_ours_is_left_alone(road: Path, new: Path, tmp_path: Path, capsys):

@@ -59,7 +59,10 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
             '[[comparators]]\nname = "a"\n[comparators.model]\ndepht = 2\n',
             r"line 8: unknown key 'comparators\.a\.model\.depht'; the nearest known one is 'depth'",
         ),
-        ('[[comparators]]\nname = "a"\ntrain = {epochs = 0}\n', r"comparators\.a\.train\.epochs: .* greater than .* \(found 0\)"),
+        (
+            '[[comparators]]\nname = "a"\ntrain = {epochs = 0}\n',
+            r"comparators\.a\.train\.epochs: expected at least 1 \(found 0\)",
+        ),
         (
             '[[comparators]]\nname = "a"\nmodel = {architecture = "resnet9"}\n',
             r"comparators\.a\.model\.architecture: .*'resnet10'",
@@ -273,3 +276,42 @@ def test_the_readmes_study_is_the_one_that_we_recommend(tmp_path):
     ours, readmes = study_file.load(CONFIGS / "gbm.toml"), study_file.load(file)
     for section in ("grid", "prepare", "model", "pretrain", "train"):
         assert getattr(readmes, section) == getattr(ours, section)
+
+
+@pytest.mark.parametrize(
+    ("more", "line", "said"),
+    [
+        (
+            '[[endpoints]]\nname = "a"\nkind = "binary"\n[[endpoints]]\nname = "grade"\nkind = "multiclass"\n',
+            6,
+            "'binary' or 'survival'",
+        ),
+        ('[[endpoints]]\nname = "a"\nkind = 3\n', 3, "'binary' or 'survival'"),
+        ('[[endpoints]]\nname = "a"\n', 1, "is missing"),
+        ('[pretrain]\nepochs = 3\n[train]\nepochs = "x"\n', 4, "an integer"),
+        ('[model]\npool = "median"\n', 2, "'cls', 'mean' or 'max'"),
+        ('[explain]\nmethods = ["rollouts"]\n', 2, "'rollout'"),
+        ("[train]\nmirror = 3\n", 2, "true or false"),
+        ("[train]\nrate = true\n[pretrain]\nrate = []\n", 4, "a number"),
+        ("train.folds = 1.5\n", 1, "an integer"),
+        (
+            '[[comparators]]\nname = "a"\n[comparators.model]\ndepth = 2\n[[comparators]]\nname = "b"\nmodel = {dim = "x"}\n',
+            7,
+            "an integer",
+        ),
+        ("[grid]\nedge = []\n", 2, "an integer"),
+        ("prepare = 3\n", 1, "a table of keys"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_refused_on_its_own_line_in_our_words(tmp_path, more: str, line: int, said: str):
+    file = study(tmp_path, "")
+    before = len(file.read_text().splitlines())
+    file = study(tmp_path, more)
+    with pytest.raises(UsageError) as refused:
+        study_file.load(file)
+    message = str(refused.value)
+    assert f"line {before + line}: " in message
+    assert said in message
+    assert not re.search(
+        r"(?i)input should|valid (string|integer|number|boolean|dictionary)|unable to parse|field required", message
+    )

@@ -15,7 +15,7 @@ from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.pretrain.encoder import pretrain
-from mri_vit.run import files
+from mri_vit.run import files, resource
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Model, Study
@@ -33,8 +33,9 @@ RATE = 1e-3  # of pretraining; at 1e-2 DINO's sharp teacher makes 1e-10 of the l
 
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Float64, in which two orders of adding differ by 1e-16 a step."""
+    """Float64, in which two orders of adding differ by 1e-16 a step, and processes of this machine for GPUs."""
     monkeypatch.setattr(devices, "precision", lambda study: "64-true")
+    monkeypatch.setattr(devices, "require_gpus", lambda count: None)
 
 
 def some(study: Study) -> list[Patient]:
@@ -106,9 +107,11 @@ def test_a_comparator_that_normalises_over_a_batch_learns_on_one_device(tiny):
 
 
 def test_more_devices_than_there_are_gpus_are_refused(tiny, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(UsageError, match=r"train\.devices is 2, and this process sees 1 GPUs"):
-        devices.several_devices(changed(tiny, 2))
+    monkeypatch.setattr(devices, "require_gpus", resource.require_gpus)
+    for there, words in ((0, "0 GPUs; train.devices 1 needs"), (1, "1 GPU; train.devices 1 needs")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda there=there: there)
+        with pytest.raises(UsageError, match=rf"train\.devices is 2, and this process sees {words}"):
+            devices.several_devices(changed(tiny, 2))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from nibabel.affines import apply_affine
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import Inputs
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, resample, write
 from mri_vit.errors import UsageError
@@ -32,8 +31,9 @@ from mri_vit.explain.methods.gradient import gradient_by_scan
 from mri_vit.explain.methods.names import METHODS, UNIT, brain_file, file_name
 from mri_vit.explain.methods.patient_maps import PatientMaps
 from mri_vit.explain.methods.relevance import note, relative
+from mri_vit.explain.methods.target import TargetSigns
 from mri_vit.explain.records import MAP_SCHEMA, RESEARCH, Fitted, MapEntry, MapRecord, plain
-from mri_vit.model.heads import Head, direction
+from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.brain import STRIPPED_ML, volume_ml
 from mri_vit.run import files, ownership
@@ -178,7 +178,7 @@ def brain_only(scan: Volume, inside: Bool[np.ndarray, "x y z"]) -> Volume:
 def _found(made: PatientMaps) -> list[Found]:
     """The patient's maps on the places where there is brain, in the order of the study's methods."""
     by_scan = modality.maps_by_scan(made.value, gradient_by_scan(made.net, *made.given.batch), made.net.channels)
-    explains = _predictions(made.net, made.given.batch)
+    explains = {head.endpoint.name: _explains(head, made.signs) for head in made.net.heads}
     return [
         Found(
             method,
@@ -198,17 +198,10 @@ def _numbers(tensors: Mapping[str, Float[Tensor, "1"]]) -> dict[str, float]:
     return {name: round(float(value), 4) for name, value in tensors.items()}
 
 
-@torch.no_grad()
-def _predictions(net: Network, batch: Inputs) -> dict[str, str]:
-    """By endpoint what its maps explain: the class that is predicted, or for survival the risk."""
-
-    def predicted(head: Head, sign: float) -> str:
-        name = head.endpoint.name
-        return f"{name} = {int(sign > 0)}" if head.kind == "binary" else f"higher risk ({name})"
-
-    outputs = net(*batch)
-    signs = {head.endpoint.name: float(direction(head, outputs[head.endpoint.name])[0]) for head in net.heads}
-    return {head.endpoint.name: predicted(head, signs[head.endpoint.name]) for head in net.heads}
+def _explains(head: Head, signs: TargetSigns) -> str:
+    """What an endpoint's maps explain: a class of a marker, or for survival the risk."""
+    name = head.endpoint.name
+    return f"{name} = {int(float(signs[name][0]) > 0)}" if head.kind == "binary" else f"higher risk ({name})"
 
 
 def _file_of(reference: str, patient: Patient) -> Path:

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mri_vit import style
+from mri_vit.data import synthetic
 from mri_vit.explain.inspection import activation, features, surfaces
 from mri_vit.explain.inspection import figures as inspect_figures
 from mri_vit.explain.inspection.learned import Learned
@@ -119,7 +120,7 @@ def _page(subject: Subject, numbers: Numbers | None, learned: Learned, drawn: Ma
         heading=HEADING if numbers else OTHER,
         pictures=drawn,
         patient=subject.patients[0].id,
-        made_up=made_up(patient.id for patient in subject.patients),
+        made_up=bool(synthetic.note(subject.patients, subject.study)) or made_up(one.id for one in subject.patients),
         grid=subject.study.grid,
         model=subject.after.model,
         name=subject.name,

@@ -5,6 +5,7 @@ Letters: p tokens that are given, f those of them with brain.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,7 +38,7 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class PatientMaps:
-    """One patient's maps by the network that is explained, which answer for the classes that it predicts."""
+    """One patient's maps by the network that is explained, which answer for the classes that `signs` name."""
 
     patient: Patient
     net: Network
@@ -52,11 +53,17 @@ class PatientMaps:
         return read_mask(self.patient.tumour_mask) if self.patient.tumour_mask else None
 
 
-def of_patient(patient: Patient, net: Network, study: Study) -> PatientMaps:
-    """The maps of the study's methods; the patient is prepared and the network in evaluation mode, on any device."""
+def of_patient(patient: Patient, net: Network, study: Study, called: Mapping[str, int] | None = None) -> PatientMaps:
+    """The maps of the study's methods; the patient is prepared and the network in evaluation mode, on any device.
+
+    `called` are classes by endpoint, 1 or -1, that its maps answer for instead of the class which this network predicts.
+    """
     prepared = tokens.load(token_file(study, patient), study.channels)
-    whole = given(prepared, study, next(net.parameters()).device)
-    signs = predicted(net, *whole.batch)
+    device = next(net.parameters()).device
+    whole = given(prepared, study, device)
+    signs = predicted(
+        net, *whole.batch, {name: torch.tensor([float(sign)], device=device) for name, sign in (called or {}).items()}
+    )
     return PatientMaps(patient, net, prepared, whole, signs, by(net, whole, study, signs))
 
 

@@ -26,7 +26,7 @@ from mri_vit.report.schema.comparison import ChanceTest, Retraining, WithinSites
 from mri_vit.report.schema.part import Estimate
 from mri_vit.settings.endpoint import Endpoint
 
-ALPHA = 0.05  # Fisher 1925; with 95 % intervals throughout
+ALPHA = within_fold.ALPHA  # with 95 % intervals throughout
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ def of_report(metrics: Metrics) -> jinja2.Environment:
         in_words=in_words,
         duration=notation.duration,
         symbol=notation.symbol,
+        could_show=notation.could_show,
         explained=glossary.explained,
         anchor=glossary.anchor,
         short_truth=patient_result.short_truth,

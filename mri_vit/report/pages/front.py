@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from mri_vit.data.synthetic import NOTE
 from mri_vit.data.volume import read
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.figures import pictures, thumbnail
@@ -69,7 +70,7 @@ def page(run: Run, metrics: Metrics, drawn: Mapping[str, str], links: Mapping[st
         failing=failing.cards(run, metrics, links),
         sheets=[(name, picture) for (name, _), picture in zip(prepared, sheets, strict=False)],
         sheets_left_out=len(prepared) - len(sheets),
-        is_demo=is_demo(run),
+        is_synthetic=is_synthetic(run),
         settings=_settings(metrics),
         versions=_versions(metrics.environment),
         models=metrics.models,
@@ -121,10 +122,14 @@ def _groups(run: Run, metrics: Metrics) -> list[tuple[GroupMaps, str]]:
     return [(entry, picture) for (entry, _), picture in zip(ordered, packed, strict=False)]
 
 
-def is_demo(run: Run) -> bool:
-    """Whether the patients are the synthetic ones; anybody may call a study so."""
+def is_synthetic(run: Run) -> bool:
+    """Whether patients are synthetic, by the run's own note; a version before 0.6 wrote none, and the demo's names tell.
+
+    What an evaluation notes is of the run, not of those whom it judges.
+    """
     people = run.predictions.patient
-    return run.study.name == DEMO and len(people) > 0 and made_up(people)
+    noted = run.design == "cross-validation" and NOTE in run.notes
+    return noted or (run.study.name == DEMO and len(people) > 0 and made_up(people))
 
 
 def _reasons(counts: Mapping[str, int]) -> list[tuple[str, int]]:

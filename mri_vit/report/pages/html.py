@@ -16,6 +16,7 @@ from mri_vit.report.words import checklists, methods
 from mri_vit.report.words.wording import Facts
 from mri_vit.run.atomic import write_bytes
 
+MOST_PAGES = 2000  # patients' pages unless they are asked for: more than any public cohort has, and some ten seconds
 TEXTS = ("methods.md", "tripod_ai.md", "claim.md", "stard_ai.md")
 
 
@@ -27,12 +28,12 @@ class Written:
     metrics: Metrics
 
 
-def write(run: Run, home: Path) -> Written:
+def write(run: Run, home: Path, most_pages: int | None = MOST_PAGES) -> Written:
     """Write a report into the folder `home`, from the run as read alone.
 
     `home` then holds index.html, metrics.json (every number on the page), methods.md, the three checklists, tables/*.csv,
-    figures/*.svg and *.png, patients/* of everybody who was predicted, and viewer/ for these pages. Figures, tables and patients'
-    pages that an earlier report wrote there, by its metrics.json, and this one does not are deleted, so that nobody
+    figures/*.svg and *.png, and, of at most `most_pages` visits (None: any number), patients/* with viewer/. Figures, tables and
+    patients' pages that an earlier report wrote there, by its metrics.json, and this one does not are deleted, so that nobody
     stays who is out of the run.
 
     Raises
@@ -46,6 +47,7 @@ def write(run: Run, home: Path) -> Written:
     metrics = assembly.metrics(run)
     drawn, files = _drawn(run, metrics)
     visits = patients.visits(run, metrics)
+    visits = visits if most_pages is None or len(visits) <= most_pages else []
     metrics = metrics.model_copy(update={"files": tuple(sorted({*files, *patients.written_by(visits)}))})
     report_home.delete(home, report_home.listed(home) - set(metrics.files))
     home.mkdir(parents=True, exist_ok=True)

@@ -22,9 +22,10 @@ class Strip:
     threshold: float | None
     ends: tuple[str, str]
     height: int
+    scale: str  # what the scale is of
 
 
-def strip(rows: pd.DataFrame, kind: str, own: float, threshold: float) -> Strip:
+def strip(rows: pd.DataFrame, kind: str, own: float, threshold: float, scale: str = "score") -> Strip:
     """A drawing from an endpoint's rows of `predictions.csv` (patient, score, truth or event), a score and the threshold.
 
     A patient of several repeats or visits is one dot, at the mean score.
@@ -46,4 +47,4 @@ def strip(rows: pd.DataFrame, kind: str, own: float, threshold: float) -> Strip:
         dots = [(x(float(score)), round(ROW * (row + 0.2 + 0.6 * (index * GOLDEN % 1)), 1)) for index, score in enumerate(few)]
         groups.append((f"{name} ({len(found)})", dots))
     at = None if np.isnan(threshold) or not low <= threshold <= high else x(threshold)
-    return Strip(groups, x(own), at, (f"{low:.2g}", f"{high:.2g}"), ROW * len(groups))
+    return Strip(groups, x(own), at, (f"{low:.2g}", f"{high:.2g}"), ROW * len(groups), scale)

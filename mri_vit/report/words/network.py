@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mri_vit.model import heads
-from mri_vit.pretrain import dino, mae
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.run import Contender, Settings
 from mri_vit.report.words import recipes, wording
@@ -49,6 +47,8 @@ def model(metrics: Metrics, facts: Facts) -> list[str]:
     if "binary" in kinds:
         said.append("A binary head puts out a logit and is trained with cross-entropy.")
     if "survival" in kinds:
+        from mri_vit.model import heads  # here, because a table's report does without PyTorch
+
         said.append(HEADS[shape.survival].format(heads=heads))
     return [*said, initialised(settings)]
 
@@ -132,6 +132,8 @@ def pretraining(metrics: Metrics, facts: Facts) -> list[str]:
 
 
 def _method(settings: Pretrain) -> str:
+    from mri_vit.pretrain import dino, mae  # here, for they import PyTorch and Fabric
+
     used = f"It used batches of {settings.batch} patients and a learning rate of at most {settings.rate:g}."
     known = "nothing but what the heads read" if settings.decoder_reads == "readout" else "what the encoder made of them"
     target = "as they are in the scans" if settings.target == "scan" else "each normalised"

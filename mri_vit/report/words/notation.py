@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
+from mri_vit.crossval import power
+from mri_vit.metrics import within_fold
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics
@@ -178,6 +180,14 @@ def tied(sentence: str) -> str:
 def symbol(result: BinaryResult | SurvivalResult) -> str:
     """The symbol of the measure that a result is judged by: AUC or C."""
     return "AUC" if isinstance(result, BinaryResult) else "C"
+
+
+def could_show(result: BinaryResult | SurvivalResult) -> str:
+    """What the patients could have shown at all, as is said before a run; "" where all scores are equal or there is no pair."""
+    test = result.chance_test
+    if not test.error > 0:
+        return ""
+    return power.sentence(symbol(result), within_fold.least_above_chance(test.error, test.inflation))
 
 
 def visible(metrics: Metrics, models: Mapping[str, R]) -> dict[str, R]:

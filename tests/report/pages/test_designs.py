@@ -72,6 +72,18 @@ def test_folds_of_equal_scores_are_told_in_words_and_in_their_table(small, tmp_p
     assert len(re.findall(r"n = \d+, \d+ (?:positive|died), all tied", words)) == 2
 
 
+@pytest.mark.usefixtures("sketched")
+def test_a_table_of_many_patients_has_their_pages_on_request_alone(small, tmp_path):
+    run = asked(small, "mgmt")
+    few = run.predictions.patient.nunique()
+    for most, has_pages in ((few - 1, False), (2 * few, True), (None, True)):
+        written = report.write(run, tmp_path / str(most), most)
+        assert any(name.startswith("patients/") for name in written.metrics.files) == has_pages
+        assert (tmp_path / str(most) / "patients").exists() == has_pages
+        assert ('href="patients/' in written.page.read_text()) == has_pages
+        assert len(written.metrics.patients) == few
+
+
 def test_an_endpoint_that_the_shuffled_control_alone_predicted_has_its_page(small, tmp_path):
     run = asked(small, "mgmt")
     words = page_of(replace(run, predictions=run.predictions.assign(model="shuffled")), tmp_path)
@@ -202,9 +214,10 @@ def test_patients_are_made_up_only_where_study_and_patients_are_the_demos(small,
         study=small.study.model_copy(update={"name": name}),
         predictions=small.predictions.assign(patient=prefix + small.predictions.patient),
     )
-    assert front.is_demo(run) == made_up
+    assert front.is_synthetic(run) == made_up
+    assert front.is_synthetic(replace(run, notes={"synthetic": "60 of 60 patients are synthetic"}))
     one_real = pd.concat([run.predictions, small.predictions.iloc[:1]])
-    assert not front.is_demo(replace(run, predictions=one_real))
+    assert not front.is_synthetic(replace(run, predictions=one_real))
 
 
 def test_a_label_of_a_later_visit_counts_alike_in_the_flow_and_in_the_result(tmp_path):
