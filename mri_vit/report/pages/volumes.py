@@ -1,4 +1,4 @@
-"""The volumes of a patient's page: prepared scans, maps and the tumour's outline where they lie, as text that a script carries.
+"""The volumes of a patient's page: prepared scans, maps and the tumour's mask where they lie, as text that a script carries.
 
 All lie in the reference scan's own space, whatever their voxels: a prepared scan lies on the grid, whose axes are turned into
 that space. Letters: x, y, z voxels, c sequences, f places.
@@ -17,7 +17,6 @@ import nibabel as nib
 import numpy as np
 from einops import reduce
 from jaxtyping import Float, UInt8
-from scipy.ndimage import binary_erosion
 
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
@@ -36,7 +35,7 @@ MARGIN = 4  # voxels kept around the brain, so that its edge does not touch the 
 def of_visit(
     prepared: Path | None, found: Map | None, tumour: Path | None, entries: Sequence[Mapping[str, Any]], reference: str
 ) -> dict[str, Any]:
-    """What the viewer draws of a visit, as JSON's types: scans to choose from, maps over them, and the tumour's outline.
+    """What the viewer draws of a visit, as JSON's types: scans to choose from, maps over them, and the tumour's mask.
 
     Parameters
     ----------
@@ -71,7 +70,7 @@ def of_visit(
     return {
         "scans": scans,
         "maps": maps,
-        "tumour": embedded(outline(read(tumour))) if tumour and scans else None,
+        "tumour": embedded(inside(read(tumour))) if tumour and scans else None,
         "top": SCALE[-1],
     }
 
@@ -106,12 +105,10 @@ def coarse(stored: Tokens) -> Tokens:
     return replace(stored, patches=patches, grid=fewer)
 
 
-def outline(tumour: Volume) -> Volume:
-    """The surface of a tumour's mask, one voxel thick, as 255 on its own voxels."""
-    inside = tumour.array != 0
-    box = around(inside)
-    surface = inside & ~np.asarray(binary_erosion(inside), dtype=bool)
-    return cut(Volume((255 * surface).astype(np.uint8), tumour.affine), box)
+def inside(tumour: Volume) -> Volume:
+    """A tumour's mask on its own voxels, 1 inside: the viewer draws its border within each plane."""
+    mask = tumour.array != 0
+    return cut(Volume(mask.astype(np.uint8), tumour.affine), around(mask))
 
 
 def levels(heat: Float[np.ndarray, "x y z"]) -> UInt8[np.ndarray, "x y z"]:
