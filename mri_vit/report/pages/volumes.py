@@ -21,7 +21,7 @@ from jaxtyping import Float, UInt8
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read
-from mri_vit.explain.images.overlay import CONTRAST, SCALE
+from mri_vit.explain.images.overlay import CONTRAST, SCALE, nearly_even
 from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.report.reading.maps import Map
 from mri_vit.run import files
@@ -62,7 +62,8 @@ def of_visit(
         scans.append({"label": f"{sequences.title(reference)}, as it was scanned", "volume": embedded(cut(scan, box))})
         for entry in entries:
             heat = cut(heat_of(found.folder, entry, scan, reference), box)
-            maps.append({"volume": embedded(Volume(levels(heat.array), heat.affine)), "peak_mm": list(entry["peak_mm"])})
+            shown = embedded(Volume(levels(heat.array), heat.affine))
+            maps.append({"volume": shown, "peak_mm": list(entry["peak_mm"]), "even": nearly_even(entry["peak"])})
     if prepared:
         scans += [
             {"label": f"{sequences.title(name)}, prepared", "volume": embedded(one)} for name, one in on_grid(prepared).items()

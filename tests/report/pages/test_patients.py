@@ -345,7 +345,10 @@ const wait = (done) => new Promise((go) => { const ask = () => (done() ? go() : 
 def test_every_slice_through_a_box_has_one_and_the_same_outline_and_slices_beside_it_have_none(run, addresses, tmp_path):
     page = run / "report" / "patients" / "p1.html"
     told = open_page(page.parent, f"{driven(page, LEAF)}#axial", tmp_path, (1000, 700), 20_000).told("told")
-    held = {"axial": [True] * 7 + [False] * 8, "sagittal": [False] + [True] * 10 + [False] * 4}  # from the peak downwards, leftwards
+    held = {
+        "axial": [True] * 7 + [False] * 8,
+        "sagittal": [False] + [True] * 10 + [False] * 4,
+    }  # from the peak downwards, leftwards
     assert {view: [pixels > 0 for pixels in told[view]] for view in held} == held
     for view, slices in held.items():
         pixels = {pixels for pixels, has in zip(told[view], slices, strict=True) if has}

@@ -91,7 +91,11 @@
         }
       }
       for (const layer of layers.slice(1)) viewer.addVolume(layer);
-      if (data.maps.length) viewer.setOpacity(1, Number(opacity.value));
+      if (data.maps.length) {
+        viewer.setOpacity(1, Number(opacity.value));
+        find("even").textContent = data.maps[chosen()].even;
+        find("even").hidden = !data.maps[chosen()].even;
+      }
       for (const part of document.querySelectorAll(".map")) part.hidden = Number(part.dataset.map) !== chosen();
       page.map = String(chosen());
       page.scan = scans.value;
