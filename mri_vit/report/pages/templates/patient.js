@@ -128,8 +128,12 @@
         above = row(j + 1);
         for (let i = -1; i < size[right]; i++) {
           const [a, b, c, d] = [below[i + 1], below[i + 2], above[i + 2], above[i + 1]];
-          const crossed = [a !== b && at(i + 0.5, j), b !== c && at(i + 1, j + 0.5), c !== d && at(i + 0.5, j + 1), d !== a && at(i, j + 0.5)];
-          const ends = crossed.filter(Boolean); // none, two or four
+          if (a === b && b === c && c === d) continue;
+          const ends = []; // two or four
+          if (a !== b) ends.push(at(i + 0.5, j));
+          if (b !== c) ends.push(at(i + 1, j + 0.5));
+          if (c !== d) ends.push(at(i + 0.5, j + 1));
+          if (d !== a) ends.push(at(i, j + 0.5));
           for (let n = 0; n < ends.length; n += 2) lines.push([ends[n], ends[n + 1]]);
         }
       }
