@@ -22,8 +22,8 @@ SCALE = (1, 2, 4, 8, 16)  # times the uniform map, by doublings: the same in eve
 OPACITY = 0.75  # at the top of the scale; anatomy stays visible through the strongest colour
 COLOURS = "inferno"  # its lightness grows with the value, so it is read in grey and by the colour-blind too
 CONTRAST = (1, 99.5)  # percentiles inside the brain shown from black to white: for the brain, not for one vessel
-# Half a doubling: a map whose peak is lower changes white by less than a tenth, which cannot be seen. An untrained network's rollout
-# and CLS attention peaked at 1.1 and 1.2 on a patient of BraTS.
+# Half a doubling: a map whose peak is lower changes white by less than a tenth, which cannot be seen. Rollout and CLS attention
+# of an untrained network peaked at 1.1 and 1.2 on a patient of BraTS.
 EVEN = 2**0.5
 OUTLINE = (0, 220, 255)  # cyan: no shade of the scale or of a scan
 
