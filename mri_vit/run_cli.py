@@ -31,7 +31,7 @@ def inspect(
     place: tuple[float, float, float] | None = None,
     layer: int | None = None,
     head: int | None = None,
-    without: tuple[Literal["features", "landscape"], ...] = (),
+    without: Annotated[tuple[Literal["features", "landscape"], ...], Parameter(consume_multiple=True)] = (),
     output: Annotated[Path | None, Output] = None,
 ) -> None:
     """Show what a network of a finished RUN folder has learned: its filters, positions, attention and one head step by step; the

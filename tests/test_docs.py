@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import textwrap
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cyclopts import CycloptsError, MissingArgumentError
 
+from mri_vit import cli
+from mri_vit.errors import UsageError
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
 
@@ -34,6 +39,106 @@ def examples(page: Path) -> Iterator[dict[str, Any]]:
 def test_every_example_of_a_study_file_is_one_that_a_study_takes(page: Path):
     for settings in examples(page):
         Study.model_validate(NEEDED | settings)
+
+
+def commands(page: Path) -> Iterator[tuple[str, bool]]:
+    """Every `mri-vit …` of a page's code blocks and inline code, and whether the page shows how it is refused."""
+    text = page.read_text(encoding="utf-8")
+    for line, below in itertools.pairwise([*text.splitlines(), ""]):
+        if shown := re.match(r" {4,}(?:\$ )?(?:\.venv/bin/)?(mri-vit \S.*)", line):
+            yield shown[1], below.strip().startswith("mri-vit: ")
+    for inline in re.findall(r"`(?:\.venv/bin/)?(mri-vit [^`]*)`", text):
+        yield " ".join(inline.split()), False
+
+
+def words(command: str) -> list[str]:
+    """The words of a command behind `mri-vit`, without a comment and what a shell does with the output."""
+    lexed = shlex.shlex(command, posix=True, punctuation_chars=">|;&")
+    lexed.whitespace_split = True
+    return list(itertools.takewhile(lambda word: word not in (">", "|", ";", "&&", "&"), lexed))[1:]
+
+
+def parsed(given: list[str]) -> dict[str, Any]:
+    """The arguments by name, of a command that the parser takes; nothing is run. Values of keys are held against the settings."""
+    _, bound, _ = cli.app.parse_args(given, exit_on_error=False, print_error=False)
+    keys = bound.arguments.get("overrides", {})
+    study_file.load(ROOT / "configs/survival.toml", keys)
+    return bound.arguments
+
+
+DOCUMENTED = [(page, *shown) for page in PAGES if page.name != "changelog.md" for shown in commands(page)]
+
+
+@pytest.mark.parametrize("page", dict.fromkeys(page for page, *_ in DOCUMENTED), ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_parser_takes_every_command_of_the_documentation_and_refuses_what_is_shown_as_refused(page: Path):
+    wrong = []
+    for command, refused in ((command, refused) for of, command, refused in DOCUMENTED if of == page and "VERB" not in command):
+        try:
+            parsed(words(command))
+        except (CycloptsError, UsageError) as error:
+            if not refused and not (isinstance(error, MissingArgumentError) and is_mention(words(command))):
+                wrong.append(f"{command}: {error}")
+        else:
+            if refused:
+                wrong.append(f"{command} is shown as refused")
+    assert not wrong
+
+
+def is_mention(given: list[str]) -> bool:
+    """Whether a sentence names a verb alone, or leaves out what it is done to."""
+    return "…" in given or not any(word.startswith("-") for word in given)
+
+
+def test_options_that_a_sentence_names_are_taken_by_a_verb_with_the_values_that_it_names():
+    complete = [words(command) for _, command, refused in DOCUMENTED if not refused and "…" not in command]
+    complete = [given for given in complete if len(given) > 1 and takes(given)]
+    scripts = "".join(script.read_text(encoding="utf-8") for script in (ROOT / "pipelines").glob("*.py"))
+    wrong = []
+    for page in PAGES:
+        for inline in re.findall(r"`(--[a-z][^`]*)`", page.read_text(encoding="utf-8")):
+            option, *values = shlex.split(" ".join(inline.split()))
+            named = [given for given in complete if option in options(verb_of(given))]
+            if not (any(takes([*given, option, *values]) for given in named) if values else named):
+                wrong += [f"{page.name}: {inline}"] if f"{option[2:].replace('-', '_')}:" not in scripts else []
+    assert not wrong
+
+
+def test_scripts_that_the_documentation_names_are_there_and_have_the_options_that_it_gives_them():
+    wrong = []
+    for page in [*PAGES, *(ROOT / "configs").glob("*.toml")]:
+        for script, rest in re.findall(r"python (pipelines/[\w/]+\.py)([^`\n;]*)", page.read_text(encoding="utf-8")):
+            source = (ROOT / script).read_text(encoding="utf-8") if (ROOT / script).is_file() else ""
+            named = [option.removeprefix("no-").replace("-", "_") for option in re.findall(r" --([a-z-]+)", rest)]
+            wrong += [f"{page.name}: {script}{rest}"] if not source or any(f"{name}:" not in source for name in named) else []
+    assert not wrong
+
+
+def takes(given: list[str]) -> bool:
+    """Whether the parser takes a command; values of keys are not looked at."""
+    try:
+        cli.app.parse_args(given, exit_on_error=False, print_error=False)
+    except CycloptsError:
+        return False
+    return True
+
+
+def verb_of(given: list[str]) -> tuple[str, ...]:
+    app, verb = cli.app, []
+    for word in given:
+        if word.startswith("-") or word not in app:
+            break
+        app = app[word]
+        verb.append(word)
+    return tuple(verb)
+
+
+@cache
+def options(verb: tuple[str, ...]) -> frozenset[str]:
+    """The names of all that a verb takes."""
+    app = cli.app
+    for word in verb:
+        app = app[word]
+    return frozenset(name for argument in app.assemble_argument_collection() for name in argument.names)
 
 
 def test_the_command_for_maps_of_a_comparator_asks_for_maps():

@@ -91,38 +91,28 @@ def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
             weights["position"] = resize_positions(weights["position"], grid.side)
     elif was.spacing_mm != grid.spacing_mm:
         raise UsageError(f"{path}: its kernels are of voxels of {was.spacing_mm:g} mm, the study's of {grid.spacing_mm:g} mm")
-    _refuse_another_meaning(path, its, model)
+    _refuse_another_model(path, its, model)
     own = encoder.state_dict()
     differing = [
         name for name in own | weights if name not in own or name not in weights or own[name].shape != weights[name].shape
     ]
     if differing:
-        keys = _differing_keys(its, was, model, grid) or f"the first that differs is {differing[0]}"
-        raise UsageError(f"{path}: its weights are of another [model] or [grid]: {keys}")
+        raise UsageError(f"{path}: its weights are of another [model] or [grid]; the first that differs is {differing[0]}")
     encoder.load_state_dict(weights)
     if norm_eps and isinstance(encoder, Encoder):
         encoder.norm_eps = norm_eps
 
 
-def _differing_keys(its: Model, was: Grid, ours: Model, grid: Grid) -> str:
-    """The keys that give weights their shapes, as far as a file's differ from the study's, with both values."""
-    theirs, wanted = (
-        dict(zip(("model.dim", "model.depth", "model.heads", "model.mlp"), one.shape, strict=True))
-        | {f"model.{key}": getattr(one, key) or 0 for key in ("stem", "conv_stem", "texture")}
-        | {"model.pool": one.pool, "grid.patch": on.patch, "grid.edge": on.edge, "grid.spacing_mm": on.spacing_mm}
-        for one, on in ((its, was), (ours, grid))
-    )
-    return "; ".join(f"{key} is {theirs[key]}, the study's {wanted[key]}" for key in theirs if theirs[key] != wanted[key])
-
-
-def _refuse_another_meaning(path: Path, its: Model, ours: Model) -> None:
-    """Weights of the same shapes compute something else where one of these keys differs."""
-    alike: dict[str, tuple[object, object]] = {"channels": (its.channels, ours.channels)}
-    if ours.architecture.startswith(("vit", "monai_vit", "hybrid")):  # other networks have no heads of attention
-        alike["heads"] = its.shape[2], ours.shape[2]
-    for key, (theirs, wanted) in alike.items():
-        if theirs != wanted:
-            raise UsageError(f"{path}: its model.{key} is {theirs}, the study's {wanted}")
+def _refuse_another_model(path: Path, its: Model, ours: Model) -> None:
+    """Name every key by which the weights' tensors differ in shape, or compute something else in the same shapes."""
+    keys: dict[str, tuple[object, object]] = {"channels": (its.channels, ours.channels)}
+    if ours.architecture.startswith(("vit", "monai_vit", "hybrid")):  # other networks have no width of a token and no heads
+        keys |= dict(zip(("dim", "depth", "heads", "mlp"), zip(its.shape, ours.shape, strict=True), strict=True))
+    if ours.architecture == "vit":
+        keys |= {key: (getattr(its, key) or 0, getattr(ours, key) or 0) for key in ("stem", "conv_stem", "texture")}
+    differing = [f"model.{key} is {theirs}, the study's {wanted}" for key, (theirs, wanted) in keys.items() if theirs != wanted]
+    if differing:
+        raise UsageError(f"{path}: its {'; its '.join(differing)}")
 
 
 def image_exposed(path: Path) -> list[str]:

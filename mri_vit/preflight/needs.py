@@ -18,7 +18,9 @@ from threadpoolctl import threadpool_limits
 
 from mri_vit.crossval.comparators import networks
 from mri_vit.data.cohort import Patient
+from mri_vit.explain.methods.names import METHODS
 from mri_vit.explain.methods.occlusion import EDGE
+from mri_vit.explain.networks import explained as explained_networks
 from mri_vit.model import cost
 from mri_vit.model.baselines import BASELINES
 from mri_vit.model.network import Network
@@ -45,7 +47,11 @@ SMALL_RATE = 3 * 1.55e9 / 0.17  # a network narrower than ViT-S, whose time goes
 CONVOLUTION_RATE = 130e9  # ResNet-10 and DenseNet-121 at 56³, forward and backward, measured likewise
 MATRIX = 512  # edge of the matrices whose product tells how fast a core is
 MATRIX_RATE = 120e9  # operations per second on that core
-QC_BYTES, MAP_BYTES = 400_000, 2_000_000  # of a prepared patient's picture; of a patient's maps by one method
+QC_BYTES = 400_000  # of a prepared patient's picture
+# A map on four scans of USUAL_VOXELS and on the grid; its picture, with its share of the brain's file. Values of the demo's
+# trained networks on places of two patients of BraTS gave 41 and 45 MB for six maps, and on the demo's scans, of a 56th of the
+# voxels, 3.0 to 3.6 MB. Maps that are nearly even take half.
+MAP_BYTES, MAP_PICTURE_BYTES = 6_700_000, 400_000
 STATES = 4  # copies of the weights while a network learns: themselves, gradients, AdamW's two moments
 
 
@@ -86,7 +92,7 @@ def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: floa
         speed=speed,
         prepared_bytes=todo * _prepared_bytes(study),
         prepared_free_bytes=free_disk(study.prepared),
-        output_bytes=weights + STATES * own.weight_bytes + explained * methods * MAP_BYTES,
+        output_bytes=weights + STATES * own.weight_bytes + explained * _maps_bytes(study, voxels),
         output_free_bytes=free_disk(study.output),
         memory_bytes=memory[most],
         memory_of=most,
@@ -158,6 +164,16 @@ def _batch(study: Study, patients: int, tokens: int) -> tuple[torch.Tensor, torc
     """The shapes of a batch."""
     patches = torch.empty(patients, tokens, len(study.channels) * study.grid.patch**3, device="meta")
     return patches, torch.zeros(patients, tokens, dtype=torch.long, device="meta")
+
+
+def _maps_bytes(study: Study, voxels: float) -> int:
+    """A patient's maps by every network that is explained, scans having so many voxels."""
+    maps = sum(
+        len(study.endpoints) if METHODS[method].per_endpoint else 1
+        for of in explained_networks(study).values()
+        for method in of.explain.methods
+    )
+    return round(maps * (MAP_PICTURE_BYTES + MAP_BYTES * voxels / USUAL_VOXELS))
 
 
 def _prepared_bytes(study: Study) -> int:

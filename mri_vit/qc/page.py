@@ -22,8 +22,8 @@ from mri_vit.run.screen import say
 from mri_vit.settings.quality import REASONS
 from mri_vit.settings.schema import Study
 
-PICTURE, SMALL = ".webp", ".small.webp"
-THUMBNAIL, THUMBNAIL_QUALITY, SHEET_QUALITY = 448, 60, 75  # pixels; WebP's scale: 12 and 40 kB a patient
+PICTURE = ".webp"
+QUALITY = 75  # WebP's scale: 40 kB a patient, at all of the sheet's pixels, which a card of the grid shows nearly all of
 SHOWN = {  # the figures of a patient's card: key of the record, words, digits
     "turned_degrees": ("turned by", "°", 0),
     "middle_degrees": ("middle plane leans", "°", 1),
@@ -54,6 +54,7 @@ class Card:
     """What the page shows of one patient."""
 
     patient: str
+    pixels: tuple[int, int]  # width and height of its picture, so that the page has its place before it is loaded
     findings: Sequence[tuple[Finding, str]]  # each with what became of it
     decision: Decision | None
     figures: Sequence[tuple[str, str]]
@@ -80,12 +81,12 @@ def write(study: Study, looked: Looked, home: Path, console: Console) -> None:
     home.mkdir(exist_ok=True)
     for old in home.glob(f"*{PICTURE}"):  # nobody stays who is out of the study
         old.unlink()
+    pixels = {}
     for name in looked.records:
         sheet = Image.open(study.prepared / name / files.QC).convert("RGB")
-        write_bytes(_webp(sheet, SHEET_QUALITY), home / f"{name}{PICTURE}")
-        small = sheet.resize((THUMBNAIL, round(THUMBNAIL * sheet.height / sheet.width)), Image.Resampling.LANCZOS)
-        write_bytes(_webp(small, THUMBNAIL_QUALITY), home / f"{name}{SMALL}")
-    cards = sorted((_card(study, looked, name) for name in looked.records), key=_worst_first)
+        pixels[name] = sheet.size
+        write_bytes(_webp(sheet), home / f"{name}{PICTURE}")
+    cards = sorted((_card(study, looked, name, pixels[name]) for name in looked.records), key=_worst_first)
     text = (
         style.templates("mri_vit.qc")
         .get_template("qc.html")
@@ -93,7 +94,6 @@ def write(study: Study, looked: Looked, home: Path, console: Console) -> None:
             study=study.name,
             cards=cards,
             picture=PICTURE,
-            small=SMALL,
             out=[row for row in looked.excluded if row["patient"] not in looked.records],
             reasons=[reason for reason in REASONS if any(one.reason == reason for card in cards for one, _ in card.findings)],
             columns=COLUMNS_OF_SCAN,
@@ -115,12 +115,13 @@ def _worst_first(card: Card) -> tuple[int, int, int, str]:
     return STATES.index(card.state), gravest, -len(card.findings), card.patient
 
 
-def _card(study: Study, looked: Looked, name: str) -> Card:
+def _card(study: Study, looked: Looked, name: str, pixels: tuple[int, int]) -> Card:
     record = looked.records[name]
     quality = record["quality"]
     far = {figure: {scan: zs.get(name) for scan, zs in of.items()} for figure, of in looked.far.items()}
     return Card(
         name,
+        pixels,
         [(one, stage.became(one, looked.decisions, study)) for one in looked.findings[name]],
         looked.decisions.get(name),
         [(words, _shown(quality[key], digits) + unit) for key, (words, unit, digits) in SHOWN.items()],
@@ -149,7 +150,7 @@ def _shown(value: Any, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
 
 
-def _webp(picture: Image.Image, quality: int) -> bytes:
+def _webp(picture: Image.Image) -> bytes:
     out = BytesIO()
-    picture.save(out, "WEBP", quality=quality)
+    picture.save(out, "WEBP", quality=QUALITY)
     return out.getvalue()

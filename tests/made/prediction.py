@@ -107,7 +107,7 @@ EXAMPLE = {
         "maps": [
             {
                 "method": "occlusion", "endpoint": "mgmt", "title": "Occlusion", "explains": "mgmt = 1", "meaning": "…",
-                "source": "…", "unit": "times the uniform map",
+                "source": "…", "unit": "relative to a uniform map",
                 "files": {s: f"{MAPS}{s}_map.nii.gz" for s in ("t1", "t1ce", "t2", "flair", "grid")},
                 "overlay": f"{MAPS}overlay.png", "minimum": 0.0, "peak": 31.2, "peak_mm": [31.0, -12.5, 40.0],
                 "cls_share": None, "by_scan": {"t1": 0.1, "t1ce": 0.7, "t2": 0.1, "flair": 0.1}, "kind": "passes",

@@ -10,6 +10,7 @@ import shutil
 
 import numpy as np
 import pytest
+from made.browser import driven, open_page
 from made.prepared import add_records
 from PIL import Image
 from rich.console import Console
@@ -150,9 +151,39 @@ def test_the_page_has_the_worst_first_and_every_picture(study):
     places = [text.index(f'<article id="{name}"') for name in ("bob", "cid", "ann", "dot")]
     assert places == sorted(places)
     pictures = {file.name for file in (study.output / files.LOOKED).glob("*.webp")}
-    assert pictures == {f"{name}{end}" for name in NAMES for end in (".webp", ".small.webp")}
+    assert pictures == {f"{name}.webp" for name in NAMES}
     assert all(f'"{name}"' in text for name in pictures)
     assert "http" not in text  # it opens offline
+
+
+def test_pictures_have_their_place_before_they_are_loaded_and_are_loaded_where_they_are_looked_at(study):
+    page.write(study, looked(study), study.output / files.LOOKED, Console(quiet=True))
+    text = (study.output / files.LOOKED / files.PAGE).read_text()
+    pictures = re.findall(r"<img [^>]*src=[^>]*>", text)
+    assert len(pictures) == len(NAMES)
+    assert all('loading="lazy"' in tag and 'width="896" height="722"' in tag for tag in pictures)
+    assert "data:" not in text
+    cards = text.split("<article")[1:]
+    assert max(map(len, cards[:-1])) < 4000  # letters: 20 MB of page for 5,000 patients
+
+
+def test_pictures_stand_side_by_side_as_wide_as_the_window_lets_them(study, tmp_path):
+    page.write(study, looked(study), study.output / files.LOOKED, Console(quiet=True))
+    home = study.output / files.LOOKED
+    measure = """
+    const told = {};
+    for (const width of [1920, 1280, 400]) {
+      document.body.style.width = `${width}px`;
+      const boxes = [...document.querySelectorAll(".picture img")].map((one) => one.getBoundingClientRect());
+      told[width] = [new Set(boxes.map((box) => box.left)).size, boxes[0].width, boxes[0].width / boxes[0].height];
+    }
+    document.body.dataset.told = JSON.stringify(told);"""
+    told = open_page(home, driven(home / files.PAGE, measure), tmp_path, (1920, 1080)).told("told")
+    assert {width: columns for width, (columns, _, _) in told.items()} == {"1920": 3, "1280": 2, "400": 1}
+    for width, (columns, picture, ratio) in told.items():
+        assert columns * picture > 0.85 * int(width)  # beside pictures there is no empty space
+        assert ratio == pytest.approx(896 / 722, rel=0.01)
+    assert min(told["1920"][1], told["1280"][1]) > 4 * 140  # four scans in a row
 
 
 def test_a_scans_row_says_how_far_from_the_others_it_is_what_its_field_of_view_holds_and_what_bias_correction_left(study):

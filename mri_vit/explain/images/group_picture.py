@@ -31,7 +31,12 @@ def draw(title: str, means: Sequence[tuple[str, Volume]], difference: tuple[str,
     peak = tuple(int(i) for i in np.unravel_index(int(np.argmax(both)), brain.shape))
     contrast = 0.0, float(brain.array.max()) / BRIGHTEST
     rows = [
-        Row(caption, [overlay.panel(brain, contrast, heat, axis, peak, shown) for _, axis, _ in PLANES], overlay.colour_bar())
+        Row(
+            caption,
+            [overlay.panel(brain, contrast, heat, axis, peak, shown) for _, axis, _ in PLANES],
+            overlay.colour_bar(),
+            overlay.nearly_even(float(heat.array.max())),
+        )
         for caption, heat in maps[:-1]
     ]
     caption, last = maps[-1]

@@ -25,6 +25,7 @@ TALLEST_PX = 360  # a panel, so that a narrow volume does not fill a screen
 GAP, TOP, SIDE, FOOT = 8, 34, 92, 26  # pixels between panels, for the title, for a colour bar, and for the note
 CAPTION = 22  # pixels above a row
 LINE = 16  # pixels from one line of a note to the next
+NOTICE = (255, 176, 0)  # amber, as the outline of a brain: it is what a reader must not miss
 BLACK, WHITE, GREY = (0, 0, 0), (255, 255, 255), (176, 176, 176)
 
 
@@ -51,11 +52,12 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """Three panels in the order of `PLANES` under a caption; `bar` labels what is drawn beside them, if anything."""
+    """Three panels in the order of `PLANES` under a caption and a notice; `bar` labels what is drawn beside them, if anything."""
 
     caption: str
     panels: Sequence[UInt8[np.ndarray, "_ _ 3"]]
     bar: Bar | None = None
+    notice: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +126,8 @@ def sheet(title: str, rows: Sequence[Row], window: Window, note: str) -> bytes:
     for number, row in enumerate(rows):
         top = TOP + number * (CAPTION + tall + GAP)
         pen.text((GAP, top + CAPTION / 2), row.caption, GREY, _font(12), anchor="lm")
+        if row.notice:
+            pen.text((PANELS_PX, top + CAPTION / 2), row.notice, NOTICE, _font(13), anchor="rm")
         left = float(GAP)
         for (name, _, letters), panel, (height, across) in zip(PLANES, row.panels, sizes, strict=True):
             x, y = round(left), round(top + CAPTION + (tall - height) / 2)

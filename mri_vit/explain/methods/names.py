@@ -13,7 +13,7 @@ from mri_vit.errors import UsageError
 from mri_vit.settings.sequences import title
 
 SUFFIXES = {"t1": "T1w", "t1ce": "T1w", "t2": "T2w", "flair": "FLAIR"}  # of BIDS, for scans; others have their name
-UNIT = "times the uniform map"  # 1 is a place's even share of the map's sum
+UNIT = "relative to a uniform map"  # 1 is a place's even share of the map's sum
 GRID = "grid"  # the space of the prepared grid; the others are the sequences'
 
 

@@ -6,6 +6,7 @@ import jinja2
 
 from mri_vit import style
 from mri_vit.data.cohort import visit_id
+from mri_vit.explain.images.overlay import nearly_even
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.metrics import Metrics
@@ -21,6 +22,7 @@ def of_report(metrics: Metrics) -> jinja2.Environment:
     environment = style.templates("mri_vit.report.pages")
     environment.filters.update(
         number=notation.number,
+        nearly_even=nearly_even,
         interval=notation.interval,
         judged=notation.judged,
         signed=notation.signed,

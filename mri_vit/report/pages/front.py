@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from mri_vit.data.synthetic import NOTE
 from mri_vit.data.volume import read
+from mri_vit.explain.images.overlay import nearly_even
 from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.figures import pictures, thumbnail
 from mri_vit.report.pages import beside, environment, failing, policy, volumes
@@ -161,7 +162,8 @@ def _thumbnails(run: Run, metrics: Metrics) -> dict[str, Thumbnail]:
             brain, heat = (read(whose.folder / file) for file in names)
             title = entry.title[:1].upper() + entry.title[1:]
             said = f"{title} of {whose.patient}, of median peak; the method {MAP_KINDS[entry.kind]}"
-            found[name] = Thumbnail(thumbnail.of_map(brain, heat), said)
+            even = nearly_even(entry.peak)
+            found[name] = Thumbnail(thumbnail.of_map(brain, heat), f"{said}; {even}" if even else said)
     return found
 
 

@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from mri_vit import style as look
 from mri_vit.data.cohort import visit_id
-from mri_vit.explain.images.overlay import OPACITY, SCALE
+from mri_vit.explain.images.overlay import OPACITY, OUTLINE, SCALE
 from mri_vit.explain.methods.names import UNIT
 from mri_vit.report.figures import pictures
 from mri_vit.report.pages import curve, environment, policy, volumes
@@ -41,7 +41,7 @@ NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of
 WIDTH, QUALITY, BUDGET = 960, 80, 4_000_000  # of the pictures that stand in for the viewer: pixels, WebP's scale, bytes of page
 SHEET_QUALITY = 70  # of a QC sheet: 40 kB a patient
 BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask to travel with the script
-LAYOUT = 1  # of the volumes: a higher number makes them anew
+LAYOUT = 2  # of the volumes: a higher number makes them anew
 # 'self' of a file:// page is the disk; `data:` pictures are NiiVue's own letters and the maps' pictures
 POLICY = policy.of({"script-src": "'self'", "style-src": "'self'", "img-src": "'self' data:"})
 Points = dict[str, list[tuple[float, float]]]  # by patient, days and the probability of being alive
@@ -131,7 +131,7 @@ def write_viewer(folder: Path, has_volumes: bool = True) -> None:
         write_bytes((vendored / name).read_bytes(), folder / name)
     templates = look.templates("mri_vit.report.pages")
     for name, filled in (
-        ("patient.js", {"colours": Markup(json.dumps(colour_table()))}),
+        ("patient.js", {"colours": Markup(json.dumps(colour_table())), "outline": "rgb({} {} {})".format(*OUTLINE)}),
         ("patient.css", {"gradient": ", ".join(css_colours())}),
     ):
         write_bytes(templates.get_template(name).render(**filled).encode(), folder / name)

@@ -1,4 +1,4 @@
-"""The volumes of a patient's page: prepared scans, maps and the tumour's outline where they lie, as text that a script carries.
+"""The volumes of a patient's page: prepared scans, maps and the tumour's mask where they lie, as text that a script carries.
 
 All lie in the reference scan's own space, whatever their voxels: a prepared scan lies on the grid, whose axes are turned into
 that space. Letters: x, y, z voxels, c sequences, f places.
@@ -17,12 +17,11 @@ import nibabel as nib
 import numpy as np
 from einops import reduce
 from jaxtyping import Float, UInt8
-from scipy.ndimage import binary_erosion
 
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read, read_mask
-from mri_vit.explain.images.overlay import CONTRAST, SCALE
+from mri_vit.explain.images.overlay import CONTRAST, SCALE, nearly_even
 from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.report.reading.maps import Map
 from mri_vit.run import files
@@ -36,7 +35,7 @@ MARGIN = 4  # voxels kept around the brain, so that its edge does not touch the 
 def of_visit(
     prepared: Path | None, found: Map | None, tumour: Path | None, entries: Sequence[Mapping[str, Any]], reference: str
 ) -> dict[str, Any]:
-    """What the viewer draws of a visit, as JSON's types: scans to choose from, maps over them, and the tumour's outline.
+    """What the viewer draws of a visit, as JSON's types: scans to choose from, maps over them, and the tumour's mask.
 
     Parameters
     ----------
@@ -63,7 +62,8 @@ def of_visit(
         scans.append({"label": f"{sequences.title(reference)}, as it was scanned", "volume": embedded(cut(scan, box))})
         for entry in entries:
             heat = cut(heat_of(found.folder, entry, scan, reference), box)
-            maps.append({"volume": embedded(Volume(levels(heat.array), heat.affine)), "peak_mm": list(entry["peak_mm"])})
+            shown = embedded(Volume(levels(heat.array), heat.affine))
+            maps.append({"volume": shown, "peak_mm": list(entry["peak_mm"]), "even": nearly_even(entry["peak"])})
     if prepared:
         scans += [
             {"label": f"{sequences.title(name)}, prepared", "volume": embedded(one)} for name, one in on_grid(prepared).items()
@@ -71,7 +71,7 @@ def of_visit(
     return {
         "scans": scans,
         "maps": maps,
-        "tumour": embedded(outline(read_mask(tumour))) if tumour and scans else None,
+        "tumour": embedded(inside(read_mask(tumour))) if tumour and scans else None,
         "top": SCALE[-1],
     }
 
@@ -106,12 +106,10 @@ def coarse(stored: Tokens) -> Tokens:
     return replace(stored, patches=patches, grid=fewer)
 
 
-def outline(tumour: Volume) -> Volume:
-    """The surface of a tumour's mask, one voxel thick, as 255 on its own voxels."""
-    inside = tumour.array != 0
-    box = around(inside)
-    surface = inside & ~np.asarray(binary_erosion(inside), dtype=bool)
-    return cut(Volume((255 * surface).astype(np.uint8), tumour.affine), box)
+def inside(tumour: Volume) -> Volume:
+    """A tumour's mask on its own voxels, 1 inside: the viewer draws its border within each plane."""
+    mask = tumour.array != 0
+    return cut(Volume(mask.astype(np.uint8), tumour.affine), around(mask))
 
 
 def levels(heat: Float[np.ndarray, "x y z"]) -> UInt8[np.ndarray, "x y z"]:

@@ -187,5 +187,5 @@ class GroupMaps(Part):
     method: AnyMethod
     endpoint: str
     groups: tuple[MapGroup, ...]
-    largest: Number = Field(description="largest difference, in times the uniform map")
+    largest: Number = Field(description="largest difference, relative to a uniform map")
     p: Number = Field(description="permutation p of so large a difference anywhere, not adjusted over maps")

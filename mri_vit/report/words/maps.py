@@ -31,7 +31,7 @@ PER_ENDPOINT = (
     f"Maps of an endpoint explain {EXPLAINED_CLASS} by its log odds, and survival by the risk score; the others are the same for "
     "every endpoint."
 )
-UNIT = "Maps are given in times the uniform map, interpolated between the places and carried to the patient's own scans."
+UNIT = "Maps are given relative to a uniform map, interpolated between the places and carried to the patient's own scans."
 JUDGED = (
     "Maps were judged on {patients} by leaving out places in the map's order or putting them in [@rise], against random orders, "
     "in standard deviations of the evidence over the fold's test patients; by the rank correlation with maps of weights "

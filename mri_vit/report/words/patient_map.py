@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mri_vit.explain.images.overlay import nearly_even
 from mri_vit.explain.methods.names import UNIT
 from mri_vit.report.schema.maps import ShownMap
 from mri_vit.report.words.notation import number, title
@@ -40,4 +41,5 @@ def peak(entry: Mapping[str, Any]) -> str:
     if not entry["peak"]:
         return "none: this map is 0 everywhere"
     x, y, z = entry["peak_mm"]
-    return f"{number(entry['peak'], 2)}, at x {x:.1f}, y {y:.1f}, z {z:.1f} mm (scanner space: to the right, front and top)"
+    even = " (nearly even: nothing to see)" if nearly_even(entry["peak"]) else ""
+    return f"{number(entry['peak'], 2)}{even}, at x {x:.1f}, y {y:.1f}, z {z:.1f} mm (scanner space: to the right, front and top)"

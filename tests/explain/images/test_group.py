@@ -137,7 +137,7 @@ def test_every_nifti_has_a_sidecar_that_says_how_many_and_that_it_is_no_device(c
     for file in files:
         told = json.loads(file.with_name(file.name.removesuffix(".nii.gz") + ".json").read_text())
         assert told["Patients"], file.name
-        assert told["Units"] in ("times the uniform map", "patients")
+        assert told["Units"] in ("relative to a uniform map", "patients")
         assert "not a medical device" in told["Note"]
     differing = json.loads((maps / "group" / "group_space-grid_desc-rolloutMgmtDifference_map.json").read_text())
     assert differing["Patients"] == "5 with mgmt = 1, 4 with mgmt = 0"

@@ -169,18 +169,43 @@ def test_every_picture_has_the_whole_scale_beside_it(tmp_path: Path):
         assert (np.abs(picture - brightest).max(axis=2) <= 6).any(), value
 
 
-def test_a_map_of_zeros_and_a_scan_of_one_value_make_a_picture_all_the_same(tmp_path: Path):
+def test_a_map_of_zeros_and_a_scan_of_one_value_make_a_picture_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(mosaic, "NOTICE", mosaic.WHITE)
     picture = drawn(tmp_path / "empty.png", np.zeros(SHAPE, np.float32))[:, : mosaic.PANELS_PX]
     assert (picture.max(axis=2) - picture.min(axis=2)).max() <= 1  # no colour anywhere
     assert picture.max() > 100
 
 
+@pytest.mark.parametrize(("peak", "even"), [(1.0, True), (1.1, True), (1.4, True), (1.5, False), (12.0, False)])
+def test_a_map_that_is_nearly_even_says_so_on_the_picture_in_every_row_that_has_the_map(
+    peak: float, even: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rows, row = [], mosaic.Row
+    monkeypatch.setattr(overlay, "Row", lambda *given, **named: rows.append(row(*given, **named)) or rows[-1])
+    heat = np.where(HEAD, min(peak, 0.99), 0).astype(np.float32)
+    heat[HOT] = peak
+    picture = drawn(tmp_path / "picture.png", heat, TUMOUR)[:, : mosaic.PANELS_PX]
+    notices = [one.notice for one in rows]
+    assert not notices[0]  # the bare scan
+    assert [bool(notice) for notice in notices[1:]] == [even, even]
+    assert all(f"peak {peak:.1f}" in notice for notice in notices[1:] if even)
+    assert (np.abs(picture - np.array(mosaic.NOTICE)) <= 8).all(axis=2).any() == even
+
+
+def test_what_counts_as_nearly_even_can_hardly_be_seen():
+    white = np.ones((1, 1))
+    at_limit = overlay.over(white, np.full((1, 1), overlay.EVEN)).astype(int)
+    assert np.abs(at_limit - 255).max() <= 0.1 * 255
+    doubled = overlay.over(white, np.full((1, 1), 2 * overlay.EVEN)).astype(int)
+    assert np.abs(doubled - 255).max() > 0.2 * 255
+
+
 @pytest.mark.parametrize(
     ("heat", "said", "crosses"),
     [
-        (np.where(HEAD, 1, 0), "the scan; the map is 1.0 times the uniform map everywhere", 0),
+        (np.where(HEAD, 1, 0), "the scan; the map is 1.0 relative to a uniform map everywhere", 0),
         (np.zeros(SHAPE), "the scan; the map is 0 everywhere", 0),
-        (heat_at(HOT, 8), "the scan through the map's peak (cross): 8.0 times the uniform map", 3),
+        (heat_at(HOT, 8), "the scan through the map's peak (cross): 8.0 relative to a uniform map", 3),
     ],
 )
 def test_a_map_that_is_the_same_everywhere_has_no_peak_and_is_shown_through_the_middle(
@@ -188,7 +213,7 @@ def test_a_map_that_is_the_same_everywhere_has_no_peak_and_is_shown_through_the_
 ):
     marked, rows, voxels, row, panel = [], [], [], mosaic.Row, overlay.panel
     monkeypatch.setattr(mosaic, "marked", lambda panel, pixel: marked.append(pixel) or panel)
-    monkeypatch.setattr(overlay, "Row", lambda *given: rows.append(given) or row(*given))
+    monkeypatch.setattr(overlay, "Row", lambda *given, **named: rows.append(given) or row(*given, **named))
     monkeypatch.setattr(overlay, "panel", lambda *given: voxels.append(given[4]) or panel(*given))
     drawn(tmp_path / "picture.png", heat.astype(np.float32))
     assert rows[0][0] == said

@@ -103,7 +103,7 @@ def test_the_list_tells_what_a_map_explains_and_how_strong_it_is(made: tuple):
     assert maps["gradient_attention", "os"]["explains"] == "higher risk (os)"
     for (method, _), one in maps.items():
         assert (one["title"], one["note"]) == (METHODS[method].title, METHODS[method].meaning)
-        assert one["unit"] == "times the uniform map"
+        assert one["unit"] == "relative to a uniform map"
     found = maps["rollout", ""]
     heat = read(folder / found["files"]["t1ce"])
     assert found["peak"] == pytest.approx(heat.array.max(), abs=1e-3)
@@ -148,7 +148,7 @@ def test_a_sidecar_tells_unit_range_model_and_space(made: tuple):
     for space, expected in words.items():
         file = one["files"][space]
         sidecar = json.loads((folder / (file.removesuffix(".nii.gz") + ".json")).read_text())
-        assert sidecar["Units"] == "times the uniform map"
+        assert sidecar["Units"] == "relative to a uniform map"
         assert expected in sidecar["SpatialReference"]
         assert sidecar["Model"] == asdict(FITTED)
         assert sidecar["Explains"] == "mgmt = 0"

@@ -230,7 +230,7 @@ def test_text_from_the_cohort_is_escaped(page, words):
     assert "<b>bold" not in page
     assert REASON in words
     for patient in ODD_IDS[:2]:
-        said = "gradient-weighted attention, explains mgmt = 1; peak 12.3 times the uniform map"
+        said = "gradient-weighted attention, explains mgmt = 1; peak 12.3 relative to a uniform map"
         assert f"{patient} , vit, predicted in fold 2: {said}. ▲ passes" in words
 
 

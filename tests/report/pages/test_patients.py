@@ -290,6 +290,72 @@ def test_the_wheel_leafs_ctrl_and_wheel_zoom_and_keys_do_what_the_page_says(run,
     assert told["height"] <= 700 - 100  # with its bar the canvas fits the window
 
 
+def cyan(stage: np.ndarray) -> np.ndarray:
+    return (stage[..., 0] < 60) & (stage[..., 1] > 190) & (stage[..., 2] > 230)
+
+
+BOX_MM = np.array([30.0, 30.0, 28.0])  # of the tumour's voxels, whose outermost centres are 3 to 30, 0 to 27.5 and -10 to 14 mm
+
+
+@pytest.mark.parametrize(("view", "across", "down"), [("axial", 0, 1), ("coronal", 0, 2)])
+def test_the_tumours_outline_lies_where_the_tumour_lies_and_fills_no_plane_that_touches_it(see, view, across, down):
+    stage = canvas(see(view).picture)  # the axial plane through the peak is the tumour's last
+    line = cyan(stage)
+    rows, columns = np.flatnonzero(line.any(axis=1)), np.flatnonzero(line.any(axis=0))
+    width, height = len(columns) - 2, len(rows) - 2  # a line is two pixels wide
+    assert width / height == pytest.approx(BOX_MM[across] / BOX_MM[down], rel=0.04)
+    assert line[rows[0] + 4 : rows[-1] - 3, columns[0] + 4 : columns[-1] - 3].mean() < 0.01  # but for the corners
+    for side in (line[:, columns[:2]], line[:, columns[-2:]], line[rows[:2]].T, line[rows[-2:]].T):
+        assert side.any(axis=1).sum() > 0.75 * (height if len(side) == len(line) else width)
+    grey = (np.ptp(stage, axis=-1) < 6) & (stage[..., 0] > 20) & (stage[..., 0] < 250)
+    shown = np.argwhere(grey)
+    (top, left), (bottom, right) = (np.percentile(shown, part, axis=0) for part in (0.2, 99.8))
+    cut = np.sqrt(1 - ((HOT_MM / RADII_MM) ** 2)[({0, 1, 2} - {across, down}).pop()])  # the brain's ellipse in this plane
+    middle_mm = np.array([16.5, 13.75, 2.0])
+    for found, low, high, axis in ((columns.mean(), left, right, across), (rows.mean(), top, bottom, down)):
+        expected = (low + high) / 2 - middle_mm[axis] / (RADII_MM[axis] * cut) * (high - low) / 2
+        assert found == pytest.approx(expected, abs=0.03 * (high - low))
+
+
+LEAF = """
+const wait = (done) => new Promise((go) => { const ask = () => (done() ? go() : setTimeout(ask, 50)); ask(); });
+(async () => {
+  await wait(() => document.body.dataset.state === "ready" || document.body.dataset.state === "failed");
+  const sheet = document.getElementById("lines");
+  const press = (key) => document.getElementById("canvas").dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const drawn = () => {
+    const { data } = sheet.getContext("2d").getImageData(0, 0, sheet.width, sheet.height);
+    let pixels = 0;
+    for (let n = 3; n < data.length; n += 4) pixels += data[n] > 127;
+    return pixels;
+  };
+  const told = {};
+  for (const [view, key] of [["axial", "ArrowDown"], ["sagittal", "ArrowLeft"]]) {
+    document.querySelector(`[data-view="${view}"]`).click();
+    told[view] = [drawn()];
+    for (let n = 0; n < 14; n++) { press(key); told[view].push(drawn()); }
+  }
+  document.querySelector('[data-view="render"]').click();
+  told.render = [drawn()];
+  document.body.dataset.told = JSON.stringify(told);
+})();
+"""
+
+
+def test_every_slice_through_a_box_has_one_and_the_same_outline_and_slices_beside_it_have_none(run, addresses, tmp_path):
+    page = run / "report" / "patients" / "p1.html"
+    told = open_page(page.parent, f"{driven(page, LEAF)}#axial", tmp_path, (1000, 700), 20_000).told("told")
+    held = {
+        "axial": [True] * 7 + [False] * 8,
+        "sagittal": [False] + [True] * 10 + [False] * 4,
+    }  # from the peak downwards, leftwards
+    assert {view: [pixels > 0 for pixels in told[view]] for view in held} == held
+    for view, slices in held.items():
+        pixels = {pixels for pixels, has in zip(told[view], slices, strict=True) if has}
+        assert max(pixels) < 1.05 * min(pixels)  # neither end is filled
+    assert told["render"] == [0]
+
+
 def test_scans_of_a_patient_without_maps_are_drawn_and_can_be_switched(run, addresses, tmp_path):
     page = run / "report" / "patients" / "p3.html"
     switch = """
@@ -448,14 +514,13 @@ def test_larger_voxels_are_means_and_lie_where_their_parts_lay():
     np.testing.assert_allclose(np.array(made.grid.affine) @ [0, 0, 0, 1], middle)
 
 
-def test_a_tumour_s_outline_is_its_surface_where_it_lies():
+def test_a_tumours_mask_lies_where_it_lay_and_holds_no_labels():
     mask = np.zeros((20, 22, 24), np.uint8)
     mask[5:12, 6:14, 7:15] = 4
-    drawn = volumes.outline(Volume(mask, AFFINE))
-    at = np.argwhere(drawn.array == 255) @ drawn.affine[:3, :3].T + drawn.affine[:3, 3]
-    inside = np.argwhere(mask) @ AFFINE[:3, :3].T + AFFINE[:3, 3]
-    np.testing.assert_allclose([at.min(axis=0), at.max(axis=0)], [inside.min(axis=0), inside.max(axis=0)])
-    assert (drawn.array == 255).sum() == 7 * 8 * 8 - 5 * 6 * 6
+    drawn = volumes.inside(Volume(mask, AFFINE))
+    at = np.argwhere(drawn.array == 1) @ drawn.affine[:3, :3].T + drawn.affine[:3, 3]
+    np.testing.assert_allclose(at, np.argwhere(mask) @ AFFINE[:3, :3].T + AFFINE[:3, 3])
+    assert drawn.array.max() == 1
 
 
 def test_equal_runs_give_equal_pages(run, report, scanned, addresses, tmp_path):

@@ -45,7 +45,6 @@
     });
     await viewer.attachToCanvas(canvas, true);
     viewer.addColormap("attention", colours);
-    viewer.addColormap("outline", { R: [0, 0], G: [0, 220], B: [0, 255], A: [0, 255], I: [0, 255] });
 
     const load = async (base64, colormap, low, high) => {
       const image = await NVImage.loadFromBase64({ base64, name: "volume.nii.gz", colormap });
@@ -62,11 +61,11 @@
       image.colormapType = 1; // below cal_min, which here is everywhere, the opacity is (level / cal_min) squared
       return image;
     });
-    const outline = data.tumour && (await load(data.tumour, "outline", 1, 255));
+    const mask = data.tumour && (await load(data.tumour, "gray", 0, 1));
 
     const [scans, choice, opacity, tumour] = ["scan", "choice", "opacity", "tumour"].map(find);
     data.scans.forEach((one, index) => scans.add(new Option(one.label, String(index))));
-    find("outlined").hidden = !outline;
+    find("outlined").hidden = !mask;
     const chosen = () => Number(choice?.value ?? 0);
 
     // mm2frac and frac2mm with true: through the scan's own, perhaps oblique, axes.
@@ -81,7 +80,6 @@
       const turn = ++latest;
       const layers = [await scan(Number(scans.value))];
       if (data.maps.length) layers.push(await map(chosen()));
-      if (outline && tumour.checked) layers.push(outline);
       if (turn !== latest) return; // something else was chosen meanwhile
       const place_mm = viewer.volumes.length ? here() : null;
       while (viewer.volumes.length > 1) viewer.removeVolumeByIndex(viewer.volumes.length - 1);
@@ -93,12 +91,88 @@
         }
       }
       for (const layer of layers.slice(1)) viewer.addVolume(layer);
-      if (data.maps.length) viewer.setOpacity(1, Number(opacity.value));
+      if (data.maps.length) {
+        viewer.setOpacity(1, Number(opacity.value));
+        find("even").textContent = data.maps[chosen()].even;
+        find("even").hidden = !data.maps[chosen()].even;
+      }
       for (const part of document.querySelectorAll(".map")) part.hidden = Number(part.dataset.map) !== chosen();
       page.map = String(chosen());
       page.scan = scans.value;
-      page.tumour = String(layers.includes(outline));
       if (place_mm) goTo(place_mm);
+    };
+
+    // The tumour's border within each plane, by marching squares: a line between the centres of two of the scan's voxels
+    // wherever the mask holds one of them and not the other. A surface in 3D would fill the planes that touch it.
+    const inMask = mask && mask.img2RAS();
+    const border = (axis) => {
+      const [right, up] = [0, 1, 2].filter((other) => other !== axis);
+      const size = viewer.volumes[0].dimsRAS.slice(1);
+      const at = (i, j) => {
+        const place = [...viewer.scene.crosshairPos]; // in shares of the scan, like what is returned
+        [place[right], place[up]] = [(i + 0.5) / size[right], (j + 0.5) / size[up]];
+        return place;
+      };
+      const voxel = (i, j) => mask.mm2vox(viewer.frac2mm(at(i, j), 0, true), true);
+      const [origin, stepRight, stepUp] = [voxel(0, 0), voxel(1, 0), voxel(0, 1)];
+      const [nx, ny, nz] = mask.dimsRAS.slice(1);
+      const inside = (i, j) => {
+        const [x, y, z] = [0, 1, 2].map((k) =>
+          Math.round(origin[k] + i * (stepRight[k] - origin[k]) + j * (stepUp[k] - origin[k])),
+        );
+        return x >= 0 && y >= 0 && z >= 0 && x < nx && y < ny && z < nz && inMask[x + nx * (y + ny * z)] > 0;
+      };
+      const row = (j) => Array.from({ length: size[right] + 2 }, (_, i) => inside(i - 1, j));
+      const lines = [];
+      for (let j = -1, below = row(-1), above; j < size[up]; j++, below = above) {
+        above = row(j + 1);
+        for (let i = -1; i < size[right]; i++) {
+          const [a, b, c, d] = [below[i + 1], below[i + 2], above[i + 2], above[i + 1]];
+          if (a === b && b === c && c === d) continue;
+          const ends = []; // two or four
+          if (a !== b) ends.push(at(i + 0.5, j));
+          if (b !== c) ends.push(at(i + 1, j + 0.5));
+          if (c !== d) ends.push(at(i + 0.5, j + 1));
+          if (d !== a) ends.push(at(i, j + 0.5));
+          for (let n = 0; n < ends.length; n += 2) lines.push([ends[n], ends[n + 1]]);
+        }
+      }
+      return lines;
+    };
+    const drawOutlines = () => {
+      const sheet = find("lines");
+      [sheet.width, sheet.height] = [canvas.width, canvas.height]; // which also clears it
+      page.tumour = String(Boolean(mask) && tumour.checked);
+      if (page.tumour !== "true") return;
+      const pen = sheet.getContext("2d");
+      [pen.strokeStyle, pen.lineWidth, pen.lineCap] = ["{{ outline }}", 2 * window.devicePixelRatio, "round"];
+      for (const { axCorSag, leftTopWidthHeight, leftTopMM, fovMM } of viewer.screenSlices) {
+        if (axCorSag > 2) continue; // the 3D view
+        const axis = 2 - axCorSag;
+        const [right, up] = [0, 1, 2].filter((other) => other !== axis);
+        const [left, top, width, height] = leftTopWidthHeight;
+        const pixel = (place) => {
+          const shown_mm = viewer.frac2mm(place, 0);
+          const [across, upwards] = [(shown_mm[right] - leftTopMM[0]) / fovMM[0], (shown_mm[up] - leftTopMM[1]) / fovMM[1]];
+          return [left + across * width, top + (1 - upwards) * height];
+        };
+        pen.save();
+        const part = new Path2D();
+        part.rect(left, top, width, height);
+        pen.clip(part); // zoomed in, a plane reaches beyond its part of the canvas
+        pen.beginPath();
+        for (const [from, to] of border(axis)) {
+          pen.moveTo(...pixel(from));
+          pen.lineTo(...pixel(to));
+        }
+        pen.stroke();
+        pen.restore();
+      }
+    };
+    const drawScene = viewer.drawScene.bind(viewer);
+    viewer.drawScene = () => {
+      drawScene();
+      drawOutlines();
     };
 
     const views = {
@@ -127,7 +201,7 @@
     const goToPeak = () => goTo(data.maps[chosen()].peak_mm);
 
     scans.addEventListener("change", draw);
-    tumour.addEventListener("change", draw);
+    tumour.addEventListener("change", drawOutlines);
     opacity?.addEventListener("input", () => viewer.setOpacity(1, Number(opacity.value)));
     find("peak")?.addEventListener("click", goToPeak);
     choice?.addEventListener("change", async () => {
@@ -156,7 +230,7 @@
       ArrowDown: () => step(0, 0, -1),
       ArrowLeft: () => step(-1, 0, 0),
       ArrowRight: () => step(1, 0, 0),
-      t: () => outline && tumour.click(),
+      t: () => mask && tumour.click(),
       r: () => viewer.setPan2Dxyzmm([0, 0, 0, 1]),
     };
     canvas.addEventListener(
