@@ -20,6 +20,7 @@ RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for 
 CONFIDENCE = 0.95
 MOST_COUNTS = 4_000_000  # counts drawn together, in a byte each: 4 MB, so that memory does not grow with the cohort
 MOST_NUMBERS = 250_000  # counts that a statistic gets together: 2 MB, so that what it makes of them stays in a core's cache
+LEAST_RESAMPLES = 25  # together, however many patients: what a statistic reads of each patient is read once for them all
 MOST_KEPT = 32  # portions of draws kept for the next model: those of 10,000 patients by endpoint and class; 128 MB at most
 
 Statistic = Callable[[Float[np.ndarray, "b n"]], Float[np.ndarray, "b *measures"]]
@@ -84,8 +85,8 @@ def percentile_interval(
 
 
 def portions(draws: int, patients: int, most: int) -> list[int]:
-    """`draws` in portions of at most `most` numbers."""
-    together = max(1, most // max(patients, 1))
+    """`draws` in portions of at most `most` numbers, or of `LEAST_RESAMPLES` draws where these are more."""
+    together = max(LEAST_RESAMPLES, most // max(patients, 1))
     return [min(together, draws - start) for start in range(0, draws, together)]
 
 

@@ -52,7 +52,7 @@ class Loess:
     """`loess` of given points at given places, to be fitted to any weights: what each patient adds to each place's sums."""
 
     moments: Float[np.ndarray, "5 g n"]  # kernel times distance to the power 0 to 4
-    outcomes: Float[np.ndarray, "3 g n"]  # kernel times outcome times distance to the power 0 to 2
+    outcome: Float[np.ndarray, " n"]
 
     @classmethod
     def of(cls, x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], at: Float[np.ndarray, " g"]) -> Loess:
@@ -63,13 +63,15 @@ class Loess:
         u = np.where(reach > 0, (x - at[:, None]) / np.where(reach > 0, reach, 1.0), np.where(distance > 0, 2.0, 0.0))
         near = np.clip(1 - np.abs(u) ** 3, 0, None) ** 3
         u = u.clip(-1, 1)  # beyond it nothing weighs
-        moments = np.stack([near * u**power for power in range(5)])
-        return cls(moments, moments[:3] * y)
+        moments = np.empty((5, *u.shape))  # filled in place: the largest array of a report of many patients
+        for power in range(5):
+            moments[power] = near * u**power
+        return cls(moments, y)
 
     def fit(self, weight: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b g"]:
         """The curve at each place for b sets of weights."""
         s0, s1, s2, s3, s4 = (weight @ moment.T for moment in self.moments)  # (b, g) each
-        t0, t1, t2 = (weight @ outcome.T for outcome in self.outcomes)
+        t0, t1, t2 = ((weight * self.outcome) @ moment.T for moment in self.moments[:3])
         # The fits' values at u = 0, by Cramer's rule.
         of_first, of_second, of_third = s2 * s4 - s3**2, s2 * s3 - s1 * s4, s1 * s3 - s2**2
         quadratic, line = s0 * of_first + s1 * of_second + s2 * of_third, s0 * s2 - s1**2

@@ -213,7 +213,7 @@ def test_a_real_patient_is_refused_to_a_run_of_synthetic_ones_and_marked_everywh
     home = tmp_path / "P7"
     home.mkdir()
     for file in new.iterdir():  # as another program saves it, without our mark
-        image = nib.load(file)
+        image = nib.Nifti1Image.load(file)
         nib.save(nib.Nifti1Image(np.asarray(image.dataobj), image.affine), home / file.name)
     out = tmp_path / "out"
     assert mri_vit("predict", road / "run", home, "-o", out, "--show-untrusted") == 2
