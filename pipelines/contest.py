@@ -177,6 +177,7 @@ def recipe(of: Study, patients: int) -> str:
             "output": True,
             "seed": True,
             "report": True,
+            "qc": True,  # who is left is counted in the rows; limits of quality were others when they were made
             "controls": {"slices"},
         },
     )

@@ -307,7 +307,7 @@ def test_a_study_that_a_script_cannot_make_is_refused_before_anybody_is_prepared
 
 def test_report_of_a_study_takes_output_as_every_verb_does(asked: Path, monkeypatch, capsys):
     shown = []
-    monkeypatch.setattr(study, "report", lambda folder, console: shown.append(folder))
+    monkeypatch.setattr(printed, "report", lambda folder, console, pages: shown.append(folder))
     other = asked.parent / "other"
     assert ended("report", asked, "--output", other) == 2  # nothing is there to be reported
     assert not other.exists()

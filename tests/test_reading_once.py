@@ -17,7 +17,7 @@ from mri_vit.data import cohort, frozen
 from mri_vit.data.cohort import Patient
 from mri_vit.prepare import stage as preparing
 from mri_vit.report.figures import gallery
-from mri_vit.report.pages import front, patients
+from mri_vit.report.pages import front, patients, printed
 from mri_vit.report.schema.metrics import dumps
 from mri_vit.run import record
 from mri_vit.settings.schema import Controls, Explain, Study
@@ -63,11 +63,13 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[Any]]:
     return counted
 
 
-def test_a_run_reads_the_cohort_once_makes_folds_once_and_parses_no_numbers_that_it_wrote(prepared: Study, count):
+def test_a_run_reads_the_cohort_once_makes_folds_before_and_after_preparing_and_parses_no_numbers_that_it_wrote(
+    prepared: Study, count
+):
     read, made, loaded, parsed = count(cohort, "read"), count(folds, "make"), count(folds, "load"), count(record, "read_json")
-    shown = count(stages, "show")
+    shown = count(printed, "show")
     stages.run(prepared, Console(quiet=True))
-    assert (len(read), len(made), len(loaded)) == (1, 1, 0)
+    assert (len(read), len(made), len(loaded)) == (1, 2, 0)
     assert not [file for file, *_ in parsed if file.name == "metrics.json"]
 
     # and what was kept in memory is what a later command reads

@@ -50,12 +50,13 @@ def check(study: Study) -> Check:
     counted = kept if splits else table.patients
     of_labels = labels.count(counted, study.endpoints, splits)
     found += labels.findings(counted, of_labels, splits, study.train)
-    found += _too_few(study, kept, splits)
     found += plausible.findings(table.patients, study.endpoints, _of_the_table(covariates, table))
     needs = None
     if not (_plain(study) and any(one.severity == "refused" for one in found)):
         needs, wrong = _networks(study, table.patients, kept, splits, scans.usual_voxels(seen))
         found += wrong
+    if not any(one.severity == "refused" for one in found):  # SciPy's statistics take a second to load
+        found += _too_few(study, kept, splits)
     found = sorted(found, key=lambda one: (get_args(Severity).index(one.severity), get_args(About).index(one.about)))
     gravest = found[0].severity if found else "noticed"
     return Check(
@@ -247,7 +248,7 @@ def _splits(study: Study, patients: Sequence[Patient], kept: Sequence[Patient]) 
 
 def _too_few(study: Study, kept: Sequence[Patient], splits: Sequence[Split]) -> list[Finding]:
     """Endpoints of which these patients can show too little."""
-    from mri_vit.crossval import power  # here, because SciPy's statistics take a second
+    from mri_vit.crossval import power
 
     return [Finding(severity="noticed", about="labels", said=said) for said in power.cautions(kept, study.endpoints, splits)]
 

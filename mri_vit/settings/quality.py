@@ -45,7 +45,7 @@ class Quality(Section):
         default=0.8, ge=0, description="Least asymmetry of T2 less FLAIR deep in the brain, in SD of the brain."
     )
     enhancement: float = Field(  # its minus excludes; 9 real patients 1.4 to 6.0, without contrast -0.3 to 0.3
-        default=0.6, ge=0, description="Least asymmetry of T1ce less T1 deep in the brain, in SD of the brain; likewise."
+        default=0.6, ge=0, description="Least asymmetry of T1ce less T1 deep in the brain, in SD; likewise."
     )
     coverage: float = Field(  # excludes; 12 real patients, and synthetic ones, 0.95 and more; without a cerebellum 0.00
         default=0.85, ge=0, le=1, description="Least share that is there of each part of the MNI152 brain."

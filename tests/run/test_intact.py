@@ -14,7 +14,6 @@ from made.prepared import add_records
 from made.study import make_tiny
 from whole_road import mri_vit
 
-from mri_vit import study as stages
 from mri_vit.data import cohort, frozen
 from mri_vit.explain.inspection.learned import Learned
 from mri_vit.report.pages import html
@@ -145,8 +144,8 @@ def undrawn(monkeypatch) -> None:
     """Pages are read for and not drawn, which takes seconds."""
     monkeypatch.setattr("mri_vit.explain.inspection.page.write", lambda _, output, *__: output)
     monkeypatch.setattr("mri_vit.explain.inspection.stage.measure_learned", lambda *_: Learned())
-    monkeypatch.setattr("mri_vit.report.pages.html.write", lambda _, home: html.Written(home, filled({})))
-    monkeypatch.setattr(stages, "show", lambda *_: None)
+    monkeypatch.setattr("mri_vit.report.pages.html.write", lambda _, home, __: html.Written(home, filled({})))
+    monkeypatch.setattr("mri_vit.report.pages.printed.show", lambda *_: None)
 
 
 def test_a_tree_that_was_copied_works_by_itself(copy: Path, tree: Path, undrawn):

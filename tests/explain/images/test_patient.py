@@ -16,7 +16,7 @@ from PIL import Image
 from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import read
+from mri_vit.data.volume import read, read_mask
 from mri_vit.errors import IntegrityError
 from mri_vit.explain.images import frames
 from mri_vit.explain.images import patient as images_of_patient
@@ -69,8 +69,9 @@ def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
 def files_read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that explaining reads, as it reads them."""
     found = []
-    for module in (frames, images_of_patient, patient_maps):
+    for module in (frames, images_of_patient):
         monkeypatch.setattr(module, "read", lambda path: found.append(path) or read(path))
+    monkeypatch.setattr(patient_maps, "read_mask", lambda path: found.append(path) or read_mask(path))
     return found
 
 

@@ -79,8 +79,8 @@ def test_no_text_cell_begins_like_a_formula(text):
 
 
 def test_numbers_in_a_table_are_not_touched():
-    table = pd.DataFrame({"low": [-0.5, math.nan], "text": ["-0.5", "plain"]})
-    assert tables.to_csv(table) == "low,text\n-0.5,'-0.5\n,plain\n"
+    table = pd.DataFrame({"low": [-0.5, math.nan], "text": ["-0.5", "-0.5+1"]})
+    assert tables.to_csv(table) == "low,text\n-0.5,-0.5\n,'-0.5+1\n"
 
 
 def test_every_control_has_its_name_and_its_stroke():
