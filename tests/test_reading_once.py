@@ -63,9 +63,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[Any]]:
     return counted
 
 
-def test_a_run_reads_the_cohort_once_makes_folds_before_and_after_preparing_and_parses_no_numbers_that_it_wrote(
-    prepared: Study, count
-):
+def test_a_run_reads_the_cohort_once_makes_folds_twice_and_parses_no_numbers_that_it_wrote(prepared: Study, count):
     read, made, loaded, parsed = count(cohort, "read"), count(folds, "make"), count(folds, "load"), count(record, "read_json")
     shown = count(printed, "show")
     stages.run(prepared, Console(quiet=True))
