@@ -24,7 +24,7 @@ from mri_vit.settings.grid import Grid
 from mri_vit.settings.sequences import title
 
 NEAREST = 1  # sitk.sitkNearestNeighbor
-MOST_LABELS = 32  # values of a mask besides 0: BraTS has 3, one number for each metastasis some dozens; a scan has hundreds
+MOST_LABELS = 32  # values of a mask besides 0, unless it counts metastases as 1, 2, 3 …; BraTS has 3, a scan hundreds
 WHOLE = 0.02  # from a whole number: 8 bits for four labels store them by steps of 0.016
 MOST_OF_BRAIN = 0.5  # of the brain: the ten real masks have 0.017 to 0.142, and a hemisphere is less
 LEAST_INSIDE = 0.5  # of the mask, in the brain: the ten real masks have 0.98 and more on a grid of 4 mm
@@ -70,7 +70,8 @@ def refuse(
     drawn = mask.array != 0
     labels, size_ml = np.unique(mask.array[drawn]), volume_ml(drawn, mask)
     size = f"the tumour mask holds {size_ml:.0f} ml, {size_ml / brain_ml:.0%} of the brain"
-    if len(labels) > MOST_LABELS or (len(labels) > 1 and np.abs(labels - np.rint(labels)).max() > WHOLE):
+    counted = len(labels) < 256 and np.array_equal(labels, np.arange(1, len(labels) + 1))  # in a byte
+    if (len(labels) > MOST_LABELS and not counted) or (len(labels) > 1 and np.abs(labels - np.rint(labels)).max() > WHOLE):
         values = f"{len(labels)} values from {labels[0]:g} to {labels[-1]:g}"
         reason = f"{size}, and {values}; expected 0 outside the tumour and whole numbers in it, not a scan or probabilities"
         raise UnusablePatient(reason, file)

@@ -81,6 +81,7 @@ PROBABILITY = RANDOM.uniform(0.01, 1, INSIDE.shape)
         pytest.param(LABELS, id="the labels of BraTS"),
         pytest.param(np.rint(LABELS * 255 / 4) * 4 / 255, id="the labels of BraTS in 8 bits, as SPM scales them"),
         pytest.param(cube(8) * RANDOM.integers(0, 25, INSIDE.shape), id="25 metastases, each with its number"),
+        pytest.param(cube(8) * (np.arange(INSIDE.size).reshape(INSIDE.shape) % 40 + 1), id="and 40"),
     ],
 )
 def test_a_tumour_mask_is_taken_whatever_its_labels(prepared, array: np.ndarray):
