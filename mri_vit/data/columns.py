@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from mri_vit.data import aliases
@@ -38,6 +40,9 @@ CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)  # by
 
 NAMELESS = re.compile(r"(?i)\s*|unnamed:? ?\d+(_level_\d+)?|\.\.\.\d+")  # as pandas and readr call a column without a name
 IDENTIFIER = re.compile(r"(?i)(?<![a-z])(u?id|ids|pid|mrn|n[ro]|num|number|nummer|accession|record|case|fall|code|key)(?![a-z])")
+DIGITS = 6  # of a number that may be an id: an age, a dose or a volume in ml has fewer
+DATE = re.compile(r"(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
+REPEATED = 0.02  # of the numbers in a row, that may stand twice by a slip
 STEADY, SHUFFLED = 0.5, 0.8  # share of its span that a running number fills, in the rows' order and in any: rows are left out
 
 
@@ -94,9 +99,13 @@ def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Conten
         why = f"{_counted(odd, there)} not numbers, such as {cells[odd[0]]!r}"
         remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}), so that the column is not read"
         return Contents(None, why, f"{remark}; expected numbers with a point, without a unit, or empty cells", tuple(odd))
+    named = len(words) > MOST_LEVELS or (len(there) >= FEWEST_ROWS and len(words) == len(there))
+    if named and _limits(name)[2]:  # an age that a spreadsheet shows as a date
+        remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}), so that the column is not read; expected numbers"
+        return Contents(None, f"{_counted(odd, there)} not numbers, such as {cells[odd[0]]!r}", remark, tuple(odd))
     if len(words) > MOST_LEVELS:
         return Contents(None, f"{len(words)} different words, as of names or notes")
-    if len(there) >= FEWEST_ROWS and len(words) == len(there):
+    if named:
         return Contents(None, "each of its words stands once, as ids do")
     if len(words) == 1:
         return Contents(None, f"every filled cell is {words.pop()!r}")
@@ -114,9 +123,22 @@ def _of_numbers(name: str, cells: Sequence[str], values: Sequence[float], subjec
     if len(set(known)) < 2:
         why = f"every known value is {known[0]:g}" if known else "no value is known"
         return Contents(None, why, remark, rows)
-    if why := _identifies(name, cells, values, subjects):
+    if why := _dates(cells) or _identifies(name, cells, values, subjects):
         return Contents(None, why)
+    if not remark and len(known) >= FEWEST_ROWS and len(set(known)) == len(known) and _long(known):
+        remark = f"each of its numbers stands once and has {DIGITS} digits or more: if it is an id, leave it out of the table"
     return Contents("number", "", remark, rows)
+
+
+def _long(values: Sequence[float]) -> bool:
+    """Whether all values are whole numbers of as many digits as ids have; volumes in mm³ are such numbers as well."""
+    return all(value % 1 == 0 and abs(value) >= 10 ** (DIGITS - 1) for value in values)
+
+
+def _dates(cells: Sequence[str]) -> str:
+    """That a column of numbers holds dates, such as 20240131; "" where it does not."""
+    there = [cell for cell in cells if filled(cell)]
+    return f"it holds dates, such as {there[0]}" if all(DATE.fullmatch(cell) for cell in there) else ""
 
 
 def _remarked(name: str, cells: Sequence[str], values: Sequence[float]) -> tuple[str, tuple[int, ...]]:
@@ -206,7 +228,11 @@ def _identifies(name: str, cells: Sequence[str], values: Sequence[float], subjec
     known = [(who, value, cell) for who, value, cell in zip(subjects, values, cells, strict=True) if not math.isnan(value)]
     once = list(dict.fromkeys(known))  # all visits of a patient may have the patient's number
     own = [value for _, value, _ in (once if len({who for who, *_ in once}) == len(once) else known)]
-    if len(own) < FEWEST_ROWS or len(set(own)) < len(own) or any(value % 1 for value in own):
+    if len(own) < FEWEST_ROWS or any(value % 1 for value in own):
+        return ""
+    if not _limits(name)[2] and (counted := _counts_on(own)):
+        return counted
+    if len(set(own)) < len(own):
         return ""
     if not _limits(name)[2] or min(own) in (0, 1):  # sorted by age, a table of few rows may have all ages of a range
         steady = own in (sorted(own), sorted(own, reverse=True))
@@ -216,6 +242,19 @@ def _identifies(name: str, cells: Sequence[str], values: Sequence[float], subjec
         return "each number stands once, with leading zeros, as ids do"
     if IDENTIFIER.search(name) or aliases.ours(name) in ("patient", "session"):
         return "each number stands once, under the name of an id"
+    return ""
+
+
+def _counts_on(own: Sequence[float]) -> str:
+    """That numbers rise by equal steps, but for a slip, or begin anew, as for each site; "" where they do not."""
+    steps = [after - before for before, after in pairwise(own)]
+    ((usual, _),) = Counter(steps).most_common(1)
+    slips = [at for at, step in enumerate(steps, start=1) if step != usual]
+    blocks = [after - before for before, after in pairwise([0, *slips])]  # the last may be short
+    if usual and len(slips) <= REPEATED * len(own):
+        return f"it numbers the rows from {own[0]:g} in steps of {usual:g}"
+    if usual and all(own[at] == own[0] for at in slips) and min(blocks) >= FEWEST_ROWS:
+        return f"it numbers the rows from {own[0]:g} on, again and again"
     return ""
 
 

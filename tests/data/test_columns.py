@@ -90,6 +90,10 @@ def test_commas_that_may_part_thousands_are_not_read():
         ("x", [str(row) for row in range(ROWS) if row % 3]),  # patients are excluded
         ("age", [str(row + 1) for row in range(ROWS)]),
         ("sid", [str(1000 + row) for row in range(ROWS)]),
+        ("order", [str(10 * (row + 1)) for row in range(ROWS)]),
+        ("order", [str(row - (row > 40)) for row in range(ROWS)]),  # one number stands twice
+        ("order", [str(row % 20 + 1) for row in range(ROWS)]),  # of each of several sites
+        ("seen", [f"202401{row % 28 + 1:02}" for row in range(ROWS)]),
         ("patient_id", [str(row) for row in np.random.default_rng(2).choice(10**6, ROWS, replace=False)]),
         ("who", [f"{row:07}" for row in np.random.default_rng(3).choice(10**6, ROWS, replace=False)]),
         ("hospital", [f"H{row}" for row in range(8)]),
@@ -104,6 +108,20 @@ def test_what_names_or_counts_patients_or_says_nothing_is_not_read_and_why_is_sa
     found = held(name, cells)
     assert found.kind is None
     assert found.why
+
+
+def test_long_numbers_that_stand_once_are_read_and_named_as_perhaps_an_id():
+    numbers_of_cases = [str(value) for value in np.random.default_rng(7).choice(np.arange(10**7, 10**8), ROWS, replace=False)]
+    found = held("Fallzahl", numbers_of_cases)
+    assert found.kind == "number"
+    assert "if it is an id" in found.remark
+
+
+def test_an_age_that_a_spreadsheet_shows_as_a_date_is_named():
+    found = held("age", [f"1900-02-{row % 28 + 1:02}" for row in range(ROWS)])
+    assert found.kind is None
+    assert "'1900-02-01'" in found.remark
+    assert held("age", ["40-49", "50-59"] * 20).kind == "category"
 
 
 def test_a_running_number_of_patients_stands_in_each_of_their_visits():

@@ -219,7 +219,17 @@ def test_an_agent_makes_a_t1w_of_bids_the_t1ce_and_derivatives_are_not_read(tmp_
         ),
         *(
             (labels, "t1")
-            for labels in ("_acq-pre_ce-none", "_desc-preproc", "_rec-norm", "_acq-nativ", "_acq-postRT", "_acq-postfossa")
+            for labels in (
+                "_acq-space",
+                "_acq-surface",
+                "_acq-post6mo",
+                "_acq-pre_ce-none",
+                "_desc-preproc",
+                "_rec-norm",
+                "_acq-nativ",
+                "_acq-postRT",
+                "_acq-postfossa",
+            )
         ),
         *(
             (labels, "t1ce")
@@ -234,6 +244,7 @@ def test_an_agent_makes_a_t1w_of_bids_the_t1ce_and_derivatives_are_not_read(tmp_
             (labels, None)
             for labels in ("_acq-postgd_ce-none", "_acq-pregd_ce-gadolinium", "_acq-prepost", "_ce-unknown", "_acq-nc")
         ),
+        *((labels, None) for labels in ("_acq-post3d", "_acq-1mmpost", "_acq-fsgd", "_acq-flash3dgd", "_acq-3dt1c", "_acq-c")),
     ],
 )
 def test_labels_of_bids_say_whether_a_t1w_is_the_t1ce_and_those_that_do_not_leave_it_out(
