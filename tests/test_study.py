@@ -283,7 +283,8 @@ def test_new_patients_are_predicted_by_all_folds_models(road: Path, scans: Path)
     )
     assert mri_vit("predict", road / "run", "--cohort", road / "new.csv", "--output", road / "new") == 0
     table = pd.read_csv(road / "new" / "predictions.csv")
-    assert list(table.columns) == ["patient", "endpoint", "score", "models", "withheld", "untrusted"]
+    marks = ["withheld", "untrusted", "outside", "trusted", "synthetic"]
+    assert list(table.columns) == ["patient", "endpoint", "score", "probability", "call", "models", *marks]
     assert list(table.endpoint) == ["mgmt", "os"]
     assert set(table.models) == {2}
     survival = pd.read_csv(road / "new" / "survival.csv")

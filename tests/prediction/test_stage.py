@@ -151,7 +151,7 @@ def test_a_patient_of_the_run_is_refused_by_their_voxels_and_marked_where_allowe
     assert mri_vit("predict", road / "run", table, "-o", tmp_path / "out", "--allow-known") == 0
     made = read(tmp_path / "out" / "somebody")
     assert made.known.twin == known.id
-    assert made.remarks[0] == made.known.sentence
+    assert made.remarks[1] == made.known.sentence  # behind that the run is of synthetic patients
 
 
 def test_of_several_patients_those_whom_the_run_knows_are_excluded_and_the_others_are_done(road: Path, tmp_path: Path):
@@ -193,7 +193,7 @@ def test_an_equal_id_alone_is_a_warning(road: Path, new: Path, tmp_path: Path):
     made = read(tmp_path / "out" / called)
     assert made.known.same_id
     assert made.known.twin is None
-    assert called in made.remarks[0]
+    assert called in made.remarks[1]
 
 
 def test_who_cannot_be_prepared_is_excluded_and_the_others_are_done(road: Path, tmp_path: Path):
