@@ -92,6 +92,7 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
     """
     if not pretraining.pretrains(study):
         raise UsageError('nobody is pretrained: give the study or one of its comparators pretrain.method "mae" or "dino"')
+    comparators.refuse_missing_gpus(study)
     patients, splits = divided_before(study, folder)
     _side_by_side(study, folder, console, "pretrain", in_parallel.encoders(study, patients, splits, folder))
     with progress(console) as bar:
@@ -109,6 +110,7 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
     `divided` are the patients and folds where they have been read before.
     """
     if divided is None:
+        comparators.refuse_missing_gpus(study)
         say(console, _device(study))
     patients, splits = divided or divided_before(study, folder)
     for caution in comparators.cautions(study):

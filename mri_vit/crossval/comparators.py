@@ -27,6 +27,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
         raise UsageError(f"slices: {source.shown(study.controls.slices)}: {wrong} (controls.slices)")
     if study.controls.radiomics:
         radiomics.installed()
+    refuse_missing_gpus(study)
     import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
 
     from mri_vit.model.network import Network  # imports torch
@@ -37,8 +38,6 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
 
     for name, of in networks(study).items():
         try:
-            if of.train.devices > 1 and study.executor.kind == "local":  # a cluster's jobs see GPUs of their own
-                require_gpus(of.train.devices)
             refuse_label_exposed(of, patients)
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
                 net = Network(of.model, of.grid, [], of.channels)
@@ -55,6 +54,16 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
             raise UsageError(f"{name}: {error}") from None
     if study.controls.slices:
         encoder_2d(read_2d(study.controls.slices))
+
+
+def refuse_missing_gpus(study: Study) -> None:
+    """Raise UsageError naming the network where this process sees fewer GPUs than its `train.devices`, and would train it."""
+    for name, of in networks(study).items():
+        if of.train.devices > 1 and study.executor.kind == "local":  # a cluster's jobs see GPUs of their own
+            try:
+                require_gpus(of.train.devices)
+            except UsageError as error:
+                raise UsageError(f"{name}: {error}") from None
 
 
 def cautions(study: Study) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from mri_vit.settings.schema import Study
 CONVERTED = "scans"  # in the output, where DICOM series were given
 NAMES = "P001_t1ce.nii.gz or t1ce.nii.gz"
 SHOWN = 8  # files that a message names
+HASH = 8  # hexadecimal digits: among 1,000 names that differ in other signs alone, two agree once in 8,600 times
 Say = Callable[[str], None]
 
 
@@ -78,11 +81,21 @@ def of(source: Path, study: Study, output: Path, say: Say) -> Given:
 
 
 def safe_id(name: str) -> tuple[str, bool]:
-    """A folder's name as a patient's id, and whether that is another: what no id may hold becomes a hyphen."""
+    """A folder's name as a patient's id, and whether that is another.
+
+    What no id may hold becomes a hyphen; a hash of the name then ends the id, so that two names have two ids.
+    """
+    if (safe := _hyphenated(name)) == name:
+        return name, False
+    return f"{safe[: 64 - HASH - 1]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:HASH]}", True
+
+
+def _hyphenated(name: str) -> str:
+    """The part of a folder's name that an id may hold; several names can have the same."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:64].rstrip("-._")
     if not cohort.is_patient_id(safe):
         safe = f"patient-{safe}"[:64].rstrip("-._")  # nothing was left, or a device's name
-    return safe, safe != name
+    return safe
 
 
 def _told_apart(source: Path, files: Sequence[Path], study: Study) -> tuple[dict[str, Path], list[str]]:
@@ -108,7 +121,7 @@ def _told_apart(source: Path, files: Sequence[Path], study: Study) -> tuple[dict
 
 def _by_layout(source: Path, files: Sequence[Path], folder: str) -> list[tuple[list[Visit], list[str]]]:
     """What each layout makes of the files: its visits, and what it could not tell apart; patterns see no folder's own name."""
-    root = Path("/", safe_id(source.resolve().name)[0]) if folder else Path("/")
+    root = Path("/", _hyphenated(source.resolve().name)) if folder else Path("/")
     real = {root / PurePosixPath(file.relative_to(source).as_posix()): file for file in files}
     made = []
     for layout in LAYOUTS.values():

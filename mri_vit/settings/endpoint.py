@@ -28,7 +28,7 @@ class Endpoint(Section):
 
     @model_validator(mode="after")
     def _columns_fit_the_kind(self) -> Endpoint:
-        if (self.kind == "survival") != (self.time is not None and self.event is not None):
+        if {self.time is not None, self.event is not None} != {self.kind == "survival"}:
             raise ValueError('"time" and "event" name the columns of a survival endpoint, and only of one')
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel as nib
@@ -100,11 +101,14 @@ def test_real_patients_are_refused_to_a_synthetic_run_unless_that_is_asked_for(s
     assert synthetic.refuse_real(of_real, [made_up, real], False, "--allow-synthetic") == []
 
 
-def test_a_study_notes_its_marked_patients_and_one_that_says_what_was_planted_all(tiny: Study):
+def test_a_study_notes_its_marked_patients_and_all_where_its_words_or_ids_say_so(tiny: Study):
     patients = read(tiny.cohort, tiny.endpoints)
     assert synthetic.note(patients, tiny) == {}
     step = {"step": "read", "scans": {"t1": {"notes": [nifti.SYNTHETIC]}}}
     (tiny.prepared / "p03" / "patient.json").write_text(json.dumps({"steps": [step]}))
     assert synthetic.note(patients, tiny) == {"synthetic": "1 of 24 patients are synthetic"}
+    renamed = [replace(patient, id=f"demo-{patient.id}") for patient in patients]  # saved again, without a mark
+    assert synthetic.note(renamed, tiny) == {"synthetic": "24 of 24 patients are synthetic"}
+    assert synthetic.note([*renamed[1:], patients[0]], tiny) == {}
     planted = tiny.model_copy(update={"report": tiny.report.model_copy(update={"planted": {"mgmt": "better"}})})
     assert synthetic.note(patients, planted) == {"synthetic": "24 of 24 patients are synthetic"}

@@ -100,6 +100,29 @@ def test_a_folders_name_becomes_an_id_that_is_safe(name: str):
     assert changed == (safe != name)
 
 
+def test_two_folders_names_are_never_one_id():
+    names = [
+        "환자가",
+        "환자나",
+        "A b",
+        "A-b",
+        "A  b",
+        "a" * 64,
+        "a" * 65,
+        "a" * 66,
+        "con",
+        "patient-con",
+        "x\udce9",
+        "x\udce8",
+        "x",
+    ]
+    ids = [scans.safe_id(name)[0] for name in names]
+    assert len(set(ids)) == len(names)
+    assert all(map(scans.cohort.is_patient_id, ids))
+    assert ids == [scans.safe_id(name)[0] for name in names]
+    assert [scans.safe_id(name) for name in ("A-b", "patient-con", "x")] == [("A-b", False), ("patient-con", False), ("x", False)]
+
+
 WORDS = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
 
 

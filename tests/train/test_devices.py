@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 
+from mri_vit import cli
+from mri_vit import study as stages
+from mri_vit.crossval import comparators
 from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.pretrain.encoder import pretrain
 from mri_vit.run import files, resource
 from mri_vit.settings import file as study_file
+from mri_vit.settings.executor import Executor
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Model, Study
 from mri_vit.train import devices
@@ -112,6 +117,21 @@ def test_more_devices_than_there_are_gpus_are_refused(tiny, monkeypatch):
         monkeypatch.setattr(torch.cuda, "device_count", lambda there=there: there)
         with pytest.raises(UsageError, match=rf"train\.devices is 2, and this process sees {words}"):
             devices.several_devices(changed(tiny, 2))
+
+
+def test_missing_gpus_are_refused_before_anything_is_prepared_or_printed(tiny, tmp_path, monkeypatch, capsys):
+    study, file = changed(tiny, 2, {"method": "mae"}, token_budget=None), tmp_path / "study.toml"
+    file.write_text(study_file.dumps(study))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for stage in (stages.train, stages.pretrain, lambda *_: cli.prepare(file)):
+        with pytest.raises(UsageError, match=r"vit: train\.devices is 2, and this process sees 1 GPU"):
+            stage(study, study.output, Console())
+    assert capsys.readouterr().out == ""
+    assert not study.output.exists()
+    comparators.refuse_missing_gpus(tiny)
+    comparators.refuse_missing_gpus(study.model_copy(update={"executor": Executor(kind="slurm")}))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    comparators.refuse_missing_gpus(study)
 
 
 @pytest.mark.parametrize(
