@@ -116,9 +116,6 @@ def prepare(study: StudyFile, **overrides: Overrides) -> int:
 
     from rich.console import Console
 
-    from mri_vit.crossval.comparators import refuse_missing_gpus
-
-    refuse_missing_gpus(settings)  # before the hours that preparing takes
     with _looked(settings, Console()) as looked:
         return 3 if looked.excluded else 0
 

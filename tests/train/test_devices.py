@@ -12,7 +12,6 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from mri_vit import cli
 from mri_vit import study as stages
 from mri_vit.crossval import comparators
 from mri_vit.data import cohort
@@ -119,11 +118,10 @@ def test_more_devices_than_there_are_gpus_are_refused(tiny, monkeypatch):
             devices.several_devices(changed(tiny, 2))
 
 
-def test_missing_gpus_are_refused_before_anything_is_prepared_or_printed(tiny, tmp_path, monkeypatch, capsys):
-    study, file = changed(tiny, 2, {"method": "mae"}, token_budget=None), tmp_path / "study.toml"
-    file.write_text(study_file.dumps(study))
+def test_missing_gpus_are_refused_before_training_prints_or_writes_anything(tiny, monkeypatch, capsys):
+    study = changed(tiny, 2, {"method": "mae"}, token_budget=None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    for stage in (stages.train, stages.pretrain, lambda *_: cli.prepare(file)):
+    for stage in (stages.train, stages.pretrain):
         with pytest.raises(UsageError, match=r"vit: train\.devices is 2, and this process sees 1 GPU"):
             stage(study, study.output, Console())
     assert capsys.readouterr().out == ""
