@@ -111,6 +111,7 @@ class Header:
     study_date: str
     study_s: float  # seconds of the day at which the study began, NaN where unknown
     taken_s: float  # and at which the image was taken
+    taken_date: str
     series_uid: str
     frame_uid: str  # of the frame of reference: the same as long as a patient lies in the scanner
     acquisition: int
@@ -189,6 +190,7 @@ def _parsed(dataset: Dataset, path: Path) -> Header | NoImage:
         study_date,
         _seconds(text("StudyTime")),
         next(filter(math.isfinite, taken), math.nan),
+        text("AcquisitionDateTime")[:8] or text("AcquisitionDate") or text("SeriesDate"),
         text("SeriesInstanceUID"),
         text("FrameOfReferenceUID"),
         count("AcquisitionNumber"),

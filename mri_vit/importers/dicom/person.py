@@ -17,12 +17,14 @@ from functools import lru_cache
 PLACEHOLDER = re.compile(
     r"(?:anon(?:[iy]m[a-z]*)?|de(?:ident|person)[a-z]*|deid|pseudonym[a-z]*"
     r"|unknown|unk|unbekannte?r?|inconnue?|desconocid[oa]|desconhecid[oa]|sconosciut[oa]|onbekend"
-    r"|test(?:e|er|ing)?|prueba|prova|essai|dummy|demo|sample|example|phantom|default|temp"
-    r"|none|null|nil|nan?|nn|no|not|id|noid|noname|name|available|applicable|unspecified|undefined|unnamed|missing|empty|blank|tbd"
+    r"|(?:gean|an)onimi[sz]e[a-z]*|test(?:e|er|ing)?|prueba|prova|essai|dummy|demo|sample|example|phantom|default|temp"
+    r"|study|research|project|control|volunteer|proband"
+    r"|none|null|nil|nan?|nn|no|not|(?:un)?set|(?:un)?assigned|id|noid|noname|name|available|applicable|unspecified|undefined|unnamed|missing|empty|blank|tbd"
     r"|removed|redacted|deleted|hidden|masked|cleared|private|confidential|withheld"
-    r"|patient(?:id|in)?|paciente|paziente|subject|person|mri?|x|익명|무명|미상|불명|없음|환자|테스트)+"
-    r"|0+|9{4,}|([1-8])\1{5,}|0?1234567(?:8(?:90?)?)?"  # one digit over and over, or in a row
+    r"|phi|patient(?:id|in)?|pid|mrn|xyz|abc|paciente|paziente|subject|person|mri?|x|익명화?|匿名|무명|미상|불명|없음|환자|테스트)+"
+    r"|0+|9{4,}|([1-8])\1{5,}|0?123456(?:7(?:8(?:90?)?)?)?"  # one digit over and over, or in a row
 )
+MADE_UP = {"john", "jane", "doe", "max", "erika", "mustermann"}  # words of which an id is made up; as names they may be real
 # Dates that software writes where it has none: the first day that a system counts from, or round years.
 PLACEHOLDER_DATES = {
     *(date(year, 1, 1) for year in (1, 1000, 1600, 1700, 1753, 1800, 1900, 1901, 1970, 1980, 2000, 2100, 3000, 9999)),
@@ -56,6 +58,12 @@ def is_placeholder(text: str) -> bool:
     """Whether an id or a name stands for nobody in particular; case, accents, blanks and punctuation do not matter."""
     letters = "".join(filter(str.isalnum, folded(text)))
     return not letters or PLACEHOLDER.fullmatch(letters) is not None
+
+
+def is_placeholder_id(patient_id: str) -> bool:
+    """Whether an id is a placeholder, or the name of a made-up person, as JOHNDOE or Mustermann^Max."""
+    letters = "".join(filter(str.isalnum, folded(patient_id)))
+    return is_placeholder(patient_id) or re.fullmatch(f"(?:{'|'.join(MADE_UP)}){{2,}}", letters) is not None
 
 
 def folded(text: str) -> str:

@@ -55,12 +55,14 @@ class Series:
     oddity: str = ""  # how its UIDs are wrong, if they are
     mixed: tuple[str, ...] = ()  # UIDs of two images of different descriptions, of which no volumes can be made
     study_per_image: bool = False  # so that its StudyInstanceUID says nothing of what belongs together
+    owner: str = ""  # patient and study, where another series would have the same name
+    taken_date: str = ""  # YYYYMMDD at which the image was acquired, or else the series
 
     @property
     def name(self) -> str:
         """What its hash in tables is made from: no two series of an import have the same."""
         parts = [self.series_uid, self.files[0].sop_uid if self.files[0].frames > 1 else "", str(self.part or "")]
-        return "/".join(filter(None, parts))
+        return "/".join(filter(None, (*parts, self.owner)))
 
     @property
     def as_stored(self) -> bool:
@@ -253,6 +255,7 @@ def _whole(headers: Sequence[Header]) -> Series:
         tuple(image for one in headers for image in one.images),
         people=frozenset(one.person for one in headers),
         study_s=first.study_s,
+        taken_date=first.taken_date,
         taken_s=min((one.taken_s for one in headers if math.isfinite(one.taken_s)), default=math.nan),
         frame_uid=frame_uids.pop() if len(frame_uids) == 1 else "",
         stored=tuple(sorted(one.images[0].instance for one in headers)) if first.file.frames == 1 else (),
@@ -302,13 +305,14 @@ def _in_one_study(all_series: Sequence[Series]) -> list[Series]:
 
 
 def _named_apart(all_series: Sequence[Series]) -> list[Series]:
-    """Series with a part's number where wrong UIDs would give two of them one name."""
+    """Series with patient and study in their names, and a number, where wrong UIDs would give two of them one name."""
     count = Counter(one.name for one in all_series)
-    number: Counter[str] = Counter()
+    number: Counter[tuple[str, ...]] = Counter()
     made = []
     for one in all_series:
-        number[one.name] += 1
-        made.append(one if count[one.name] == 1 else replace(one, part=number[one.name]))
+        key = (one.name, one.patient_id, one.study_uid)
+        number[key] += 1
+        made.append(one if count[one.name] == 1 else replace(one, owner=repr((*key[1:], number[key]))))
     return made
 
 
