@@ -271,11 +271,13 @@ def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -
     full = [exam for exam in scanned if needed <= exam.channels]
     idle = tuple(one for exam in exams if not exam.channels for one in exam.candidates)
     bases = full or scanned
-    if len(bases) > 1 and not _in_order(bases):
+    year_alone = not full and len({exam.study_uid for exam in bases}) > 1 and (day.month, day.day) in person.YEAR_ALONE
+    if len(bases) > 1 and (year_alone or not _in_order(bases)):
         each = "each has all scans" if full else "none has all scans"
-        told = f"{len(bases)} studies are of its day, {each}, and no times say which came first"
+        why = "that date may stand for a year" if year_alone else "no times say which came first"
+        told = f"{len(bases)} studies are of its day, {each}, and {why}"
         for uid in {exam.study_uid for exam in scanned}:
-            cure = "leave out all but one, or give them their times"
+            cure = "leave out all but one, or give them their dates and times"
             plan.refused[uid] = Fault(f"study {{}}: {told}: they may lie before and after an operation; {cure}", (uid,))
         bases = []
     if not bases:

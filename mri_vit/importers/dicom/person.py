@@ -52,6 +52,7 @@ class Person:
     birth_date: date | None
     age_years: float  # at the study's date
     name: frozenset[str]  # its words, folded
+    issuer: str = ""  # of the id, folded: another hospital may give the same id to another person
 
 
 def is_placeholder(text: str) -> bool:
@@ -86,12 +87,16 @@ def day(text: str) -> date | None:
 
 
 @lru_cache(maxsize=4096)  # all images of a study say the same
-def described(patient_id: str, study_uid: str, study_date: str, sex: str, birth_date: str, age: str, name: str) -> Person:
+def described(
+    patient_id: str, study_uid: str, study_date: str, sex: str, birth_date: str, age: str, name: str, issuer: str = ""
+) -> Person:
     """The person of a header, from the text of its fields."""
     studied, born = day(study_date), day(birth_date)
     if born and studied and born >= studied:
         born = None  # software that writes the date of the study in place of a birth date
-    return Person(study_uid, studied, SEXES.get(sex.strip().upper()[:1], ""), born, _years(age), _words(name, patient_id))
+    known_sex = SEXES.get(sex.strip().upper()[:1], "")
+    known_issuer = "" if is_placeholder(issuer) else "".join(filter(str.isalnum, folded(issuer)))
+    return Person(study_uid, studied, known_sex, born, _years(age), _words(name, patient_id), known_issuer)
 
 
 def disagreements(one: Person, other: Person, of_placeholder: bool) -> list[str]:
@@ -113,6 +118,8 @@ def disagreements(one: Person, other: Person, of_placeholder: bool) -> list[str]
     may_change = bool(born_alike) and one.birth_date == other.birth_date and not of_placeholder
     if one.name and other.name and not _same_name(one.name, other.name, may_change):
         kinds.append("name")
+    if one.issuer and other.issuer and one.issuer != other.issuer:
+        kinds.append("issuer of the PatientID")
     return kinds
 
 

@@ -25,6 +25,7 @@ NAMED_DICOM = re.compile(r"(?i)(?!\._).+\.(?:dcm|dicom|ima)(?:\.(?:gz|bz2|xz|zip
 
 # How UIDs can be wrong, in words that a reason begins with.
 UID_PER_IMAGE = "each of its images has a SeriesInstanceUID of its own"
+NO_UID = "its SeriesInstanceUID is empty"
 UID_OF_SEVERAL = "its SeriesInstanceUID is that of several sequences"
 IMAGE_UID_OF_SEVERAL = "its images share a SOPInstanceUID"
 
@@ -173,6 +174,8 @@ def _series(headers: Sequence[Header], shared: Collection[str]) -> list[Series]:
     sequences = _sequences(headers)
     if len({one.series_uid for one in headers}) > 1:
         oddity = UID_PER_IMAGE
+    elif not headers[0].series_uid:
+        oddity = NO_UID
     elif len(sequences) > 1:
         oddity = UID_OF_SEVERAL
     elif any(one.file.sop_uid in shared for one in headers):
@@ -269,8 +272,8 @@ def _whole(headers: Sequence[Header]) -> Series:
 
 
 def _agreed(counts: Iterable[int]) -> int:
-    """What all headers of a series announce, 0 where they differ."""
-    different = set(counts)
+    """What all headers of a series that announce something announce, 0 where they differ."""
+    different = set(counts) - {0}
     return different.pop() if len(different) == 1 else 0
 
 
@@ -320,7 +323,12 @@ def _oddities(all_series: Sequence[Series], headers: Sequence[Header], shared: C
     """What is wrong with UIDs, a sentence for each study, series or folder."""
     by_study: dict[str, list[Series]] = defaultdict(list)
     by_uid: Counter[str] = Counter()
+    patients: dict[str, set[str]] = defaultdict(set)
+    starts: dict[tuple[str, str], dict[str, tuple[int, ...]]] = defaultdict(dict)
     for one in all_series:
+        patients[one.study_uid].add(one.patient_id)
+        if one.stored and not one.oddity:
+            starts[one.patient_id, one.study_uid][one.series_uid] = one.stored
         if one.oddity == UID_PER_IMAGE:
             by_study[one.study_uid].append(one)
         elif one.oddity == UID_OF_SEVERAL:
@@ -337,6 +345,19 @@ def _oddities(all_series: Sequence[Series], headers: Sequence[Header], shared: C
         )
         for uid, count in by_uid.items()
     ]
+    nameless = {one.study_uid: None for one in all_series if one.oddity == NO_UID}
+    how = "they are told apart by description and timing"
+    faults += [Fault(f"study {{}}: the SeriesInstanceUID of its images is empty; {how}", (uid,)) for uid in nameless]
+    faults += [
+        Fault(f"study {{}}: its images have {len(ids)} different PatientIDs, and count as those of {len(ids)} patients", (uid,))
+        for uid, ids in patients.items()
+        if uid and len(ids) > 1
+    ]
+    for (_, study_uid), stored in starts.items():
+        for uid, numbers in stored.items() if any(numbers[0] == 1 for numbers in stored.values()) else ():
+            if numbers[0] > 1:
+                told = f"its {len(numbers)} images are numbered from {numbers[0]} to {numbers[-1]}, those of other series from 1"
+                faults.append(Fault(f"series {{}} of study {{}}: {told}; some may be missing", (uid, study_uid)))
     files = [one for one in headers if one.file.sop_uid in shared]
     if files:
         told = f"{len(files)} different files have the SOPInstanceUID {{}} or another that several have; each counts as an image"

@@ -330,3 +330,39 @@ def test_without_times_a_visit_is_drawn_from_the_one_frame_that_has_all(tmp_path
     found, lines = bring_in(tmp_path)
     assert drawn_from(found) == [("", all_of(full))]
     assert any("that has all" in line for line in lines)
+
+
+def test_one_id_of_two_issuers_is_not_one_patient(tmp_path: Path) -> None:
+    write(tmp_path, (1, ["t1", "t1ce"], {"StudyTime": "080000", "IssuerOfPatientID": "HOSP_A"}))
+    write(tmp_path, (2, ["t2", "flair"], {"StudyTime": "083000", "IssuerOfPatientID": "HOSP_B"}))
+    found, _ = bring_in(tmp_path)
+    assert not found.visits
+    assert "issuer" in found.left_out[0].reason
+
+
+@pytest.mark.parametrize("issuers", [("HOSP_A", ""), ("HOSP_A", "Hosp A"), ("HOSP_A", "UNKNOWN")])
+def test_one_issuer_that_is_written_in_two_ways_is_one(tmp_path: Path, issuers: tuple[str, str]) -> None:
+    write(tmp_path, (1, ["t1", "t1ce"], {"StudyTime": "080000", "IssuerOfPatientID": issuers[0]}))
+    write(tmp_path, (2, ["t2", "flair"], {"StudyTime": "083000", "IssuerOfPatientID": issuers[1]}))
+    assert len(bring_in(tmp_path)[0].visits) == 1
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [{"StudyDate": day, "StudyTime": "080000"} for day in ("20150101", "20150615", "20150701")]
+    + [{"StudyTime": time} for time in ("120000", "000001.00", "235959")],
+)
+def test_halves_of_a_date_or_time_that_stands_for_none_are_refused(tmp_path: Path, tags: dict[str, str]) -> None:
+    write(tmp_path, (1, ["t1", "t1ce"], tags), (2, ["t1", "t2", "flair"], tags | {"SeriesTime": tags["StudyTime"]}))
+    assert not bring_in(tmp_path)[0].visits
+
+
+def test_a_study_on_the_first_of_july_is_a_visit(tmp_path: Path) -> None:
+    write(tmp_path, (1, [], {"StudyDate": "20150701"}))
+    assert drawn_from(bring_in(tmp_path)[0]) == [("", all_of(1))]
+
+
+def test_a_study_under_several_patient_ids_is_named(tmp_path: Path) -> None:
+    for number, channel in enumerate(dicom.FOUR):
+        write(tmp_path, (number + 1, [channel], {"PatientID": f"MRN-{number}", "StudyInstanceUID": "1.2.9"}))
+    assert sum("4 different PatientIDs" in line for line in bring_in(tmp_path)[1]) == 1

@@ -85,8 +85,12 @@ def one_of_all(dataset: Dataset, number: int) -> None:
     dataset.SeriesInstanceUID = dataset.SOPInstanceUID = "1.9"
 
 
+def no_series(dataset: Dataset, number: int) -> None:
+    dataset.SeriesInstanceUID = ""
+
+
 UIDS = [series_of_its_own, series_and_number_of_its_own, all_uids_of_its_own]
-UIDS += [one_series, one_series_with_running_numbers, one_image, one_of_all]
+UIDS += [no_series, one_series, one_series_with_running_numbers, one_image, one_of_all]
 
 
 @pytest.mark.parametrize("edit", UIDS)
@@ -191,6 +195,14 @@ def test_slices_that_were_acquired_in_two_packages_stay_one_volume(tmp_path: Pat
     dicom.write_series(tmp_path, dicom.head(12), edit=edit)
     (one,) = series.find(tmp_path).series
     assert not checks.faults(one)
+
+
+def test_a_series_whose_numbers_begin_later_than_those_of_others_is_named(tmp_path: Path) -> None:
+    paths = write_sound(tmp_path)
+    assert not series.find(tmp_path).oddities
+    paths[0].unlink()
+    (oddity,) = series.find(tmp_path).oddities
+    assert "from 2 to 6" in oddity.reason
 
 
 # Files without preamble.
