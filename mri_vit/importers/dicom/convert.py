@@ -101,7 +101,7 @@ def _rewrite(file: File, series_uid: str, number: int, place: Path) -> None:
                 dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
             dataset.InstanceNumber, dataset.SeriesNumber = number, 1
             dataset.SeriesInstanceUID = dataset.StudyInstanceUID = series_uid
-            dataset.StudyDate, dataset.StudyTime = "", ""
+            dataset.StudyDate = dataset.StudyTime = dataset.SeriesDescription = dataset.ProtocolName = ""
             dataset.SOPClassUID = dataset.get("SOPClassUID") or MRImageStorage  # which old files lack
             dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = generate_uid()
             dataset.save_as(place, enforce_file_format=True)

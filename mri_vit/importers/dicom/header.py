@@ -100,6 +100,11 @@ class Protocol:
     weighting: tuple[object, ...]  # sequence, TR, TI, agent
     series_number: int
 
+    @property
+    def unnumbered(self) -> tuple[str, ...]:
+        """Descriptions without a number at their end, which may be a slice's."""
+        return tuple(re.sub(r"\W*\d+$", "", text) or text for text in self.words)
+
 
 @dataclass(frozen=True)
 class Header:

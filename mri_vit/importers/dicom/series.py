@@ -158,7 +158,7 @@ def _groups(headers: Sequence[Header]) -> list[list[Header]]:
             continue
         study = first.study_uid if of_study[first.patient_id, first.study_uid] > 1 else (first.study_date, str(first.study_s))
         protocol = first.protocol
-        stacks = alone[first.patient_id, study, protocol.words, protocol.weighting]
+        stacks = alone[first.patient_id, study, protocol.unnumbered, protocol.weighting]
         stack = next((one for one in stacks if geometry.alike(one[0].images[0], first.images[0])), None)
         if stack:
             stack.append(first)
@@ -247,6 +247,8 @@ def _whole(headers: Sequence[Header]) -> Series:
     first = headers[0]
     frame_uids = {one.frame_uid for one in headers}
     studies = {one.study_uid for one in headers}
+    per_image = len({one.series_uid for one in headers}) == len({one.protocol.words for one in headers}) == len(headers) > 1
+    words = [one.protocol.unnumbered if per_image else one.protocol.words for one in headers]
     return Series(
         first.patient_id,
         min(studies),
@@ -266,7 +268,9 @@ def _whole(headers: Sequence[Header]) -> Series:
         in_acquisition=_agreed(one.images_in_acquisition for one in headers),
         in_series=_agreed(one.images_in_series for one in headers),
         phases=max(one.phases for one in headers),
-        mixed=next(((first.file.sop_uid, one.file.sop_uid) for one in headers if one.protocol.words != first.protocol.words), ()),
+        mixed=next(
+            ((first.file.sop_uid, one.file.sop_uid) for one, told in zip(headers, words, strict=True) if told != words[0]), ()
+        ),
         study_per_image=len(studies) > 1,
     )
 
@@ -358,6 +362,14 @@ def _oddities(all_series: Sequence[Series], headers: Sequence[Header], shared: C
             if numbers[0] > 1:
                 told = f"its {len(numbers)} images are numbered from {numbers[0]} to {numbers[-1]}, those of other series from 1"
                 faults.append(Fault(f"series {{}} of study {{}}: {told}; some may be missing", (uid, study_uid)))
+    few: dict[tuple[object, ...], list[Series]] = defaultdict(list)
+    for one in all_series:
+        if one.files[0].frames == 1 and len(one.images) < geometry.FEWEST_SLICES and not one.oddity:
+            few[one.patient_id, one.study_uid, one.tags.words].append(one)
+    for (_, study_uid, _), ones in few.items():
+        if geometry.is_stack([image for one in ones for image in one.images]):
+            told = f"{len(ones)} series of one description have too few slices, and would make up one volume"
+            faults.append(Fault(f"study {{}}: {told}; their SeriesInstanceUIDs seem to be wrong", (str(study_uid),)))
     files = [one for one in headers if one.file.sop_uid in shared]
     if files:
         told = f"{len(files)} different files have the SOPInstanceUID {{}} or another that several have; each counts as an image"

@@ -347,13 +347,16 @@ def test_one_issuer_that_is_written_in_two_ways_is_one(tmp_path: Path, issuers: 
     assert len(bring_in(tmp_path)[0].visits) == 1
 
 
-@pytest.mark.parametrize(
-    "tags",
-    [{"StudyDate": day, "StudyTime": "080000"} for day in ("20150101", "20150615", "20150701")]
-    + [{"StudyTime": time} for time in ("120000", "000001.00", "235959")],
-)
-def test_halves_of_a_date_or_time_that_stands_for_none_are_refused(tmp_path: Path, tags: dict[str, str]) -> None:
-    write(tmp_path, (1, ["t1", "t1ce"], tags), (2, ["t1", "t2", "flair"], tags | {"SeriesTime": tags["StudyTime"]}))
+@pytest.mark.parametrize("day", ["20150101", "20150615", "20150701"])
+def test_halves_of_a_date_that_stands_for_a_year_are_refused(tmp_path: Path, day: str) -> None:
+    write(tmp_path, (1, ["t1", "t1ce"], {"StudyDate": day, "StudyTime": "080000"}))
+    write(tmp_path, (2, ["t2", "flair"], {"StudyDate": day, "StudyTime": "083000"}))
+    assert not bring_in(tmp_path)[0].visits
+
+
+@pytest.mark.parametrize("time", ["120000", "000001.00", "235959"])
+def test_halves_of_a_time_that_stands_for_none_are_refused(tmp_path: Path, time: str) -> None:
+    write(tmp_path, (1, ["t1", "t1ce"], {"StudyTime": time}), (2, ["t2", "flair"], {"StudyTime": time, "SeriesTime": time}))
     assert not bring_in(tmp_path)[0].visits
 
 
