@@ -202,7 +202,8 @@ def _completeness(series: Series) -> list[Fault]:
         return [Fault(f"missing slices: {told}; expected {(count - 1) * times + 1} or more")]
     stride = _stride(series)
     if stride > 1 and not _fills(step, declared, thickness) and not _explained(step, declared, thickness, derived):
-        told = f"InstanceNumber goes up by {stride} from each of {count} to the next"
+        number = "InstanceNumber" if series.stored else "InStackPositionNumber"
+        told = f"{number} goes up by {stride} from each of {count} to the next"
         return [Fault(f"missing slices: {told}; expected {(count - 1) * stride + 1} or more")]
     return []
 
@@ -234,7 +235,7 @@ def _stride(series: Series) -> int:
     """By how much the instance number rises or falls from slice to slice, if always alike; 1 where others fill the gaps."""
     numbers = [image.instance for image in geometry.ordered(series.images)]
     steps = set(np.abs(np.diff(numbers)).tolist())
-    if not series.stored or len(steps) != 1 or len(set(series.stored)) > len(numbers):
+    if len(steps) != 1 or len(set(series.stored)) > len(numbers):
         return 1
     return int(steps.pop())
 

@@ -75,12 +75,13 @@ def _stage(series: Series, folder: Path) -> None:
     files = {file.path: file for file in series.files}
     order = list(dict.fromkeys(image.path for image in geometry.ordered(series.images)))
     linked = series.as_stored and not checks.decompress_first(series) and _runs_with_place(series)
+    uid = series.series_uid or generate_uid()
     for number, path in enumerate(order, start=1):
         place = folder / f"{number:06}.dcm"
         if linked:
             place.symlink_to(path.resolve())
         else:
-            _rewrite(files[path], series, number, place)
+            _rewrite(files[path], uid, number, place)
 
 
 def _runs_with_place(series: Series) -> bool:
@@ -89,7 +90,7 @@ def _runs_with_place(series: Series) -> bool:
     return len(series.files) == 1 or bool((steps > 0).all() or (steps < 0).all())
 
 
-def _rewrite(file: File, series: Series, number: int, place: Path) -> None:
+def _rewrite(file: File, series_uid: str, number: int, place: Path) -> None:
     """A copy of a file with another instance number, and decompressed; what names the series is the same in all."""
     try:
         with lenient():
@@ -99,8 +100,8 @@ def _rewrite(file: File, series: Series, number: int, place: Path) -> None:
             elif dataset.file_meta.TransferSyntaxUID == DeflatedExplicitVRLittleEndian:
                 dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
             dataset.InstanceNumber, dataset.SeriesNumber = number, 1
-            dataset.SeriesInstanceUID = dataset.StudyInstanceUID = series.series_uid or generate_uid()
-            dataset.StudyDate, dataset.StudyTime = "", ""
+            dataset.SeriesInstanceUID = dataset.StudyInstanceUID = series_uid
+            dataset.StudyDate = dataset.StudyTime = dataset.SeriesDescription = dataset.ProtocolName = ""
             dataset.SOPClassUID = dataset.get("SOPClassUID") or MRImageStorage  # which old files lack
             dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = generate_uid()
             dataset.save_as(place, enforce_file_format=True)

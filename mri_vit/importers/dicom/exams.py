@@ -49,6 +49,11 @@ class Exam:
         return max(self._seconds, default=math.nan)
 
     @property
+    def is_timed(self) -> bool:
+        """Whether headers say when each of its scans began."""
+        return len(self._seconds) == len(self.candidates)
+
+    @property
     def _seconds(self) -> list[float]:
         return [second for one in self.candidates if math.isfinite(second := _second(one))]
 
@@ -103,7 +108,7 @@ class Plan:
 
 def of_one_person(series: Sequence[Series]) -> dict[str, Fault]:
     """By study of one PatientID, what speaks against its series being of one person; nothing where nothing does."""
-    placeholder = person.is_placeholder(series[0].patient_id)
+    placeholder = person.is_placeholder_id(series[0].patient_id)
     people = sorted(frozenset[person.Person]().union(*(one.people for one in series)), key=lambda one: one.study_uid)
     against: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))  # kinds, and studies
     for at, one in enumerate(people):
@@ -139,19 +144,22 @@ def planned(series: Sequence[Series], candidates: Sequence[Candidate]) -> Plan:
         Those of them that passed the checks.
     """
     plan = Plan()
-    placeholder = person.is_placeholder(series[0].patient_id)
+    placeholder = person.is_placeholder_id(series[0].patient_id)
     by_study: dict[str, list[Candidate]] = {one.study_uid: [] for one in sorted(series, key=lambda one: one.study_uid)}
     for one in candidates:
         by_study[one.series.study_uid].append(one)
-    days = {one.study_uid: person.day(one.study_date) for one in series}
+    of_use = [one.series for one in candidates if one.guess.channel]
+    days = {one.study_uid: when for one in (*series, *of_use) if (when := person.day(one.study_date))}
     used = [uid for uid, ones in by_study.items() if any(one.guess.channel for one in ones)]
     if placeholder:
         _refuse_strangers(plan, series, used)
     elif not used:  # nothing but what a table of choices may name
         plan.visits.append(Planned(None, (), _aside(candidates, ""), frozenset(by_study)))
         return plan
+    for uid in set(used) - plan.refused.keys():
+        _refuse_several_days(plan, [one for one in of_use if one.study_uid == uid])
     unknown = "its date is missing or stands in place of one"
-    undated = [uid for uid in used if days[uid] is None and uid not in plan.refused]
+    undated = [uid for uid in used if uid not in days and uid not in plan.refused]
     if undated and len(used) > 1:
         cure = "give it its StudyDate, or leave out the patient's other studies"
         for uid in undated:
@@ -159,16 +167,33 @@ def planned(series: Sequence[Series], candidates: Sequence[Candidate]) -> Plan:
                 f"study {{}}: {unknown}, so that its place among {len(used)} studies is unknown; {cure}", (uid,)
             )
     elif undated:
-        plan.visits += _of_undated(plan, Exam(undated[0], tuple(by_study[undated[0]])), placeholder)
+        plan.visits += _of_undated(plan, Exam(undated[0], tuple(by_study[undated[0]])), placeholder, unknown)
         return plan
     by_day: dict[date, list[str]] = defaultdict(list)
     for uid in used if placeholder else by_study:
-        if (day := days[uid]) and uid not in plan.refused:
+        if (day := days.get(uid)) and uid not in plan.refused:
             by_day[day].append(uid)
     for day, uids in sorted(by_day.items()):
-        exams = [exam for uid in uids for exam in _exams(Exam(uid, tuple(by_study[uid])))]
-        plan.visits += _of_day(plan, day, uids, exams)
+        _refuse_several_days(plan, [one for one in of_use if one.study_uid in uids])
+        studies = [Exam(uid, tuple(by_study[uid])) for uid in uids if uid not in plan.refused]
+        if placeholder and studies and not studies[0].is_timed:  # the only one, as several are refused
+            plan.visits += _of_undated(plan, studies[0], placeholder, "no times say that its scans belong together")
+        else:
+            plan.visits += _of_day(plan, day, uids, [exam for study in studies for exam in _exams(study)])
     return plan
+
+
+def _refuse_several_days(plan: Plan, of_use: Sequence[Series]) -> None:
+    """Refuse studies of one date or UID whose headers have several days; scans of one visit may lie before and after midnight."""
+    studied = {when for one in of_use if (when := person.day(one.study_date))}
+    taken = {when for one in of_use if (when := person.day(one.taken_date))}
+    if len(studied) < 2 and (not taken or (max(taken) - min(taken)).days <= 1):
+        return
+    uids = sorted({one.study_uid for one in of_use})
+    for uid in uids:
+        told = f"scans under its {'date' if len(uids) > 1 else 'UID' if uid else 'empty UID'} are of several days"
+        cure = "give the scans of each day a StudyInstanceUID and a StudyDate of their own, and import again"
+        plan.refused[uid] = Fault(f"study {{}}: {told}, and may be of several visits; {cure}", (uid,))
 
 
 def _refuse_strangers(plan: Plan, series: Sequence[Series], used: Sequence[str]) -> None:
@@ -181,10 +206,9 @@ def _refuse_strangers(plan: Plan, series: Sequence[Series], used: Sequence[str])
             plan.refused[uid] = Fault(f"study {{}}: {told}; {CURE}", (uid,))
 
 
-def _of_undated(plan: Plan, exam: Exam, placeholder: bool) -> list[Planned]:
-    """The visit of the one study without a date: of one frame of reference, where one has all that is there."""
-    frames = {one.series.frame_uid for one in exam.candidates if one.guess.channel} - {""}
-    parts = [Exam(exam.study_uid, tuple(one for one in exam.candidates if one.series.frame_uid == uid)) for uid in sorted(frames)]
+def _of_undated(plan: Plan, exam: Exam, placeholder: bool, unknown: str) -> list[Planned]:
+    """The visit of the one study without a date or times: of one frame of reference, where one has all that is there."""
+    parts = _frames(exam)
     full = [part for part in parts if exam.channels <= part.channels]
     uid = exam.study_uid
     count = Counter(one.guess.channel for one in exam.candidates if one.guess.channel)
@@ -193,12 +217,12 @@ def _of_undated(plan: Plan, exam: Exam, placeholder: bool) -> list[Planned]:
         plan.refused[uid] = Fault(f"study {{}}: {told}; {CURE}", (uid,))
         return []
     if len(parts) > 1 and (len(full) > 1 or (placeholder and not full)):
-        told = f"its date is missing or stands in place of one, and its scans have {len(parts)} frames of reference"
+        told = f"{unknown}, and its scans have {len(parts)} frames of reference"
         plan.refused[uid] = Fault(f"study {{}}: {told}: they may be of several visits or people; {CURE}", (uid,))
         return []
     if len(parts) > 1 and full:
         rest = tuple(one for one in exam.candidates if one not in full[0].candidates)
-        plan.remarks.append(Fault("study {}: without a date, scans are taken of the one frame of reference that has all", (uid,)))
+        plan.remarks.append(Fault(f"study {{}}: {unknown}; scans are taken of the one frame of reference that has all", (uid,)))
         return [Planned(None, (full[0],), _aside(rest, "another frame of reference has all scans"), frozenset({uid}))]
     if len(parts) > 1:
         told = f"its scans have {len(parts)} frames of reference, and no date says that they are of one day"
@@ -207,10 +231,21 @@ def _of_undated(plan: Plan, exam: Exam, placeholder: bool) -> list[Planned]:
 
 
 def _exams(study: Exam) -> list[Exam]:
-    """A study in parts, between which a long pause lies, if one of them has all its channels: scans during an operation."""
-    ordered = sorted(study.candidates, key=_second)
-    if len(study.channels) < 2 or math.isnan(study.start_s + study.end_s) or any(math.isnan(_second(one)) for one in ordered):
+    """A study in parts, between which a long pause lies, if one of them has all its channels: scans during an operation.
+
+    Without times, its parts are those frames of reference that have all four; what they lack stays with a single such one.
+    """
+    if len(study.channels) < 2:
         return [study]
+    if not study.is_timed:
+        needed = study.channels & set(CHANNELS) or study.channels
+        full = [part for part in _frames(study) if needed <= part.channels]
+        if len(full) != 1:
+            return full or [study]
+        rest = [one for one in study.candidates if one not in full[0].candidates and one.guess.channel in full[0].channels]
+        kept = [one for one in study.candidates if one not in rest]
+        return [Exam(study.study_uid, tuple(part)) for part in (kept, rest) if part]
+    ordered = sorted(study.candidates, key=_second)
     parts = [[ordered[0]]]
     for before, after in pairwise(ordered):
         if _second(after) - _second(before) > PAUSE_S:
@@ -218,6 +253,14 @@ def _exams(study: Exam) -> list[Exam]:
         parts[-1].append(after)
     exams = [Exam(study.study_uid, tuple(part)) for part in parts]
     return exams if any(study.channels <= exam.channels for exam in exams) else [study]
+
+
+def _frames(study: Exam) -> list[Exam]:
+    """Its parts of one frame of reference each."""
+    frames = {one.series.frame_uid for one in study.candidates if one.guess.channel} - {""}
+    return [
+        Exam(study.study_uid, tuple(one for one in study.candidates if one.series.frame_uid == uid)) for uid in sorted(frames)
+    ]
 
 
 def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -> list[Planned]:
@@ -228,11 +271,13 @@ def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -
     full = [exam for exam in scanned if needed <= exam.channels]
     idle = tuple(one for exam in exams if not exam.channels for one in exam.candidates)
     bases = full or scanned
-    if len(bases) > 1 and not _in_order(bases):
+    year_alone = not full and len({exam.study_uid for exam in bases}) > 1 and (day.month, day.day) in person.YEAR_ALONE
+    if len(bases) > 1 and (year_alone or not _in_order(bases)):
         each = "each has all scans" if full else "none has all scans"
-        told = f"{len(bases)} studies are of its day, {each}, and no times say which came first"
+        why = "that date may stand for a year" if year_alone else "no times say which came first"
+        told = f"{len(bases)} studies are of its day, {each}, and {why}"
         for uid in {exam.study_uid for exam in scanned}:
-            cure = "leave out all but one, or give them their times"
+            cure = "leave out all but one, or give them their dates and times"
             plan.refused[uid] = Fault(f"study {{}}: {told}: they may lie before and after an operation; {cure}", (uid,))
         bases = []
     if not bases:
@@ -299,8 +344,10 @@ def _remark(plan: Plan, visits: Sequence[Planned]) -> None:
             uids = tuple(visit.sources)
             told = "no study of the day has all scans; they are taken from these in order of time"
             plan.remarks.append(Fault(f"studies {_places(uids)}: {told}", uids))
-        left = {one.series.study_uid for one, why in visit.aside if why} - set(visit.sources)
-        for uid in sorted(left):
+        left = {one.series.study_uid for one, why in visit.aside if why}
+        for uid in sorted(left & set(visit.sources)):
+            plan.remarks.append(Fault("study {}: scans are taken of the one part of it that has all", (uid,)))
+        for uid in sorted(left - set(visit.sources)):
             uids = (uid, visit.exams[0].study_uid)
             plan.remarks.append(Fault("study {}: no scan is taken of it, since study {} of its day has all", uids))
 

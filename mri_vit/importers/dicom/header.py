@@ -59,7 +59,7 @@ class Image:
     orientation: tuple[float, ...]  # direction of a row, then of a column
     spacing_mm: tuple[float, ...]  # between rows, then between columns
     matrix: tuple[int, int]  # rows, columns
-    instance: int  # number within the series, which should run with the place and need not
+    instance: int  # number within the series, or of a frame within its stack, which should run with the place and need not
     kind: tuple[object, ...]  # echo, image type, b-value, time: what parts volumes that were stored as one series
     path: Path = Path()  # of its file: a UID may stand in several
     between_mm: float = math.nan  # from the centre of a slice to that of the next, as the header declares it
@@ -100,6 +100,11 @@ class Protocol:
     weighting: tuple[object, ...]  # sequence, TR, TI, agent
     series_number: int
 
+    @property
+    def unnumbered(self) -> tuple[str, ...]:
+        """Descriptions without a number at their end, which may be a slice's."""
+        return tuple(re.sub(r"\W*\d+$", "", text) or text for text in self.words)
+
 
 @dataclass(frozen=True)
 class Header:
@@ -111,6 +116,7 @@ class Header:
     study_date: str
     study_s: float  # seconds of the day at which the study began, NaN where unknown
     taken_s: float  # and at which the image was taken
+    taken_date: str
     series_uid: str
     frame_uid: str  # of the frame of reference: the same as long as a patient lies in the scanner
     acquisition: int
@@ -179,7 +185,7 @@ def _parsed(dataset: Dataset, path: Path) -> Header | NoImage:
         return int(value) if value.isdecimal() else 0
 
     patient_id, study_uid, study_date = text("PatientID"), text("StudyInstanceUID"), text("StudyDate")
-    fields = (text(keyword) for keyword in ("PatientSex", "PatientBirthDate", "PatientAge", "PatientName"))
+    fields = (text(keyword) for keyword in ("PatientSex", "PatientBirthDate", "PatientAge", "PatientName", "IssuerOfPatientID"))
     tags = _tags(dataset)
     taken = (_seconds(text(keyword)) for keyword in ("AcquisitionDateTime", "AcquisitionTime", "SeriesTime", "ContentTime"))
     return Header(
@@ -189,6 +195,7 @@ def _parsed(dataset: Dataset, path: Path) -> Header | NoImage:
         study_date,
         _seconds(text("StudyTime")),
         next(filter(math.isfinite, taken), math.nan),
+        text("AcquisitionDateTime")[:8] or text("AcquisitionDate") or text("SeriesDate"),
         text("SeriesInstanceUID"),
         text("FrameOfReferenceUID"),
         count("AcquisitionNumber"),
@@ -218,17 +225,18 @@ def _protocol(dataset: Dataset, tags: Tags) -> Protocol:
     )
 
 
-def _seconds(text: str) -> float:
-    """The second of the day of a time (or the time of a date and time) as DICOM writes it; NaN for none and for midnight sharp,
+NO_TIMES = {0, 1, 12 * 3600, 24 * 3600 - 1}  # seconds of the day that software writes where it has no time
 
-    which stands where software has no time.
-    """
+
+def _seconds(text: str) -> float:
+    """The second of the day of a time (or the time of a date and time) as DICOM writes it; NaN for none."""
     digits = re.sub(r"[^0-9.]", "", re.sub(r"[+-]\d{4}$", "", text))
     parsed = re.fullmatch(r"(?:\d{8})?(\d\d)(\d\d)?(\d\d(?:\.\d*)?)?", digits)
     if not parsed:
         return math.nan
     hours, minutes, seconds = (float(part or 0) for part in parsed.groups())
-    return hours * 3600 + minutes * 60 + seconds or math.nan
+    second = hours * 3600 + minutes * 60 + seconds
+    return math.nan if second in NO_TIMES else second
 
 
 def _file(dataset: Dataset, path: Path) -> File:
@@ -272,7 +280,7 @@ def _image(dataset: Dataset, groups: Sequence[Dataset], path: Path) -> Image:
         _numbers(_value(dataset, groups, "PlaneOrientationSequence", "ImageOrientationPatient"), 6),
         _numbers(_value(dataset, groups, "PixelMeasuresSequence", "PixelSpacing"), 2),
         (int(dataset.Rows), int(dataset.Columns)),
-        int(dataset.get("InstanceNumber") or 0),
+        int(_value(dataset, groups, "FrameContentSequence", "InStackPositionNumber") or dataset.get("InstanceNumber") or 0),
         (
             str(echo),
             _strings(_value(dataset, groups, "MRImageFrameTypeSequence", "FrameType") or dataset.get("ImageType")),

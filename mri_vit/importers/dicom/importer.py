@@ -151,7 +151,7 @@ def _by_visit(
         patients[one.patient_id].append(one)
     by_visit = {}
     for patient_id, ones in sorted(patients.items()):
-        placeholder = person.is_placeholder(patient_id)
+        placeholder = person.is_placeholder_id(patient_id)
         assessed = visits.assess(ones, wanted, chosen, ledger.hasher)
         against = exams.of_one_person(ones)
         plan = exams.Plan(refused=against) if against else exams.planned(ones, assessed.fit)

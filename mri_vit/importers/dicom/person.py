@@ -17,12 +17,14 @@ from functools import lru_cache
 PLACEHOLDER = re.compile(
     r"(?:anon(?:[iy]m[a-z]*)?|de(?:ident|person)[a-z]*|deid|pseudonym[a-z]*"
     r"|unknown|unk|unbekannte?r?|inconnue?|desconocid[oa]|desconhecid[oa]|sconosciut[oa]|onbekend"
-    r"|test(?:e|er|ing)?|prueba|prova|essai|dummy|demo|sample|example|phantom|default|temp"
-    r"|none|null|nil|nan?|nn|no|not|id|noid|noname|name|available|applicable|unspecified|undefined|unnamed|missing|empty|blank|tbd"
+    r"|(?:gean|an)onimi[sz]e[a-z]*|test(?:e|er|ing)?|prueba|prova|essai|dummy|demo|sample|example|phantom|default|temp"
+    r"|study|research|project|control|volunteer|proband"
+    r"|none|null|nil|nan?|nn|no|not|(?:un)?set|(?:un)?assigned|id|noid|noname|name|available|applicable|unspecified|undefined|unnamed|missing|empty|blank|tbd"
     r"|removed|redacted|deleted|hidden|masked|cleared|private|confidential|withheld"
-    r"|patient(?:id|in)?|paciente|paziente|subject|person|mri?|x|익명|무명|미상|불명|없음|환자|테스트)+"
-    r"|0+|9{4,}|([1-8])\1{5,}|0?1234567(?:8(?:90?)?)?"  # one digit over and over, or in a row
+    r"|phi|patient(?:id|in)?|pid|mrn|xyz|abc|paciente|paziente|subject|person|mri?|x|익명화?|匿名|무명|미상|불명|없음|환자|테스트)+"
+    r"|0+|9{4,}|([1-8])\1{5,}|0?123456(?:7(?:8(?:90?)?)?)?"  # one digit over and over, or in a row
 )
+MADE_UP = {"john", "jane", "doe", "max", "erika", "mustermann"}  # words of which an id is made up; as names they may be real
 # Dates that software writes where it has none: the first day that a system counts from, or round years.
 PLACEHOLDER_DATES = {
     *(date(year, 1, 1) for year in (1, 1000, 1600, 1700, 1753, 1800, 1900, 1901, 1970, 1980, 2000, 2100, 3000, 9999)),
@@ -50,12 +52,19 @@ class Person:
     birth_date: date | None
     age_years: float  # at the study's date
     name: frozenset[str]  # its words, folded
+    issuer: str = ""  # of the id, folded: another hospital may give the same id to another person
 
 
 def is_placeholder(text: str) -> bool:
     """Whether an id or a name stands for nobody in particular; case, accents, blanks and punctuation do not matter."""
     letters = "".join(filter(str.isalnum, folded(text)))
     return not letters or PLACEHOLDER.fullmatch(letters) is not None
+
+
+def is_placeholder_id(patient_id: str) -> bool:
+    """Whether an id is a placeholder, or the name of a made-up person, as JOHNDOE or Mustermann^Max."""
+    letters = "".join(filter(str.isalnum, folded(patient_id)))
+    return is_placeholder(patient_id) or re.fullmatch(f"(?:{'|'.join(MADE_UP)}){{2,}}", letters) is not None
 
 
 def folded(text: str) -> str:
@@ -78,12 +87,16 @@ def day(text: str) -> date | None:
 
 
 @lru_cache(maxsize=4096)  # all images of a study say the same
-def described(patient_id: str, study_uid: str, study_date: str, sex: str, birth_date: str, age: str, name: str) -> Person:
+def described(
+    patient_id: str, study_uid: str, study_date: str, sex: str, birth_date: str, age: str, name: str, issuer: str = ""
+) -> Person:
     """The person of a header, from the text of its fields."""
     studied, born = day(study_date), day(birth_date)
     if born and studied and born >= studied:
         born = None  # software that writes the date of the study in place of a birth date
-    return Person(study_uid, studied, SEXES.get(sex.strip().upper()[:1], ""), born, _years(age), _words(name, patient_id))
+    known_sex = SEXES.get(sex.strip().upper()[:1], "")
+    known_issuer = "" if is_placeholder(issuer) else "".join(filter(str.isalnum, folded(issuer)))
+    return Person(study_uid, studied, known_sex, born, _years(age), _words(name, patient_id), known_issuer)
 
 
 def disagreements(one: Person, other: Person, of_placeholder: bool) -> list[str]:
@@ -105,6 +118,8 @@ def disagreements(one: Person, other: Person, of_placeholder: bool) -> list[str]
     may_change = bool(born_alike) and one.birth_date == other.birth_date and not of_placeholder
     if one.name and other.name and not _same_name(one.name, other.name, may_change):
         kinds.append("name")
+    if one.issuer and other.issuer and one.issuer != other.issuer:
+        kinds.append("issuer of the PatientID")
     return kinds
 
 

@@ -25,6 +25,7 @@ NAMED_DICOM = re.compile(r"(?i)(?!\._).+\.(?:dcm|dicom|ima)(?:\.(?:gz|bz2|xz|zip
 
 # How UIDs can be wrong, in words that a reason begins with.
 UID_PER_IMAGE = "each of its images has a SeriesInstanceUID of its own"
+NO_UID = "its SeriesInstanceUID is empty"
 UID_OF_SEVERAL = "its SeriesInstanceUID is that of several sequences"
 IMAGE_UID_OF_SEVERAL = "its images share a SOPInstanceUID"
 
@@ -55,12 +56,14 @@ class Series:
     oddity: str = ""  # how its UIDs are wrong, if they are
     mixed: tuple[str, ...] = ()  # UIDs of two images of different descriptions, of which no volumes can be made
     study_per_image: bool = False  # so that its StudyInstanceUID says nothing of what belongs together
+    owner: str = ""  # patient and study, where another series would have the same name
+    taken_date: str = ""  # YYYYMMDD at which the image was acquired, or else the series
 
     @property
     def name(self) -> str:
         """What its hash in tables is made from: no two series of an import have the same."""
         parts = [self.series_uid, self.files[0].sop_uid if self.files[0].frames > 1 else "", str(self.part or "")]
-        return "/".join(filter(None, parts))
+        return "/".join(filter(None, (*parts, self.owner)))
 
     @property
     def as_stored(self) -> bool:
@@ -155,7 +158,7 @@ def _groups(headers: Sequence[Header]) -> list[list[Header]]:
             continue
         study = first.study_uid if of_study[first.patient_id, first.study_uid] > 1 else (first.study_date, str(first.study_s))
         protocol = first.protocol
-        stacks = alone[first.patient_id, study, protocol.words, protocol.weighting]
+        stacks = alone[first.patient_id, study, protocol.unnumbered, protocol.weighting]
         stack = next((one for one in stacks if geometry.alike(one[0].images[0], first.images[0])), None)
         if stack:
             stack.append(first)
@@ -171,6 +174,8 @@ def _series(headers: Sequence[Header], shared: Collection[str]) -> list[Series]:
     sequences = _sequences(headers)
     if len({one.series_uid for one in headers}) > 1:
         oddity = UID_PER_IMAGE
+    elif not headers[0].series_uid:
+        oddity = NO_UID
     elif len(sequences) > 1:
         oddity = UID_OF_SEVERAL
     elif any(one.file.sop_uid in shared for one in headers):
@@ -242,6 +247,8 @@ def _whole(headers: Sequence[Header]) -> Series:
     first = headers[0]
     frame_uids = {one.frame_uid for one in headers}
     studies = {one.study_uid for one in headers}
+    per_image = len({one.series_uid for one in headers}) == len({one.protocol.words for one in headers}) == len(headers) > 1
+    words = [one.protocol.unnumbered if per_image else one.protocol.words for one in headers]
     return Series(
         first.patient_id,
         min(studies),
@@ -253,6 +260,7 @@ def _whole(headers: Sequence[Header]) -> Series:
         tuple(image for one in headers for image in one.images),
         people=frozenset(one.person for one in headers),
         study_s=first.study_s,
+        taken_date=first.taken_date,
         taken_s=min((one.taken_s for one in headers if math.isfinite(one.taken_s)), default=math.nan),
         frame_uid=frame_uids.pop() if len(frame_uids) == 1 else "",
         stored=tuple(sorted(one.images[0].instance for one in headers)) if first.file.frames == 1 else (),
@@ -260,14 +268,16 @@ def _whole(headers: Sequence[Header]) -> Series:
         in_acquisition=_agreed(one.images_in_acquisition for one in headers),
         in_series=_agreed(one.images_in_series for one in headers),
         phases=max(one.phases for one in headers),
-        mixed=next(((first.file.sop_uid, one.file.sop_uid) for one in headers if one.protocol.words != first.protocol.words), ()),
+        mixed=next(
+            ((first.file.sop_uid, one.file.sop_uid) for one, told in zip(headers, words, strict=True) if told != words[0]), ()
+        ),
         study_per_image=len(studies) > 1,
     )
 
 
 def _agreed(counts: Iterable[int]) -> int:
-    """What all headers of a series announce, 0 where they differ."""
-    different = set(counts)
+    """What all headers of a series that announce something announce, 0 where they differ."""
+    different = set(counts) - {0}
     return different.pop() if len(different) == 1 else 0
 
 
@@ -302,13 +312,14 @@ def _in_one_study(all_series: Sequence[Series]) -> list[Series]:
 
 
 def _named_apart(all_series: Sequence[Series]) -> list[Series]:
-    """Series with a part's number where wrong UIDs would give two of them one name."""
+    """Series with patient and study in their names, and a number, where wrong UIDs would give two of them one name."""
     count = Counter(one.name for one in all_series)
-    number: Counter[str] = Counter()
+    number: Counter[tuple[str, ...]] = Counter()
     made = []
     for one in all_series:
-        number[one.name] += 1
-        made.append(one if count[one.name] == 1 else replace(one, part=number[one.name]))
+        key = (one.name, one.patient_id, one.study_uid)
+        number[key] += 1
+        made.append(one if count[one.name] == 1 else replace(one, owner=repr((*key[1:], number[key]))))
     return made
 
 
@@ -316,7 +327,12 @@ def _oddities(all_series: Sequence[Series], headers: Sequence[Header], shared: C
     """What is wrong with UIDs, a sentence for each study, series or folder."""
     by_study: dict[str, list[Series]] = defaultdict(list)
     by_uid: Counter[str] = Counter()
+    patients: dict[str, set[str]] = defaultdict(set)
+    starts: dict[tuple[str, str], dict[str, tuple[int, ...]]] = defaultdict(dict)
     for one in all_series:
+        patients[one.study_uid].add(one.patient_id)
+        if one.stored and not one.oddity:
+            starts[one.patient_id, one.study_uid][one.series_uid] = one.stored
         if one.oddity == UID_PER_IMAGE:
             by_study[one.study_uid].append(one)
         elif one.oddity == UID_OF_SEVERAL:
@@ -333,6 +349,27 @@ def _oddities(all_series: Sequence[Series], headers: Sequence[Header], shared: C
         )
         for uid, count in by_uid.items()
     ]
+    nameless = {one.study_uid: None for one in all_series if one.oddity == NO_UID}
+    how = "they are told apart by description and timing"
+    faults += [Fault(f"study {{}}: the SeriesInstanceUID of its images is empty; {how}", (uid,)) for uid in nameless]
+    faults += [
+        Fault(f"study {{}}: its images have {len(ids)} different PatientIDs, and count as those of {len(ids)} patients", (uid,))
+        for uid, ids in patients.items()
+        if uid and len(ids) > 1
+    ]
+    for (_, study_uid), stored in starts.items():
+        for uid, numbers in stored.items() if any(numbers[0] == 1 for numbers in stored.values()) else ():
+            if numbers[0] > 1:
+                told = f"its {len(numbers)} images are numbered from {numbers[0]} to {numbers[-1]}, those of other series from 1"
+                faults.append(Fault(f"series {{}} of study {{}}: {told}; some may be missing", (uid, study_uid)))
+    few: dict[tuple[object, ...], list[Series]] = defaultdict(list)
+    for one in all_series:
+        if one.files[0].frames == 1 and len(one.images) < geometry.FEWEST_SLICES and not one.oddity:
+            few[one.patient_id, one.study_uid, one.tags.words].append(one)
+    for (_, study_uid, _), ones in few.items():
+        if geometry.is_stack([image for one in ones for image in one.images]):
+            told = f"{len(ones)} series of one description have too few slices, and would make up one volume"
+            faults.append(Fault(f"study {{}}: {told}; their SeriesInstanceUIDs seem to be wrong", (str(study_uid),)))
     files = [one for one in headers if one.file.sop_uid in shared]
     if files:
         told = f"{len(files)} different files have the SOPInstanceUID {{}} or another that several have; each counts as an image"

@@ -300,3 +300,23 @@ def test_a_dicomdir_that_leads_outside_by_a_link_is_refused(tmp_path: Path) -> N
     dicom.dicomdir(tmp_path / "disc", ["DICOM", "IM0000"])
     with pytest.raises(IntegrityError):
         series.find(tmp_path / "disc")
+
+
+def test_a_header_that_announces_nothing_does_not_hide_what_the_others_announce(tmp_path: Path) -> None:
+    def edit(dataset: Dataset, number: int) -> None:
+        dataset.ImagesInAcquisition = "" if number == 3 else 24
+
+    dicom.write_series(tmp_path, dicom.head(15), edit=edit)
+    (one,) = series.find(tmp_path).series
+    assert "15 images; expected 24" in checks.faults(one)[0].reason
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_frames_of_every_second_position_in_a_stack_are_refused(tmp_path: Path, stride: int) -> None:
+    path = dicom.write_enhanced(tmp_path, dicom.head(12))
+    dataset = dcmread(path)
+    dataset.PerFrameFunctionalGroupsSequence = dataset.PerFrameFunctionalGroupsSequence[::stride]
+    dataset.NumberOfFrames = len(dataset.PerFrameFunctionalGroupsSequence)
+    dataset.save_as(path)
+    (one,) = series.find(tmp_path).series
+    assert bool(checks.faults(one)) == (stride > 1)

@@ -276,3 +276,96 @@ def test_no_value_of_a_field_is_told_that_disagrees(tmp_path: Path) -> None:
     written = " ".join([*lines, *(one.reason for one in found.left_out), (tmp_path / "out" / "series.csv").read_text()]).lower()
     assert "birth date" in written
     assert not [value for value in ("secretname", "1951", "067", "20190817", "1981", "doe") if value in written]
+
+
+def test_sequences_of_two_people_under_one_series_uid_keep_voxels_of_their_own(tmp_path: Path) -> None:
+    for number in (1, 2):
+        write(tmp_path, (number, [], {"PatientID": f"MRN-{number}", "SeriesInstanceUID": "1.9.9"}))
+    found, _ = bring_in(tmp_path)
+    assert sorted(studies["t1"] for _, studies in drawn_from(found)) == [1, 2]
+    assert all(studies == all_of(studies["t1"]) for _, studies in drawn_from(found))
+
+
+@pytest.mark.parametrize("uid", ["1.2.9", ""])
+@pytest.mark.parametrize("keyword", ["StudyDate", "AcquisitionDate", "SeriesDate"])
+def test_a_study_of_several_days_is_refused(tmp_path: Path, uid: str, keyword: str) -> None:
+    days = [{"StudyDate": "", "StudyInstanceUID": uid} | {keyword: day} for day in ("20200301", "20200901")]
+    write(tmp_path, (1, ["t1", "t1ce"], days[0]), (2, ["t2", "flair"], days[1]))
+    found, _ = bring_in(tmp_path)
+    assert not found.visits
+    assert "several days" in found.left_out[0].reason
+
+
+def test_studies_of_one_date_whose_scans_are_months_apart_are_refused(tmp_path: Path) -> None:
+    for number, day in ((1, "20200301"), (2, "20200901")):
+        write(tmp_path, (number, [], {"AcquisitionDate": day, "StudyTime": f"0{number}3000"}))
+    assert not bring_in(tmp_path)[0].visits
+
+
+def test_a_study_whose_scans_lie_before_and_after_midnight_is_one_visit(tmp_path: Path) -> None:
+    both = {"StudyInstanceUID": "1.2.9", "StudyDate": "20200301"}
+    write(tmp_path, (1, ["t1", "t1ce"], both | {"AcquisitionDate": "20200301"}))
+    write(tmp_path, (2, ["t2", "flair"], both | {"AcquisitionDate": "20200302"}))
+    assert len(bring_in(tmp_path)[0].visits) == 1
+
+
+@pytest.mark.parametrize("patient_id", ["MRN-1", "ANONYMOUS"])
+def test_whole_frames_of_reference_without_times_are_not_mixed(tmp_path: Path, patient_id: str) -> None:
+    both = SILENT | {"StudyInstanceUID": "1.2.9", "PatientID": patient_id}
+    write(tmp_path, (1, [], both), (2, [], both))
+    assert not bring_in(tmp_path)[0].visits
+
+
+def test_halves_of_a_placeholder_s_study_in_two_frames_without_times_are_refused(tmp_path: Path) -> None:
+    both = SILENT | {"StudyInstanceUID": "1.2.9", "PatientID": "ANONYMOUS"}
+    write(tmp_path, (1, ["t1", "t1ce"], both), (2, ["t2", "flair"], both))
+    assert not bring_in(tmp_path)[0].visits
+
+
+@pytest.mark.parametrize("patient_id", ["MRN-1", "ANONYMOUS"])
+@pytest.mark.parametrize("full", [1, 2])
+def test_without_times_a_visit_is_drawn_from_the_one_frame_that_has_all(tmp_path: Path, patient_id: str, full: int) -> None:
+    both = {"StudyInstanceUID": "1.2.9", "PatientID": patient_id}
+    write(tmp_path, (full, [], both), (3 - full, ["t1", "t2"], both | {"SeriesNumber": 9}))
+    found, lines = bring_in(tmp_path)
+    assert drawn_from(found) == [("", all_of(full))]
+    assert any("that has all" in line for line in lines)
+
+
+def test_one_id_of_two_issuers_is_not_one_patient(tmp_path: Path) -> None:
+    write(tmp_path, (1, ["t1", "t1ce"], {"StudyTime": "080000", "IssuerOfPatientID": "HOSP_A"}))
+    write(tmp_path, (2, ["t2", "flair"], {"StudyTime": "083000", "IssuerOfPatientID": "HOSP_B"}))
+    found, _ = bring_in(tmp_path)
+    assert not found.visits
+    assert "issuer" in found.left_out[0].reason
+
+
+@pytest.mark.parametrize("issuers", [("HOSP_A", ""), ("HOSP_A", "Hosp A"), ("HOSP_A", "UNKNOWN")])
+def test_one_issuer_that_is_written_in_two_ways_is_one(tmp_path: Path, issuers: tuple[str, str]) -> None:
+    write(tmp_path, (1, ["t1", "t1ce"], {"StudyTime": "080000", "IssuerOfPatientID": issuers[0]}))
+    write(tmp_path, (2, ["t2", "flair"], {"StudyTime": "083000", "IssuerOfPatientID": issuers[1]}))
+    assert len(bring_in(tmp_path)[0].visits) == 1
+
+
+@pytest.mark.parametrize("day", ["20150101", "20150615", "20150701"])
+def test_halves_of_a_date_that_stands_for_a_year_are_refused(tmp_path: Path, day: str) -> None:
+    write(tmp_path, (1, ["t1", "t1ce"], {"StudyDate": day, "StudyTime": "080000"}))
+    write(tmp_path, (2, ["t2", "flair"], {"StudyDate": day, "StudyTime": "083000"}))
+    assert not bring_in(tmp_path)[0].visits
+
+
+@pytest.mark.parametrize("time", ["120000", "000001.00", "235959"])
+def test_halves_of_a_time_that_stands_for_none_are_refused(tmp_path: Path, time: str) -> None:
+    write(tmp_path, (1, ["t1", "t1ce"], {"StudyTime": time}), (2, ["t2", "flair"], {"StudyTime": time, "SeriesTime": time}))
+    assert not bring_in(tmp_path)[0].visits
+
+
+def test_a_study_on_the_first_of_july_is_a_visit(tmp_path: Path) -> None:
+    write(tmp_path, (1, [], {"StudyDate": "20150701"}))
+    assert drawn_from(bring_in(tmp_path)[0]) == [("", all_of(1))]
+
+
+def test_a_study_under_several_patient_ids_is_named(tmp_path: Path) -> None:
+    for number, channel in enumerate(dicom.FOUR):
+        write(tmp_path, (number + 1, [channel], {"PatientID": f"MRN-{number}", "StudyInstanceUID": "1.2.9"}))
+    assert sum("4 different PatientIDs" in line for line in bring_in(tmp_path)[1]) == 1

@@ -9,9 +9,11 @@ from mri_vit.importers.dicom import person
 PLACEHOLDERS = """
 , ,0,000000,ANONYMOUS,anonymous,Anonymous^Patient,ANON,ANONYMIZED,anonymised,UNKNOWN,Unknown^^,TEST,Test Patient,NONE,NA,N/A,n.a.
 XXXX,x,PATIENT,PatientID,no name,NULL,-,???,de-identified,DEIDENTIFIED,REMOVED,Anónimo,ANONYME,unbekannt,익명,환자,99999999,111111
+ANON-STUDY,PHI REMOVED,UNSET,NotSet,unassigned,VOLUNTEER,RESEARCH,STUDY,PROJECT,CONTROL,MRN,PID
+XYZ,ABC,123456,111-11111,匿名,익명화,geanonimiseerd
 """
 OWN = """
-MRN-1,1,12,00012,100,1111,4711,ANON001,Anonym-17,TEST01,PATIENT7,sub-01,TCGA-FG-6692,dicom2nifti,XX12,Doe^Jane,Kim^Nan,김철수
+MRN-1,1,12,STUDY-0012,CONTROL7,ABC12,12345,PID-3,00012,100,1111,4711,ANON001,Anonym-17,TEST01,PATIENT7,sub-01,TCGA-FG-6692,dicom2nifti,XX12,Doe^Jane,Kim^Nan,김철수
 """
 
 
@@ -23,6 +25,16 @@ def test_an_id_that_stands_for_nobody_is_a_placeholder_however_it_is_written(tex
 @pytest.mark.parametrize("text", [*OWN.strip().split(","), "x" * 63 + "1", "anonym" * 10 + "1"])
 def test_an_id_of_a_person_is_none(text: str) -> None:
     assert not person.is_placeholder(text)
+
+
+@pytest.mark.parametrize("text", ["JOHNDOE", "DOE^JOHN", "Jane Doe", "Max Mustermann", "ANONYMOUS", ""])
+def test_the_name_of_a_made_up_person_is_no_id(text: str) -> None:
+    assert person.is_placeholder_id(text)
+
+
+@pytest.mark.parametrize("text", ["DOE", "DOE17", "JOHNDOE3", "Smith^John"])
+def test_an_id_that_resembles_one_of_a_made_up_person_stays(text: str) -> None:
+    assert not person.is_placeholder_id(text)
 
 
 @pytest.mark.parametrize(

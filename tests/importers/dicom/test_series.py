@@ -60,6 +60,10 @@ def series_of_its_own(dataset: Dataset, number: int) -> None:
     dataset.SeriesInstanceUID = f"1.9.{number}"
 
 
+def series_and_description_of_its_own(dataset: Dataset, number: int) -> None:
+    dataset.SeriesInstanceUID, dataset.SeriesDescription = f"1.9.{number}", f"{dataset.SeriesDescription} {number + 1}"
+
+
 def series_and_number_of_its_own(dataset: Dataset, number: int) -> None:
     dataset.SeriesInstanceUID, dataset.SeriesNumber = f"1.9.{number}", number + 1
 
@@ -85,8 +89,12 @@ def one_of_all(dataset: Dataset, number: int) -> None:
     dataset.SeriesInstanceUID = dataset.SOPInstanceUID = "1.9"
 
 
-UIDS = [series_of_its_own, series_and_number_of_its_own, all_uids_of_its_own]
-UIDS += [one_series, one_series_with_running_numbers, one_image, one_of_all]
+def no_series(dataset: Dataset, number: int) -> None:
+    dataset.SeriesInstanceUID = ""
+
+
+UIDS = [series_of_its_own, series_and_description_of_its_own, series_and_number_of_its_own, all_uids_of_its_own]
+UIDS += [no_series, one_series, one_series_with_running_numbers, one_image, one_of_all]
 
 
 @pytest.mark.parametrize("edit", UIDS)
@@ -191,6 +199,22 @@ def test_slices_that_were_acquired_in_two_packages_stay_one_volume(tmp_path: Pat
     dicom.write_series(tmp_path, dicom.head(12), edit=edit)
     (one,) = series.find(tmp_path).series
     assert not checks.faults(one)
+
+
+def test_a_series_whose_numbers_begin_later_than_those_of_others_is_named(tmp_path: Path) -> None:
+    paths = write_sound(tmp_path)
+    assert not series.find(tmp_path).oddities
+    paths[0].unlink()
+    (oddity,) = series.find(tmp_path).oddities
+    assert "from 2 to 6" in oddity.reason
+
+
+def test_a_series_uid_for_each_two_slices_is_named_once(tmp_path: Path) -> None:
+    def edit(dataset: Dataset, number: int) -> None:
+        dataset.SeriesInstanceUID = f"1.9.{number // 2}"
+
+    dicom.write_series(tmp_path, edit=edit, StudyInstanceUID="1.2", SeriesDescription="t2 tse")
+    assert sum("3 series of one description" in one.reason for one in series.find(tmp_path).oddities) == 1
 
 
 # Files without preamble.
