@@ -280,6 +280,31 @@ def test_a_folder_with_scans_of_which_none_is_read_is_left_out_and_not_passed_ov
     assert left == {"H1", "H2", "H3", "P 4", "BraTS2021_00001"}  # the last for its mask, which is no NIfTI
 
 
+@pytest.mark.parametrize(
+    ("names", "left"),
+    [
+        (["siteA/BraTS2021_00001/BraTS2021_00001_t1.nii.gz", "siteA/PAT01/t1.nii.gz"], {"siteA/PAT01"}),
+        (["BraTS2021_00001/BraTS2021_00001_t1.nii.gz", "PAT01 t1.nii.gz", "PAT02.t1.nii.gz"], {""}),
+        (["P1_t1.nii.gz", "P1_adc.nii.gz", "PAT01 t1.nii.gz"], {""}),
+        (["PAT01/t1ce.nii.gz", "PAT01/t1\udce9.nii.gz"], {"PAT01"}),
+        (["sub-01/anat/sub-01_T1w.nii.gz", "sub-01/dwi/sub-01_dwi.nii.gz", "derivatives/x/b.nii.gz"], set()),
+        (["a/UPENN-GBM-00001_11/UPENN-GBM-00001_11_T1.nii.gz", "DTI/UPENN-GBM-00001_11/UPENN-GBM-00001_11_FA.nii.gz"], set()),
+        (["P1_t1.nii.gz", "P1_adc.nii.gz"], set()),
+    ],
+)
+def test_scans_that_are_not_read_are_left_out_unless_they_lie_with_a_patient_s(tmp_path: Path, names: list[str], left: set[str]):
+    source = folder(tmp_path / "in", *names)
+    assert import_layout("auto", source, tmp_path / "out", Console(quiet=True)) == bool(left)
+    assert {row["patient"] for row in rows(tmp_path / "out" / "excluded.csv")} == left
+
+
+def test_scans_without_a_layout_beside_a_table_are_left_out(tmp_path: Path):
+    names = [f"case{n}_000{channel}.nii.gz" for n in (1, 2) for channel in range(4)]
+    source = folder(tmp_path / "in", *names, tables={"labels.csv": "patient,mgmt\ncase1,1\ncase2,0\n"})
+    assert import_layout("auto", source, tmp_path / "out", Console(quiet=True))
+    assert any("8 files" in row["reason"] for row in rows(tmp_path / "out" / "excluded.csv"))
+
+
 def test_folders_behind_links_are_read_and_one_that_leads_back_ends_nothing(tmp_path: Path, capsys):
     folder(tmp_path / "elsewhere", "t1.nii.gz")
     source = folder(tmp_path / "in", "P1/t1.nii.gz")
