@@ -24,6 +24,8 @@ STARTS = {  # of files that are no text
     b"\x1f\x8b": "compressed with gzip",
     b"%PDF": "a PDF document",
     b"PAR1": "a Parquet table",
+    b"$FL": "a table of SPSS (.sav)",
+    b"<stata_dta>": "a table of Stata (.dta)",
 }
 INSIDE = {  # files in a zip archive by which it is known
     "xl/workbook.xml": EXCEL,

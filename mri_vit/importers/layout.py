@@ -91,7 +91,8 @@ def read(layout: Layout, source: Path, own: Layout | None = None) -> Found:
     Where a table names the scans' files, these are the scans; else they are known by their names. `own` is a layout by which the
     tables and scans are read that are none of this one's: tables of labels join its patients, scans are `Found.strays`.
     """
-    scans, paths, images = files_below(source)
+    scans, tables, images = files_below(source)
+    paths = [path for path in tables if path == source or not _is_prose(path, (layout, own or layout))]
     listed: list[Visit] = []
     readings: list[Reading] = []
     notes: list[str] = []
@@ -153,6 +154,17 @@ def read(layout: Layout, source: Path, own: Layout | None = None) -> Found:
 def _fitting(layout: Layout, path: Path) -> Table | None:
     names = table.header(path)
     return next((kind for kind in layout.tables if kind.fits(names)), None)
+
+
+def _is_prose(path: Path, layouts: Sequence[Layout]) -> bool:
+    """Whether a .txt is a README and no table: its first line has no two columns of which one is read."""
+    if path.suffix.lower() != table.TEXT:
+        return False
+    names = table.header(path)
+    columns = [column for layout in layouts for kind in layout.tables for column in kind.columns]
+    read = {key(name) for column in columns for name in (column.name, *column.sources)}
+    read |= {key(name) for layout in layouts for kind in layout.tables for name in kind.scans}
+    return len(names) < 2 or names.isdisjoint(read)
 
 
 def _columns_beside(kind: Table, own: Layout) -> Table:

@@ -234,6 +234,25 @@ def test_a_workbook_beside_folders_is_read_and_one_that_cannot_be_is_left_out_wi
     assert "2 sheets" in left["reason"]
 
 
+@pytest.mark.parametrize("name", ["clinical.txt", "clinical.TXT", "clinical.tab"])
+def test_a_table_of_text_is_read_under_its_other_endings_and_a_readme_is_none(tmp_path: Path, name: str):
+    tables = {name: "patient\tmgmt\n1\t1\n", "README.txt": "Patient\n\nAge, sex, and so on.\n", "NOTE.txt": "a, b\n", "e.txt": ""}
+    source = folder(tmp_path / "in", "BraTS2021_00001/BraTS2021_00001_t1.nii.gz", tables=tables)
+    assert not import_layout("auto", source, tmp_path / "out", Console(quiet=True))
+    assert patients(tmp_path / "out")["BraTS2021_00001"]["mgmt"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.sav", b"$FL2@(#)"), ("a.dta", b"<stata_dta>"), ("a.rds", b"\x1f\x8b\x08"), ("b.dta", b"r\x02\x01\xff")],
+)
+def test_a_table_of_a_statistics_program_is_left_out_with_the_reason(tmp_path: Path, name: str, content: bytes):
+    source = folder(tmp_path / "in", "P1/t1.nii.gz")
+    (source / name).write_bytes(content)
+    assert import_layout("auto", source, tmp_path / "out", Console(quiet=True))
+    assert "not read" in rows(tmp_path / "out" / "excluded.csv")[0]["reason"]
+
+
 def test_a_date_in_place_of_an_id_is_refused_and_a_folder_that_is_called_like_one_is_a_patient(tmp_path: Path, capsys):
     book = openpyxl.Workbook()
     book.worksheets[0].append(["ID", "Age", "Scan date"])
