@@ -205,11 +205,13 @@ OWN = "Patient,Age,Sex,MGMT_status,OS (days),Dead\n{}"
 
 
 def test_auto_joins_a_table_of_ones_own_to_folders_of_a_layout_whatever_its_ids(tmp_path: Path, capsys):
-    source = brats(tmp_path / "in", "00001", "00002", "00003", labels="00001,1\n00002,0\n")
+    more = {f"0000{n}": n % 2 for n in range(4, 8)}
+    labels = "00001,1\n00002,0\n" + "".join(f"{name},{label}\n" for name, label in more.items())
+    source = brats(tmp_path / "in", "00001", "00002", "00003", *more, labels=labels)
     folder(source, tables={"clinical.csv": OWN.format("1,60,M,1,100,1\n00002,50,F,0,200,0\nBraTS2021_00003,40,F,1,300,1\n")})
     auto(source, tmp_path / "out", capsys)
     found = patients(tmp_path / "out")
-    assert {name: (row["age"], row["mgmt"], row["os_days"]) for name, row in found.items()} == {
+    assert {name: (row["age"], row["mgmt"], row["os_days"]) for name, row in found.items() if name[-5:] not in more} == {
         "BraTS2021_00001": ("60", "1", "100"),
         "BraTS2021_00002": ("50", "0", "200"),
         "BraTS2021_00003": ("40", "1", "300"),
@@ -354,11 +356,12 @@ def test_auto_refuses_several_layouts_and_none(tmp_path: Path, capsys):
 
 def test_auto_writes_a_study_that_loads_with_the_endpoints_that_are_known(tmp_path: Path, capsys):
     home = tmp_path / "out"
-    auto(brats(tmp_path / "in", "00001", "00002"), home, capsys)
+    ids = [f"0000{n}" for n in range(1, 5)]
+    auto(brats(tmp_path / "in", *ids, labels="".join(f"{name},{name[-1] in '12':d}\n" for name in ids)), home, capsys)
     study = study_file.load(home / "study.toml", {})
     assert study.cohort == home / "cohort.csv"
     assert [endpoint.name for endpoint in study.endpoints] == ["mgmt"]
-    assert len(cohort.read(study.cohort, study.endpoints)) == 2
+    assert len(cohort.read(study.cohort, study.endpoints)) == len(ids)
     assert sum(line.startswith("#") or "  # " in line for line in (home / "study.toml").read_text().splitlines()) >= 5
     (home / "study.toml").write_text("mine")
     assert "is there already and stays" in auto(tmp_path / "in", home, capsys)
@@ -377,11 +380,15 @@ def test_auto_names_the_sequences_of_a_cohort_without_all_four_and_a_reference_w
 
 
 def test_auto_writes_a_survival_endpoint(tmp_path: Path, capsys):
-    text = "Brats20ID,Survival_days\nBraTS20_Training_001,289\nBraTS20_Training_002,ALIVE (361 days later)\n"
+    lines = (
+        "Brats20ID,Survival_days",
+        *(f"BraTS20_Training_00{n},{days}" for n, days in enumerate((289, "ALIVE (361 days later)", 90))),
+    )
+    text = "".join(f"{line}\n" for line in lines)
     auto(folder(tmp_path / "in", tables={"survival_info.csv": text}), tmp_path / "out", capsys)
     study = study_file.load(tmp_path / "out" / "study.toml", {})
     assert [endpoint.columns for endpoint in study.endpoints] == [("os_days", "os_event")]
-    assert len(cohort.read(study.cohort, study.endpoints)) == 2
+    assert len(cohort.read(study.cohort, study.endpoints)) == 3
 
 
 def test_the_verb_prints_counts_and_ends_with_3_where_something_is_left_out(tmp_path: Path, capsys):
