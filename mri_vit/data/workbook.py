@@ -93,7 +93,8 @@ def read(path: Path, raw: bytes) -> Lines:
     ]
     lines: list[tuple[int, list[str]]] = []
     dates: set[tuple[int, int]] = set()
-    for cells in sheet.iter_rows():
+    last_row, last_column = _last(sheet, *([] if formulas is None else [formulas]))
+    for cells in sheet.iter_rows(max_row=last_row, max_col=last_column):
         texts = [_shown(cell) for cell in cells]
         number = cells[0].row
         for index, cell in enumerate(cells):
@@ -108,7 +109,9 @@ def read(path: Path, raw: bytes) -> Lines:
                 faults.append((f"{texts[index]}: of such a number Excel keeps {DIGITS} digits; write it as text", number, index))
         lines.append((number, texts))
         dates |= {(number, index) for index, cell in enumerate(cells) if isinstance(cell.value, date)}
-    return Lines(lines, faults, [*_hidden(sheet), *_other_sheets(book, sheet), *_dates(sheet)], dates)
+    return Lines(
+        lines, faults, [*_hidden(sheet, last_row), *_other_sheets(book, sheet), *_dates(sheet, last_row, last_column)], dates
+    )
 
 
 def _only_sheet(path: Path, book: Any) -> Any:
@@ -126,7 +129,13 @@ def _only_sheet(path: Path, book: Any) -> Any:
 
 
 def _is_filled(sheet: Any) -> bool:
-    return any(value is not None for row in sheet.iter_rows(values_only=True) for value in row)
+    return any(cell.value is not None for cell in sheet._cells.values())
+
+
+def _last(*sheets: Any) -> tuple[int, int]:
+    """The last row and the last column in which a sheet has values; openpyxl's `max_row` counts cells with a style alone too."""
+    filled = [place for sheet in sheets for place, cell in sheet._cells.items() if cell.value is not None]
+    return max(row for row, _ in filled), max(column for _, column in filled)
 
 
 def _shown(cell: Any) -> str:
@@ -154,9 +163,9 @@ def _cut(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) >= 10**DIGITS
 
 
-def _hidden(sheet: Any) -> Iterator[str]:
+def _hidden(sheet: Any, last_row: int) -> Iterator[str]:
     """Rows and columns that Excel does not show, by a filter for instance, and that are read all the same."""
-    rows = [number for number in range(1, sheet.max_row + 1) if sheet.row_dimensions[number].hidden]
+    rows = [number for number in range(1, last_row + 1) if sheet.row_dimensions[number].hidden]
     if rows:
         more = ", …" if len(rows) > SHOWN else ""
         yield f"{len(rows)} rows are hidden in the workbook, and are read: {', '.join(map(str, rows[:SHOWN]))}{more}"
@@ -171,9 +180,9 @@ def _other_sheets(book: Any, sheet: Any) -> Iterator[str]:
         yield f"hidden sheets of the workbook are not read: {', '.join(others)}"
 
 
-def _dates(sheet: Any) -> Iterator[str]:
+def _dates(sheet: Any, last_row: int, last_column: int) -> Iterator[str]:
     """Columns in which some cells are dates and others are not: Excel makes a date of 1-2."""
-    for cells in sheet.iter_cols(min_row=2):
+    for cells in sheet.iter_cols(min_row=2, max_row=max(last_row, 2), max_col=last_column):
         filled = [cell for cell in cells if cell.value is not None]
         dates = [cell for cell in filled if isinstance(cell.value, date)]
         if 0 < len(dates) < len(filled):

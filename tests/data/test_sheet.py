@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import csv
 import io
+import tracemalloc
 import warnings
 from datetime import datetime
 from pathlib import Path
@@ -81,6 +82,17 @@ def test_blank_rows_before_a_workbooks_table_and_other_empty_sheets_are_nothing(
     made.create_sheet("Sheet2")
     made.save(path)
     assert sheet.read(path) == (["patient", "age"], [(4, {"patient": "a", "age": "60"})])
+
+
+def test_a_cell_with_a_style_alone_far_from_the_table_costs_nothing(tmp_path: Path):
+    path = book(tmp_path / "t.xlsx", ["patient", "age"], ["a", 60], ["b", datetime(2026, 1, 2)], J300000="0.00")
+    tracemalloc.start()
+    sheet_read = sheet.examine(path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [row for _, row in sheet_read.rows] == [{"patient": "a", "age": "60"}, {"patient": "b", "age": "2026-01-02"}]
+    assert "1 of 2 cells of column B are dates" in sheet_read.notes[0]
+    assert most < 20e6  # bytes; every cell of 300,000 rows takes a gigabyte
 
 
 def test_a_number_of_more_digits_than_excel_keeps_is_a_fault(tmp_path: Path):
