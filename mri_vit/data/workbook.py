@@ -27,6 +27,9 @@ STARTS = {  # of files that are no text
     b"$FL": "a table of SPSS (.sav)",
     b"<stata_dta>": "a table of Stata (.dta)",
 }
+UTF_32 = re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff|\0\0\0[^\0]|[^\0]\0\0\0")
+MARKUP = re.compile(rb"(?i)(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*<(!doctype|html|head|meta|style|table|\?xml)[\s>]")
+HEAD_BYTES = 512  # of a file: enough for the first tag of a page
 INSIDE = {  # files in a zip archive by which it is known
     "xl/workbook.xml": EXCEL,
     "xl/workbook.bin": "a binary Excel workbook (.xlsb)",
@@ -58,6 +61,10 @@ def kind(raw: bytes) -> str:
         except zipfile.BadZipFile:
             return "a damaged zip archive or workbook"
         return next((what for name, what in INSIDE.items() if name in names), "a zip archive")
+    if UTF_32.match(raw):
+        return "text in UTF-32"
+    if MARKUP.match(raw[:HEAD_BYTES].replace(b"\0", b"")):  # of UTF-16 too
+        return "a page of HTML or XML, whatever its ending"
     return next((what for start, what in STARTS.items() if raw.startswith(start)), "")
 
 
