@@ -35,11 +35,9 @@ HEAD = """\
 
 """
 NONE = """
-# No label can be studied yet. Add a column to the table, and three lines for each:
-# [[endpoints]]
-# name = "mgmt"
-# kind = "binary"
+# No label can be studied yet, and `mri-vit check` says what is lacking. Add it to the table, or name other labels here.
 """
+PLACEHOLDER = (Endpoint(name="mgmt", kind="binary"),)  # where the table has no label: check names the one column, and no more
 
 
 def write_study(name: str, folder: Path, console: Console, known: Sequence[Endpoint] = MARKERS) -> None:
@@ -54,6 +52,8 @@ def write_study(name: str, folder: Path, console: Console, known: Sequence[Endpo
 
 def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> str:
     """The recommended study of a cohort table that lies beside the study file, with those endpoints that can be studied.
+
+    Where none can, it has those of which the table has columns, so that `check` says what each lacks.
 
     `known` are the endpoints that are looked for. Raises UsageError where the table cannot be read.
     """
@@ -84,7 +84,8 @@ def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> s
         scarce = min(rarest, key=rarest.__getitem__)
         line = f"folds = {rarest[scarce]}  # not {usual}: so many patients are in the rarer class of {scarce}, or died"
         text = re.sub(r"(?m)^folds = .*$", line, text, count=1)
-    return HEAD.format(recipe=recipe) + text + "".join((*_not_studied(reasons), *map(_section, studied))) + NONE * (not studied)
+    sections = map(_section, studied or labelled or PLACEHOLDER)
+    return HEAD.format(recipe=recipe) + text + "".join((*_not_studied(reasons), NONE * (not studied), *sections))
 
 
 def _unfit(endpoint: Endpoint, patients: Sequence[Patient]) -> str:

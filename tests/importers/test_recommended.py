@@ -13,6 +13,7 @@ from rich.console import Console
 
 from mri_vit.crossval import folds
 from mri_vit.data import cohort
+from mri_vit.errors import UsageError
 from mri_vit.importers import recommended
 from mri_vit.importers.join import join
 from mri_vit.importers.stage import import_dicom, import_layout
@@ -88,6 +89,27 @@ def test_the_study_has_no_more_folds_than_its_rarest_class_has_patients(tmp_path
     study = brought(tmp_path, "patient,mgmt\n" + "".join(f"P{n},{int(n > rare)}\n" for n in PATIENTS))
     assert study.train.folds == expected
     folds.check(cohort.of_study(study), study.endpoints, study.train)
+
+
+@pytest.mark.parametrize(
+    ("labels", "cause"),
+    [
+        ("P1,1\nP2,1\nP3,1", "mgmt: .* add patients"),
+        ("P1,1\nP2,1\nP3,0", "mgmt: .* add patients"),
+        ("P1,\nP2,", "no label of mgmt"),
+    ],
+)
+def test_a_study_of_which_no_label_can_be_learned_says_at_its_check_what_is_lacking(tmp_path: Path, labels: str, cause: str):
+    study = brought(tmp_path, f"patient,mgmt\n{labels}\n")
+    with pytest.raises(UsageError, match=cause):
+        folds.check(cohort.of_study(study), study.endpoints, study.train)
+
+
+def test_the_check_of_a_study_without_a_label_names_one_column(tmp_path: Path):
+    study = brought(tmp_path, "patient,age\nP1,60\n")
+    with pytest.raises(UsageError, match="no column 'mgmt'") as refused:
+        cohort.of_study(study)
+    assert str(refused.value).count("no column") == 1
 
 
 def test_visits_of_a_patient_count_once_in_the_number_of_folds(tmp_path: Path):
