@@ -22,7 +22,8 @@ from mri_vit.settings import source
 
 MOST_SAID = 20  # faults in the message of an error; `mri-vit check` lists all
 SEPARATORS = ",;\t|"
-SEPARATOR_LINE = re.compile(r'(?i)"?sep=(.)"?\r?\n')  # a first line by which Excel is told the separator
+# A first line by which Excel is told the separator, and the empty cells behind it of a spreadsheet that saved it again as a row.
+SEPARATOR_LINE = re.compile(r'(?i)"?sep=(.)"?([,;\t|]*)\r?\n')
 # First letters by which a spreadsheet takes text for a formula, some as wide as Chinese ones (OWASP, CSV injection).
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
@@ -140,10 +141,12 @@ def text(path: Path) -> tuple[str, str]:
 
 def _parted(text: str) -> tuple[str, str, int]:
     """As `_text`."""
-    if line := SEPARATOR_LINE.match(text):
-        return text[line.end() :], line[1], 1
-    first = text.lstrip().partition("\n")[0]
-    return text, max(SEPARATORS, key=first.count), 0
+    line = SEPARATOR_LINE.match(text)
+    rest = text[line.end() :] if line else text
+    if line and not line[2]:
+        return rest, line[1], 1
+    first = rest.lstrip().partition("\n")[0]
+    return rest, max(SEPARATORS, key=first.count), int(line is not None)
 
 
 def _with_points(rows: list[Row]) -> Iterator[str]:

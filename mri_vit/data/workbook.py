@@ -24,7 +24,12 @@ STARTS = {  # of files that are no text
     b"\x1f\x8b": "compressed with gzip",
     b"%PDF": "a PDF document",
     b"PAR1": "a Parquet table",
+    b"$FL": "a table of SPSS (.sav)",
+    b"<stata_dta>": "a table of Stata (.dta)",
 }
+UTF_32 = re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff|\0\0\0[^\0]|[^\0]\0\0\0")
+MARKUP = re.compile(rb"(?i)(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*<(!doctype|html|head|meta|style|table|\?xml)[\s>]")
+HEAD_BYTES = 512  # of a file: enough for the first tag of a page
 INSIDE = {  # files in a zip archive by which it is known
     "xl/workbook.xml": EXCEL,
     "xl/workbook.bin": "a binary Excel workbook (.xlsb)",
@@ -56,6 +61,10 @@ def kind(raw: bytes) -> str:
         except zipfile.BadZipFile:
             return "a damaged zip archive or workbook"
         return next((what for name, what in INSIDE.items() if name in names), "a zip archive")
+    if UTF_32.match(raw):
+        return "text in UTF-32"
+    if MARKUP.match(raw[:HEAD_BYTES].replace(b"\0", b"")):  # of UTF-16 too
+        return "a page of HTML or XML, whatever its ending"
     return next((what for start, what in STARTS.items() if raw.startswith(start)), "")
 
 
@@ -91,7 +100,8 @@ def read(path: Path, raw: bytes) -> Lines:
     ]
     lines: list[tuple[int, list[str]]] = []
     dates: set[tuple[int, int]] = set()
-    for cells in sheet.iter_rows():
+    last_row, last_column = _last(sheet, *([] if formulas is None else [formulas]))
+    for cells in sheet.iter_rows(max_row=last_row, max_col=last_column):
         texts = [_shown(cell) for cell in cells]
         number = cells[0].row
         for index, cell in enumerate(cells):
@@ -106,7 +116,9 @@ def read(path: Path, raw: bytes) -> Lines:
                 faults.append((f"{texts[index]}: of such a number Excel keeps {DIGITS} digits; write it as text", number, index))
         lines.append((number, texts))
         dates |= {(number, index) for index, cell in enumerate(cells) if isinstance(cell.value, date)}
-    return Lines(lines, faults, [*_hidden(sheet), *_other_sheets(book, sheet), *_dates(sheet)], dates)
+    return Lines(
+        lines, faults, [*_hidden(sheet, last_row), *_other_sheets(book, sheet), *_dates(sheet, last_row, last_column)], dates
+    )
 
 
 def _only_sheet(path: Path, book: Any) -> Any:
@@ -124,7 +136,13 @@ def _only_sheet(path: Path, book: Any) -> Any:
 
 
 def _is_filled(sheet: Any) -> bool:
-    return any(value is not None for row in sheet.iter_rows(values_only=True) for value in row)
+    return any(cell.value is not None for cell in sheet._cells.values())
+
+
+def _last(*sheets: Any) -> tuple[int, int]:
+    """The last row and the last column in which a sheet has values; openpyxl's `max_row` counts cells with a style alone too."""
+    filled = [place for sheet in sheets for place, cell in sheet._cells.items() if cell.value is not None]
+    return max(row for row, _ in filled), max(column for _, column in filled)
 
 
 def _shown(cell: Any) -> str:
@@ -152,9 +170,9 @@ def _cut(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) >= 10**DIGITS
 
 
-def _hidden(sheet: Any) -> Iterator[str]:
+def _hidden(sheet: Any, last_row: int) -> Iterator[str]:
     """Rows and columns that Excel does not show, by a filter for instance, and that are read all the same."""
-    rows = [number for number in range(1, sheet.max_row + 1) if sheet.row_dimensions[number].hidden]
+    rows = [number for number in range(1, last_row + 1) if sheet.row_dimensions[number].hidden]
     if rows:
         more = ", …" if len(rows) > SHOWN else ""
         yield f"{len(rows)} rows are hidden in the workbook, and are read: {', '.join(map(str, rows[:SHOWN]))}{more}"
@@ -169,9 +187,9 @@ def _other_sheets(book: Any, sheet: Any) -> Iterator[str]:
         yield f"hidden sheets of the workbook are not read: {', '.join(others)}"
 
 
-def _dates(sheet: Any) -> Iterator[str]:
+def _dates(sheet: Any, last_row: int, last_column: int) -> Iterator[str]:
     """Columns in which some cells are dates and others are not: Excel makes a date of 1-2."""
-    for cells in sheet.iter_cols(min_row=2):
+    for cells in sheet.iter_cols(min_row=2, max_row=max(last_row, 2), max_col=last_column):
         filled = [cell for cell in cells if cell.value is not None]
         dates = [cell for cell in filled if isinstance(cell.value, date)]
         if 0 < len(dates) < len(filled):

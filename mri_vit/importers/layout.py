@@ -22,6 +22,7 @@ from mri_vit.settings.schema import CHANNELS
 
 ENDING = re.compile(rf"(?i)({'|'.join(map(re.escape, (*source_file.FORMATS, '.nii.gz', '.nii')))})$")
 MADE_OF_OTHERS = ("derivatives", "sourcedata")  # of BIDS: what was made of the scans, and what they were made of
+NOT_UTF8 = "the name of this file or of its folder is not UTF-8; rename it"
 MASK_ALONE = "a mask, but no scan"
 DICOM = (".dcm", ".ima")
 OPEN_IN_EXCEL = "~$"  # how the file begins by which Excel notes that a workbook is open
@@ -90,7 +91,8 @@ def read(layout: Layout, source: Path, own: Layout | None = None) -> Found:
     Where a table names the scans' files, these are the scans; else they are known by their names. `own` is a layout by which the
     tables and scans are read that are none of this one's: tables of labels join its patients, scans are `Found.strays`.
     """
-    scans, paths, images = files_below(source)
+    scans, tables, images = files_below(source)
+    paths = [path for path in tables if path == source or not _is_prose(path, (layout, own or layout))]
     listed: list[Visit] = []
     readings: list[Reading] = []
     notes: list[str] = []
@@ -118,7 +120,8 @@ def read(layout: Layout, source: Path, own: Layout | None = None) -> Found:
         left_out += lost
     others_there = _not_nifti(source, images, left_out)
     if not listed:
-        left_out += _unread_folders(source, [*unread, *others_there], [*scans, *images], left_out)
+        apart = _unread_files(source, [*unread, *others_there], [*visits, *strays], left_out)
+        left_out += [one for one in apart if one.patient or visits or readings]  # of files alone, the source is refused
     if others_there:
         name = others_there[0].relative_to(source).as_posix()
         notes.append(f"{len(others_there)} scans that are no NIfTI were not read, such as {name} ({what_it_is(others_there[0])})")
@@ -151,6 +154,17 @@ def read(layout: Layout, source: Path, own: Layout | None = None) -> Found:
 def _fitting(layout: Layout, path: Path) -> Table | None:
     names = table.header(path)
     return next((kind for kind in layout.tables if kind.fits(names)), None)
+
+
+def _is_prose(path: Path, layouts: Sequence[Layout]) -> bool:
+    """Whether a .txt is a README and no table: its first line has no two columns of which one is read."""
+    if path.suffix.lower() != table.TEXT:
+        return False
+    names = table.header(path)
+    columns = [column for layout in layouts for kind in layout.tables for column in kind.columns]
+    read = {key(name) for column in columns for name in (column.name, *column.sources)}
+    read |= {key(name) for layout in layouts for kind in layout.tables for name in kind.scans}
+    return len(names) < 2 or names.isdisjoint(read)
 
 
 def _columns_beside(kind: Table, own: Layout) -> Table:
@@ -228,15 +242,40 @@ def _own_table(
     return _without_codes(readings), [], notes
 
 
-def _unread_folders(source: Path, unread: Sequence[Path], scans: Sequence[Path], left_out: Sequence[LeftOut]) -> list[LeftOut]:
-    """The folders in a source with scans of which none is read: they may be patients, or hold them."""
-    first: dict[str, Path] = {}
+def _unread_files(source: Path, unread: Sequence[Path], visits: Sequence[Visit], left_out: Sequence[LeftOut]) -> list[LeftOut]:
+    """The folders with scans that are not read and lie with no patient's: they may be patients, or hold them; the outermost such.
+
+    The source itself is one of them. A file whose name is not UTF-8 is left out by itself wherever it lies.
+    """
+    accounted = [(visit.patient, path) for visit in visits for path in _files(visit).values()]
+    accounted += [(one.patient, one.file) for one in left_out if one.patient and one.file]
+    patients: dict[Path, set[str]] = {}  # by the folder of their files
+    own = {*MADE_OF_OTHERS}  # names of folders that are one patient's, or hold no scans of others
+    for patient, path in accounted:
+        patients.setdefault(path.parent, set()).add(patient)
+        names = [name for name in place(path, source).split("/")[:-1] if key(patient) in key(name)]
+        own.update(names[-1:])
+    above = {source, *(folder for _, path in accounted for folder in path.parents)}
+    folders: dict[Path, list[Path]] = {}
+    left = []
     for path in unread:
-        first.setdefault(path.relative_to(source).parts[0], path)
-    read = {path.relative_to(source).parts[0] for path in {*scans} - {*unread}}
-    known = {*read, *MADE_OF_OTHERS, *(one.file.relative_to(source).parts[0] for one in left_out if one.file)}
-    reason = "no scan in this folder has a place and a name that are read; if it holds patients, import the folder itself"
-    return [LeftOut(name, path, reason) for name, path in first.items() if name not in known and path.parent != source]
+        its, inside = patients.get(path.parent, set()), path.relative_to(source)
+        if not cohort.is_utf8(inside):
+            left.append(LeftOut(path.parent.name if path.parent != source else "", path, NOT_UTF8))
+            continue
+        alone = len(its) == 1 and path.parent != source  # one patient's files lie here
+        if alone or not own.isdisjoint(inside.parts) or path.name.startswith(tuple(its)):
+            continue
+        up = [folder for folder in path.parents if folder.is_relative_to(source)]
+        apart = [folder for folder in up if folder not in above]  # without a patient's file in it or below
+        folders.setdefault((apart or up[:1])[-1], []).append(path)
+    for folder, files in folders.items():
+        reason = (
+            f"{len(files)} files, such as {files[0].name}, have no place and no name that are read, and lie with no patient's"
+        )
+        cure = "rename them" if folder == source else "if the folder holds patients, import the folder itself"
+        left.append(LeftOut("" if folder == source else folder.relative_to(source).as_posix(), files[0], f"{reason}; {cure}"))
+    return left
 
 
 def _strays(
@@ -368,7 +407,7 @@ def visits_among(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[
         first = next(iter(files.values()))[0]
         twice = [f"{column} ({', '.join(path.name for path in paths)})" for column, paths in files.items() if len(paths) > 1]
         if strange := [path for paths in files.values() for path in paths if not cohort.is_utf8(path.relative_to(source))]:
-            left_out.append(LeftOut(patient, strange[0], "the name of this file or of its folder is not UTF-8; rename it"))
+            left_out.append(LeftOut(patient, strange[0], NOT_UTF8))
         elif not cohort.is_patient_id(patient) or not cohort.is_session(session):
             left_out.append(LeftOut(patient, first, "expected an id of letters, digits, '.', '_' or '-'"))
         elif not any(channel in files for channel in CHANNELS):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -24,6 +25,7 @@ from mri_vit.settings.sequences import CHANNELS, REFERENCE
 
 MARKERS = (*DEFAULT_ENDPOINTS, *(Endpoint(name=name, kind="binary") for name in ("idh", "idh1")))  # labels, studied or not
 WITHOUT_MASKS, WITH_MASKS = "gbm.toml", "gbm_masks.toml"
+FEWEST = 2  # patients of a class: one to learn from and one to test on, the least that folds can be made of
 HEAD = """\
 # The study that we recommend for the cohort in this folder, which `mri-vit import` wrote: the settings of configs/{recipe}.
 # Look at provenance.csv for the origin of every label, at conflicts.csv and excluded.csv for what was not used, then:
@@ -33,11 +35,9 @@ HEAD = """\
 
 """
 NONE = """
-# No label can be studied yet. Add a column to the table, and three lines for each:
-# [[endpoints]]
-# name = "mgmt"
-# kind = "binary"
+# No label can be studied yet, and `mri-vit check` says what is lacking. Add it to the table, or name other labels here.
 """
+PLACEHOLDER = (Endpoint(name="mgmt", kind="binary"),)  # where the table has no label: check names the one column, and no more
 
 
 def write_study(name: str, folder: Path, console: Console, known: Sequence[Endpoint] = MARKERS) -> None:
@@ -52,6 +52,8 @@ def write_study(name: str, folder: Path, console: Console, known: Sequence[Endpo
 
 def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> str:
     """The recommended study of a cohort table that lies beside the study file, with those endpoints that can be studied.
+
+    Where none can, it has those of which the table has columns, so that `check` says what each lacks.
 
     `known` are the endpoints that are looked for. Raises UsageError where the table cannot be read.
     """
@@ -73,19 +75,37 @@ def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> s
     if there and REFERENCE not in there:
         line = f'reference = "{there[0]}"  # to which the others are aligned; it is T1ce where there is one'
         text = text.replace("[prepare]\n", f"[prepare]\n{line}\n", 1)
-    reasons = {endpoint.name: _unfit(endpoint, patients) for endpoint in labelled}
+    first = cohort.first_visits(patients)
+    reasons = {endpoint.name: _unfit(endpoint, first) for endpoint in labelled}
     studied = [endpoint for endpoint in labelled if not reasons[endpoint.name]]
-    return HEAD.format(recipe=recipe) + text + "".join((*_not_studied(reasons), *map(_section, studied))) + NONE * (not studied)
+    rarest = {endpoint.name: _rarest(endpoint, first) for endpoint in studied}
+    usual = int(re.search(r"(?m)^folds = (\d+)", text)[1])  # type: ignore[index] # every study that we recommend names its folds
+    if rarest and min(rarest.values()) < usual:
+        scarce = min(rarest, key=rarest.__getitem__)
+        line = f"folds = {rarest[scarce]}  # not {usual}: so many patients are in the rarer class of {scarce}, or died"
+        text = re.sub(r"(?m)^folds = .*$", line, text, count=1)
+    sections = map(_section, studied or labelled or PLACEHOLDER)
+    return HEAD.format(recipe=recipe) + text + "".join((*_not_studied(reasons), NONE * (not studied), *sections))
 
 
 def _unfit(endpoint: Endpoint, patients: Sequence[Patient]) -> str:
-    """Why nothing can be learned of an endpoint; "" where it can."""
-    labels = [patient.labels[endpoint.columns[-1]] for patient in patients if patient.knows(endpoint)]
-    if not labels:
+    """Why nothing can be learned of an endpoint; "" where it can. Of each patient the first visit counts, as in the folds."""
+    count = Counter(patient.stratum(endpoint) for patient in patients if patient.knows(endpoint))
+    if not count:
         return "no label is known"
+    least, n = _rarest(endpoint, patients), count.total()
     if endpoint.kind == "survival":
-        return "" if 1 in labels else f"none of {len(labels)} patients died, so that no survival is learned"
-    return "" if len(set(labels)) == 2 else f"all {len(labels)} labels are {labels[0]:.0f}, and a class is learned from both"
+        few = f"{least or 'none'} of {n} patients died, so that no survival is learned" + "; it takes two" * least
+        return few if least < FEWEST else ""
+    if not least:
+        return f"all {n} labels are {next(iter(count))}, and a class is learned from both"
+    return f"of {n} labels one alone is {min(count, key=count.__getitem__)}; it takes two of each class" if least < FEWEST else ""
+
+
+def _rarest(endpoint: Endpoint, patients: Sequence[Patient]) -> int:
+    """How many patients the rarer class has, or how many died: there are no more folds, as each has one of them."""
+    count = Counter(patient.stratum(endpoint) for patient in patients if patient.knows(endpoint))
+    return count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
 
 
 def _not_studied(reasons: Mapping[str, str]) -> Iterator[str]:

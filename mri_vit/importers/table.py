@@ -13,7 +13,11 @@ from mri_vit.data import sheet
 from mri_vit.data.aliases import key
 from mri_vit.errors import UsageError
 
-ENDINGS = (".csv", ".tsv", ".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")  # of tables; not all of them can be read
+TEXT = ".txt"  # of a table, or of a README
+ENDINGS = (  # of tables; not all of them can be read
+    *(".csv", ".tsv", ".tab", TEXT, ".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"),
+    *(".sav", ".dta", ".rds", ".sas7bdat", ".parquet"),  # of SPSS, Stata, R, SAS and Arrow
+)
 HEAD_BYTES = 65536  # of a file that may be a table: enough for its header
 
 

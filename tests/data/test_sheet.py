@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import csv
 import io
+import tracemalloc
 import warnings
 from datetime import datetime
 from pathlib import Path
@@ -83,6 +84,17 @@ def test_blank_rows_before_a_workbooks_table_and_other_empty_sheets_are_nothing(
     assert sheet.read(path) == (["patient", "age"], [(4, {"patient": "a", "age": "60"})])
 
 
+def test_a_cell_with_a_style_alone_far_from_the_table_costs_nothing(tmp_path: Path):
+    path = book(tmp_path / "t.xlsx", ["patient", "age"], ["a", 60], ["b", datetime(2026, 1, 2)], J300000="0.00")
+    tracemalloc.start()
+    sheet_read = sheet.examine(path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [row for _, row in sheet_read.rows] == [{"patient": "a", "age": "60"}, {"patient": "b", "age": "2026-01-02"}]
+    assert "1 of 2 cells of column B are dates" in sheet_read.notes[0]
+    assert most < 20e6  # bytes; every cell of 300,000 rows takes a gigabyte
+
+
 def test_a_number_of_more_digits_than_excel_keeps_is_a_fault(tmp_path: Path):
     with pytest.raises(UsageError, match=r"row 2, column patient: 1234567890123456: .* 15 digits"):
         sheet.read(book(tmp_path / "t.xlsx", ["patient", "age"], [1234567890123456, 60]))
@@ -111,10 +123,18 @@ def test_a_workbook_without_openpyxl_gets_the_cure(tmp_path: Path, monkeypatch: 
         sheet.read(path)
 
 
-@pytest.mark.parametrize("content", [b"PK\x03\x04broken", b"\x1f\x8b\x08", b"%PDF-1.7", b"PAR1"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"PK\x03\x04broken", b"\x1f\x8b\x08", b"%PDF-1.7", b"PAR1"),
+        *("patient,age\na,60\n".encode(name) for name in ("utf-32", "utf-32-le", "utf-32-be")),
+        *("\ufeff\n<HTML><table><tr><td>patient</td></tr></table>".encode(name) for name in ("utf-8", "utf-16-le")),
+        *(b"<!DOCTYPE html><html>", b"<table border=1>", b'<?xml version="1.0"?><Workbook>'),
+    ],
+)
 def test_a_file_that_is_no_table_is_named_as_what_it_is(tmp_path: Path, content: bytes):
     (tmp_path / "t.csv").write_bytes(content)
-    with pytest.raises(UsageError, match=r"(archive|gzip|PDF|Parquet).*; save it as CSV UTF-8"):
+    with pytest.raises(UsageError, match=r"(archive|gzip|PDF|Parquet|UTF-32|HTML).*; save it as CSV UTF-8"):
         sheet.read(tmp_path / "t.csv")
 
 
@@ -128,6 +148,14 @@ def test_a_table_is_one_whatever_its_encoding_and_line_ends(tmp_path: Path, enco
 @pytest.mark.parametrize("line", ["sep=;\n", "SEP=;\r\n", '"sep=;"\n'])
 def test_a_line_that_names_the_separator_is_none_of_the_table(tmp_path: Path, line: str):
     assert sheet.read(text(tmp_path / "t.csv", f"{line}a,b;c\nx,y;3\n")) == (["a,b", "c"], [(3, {"a,b": "x,y", "c": "3"})])
+
+
+@pytest.mark.parametrize("line", ["sep=;,,\n", "sep=,,,\r\n", '"sep=,",,\n', "sep=\t,,\n"])
+def test_a_line_of_the_separator_that_a_spreadsheet_saved_again_is_none_of_the_table(tmp_path: Path, line: str):
+    assert sheet.read(text(tmp_path / "t.csv", f"{line}a,b,c\nx,y,3\n")) == (
+        ["a", "b", "c"],
+        [(3, {"a": "x", "b": "y", "c": "3"})],
+    )
 
 
 def test_blank_columns_are_none_and_cells_under_no_name_are_refused(tmp_path: Path):

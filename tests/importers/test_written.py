@@ -205,11 +205,13 @@ OWN = "Patient,Age,Sex,MGMT_status,OS (days),Dead\n{}"
 
 
 def test_auto_joins_a_table_of_ones_own_to_folders_of_a_layout_whatever_its_ids(tmp_path: Path, capsys):
-    source = brats(tmp_path / "in", "00001", "00002", "00003", labels="00001,1\n00002,0\n")
+    more = {f"0000{n}": n % 2 for n in range(4, 8)}
+    labels = "00001,1\n00002,0\n" + "".join(f"{name},{label}\n" for name, label in more.items())
+    source = brats(tmp_path / "in", "00001", "00002", "00003", *more, labels=labels)
     folder(source, tables={"clinical.csv": OWN.format("1,60,M,1,100,1\n00002,50,F,0,200,0\nBraTS2021_00003,40,F,1,300,1\n")})
     auto(source, tmp_path / "out", capsys)
     found = patients(tmp_path / "out")
-    assert {name: (row["age"], row["mgmt"], row["os_days"]) for name, row in found.items()} == {
+    assert {name: (row["age"], row["mgmt"], row["os_days"]) for name, row in found.items() if name[-5:] not in more} == {
         "BraTS2021_00001": ("60", "1", "100"),
         "BraTS2021_00002": ("50", "0", "200"),
         "BraTS2021_00003": ("40", "1", "300"),
@@ -232,6 +234,25 @@ def test_a_workbook_beside_folders_is_read_and_one_that_cannot_be_is_left_out_wi
     assert import_layout("auto", source, tmp_path / "two", Console(quiet=True))
     (left,) = [row for row in rows(tmp_path / "two" / "excluded.csv") if row["file"].endswith(".xlsx")]
     assert "2 sheets" in left["reason"]
+
+
+@pytest.mark.parametrize("name", ["clinical.txt", "clinical.TXT", "clinical.tab"])
+def test_a_table_of_text_is_read_under_its_other_endings_and_a_readme_is_none(tmp_path: Path, name: str):
+    tables = {name: "patient\tmgmt\n1\t1\n", "README.txt": "Patient\n\nAge, sex, and so on.\n", "NOTE.txt": "a, b\n", "e.txt": ""}
+    source = folder(tmp_path / "in", "BraTS2021_00001/BraTS2021_00001_t1.nii.gz", tables=tables)
+    assert not import_layout("auto", source, tmp_path / "out", Console(quiet=True))
+    assert patients(tmp_path / "out")["BraTS2021_00001"]["mgmt"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.sav", b"$FL2@(#)"), ("a.dta", b"<stata_dta>"), ("a.rds", b"\x1f\x8b\x08"), ("b.dta", b"r\x02\x01\xff")],
+)
+def test_a_table_of_a_statistics_program_is_left_out_with_the_reason(tmp_path: Path, name: str, content: bytes):
+    source = folder(tmp_path / "in", "P1/t1.nii.gz")
+    (source / name).write_bytes(content)
+    assert import_layout("auto", source, tmp_path / "out", Console(quiet=True))
+    assert "not read" in rows(tmp_path / "out" / "excluded.csv")[0]["reason"]
 
 
 def test_a_date_in_place_of_an_id_is_refused_and_a_folder_that_is_called_like_one_is_a_patient(tmp_path: Path, capsys):
@@ -280,6 +301,31 @@ def test_a_folder_with_scans_of_which_none_is_read_is_left_out_and_not_passed_ov
     assert left == {"H1", "H2", "H3", "P 4", "BraTS2021_00001"}  # the last for its mask, which is no NIfTI
 
 
+@pytest.mark.parametrize(
+    ("names", "left"),
+    [
+        (["siteA/BraTS2021_00001/BraTS2021_00001_t1.nii.gz", "siteA/PAT01/t1.nii.gz"], {"siteA/PAT01"}),
+        (["BraTS2021_00001/BraTS2021_00001_t1.nii.gz", "PAT01 t1.nii.gz", "PAT02.t1.nii.gz"], {""}),
+        (["P1_t1.nii.gz", "P1_adc.nii.gz", "PAT01 t1.nii.gz"], {""}),
+        (["PAT01/t1ce.nii.gz", "PAT01/t1\udce9.nii.gz"], {"PAT01"}),
+        (["sub-01/anat/sub-01_T1w.nii.gz", "sub-01/dwi/sub-01_dwi.nii.gz", "derivatives/x/b.nii.gz"], set()),
+        (["a/UPENN-GBM-00001_11/UPENN-GBM-00001_11_T1.nii.gz", "DTI/UPENN-GBM-00001_11/UPENN-GBM-00001_11_FA.nii.gz"], set()),
+        (["P1_t1.nii.gz", "P1_adc.nii.gz"], set()),
+    ],
+)
+def test_scans_that_are_not_read_are_left_out_unless_they_lie_with_a_patient_s(tmp_path: Path, names: list[str], left: set[str]):
+    source = folder(tmp_path / "in", *names)
+    assert import_layout("auto", source, tmp_path / "out", Console(quiet=True)) == bool(left)
+    assert {row["patient"] for row in rows(tmp_path / "out" / "excluded.csv")} == left
+
+
+def test_scans_without_a_layout_beside_a_table_are_left_out(tmp_path: Path):
+    names = [f"case{n}_000{channel}.nii.gz" for n in (1, 2) for channel in range(4)]
+    source = folder(tmp_path / "in", *names, tables={"labels.csv": "patient,mgmt\ncase1,1\ncase2,0\n"})
+    assert import_layout("auto", source, tmp_path / "out", Console(quiet=True))
+    assert any("8 files" in row["reason"] for row in rows(tmp_path / "out" / "excluded.csv"))
+
+
 def test_folders_behind_links_are_read_and_one_that_leads_back_ends_nothing(tmp_path: Path, capsys):
     folder(tmp_path / "elsewhere", "t1.nii.gz")
     source = folder(tmp_path / "in", "P1/t1.nii.gz")
@@ -310,11 +356,12 @@ def test_auto_refuses_several_layouts_and_none(tmp_path: Path, capsys):
 
 def test_auto_writes_a_study_that_loads_with_the_endpoints_that_are_known(tmp_path: Path, capsys):
     home = tmp_path / "out"
-    auto(brats(tmp_path / "in", "00001", "00002"), home, capsys)
+    ids = [f"0000{n}" for n in range(1, 5)]
+    auto(brats(tmp_path / "in", *ids, labels="".join(f"{name},{name[-1] in '12':d}\n" for name in ids)), home, capsys)
     study = study_file.load(home / "study.toml", {})
     assert study.cohort == home / "cohort.csv"
     assert [endpoint.name for endpoint in study.endpoints] == ["mgmt"]
-    assert len(cohort.read(study.cohort, study.endpoints)) == 2
+    assert len(cohort.read(study.cohort, study.endpoints)) == len(ids)
     assert sum(line.startswith("#") or "  # " in line for line in (home / "study.toml").read_text().splitlines()) >= 5
     (home / "study.toml").write_text("mine")
     assert "is there already and stays" in auto(tmp_path / "in", home, capsys)
@@ -333,11 +380,15 @@ def test_auto_names_the_sequences_of_a_cohort_without_all_four_and_a_reference_w
 
 
 def test_auto_writes_a_survival_endpoint(tmp_path: Path, capsys):
-    text = "Brats20ID,Survival_days\nBraTS20_Training_001,289\nBraTS20_Training_002,ALIVE (361 days later)\n"
+    lines = (
+        "Brats20ID,Survival_days",
+        *(f"BraTS20_Training_00{n},{days}" for n, days in enumerate((289, "ALIVE (361 days later)", 90))),
+    )
+    text = "".join(f"{line}\n" for line in lines)
     auto(folder(tmp_path / "in", tables={"survival_info.csv": text}), tmp_path / "out", capsys)
     study = study_file.load(tmp_path / "out" / "study.toml", {})
     assert [endpoint.columns for endpoint in study.endpoints] == [("os_days", "os_event")]
-    assert len(cohort.read(study.cohort, study.endpoints)) == 2
+    assert len(cohort.read(study.cohort, study.endpoints)) == 3
 
 
 def test_the_verb_prints_counts_and_ends_with_3_where_something_is_left_out(tmp_path: Path, capsys):
