@@ -82,23 +82,44 @@ ALONE = ((NATIVE, Agent.NONE), (GIVEN_WORD, Agent.GIVEN), (AMBIGUOUS, Agent.UNCL
 FILLER = _any(
     r"and|und|et|y|e|ed|the|any|use|of|jegliche\w*|to|iv|intraven\w*|endoven\w*|d|de|del|della|dello|di|da|do|du|des|der|dem|l|la|le|el|il|admin\w*"
 )
-PLANE = _any(r"ax\w*", "tra", r"trans\w*", r"sag\w*", r"cor\w*", r"obl\w*", "dors?", "2d", "3d", r"t1w?", r"\d+(?:mm)?", "iso")
+PLANE = _any(
+    r"ax\w*",
+    "tra",
+    r"trans(?:v\w*|ax\w*)?",
+    r"sag\w*",
+    r"cor(?:on\w*)?",
+    r"obl\w*",
+    "dors?",
+    "2d",
+    "3d",
+    r"t1w?",
+    r"\d+(?:mm)?",
+    "iso",
+)
 EVENT = _any(  # what a scan may lie before or after, other than the agent
     r"op|ops|oper\w*|surg\w*|chir\w*|cirug\w*|cirurg\w*|qx|quirurg\w*|interv\w*|resec\w*|resek\w*|resez\w*|exer\w*|biops\w*|bx",
-    r"crani\w*|kraniot\w*|rt|rth|xrt|crt|rct|ccrt|radiat\w*|radioth\w*|radioch\w*|radiosurg\w*|strahl\w*|bestrahl\w*|irrad\w*",
+    r"crani\w*|kraniot\w*|rt|rth|xrt|crt|rct|ccrt|radio\w*|radiat\w*|wbrt|strahl\w*|bestrahl\w*|irrad\w*",
     r"chemo\w*|chimio\w*|quimio\w*|srs|sbrt|gk|gk\w+|lgk|gamma|cyber\w*|proton\w*|brachy\w*|rads?|litt|laser\w*|ablat\w*|therap\w*|terap\w*|behandl\w*|tx|trt|treat\w*|trait\w*|tratt?a\w*",
     r"steroid\w*|dex\w*|avastin|bev\w*|immun\w*|tmz|cycles?|dose|embo\w*|coil\w*|clip\w*|stent\w*|shunt|vps|etv|evd|dbs|vns|seeg|ieeg|grid|hifu|fus|implant\w*|ele[ck]trod\w*|transplant\w*",
     r"\w*ectom\w*|excis\w*|exzis\w*|punkt\w*|drain\w*|evac\w*|debulk\w*|neurosurg\w*|neurochir\w*|stereotaxie|scan|plan\w*",
-    r"stroke|trauma\w*|ictal|seiz\w*|concuss\w*|injur\w*|bleed\w*|ha?emorr\w*|infect\w*|covid|sedat\w*|ana?esth\w*|exerc\w*|term",
-    r"mortem|natal|partum|fossa|fosse|fosa|fossae|proc|process\w*|ant|anterior|visit\w*|day|days|tag|jour|dia|admission|discharge",
+    r"stroke|trauma\w*|ictal|seiz\w*|concuss\w*|injur\w*|bleed\w*|ha?emorr\w*|mva|mi|fall|deliver\w*|infect\w*|covid|sedat\w*|ana?esth\w*|exerc\w*|term|rx",
+    r"mortem|natal|partum|foss|fossa|fosse|fosa|fossae|proc|process\w*|ant|anterior|visit\w*|day|days|tag|jour|dia|admission|discharge",
     r"\d*(?:h|hrs?|hours?|wks?|weeks?|wochen?|mo|months?|monate?|mois|mesi|meses|yrs?|years?)",
 )
+NEAR_EVENT = _any(  # an event right behind "post", but the scan's own property farther away: "POST ORBITS RT", "POST HEAD COIL"
+    r"rt|rads?|coil|grid|fus|dose|cycles?|cranial\w*|interval|scan|plan\w*|term|rx|mi|mortem|foss\w*|fosa|proc|process\w*|ant|anterior",
+    r"visit\w*|day|days|tag|jour|dia|admission|discharge|exer\w*|\d*(?:h|hrs?|hours?|wks?|weeks?|wochen?|mo|months?|monate?|mois|mesi)",
+    r"\d*(?:meses|yrs?|years?)",
+)
+EVENT_REACH = 4  # words: "post right frontal lobe resection"
 OTHER = _any(  # what a scan may have or lack, other than the agent
     r"fs|fat\w*|fatsat|sat|satur\w*|spair|spir|stir|mtc?|magnet\w*|motion|moco|grappa|ipat|pat|sense|asset|arc|flow|fc|norm\w*|filter",
     r"dis\d?d?|dc|blade|propeller|gating|trigger\w*|dixon|water|cs|ai|dl|air|gap|angul\w*|inversion|ir",
 )
 
 SEQUENCE = r"(?:[a-z]*t1w?|mprage|mpr|tfe|tse|fse|se|ffe|fl[23]d|bravo|f?spgr|vibe|space|spc|cube|[23]d|ax|axial|cor|sag|tra)"
+SEQUENCE_WORD = re.compile(SEQUENCE)
+PURPOSE = _any("for", "fur", "fuer", "pour", "para", "per")
 PREFIX = (
     "pre|prae|pra|post|pos|ohne|mit|nach|vor|no|non|nao|sans|sin|con|senza|sem|com|avec|apres|avant|without|with|dopo|despues"
     "|apos"
@@ -124,6 +145,7 @@ SIGNS = (  # how signs and abbreviations are spelt out, in this order
     (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*전(?!\w)", " without agent "),
     (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*후(?!\w)", " with agent "),
     (r"(?<![a-z])([a-z])\.(?=[a-z](?![a-z]))", r"\1"),  # i.v., k.m., m.d.c.
+    (r"\b(?:brain|head)[ _-]rt\b", " radiotherapy "),  # elsewhere "RT" behind a part of the body is the right side
     (r"[_-](?:w|f|in|opp)$", " "),  # Dixon's images of water, fat and phase
     (r"_", " "),
     (r"\+ ?/ ?-|- ?/ ?\+|±", " with without agent "),
@@ -233,7 +255,7 @@ def _verdicts(tokens: list[str]) -> Iterator[Agent]:
                 }  # "with no contrast" says one thing
                 kept = [word for place, word in enumerate(words) if place not in with_no]
                 yield from (Agent.NONE if _denies(word) else Agent.GIVEN for word in kept)
-            elif not _of_an_event(tokens, end) and "foss" not in (tokens[at - 1] if at else ""):
+            elif not _of_an_event(tokens, end, words[-1]) and "foss" not in (tokens[at - 1] if at else ""):
                 yield from _without_noun(words, head)
             at = _behind_nouns(tokens, end) if about_agent else end
         elif STRONG.fullmatch(head):
@@ -278,10 +300,25 @@ def _is_noun(word: str) -> bool:
     return bool(STRONG.fullmatch(word) or WEAK.fullmatch(word))
 
 
-def _of_an_event(tokens: Sequence[str], at: int) -> bool:
-    """Whether an operation, a therapy or a time stands at a place: "post 3 months", "pre op"."""
+def _of_an_event(tokens: Sequence[str], at: int, word: str) -> bool:
+    """Whether a word governs an operation, a therapy or a time: "post 3 months", "pre op", "post left frontal biopsy"."""
     here = tokens[at : at + 2]
-    return any(EVENT.fullmatch(word) for word in (here if here and here[0].isdigit() else here[:1]))
+    if any(EVENT.fullmatch(token) for token in (here if here and here[0].isdigit() else here[:1])):
+        return True
+    if not (BEFORE_BARE.fullmatch(word) or AFTER_BARE.fullmatch(word)):
+        return False
+    for token in tokens[at : at + EVENT_REACH]:
+        if EVENT.fullmatch(token) and not NEAR_EVENT.fullmatch(token):
+            return True
+        if GOVERNING.fullmatch(token) or _is_noun(token) or _is_of_the_scan(token):
+            return False
+    return False
+
+
+def _is_of_the_scan(word: str) -> bool:
+    """Whether a word names the sequence, the plane or what the scan is for, so that what follows belongs to another phrase."""
+    ordinal = word.isdigit()  # "post 2 brain surgeries"
+    return not ordinal and any(pattern.fullmatch(word) for pattern in (PLANE, OTHER, SEQUENCE_WORD, PURPOSE))
 
 
 def _behind_nouns(tokens: Sequence[str], at: int) -> int:
