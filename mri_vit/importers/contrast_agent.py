@@ -28,12 +28,34 @@ def _any(*words: str) -> re.Pattern[str]:
 
 
 # What governs the noun behind it. The bare ones mean the agent where no noun follows: "AX T1 PRE", "AX T1 W/O".
-BEFORE_BARE = _any("pre", "prae", "pra", "before", "vor", "vorher", "avant", "antes", "prima")
+BEFORE_BARE = _any("pre", "prae", "pra", "before", "vor", "vorher", "avant", "avt", "antes", "previo", "prima")
 AFTER_BARE = _any("post", "after", "nach", "nachher", "apres", "despues", "depois", "dopo", "apos", "pos")
 WITHOUT_BARE = _any("wo", "without", "ohne", "sans", "sin", "senza", "sem")
-WITHOUT = _any("no", "non", "not", "nao", "nicht", "pas", "ss", r"kein\w*", r"aucun\w*", r"ningun\w*", r"nessun\w*", r"nenhum\w*")
+WITHOUT = _any(
+    "no",
+    "non",
+    "not",
+    "nao",
+    "nicht",
+    "pas",
+    "ss",
+    r"kein\w*",
+    r"aucun\w*",
+    r"ningun\w*",
+    r"nessun\w*",
+    r"nenhum\w*",
+    r"refus\w*",
+    r"declin\w*",
+    r"verweiger\w*",
+    "minus",
+    "zero",
+    "ausencia",
+    "absence",
+    "lacking",
+    r"contraindicat\w*",
+)
 WITH = _any("with", "w", "mit", "avec", "con", "com")
-BEFORE, AFTER = _any("prior"), _any("tras", "following")  # "tras" is also a plane
+BEFORE, AFTER = _any("prior", "previous", "ante"), _any("tras", "following")  # "tras" is also a plane
 GOVERNING = _any(*(kind.pattern for kind in (BEFORE_BARE, AFTER_BARE, WITHOUT_BARE, WITHOUT, WITH, BEFORE, AFTER)))
 NONE_BEHIND = _any(  # "Contrast: None", "KM: keine"
     "none",
@@ -50,6 +72,12 @@ NONE_BEHIND = _any(  # "Contrast: None", "KM: keine"
     "not",
     "nicht",
     "nao",
+    r"refus\w*",
+    r"declin\w*",
+    r"verweiger\w*",
+    r"contraindicat\w*",
+    r"absent\w*",
+    r"neg(?:ativ\w*)?",
 )
 
 NOUN = (  # whose presence alone says that an agent was given
@@ -75,12 +103,25 @@ WEAK = _any(  # an agent only where something governs them
     "dota",
     "gabe",
 )
-NATIVE = _any(r"nativ\w*", "plain", "basale", "simples?", "bianco", "spontane", "smdc", r"unkontrast\w*")
+NATIVE = _any(
+    r"nativ\w*",
+    "plain",
+    "basale",
+    "simples?",
+    "spontane",
+    "smdc",
+    r"unkontrast\w*",
+    r"unverst\w*",
+    "vierge",
+    r"bianc[ao]",
+    r"dirett[ao]",
+    "nce",
+)
 GIVEN_WORD = _any("cmdc")
-AMBIGUOUS = _any("nc", "av", "unclear")  # "av" is avant or avec
+AMBIGUOUS = _any("nc", r"n(?:gad\w*|gd)", "av", "unclear")  # "av" is avant or avec
 ALONE = ((NATIVE, Agent.NONE), (GIVEN_WORD, Agent.GIVEN), (AMBIGUOUS, Agent.UNCLEAR))
 FILLER = _any(
-    r"and|und|et|y|e|ed|the|any|use|of|jegliche\w*|to|iv|intraven\w*|endoven\w*|d|de|del|della|dello|di|da|do|du|des|der|dem|l|la|le|el|il|admin\w*"
+    r"and|und|et|y|e|a|ed|the|any|use|of|jegliche\w*|to|iv|intraven\w*|endoven\w*|d|de|del|della|dello|di|da|do|du|des|der|dem|l|la|le|el|il|admin\w*"
 )
 PLANE = _any(
     r"ax\w*",
@@ -121,7 +162,7 @@ SEQUENCE = r"(?:[a-z]*t1w?|mprage|mpr|tfe|tse|fse|se|ffe|fl[23]d|bravo|f?spgr|vi
 SEQUENCE_WORD = re.compile(SEQUENCE)
 PURPOSE = _any("for", "fur", "fuer", "pour", "para", "per")
 PREFIX = (
-    "pre|prae|pra|post|pos|ohne|mit|nach|vor|no|non|nao|sans|sin|con|senza|sem|com|avec|apres|avant|without|with|dopo|despues"
+    "pre|prae|pra|post|pos|ohne|wo|mit|nach|vor|no|non|nao|sans|sin|con|senza|sem|com|avec|apres|avant|without|with|dopo|despues"
     "|apos"
 )
 COMPOUNDS = (  # of two words that are written as one
@@ -129,15 +170,17 @@ COMPOUNDS = (  # of two words that are written as one
     re.compile(rf"{SEQUENCE}({PREFIX})({NOUN})"),
     re.compile(rf"{SEQUENCE}({NOUN}|pre|post|nativ\w*)({NOUN})?"),
     re.compile(r"(pre)(post)"),
+    re.compile(r"(pre|post)(\d)"),
     re.compile(rf"({NOUN}|pre|post|nativ\w*)(?:[a-z]*t1w?|mprage)"),
-    re.compile(r"(?:un|non)(enhanced|contrasted)"),
+    re.compile(r"(?:un|non)(enh(?:anc\w*)?|contrasted)"),
 )
-_KOREAN = r"(?<!혈관)(?:조영\s*증강|조영제|조영|증강)\s*(?:투여|주입|주사)?"  # but not 혈관조영, angiography
+_KOREAN = r"(?<!혈관)(?:조영\s*증강|조영제|조영|증강)\s*(?:투여|주입|주사|사용)?"  # but not 혈관조영, angiography
+_DENIED = r"안\s*함|미\s*(?:사용|투여|주입|시행)|거부"
 SIGNS = (  # how signs and abbreviations are spelt out, in this order
     (r"\ufffd|\?{2,}", " unclear "),  # words that were lost in another encoding
     (rf"{_KOREAN}\s*전\s*[·/,&-]?\s*(?:{_KOREAN})?\s*후", " with without agent "),
     (
-        rf"(?:비|무|미)\s*(?:조영\s*증강|조영제|조영)|{_KOREAN}\s*(?:전|없이|없음|안\s*함|미사용|\(-\)|x(?![a-z]))",
+        rf"(?:비|무|미)\s*(?:조영\s*증강|조영제|조영)|조영제[가-힣\s]{{0,12}}?(?:{_DENIED})|{_KOREAN}\s*(?:전|없이|없음|{_DENIED}|\(-\)|x(?![a-z]))",
         " without agent ",
     ),
     (rf"{_KOREAN}", " with agent "),
@@ -145,21 +188,24 @@ SIGNS = (  # how signs and abbreviations are spelt out, in this order
     (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*전(?!\w)", " without agent "),
     (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*후(?!\w)", " with agent "),
     (r"(?<![a-z])([a-z])\.(?=[a-z](?![a-z]))", r"\1"),  # i.v., k.m., m.d.c.
-    (r"\b(?:brain|head)[ _-]rt\b", " radiotherapy "),  # elsewhere "RT" behind a part of the body is the right side
     (r"[_-](?:w|f|in|opp)$", " "),  # Dixon's images of water, fat and phase
     (r"_", " "),
+    (r"\b(?:brain|head)[ -]rt\b", " radiotherapy "),  # elsewhere "RT" behind a part of the body is the right side
     (r"\+ ?/ ?-|- ?/ ?\+|±", " with without agent "),
     (r"\bw ?[/&+]? ?(?:and )?w ?/? ?o\b|\bw ?/ ?o ?[/&+] ?w\b|\bwo ?[/&+] ?w\b", " with without agent "),
-    (rf"\bw ?[/ -] ?o(?:ut)?\b|\bw/o(?={NOUN})|\bwo\b|\bw/0\b", " wo "),
+    (rf"\bw ?[/ -] ?o(?:ut)?\b|\bw/o(?={NOUN}|con)|\bwo\b|\bw/0\b", " wo "),
     (r"\bw ?/ *$", " with agent "),
     (r"\bw ?/", " with "),
     (r"\bo[. ]*(?=km\b|gd\b|gad|kontr)", " ohne "),
     (r"\bm[. ]*(?=km\b)", " mit "),
+    (r"(?<!\bi )(?<!\bi\. )\bv[. ]*(?=km\b|kontr)", " vor "),
+    (r"\bn[. ]*(?=km\b|kontr)", " nach "),
+    (rf"\b(?:{NOUN}) ?(?:[=:] ?(?:n|0|-+)|[=:]? ?0+(?:[.,]0+)? ?ml)(?![\w.,])", " without agent "),
     (r"\bc ?/ ?c\b", " with agent "),
     (r"\bs ?/ ?c\b", " without agent "),
     (r"\bc/ ?e? ?s/? ?(?=con|gad)", " with without "),
-    (r"\bc/ ?(?=con|gad|gd|iv|inj|mdc)", " con "),
-    (r"\bs/ ?(?=con|gad|gd|iv|inj|mdc)", " sin "),
+    (r"\bc/ ?(?=con|cte|gad|gd|iv|inj|mdc)", " con "),
+    (r"\bs/ ?(?=con|cte|gad|gd|iv|inj|mdc)", " sin "),
     (r"t1w?-c(?![a-z0-9+(])| - c(?![a-z0-9+(])", " unclear "),  # "T1-C" is minus C or T1c
     (rf"(?<![a-z0-9])(?:c|iv|{NOUN}) ?\(\+\)|(?<![a-z0-9])c ?\+|(?<![a-z0-9])(?:iv|{NOUN})\+(?![a-z0-9])", " with agent "),
     (rf"(?<![a-z0-9])(?:c|iv|{NOUN}) ?\(-\)|(?<![a-z0-9])(?:c|iv|{NOUN})-(?![a-z0-9])", " without agent "),
@@ -261,7 +307,7 @@ def _verdicts(tokens: list[str]) -> Iterator[Agent]:
         elif STRONG.fullmatch(head):
             at = _behind_nouns(tokens, at)
             denied = at < len(tokens) and (
-                NONE_BEHIND.fullmatch(tokens[at]) or (tokens[at] in ("no", "non") and _ends(tokens, at + 1))
+                NONE_BEHIND.fullmatch(tokens[at]) or (tokens[at] in ("no", "non", "minus", "zero") and _ends(tokens, at + 1))
             )
             yield Agent.NONE if denied else Agent.GIVEN
             at += bool(denied)
