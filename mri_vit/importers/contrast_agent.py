@@ -2,7 +2,8 @@
 
 A word of absence, presence or time ("without", "mit", "avant") governs the noun behind it: "ohne KM" says that no agent was
 given, "ohne FS" and "post op" say nothing of one. The words below are in lower case and without accents, as `_tokens` makes them,
-in English, German, French, Spanish, Italian and Portuguese; Korean is rewritten in English first.
+in English, German, French, Spanish, Italian and Portuguese, with a few of Dutch, Scandinavian and Slavic languages;
+Korean, Chinese, Japanese and Turkish are rewritten in English first.
 """
 
 from __future__ import annotations
@@ -28,10 +29,37 @@ def _any(*words: str) -> re.Pattern[str]:
 
 
 # What governs the noun behind it. The bare ones mean the agent where no noun follows: "AX T1 PRE", "AX T1 W/O".
-BEFORE_BARE = _any("pre", "prae", "pra", "before", "vor", "vorher", "avant", "avt", "antes", "previo", "prima")
-AFTER_BARE = _any("post", "after", "nach", "nachher", "apres", "despues", "depois", "dopo", "apos", "pos")
-WITHOUT_BARE = _any("wo", "without", "ohne", "sans", "sin", "senza", "sem")
+BEFORE_BARE = _any(
+    "pre",
+    "prae",
+    "pra",
+    "before",
+    "vor",
+    "vorher",
+    "avant",
+    "avt",
+    "antes",
+    "previo",
+    "prima",
+    "voor",
+    "før",
+    "fore",
+    "innan",
+    "przed",
+    "pred",
+    "prije",
+    "до",
+)
+AFTER_BARE = _any(
+    "post", "after", "nach", "nachher", "apres", "despues", "depois", "dopo", "apos", "pos", "efter", "etter", "nakon", "после"
+)
+WITHOUT_BARE = _any(
+    "wo", "without", "ohne", "sans", "sin", "senza", "sem", "zonder", "uden", "utan", "uten", "bez", "fara", "без"
+)
 WITHOUT = _any(
+    "geen",
+    "ingen",
+    "brak",
     "no",
     "non",
     "not",
@@ -54,8 +82,8 @@ WITHOUT = _any(
     "lacking",
     r"contraindicat\w*",
 )
-WITH = _any("with", "w", "mit", "avec", "con", "com")
-BEFORE, AFTER = _any("prior", "previous", "ante"), _any("tras", "following")  # "tras" is also a plane
+WITH = _any("with", "w", "mit", "avec", "con", "com", "met", "med")
+BEFORE, AFTER = _any("prior", "previous", "ante"), _any("tras", "following", "na", "po")  # "tras" is also a plane
 GOVERNING = _any(*(kind.pattern for kind in (BEFORE_BARE, AFTER_BARE, WITHOUT_BARE, WITHOUT, WITH, BEFORE, AFTER)))
 NONE_BEHIND = _any(  # "Contrast: None", "KM: keine"
     "none",
@@ -81,7 +109,7 @@ NONE_BEHIND = _any(  # "Contrast: None", "KM: keine"
 )
 
 NOUN = (  # whose presence alone says that an agent was given
-    r"gd(?:dtpa|dota|bopta)?|gad\w*|gbca|contr(?:ast\w*)?|kontr(?:ast\w*)?|ce|mdc|km|pdc|civ|enh(?:anc\w*)?|inj(?:e[ck]t\w*)?"
+    r"gd(?:dtpa|dota|bopta)?|gad\w*|gbca|contr(?:ast\w*)?|kontr(?:ast\w*)?|контраст\w*|ce|mdc|km|pdc|civ|enh(?:anc\w*)?|inj(?:e[ck]t\w*)?"
     r"|injizier\w*|dotarem|dotagraf|magnevist|multihance|omniscan|prohance|clariscan|optimark|elucirem|vueway|artirem"
 )
 STRONG = re.compile(NOUN)
@@ -121,7 +149,7 @@ GIVEN_WORD = _any("cmdc")
 AMBIGUOUS = _any("nc", r"n(?:gad\w*|gd)", "av", "unclear")  # "av" is avant or avec
 ALONE = ((NATIVE, Agent.NONE), (GIVEN_WORD, Agent.GIVEN), (AMBIGUOUS, Agent.UNCLEAR))
 FILLER = _any(
-    r"and|und|et|y|e|a|ed|the|any|use|of|jegliche\w*|to|iv|intraven\w*|endoven\w*|d|de|del|della|dello|di|da|do|du|des|der|dem|l|la|le|el|il|admin\w*"
+    r"and|und|et|en|och|og|y|i|и|e|a|von|ed|the|any|use|of|jegliche\w*|to|iv|intraven\w*|endoven\w*|d|de|del|della|dello|di|da|do|du|des|der|dem|l|la|le|el|il|admin\w*"
 )
 PLANE = _any(
     r"ax\w*",
@@ -184,8 +212,15 @@ SIGNS = (  # how signs and abbreviations are spelt out, in this order
         " without agent ",
     ),
     (rf"{_KOREAN}", " with agent "),
+    (r"(?:造影|增强|増強|增強)剤?前[·/,、&-]?(?:造影|增强|増強|增強)?[後后]", " with without agent "),
+    (
+        r"[非未無无不](?:造影|增强|増強|增強)|(?<!血管)(?:造影|增强|増強|增強)剤?(?:前|なし|無)|平扫|平掃|単純(?!ヘルペス)",
+        " without agent ",
+    ),
+    (r"(?<!血管)(?:造影|增强|増強|增強)剤?(?:後|后|あり)?", " with agent "),
+    (r"(?<![a-z])[ck]ontrast(?:mittel)?(?:s[iı]z|los|frei|less|free)[a-z]*", " without agent "),
     (r"(?:수술|치료|방사선|항암|시술|생검|절제)\w*\s*(?:전|후)", " "),  # before or after an operation or a therapy
-    (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*전(?!\w)", " without agent "),
+    (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*(?:투여|주입|주사)?\s*전(?!\w)", " without agent "),
     (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*후(?!\w)", " with agent "),
     (r"(?<![a-z])([a-z])\.(?=[a-z](?![a-z]))", r"\1"),  # i.v., k.m., m.d.c.
     (r"[_-](?:w|f|in|opp)$", " "),  # Dixon's images of water, fat and phase

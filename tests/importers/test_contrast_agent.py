@@ -52,6 +52,10 @@ NAMES = {
         "T1 minus gad", "T1 zero contrast", "T1 CONTRAST=N", "T1 CONTRAST=0", "T1 Contrast: -", "T1 PREVIOUS TO GAD",
         "T1 ANTE CONTRAST", "AX T1 WOCONTRAST", "AX T1 W/OCON", "AX T1 UNENH", "T1 NCE", "AX T1 PRE1", "T1 Gd neg",
         "T1 Gd 0ml", "T1 KM negativ", "T1 contrast contraindicated",
+        "T1 vor Gabe von KM", "T1 GD 주입 전", "T1 Gd 투여 전",
+        "T1 zonder contrast", "T1 geen contrast", "T1 voor contrast", "T1 uden kontrast", "T1 utan kontrast", "T1 uten kontrast",
+        "T1 før kontrast", "T1 före kontrast", "T1 bez kontrastu", "T1 przed kontrastem", "T1 před kontrastem",
+        "T1 без контраста", "T1 kontrastsiz", "T1 kontrastlos", "造影前 T1", "T1 造影なし", "T1 非造影", "T1 平扫", "T1 单纯平扫",
     ),
     Agent.GIVEN: (
         "T1 nachher", "AX T1 W/", "t1_tse_mKM", "T1WI(CE)", "AX T1 POST STEREOTACTIC", "T1-weighted post-contrast",
@@ -89,6 +93,9 @@ NAMES = {
         "T1 POST GAD TUMOR RESECTION", "T1 GAD POST LEFT RESECTION", "T1 v2 POST",
         "T1 n KM", "T1 n. KM", "T1_nKM", "T1 i. v. KM", "T1 i v KM", "T1 GD 0.9mm iso", "t1_mprage_km_0", "T1 CONTRAST=Y",
         "T1 C/CTE", "AX T1 POST1", "T1 Gd 10ml", "T1 CONTRAST: GAD", "T1 조영제 사용", "T1 조영제 투여 후", "T1 PREVIOUS OP +C",
+        "T1 met contrast", "T1 na contrast", "T1 med kontrast", "T1 efter kontrast", "T1 etter kontrast", "T1 z kontrastem",
+        "T1 po kontraste", "T1 с контрастом", "T1 после контраста", "T1 kontrastlı", "造影後 T1", "T1 增强", "T1 造影あり",
+        "T1 GAD MET PROTOCOL",
     ),
     Agent.UNCLEAR: (
         "T1 pre and post", "MRI BRAIN W WO CONTRAST", "W/WO CONTRAST", "T1 W/ & W/O CONTRAST", "W+WO", "MRI BRAIN W AND WO",
@@ -99,7 +106,8 @@ NAMES = {
         "T1 without XYZ", "T1 AV GADO", "T1 NC", "T1 -Gd", "T1 c/s contraste", "T1 조영전/조영후",
         "MRI BRAIN WITHOUT AND WITH CONTRAST", "MRI BRAIN W/ + W/O CONTRAST (EPILEPSY)",
         "MRI BRAIN SEIZURE PROTOCOL W+ W/O CONT", "T1 POST GAD MINUS PRE GAD", "AX T1 POST MINUS PRE", "AX T1 NGAD",
-        "T1 previo y tras contraste",
+        "T1 previo y tras contraste", "T1 voor en na contrast", "T1 bez i z kontrastem", "T1 uden og med kontrast", "T1 造影前後",
+        "T1 до и после контраста",
     ),
     Agent.UNSAID: (
         "t1_mprage_sag_p2_iso", "Sag T1 FLAIR", "3D BRAVO", "t1_mprage_pat2", "T1 postop", "AxT1 post op", "*tfl3d1_16ns",
@@ -124,7 +132,8 @@ NAMES = {
         "T1 PRE SECOND GAMMA KNIFE", "T1 POST WHOLE BRAIN RT", "T1_POST_BRAIN_RT",
         "T1 vor zweiter OP", "T1 apres seconde chirurgie",
         "T1 POST ANEURYSM CLIPPING", "T1 POST VP SHUNT", "T1 POST TRANSSPHENOIDAL SURGERY", "T1 v2",
-        "AX T1 PREVIOUS", "T1 PREVIO A CIRUGIA",
+        "AX T1 PREVIOUS", "T1 PREVIO A CIRUGIA", "T1 voor operatie", "T1 før operation", "T1 przed operacją", "T1 BRAIN MET",
+        "T1 血管造影",
         "T1 PRE CORTICAL RESECTION",
     ),
 }
