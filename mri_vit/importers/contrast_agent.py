@@ -2,7 +2,8 @@
 
 A word of absence, presence or time ("without", "mit", "avant") governs the noun behind it: "ohne KM" says that no agent was
 given, "ohne FS" and "post op" say nothing of one. The words below are in lower case and without accents, as `_tokens` makes them,
-in English, German, French, Spanish, Italian and Portuguese; Korean is rewritten in English first.
+in English, German, French, Spanish, Italian and Portuguese, with a few of Dutch, Scandinavian and Slavic languages;
+Korean, Chinese, Japanese and Turkish are rewritten in English first.
 """
 
 from __future__ import annotations
@@ -28,12 +29,61 @@ def _any(*words: str) -> re.Pattern[str]:
 
 
 # What governs the noun behind it. The bare ones mean the agent where no noun follows: "AX T1 PRE", "AX T1 W/O".
-BEFORE_BARE = _any("pre", "prae", "pra", "before", "vor", "vorher", "avant", "antes", "prima")
-AFTER_BARE = _any("post", "after", "nach", "nachher", "apres", "despues", "depois", "dopo", "apos", "pos")
-WITHOUT_BARE = _any("wo", "without", "ohne", "sans", "sin", "senza", "sem")
-WITHOUT = _any("no", "non", "not", "nao", "nicht", "pas", "ss", r"kein\w*", r"aucun\w*", r"ningun\w*", r"nessun\w*", r"nenhum\w*")
-WITH = _any("with", "w", "mit", "avec", "con", "com")
-BEFORE, AFTER = _any("prior"), _any("tras", "following")  # "tras" is also a plane
+BEFORE_BARE = _any(
+    "pre",
+    "prae",
+    "pra",
+    "before",
+    "vor",
+    "vorher",
+    "avant",
+    "avt",
+    "antes",
+    "previo",
+    "prima",
+    "voor",
+    "før",
+    "fore",
+    "innan",
+    "przed",
+    "pred",
+    "prije",
+    "до",
+)
+AFTER_BARE = _any(
+    "post", "after", "nach", "nachher", "apres", "despues", "depois", "dopo", "apos", "pos", "efter", "etter", "nakon", "после"
+)
+WITHOUT_BARE = _any(
+    "wo", "without", "ohne", "sans", "sin", "senza", "sem", "zonder", "uden", "utan", "uten", "bez", "fara", "без"
+)
+WITHOUT = _any(
+    "geen",
+    "ingen",
+    "brak",
+    "no",
+    "non",
+    "not",
+    "nao",
+    "nicht",
+    "pas",
+    "ss",
+    r"kein\w*",
+    r"aucun\w*",
+    r"ningun\w*",
+    r"nessun\w*",
+    r"nenhum\w*",
+    r"refus\w*",
+    r"declin\w*",
+    r"verweiger\w*",
+    "minus",
+    "zero",
+    "ausencia",
+    "absence",
+    "lacking",
+    r"contraindicat\w*",
+)
+WITH = _any("with", "w", "mit", "avec", "con", "com", "met", "med")
+BEFORE, AFTER = _any("prior", "previous", "ante"), _any("tras", "following", "na", "po")  # "tras" is also a plane
 GOVERNING = _any(*(kind.pattern for kind in (BEFORE_BARE, AFTER_BARE, WITHOUT_BARE, WITHOUT, WITH, BEFORE, AFTER)))
 NONE_BEHIND = _any(  # "Contrast: None", "KM: keine"
     "none",
@@ -50,10 +100,16 @@ NONE_BEHIND = _any(  # "Contrast: None", "KM: keine"
     "not",
     "nicht",
     "nao",
+    r"refus\w*",
+    r"declin\w*",
+    r"verweiger\w*",
+    r"contraindicat\w*",
+    r"absent\w*",
+    r"neg(?:ativ\w*)?",
 )
 
 NOUN = (  # whose presence alone says that an agent was given
-    r"gd(?:dtpa|dota|bopta)?|gad\w*|gbca|contr(?:ast\w*)?|kontr(?:ast\w*)?|ce|mdc|km|pdc|civ|enh(?:anc\w*)?|inj(?:e[ck]t\w*)?"
+    r"gd(?:dtpa|dota|bopta)?|gad\w*|gbca|contr(?:ast\w*)?|kontr(?:ast\w*)?|контраст\w*|ce|mdc|km|pdc|civ|enh(?:anc\w*)?|inj(?:e[ck]t\w*)?"
     r"|injizier\w*|dotarem|dotagraf|magnevist|multihance|omniscan|prohance|clariscan|optimark|elucirem|vueway|artirem"
 )
 STRONG = re.compile(NOUN)
@@ -75,32 +131,66 @@ WEAK = _any(  # an agent only where something governs them
     "dota",
     "gabe",
 )
-NATIVE = _any(r"nativ\w*", "plain", "basale", "simples?", "bianco", "spontane", "smdc", r"unkontrast\w*")
+NATIVE = _any(
+    r"nativ\w*",
+    "plain",
+    "basale",
+    "simples?",
+    "spontane",
+    "smdc",
+    r"unkontrast\w*",
+    r"unverst\w*",
+    "vierge",
+    r"bianc[ao]",
+    r"dirett[ao]",
+    "nce",
+)
 GIVEN_WORD = _any("cmdc")
-AMBIGUOUS = _any("nc", "av", "unclear")  # "av" is avant or avec
+AMBIGUOUS = _any("nc", r"n(?:gad\w*|gd)", "av", "unclear")  # "av" is avant or avec
 ALONE = ((NATIVE, Agent.NONE), (GIVEN_WORD, Agent.GIVEN), (AMBIGUOUS, Agent.UNCLEAR))
 FILLER = _any(
-    r"and|und|et|y|e|ed|the|any|use|of|jegliche\w*|to|iv|intraven\w*|endoven\w*|d|de|del|della|dello|di|da|do|du|des|der|dem|l|la|le|el|il|admin\w*"
+    r"and|und|et|en|och|og|y|i|и|e|a|von|ed|the|any|use|of|jegliche\w*|to|iv|intraven\w*|endoven\w*|d|de|del|della|dello|di|da|do|du|des|der|dem|l|la|le|el|il|admin\w*"
 )
-PLANE = _any(r"ax\w*", "tra", r"trans\w*", r"sag\w*", r"cor\w*", r"obl\w*", "dors?", "2d", "3d", r"t1w?", r"\d+(?:mm)?", "iso")
+PLANE = _any(
+    r"ax\w*",
+    "tra",
+    r"trans(?:v\w*|ax\w*)?",
+    r"sag\w*",
+    r"cor(?:on\w*)?",
+    r"obl\w*",
+    "dors?",
+    "2d",
+    "3d",
+    r"t1w?",
+    r"\d+(?:mm)?",
+    "iso",
+)
 EVENT = _any(  # what a scan may lie before or after, other than the agent
     r"op|ops|oper\w*|surg\w*|chir\w*|cirug\w*|cirurg\w*|qx|quirurg\w*|interv\w*|resec\w*|resek\w*|resez\w*|exer\w*|biops\w*|bx",
-    r"crani\w*|kraniot\w*|rt|rth|xrt|crt|rct|ccrt|radiat\w*|radioth\w*|radioch\w*|radiosurg\w*|strahl\w*|bestrahl\w*|irrad\w*",
+    r"crani\w*|kraniot\w*|rt|rth|xrt|crt|rct|ccrt|radio\w*|radiat\w*|wbrt|strahl\w*|bestrahl\w*|irrad\w*",
     r"chemo\w*|chimio\w*|quimio\w*|srs|sbrt|gk|gk\w+|lgk|gamma|cyber\w*|proton\w*|brachy\w*|rads?|litt|laser\w*|ablat\w*|therap\w*|terap\w*|behandl\w*|tx|trt|treat\w*|trait\w*|tratt?a\w*",
     r"steroid\w*|dex\w*|avastin|bev\w*|immun\w*|tmz|cycles?|dose|embo\w*|coil\w*|clip\w*|stent\w*|shunt|vps|etv|evd|dbs|vns|seeg|ieeg|grid|hifu|fus|implant\w*|ele[ck]trod\w*|transplant\w*",
     r"\w*ectom\w*|excis\w*|exzis\w*|punkt\w*|drain\w*|evac\w*|debulk\w*|neurosurg\w*|neurochir\w*|stereotaxie|scan|plan\w*",
-    r"stroke|trauma\w*|ictal|seiz\w*|concuss\w*|injur\w*|bleed\w*|ha?emorr\w*|infect\w*|covid|sedat\w*|ana?esth\w*|exerc\w*|term",
-    r"mortem|natal|partum|fossa|fosse|fosa|fossae|proc|process\w*|ant|anterior|visit\w*|day|days|tag|jour|dia|admission|discharge",
+    r"stroke|trauma\w*|ictal|seiz\w*|concuss\w*|injur\w*|bleed\w*|ha?emorr\w*|mva|mi|fall|deliver\w*|infect\w*|covid|sedat\w*|ana?esth\w*|exerc\w*|term|rx",
+    r"mortem|natal|partum|foss|fossa|fosse|fosa|fossae|proc|process\w*|ant|anterior|visit\w*|day|days|tag|jour|dia|admission|discharge",
     r"\d*(?:h|hrs?|hours?|wks?|weeks?|wochen?|mo|months?|monate?|mois|mesi|meses|yrs?|years?)",
 )
+NEAR_EVENT = _any(  # an event right behind "post", but the scan's own property farther away: "POST ORBITS RT", "POST HEAD COIL"
+    r"rt|rads?|coil|grid|fus|dose|cycles?|cranial\w*|interval|scan|plan\w*|term|rx|mi|mortem|foss\w*|fosa|proc|process\w*|ant|anterior",
+    r"visit\w*|day|days|tag|jour|dia|admission|discharge|exer\w*|\d*(?:h|hrs?|hours?|wks?|weeks?|wochen?|mo|months?|monate?|mois|mesi)",
+    r"\d*(?:meses|yrs?|years?)",
+)
+EVENT_REACH = 4  # words: "post right frontal lobe resection"
 OTHER = _any(  # what a scan may have or lack, other than the agent
     r"fs|fat\w*|fatsat|sat|satur\w*|spair|spir|stir|mtc?|magnet\w*|motion|moco|grappa|ipat|pat|sense|asset|arc|flow|fc|norm\w*|filter",
     r"dis\d?d?|dc|blade|propeller|gating|trigger\w*|dixon|water|cs|ai|dl|air|gap|angul\w*|inversion|ir",
 )
 
 SEQUENCE = r"(?:[a-z]*t1w?|mprage|mpr|tfe|tse|fse|se|ffe|fl[23]d|bravo|f?spgr|vibe|space|spc|cube|[23]d|ax|axial|cor|sag|tra)"
+SEQUENCE_WORD = re.compile(SEQUENCE)
+PURPOSE = _any("for", "fur", "fuer", "pour", "para", "per")
 PREFIX = (
-    "pre|prae|pra|post|pos|ohne|mit|nach|vor|no|non|nao|sans|sin|con|senza|sem|com|avec|apres|avant|without|with|dopo|despues"
+    "pre|prae|pra|post|pos|ohne|wo|mit|nach|vor|no|non|nao|sans|sin|con|senza|sem|com|avec|apres|avant|without|with|dopo|despues"
     "|apos"
 )
 COMPOUNDS = (  # of two words that are written as one
@@ -108,36 +198,49 @@ COMPOUNDS = (  # of two words that are written as one
     re.compile(rf"{SEQUENCE}({PREFIX})({NOUN})"),
     re.compile(rf"{SEQUENCE}({NOUN}|pre|post|nativ\w*)({NOUN})?"),
     re.compile(r"(pre)(post)"),
+    re.compile(r"(pre|post)(\d)"),
     re.compile(rf"({NOUN}|pre|post|nativ\w*)(?:[a-z]*t1w?|mprage)"),
-    re.compile(r"(?:un|non)(enhanced|contrasted)"),
+    re.compile(r"(?:un|non)(enh(?:anc\w*)?|contrasted)"),
 )
-_KOREAN = r"(?<!혈관)(?:조영\s*증강|조영제|조영|증강)\s*(?:투여|주입|주사)?"  # but not 혈관조영, angiography
+_KOREAN = r"(?<!혈관)(?:조영\s*증강|조영제|조영|증강)\s*(?:투여|주입|주사|사용)?"  # but not 혈관조영, angiography
+_DENIED = r"안\s*함|미\s*(?:사용|투여|주입|시행)|거부"
 SIGNS = (  # how signs and abbreviations are spelt out, in this order
     (r"\ufffd|\?{2,}", " unclear "),  # words that were lost in another encoding
     (rf"{_KOREAN}\s*전\s*[·/,&-]?\s*(?:{_KOREAN})?\s*후", " with without agent "),
     (
-        rf"(?:비|무|미)\s*(?:조영\s*증강|조영제|조영)|{_KOREAN}\s*(?:전|없이|없음|안\s*함|미사용|\(-\)|x(?![a-z]))",
+        rf"(?:비|무|미)\s*(?:조영\s*증강|조영제|조영)|조영제[가-힣\s]{{0,12}}?(?:{_DENIED})|{_KOREAN}\s*(?:전|없이|없음|{_DENIED}|\(-\)|x(?![a-z]))",
         " without agent ",
     ),
     (rf"{_KOREAN}", " with agent "),
+    (r"(?:造影|增强|増強|增強)剤?前[·/,、&-]?(?:造影|增强|増強|增強)?[後后]", " with without agent "),
+    (
+        r"[非未無无不](?:造影|增强|増強|增強)|(?<!血管)(?:造影|增强|増強|增強)剤?(?:前|なし|無)|平扫|平掃|単純(?!ヘルペス)",
+        " without agent ",
+    ),
+    (r"(?<!血管)(?:造影|增强|増強|增強)剤?(?:後|后|あり)?", " with agent "),
+    (r"(?<![a-z])[ck]ontrast(?:mittel)?(?:s[iı]z|los|frei|less|free)[a-z]*", " without agent "),
     (r"(?:수술|치료|방사선|항암|시술|생검|절제)\w*\s*(?:전|후)", " "),  # before or after an operation or a therapy
-    (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*전(?!\w)", " without agent "),
+    (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*(?:투여|주입|주사)?\s*전(?!\w)", " without agent "),
     (rf"(?:(?<![a-z])(?:c|iv|{NOUN})|(?<!\w))\s*후(?!\w)", " with agent "),
     (r"(?<![a-z])([a-z])\.(?=[a-z](?![a-z]))", r"\1"),  # i.v., k.m., m.d.c.
     (r"[_-](?:w|f|in|opp)$", " "),  # Dixon's images of water, fat and phase
     (r"_", " "),
+    (r"\b(?:brain|head)[ -]rt\b", " radiotherapy "),  # elsewhere "RT" behind a part of the body is the right side
     (r"\+ ?/ ?-|- ?/ ?\+|±", " with without agent "),
     (r"\bw ?[/&+]? ?(?:and )?w ?/? ?o\b|\bw ?/ ?o ?[/&+] ?w\b|\bwo ?[/&+] ?w\b", " with without agent "),
-    (rf"\bw ?[/ -] ?o(?:ut)?\b|\bw/o(?={NOUN})|\bwo\b|\bw/0\b", " wo "),
+    (rf"\bw ?[/ -] ?o(?:ut)?\b|\bw/o(?={NOUN}|con)|\bwo\b|\bw/0\b", " wo "),
     (r"\bw ?/ *$", " with agent "),
     (r"\bw ?/", " with "),
     (r"\bo[. ]*(?=km\b|gd\b|gad|kontr)", " ohne "),
     (r"\bm[. ]*(?=km\b)", " mit "),
+    (r"(?<!\bi )(?<!\bi\. )\bv[. ]*(?=km\b|kontr)", " vor "),
+    (r"\bn[. ]*(?=km\b|kontr)", " nach "),
+    (rf"\b(?:{NOUN}) ?(?:[=:] ?(?:n|0|-+)|[=:]? ?0+(?:[.,]0+)? ?ml)(?![\w.,])", " without agent "),
     (r"\bc ?/ ?c\b", " with agent "),
     (r"\bs ?/ ?c\b", " without agent "),
     (r"\bc/ ?e? ?s/? ?(?=con|gad)", " with without "),
-    (r"\bc/ ?(?=con|gad|gd|iv|inj|mdc)", " con "),
-    (r"\bs/ ?(?=con|gad|gd|iv|inj|mdc)", " sin "),
+    (r"\bc/ ?(?=con|cte|gad|gd|iv|inj|mdc)", " con "),
+    (r"\bs/ ?(?=con|cte|gad|gd|iv|inj|mdc)", " sin "),
     (r"t1w?-c(?![a-z0-9+(])| - c(?![a-z0-9+(])", " unclear "),  # "T1-C" is minus C or T1c
     (rf"(?<![a-z0-9])(?:c|iv|{NOUN}) ?\(\+\)|(?<![a-z0-9])c ?\+|(?<![a-z0-9])(?:iv|{NOUN})\+(?![a-z0-9])", " with agent "),
     (rf"(?<![a-z0-9])(?:c|iv|{NOUN}) ?\(-\)|(?<![a-z0-9])(?:c|iv|{NOUN})-(?![a-z0-9])", " without agent "),
@@ -233,13 +336,13 @@ def _verdicts(tokens: list[str]) -> Iterator[Agent]:
                 }  # "with no contrast" says one thing
                 kept = [word for place, word in enumerate(words) if place not in with_no]
                 yield from (Agent.NONE if _denies(word) else Agent.GIVEN for word in kept)
-            elif not _of_an_event(tokens, end) and "foss" not in (tokens[at - 1] if at else ""):
+            elif not _of_an_event(tokens, end, words[-1]) and "foss" not in (tokens[at - 1] if at else ""):
                 yield from _without_noun(words, head)
             at = _behind_nouns(tokens, end) if about_agent else end
         elif STRONG.fullmatch(head):
             at = _behind_nouns(tokens, at)
             denied = at < len(tokens) and (
-                NONE_BEHIND.fullmatch(tokens[at]) or (tokens[at] in ("no", "non") and _ends(tokens, at + 1))
+                NONE_BEHIND.fullmatch(tokens[at]) or (tokens[at] in ("no", "non", "minus", "zero") and _ends(tokens, at + 1))
             )
             yield Agent.NONE if denied else Agent.GIVEN
             at += bool(denied)
@@ -278,10 +381,25 @@ def _is_noun(word: str) -> bool:
     return bool(STRONG.fullmatch(word) or WEAK.fullmatch(word))
 
 
-def _of_an_event(tokens: Sequence[str], at: int) -> bool:
-    """Whether an operation, a therapy or a time stands at a place: "post 3 months", "pre op"."""
+def _of_an_event(tokens: Sequence[str], at: int, word: str) -> bool:
+    """Whether a word governs an operation, a therapy or a time: "post 3 months", "pre op", "post left frontal biopsy"."""
     here = tokens[at : at + 2]
-    return any(EVENT.fullmatch(word) for word in (here if here and here[0].isdigit() else here[:1]))
+    if any(EVENT.fullmatch(token) for token in (here if here and here[0].isdigit() else here[:1])):
+        return True
+    if not (BEFORE_BARE.fullmatch(word) or AFTER_BARE.fullmatch(word)):
+        return False
+    for token in tokens[at : at + EVENT_REACH]:
+        if EVENT.fullmatch(token) and not NEAR_EVENT.fullmatch(token):
+            return True
+        if GOVERNING.fullmatch(token) or _is_noun(token) or _is_of_the_scan(token):
+            return False
+    return False
+
+
+def _is_of_the_scan(word: str) -> bool:
+    """Whether a word names the sequence, the plane or what the scan is for, so that what follows belongs to another phrase."""
+    ordinal = word.isdigit()  # "post 2 brain surgeries"
+    return not ordinal and any(pattern.fullmatch(word) for pattern in (PLANE, OTHER, SEQUENCE_WORD, PURPOSE))
 
 
 def _behind_nouns(tokens: Sequence[str], at: int) -> int:
