@@ -255,13 +255,17 @@ SIGNS = (  # how signs and abbreviations are spelt out, in this order
     (r"[+&/]", " and "),
 )
 NO_AGENT = re.compile(  # values of an agent's field that mean none
-    r"n|no|non|not|nao|none|n ?/? ?a|nil|null|false|0+(?:[.,]0+)?|-+|nothing|nein|ohne|sans|sin|senza|sem|without|kein\w*"
+    r"n|no|non|not|nao|none|saline|nacl(?: 0[.,]9 ?%?)?|kochsalz\w*"
+    r"|n ?/? ?a|nil|null|false|0+(?:[.,]0+)?|-+|nothing|nein|ohne|sans|sin|senza|sem|without|kein\w*"
     r"|aucun\w*|ningun\w*|nessun\w*|nenhum\w*|no aplica|non applicable|not (?:applicable|given|administered|used|injected)"
     r"|declined|refused|entfallt|없음|무|아니오|미사용|사용 ?안 ?함"
 )
 HANGUL = re.compile(r"[가-힣]{2}")  # one alone may be two letters with accents
-NO_VOLUME = re.compile(r"(?<![\d.,])0+(?:[.,]0+)? ?(?:ml|cc|mmol)\b")
-UNKNOWN_AGENT = re.compile(r"unknown|undefined|unspecified|unbekannt|inconnu|desconocido|desconhecido|sconosciuto|tbd|x|[?.*_ ]*")
+NO_VOLUME = re.compile(r"(?<![\d.,])0+(?:[.,]0+)? ?(?:(?:ml|cc|mmol)\b|$)")
+UNKNOWN_AGENT = re.compile(  # an agent that is drunk says nothing of the scan
+    r"n ?/? ?d|oral|p ?\.?o\.?|(?:not|no|non|nicht) (?:specified|known|recorded|stated|available|documented)"
+    r"|unknown|undefined|unspecified|unbekannt|inconnu|desconocido|desconhecido|sconosciuto|tbd|x|[?.*_ ]*"
+)
 
 
 def named(name: str) -> Agent:

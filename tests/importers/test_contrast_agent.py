@@ -110,6 +110,7 @@ NAMES = {
         "T1 до и после контраста",
     ),
     Agent.UNSAID: (
+        "N/D", "ORAL", "not specified", "not known",
         "t1_mprage_sag_p2_iso", "Sag T1 FLAIR", "3D BRAVO", "t1_mprage_pat2", "T1 postop", "AxT1 post op", "*tfl3d1_16ns",
         "SAG T1 POST FOSSA", "T1 AX PRE OP STEALTH", "T1 posterior fossa", "T1 POST-RT", "T1 post chemo", "T1 post biopsy",
         "T1 post resection", "T1 pre-surgery", "T1 pre-treatment", "T1 PRE RT", "T1 PREOP", "T1 PRE SURGERY",
@@ -144,6 +145,7 @@ FIELDS = {
         "sem contraste", "não", "없음", "조영제 없음", "N", "n/a", "N.A.", "0", "0.0", "0 ml",
         "0 ML GADAVIST", "GADOVIST 0.0 ml", "-", "--",
         "No contrast", "No Contrast Agent", "W/O CONTRAST", "NONE GIVEN", "not given", "nil", "NULL", "Unenhanced", "pre",
+        "Saline", "NaCl", "NaCl 0.9%", "Gadavist 0", "Patient declined contrast",
     ),
     Agent.GIVEN: (
         "OMNISCAN", "12ML MULTIHANCE", "OMNISCAN 3.0 + 12.0", "OMNI 15 ML", "DOTAREM 0.5 mmol/ml",

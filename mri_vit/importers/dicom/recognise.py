@@ -27,8 +27,8 @@ FLAIR_INVERSION_MS = (1400, 3000)  # from Hyperfine's 64 mT FLAIR (MS-SMART: 220
 _HEAD = r"(?<![a-z0-9])(?:axial|ax|sagittal|sag|coronal|cor|tra|3d|2d|w|s|cs|e|wip)?"
 T1_WORD = re.compile(_HEAD + r"t1(?!\d)|(?:gd|ce|km|gado|pre|post)t1|sst1|mp ?rage|bravo|fspgr|spgr|tfl3d")
 T2_WORD = re.compile(_HEAD + r"t2(?!\d)")
-FLAIR_WORD = re.compile(r"flair|dark ?fluid|spcir")  # *spcir is Siemens' 3D SPACE with inversion
-STAR_WORD = re.compile(r"t2 ?\*|t2 ?star|\bgre\b.*hem|hemo\b")
+FLAIR_WORD = re.compile(r"flair|dark ?fluid|spcir|\bda ?fl\b")  # *spcir is Siemens' 3D SPACE with inversion
+STAR_WORD = re.compile(r"t2 ?\*|t2 ?star|\bt2w? (?:ax|tra|sag|cor)? ?(?:gre|ffe|fl2d|me2d)\b|\bgre\b.*hem|hemo\b")
 DENSITY_WORD = re.compile(r"\bpd(?!\w)|\bpdt2|proton ?density")
 FAT_WORD = re.compile(r"\bfs\b|fat ?s|fatsat|\bspair|\bspir\b|dixon|\bideal\b|\bwater\b|\bwe\b")  # of suppressed fat
 
@@ -43,6 +43,7 @@ OTHER_WORDS = {
     "spectroscopy": re.compile(r"spectro|\bcsi\b|\bsvs\b|\bmrs\b"),
     "diffusion": re.compile(r"\bdwi\b|\bdti\b|diff|\btrace\b|\bb ?1000|tensor|\bfa\b|colfa|\bexp(?:onential)? ?adc"),
     "T2*-weighted": STAR_WORD,
+    "a STIR": re.compile(r"stir\b"),
     "a map": re.compile(r"\bt[12] ?map|quantitative"),
 }
 OTHER_TYPES = {
