@@ -253,7 +253,7 @@ def _counts_on(own: Sequence[float]) -> str:
     blocks = [after - before for before, after in pairwise([0, *slips])]  # the last may be short
     if usual and len(slips) <= REPEATED * len(own):
         return f"it numbers the rows from {own[0]:g} in steps of {usual:g}"
-    if usual and all(own[at] == own[0] for at in slips) and min(blocks) >= FEWEST_ROWS:
+    if usual and all(own[at] == own[0] for at in slips) and min(blocks) >= MOST_LEVELS:  # shorter ones may be a grade
         return f"it numbers the rows from {own[0]:g} on, again and again"
     return ""
 
