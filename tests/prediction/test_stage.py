@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.prediction import reference
 from mri_vit.prediction.document import Prediction
+from mri_vit.prediction.scans import safe_id
 from mri_vit.prediction.stage import _elsewhere
 from mri_vit.run import intact
 from mri_vit.settings.schema import Study
@@ -85,7 +87,7 @@ def test_what_the_run_did_not_tell_from_chance_is_nowhere_unless_asked_for_and_t
     assert "--show-untrusted" in capsys.readouterr().out
     assert mri_vit("predict", road / "run", new, "-o", shown, "--show-untrusted") == 0
     (home,) = [path for path in out.iterdir() if (path / "prediction.json").exists()]
-    assert home.name == "new-b-patient"
+    assert re.fullmatch("new-b-patient-[0-9a-f]{8}", home.name)
     made, marked = read(home), read(shown / home.name)
     assert all(one.value is None and one.withheld and not one.untrusted for one in made.endpoints.values())
     assert made.maps is None
@@ -241,7 +243,7 @@ def test_a_real_patient_is_refused_to_a_run_of_synthetic_ones_and_marked_everywh
 
 
 def test_what_is_not_ours_is_left_alone(road: Path, new: Path, tmp_path: Path, capsys):
-    home = tmp_path / "out" / "new-b-patient"
+    home = tmp_path / "out" / safe_id(new.name)[0]
     home.mkdir(parents=True)
     (home / "mine.txt").write_text("mine")
     assert mri_vit("predict", road / "run", new, "-o", tmp_path / "out") == 2
