@@ -85,7 +85,7 @@ def find(folder: Path) -> Contents:
     """All series in a folder, at any depth; a file is known as DICOM by its content, whatever its name.
 
     Images are of one series by their SeriesInstanceUID. Where each has one of its own, they are put together by description,
-    sequence, direction and matrix; where several sequences share one, they are told apart by the same.
+    sequence, direction and matrix; where several sequences share one, the same fields separate them.
 
     Raises
     ------
