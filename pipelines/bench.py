@@ -25,15 +25,15 @@ import cyclopts
 import numpy as np
 import torch
 import torch.nn.functional as F
-from bench_inputs import DEVICE, FOREGROUND, GRID, autocast, patient
-from bench_preparation import children_cpu_seconds, preparation, preparation_unstripped
-from bench_rollout import difference, maps, rollouts
-from bench_stems import stems
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from benchmarks.inputs import DEVICE, FOREGROUND, GRID, autocast, patient
+from benchmarks.preparation import children_cpu_seconds, preparation, preparation_unstripped
+from benchmarks.rollout import difference, maps, rollouts
+from benchmarks.stems import stems
 from mri_vit.run import files
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 from mri_vit.settings.schema import CHANNELS, Model
@@ -305,37 +305,37 @@ def one_after_another(read: Run) -> None:
 
 
 def learned(folder: Path) -> dict[str, Variants]:
-    from bench_pretraining import pretraining  # here: its libraries weigh on the other parts' peaks
+    from benchmarks.pretraining import pretraining  # here: its libraries weigh on the other parts' peaks
 
     return pretraining(folder)
 
 
 def fed(folder: Path) -> dict[str, Variants]:
-    from bench_feeding import feeding  # here, for the same reason
+    from benchmarks.feeding import feeding  # here, for the same reason
 
     return feeding(folder)
 
 
 def trained(folder: Path) -> dict[str, Variants]:
-    from bench_training import training  # here, for the same reason
+    from benchmarks.training import training  # here, for the same reason
 
     return training(folder)
 
 
 def side_by_side(folder: Path, before: tuple[Path, ...]) -> dict[str, Variants]:
-    from bench_folds import folds  # here, for the same reason
+    from benchmarks.folds import folds  # here, for the same reason
 
     return folds(folder, before)
 
 
 def evaluated(folder: Path) -> dict[str, Variants]:
-    from bench_evaluation import evaluation  # here: its libraries for tables weigh 130 MB
+    from benchmarks.evaluation import evaluation  # here: its libraries for tables weigh 130 MB
 
     return evaluation(folder)
 
 
 def reported(folder: Path, before: tuple[Path, ...]) -> dict[str, Variants]:
-    from bench_report import reports  # here, for the same reason
+    from benchmarks.report import reports  # here, for the same reason
 
     return reports(folder, before)
 

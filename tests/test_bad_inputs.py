@@ -10,17 +10,17 @@ from pathlib import Path
 from types import ModuleType
 
 import added_value
-import features
-import ladder
 import numpy as np
-import pretraining_size
 import pytest
-import rotation
-import segmentation
-import table4
-import variants
 from made.inputs import ended, nifti
 from made.metrics import filled
+from reproductions.ablation import variants
+from reproductions.features import __main__ as features
+from reproductions.ladder import __main__ as ladder
+from reproductions.pretraining_size import __main__ as pretraining_size
+from reproductions.rotation import __main__ as rotation
+from reproductions.saeed2023_table4 import __main__ as table4
+from reproductions.segmentation import __main__ as segmentation
 from rich.console import Console
 
 from mri_vit import study

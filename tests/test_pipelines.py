@@ -6,14 +6,16 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 
-import ablation
-import contest
-import ladder
-import learning_curve
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from reproductions.ablation import __main__ as ablation
+from reproductions.ladder import __main__ as ladder
+from reproductions.learning_curve import __main__ as learning_curve
+from reproductions.simulated_effects import __main__ as contest
+from reproductions.simulated_effects import page, search
+from reproductions.simulated_effects.numbers import Line, best, of_cohort, over_cohorts
 from rich.console import Console
 
 from mri_vit import study
@@ -32,8 +34,6 @@ from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import CHANNELS, Study
-from mri_vit.studies.contest import page, search
-from mri_vit.studies.contest.numbers import Line, best, of_cohort, over_cohorts
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import untrained
 

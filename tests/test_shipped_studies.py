@@ -8,18 +8,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import ablation
-import causes
-import contest
-import features
-import ladder
-import learning_curve
 import pandas as pd
-import pretraining_size
 import pytest
-import segmentation
-import table4
-import variants
+from reproductions.ablation import __main__ as ablation
+from reproductions.ablation import variants
+from reproductions.features import __main__ as features
+from reproductions.features import encoders as frozen_encoders
+from reproductions.ladder import __main__ as ladder
+from reproductions.ladder import page as ladder_page
+from reproductions.learning_curve import __main__ as learning_curve
+from reproductions.pretraining_size import __main__ as pretraining_size
+from reproductions.saeed2023_table4 import __main__ as table4
+from reproductions.segmentation import __main__ as segmentation
+from reproductions.segmentation import encoders as segmentation_encoders
+from reproductions.simulated_effects import __main__ as contest
+from reproductions.simulated_effects import causes
+from reproductions.simulated_effects import effects as synthetic_causes
+from reproductions.simulated_effects import fitness as told
+from reproductions.simulated_effects.page import CONTROLS
 from whole_road import SHRUNKEN, every_verb, parted
 
 from mri_vit.predictors.network import Neural
@@ -28,12 +34,6 @@ from mri_vit.settings.grid import Grid
 from mri_vit.settings.models import RADIOMICS
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
-from mri_vit.studies import causes as told
-from mri_vit.studies.contest.page import CONTROLS
-from mri_vit.studies.features import encoders as frozen_encoders
-from mri_vit.studies.ladder import page as ladder_page
-from mri_vit.studies.segmentation import encoders as segmentation_encoders
-from mri_vit.synthetic import causes as synthetic_causes
 from mri_vit.synthetic import cohort as synthetic
 
 CONFIGS = Path(__file__).parents[1] / "configs"

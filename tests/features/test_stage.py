@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from made.foreign import dino_state, monai_vit, written
+from reproductions.features.encoders import readings
 from rich.console import Console
 
 from mri_vit import cli
@@ -25,7 +26,6 @@ from mri_vit.model.network import Network
 from mri_vit.pretrain.encoder import header_of
 from mri_vit.settings.licence import NOT_STATED, OWN
 from mri_vit.settings.schema import Study
-from mri_vit.studies.features.encoders import readings
 
 FOUR = ("t1", "t1ce", "t2", "flair")
 PATIENTS = 8  # of the tiny study's 24

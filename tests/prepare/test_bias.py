@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-import bias as measurement
 import numpy as np
 import pytest
+from reproductions.bias_correction import __main__ as measurement
 from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume

@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-import quality_faults
 from made.quality import copies_of_rims
+from reproductions.null_studies import quality_faults
 from scipy.ndimage import gaussian_filter
 
 from mri_vit.data.volume import Volume

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import demo_everywhere as everywhere
 import nibabel as nib
 import numpy as np
 import pytest
 from lifelines.utils import concordance_index
 from made.study import made_here
+from reproductions.null_studies import demo_everywhere as everywhere
 from rich.console import Console
 from scipy.ndimage import binary_dilation
 from sklearn.metrics import roc_auc_score

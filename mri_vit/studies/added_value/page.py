@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+from reproductions import page
+from reproductions.page import Page, Picture, Section
 
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import CANDIDATES, PLAIN, Row, Scale
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.words.notation import file_name, title
 from mri_vit.settings.demo import made_up
-from mri_vit.studies import page
 from mri_vit.studies.added_value import words
 from mri_vit.studies.added_value.findings import Findings
 from mri_vit.studies.added_value.numbers import RISK, HazardRatio
-from mri_vit.studies.page import Page, Picture, Section
 
 SOURCE = "Lee et al. 2023, Neuro-Oncology, doi:10.1093/neuonc/noad202: multivariable Cox regression, multimodal C"
 MADE_UP = "Survival was planted: a larger tumour and age shorten it, sex and markers do not. Nothing is said of real tumours."

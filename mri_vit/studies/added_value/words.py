@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from reproductions.page import Table
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.report.numbers.chance import ALPHA
@@ -11,7 +12,6 @@ from mri_vit.settings.models import VOLUME
 from mri_vit.studies.added_value.findings import Findings, Tried, adds
 from mri_vit.studies.added_value.numbers import RISK, Concordance, HazardRatio, LikelihoodRatio
 from mri_vit.studies.added_value.people import DEALT
-from mri_vit.studies.page import Table
 
 LARGEST = 999  # a hazard ratio that is written out; beyond it nothing is known but that it is large
 FEWEST_DEATHS = 10  # for each coefficient; Peduzzi et al. 1995, doi:10.1016/0895-4356(95)00048-8

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import null_added_value as simulated
 import numpy as np
 import pandas as pd
 import pytest
 from lifelines import CoxPHFitter, KaplanMeierFitter
 from lifelines.datasets import load_lung
+from reproductions.null_studies import added_value as simulated
 from scipy.stats import chi2
 
 from mri_vit.errors import UsageError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import null_added_value as simulated
 import numpy as np
 import pandas as pd
 import pytest
+from reproductions.null_studies import added_value as simulated
 from scipy.stats import binom, chi2
 
 from mri_vit.errors import UsageError
