@@ -23,9 +23,9 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "test_matrix.py",  # 75
     "report/pages/test_patients.py",  # 70
     "prepare/test_patient.py",  # 69
-    "studies/rotation/test_rotation.py",  # 64
+    "reproductions/rotation/test_rotation.py",  # 64
     "report/pages/test_html.py",  # 63
-    "studies/pretraining_size/test_encoders.py",  # 59
+    "reproductions/pretraining_size/test_encoders.py",  # 59
     "prediction/test_stage.py",  # 59
     "report/verdicts/test_models.py",  # 33
     "studies/added_value/test_numbers.py",  # 32
@@ -44,13 +44,13 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "crossval/test_comparison.py",  # 18
     "test_notebooks.py",  # 17
     "report/numbers/test_everything.py",  # 17
-    "studies/features/test_foreign.py",  # 17
+    "reproductions/features/test_foreign.py",  # 17
     "test_real_patient.py",  # 16
     "compared/test_stage.py",  # 15
     "external/test_models.py",  # 15
     "importers/test_likeness.py",  # 14
     "report/numbers/test_comparators.py",  # 13
-    "studies/features/test_encoders.py",  # 13
+    "reproductions/features/test_encoders.py",  # 13
     "crossval/test_nulls.py",  # 12
 )
 

@@ -15,7 +15,7 @@ from mri_vit.compared.document import Compared, EndpointCompared, Kind, Role
 from mri_vit.compared.runs import Rows, Runs
 from mri_vit.data import predictions
 from mri_vit.metrics import comparison, within_fold
-from mri_vit.metrics.delong import Comparison as Tested
+from mri_vit.metrics.comparison import Comparison as Tested
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import ALPHA, Background
@@ -102,7 +102,7 @@ def test(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design]) -> Test
     M_ij², which is what the squared influences expect. Scores of patients who taught no model add a sum over single patients,
     for which twice is too much, never too little; two runs of these have no inflation.
     Not in it: which of all trainings with these settings this one is (seed, and by luck of the folds).
-    Source: see `within_fold.compared`.
+    Source: see `within_fold.within_fold_comparison`.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def test(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design]) -> Test
     ours, theirs = (chance.within_folds(endpoint, table) for table in (rows.a, rows.b))
     if not divided_alike(rows):
         ours, theirs = [over_repeats(ours)], [over_repeats(theirs)]
-    return within_fold.compared(ours, theirs, _inflation(rows, designs))
+    return within_fold.within_fold_comparison(ours, theirs, _inflation(rows, designs))
 
 
 def _inflation(rows: Rows, designs: tuple[Design, Design]) -> float:

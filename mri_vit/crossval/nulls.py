@@ -23,7 +23,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import read_by
 from mri_vit.data.predictions import NULL_COLUMNS
 from mri_vit.errors import BadNumbers
-from mri_vit.metrics.pairs import count_from, in_line
+from mri_vit.metrics.concordance import count_from, in_line
 from mri_vit.predictors import refit
 from mri_vit.predictors.tabular import NOTHING, Apart, scaling, varies
 from mri_vit.settings.endpoint import Endpoint

@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, distribution, percentile_interval
-from mri_vit.metrics.calibration import calibration_line
-from mri_vit.metrics.calibration_interval import drawn_lines
+from mri_vit.metrics.calibration import calibration_line, drawn_lines
 from mri_vit.metrics.checked import Flags, Numbers, followed, numbers, predicted, refuse_unequal
 
 Measures = Callable[[Float[np.ndarray, "b n"]], Float[np.ndarray, "b measures"]]

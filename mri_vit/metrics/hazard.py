@@ -17,7 +17,7 @@ from lifelines.exceptions import ConvergenceError
 from lifelines.statistics import proportional_hazard_test
 
 from mri_vit.metrics.checked import Flags, Numbers, flags, followed, outcome, refuse_unequal
-from mri_vit.metrics.delong import Z_95
+from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.survival import kaplan_meier
 
 UNDEFINED = math.nan, math.nan, math.nan

@@ -13,7 +13,8 @@ from jaxtyping import Float
 from scipy.optimize import root_scalar
 from scipy.stats import chi2, lognorm, norm
 
-Z_95 = float(norm.ppf(0.975))  # the two-sided 95 % of a normal distribution
+from mri_vit.metrics.comparison import Z_95
+
 STEPS, NEAR = 10_000, 1e-12  # of the iteration for REML; it takes tens, and hundreds where the variances are very unequal
 # Of AUCs of one model from cohort to cohort: the distribution of their standard deviation over 469 models for heart disease
 # with 1,603 external validations, log-normal on the scale of the AUC: van Leeuwen et al. 2025, doi:10.1002/sim.70011.

@@ -13,8 +13,7 @@ from jaxtyping import Float
 from scipy.special import expit
 
 from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, counts, percentile_interval
-from mri_vit.metrics.calibration import calibration_line, log_odds
-from mri_vit.metrics.calibration_interval import drawn_lines
+from mri_vit.metrics.calibration import calibration_line, drawn_lines, log_odds
 from mri_vit.prediction.document import Calibrated
 
 FEWEST = 10  # of the rarer class: two coefficients at five events each (Vittinghoff & McCulloch 2007, doi:10.1093/aje/kwk052)

@@ -75,9 +75,8 @@ def test_nothing_else_in_the_package_resamples_patients():
     files = [file for file in Path(mri_vit.__file__).parent.rglob("*.py") if own.search(file.read_text("utf-8"))]
     assert {file.name for file in files} == {
         "bootstrap.py",
-        "calibration.py",  # of one patient's prediction
-        "calibration_interval.py",
+        "calibration.py",  # of probabilities, and of one patient's prediction
         "drift.py",
-        "ipcw_interval.py",
+        "ipcw.py",
         "means.py",
     }  # all but the first read values too

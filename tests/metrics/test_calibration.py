@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_curve
 
 from mri_vit.errors import IntegrityError
-from mri_vit.metrics import bootstrap, calibration, calibration_interval, comparison, decision, proportion, reliability, smooth
+from mri_vit.metrics import bootstrap, calibration, calibration_curve, comparison, decision, descriptive
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -40,7 +40,7 @@ def cohort(n, seed, slope=1.0, shift=0.0):
 @given(predicted, st.integers(1, 12))
 def test_parts_of_the_brier_score_add_up_exactly(rows, bins):
     truth, probability = columns(rows)
-    parts = reliability.brier_decomposition(truth, probability, bins)
+    parts = calibration_curve.brier_decomposition(truth, probability, bins)
     total = parts.reliability - parts.resolution + parts.uncertainty + parts.within
     assert total == pytest.approx(calibration.brier(truth, probability), abs=1e-12)
     assert min(parts.reliability, parts.resolution, parts.uncertainty) >= 0
@@ -58,7 +58,7 @@ def test_parts_of_the_brier_score_worked_by_hand():
     truth = np.array([False, False, True, True, True, False])
     probability = np.array([0.2, 0.2, 0.2, 0.6, 0.6, 0.6])
     # Shares 1/3 and 2/3, prevalence 1/2; nothing varies within a bin.
-    parts = reliability.brier_decomposition(truth, probability, 2)
+    parts = calibration_curve.brier_decomposition(truth, probability, 2)
     assert parts.reliability == pytest.approx(((0.2 - 1 / 3) ** 2 + (0.6 - 2 / 3) ** 2) / 2)
     assert parts.resolution == pytest.approx((1 / 6) ** 2)
     assert parts.uncertainty == 0.25
@@ -67,7 +67,7 @@ def test_parts_of_the_brier_score_worked_by_hand():
 
 def test_predicting_the_prevalence_has_neither_resolution_nor_unreliability():
     truth = np.arange(10) < 3
-    parts = reliability.brier_decomposition(truth, np.full(10, 0.3))
+    parts = calibration_curve.brier_decomposition(truth, np.full(10, 0.3))
     assert (parts.reliability, parts.resolution) == pytest.approx((0, 0))
     assert calibration.brier(truth, np.full(10, 0.3)) == pytest.approx(parts.uncertainty)
 
@@ -133,7 +133,7 @@ def test_expected_calibration_error_is_that_of_its_definition(rows, bins):
         here = (probability > low) & (probability <= high) | ((probability == 0) & (b == 0))
         if here.any():
             total += here.mean() * abs(probability[here].mean() - truth[here].mean())
-    assert reliability.expected_calibration_error(truth, probability, bins) == pytest.approx(total, abs=1e-12)
+    assert calibration_curve.expected_calibration_error(truth, probability, bins) == pytest.approx(total, abs=1e-12)
 
 
 def test_loess_is_that_of_R():
@@ -142,7 +142,7 @@ def test_loess_is_that_of_R():
                       [2, 2, 1, 1, 3, 2, 4, 4, 4, 3, 2, 3, 4, 3, 5, 1, 1, 4, 1])  # fmt: skip
     dist = [2, 10, 4, 22, 16, 10, 18, 26, 34, 17, 28, 14, 20, 24, 28, 26, 34, 34, 46, 26, 36, 60, 80, 20, 26, 54, 32, 40, 32, 40,
             50, 42, 56, 76, 84, 36, 46, 68, 32, 48, 52, 56, 64, 66, 54, 70, 92, 93, 120, 85]  # fmt: skip
-    found = smooth.loess(speed, np.array(dist, dtype=float), np.arange(5.0, 21), np.ones((1, 50)))[0]
+    found = calibration_curve.loess(speed, np.array(dist, dtype=float), np.arange(5.0, 21), np.ones((1, 50)))[0]
     expected = [7.741006, 9.926596, 12.442424, 15.281082, 18.425712, 21.865315, 25.713413, 29.350386, 33.230660, 37.167935,
                 41.205226, 45.781544, 48.355889, 50.067148, 51.986702, 56.445263]  # fmt: skip
     assert found == pytest.approx(expected, abs=1e-6)
@@ -154,7 +154,7 @@ def test_loess_keeps_a_line_whatever_the_weights(rows, seed):
     _, x = columns(rows)
     weight = np.random.default_rng(seed).integers(0, 3, size=(3, len(x))).astype(float)
     weight[0] = 1
-    found = smooth.loess(x, 2 - 3 * x, x, weight)
+    found = calibration_curve.loess(x, 2 - 3 * x, x, weight)
     own = weight > 0  # a patient who counts is within their own reach
     assert found[own] == pytest.approx(np.broadcast_to(2 - 3 * x, weight.shape)[own], abs=1e-6)
 
@@ -170,7 +170,7 @@ def test_integrated_calibration_index_of_a_curve_that_is_known():
 
 def test_integrated_calibration_index_of_many_patients_is_that_of_a_curve_through_all_of_them():
     truth, probability = cohort(300, seed=6, slope=0.5, shift=0.5)
-    curve = smooth.loess(probability, truth.astype(float), probability, np.ones((1, 300)))[0]
+    curve = calibration_curve.loess(probability, truth.astype(float), probability, np.ones((1, 300)))[0]
     found = calibration.integrated_calibration_index(truth, probability)
     assert found == pytest.approx(np.abs(curve - probability).mean(), abs=2e-4)
     assert found > calibration.integrated_calibration_index(*cohort(300, seed=6)) + 0.05
@@ -192,7 +192,7 @@ def test_lines_of_draws_are_those_of_patients_drawn_one_by_one(n, slope):
     drawn[0] = truth  # one class alone has no line
     drawn[1] = truth == (probability > np.median(probability))  # nor have classes that are apart
     line = calibration.calibration_line(truth, probability)
-    slopes, intercepts = calibration_interval.drawn_lines(truth, probability, drawn, line)
+    slopes, intercepts = calibration.drawn_lines(truth, probability, drawn, line)
     for one, *found in zip(drawn, slopes, intercepts, strict=True):
         rows = np.repeat(np.arange(n), one.astype(int))
         assert found == pytest.approx(calibration.calibration_line(truth[rows], probability[rows]), abs=1e-6, nan_ok=True)
@@ -203,8 +203,8 @@ def test_lines_of_draws_are_those_of_patients_drawn_one_by_one(n, slope):
 def test_lines_far_from_where_they_are_looked_for_are_found_by_shorter_steps():
     truth, probability = cohort(60, seed=4)
     drawn = bootstrap.counts(np.zeros(60), np.random.default_rng(0), 40)
-    near = calibration_interval.drawn_lines(truth, probability, drawn, calibration.calibration_line(truth, probability))
-    far = calibration_interval.drawn_lines(truth, probability, drawn, (-3.0, 2.0))  # from which a whole step leads away
+    near = calibration.drawn_lines(truth, probability, drawn, calibration.calibration_line(truth, probability))
+    far = calibration.drawn_lines(truth, probability, drawn, (-3.0, 2.0))  # from which a whole step leads away
     np.testing.assert_allclose(far, near, rtol=1e-6)
     assert np.isfinite(near).all()
 
@@ -212,7 +212,7 @@ def test_lines_far_from_where_they_are_looked_for_are_found_by_shorter_steps():
 def test_intervals_are_those_of_measuring_drawn_patients_one_by_one():
     truth, probability = cohort(80, seed=3)
     thresholds = np.array([0.0, 0.2, 0.5])
-    found = calibration_interval.probability_intervals(truth, probability, thresholds, np.random.default_rng(2), 80)
+    found = calibration.probability_intervals(truth, probability, thresholds, np.random.default_rng(2), 80)
     single, benefit = [], []
     for counts in bootstrap.counts(np.zeros(80), np.random.default_rng(2), 80).astype(int):
         rows = np.repeat(np.arange(80), counts)
@@ -230,7 +230,7 @@ def test_intervals_are_those_of_measuring_drawn_patients_one_by_one():
 def test_classes_that_draws_often_separate_have_no_interval_of_their_line():
     truth, probability = np.arange(12) >= 6, np.r_[0.1, 0.15, 0.2, 0.25, 0.3, 0.6, 0.5, 0.7, 0.75, 0.8, 0.85, 0.9]
     assert not math.isnan(calibration.calibration_line(truth, probability)[0])
-    found = calibration_interval.probability_intervals(truth, probability, np.array([0.5]), np.random.default_rng(0))
+    found = calibration.probability_intervals(truth, probability, np.array([0.5]), np.random.default_rng(0))
     assert all(math.isnan(end) for end in (*found.slope, *found.intercept))
     assert found.brier[0] < found.brier[1]
 
@@ -238,9 +238,7 @@ def test_classes_that_draws_often_separate_have_no_interval_of_their_line():
 @pytest.mark.parametrize("truth", [[True, True, True], [False, False], []])
 def test_intervals_of_one_class_are_undefined_and_nothing_warns(truth):
     probability = np.linspace(0.2, 0.8, len(truth))
-    found = calibration_interval.probability_intervals(
-        np.array(truth, dtype=bool), probability, np.array([0.5]), np.random.default_rng(0)
-    )
+    found = calibration.probability_intervals(np.array(truth, dtype=bool), probability, np.array([0.5]), np.random.default_rng(0))
     assert np.isnan(np.concatenate([np.ravel(ends) for ends in vars(found).values()])).all()
 
 
@@ -248,7 +246,7 @@ def test_intervals_of_one_class_are_undefined_and_nothing_warns(truth):
 @given(predicted)
 def test_intervals_never_warn_and_never_turn_round(rows):
     truth, probability = columns(rows)
-    found = calibration_interval.probability_intervals(truth, probability, np.array([0.3]), np.random.default_rng(0), 30)
+    found = calibration.probability_intervals(truth, probability, np.array([0.3]), np.random.default_rng(0), 30)
     for low, high in vars(found).values():
         assert np.isnan(low).all() or np.all(low <= high)
 
@@ -257,25 +255,30 @@ def test_intervals_never_warn_and_never_turn_round(rows):
 @given(predicted, st.integers(1, 8))
 def test_reliability_curve_holds_every_patient_once_and_parts_no_equal_predictions(rows, bins):
     truth, probability = columns(rows)
-    curve = reliability.reliability_curve(truth, probability, bins)
+    curve = calibration_curve.reliability_curve(truth, probability, bins)
     assert curve.n.sum() == len(truth)
     assert len(curve.n) <= bins
     assert (curve.n > 0).all()
     assert (curve.observed * curve.n).sum() == pytest.approx(truth.sum())
     assert (np.diff(curve.predicted) > 0).all()
     assert ((curve.low <= curve.observed) & (curve.observed <= curve.high)).all()
-    group = reliability.quantile_groups(probability, bins)
+    group = calibration_curve.quantile_groups(probability, bins)
     assert all(len(set(group[probability == value])) == 1 for value in np.unique(probability))
 
 
 def test_reliability_curve_of_distinct_predictions_has_equal_bins():
-    curve = reliability.reliability_curve(np.arange(100) % 2 == 0, np.linspace(0, 1, 100), 10)
+    curve = calibration_curve.reliability_curve(np.arange(100) % 2 == 0, np.linspace(0, 1, 100), 10)
     assert curve.n.tolist() == [10] * 10
 
 
 @pytest.mark.parametrize(
     "call",
-    [calibration.brier, calibration.calibration_line, reliability.expected_calibration_error, reliability.reliability_curve],
+    [
+        calibration.brier,
+        calibration.calibration_line,
+        calibration_curve.expected_calibration_error,
+        calibration_curve.reliability_curve,
+    ],
 )
 def test_what_is_no_probability_is_refused(call):
     truth = np.array([True, False, True])
@@ -288,11 +291,11 @@ def test_what_is_no_probability_is_refused(call):
 def test_without_a_patient_calibration_is_undefined():
     nobody, nothing = np.zeros(0, bool), np.zeros(0)
     assert math.isnan(calibration.brier(nobody, nothing))
-    assert math.isnan(reliability.brier_decomposition(nobody, nothing).within)
-    assert math.isnan(reliability.expected_calibration_error(nobody, nothing))
+    assert math.isnan(calibration_curve.brier_decomposition(nobody, nothing).within)
+    assert math.isnan(calibration_curve.expected_calibration_error(nobody, nothing))
     assert math.isnan(calibration.calibration_in_the_large(nobody, nothing))
     assert math.isnan(calibration.calibration_line(nobody, nothing)[0])
-    assert len(reliability.reliability_curve(nobody, nothing).n) == 0
+    assert len(calibration_curve.reliability_curve(nobody, nothing).n) == 0
 
 
 # --- shares and decisions ------------------------------------------------------------------------------------------------
@@ -300,7 +303,7 @@ def test_without_a_patient_calibration_is_undefined():
 
 @pytest.mark.parametrize(("count", "total"), [(0, 1), (1, 1), (3, 7), (0, 50), (49, 50), (500, 1000)])
 def test_wilson_bounds_solve_the_equation_of_the_score_test(count, total):
-    share, low, high = proportion.rate(count, total)
+    share, low, high = descriptive.rate(count, total)
     for bound in (low, high):
         assert (share - bound) ** 2 == pytest.approx(norm.ppf(0.975) ** 2 * bound * (1 - bound) / total, abs=1e-12)
     assert share == count / total
@@ -314,16 +317,16 @@ def test_wilson_bounds_solve_the_equation_of_the_score_test(count, total):
 )
 def test_wilson_interval_is_that_printed_by_newcombe(count, total, low, high):
     """Newcombe 1998, Table I, method 3, doi:10.1002/(SICI)1097-0258(19980430)17:8<857::AID-SIM777>3.0.CO;2-E."""
-    assert proportion.rate(count, total)[1:] == pytest.approx((low, high), abs=5e-5)
+    assert descriptive.rate(count, total)[1:] == pytest.approx((low, high), abs=5e-5)
 
 
 def test_counts_above_their_total_are_refused():
     with pytest.raises(ValueError, match=r"found counts \[3\] of totals \[2\]"):
-        proportion.rate(3, 2)
+        descriptive.rate(3, 2)
 
 
 def test_a_share_of_nobody_is_undefined():
-    assert all(math.isnan(value) for value in proportion.rate(0, 0))
+    assert all(math.isnan(value) for value in descriptive.rate(0, 0))
 
 
 def test_rates_of_a_table_of_four_are_those_of_the_textbook():

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
-from scipy.stats import t as student
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from mri_vit.metrics import delong, discrimination
+from mri_vit.metrics import comparison, delong, discrimination
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -174,7 +173,7 @@ def test_paired_test_turns_with_its_models_and_uses_their_covariance(rows):
 def test_a_model_does_not_differ_from_itself_on_another_scale(rows):
     truth, score = columns(rows, bool, float)
     assume(truth.sum() > 1 and (~truth).sum() > 1)
-    assert delong.delong_paired(truth, score, np.exp(score)) == delong.Comparison(0.0, 0.0, 0.0, 0.0, 1.0)
+    assert delong.delong_paired(truth, score, np.exp(score)) == comparison.Comparison(0.0, 0.0, 0.0, 0.0, 1.0)
 
 
 def test_without_variance_a_difference_is_neither_sure_nor_refuted():
@@ -184,43 +183,9 @@ def test_without_variance_a_difference_is_neither_sure_nor_refuted():
     assert all(math.isnan(value) for value in (result.low, result.high, result.z, result.p))
 
 
-def test_unpaired_test_adds_the_variances():
-    generator = np.random.default_rng(4)
-    truths = [np.arange(n) < n // 2 for n in (40, 70)]
-    a, b = (generator.normal(size=len(truth)) + shift * truth for truth, shift in zip(truths, (2, 0), strict=True))
-    result = delong.delong_unpaired(truths[0], a, truths[1], b)
-    error = math.sqrt(delong.delong_variance(truths[0], a) + delong.delong_variance(truths[1], b))
-    assert result.difference == discrimination.auc(truths[0], a) - discrimination.auc(truths[1], b)
-    assert result.z == pytest.approx(result.difference / error)
-    assert result.p < 0.01
-
-
-def test_unpaired_test_is_welchs_as_pROC_does_it():
-    """Worked by hand: AUCs 8/9 and 14/16, variances 2/81 and 1/48, of 6 and 8 patients."""
-    truth_a, score_a = np.array([0, 0, 0, 1, 1, 1]), np.array([1.0, 2, 4, 3, 5, 6])  # V10 2/3, 1, 1; V01 1, 1, 2/3
-    truth_b, score_b = np.array([0, 0, 0, 0, 1, 1, 1, 1]), np.array([1.0, 2, 3, 4, 2.5, 5, 6, 7])
-    variances = [(1 / 27) / 3 + (1 / 27) / 3, (1 / 16) / 4 + (1 / 48) / 4]  # V10 1/2, 1, 1, 1; V01 1, 1, 3/4, 3/4
-    assert delong.delong_variance(truth_a, score_a) == pytest.approx(variances[0])
-    assert delong.delong_variance(truth_b, score_b) == pytest.approx(variances[1])
-    freedom = sum(variances) ** 2 / (variances[0] ** 2 / 5 + variances[1] ** 2 / 7)
-    t = (8 / 9 - 14 / 16) / math.sqrt(sum(variances))
-    result = delong.delong_unpaired(truth_a, score_a, truth_b, score_b)
-    assert (result.z, result.p) == pytest.approx((t, 2 * student.sf(t, freedom)))
-    reach = student.ppf(0.975, freedom) * math.sqrt(sum(variances))
-    assert (result.low, result.high) == pytest.approx((8 / 9 - 14 / 16 - reach, 8 / 9 - 14 / 16 + reach))
-
-
-def test_unpaired_test_is_welchs_t_test_of_the_components_where_one_class_cannot_err():
-    """With a single spread, DeLong's variance is that of a mean, and the law has the patients of that cohort less one."""
-    truth, score, perfect = np.arange(12) < 6, np.r_[3.0, 4, 5, 6, 7, 8, 1, 2, 3.5, 0, 1, 5.5], np.arange(12)[::-1].astype(float)
-    result = delong.delong_unpaired(truth, score, truth, perfect)
-    assert result.p == pytest.approx(2 * student.sf(abs(result.z), 11))
-
-
 def test_a_test_needs_two_patients_of_each_class():
     truth, score = np.array([True, False, False]), np.array([0.1, 0.2, 0.3])
     assert math.isnan(delong.delong_paired(truth, score, -score).p)
-    assert math.isnan(delong.delong_unpaired(truth, score, truth, -score).p)
     assert np.isnan(delong.delong_covariance(truth, np.stack([score, -score]))).all()
 
 
@@ -293,7 +258,6 @@ def test_every_function_refuses_a_missing_score():
         lambda: delong.delong_variance(truth, score),
         lambda: delong.delong_interval(truth, score),
         lambda: delong.delong_paired(truth, whole, score),
-        lambda: delong.delong_unpaired(truth, score, truth, whole),
         lambda: delong.delong_covariance(truth, score[None]),
     ):
         with pytest.raises(ValueError, match="2 of 4 scores are NaN"):

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lifelines.datasets import load_lung
 
-from mri_vit.metrics.censoring import censoring_survival
-from mri_vit.metrics.follow_up import median_follow_up
+from mri_vit.metrics.survival import censoring_survival, median_follow_up
 
 untimed = settings(deadline=None)  # a shared core may be slow
 

@@ -13,7 +13,7 @@ from lifelines.datasets import load_lung, load_rossi
 from lifelines.utils import restricted_mean_survival_time
 from scipy.stats import norm
 
-from mri_vit.metrics import decision, hazard, survival, survival_decision
+from mri_vit.metrics import decision, hazard, survival
 
 untimed = settings(deadline=None)  # a shared core may be slow
 followed = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.integers(0, 3)), min_size=1, max_size=20)
@@ -150,9 +150,9 @@ def test_groups_without_a_death_have_a_difference_without_an_interval():
 def test_net_benefit_of_survival_without_censoring_is_that_of_having_died():
     time_days, _, risk = simulated(80, seed=5, effect=1.0)
     death = 1 / (1 + np.exp(-risk))
-    found = survival_decision.survival_net_benefit(time_days, np.ones(80), death, THRESHOLDS, 300.0)
+    found = decision.survival_net_benefit(time_days, np.ones(80), death, THRESHOLDS, 300.0)
     assert found == pytest.approx(decision.net_benefit(time_days <= 300, death, THRESHOLDS))
-    of_all = survival_decision.survival_net_benefit_of_all(time_days, np.ones(80), THRESHOLDS, 300.0)
+    of_all = decision.survival_net_benefit_of_all(time_days, np.ones(80), THRESHOLDS, 300.0)
     assert of_all == pytest.approx(decision.net_benefit_of_all(time_days <= 300, THRESHOLDS))
 
 
@@ -161,7 +161,7 @@ def test_net_benefit_of_survival_without_censoring_is_that_of_having_died():
 def test_net_benefit_of_survival_is_that_of_its_definition_by_lifelines(rows, at_day):
     time_days, event, risk = columns(rows)
     death = risk / 3
-    found = survival_decision.survival_net_benefit(time_days, event, death, THRESHOLDS, at_day)
+    found = decision.survival_net_benefit(time_days, event, death, THRESHOLDS, at_day)
     for value, threshold in zip(found, THRESHOLDS, strict=True):
         treated = death >= threshold
         if not treated.any():
@@ -179,7 +179,7 @@ def test_net_benefit_of_survival_is_that_of_its_definition_by_lifelines(rows, at
 def test_the_band_without_censoring_is_that_of_a_mean_over_patients():
     time_days, _, risk = simulated(80, seed=5, effect=1.0)
     death = 1 / (1 + np.exp(-risk))
-    low, high = survival_decision.survival_net_benefit_band(time_days, np.ones(80), death, THRESHOLDS, 300.0)
+    low, high = decision.survival_net_benefit_band(time_days, np.ones(80), death, THRESHOLDS, 300.0)
     worth = (death >= THRESHOLDS[:, None]) * np.where(time_days <= 300, 1.0, -decision.odds(THRESHOLDS)[:, None])
     assert (high - low) / 2 == pytest.approx(norm.ppf(0.975) * worth.std(axis=1) / math.sqrt(80), abs=1e-12)
     assert (high + low) / 2 == pytest.approx(worth.mean(axis=1))
@@ -192,7 +192,7 @@ def test_the_band_of_treating_everybody_without_harm_is_greenwoods():
     died = curve.event_table[(curve.event_table.index <= at_day) & (curve.event_table.observed > 0)]
     greenwood = (died.observed / (died.at_risk * (died.at_risk - died.observed))).sum()
     error = float(curve.survival_function_at_times(at_day).iloc[0]) * math.sqrt(greenwood)
-    low, high = survival_decision.survival_net_benefit_band(time_days, event, np.full(120, 0.5), np.zeros(1), at_day)
+    low, high = decision.survival_net_benefit_band(time_days, event, np.full(120, 0.5), np.zeros(1), at_day)
     assert event.mean() < 0.9  # some are censored
     assert (high - low) / 2 == pytest.approx([norm.ppf(0.975) * error])
 
@@ -207,7 +207,7 @@ def test_the_band_holds_the_net_benefit_of_many_patients_as_often_as_it_says():
     for seed in range(2, 402):
         time_days, event, risk = simulated(100, seed=seed, effect=1.0)
         death = 1 / (1 + np.exp(-risk))
-        low, high = survival_decision.survival_net_benefit_band(time_days, event, death, thresholds, at_day)
+        low, high = decision.survival_net_benefit_band(time_days, event, death, thresholds, at_day)
         held += (low <= truth) & (truth <= high)
     assert (held / 400 > 0.92).all(), held  # of 0.95: three standard errors of a share of 400
 
@@ -217,8 +217,8 @@ def test_without_a_patient_nothing_is_defined():
     assert math.isnan(hazard.hazard_ratio_per_sd(none, none, none).value)
     assert math.isnan(hazard.hazard_ratio_of_groups(none, none, none).value)
     assert math.isnan(hazard.restricted_mean_difference(none, none, none, 730.0).difference)
-    assert np.isnan(survival_decision.survival_net_benefit(none, none, none, THRESHOLDS, 365.0)).all()
-    assert np.isnan(survival_decision.survival_net_benefit_band(none, none, none, THRESHOLDS, 365.0)).all()
+    assert np.isnan(decision.survival_net_benefit(none, none, none, THRESHOLDS, 365.0)).all()
+    assert np.isnan(decision.survival_net_benefit_band(none, none, none, THRESHOLDS, 365.0)).all()
 
 
 def test_rossi_arrests_by_financial_aid_are_those_of_R():

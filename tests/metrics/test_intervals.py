@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from mri_vit.metrics.auc_interval import auc_interval, newcombe_variance, wilson_of_auc, wilson_of_c
-from mri_vit.metrics.concordance import harrell_c
-from mri_vit.metrics.concordance_interval import harrell_interval
-from mri_vit.metrics.delong import delong_interval
+from mri_vit.metrics.concordance import harrell_c, harrell_interval
+from mri_vit.metrics.delong import auc_interval, delong_interval, newcombe_variance, wilson_of_auc, wilson_of_c
+from mri_vit.metrics.descriptive import wilson_interval
 from mri_vit.metrics.heterogeneity import i_squared
-from mri_vit.metrics.proportion import wilson_interval
 from mri_vit.metrics.within_fold import within_fold_c
 
 

@@ -11,7 +11,7 @@ from scipy.stats import kstest, norm
 from sklearn.model_selection import StratifiedKFold
 
 from mri_vit.data.cohort import Patient, without_labels
-from mri_vit.metrics import bootstrap, censoring, delong, discrimination, ipcw, ipcw_interval, within_fold
+from mri_vit.metrics import bootstrap, delong, discrimination, ipcw, survival, within_fold
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.settings.endpoint import Endpoint
 
@@ -50,10 +50,10 @@ def test_interval_of_auc_at_a_day_covers_it_with_few_at_risk(patients, effect, d
             continue
         defined += 1
         at_risk.append(int((seen[0] > day).sum()))
-        low, high = ipcw_interval.auc_at_interval(*seen, np.array([day]), generator, 300)
+        low, high = ipcw.auc_at_interval(*seen, np.array([day]), generator, 300)
         held += low[0] <= truth <= high[0]
         drawn = bootstrap.counts(np.zeros(patients), generator, 300)
-        uncensored = censoring.drawn_censoring_survival(*seen[:2], drawn)
+        uncensored = survival.drawn_censoring_survival(*seen[:2], drawn)
         low, high = bootstrap.percentile_interval(ipcw.drawn_auc(*seen, np.array([day]), drawn, uncensored))
         percentile += low[0] <= truth <= high[0]
     with capsys.disabled():

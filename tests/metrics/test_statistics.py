@@ -339,7 +339,7 @@ def test_where_nothing_differs_six_starts_of_the_same_patients_find_a_difference
 
 def test_starts_that_agree_leave_the_error_of_patients_alone():
     reach, p = comparison.over_starts(np.full(6, 0.1), 0.05)
-    assert (reach, p) == pytest.approx((delong.Z_95 * 0.05, 2 * norm.sf(2)))
+    assert (reach, p) == pytest.approx((comparison.Z_95 * 0.05, 2 * norm.sf(2)))
 
 
 @pytest.mark.parametrize("over", [comparison.over_runs, comparison.over_starts])

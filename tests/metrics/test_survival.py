@@ -13,16 +13,7 @@ from lifelines.datasets import load_lung
 from lifelines.statistics import logrank_test
 from lifelines.utils import concordance_index
 
-from mri_vit.metrics import (
-    auc_interval,
-    censoring,
-    concordance,
-    concordance_interval,
-    discrimination,
-    ipcw,
-    ipcw_interval,
-    survival,
-)
+from mri_vit.metrics import concordance, delong, discrimination, ipcw, survival
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -108,7 +99,7 @@ def test_concordance_within_folds_ignores_the_scale_of_each_fold(rows):
 @given(followed)
 def test_uno_c_is_that_of_its_definition_with_either_censoring_curve(rows):
     time_days, event, risk, _ = columns(rows, float, bool, float, int)
-    for curve, just in ((censoring.censoring_survival, 0.0), (censoring.censoring_survival_before, 0.5)):
+    for curve, just in ((survival.censoring_survival, 0.0), (survival.censoring_survival_before, 0.5)):
         for tau in (None, 4.0):
             above = below = 0.0
             for i, j in pairs_by_definition(time_days, event):
@@ -139,7 +130,7 @@ def test_c_of_any_weights_is_that_of_the_pair_matrix(rows, seed):
     died = drawn[:, event] * weight
     pairs = ((died @ comparable[event]) * drawn).sum(axis=1)
     expected = ((died @ concordant[event]) * drawn).sum(axis=1) / np.where(pairs > 0, pairs, NAN)
-    found = concordance_interval.drawn_c(concordance_interval.Pairs.of(time_days, event, risk), drawn.astype(float), weight)
+    found = concordance.drawn_c(concordance.Pairs.of(time_days, event, risk), drawn.astype(float), weight)
     np.testing.assert_array_equal(found, expected)  # quarters are exact, in whatever order they are summed
 
 
@@ -147,8 +138,8 @@ def test_bootstrap_intervals_are_those_of_drawing_patients_one_by_one():
     time_days, event, risk = cohort(40, seed=3, grid=50.0)
     drawn = np.random.default_rng(5).multinomial(40, np.full(40, 1 / 40), size=200)
     for measure, interval in (
-        (concordance.harrell_c, concordance_interval.harrell_interval),
-        (concordance.uno_c, concordance_interval.uno_interval),
+        (concordance.harrell_c, concordance.harrell_interval),
+        (concordance.uno_c, concordance.uno_interval),
     ):
         values = []
         for counts in drawn:
@@ -160,7 +151,7 @@ def test_bootstrap_intervals_are_those_of_drawing_patients_one_by_one():
 
 def test_bootstrap_interval_repeats_with_its_seed_and_covers_the_estimate():
     time_days, event, risk = cohort(60, seed=3)
-    first, again = (concordance_interval.harrell_interval(time_days, event, risk, np.random.default_rng(0)) for _ in range(2))
+    first, again = (concordance.harrell_interval(time_days, event, risk, np.random.default_rng(0)) for _ in range(2))
     assert first == again
     assert first[0] < concordance.harrell_c(time_days, event, risk) < first[1]
 
@@ -176,11 +167,11 @@ def test_without_a_death_or_a_pair_everything_is_undefined_and_nothing_warns(n):
         concordance.harrell_c(time_days, nobody, risk),
         concordance.uno_c(time_days, nobody, risk),
         concordance.harrell_c_within(time_days, nobody, risk, group),
-        *concordance_interval.harrell_interval(time_days, nobody, risk, generator),
-        *concordance_interval.uno_interval(time_days, nobody, risk, generator),
+        *concordance.harrell_interval(time_days, nobody, risk, generator),
+        *concordance.uno_interval(time_days, nobody, risk, generator),
         *survival.logrank(time_days, nobody, risk > 0),
         *ipcw.cumulative_dynamic_auc(time_days, nobody, risk, at_days),
-        *np.ravel(ipcw_interval.auc_at_interval(time_days, nobody, risk, at_days, generator)),
+        *np.ravel(ipcw.auc_at_interval(time_days, nobody, risk, at_days, generator)),
         ipcw.mean_cumulative_dynamic_auc(time_days, nobody, risk, at_days),
     ]
     assert all(math.isnan(value) for value in undefined)
@@ -213,7 +204,7 @@ def test_missing_times_and_risks_are_refused():
             call()
     for call in (
         lambda: concordance.harrell_c(time_days, event, np.arange(3.0)),
-        lambda: censoring.censoring_survival(time_days, event, at),
+        lambda: survival.censoring_survival(time_days, event, at),
         lambda: ipcw.brier_of_kaplan_meier(time_days, event, at),
     ):
         with pytest.raises(ValueError, match="1 of 3 times are NaN"):
@@ -302,8 +293,8 @@ def test_censoring_curve_is_that_of_its_definition_up_to_a_day_and_before_it(row
     at_days = np.arange(0.0, 8)
     expected = [censoring_by_definition(time_days, event, day) for day in at_days]
     before = [censoring_by_definition(time_days, event, day - 0.5) for day in at_days]
-    assert censoring.censoring_survival(time_days, event, at_days) == pytest.approx(expected, abs=1e-12)
-    assert censoring.censoring_survival_before(time_days, event, at_days) == pytest.approx(before, abs=1e-12)
+    assert survival.censoring_survival(time_days, event, at_days) == pytest.approx(expected, abs=1e-12)
+    assert survival.censoring_survival_before(time_days, event, at_days) == pytest.approx(before, abs=1e-12)
 
 
 @untimed
@@ -313,27 +304,27 @@ def test_censoring_curve_of_a_draw_is_that_of_the_patients_drawn(rows, seed):
     drawn = np.random.default_rng(seed).multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=3)
     at_days = np.array([0.0, 1.0, 3.0, 9.0])
     own, then = (
-        censoring.drawn_censoring_survival(time_days, event, drawn.astype(float)),
-        censoring.drawn_censoring_survival_at(time_days, event, drawn.astype(float), at_days),
+        survival.drawn_censoring_survival(time_days, event, drawn.astype(float)),
+        survival.drawn_censoring_survival_at(time_days, event, drawn.astype(float), at_days),
     )
     for row, counts in enumerate(drawn):
         rows_drawn = np.repeat(np.arange(len(rows)), counts)
         people = time_days[rows_drawn], event[rows_drawn]
-        np.testing.assert_array_equal(own[row], censoring.censoring_survival(*people, time_days))
+        np.testing.assert_array_equal(own[row], survival.censoring_survival(*people, time_days))
         assert then[row] == pytest.approx([censoring_by_definition(*people, day) for day in at_days])
 
 
 def test_censoring_curve_without_ties_is_lifelines_curve_of_the_turned_events():
     time_days, event, _ = cohort(60, seed=8, grid=1e-6)
     curve = KaplanMeierFitter().fit(time_days, ~event).survival_function_at_times(time_days).to_numpy()
-    assert censoring.censoring_survival(time_days, event, time_days) == pytest.approx(curve, abs=1e-12)
+    assert survival.censoring_survival(time_days, event, time_days) == pytest.approx(curve, abs=1e-12)
 
 
 def test_lifelines_curve_of_the_turned_events_differs_where_a_death_and_a_censoring_share_a_day():
     time_days, event, day = np.array([1.0, 2, 2, 3, 4]), np.array([True, True, False, True, False]), np.array([2.0])
     turned = KaplanMeierFitter().fit(time_days, ~event).survival_function_at_times(day).to_numpy()
     # On day 2 four are at risk, one dies and one is censored. The death comes first, so one of three is censored.
-    assert censoring.censoring_survival(time_days, event, day) == pytest.approx([2 / 3])
+    assert survival.censoring_survival(time_days, event, day) == pytest.approx([2 / 3])
     assert turned == pytest.approx([3 / 4])
 
 
@@ -390,18 +381,18 @@ def test_interval_of_auc_at_a_day_is_wilsons_with_the_variance_of_drawing_patien
     for counts in np.random.default_rng(5).multinomial(50, np.full(50, 1 / 50), size=150):
         rows = np.repeat(np.arange(50), counts)
         values.append(ipcw.cumulative_dynamic_auc(time_days[rows], event[rows], risk[rows], at_days[1:3]))
-    low, high = ipcw_interval.auc_at_interval(time_days, event, risk, at_days, np.random.default_rng(5), resamples=150)
+    low, high = ipcw.auc_at_interval(time_days, event, risk, at_days, np.random.default_rng(5), resamples=150)
     assert np.isnan([low[[0, 3]], high[[0, 3]]]).all()
     value = ipcw.cumulative_dynamic_auc(time_days, event, risk, at_days)
     for column, variance in zip((1, 2), np.var(values, axis=0, ddof=1), strict=True):
         cases, controls = (event & (time_days <= at_days[column])).sum(), (time_days > at_days[column]).sum()
-        expected = auc_interval.wilson_of_auc(value[column], float(variance), int(cases), int(controls))
+        expected = delong.wilson_of_auc(value[column], float(variance), int(cases), int(controls))
         assert (low[column], high[column]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_perfect_risk_of_few_has_an_interval_with_a_width():
     time_days, event = np.r_[np.arange(10.0, 30), np.full(4, 500.0)], np.r_[np.ones(20), np.zeros(4)]
-    low, high = ipcw_interval.auc_at_interval(time_days, event, -time_days, np.array([100.0]), np.random.default_rng(0))
+    low, high = ipcw.auc_at_interval(time_days, event, -time_days, np.array([100.0]), np.random.default_rng(0))
     assert high[0] == pytest.approx(1.0)
     assert 0.5 < low[0] < 0.9
 
@@ -414,12 +405,10 @@ def test_interval_of_the_integrated_brier_score_is_that_of_drawing_patients_one_
     for counts in np.random.default_rng(5).multinomial(50, np.full(50, 1 / 50), size=100):
         rows = np.repeat(np.arange(50), counts)
         values.append(ipcw.integrated_brier(time_days[rows], event[rows], chances[rows], at_days))
-    found = ipcw_interval.integrated_brier_interval(time_days, event, chances, at_days, np.random.default_rng(5), 100)
+    found = ipcw.integrated_brier_interval(time_days, event, chances, at_days, np.random.default_rng(5), 100)
     assert found == pytest.approx(np.nanquantile(values, [0.025, 0.975]), abs=1e-12)
     far = np.array([100.0, 1e6])
-    assert np.isnan(
-        ipcw_interval.integrated_brier_interval(time_days, event, chances[:, :2], far, np.random.default_rng(5))
-    ).all()
+    assert np.isnan(ipcw.integrated_brier_interval(time_days, event, chances[:, :2], far, np.random.default_rng(5))).all()
 
 
 @untimed

@@ -11,17 +11,18 @@ from lifelines.utils import concordance_index
 from scipy.stats import mannwhitneyu, norm
 from sklearn.metrics import roc_auc_score
 
+from mri_vit.metrics.comparison import Comparison
 from mri_vit.metrics.concordance import harrell_c_within
-from mri_vit.metrics.delong import Comparison, delong_paired, delong_variance
+from mri_vit.metrics.delong import delong_paired, delong_variance
 from mri_vit.metrics.discrimination import auc_within
 from mri_vit.metrics.within_fold import (
     WithinFold,
-    compared,
     inflation,
     p_above_chance,
     p_below_chance,
     within_fold_auc,
     within_fold_c,
+    within_fold_comparison,
 )
 
 
@@ -101,7 +102,7 @@ def test_in_one_fold_the_variance_and_the_paired_test_of_two_aucs_are_delong_s()
     ours, theirs = (within_fold_auc(truth, score, np.zeros(len(truth))) for score in scores)
     assert ours.variance == pytest.approx(delong_variance(truth, scores[0]))
     expected = delong_paired(truth, *scores)
-    found = compared([ours], [theirs], 1.0)
+    found = within_fold_comparison([ours], [theirs], 1.0)
     assert (found.difference, found.low, found.high, found.z, found.p) == pytest.approx(
         (expected.difference, expected.low, expected.high, expected.z, expected.p)
     )
@@ -124,7 +125,7 @@ def test_over_folds_variances_are_those_of_patients_drawn_anew_within_their_fold
     values = np.array(draws)
     ours, theirs = (measure(everybody, score) for score in scores)
     assert math.sqrt(ours.variance) == pytest.approx(values[:, 0].std(), rel=0.15)  # 400 draws know a deviation to about 4 %
-    found = compared([ours], [theirs], 1.0)
+    found = within_fold_comparison([ours], [theirs], 1.0)
     assert found.difference == ours.value - theirs.value
     assert found.difference / found.z == pytest.approx((values[:, 0] - values[:, 1]).std(), rel=0.15)
 
@@ -132,20 +133,20 @@ def test_over_folds_variances_are_those_of_patients_drawn_anew_within_their_fold
 def test_a_difference_counts_refitting_and_repeats_and_says_when_nothing_can_be_tested():
     truth, _, _, fold, scores = three_folds(5)
     ours, theirs = (within_fold_auc(truth, score, fold) for score in scores)
-    plain, wider = compared([ours], [theirs], 1.0), compared([ours], [theirs], math.sqrt(2))
+    plain, wider = within_fold_comparison([ours], [theirs], 1.0), within_fold_comparison([ours], [theirs], math.sqrt(2))
     assert wider.z == pytest.approx(plain.z / math.sqrt(2))
     assert wider.high - wider.low == pytest.approx(math.sqrt(2) * (plain.high - plain.low))
-    assert compared([ours, ours], [theirs, theirs], 1.0) == plain
-    back = compared([theirs], [ours], 1.0)
+    assert within_fold_comparison([ours, ours], [theirs, theirs], 1.0) == plain
+    back = within_fold_comparison([theirs], [ours], 1.0)
     assert (back.difference, back.low, back.high, back.p) == (-plain.difference, -plain.high, -plain.low, plain.p)
     same = within_fold_auc(truth, np.exp(scores[0]), fold)  # the same order
-    assert compared([ours], [same], 1.0) == Comparison(0.0, 0.0, 0.0, 0.0, 1.0)
+    assert within_fold_comparison([ours], [same], 1.0) == Comparison(0.0, 0.0, 0.0, 0.0, 1.0)
     perfect, constant = (within_fold_auc(truth, score, fold) for score in (truth.astype(float), np.ones(len(truth))))
-    found = compared([perfect], [constant], 1.0)
+    found = within_fold_comparison([perfect], [constant], 1.0)
     assert found.difference == 0.5
     assert math.isnan(found.p)
     one = within_fold_auc(np.ones(4), np.arange(4.0), np.zeros(4))
-    assert math.isnan(compared([one], [one], 1.0).difference)
+    assert math.isnan(within_fold_comparison([one], [one], 1.0).difference)
 
 
 def test_one_patient_of_a_class_says_nothing_of_the_variance():

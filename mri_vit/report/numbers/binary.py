@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics import calibration, calibration_interval, decision, delong, discrimination, reliability
-from mri_vit.metrics.auc_interval import auc_interval
+from mri_vit.metrics import calibration, calibration_curve, decision, delong, discrimination
+from mri_vit.metrics import calibration as calibration_interval
+from mri_vit.metrics.delong import auc_interval
 from mri_vit.report.numbers import chance, points
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, has_folds, tied
@@ -110,7 +111,7 @@ def of_probabilities(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarra
     return OfProbabilities(
         brier=Brier(
             **_estimate(calibration.brier(truth, probability), sure.brier),
-            **asdict(reliability.brier_decomposition(truth, probability)),
+            **asdict(calibration_curve.brier_decomposition(truth, probability)),
         ),
         calibration=Calibration(
             **_line(truth, probability),
@@ -168,8 +169,8 @@ def _line(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -
         "slope": slope,
         "intercept": intercept,
         "in_the_large": calibration.calibration_in_the_large(truth, probability),
-        "ece": reliability.expected_calibration_error(truth, probability),
-        "bins": calibration_groups(reliability.reliability_curve(truth, probability)),
+        "ece": calibration_curve.expected_calibration_error(truth, probability),
+        "bins": calibration_groups(calibration_curve.reliability_curve(truth, probability)),
     }
 
 

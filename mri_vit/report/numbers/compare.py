@@ -26,7 +26,7 @@ ROW = ["repeat", "patient"]  # what a row of a model's table is of
 def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated: float) -> PairedTest | None:
     """The difference between a model and another on the patients that both predicted, and the test that it is zero.
 
-    What differs is the figure that is judged, of pairs within a fold, and the test is `within_fold.compared`. Over several
+    What differs is the figure that is judged, of pairs within a fold, and the test is `within_fold.within_fold_comparison`. Over several
     repeats also the corrected resampled t-test of the differences per fold (one-sided: is the model better?).
 
     Parameters
@@ -41,7 +41,9 @@ def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated
     ours, theirs = shared([rows, other])
     if not len(ours):
         return None
-    found = within_fold.compared(chance.within_folds(endpoint, ours), chance.within_folds(endpoint, theirs), inflated)
+    found = within_fold.within_fold_comparison(
+        chance.within_folds(endpoint, ours), chance.within_folds(endpoint, theirs), inflated
+    )
     return PairedTest(
         difference=found.difference,
         low=found.low,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics.follow_up import median_follow_up
-from mri_vit.metrics.survival import at_risk
+from mri_vit.metrics.survival import at_risk, median_follow_up
 from mri_vit.report.numbers.survival import TABLE_DAYS
 from mri_vit.report.schema.table1 import FollowUp
 

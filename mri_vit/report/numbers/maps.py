@@ -16,7 +16,7 @@ from jaxtyping import Float
 from scipy.special import logit
 
 from mri_vit.errors import UsageError
-from mri_vit.metrics import proportion
+from mri_vit.metrics import descriptive
 from mri_vit.report.numbers.means import mean, means, ratio
 from mri_vit.report.numbers.randomised import networks
 from mri_vit.report.reading.run import Run
@@ -112,7 +112,7 @@ def _method(rows: pd.DataFrame, cascade: pd.DataFrame, curves: Mapping[Order, Cu
         found |= {order: mean(own, seed), f"{order}_random": mean(chance, seed), f"{order}_gain": mean(better, seed)}
     column = {key: rows[key].to_numpy(dtype=float) for key in NUMBERS}
     judged = ~np.isnan(column["hit"])
-    rate = proportion.rate(int(column["hit"][judged].sum()), int(judged.sum()))
+    rate = descriptive.rate(int(column["hit"][judged].sum()), int(judged.sum()))
     found |= {key: mean(np.where(judged, column[key], np.nan), seed) for key in OF_HITS}
     found |= {key: mean(column[key], seed) for key in SIMILAR}
     stages = _stages(cascade, seed)

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from mri_vit.metrics import delong, discrimination, within_fold
-from mri_vit.metrics.auc_interval import newcombe_variance, wilson_of_auc, wilson_of_c
+from mri_vit.metrics.delong import newcombe_variance, wilson_of_auc, wilson_of_c
 from mri_vit.metrics.heterogeneity import ASSUMED_TAU, assumed_interval, prediction_interval, random_effects
 from mri_vit.report.numbers.judged import averaged, flags, floats, rarer
 from mri_vit.report.schema.elsewhere import NewHospital, SiteFigure

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics import bootstrap, ipcw, paired, within_fold
-from mri_vit.metrics.delong import Comparison
+from mri_vit.metrics import bootstrap, comparison, ipcw, within_fold
+from mri_vit.metrics.comparison import Comparison
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers import chance, compare
 from mri_vit.report.numbers.binary import outside
@@ -41,7 +41,7 @@ class Measured:
 
     def difference(self, model: str, other: str, inflated: float) -> Comparison:
         a, b = self.column[model], self.column[other]
-        return paired.compared(float(self.value[a] - self.value[b]), self.draws[:, a] - self.draws[:, b], inflated)
+        return comparison.paired_comparison(float(self.value[a] - self.value[b]), self.draws[:, a] - self.draws[:, b], inflated)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def of_endpoint(endpoint: Endpoint, tables: Tables, alive: Tables, inflated: flo
                 model=model,
                 other=other,
                 n=len(both.people),
-                score=_part(within_fold.compared(both.within_folds[model], both.within_folds[other], inflated)),
+                score=_part(within_fold.within_fold_comparison(both.within_folds[model], both.within_folds[other], inflated)),
                 brier=errors and _part(errors.difference(model, other, inflated)),
             )
         )
@@ -153,7 +153,7 @@ def _measure(
         lambda drawn: np.stack([of_model(drawn) for of_model in of_models.values()], axis=1),
         np.zeros(patients),
         np.random.default_rng(seed),
-        paired.RESAMPLES,
+        comparison.PAIRED_RESAMPLES,
     )
     return Measured({model: column for column, model in enumerate(of_models)}, value, draws)
 

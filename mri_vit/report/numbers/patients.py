@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from mri_vit.metrics.pair_errors import PairErrors, label_errors, survival_errors
+from mri_vit.metrics.within_fold import PairErrors, label_errors, survival_errors
 from mri_vit.report.numbers.judged import flags, floats, fold_of, known_rows
 from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.schema.patients import Patient, PatientResult

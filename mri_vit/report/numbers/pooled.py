@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mri_vit.metrics.reliability import Reliability
+from mri_vit.metrics.calibration_curve import Reliability
 from mri_vit.metrics.survival import SurvivalCalibration
 from mri_vit.report.schema.part import CalibrationGroup
 

@@ -14,8 +14,8 @@ import pandas as pd
 
 from mri_vit.data.cohort import MISSING
 from mri_vit.data.columns import numbers
-from mri_vit.metrics import concordance, concordance_interval, discrimination
-from mri_vit.metrics.auc_interval import auc_interval
+from mri_vit.metrics import concordance, discrimination
+from mri_vit.metrics.delong import auc_interval
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
 from mri_vit.report.schema.binary import BinarySubgroup
 from mri_vit.report.schema.survival import SurvivalSubgroup
@@ -114,7 +114,7 @@ def _of_binary(group: Named, here: pd.DataFrame) -> BinarySubgroup:
 def _of_survival(group: Named, here: pd.DataFrame, seed: int) -> SurvivalSubgroup:
     seen = outcome(here)
     value = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
-    interval = concordance_interval.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
+    interval = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
     low, high = _defined(value, interval)
     events = int(seen.event.sum())
     return SurvivalSubgroup(

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from mri_vit.metrics import concordance, concordance_interval, ipcw, ipcw_interval, survival_decision
+from mri_vit.metrics import concordance, decision, ipcw
 from mri_vit.metrics import survival as curves
 from mri_vit.report.numbers import chance, judged
 from mri_vit.report.numbers.chance import Background
@@ -65,7 +65,7 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, backgro
     pooled = averaged(rows)
     seen = outcome(pooled)
     value = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
-    low, high = concordance_interval.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
+    low, high = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
     found = chance.measure(endpoint, rows, background)
     folds = tuple(_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows))
     summary = fold_summary(folds, [fold.harrell_c for fold in folds])
@@ -150,7 +150,7 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int) -> Of
     everybody = _kaplan_meier_at(seen, days)
     listed = table_days(days)
     shown = [(column, _written(day)) for column, day in enumerate(days) if day in listed]
-    low, high = ipcw_interval.integrated_brier_interval(seen.time_days, seen.event, chances, days, np.random.default_rng(seed))
+    low, high = ipcw.integrated_brier_interval(seen.time_days, seen.event, chances, days, np.random.default_rng(seed))
     return OfProbabilities(
         brier_at=tuple(BrierAt(days=day, value=float(brier[c]), reference=float(reference[c])) for c, day in shown),
         integrated_brier=IntegratedBrier(
@@ -176,7 +176,7 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int) -> Of
 
 def _uno(seen: Outcome, seed: int) -> UnoC:
     tau = min(TAU_DAYS, float(seen.time_days.max()))  # not beyond the follow-up
-    low, high = concordance_interval.uno_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed), tau)
+    low, high = concordance.uno_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed), tau)
     value = concordance.uno_c(seen.time_days, seen.event, seen.risk, tau)
     return UnoC(value=value, low=low, high=high, tau_days=tau)
 
@@ -192,7 +192,7 @@ class OverDays:
 def _auc_over_time(seen: Outcome, listed: tuple[float, ...], seed: int) -> OverDays:
     days = np.array(listed)
     values = ipcw.cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days)
-    low, high = ipcw_interval.auc_at_interval(seen.time_days, seen.event, seen.risk, days, np.random.default_rng(seed))
+    low, high = ipcw.auc_at_interval(seen.time_days, seen.event, seen.risk, days, np.random.default_rng(seed))
     at = tuple(
         AucAt(
             days=_written(day),
@@ -223,9 +223,9 @@ def _calibration(seen: Outcome, chance: Float[np.ndarray, " n"], day: float | in
 
 
 def _decision(seen: Outcome, death: Float[np.ndarray, " n"], day: float | int) -> DecisionAt:
-    benefit = survival_decision.survival_net_benefit(seen.time_days, seen.event, death, THRESHOLDS, float(day))
-    of_all = survival_decision.survival_net_benefit_of_all(seen.time_days, seen.event, THRESHOLDS, float(day))
-    low, high = survival_decision.survival_net_benefit_band(seen.time_days, seen.event, death, THRESHOLDS, float(day))
+    benefit = decision.survival_net_benefit(seen.time_days, seen.event, death, THRESHOLDS, float(day))
+    of_all = decision.survival_net_benefit_of_all(seen.time_days, seen.event, THRESHOLDS, float(day))
+    low, high = decision.survival_net_benefit_band(seen.time_days, seen.event, death, THRESHOLDS, float(day))
     return DecisionAt(
         days=day,
         net_benefit=tuple(benefit.tolist()),

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import inspect
 
-from mri_vit.metrics import paired
+from mri_vit.metrics import comparison as paired
 from mri_vit.metrics.bootstrap import RESAMPLES
+from mri_vit.metrics.calibration_curve import expected_calibration_error
 from mri_vit.metrics.discrimination import bootstrap_interval
-from mri_vit.metrics.reliability import expected_calibration_error
 from mri_vit.report.numbers.risk_groups import TAU_DAYS
 from mri_vit.report.numbers.site_probe import PERMUTATIONS
 from mri_vit.report.reading.run import OWN
@@ -96,7 +96,7 @@ MEASURES = {  # a key with a kind behind it ("versus_clinical:binary") is of res
     "p_adjusted": "Adjusted p are by Holm's method [@holm], over the endpoints and candidates, or the endpoints and controls.",
     "pairs": "All models were compared with each other, two by two, on the patients that both predicted: AUCs by DeLong's "
     "paired test within folds [@delong], Cs by the jackknife, Brier scores by a paired bootstrap of patients "
-    f"({paired.RESAMPLES} resamples) [@bootstrap]; all errors allow for refitting, and these p are not adjusted.",
+    f"({paired.PAIRED_RESAMPLES} resamples) [@bootstrap]; all errors allow for refitting, and these p are not adjusted.",
     "subgroups": "AUC and C of the models shown were also computed within subgroups, with intervals; no test compares these.",
     "site_probe": "A linear probe [@probe] measured how well what the model's heads read predicts the site; its p is from "
     f"{PERMUTATIONS} permutations of the sites within the folds [@phipson], its normal quantile divided by what refitting adds.",

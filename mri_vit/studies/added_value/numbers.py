@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import chi2, norm
 
 from mri_vit.errors import UsageError
-from mri_vit.metrics.auc_interval import wilson_of_c
-from mri_vit.metrics.delong import Z_95, Comparison
-from mri_vit.metrics.within_fold import WithinFold, compared, within_fold_c
+from mri_vit.metrics.comparison import Z_95, Comparison
+from mri_vit.metrics.delong import wilson_of_c
+from mri_vit.metrics.within_fold import WithinFold, within_fold_c, within_fold_comparison
 from mri_vit.studies.added_value import cox
 from mri_vit.studies.added_value.cox import Fit
 
@@ -142,8 +142,8 @@ def measure(people: People, inflated: float) -> AddedValue:
         c_without=_concordance(c_without),
         c_alone=_concordance(c_alone),
         c_both=_concordance(c_both),
-        gain=compared(c_both, c_without, inflated),
-        gain_reverse=compared(c_both, c_alone, inflated),
+        gain=within_fold_comparison(c_both, c_without, inflated),
+        gain_reverse=within_fold_comparison(c_both, c_alone, inflated),
     )
 
 

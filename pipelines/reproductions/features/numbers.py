@@ -18,9 +18,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics.auc_interval import wilson_of_auc
 from mri_vit.metrics.comparison import holm, over_starts
-from mri_vit.metrics.delong import delong_covariance
+from mri_vit.metrics.delong import delong_covariance, wilson_of_auc
 from mri_vit.metrics.discrimination import auc
 
 KEYS = ["encoder", "scans", "features", "probe", "share"]  # of the scores: what makes a line

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from mri_vit.metrics.auc_interval import wilson_of_auc
 from mri_vit.metrics.comparison import holm, over_runs
+from mri_vit.metrics.delong import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold, inflation, p_above_chance, within_fold_auc
 from reproductions.learning_curve import curve
 
@@ -30,7 +30,7 @@ def points(predicted: pd.DataFrame) -> pd.DataFrame:
     """Each model's AUC at each size: (endpoint, labelled, model, known, auc, low, high, p, p_adjusted, cohorts).
 
     `auc` is that of pairs within a fold, the mean over cohorts; `known` are the patients with the label, of all cohorts. The
-    95 % interval is the wider of Wilson's for refitted models (`auc_interval.wilson_of_auc`, of all cohorts' patients together)
+    95 % interval is the wider of Wilson's for refitted models (`delong.wilson_of_auc`, of all cohorts' patients together)
     and of Student's t between cohorts (`comparison.over_runs`). p is that of so high an AUC without a signal
     (`within_fold.p_above_chance`), and corrected by Holm's method over all endpoints, models and sizes.
     """

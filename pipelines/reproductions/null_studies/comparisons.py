@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from mri_vit.compared.numbers import over_repeats
-from mri_vit.metrics.delong import Comparison
-from mri_vit.metrics.within_fold import WithinFold, compared, inflation, within_fold_auc
+from mri_vit.metrics.comparison import Comparison
+from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc, within_fold_comparison
 
 FEATURES, KNOWING, PENALTY, POSITIVE = 20, 4, 10.0, 0.45
 OTHERS = 200  # patients of an evaluation's training cohort
@@ -53,8 +53,8 @@ def study(random: np.random.Generator, n: int, folds: int, repeats: tuple[int, i
     if how == "evaluation":
         theirs = [_evaluated(random, b, truth, signal)]
     if how == "same":
-        return compared(ours, theirs, inflation(folds, repeats[0]))
-    return compared([over_repeats(ours)], [over_repeats(theirs)], math.sqrt(2))
+        return within_fold_comparison(ours, theirs, inflation(folds, repeats[0]))
+    return within_fold_comparison([over_repeats(ours)], [over_repeats(theirs)], math.sqrt(2))
 
 
 def deal(random: np.random.Generator, truth: Bool[np.ndarray, " n"], folds: int) -> Int[np.ndarray, " n"]:

@@ -17,8 +17,8 @@ from scipy.stats import t as student
 
 from mri_vit.data.cohort import Patient
 from mri_vit.metrics import bootstrap
-from mri_vit.metrics.auc_interval import wilson_of_auc
 from mri_vit.metrics.comparison import ROUNDING, holm
+from mri_vit.metrics.delong import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold, within_fold_auc
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study

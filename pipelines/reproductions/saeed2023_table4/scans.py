@@ -105,8 +105,8 @@ def of_run(run: Run) -> Side:
     rows, auc = list(columns), np.array([discrimination.auc(truth, one) for one in values])
     covariance = delong.delong_covariance(truth, values)
 
-    def contrast(weights: Float[np.ndarray, " m"]) -> delong.Comparison:
-        return delong.by_normal_law(float(weights @ auc), max(0.0, float(weights @ covariance @ weights)))
+    def contrast(weights: Float[np.ndarray, " m"]) -> comparison.Comparison:
+        return comparison.by_normal_law(float(weights @ auc), max(0.0, float(weights @ covariance @ weights)))
 
     choices, pairs = [], []
     for scans in SCANS:

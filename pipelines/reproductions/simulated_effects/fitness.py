@@ -21,7 +21,7 @@ from scipy.ndimage import binary_erosion, gaussian_filter
 from mri_vit.data import tokens
 from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.metrics.auc_interval import auc_interval
+from mri_vit.metrics.delong import auc_interval
 from mri_vit.metrics.discrimination import auc
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.predictors.intensity import intensity_table

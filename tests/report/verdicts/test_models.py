@@ -107,7 +107,7 @@ def test_the_difference_from_a_control_is_that_of_the_two_figures_and_its_error_
         within_fold.within_fold_auc(truth, table.loc[model].score.loc[people.index].to_numpy(), fold)
         for model in ("vit", "clinical")
     )
-    plain = within_fold.compared([ours], [theirs], 1.0)
+    plain = within_fold.within_fold_comparison([ours], [theirs], 1.0)
     found = metrics["endpoints"]["mgmt"]["models"]["vit"]["versus_controls"]["clinical"]
     assert found["z"] == pytest.approx(plain.z / math.sqrt(2))
 

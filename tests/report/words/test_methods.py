@@ -11,7 +11,7 @@ import pytest
 from made.metrics import filled, sample
 from markdown_it import MarkdownIt
 
-from mri_vit.metrics import bootstrap, discrimination, paired, reliability
+from mri_vit.metrics import bootstrap, calibration_curve, comparison, discrimination
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, intensity, outliers, register
 from mri_vit.report.numbers import site_probe
@@ -343,7 +343,7 @@ def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(t
     told = sections(text)["Evaluation"]
     used = (
         (bootstrap.RESAMPLES, "bootstrap of patients ({} resamples)"),
-        (paired.RESAMPLES, "a paired bootstrap of patients ({} resamples)"),
+        (comparison.PAIRED_RESAMPLES, "a paired bootstrap of patients ({} resamples)"),
         (AUC_RESAMPLES, "stratified by class ({} resamples)"),
         (CALIBRATION_BINS, "expected calibration error over {} bins of equal width"),
         (site_probe.PERMUTATIONS, "{} permutations of the sites within the folds"),
@@ -359,7 +359,7 @@ def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(t
 
 
 AUC_RESAMPLES = inspect.signature(discrimination.bootstrap_interval).parameters["resamples"].default
-CALIBRATION_BINS = inspect.signature(reliability.expected_calibration_error).parameters["bins"].default
+CALIBRATION_BINS = inspect.signature(calibration_curve.expected_calibration_error).parameters["bins"].default
 
 
 def annotation(part: type[Part], name: str) -> Any:

@@ -14,8 +14,8 @@ from reproductions.ablation.models import VARIANTS
 from reproductions.ablation.numbers import Cost, Line, measure, training_flops
 from torch import nn
 
-from mri_vit.metrics.auc_interval import wilson_of_auc
-from mri_vit.metrics.within_fold import WithinFold, compared, inflation, within_fold_auc
+from mri_vit.metrics.delong import wilson_of_auc
+from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc, within_fold_comparison
 from mri_vit.model.network import encoder
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.grid import Grid
@@ -80,7 +80,7 @@ def test_one_run_alone_has_the_reports_interval_and_test_of_pairs_within_a_fold(
     table = scores(runs=1)
     lines = {(line.endpoint, line.model): line for line in measure(table, "vit", VARIANTS)}
     found, own, n = lines["tertp", WORSE], of(table, WORSE, 0), N - N // 10
-    expected = compared([own], [of(table, "vit", 0)], inflation(FOLDS))
+    expected = within_fold_comparison([own], [of(table, "vit", 0)], inflation(FOLDS))
     assert found.test is not None
     assert (found.test.difference, found.test.p) == pytest.approx((expected.difference, expected.p))
     positives = int(table[(table.model == WORSE) & (table.endpoint == "tertp")].truth.sum())

@@ -24,9 +24,8 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.errors import UsageError
 from mri_vit.features.reading import CLS, HEADS, MEAN
-from mri_vit.metrics.auc_interval import auc_interval
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.delong import delong_paired
+from mri_vit.metrics.delong import auc_interval, delong_paired
 from mri_vit.metrics.discrimination import auc
 from mri_vit.model.weights import image_exposed
 from mri_vit.pretrain.encoder import untrained

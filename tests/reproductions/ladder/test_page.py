@@ -12,8 +12,8 @@ from reproductions.ladder import page as ladder
 from reproductions.ladder.perceptron import Perceptron
 
 from mri_vit.data.cohort import Patient, without_labels
-from mri_vit.metrics.auc_interval import wilson_of_auc
-from mri_vit.metrics.within_fold import compared, inflation, p_above_chance, within_fold_auc
+from mri_vit.metrics.delong import wilson_of_auc
+from mri_vit.metrics.within_fold import inflation, p_above_chance, within_fold_auc, within_fold_comparison
 from mri_vit.predictors.first_order import first_order
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.settings.endpoint import Endpoint
@@ -82,7 +82,7 @@ def test_differences_are_of_pairs_within_a_fold_and_inflated_as_refitted_models_
         model: within_fold_auc(rows.truth.to_numpy() == 1, rows.score.to_numpy(), rows.fold.to_numpy())
         for model, rows in here.groupby("model")
     }
-    paired = compared([found[ladder.MLP]], [found["vit"]], inflation(FOLDS))
+    paired = within_fold_comparison([found[ladder.MLP]], [found["vit"]], inflation(FOLDS))
     mine = tests.loc[("mgmt", 24, ladder.MLP)]
     assert tuple(mine[["difference", "low", "high", "p"]]) == pytest.approx(
         (paired.difference, paired.low, paired.high, paired.p)

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from reproductions.learning_curve import curve
 
-from mri_vit.metrics.delong import Z_95, delong_paired, delong_variance
+from mri_vit.metrics.comparison import Z_95
+from mri_vit.metrics.delong import delong_paired, delong_variance
 from mri_vit.metrics.discrimination import auc
 
 NAMES = {"vit": "ViT <ours>", "cnn": "CNN", "coin": "Coin"}

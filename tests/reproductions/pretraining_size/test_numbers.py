@@ -15,7 +15,7 @@ from reproductions.pretraining_size.numbers import Point, adjusted, measure, poi
 from reproductions.runs import paired
 
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.within_fold import compared, inflation, within_fold_auc
+from mri_vit.metrics.within_fold import inflation, within_fold_auc, within_fold_comparison
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
@@ -91,7 +91,7 @@ def test_the_order_of_rows_means_nothing():
 
 def test_of_runs_that_are_all_the_same_the_test_is_the_houses_own():
     first, second = (within_fold_auc(TRUTH == 1, noisy(signal, 5)[0], FOLD) for signal in (2.0, 0.4))
-    expected = compared([first], [second], inflation(2))
+    expected = within_fold_comparison([first], [second], inflation(2))
     found = paired([first] * 3, [second] * 3, inflation(2))
     assert (found.difference, found.low, found.high, found.p) == pytest.approx(
         (expected.difference, expected.low, expected.high, expected.p)

@@ -10,7 +10,7 @@ import pytest
 from reproductions.learning_curve.curve import against
 from reproductions.simulated_effects import curve, numbers, page
 
-from mri_vit.metrics.within_fold import compared, inflation, within_fold_auc
+from mri_vit.metrics.within_fold import inflation, within_fold_auc, within_fold_comparison
 
 
 def made(strength: dict[str, float], seeds: tuple[int, ...] = (1, 2, 3), n: int = 90) -> pd.DataFrame:
@@ -54,7 +54,7 @@ def test_of_one_cohort_the_lead_is_the_reports_paired_test(predicted):
     line = next(line for line in measured(one) if line.model == "weak")
     parts = {m: pd.DataFrame(one[one.model == m]).sort_values("patient") for m in ("vit", "weak")}
     found = [within_fold_auc(p.truth.to_numpy() == 1, p.score.to_numpy(), p.fold.to_numpy()) for p in parts.values()]
-    test = compared([found[0]], [found[1]], inflation(3))
+    test = within_fold_comparison([found[0]], [found[1]], inflation(3))
     assert line.lead == pytest.approx(test.difference)
     assert line.p == pytest.approx(test.p)
     assert (line.low, line.high) == pytest.approx((test.low, test.high), abs=1e-6)

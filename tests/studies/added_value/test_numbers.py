@@ -12,8 +12,8 @@ from scipy.stats import binom, chi2
 
 from mri_vit.errors import UsageError
 from mri_vit.metrics.bootstrap import distribution
+from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.concordance import harrell_c_within
-from mri_vit.metrics.delong import Z_95
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.studies.added_value import cox
 from mri_vit.studies.added_value.numbers import RISK, AddedValue, People, Scored, measure, standardised
