@@ -23,7 +23,7 @@ from mri_vit.settings import options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mri_vit.qc.stage import Looked
+    from mri_vit.qc.check import Looked
     from mri_vit.settings.schema import Study
 
 EPILOGUE = (
@@ -96,7 +96,8 @@ def check(study: StudyFile, *, json: bool = False, **overrides: Overrides) -> in
     settings = loaded(study, overrides)  # before what takes longer to import
     from rich.console import Console
 
-    from mri_vit.preflight import stage, words
+    from mri_vit.preflight import check as stage
+    from mri_vit.preflight import document
     from mri_vit.run.screen import say
 
     found = stage.check(settings)
@@ -104,7 +105,7 @@ def check(study: StudyFile, *, json: bool = False, **overrides: Overrides) -> in
         print(found.model_dump_json(indent=1))
     else:
         console = Console()
-        for line, style in words.lines(found):
+        for line, style in document.lines(found):
             say(console, line, style)
     return found.exit_code
 
@@ -156,13 +157,13 @@ def explain(study: StudyFile, **overrides: Overrides) -> None:
 @contextmanager
 def _looked(settings: Study, console: Console) -> Iterator[Looked]:
     """Every patient prepared and looked at, of whom no folds need to be made; the run's folder is held meanwhile."""
+    from mri_vit import study as stages
     from mri_vit.data import cohort, frozen
-    from mri_vit.qc import stage
     from mri_vit.run.folder import claimed
 
     with claimed(settings) as folder:
         patients = frozen.freeze(settings, cohort.of_study(settings), folder)
-        yield stage.prepare_and_look(settings, patients, folder, console)
+        yield stages.prepare_and_check(settings, patients, folder, console)
 
 
 def _stage(name: str, study: Study) -> None:

@@ -109,14 +109,14 @@ def prepare_patient(patient: Patient, folder: Path | str, grid: Grid | None = No
     >>> tokens.patches.shape[1], tokens.patches.dtype.name, tokens.grid.places  # four sequences of 8³ voxels, 4³ places
     (2048, 'float16', 64)
     """
-    from mri_vit.prepare import patient as preparing  # here, because SimpleITK takes a second
+    from mri_vit.prepare import patient as preparing
 
     folder = Path(folder)
     study = Study(
         name="notebook", cohort=folder / "cohort.csv", prepared=folder, output=folder / "run",
         channels=tuple(patient.scans), grid=grid or Grid(), prepare=prepare or Prepare(), explain=Explain(patients=0, scored=0),
     )  # fmt: skip
-    return preparing.prepare(patient, study)
+    return preparing.prepare_patient(patient, study)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class FinishedRun:
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)
             for patient in patients:
-                preparing.prepare(patient, study)
+                preparing.prepare_patient(patient, study)
             return external.mean_of_folds(self.folder, study, list(patients), progress)[0]
 
     def explain(
@@ -212,7 +212,7 @@ class FinishedRun:
         home = Path(folder) / patient.id
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)
-            preparing.prepare(patient, study)
+            preparing.prepare_patient(patient, study)
             stage.of_one(patient, study, self.folder, split, home)
         return home
 

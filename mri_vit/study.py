@@ -22,10 +22,11 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain import stage as explaining
 from mri_vit.explain.inspection import stage as inspecting
-from mri_vit.prepare import stage as preparing
-from mri_vit.prepare import unchanged
-from mri_vit.prepare.stage import Excluded
-from mri_vit.qc import stage as looking
+from mri_vit.prepare import cohort as preparing
+from mri_vit.prepare import prepared
+from mri_vit.prepare.cohort import Excluded
+from mri_vit.qc import check as quality
+from mri_vit.qc.check import Looked
 from mri_vit.report.pages import html
 from mri_vit.report.pages.printed import report
 from mri_vit.run import executor, files, intact, ledger
@@ -79,10 +80,17 @@ def check(study: Study, folder: Path) -> list[Patient]:
 
 def prepare(study: Study, patients: list[Patient], folder: Path, console: Console) -> Excluded:
     """Prepare every patient and look at each; who cannot be, or is beyond the limits, goes to `excluded.csv` with the reason."""
-    found = looking.prepare_and_look(study, patients, folder, console)
-    if any(found.findings.values()):
+    looked = prepare_and_check(study, patients, folder, console)
+    if any(looked.findings.values()):
         say(console, "`mri-vit qc` writes a page that shows them")
-    return found.excluded
+    return looked.excluded
+
+
+def prepare_and_check(study: Study, patients: list[Patient], folder: Path, console: Console) -> Looked:
+    """Prepare every patient, then check each. A reviewer's decisions are read before the hours that preparing takes."""
+    decided = quality.decisions_of(study, {patient.id for patient in patients}, partial(say, console, style=WARNING))
+    unprepared = preparing.prepare_cohort(study, patients, folder, console)
+    return quality.look(study, patients, unprepared, decided, folder, console)
 
 
 def pretrain(study: Study, folder: Path, console: Console) -> None:
@@ -153,7 +161,7 @@ def divide(study: Study, patients: list[Patient], folder: Path) -> Divided:
     else:
         splits = folds.make(patients, study.endpoints, study.train, study.seed)
         folds.save(splits, study.seed, file)
-    unchanged.freeze_patients(study, patients, folder)
+    prepared.freeze_patients(study, patients, folder)
     return patients, splits
 
 

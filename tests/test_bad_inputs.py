@@ -27,7 +27,7 @@ from mri_vit import study
 from mri_vit.data import cohort
 from mri_vit.data.volume import read as read_volume
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.prepare import stage
+from mri_vit.prepare import cohort as stage
 from mri_vit.report.pages import printed
 from mri_vit.run import exit_code, screen
 from mri_vit.run import folder as run_folder

@@ -15,7 +15,7 @@ from made.inputs import STUDY, Desk, sound
 
 from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
-from mri_vit.preflight import stage, words
+from mri_vit.preflight import check, document
 from mri_vit.run import exit_code
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
@@ -169,7 +169,7 @@ MUTATIONS: Sequence[Callable[[str, np.random.Generator], str]] = (
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """A sound study on which networks are not made, whose settings a schema holds."""
-    monkeypatch.setattr(stage, "_networks", lambda *arguments: (None, []))
+    monkeypatch.setattr(check, "_networks", lambda *arguments: (None, []))
     monkeypatch.setattr(folds, "DEALS", 20)
     monkeypatch.chdir(tmp_path)
     return Desk(sound(tmp_path / "study"))
@@ -179,8 +179,8 @@ def checked(desk: Desk) -> int:
     """The check as a command ends it, with its words and its document made."""
 
     def run() -> int:
-        found = stage.check(study_file.load(desk.study))
-        assert list(words.lines(found))
+        found = check.check(study_file.load(desk.study))
+        assert list(document.lines(found))
         found.model_dump_json()
         return found.exit_code
 

@@ -15,7 +15,7 @@ from mri_vit import study as stages
 from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
 from mri_vit.data.cohort import Patient
-from mri_vit.prepare import stage as preparing
+from mri_vit.prepare import cohort as preparing
 from mri_vit.report.figures import gallery
 from mri_vit.report.pages import front, patients, printed
 from mri_vit.report.schema.metrics import dumps
@@ -39,7 +39,7 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
         (folder / "excluded.csv").write_text("patient,file,reason\n")
         return []
 
-    monkeypatch.setattr(preparing, "prepare", prepare)
+    monkeypatch.setattr(preparing, "prepare_cohort", prepare)
     monkeypatch.setattr(front, "page", lambda *_: "")
     monkeypatch.setattr(patients, "write", lambda *_: None)  # the prepared scans are made up
     monkeypatch.setattr(gallery, "of_report", lambda *_: [])  # pictures take seconds

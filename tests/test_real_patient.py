@@ -18,7 +18,7 @@ from mri_vit.explain.methods.rollout import rollout
 from mri_vit.explain.records import Fitted
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.prepare.patient import prepare
+from mri_vit.prepare.patient import prepare_patient
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 from mri_vit.settings.schema import CHANNELS, Explain, Model, Study
 
@@ -28,7 +28,7 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     folder = shared / "data" / "stripped" / "TCGA-DU-7294"
     patient = Patient("TCGA-DU-7294", {c: folder / f"{c}.nii.gz" for c in CHANNELS}, {}, {})
     study = Study(name="x", cohort=tmp_path / "none.csv", prepared=tmp_path / "prepared", output=tmp_path / "run")
-    prepare(patient, study)
+    prepare_patient(patient, study)
     stored = tokens.load(token_file(study, patient))
     assert 400 <= len(stored.place) <= 800  # a brain fills about a quarter of the 2744 places
     torch.manual_seed(0)

@@ -102,7 +102,7 @@ def test(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design]) -> Test
     M_ij², which is what the squared influences expect. Scores of patients who taught no model add a sum over single patients,
     for which twice is too much, never too little; two runs of these have no inflation.
     Not in it: which of all trainings with these settings this one is (seed, and by luck of the folds).
-    Source: see `within_fold.within_fold_comparison`.
+    Source: see `within_fold_comparison`.
 
     Returns
     -------

@@ -32,7 +32,7 @@ from mri_vit.explain.networks import explained
 from mri_vit.explain.records import Fitted, plain
 from mri_vit.model import network
 from mri_vit.model.network import Network
-from mri_vit.prepare import unchanged
+from mri_vit.prepare import prepared
 from mri_vit.run import executor, files, heap, intact, ledger
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.progress import progress
@@ -89,8 +89,8 @@ def _do(
 ) -> None:
     of_comparators = (f"{files.COMPARATORS}/{name}/{files.FOLD_GLOB}" for name in {job.model for job in todo.values()} - {VIT})
     intact.refuse_changed(networks, console, (*intact.MAP_EVALUATION, *of_comparators))
-    unchanged.refuse_changed_patients(study, [job.patient for job in todo.values()], folder)
-    unchanged.refuse_missing_scans(files_read(todo, study))
+    prepared.refuse_changed_patients(study, [job.patient for job in todo.values()], folder)
+    prepared.refuse_missing_scans(files_read(todo, study))
     with progress(console) as bar:
         task = bar.add_task("explain", total=len(todo), note="")
         for _ in make(todo, study, folder):

@@ -17,8 +17,8 @@ from mri_vit.explain import stage as explaining
 from mri_vit.external import familiar, models
 from mri_vit.external.finished import finished, on_others, places
 from mri_vit.model.weights import label_exposed
-from mri_vit.prepare import stage as preparing
-from mri_vit.prepare.stage import Excluded
+from mri_vit.prepare import cohort as preparing
+from mri_vit.prepare.cohort import Excluded
 from mri_vit.report import assembly
 from mri_vit.report.reading import run as reports
 from mri_vit.run import files, hashes, intact

@@ -11,8 +11,8 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.model.weights import image_exposed, label_exposed
 from mri_vit.prediction.document import Known
+from mri_vit.prepare.cohort import Excluded
 from mri_vit.prepare.prepared import voxels
-from mri_vit.prepare.stage import Excluded
 from mri_vit.run import files
 from mri_vit.run.record import as_written, read_json
 from mri_vit.run.screen import WARNING, say

@@ -30,7 +30,7 @@ from mri_vit.prediction.endpoints import OfRun
 from mri_vit.prediction.networks import Place, Said
 from mri_vit.prediction.reference import Reference
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
-from mri_vit.qc import limits
+from mri_vit.qc import findings
 from mri_vit.report.schema.run import Step
 from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
@@ -145,7 +145,7 @@ def _preparation(patient: Patient, study: Study, record: Mapping[str, Any], toke
         warnings=tuple(record["warnings"]),
         findings=tuple(
             QcFinding(reason=one.reason, scan=one.scan, figure=one.figure, sentence=one.words)
-            for one in limits.of_patient(patient.id, record, study.qc)
+            for one in findings.findings_of(patient.id, record, study.qc)
         ),
         picture=files.QC,
     )

@@ -27,7 +27,7 @@ from mri_vit.prediction import figures
 from mri_vit.prediction.figures import Figures, Name
 from mri_vit.prediction.networks import Place, homes
 from mri_vit.predictors.network import Neural
-from mri_vit.prepare import prepared, unchanged
+from mri_vit.prepare import prepared
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import replacing
 from mri_vit.run.tensor_file import sort_header
@@ -74,7 +74,7 @@ def of_run(run: Path, past: Study, patients: Sequence[Patient], splits: Sequence
         return found
     first = first_visits(patients)
     try:
-        unchanged.refuse_changed_patients(past, patients, run)
+        prepared.refuse_changed_patients(past, patients, run)
     except MriVitError as fault:
         return str(fault)
     if any(prepared.load_record(past.prepared / patient.id).get("schema") != prepared.SCHEMA for patient in first):

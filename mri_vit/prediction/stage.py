@@ -27,8 +27,8 @@ from mri_vit.prediction.networks import Said
 from mri_vit.prediction.patient import Basis
 from mri_vit.prediction.reference import Reference
 from mri_vit.prediction.trust import Source
-from mri_vit.prepare import stage as preparing
-from mri_vit.prepare.stage import Excluded
+from mri_vit.prepare import cohort as preparing
+from mri_vit.prepare.cohort import Excluded
 from mri_vit.run import files, hashes, intact
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes

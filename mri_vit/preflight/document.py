@@ -1,19 +1,34 @@
-"""Document: all that a check of a study found, as `mri-vit check --json` prints it. `json_schema` describes it.
+"""Document: all that a check of a study found, as `mri-vit check --json` prints it, and as the terminal shows it.
 
-Findings have a severity: "refused" stops the study (exit code 2), "excluded" leaves patients out (3), "noticed" does neither.
+`json_schema` describes it. Findings have a severity: "refused" stops the study (exit code 2), "excluded" leaves patients out (3),
+"noticed" does neither. In the terminal every line fits into 80 columns unless a single name does not; of many patients or findings
+the first are named, and `--json` prints all.
 """
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 from pydantic import Field
 
 from mri_vit.report.schema.part import Number, Part
+from mri_vit.run.screen import WARNING
 
 SCHEMA: Final = 1
 Severity = Literal["refused", "excluded", "noticed"]
 About = Literal["table", "labels", "folds", "networks", "scans", "duplicates", "plausibility", "resources"]
+WIDTH = 80
+NAMES = 5  # of patients, rows or files that are named
+OF_A_KIND = 8  # findings about one thing that are shown
+MOST_FOLDS = 10  # of which each has a figure; of more the range is given
+HEADS: dict[Severity, str] = {
+    "refused": "Stops the study:",
+    "excluded": "Excludes patients:",
+    "noticed": "To look at:",
+}
 
 
 class Finding(Part):
@@ -108,3 +123,119 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema of the document."""
     schema = Check.model_json_schema(mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "mri-vit check --json"}
+
+
+def lines(check: Check) -> Iterator[tuple[str, str]]:
+    """The lines and the style of each."""
+    several = f" ({check.visits} visits)" * (check.visits != check.patients)
+    out = f", {len(check.excluded)} would be excluded" * bool(check.excluded)
+    size = f"{check.scans:,} files, {_size(check.scan_bytes)}"
+    yield from _wrapped(f"{check.study}: {check.patients} patients{several} in {check.cohort}, {size}{out}", "", "")
+    known = ", ".join(f"{one.endpoint} {one.known}" for one in check.labels)
+    yield from _wrapped(f"labels known: {known}", "", "")
+    if check.covariates is not None:
+        kinds = {column.name: f" ({column.kind})" for column in check.columns if column.kind}
+        read = ", ".join(name + kinds.get(name, "") for name in check.covariates)
+        yield from _wrapped(f"the control clinical-only reads {read or 'no column: there will be no such control'}", "", "")
+        others = [f"{column.name or 'a column without a name'} ({column.why_not})" for column in check.columns if column.why_not]
+        if others:
+            yield from _wrapped(f"it does not read {', '.join(others)}", "", "")
+    for severity, head in HEADS.items():
+        found = [one for one in check.findings if one.severity == severity]
+        if found:
+            yield "", ""
+            yield head, WARNING
+            yield from _listed(found)
+    if check.labels:
+        yield "", ""
+        yield from ((line, "") for line in _table(check.labels))
+    if check.needs:
+        yield "", ""
+        yield from _needed(check.needs)
+
+
+def _listed(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+    """The findings with whom each concerns; of many about one thing the first, and how many more there are."""
+    shown: Counter[str] = Counter()
+    for one in findings:
+        shown[one.about] += 1
+        if shown[one.about] > OF_A_KIND:
+            continue
+        yield from _wrapped(_sentence(one), "- ", WARNING)
+    for about, count in shown.items():
+        if count > OF_A_KIND:
+            yield from _wrapped(f"and {count - OF_A_KIND} more about {about}; --json lists all", "- ", WARNING)
+
+
+def _sentence(finding: Finding) -> str:
+    """Whom it concerns, then what it is: "3 patients: no scan: t1; … (P001, P002, P003)"."""
+    if finding.rows:
+        return f"{'row' if len(finding.rows) == 1 else 'rows'} {_named(finding.rows)}: {finding.said}"
+    if len(finding.patients) == 1 and finding.about == "scans":
+        file = f" ({finding.files[0]})" if finding.files else ""
+        return f"{finding.patients[0]}: {finding.said}{file}"
+    if finding.patients and finding.about != "duplicates":
+        count = f"{len(finding.patients)} patient" + "s" * (len(finding.patients) > 1)
+        first = f"; the first is {finding.files[0]}" if finding.files else ""
+        return f"{count}: {finding.said} ({_named(finding.patients)}){first}"
+    if finding.patients and finding.severity == "noticed":
+        return f"{_named(finding.patients)}: {finding.said}"
+    return finding.said
+
+
+def _named(names: Sequence[object]) -> str:
+    more = len(names) - NAMES
+    return ", ".join(map(str, names[:NAMES])) + f" and {more} more" * (more > 0)
+
+
+def _wrapped(text: str, mark: str, style: str) -> Iterator[tuple[str, str]]:
+    """The text in lines of 80 columns, which break between words alone: a path can be copied."""
+    for part in text.splitlines():
+        wrapped = textwrap.wrap(
+            part, WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark), break_long_words=False, break_on_hyphens=False
+        )
+        yield from ((line, style) for line in wrapped)
+
+
+def _table(labels: Sequence[Labels]) -> Iterator[str]:
+    """Counts by endpoint; of every test fold those of the rarer class."""
+    width = max(8, *(len(one.endpoint) for one in labels))
+    yield f"{'endpoint':<{width}}  {'known':>6} {'missing':>7} {'1/event':>7} {'0/cens.':>7}  rarer class by test fold"
+    for one in labels:
+        counts = f"{one.known:>6} {one.missing:>7} {one.positive:>7} {one.negative:>7}"
+        yield f"{one.endpoint:<{width}}  {counts}  {_by_fold(one)}"
+
+
+def _by_fold(labels: Labels) -> str:
+    rare = "positive" if labels.kind == "survival" or labels.positive <= labels.negative else "negative"
+    counts = [getattr(fold, rare) for fold in labels.folds]
+    if len(counts) > MOST_FOLDS:
+        return f"{min(counts)} to {max(counts)} in {len(counts)} folds"
+    return " ".join(map(str, counts)) or "no folds"
+
+
+def _needed(needs: Needs) -> Iterator[tuple[str, str]]:
+    """Hours, disk and memory."""
+    each = ", ".join(f"{one.stage} {_hours(one.hours)}" for one in needs.stages)
+    yield from _wrapped(
+        f"about {_hours(needs.hours)} on the CPU, within a factor of two or three (on one core: {each}); a GPU trains faster",
+        "",
+        "",
+    )
+    disk = (
+        f"disk: {_size(needs.prepared_bytes)} for prepared patients ({_size(needs.prepared_free_bytes)} free), "
+        f"{_size(needs.output_bytes)} for the run ({_size(needs.output_free_bytes)} free)"
+    )
+    yield from _wrapped(disk, "", "")
+    free = f" ({_size(needs.memory_free_bytes)} free)" * bool(needs.memory_free_bytes)
+    yield from _wrapped(f"memory: {_size(needs.memory_bytes)} for {needs.memory_of}{free}", "", "")
+
+
+def _hours(hours: float) -> str:
+    if hours < 1:
+        return f"{max(1, round(60 * hours))} min"
+    return f"{hours:.1f} h" if hours < 10 else f"{hours:,.0f} h"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB" if count < 1e9 else f"{count / 1e9:,.1f} GB"

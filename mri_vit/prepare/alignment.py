@@ -1,25 +1,32 @@
-"""Alignment: a patient's scans go in; out comes for each the 4×4 that carries a point of the reference, or of MNI152, to it.
+"""Alignment: a patient's scans go in; out they come aligned, resampled once onto the prepared grid, and scaled, with the brain.
 
-The steps in their order, each with its entry in the log; `register` does the work.
+The steps in their order, each with its entry in the log; `register` finds the 4×4 that carries a point of the reference, or of
+MNI152, to a scan. MR intensities have no unit, so each scan is put on the scale of its own brain.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import Volume
+from mri_vit.data.volume import Volume, resample
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import box, intensity, register
-from mri_vit.prepare.log import Log
+from mri_vit.prepare import box, brain, register
+from mri_vit.prepare.prepared import Log
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.sequences import title, titles
 
 OVERLAP = 0.90  # least share of the reference's brain inside every scan's field of view; a tumour must not be in the missing part
-MISSED = 0.005  # of the brain outside a scan's field of view: a rim that needs no warning
+MISSED = 0.005  # of the brain outside a scan's field of view, or outside the grid: a rim that needs no warning
+LEAST_SHARE = 0.05  # of a grid voxel's sources that must be brain for it to have a value; less is rounding
+TAIL_PERCENT = 0.5  # at each end: vessels and leftovers of the skull, which must not set a scan's scale
+LIMIT = 10.0  # standard deviations; enhancing tumour lies at 3 to 7, so that only faults of the image are cut
 
 
 def to_reference(
@@ -125,7 +132,7 @@ def to_mni(scan: Volume, name: str, mask: Bool[np.ndarray, "x y z"], whole: Volu
     `scan` is the box of the `whole` scan that holds the brain; what is background counts as far as the whole one reaches.
     """
     values = scan.array[mask]
-    low, high = np.percentile(values, (intensity.TAIL_PERCENT, 100 - intensity.TAIL_PERCENT))
+    low, high = np.percentile(values, (TAIL_PERCENT, 100 - TAIL_PERCENT))
     shown = np.zeros(scan.shape, np.float32)
     shown[mask] = (values.clip(low, high) - low) / max(high - low, 1e-6) + 0.1  # darkest brain stays apart from background 0
     found = register.to_template(box.laid(Volume(shown, scan.affine), whole))
@@ -143,3 +150,102 @@ def to_mni(scan: Volume, name: str, mask: Bool[np.ndarray, "x y z"], whole: Volu
 
 def _finite(metric: float) -> float | None:
     return metric if math.isfinite(metric) else None  # JSON has no infinity
+
+
+def on_grid(
+    scans: Mapping[str, Volume],
+    channels: Sequence[str],
+    reference: str,
+    brains: Mapping[str, Bool[np.ndarray, "..."]],
+    from_grid: Mapping[str, Float[np.ndarray, "4 4"]],
+    grid: Grid,
+    log: Log,
+) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
+    """Every scan resampled once and scaled, in the order of `channels`, and the brain, on the prepared grid.
+
+    `brains` are the brain on each scan's voxels; the 4×4s carry a point of the grid to each scan, RAS+ mm.
+    """
+    mask = Volume(brains[reference].astype(np.float32), scans[reference].affine)
+    part = _box(mask, from_grid[reference], grid)
+    share = _resampled(mask, from_grid[reference], grid, part)
+    _check(share > 0.5, mask, grid, log)
+    tight = box.around(share > 0.5)  # a box turned onto the grid is larger than the brain's
+    part, share = box.within(part, tight), share[tight]
+    shares, inside = {reference: share}, share > 0.5
+    volume = np.zeros((len(channels), grid.edge, grid.edge, grid.edge), np.float16)  # as tokens are stored
+    figures: dict[str, Any] = {}
+    for channel, scan in scans.items():
+        share = shares.get(channel)
+        if share is None:
+            share = _resampled(Volume(brains[channel].astype(np.float32), scan.affine), from_grid[channel], grid, part)
+        total = _resampled(Volume(np.where(brains[channel], scan.array, 0), scan.affine), from_grid[channel], grid, part)
+        # means over brain voxels alone: neither skull nor an emptied background reaches into the brain's border
+        means = np.divide(total, share, out=np.full_like(total, math.nan), where=share > LEAST_SHARE)
+        scaled = zscore(means, inside)
+        if scaled.deviation == 0:
+            raise UnusablePatient(f"{channel} is constant inside the brain ({scaled.mean:g})")
+        volume[channels.index(channel)][part] = scaled.array
+        figures[channel] = {"mean": scaled.mean, "deviation": scaled.deviation}
+    log.add(
+        "intensity",
+        f"Intensities were z-scored inside the brain over all but the outer {TAIL_PERCENT} % at each end.",
+        limit=LIMIT,
+        scans=figures,
+    )
+    on_whole = np.zeros(volume.shape[1:], bool)
+    on_whole[part] = inside
+    return volume, on_whole
+
+
+def _box(mask: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid) -> box.Box:
+    """The grid's box around the brain."""
+    to_index = np.linalg.inv(from_grid @ np.array(grid.affine)) @ mask.affine
+    return box.widened(box.carried(box.around(mask.array > 0), to_index), (0, 0, 0), (grid.edge,) * 3)
+
+
+def _check(inside: Bool[np.ndarray, "x y z"], mask: Volume, grid: Grid, log: Log) -> None:
+    """How much of the brain lies on the grid. Raises UnusablePatient when none does."""
+    share = float(inside.sum() * grid.spacing_mm**3 / 1000 / brain.volume_ml(mask.array > 0, mask))
+    log.add(
+        "resample",
+        f"All scans were resampled once, from brain voxels alone, to {grid.edge}³ voxels of {grid.spacing_mm:g} mm in the"
+        " MNI152 frame.",
+        brain_on_grid=round(share, 4),
+    )
+    if not inside.any():
+        raise UnusablePatient("empty brain: none of it lies on the prepared grid")
+    if share < 1 - MISSED:
+        log.warnings.append(f"{1 - share:.1%} of the brain lies outside the prepared grid")
+
+
+def _resampled(scan: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid, part: box.Box) -> Float[np.ndarray, "x y z"]:
+    """A scan on the grid's box; 0 outside the scan, where the brain's share is 0 as well."""
+    soft = register.smoothed(scan, [max(grid.spacing_mm, mm) for mm in scan.spacing_mm])
+    return resample(soft, box.shape_of(part), box.placed(np.array(grid.affine), part), from_grid).array
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """A scan in standard deviations from the mean of its brain, 0 outside; with the mean and deviation that did it."""
+
+    array: Float[np.ndarray, "x y z"]
+    mean: float
+    deviation: float
+
+
+def zscore(array: Float[np.ndarray, "x y z"], brain: Bool[np.ndarray, "x y z"]) -> Scaled:
+    """z = (intensity - mean) / deviation inside the brain, both over the brain's voxels with their tails pulled in.
+
+    The tails (`TAIL_PERCENT` at each end) are moved to their percentile before the mean and deviation are taken, and kept as
+    they are in the result, which is limited to ±`LIMIT`: an enhancing rim stays as bright as it is, yet neither a vessel nor a
+    spike changes the scale of the rest. Voxels that are NaN (outside the scan's field of view) count nowhere and become 0, the
+    brain's mean.
+    """
+    known = brain & np.isfinite(array)
+    values = array[known].astype(np.float64)
+    pulled = values.clip(*np.percentile(values, (TAIL_PERCENT, 100 - TAIL_PERCENT)))
+    mean, deviation = float(pulled.mean()), float(pulled.std())
+    scaled = np.zeros(array.shape, np.float32)
+    if deviation > 0:
+        scaled[known] = ((values - mean) / deviation).clip(-LIMIT, LIMIT)
+    return Scaled(scaled, mean, deviation)

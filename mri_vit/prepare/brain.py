@@ -1,10 +1,17 @@
 """Brain: the reference scan goes in (T1ce, as a rule; and T1 on its grid), the mask of its brain on the same grid comes out.
 
-`extract` follows the study's choice: "auto", "none", "mask", "deepbet" or "command".
+`extract` follows the study's choice: "auto", "none", "mask", "deepbet" or "command" (a program of the user's own, run without a
+shell). `skull_gap` decides whether a scan was stripped: from the outside inwards, a head shows its scalp (bright, for its fat), its
+skull (dark, for bone has hardly any signal) and its brain. A stripped brain starts with its cortex, and what is dark within are
+furrows, which do not go around it. Both are looked for in axial slices, however the scan was acquired: face and neck, which are no
+skull, lie in other ones. Depths are in radii of the head, so that a child's counts as an adult's does.
+
+Letters: s slices, a directions, d depths, x y voxels of a slice.
 """
 
 from __future__ import annotations
 
+import subprocess
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +20,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from scipy import ndimage
 
-from mri_vit.data.volume import Volume, write
+from mri_vit.data.nifti import FRAMES_TOLERANCE_MM
+from mri_vit.data.volume import Volume, canonical, read_mask, write
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.prepare import box, command, skull
+from mri_vit.prepare import box
 from mri_vit.settings.schema import Prepare
 from mri_vit.settings.sequences import title
 
@@ -23,11 +31,19 @@ STRIPPED_SHARE = (
     0.4  # of voxels at the border value: stripped scans have 0.87 (0.48 for an ellipsoid in its box), raw ones 0.03-0.10
 )
 STRIPPED_ML = 2400.0  # a large brain has 2000 ml
-# `skull.gap` is 0.00 to 0.15 in 12 patients whose scans came stripped (223 variants: in slabs, standardised, loose by 2 mm, in
+# `skull_gap` is 0.00 to 0.15 in 12 patients whose scans came stripped (223 variants: in slabs, standardised, loose by 2 mm, in
 # coil fields of 7 to 1), and 0.21 to 0.91, half above 0.54, in one raw head (114 variants of its four sequences: scaled, in
 # slabs, defaced, without fat, in such fields, of 3 mm voxels). Brains with 3 mm of what surrounds them have 0.10 to 0.36.
 STRIPPED_GAP, HEAD_GAP = 0.18, 0.25
 SMALLEST_ML = 250.0  # a newborn's has 350; masks of tumours, ten of which have 30 to 195, are none of the brain
+LEAST_AREA = 0.5  # of the largest slice: in smaller ones, at the vertex, the skull lies in the slice and not across it
+MOST_SLICES = 24  # evenly spread; 1 mm slices are much alike
+DIRECTIONS = 72  # every 5 degrees: 7 mm at the skull of an adult
+STEP = 1 / 60  # of the radius: 1.3 mm in an adult
+OUTER = 0.2  # of the radius: scalp and skull end there, at 16 mm in an adult
+INNER = 0.4  # as far as the brain is taken to tell how bright it is; the ventricles begin behind it
+BRAIN_QUANTILE = 0.25  # of the brain's depths: bright fluid does not count, nor does a dark furrow
+OF_DIRECTIONS = 0.75  # a quarter may show a darker gap, as between a stripped brain's cerebellum and temporal lobes
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,12 +127,12 @@ def is_stripped(scan: Volume) -> bool:
 
 
 def _gap(scan: Volume) -> float | None:
-    """`skull.gap` of a scan whose background was emptied; None where it was not, or where more than a brain is left."""
+    """`skull_gap` of a scan whose background was emptied; None where it was not, or where more than a brain is left."""
     background = border_value(scan.array)
     rest = scan.array != background
     if not rest.any() or 1 - rest.mean() < STRIPPED_SHARE or volume_ml(rest, scan) > STRIPPED_ML:
         return None
-    return skull.gap(scan, background)
+    return skull_gap(scan, background)
 
 
 def _doubt(reference: Volume, name: str) -> tuple[str, ...]:
@@ -151,7 +167,7 @@ def volume_ml(mask: Bool[np.ndarray, "x y z"], scan: Volume) -> float:
 
 
 def _given(path: Path, reference: Volume, name: str) -> Volume:
-    mask = command.on_grid_of(reference, name, path, "brain")
+    mask = on_grid_of(reference, name, path, "brain")
     labels = np.unique(mask.array)
     if not np.isin(labels, (0, 1)).all():
         raise UnusablePatient(f"brain mask holds labels {labels[:5].tolist()}; expected 0 and 1", str(path))
@@ -198,9 +214,84 @@ def _command(reference: Volume, name: str, words: tuple[str, ...], scratch: Path
     source, target = scratch / "scan.nii.gz", scratch / "brain.nii.gz"
     write(reference, source)
     try:
-        command.run(words, source, target, "brain")
-        found = command.on_grid_of(reference, name, target, "brain")
+        run_command(words, source, target, "brain")
+        found = on_grid_of(reference, name, target, "brain")
         return foreground(found.array)  # a mask or a stripped scan: tools write one or the other
     finally:
         source.unlink(missing_ok=True)
         target.unlink(missing_ok=True)
+
+
+def skull_gap(scan: Volume, background: float) -> float:
+    """How dark the gap below the rim is, compared with the rim and the brain: 0 is no gap, 1 a black one.
+
+    Parameters
+    ----------
+    scan
+        Axes laid as RAS+; some of it is not background.
+    background
+        The value of what was emptied.
+    """
+    inside = scan.array != background
+    areas = inside.sum(axis=(0, 1))
+    large = np.flatnonzero(areas >= LEAST_AREA * areas.max())
+    chosen = large[np.unique(np.linspace(0, len(large) - 1, MOST_SLICES).round().astype(int))]
+    spacing_mm = np.array(scan.spacing_mm[:2])
+    radius_mm = float(np.sqrt(areas.max() * spacing_mm.prod() / np.pi))
+    darkest = scan.array.min(where=inside, initial=np.inf)  # not the background, which a standardised scan may have anywhere
+    signal = np.where(inside, scan.array - darkest, 0)
+    profiles = np.stack([_profiles(signal[..., at], inside[..., at], spacing_mm, radius_mm) for at in chosen])
+    along = ndimage.uniform_filter1d(profiles, 3, axis=1, mode="wrap")  # a skull goes on in all directions, a furrow ends
+    smooth = ndimage.uniform_filter1d(along, 3, axis=0, mode="nearest")
+    outer = round(OUTER / STEP)
+    brain = np.quantile(smooth[..., outer:], BRAIN_QUANTILE, axis=-1, keepdims=True)
+    rim = np.maximum.accumulate(smooth[..., :outer], axis=-1)  # the brightest so far on the way inwards
+    bright = np.minimum(rim, brain)
+    left = np.divide(smooth[..., :outer], bright, out=np.ones_like(bright), where=bright > 0)
+    return float(np.quantile(1 - left.min(axis=-1), OF_DIRECTIONS))
+
+
+def _profiles(
+    signal: Shaped[np.ndarray, "x y"], inside: Bool[np.ndarray, "x y"], spacing_mm: Float[np.ndarray, "2"], radius_mm: float
+) -> Float[np.ndarray, "a d"]:
+    """The signal of a slice from the outer border inwards, towards the middle."""
+    filled = np.asarray(ndimage.binary_fill_holes(inside))
+    angles = np.arange(DIRECTIONS) * 2 * np.pi / DIRECTIONS
+    towards = np.stack([np.cos(angles), np.sin(angles)])[:, :, None] / spacing_mm[:, None, None]
+    middle = np.argwhere(filled).mean(axis=0)[:, None, None]
+    longest_mm = float(np.linalg.norm(np.array(signal.shape) * spacing_mm))
+    outwards_mm = np.arange(0, longest_mm, STEP * radius_mm)
+    reached = ndimage.map_coordinates(filled, middle + towards * outwards_mm, order=0)
+    border_mm = outwards_mm[len(outwards_mm) - 1 - reached[:, ::-1].argmax(axis=1)]
+    depths_mm = border_mm[:, None] - np.arange(round(INNER / STEP)) * STEP * radius_mm
+    return ndimage.map_coordinates(signal.astype(np.float32), middle + towards * depths_mm, order=1)
+
+
+def run_command(command: tuple[str, ...], source: Path, target: Path, what: str) -> None:
+    """Run the `what` command, of whose words "{input}" and "{output}" are replaced; it has then written `target`.
+
+    Raises UnusablePatient when it ends with a fault or writes nothing, UsageError when it cannot be run.
+    """
+    words = [part.replace("{input}", str(source)).replace("{output}", str(target)) for part in command]
+    try:
+        ended = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+    except (FileNotFoundError, PermissionError) as error:
+        raise UsageError(f"{what} command {command[0]!r} cannot be run: {error.strerror}") from None
+    if ended.returncode:
+        raise UnusablePatient(f"{what} command {command[0]} ended with {ended.returncode}: {ended.stderr.strip()[-300:]}")
+    if not target.exists():
+        raise UnusablePatient(f"{what} command {command[0]} wrote no {{output}}")
+
+
+def on_grid_of(reference: Volume, name: str, path: Path, what: str) -> Volume:
+    """Read a mask of a `what` that must lie on the grid of the reference, whose `name` is for messages."""
+    found = canonical(read_mask(path))
+    corners = np.array(np.meshgrid(*[(0, n - 1) for n in reference.shape], [1], indexing="ij"), float).reshape(4, -1)
+    apart_mm = float(np.linalg.norm(((found.affine - reference.affine) @ corners)[:3], axis=0).max())
+    if found.shape != reference.shape or apart_mm > FRAMES_TOLERANCE_MM:
+        raise UnusablePatient(
+            f"{what} mask is on another grid than the {name}: shape {found.shape} against {reference.shape} (axes laid as RAS+), "
+            f"corners {apart_mm:.1f} mm apart",
+            str(path),
+        )
+    return found

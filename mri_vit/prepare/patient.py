@@ -21,12 +21,9 @@ from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, read, resample
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import alignment, bias, box, brain, outliers, qc, segment, tumour
-from mri_vit.prepare.log import Log
-from mri_vit.prepare.on_grid import on_grid
-from mri_vit.prepare.prepared import CONTENT, SCHEMA, config_sha256, holds, refuse_foreign, verify
-from mri_vit.prepare.quality import acquisition, copies
-from mri_vit.prepare.quality import figures as quality
+from mri_vit.prepare import agreement, alignment, bias, box, brain, outliers, picture, quality, tumour
+from mri_vit.prepare.alignment import on_grid
+from mri_vit.prepare.prepared import CONTENT, SCHEMA, Log, config_sha256, holds, refuse_foreign, verify
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
@@ -38,7 +35,7 @@ from mri_vit.settings.sequences import is_quantitative, like_the_template, named
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
 
 
-def prepare(patient: Patient, study: Study) -> Path:
+def prepare_patient(patient: Patient, study: Study) -> Path:
     """Prepare one patient, unless that was done already with the same settings from the same files.
 
     Parameters
@@ -76,7 +73,7 @@ def prepare(patient: Patient, study: Study) -> Path:
     inputs = {name: {"sha256": _file_sha256(path)} for name, path in files.items()}
     settings = config_sha256(study)
 
-    segmented = segment.command_sha256(study.prepare) if patient.tumour_mask is None else ""
+    segmented = tumour.command_sha256(study.prepare) if patient.tumour_mask is None else ""
 
     def done(folder: Path) -> bool:
         return holds(folder, settings, inputs, segmented)
@@ -116,7 +113,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     block, margin_mm, wholes = box.around(found.mask), 2 * study.grid.spacing_mm, scans
     alignment.check_overlap(patient, scans, reference, from_reference, mask, block, log)
     if study.prepare.tumour_command and patient.tumour_mask is None:
-        segment.tumour(scans, mask, from_reference, study.prepare, folder, log)
+        tumour.found_by_command(scans, mask, from_reference, study.prepare, folder, log)
     parts = {channel: box.of_brain(scan, mask, block, from_reference[channel], margin_mm) for channel, scan in scans.items()}
     scans, brains = {c: part for c, (part, _) in parts.items()}, {c: inside for c, (_, inside) in parts.items()}
     taken = scans
@@ -136,10 +133,10 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
         channel: quality.of_scan(wholes[channel], part, scans[channel], brains[channel], mask, from_reference[channel])
         for channel, part in taken.items()
     }
-    on_copies = on_grid(scans, study.channels, reference, brains, from_grid, copies.GRID, Log())  # limits hold for every grid
-    looked = copies.of_grid(*on_copies, study.channels, copies.GRID)
+    on_copies = on_grid(scans, study.channels, reference, brains, from_grid, agreement.GRID, Log())  # limits hold for every grid
+    looked = agreement.of_grid(*on_copies, study.channels, agreement.GRID)
     caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
-    write_bytes(qc.draw(volume, inside, patient.id, caption, _told(log), study.channels), folder / files.QC)
+    write_bytes(picture.draw(volume, inside, patient.id, caption, _told(log), study.channels), folder / files.QC)
     to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}
     record = {
         "schema": SCHEMA,
@@ -220,7 +217,7 @@ def _unbiased(
             continue
         values = scan.array[brains[channel]]
         share = float((values < 0).mean())
-        if share > acquisition.NEGATIVE_SHARE:
+        if share > quality.NEGATIVE_SHARE:
             log.warnings.append(f"{channel}: {share:.1%} of the brain is negative, so its bias field was not corrected")
         elif (values > 0).any():  # else it is 0 throughout, which the intensity step refuses
             masks[channel] = brains[channel]

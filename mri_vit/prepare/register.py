@@ -15,20 +15,20 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import polar
-from scipy.ndimage import distance_transform_edt
+from scipy.ndimage import distance_transform_edt, gaussian_filter1d
 from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import LPS, Volume, read, to_itk
 from mri_vit.errors import MriVitError
-from mri_vit.prepare import box, coarse
+from mri_vit.prepare import box
 
 Transform = Any  # SimpleITK's, whose import takes 120 MB: whoever prepares nobody can do without
 TEMPLATE = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
-
 COARSE_MM = 8.0  # first level: finds the basin from tens of mm away in hundredths of a second per start
 FINE_MM = 2.0  # second level: agrees with full resolution to 0.2-0.4 mm
 SHARE = 0.1  # of the fixed copy's voxels are sampled; more moves the result by less than 0.2 mm
@@ -45,6 +45,7 @@ TEMPLATE_BINS = 20  # one head to another's: a smoother metric, from which jitte
 SEED = 1  # of the sample points; fixed, so that a rerun gives the same bytes
 TILTS_DEGREES = {"x": (0, -20, 20, -40, 40), "y": (-20, 20), "z": (-20, 20)}  # starts; a chin on the chest nods by 30
 MARGIN_MM = 10.0  # around the template's brain: its outline is what holds a brain with a tumour in place
+_COPIES: WeakKeyDictionary[Volume, dict[float, Volume]] = WeakKeyDictionary()  # by spacing
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +116,8 @@ def affine_transform(ras: Float[np.ndarray, "4 4"], centre_mm: Float[np.ndarray,
 
 
 RIGID = Freedom(euler, (HEAD_RADIUS_MM**2,) * 3 + (1.0,) * 3)
+
+
 AFFINE = Freedom(affine_transform, (HEAD_RADIUS_MM**2,) * 9 + (1.0,) * 3)
 
 
@@ -150,10 +153,10 @@ def align(
         `RIGID` or `AFFINE`.
     """
     fine_mm = max(FINE_MM, *(min(scan.spacing_mm) for scan in (fixed, moving)))  # between coarse scans there is nothing finer
-    fixed_copy, moving_copy = coarse.copy(fixed, fine_mm), coarse.copy(moving, fine_mm)
+    fixed_copy, moving_copy = coarse_copy(fixed, fine_mm), coarse_copy(moving, fine_mm)
     level = _Level(
-        coarse.copy(fixed_copy, COARSE_MM),
-        coarse.copy(moving_copy, COARSE_MM),
+        coarse_copy(fixed_copy, COARSE_MM),
+        coarse_copy(moving_copy, COARSE_MM),
         bins,
         near,
         SHARE,
@@ -186,7 +189,7 @@ def to_reference(reference: Volume, scan: Volume, near: Volume | None = None) ->
 def refine(reference: Volume, scan: Volume, matrix: Float[np.ndarray, "4 4"], near: Volume) -> Alignment:
     """A scan's alignment to the reference settled by what lies near the brain alone; it stays if that is no better."""
     level = _Level(
-        coarse.copy(reference, FINE_MM), coarse.copy(scan, FINE_MM), BINS, near, INNER_SHARE, RIGID, step_mm=0.25, stop_mm=0.01
+        coarse_copy(reference, FINE_MM), coarse_copy(scan, FINE_MM), BINS, near, INNER_SHARE, RIGID, step_mm=0.25, stop_mm=0.01
     )
     settled, _ = level.optimise(matrix)
     before, after = level.metric(matrix), level.metric(settled)
@@ -195,7 +198,7 @@ def refine(reference: Volume, scan: Volume, matrix: Float[np.ndarray, "4 4"], ne
 
 def around(mask: Volume, margin_mm: float) -> Volume:
     """Where (1) a mask or its surroundings up to a margin are, on a coarse copy of its grid."""
-    copy = coarse.copy(mask, FINE_MM)
+    copy = coarse_copy(mask, FINE_MM)
     part = box.widened(box.around(copy.array >= 0.5), [math.ceil(margin_mm / mm) for mm in copy.spacing_mm], copy.shape)
     away_mm = np.asarray(distance_transform_edt(copy.array[part] < 0.5, sampling=copy.spacing_mm))
     near = np.zeros(copy.shape, np.uint8)
@@ -227,7 +230,7 @@ def to_template(brain: Volume) -> Pose:
 def template() -> tuple[Volume, Volume]:
     """The MNI152 T1 brain on 2 mm voxels, and where to look (1): the brain with a margin. Kept for the life of the process."""
     whole = mni152()
-    small = coarse.copy(whole, FINE_MM)
+    small = coarse_copy(whole, FINE_MM)
     small = Volume(small.array / whole.array.max(), small.affine)
     return small, around(Volume((small.array > 0).astype(np.float32), small.affine), MARGIN_MM)
 
@@ -313,3 +316,61 @@ class _Level:
         method.SetOptimizerAsRegularStepGradientDescent(self.step_mm, self.stop_mm, ITERATIONS, 0.5, 1e-8)
         method.SetInitialTransform(transform, True)
         return method
+
+
+def smoothed(volume: Volume, spacing_mm: Sequence[float]) -> Volume:
+    """The scan blurred along each axis finer than `spacing_mm`, so that sampling it at that spacing does not alias.
+
+    The blur makes the widths at half maximum add up to the new voxel's (Cardoso et al. 2015, doi:10.1007/978-3-319-24571-3_81).
+    """
+    array = np.asarray(volume.array, np.float32)
+    for axis, (old, new) in enumerate(zip(volume.spacing_mm, spacing_mm, strict=True)):
+        array = _blurred(array, new / old, axis)
+    return Volume(array, volume.affine, volume.notes)
+
+
+def _blurred(array: Float[np.ndarray, "*shape"], wider: float, axis: int) -> Float[np.ndarray, "*shape"]:
+    """An array blurred along an axis for voxels that are so many times as wide."""
+    if wider <= 1.05:  # within 5 % there is nothing to alias
+        return array
+    return gaussian_filter1d(array, math.sqrt((wider**2 - 1) / (8 * math.log(2))), axis, mode="nearest", truncate=3)
+
+
+def coarse_copy(volume: Volume, spacing_mm: float) -> Volume:
+    """A copy over the same field of view whose voxels are no finer than `spacing_mm`: made once, and kept while the scan is.
+
+    One scan takes part in up to seven registrations.
+    """
+    copies = _COPIES.setdefault(volume, {})
+    if spacing_mm not in copies:
+        copies[spacing_mm] = _copied(volume, spacing_mm)
+    return copies[spacing_mm]
+
+
+def _copied(volume: Volume, spacing_mm: float) -> Volume:
+    old = np.array(volume.spacing_mm)
+    shape = np.maximum(np.round(np.array(volume.shape) * old / np.maximum(old, spacing_mm)), 1).astype(int)
+    step = np.array(volume.shape) / shape  # in voxels of the scan; the outer faces stay where they are
+    to_fine = np.block([[np.diag(step), (step - 1)[:, None] / 2], [np.zeros((1, 3)), np.ones((1, 1))]])
+    background = float(volume.array[0, 0, 0])  # around a stripped brain all else is that, and stays so
+    differs = volume.array != background
+    if not differs.any():  # a mask that fills its grid
+        return Volume(np.full(shape, background, np.float32), volume.affine @ to_fine, volume.notes)
+    content = box.around(differs)
+    source = box.widened(content, np.ceil(1.3 * step + 1).astype(int).tolist(), volume.shape)  # 1.3: three sigma of the blur
+    target = box.widened(box.carried(source, np.linalg.inv(to_fine)), (0, 0, 0), shape.tolist())
+    part = np.asarray(volume.array[source], np.float32)
+    for kept, wanted, wide in zip(source, target, step.tolist(), strict=True):  # blur and interpolation in one matrix per axis
+        index = np.arange(wanted.start, wanted.stop) * wide + (wide - 1) / 2 - kept.start
+        part = np.tensordot(part, _interpolation(index, kept.stop - kept.start, wide), axes=(0, 1))  # its new axis is the last
+    array = np.full(shape, background, np.float32)
+    array[target] = part
+    return Volume(array, volume.affine @ to_fine, volume.notes)
+
+
+def _interpolation(index: Float[np.ndarray, "new"], voxels: int, wide: float) -> Float[np.ndarray, "new old"]:
+    """What each of a line's voxels gives to the linear interpolation at an index, once it is blurred for voxels so wide."""
+    blur = _blurred(np.eye(voxels, dtype=np.float32), wide, 0)
+    low = np.floor(index.clip(0, voxels - 1)).astype(int)
+    share = (index.clip(0, voxels - 1) - low)[:, None].astype(np.float32)
+    return blur[low] * (1 - share) + blur[np.minimum(low + 1, voxels - 1)] * share

@@ -1,26 +1,33 @@
-"""Tumour: whether a patient's tumour mask is one, in the brain that was prepared, and scans cut around it.
+"""Tumour: a patient's tumour mask is checked against the brain that was prepared, or found by a program of the user's own.
 
-Its volume is a control, and its place judges maps.
+Scans can be cut around it, its volume is a control, and its place judges maps.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 from jaxtyping import Bool, Float
+from nibabel.filebasedimages import ImageFileError
 from scipy.ndimage import distance_transform_edt
 from scipy.spatial import KDTree
 
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import Volume, read_mask, resample
+from mri_vit.data.volume import Volume, read_mask, resample, write
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare.brain import volume_ml
-from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record, reference_of, reference_to_grid
+from mri_vit.prepare.brain import on_grid_of, run_command, volume_ml
+from mri_vit.prepare.prepared import PREPARE_AGAIN, Log, load_record, reference_of, reference_to_grid
 from mri_vit.run import files
 from mri_vit.run.record import as_written
 from mri_vit.settings.grid import Grid
+from mri_vit.settings.schema import Prepare
 from mri_vit.settings.sequences import title
 
 NEAREST = 1  # sitk.sitkNearestNeighbor
@@ -28,6 +35,7 @@ MOST_LABELS = 32  # values of a mask besides 0, unless it counts metastases as 1
 WHOLE = 0.02  # from a whole number: 8 bits for four labels store them by steps of 0.016
 MOST_OF_BRAIN = 0.5  # of the brain: the ten real masks have 0.017 to 0.142, and a hemisphere is less
 LEAST_INSIDE = 0.5  # of the mask, in the brain: the ten real masks have 0.98 and more on a grid of 4 mm
+SCANS = "scans"  # the folder that the program is given: a file per sequence
 
 
 def check(mask: Path, prepared: Path) -> None:
@@ -176,3 +184,76 @@ def _surrounded(mask: Bool[np.ndarray, "x y z"]) -> Bool[np.ndarray, "x y z"]:
     padded = np.pad(mask, 1)
     shifted = [np.roll(padded, step, axis) for axis in range(3) for step in (-1, 1)]
     return np.logical_and.reduce(shifted)[1:-1, 1:-1, 1:-1]
+
+
+def found_by_command(
+    scans: Mapping[str, Volume],
+    brain: Volume,
+    from_reference: Mapping[str, Float[np.ndarray, "4 4"]],
+    settings: Prepare,
+    folder: Path,
+    log: Log,
+) -> None:
+    """Write the tumour's mask, on the reference's grid, into the patient's folder; none, and a warning, where nothing was found.
+
+    Parameters
+    ----------
+    scans
+        By sequence, whole and as they were acquired; the reference among them.
+    brain
+        Its mask, on the reference's grid.
+    from_reference
+        By sequence, from a point of the reference's space to that scan's, RAS+ mm.
+    settings
+        `tumour_command`; "{input}" becomes a folder with a file per sequence (t1.nii.gz, …), each on the reference's grid and 0
+        outside the brain, "{output}" the mask to be written: what is not 0 is tumour.
+    folder
+        The patient's, which is being built.
+
+    Raises
+    ------
+    UnusablePatient
+        The program failed, wrote nothing, or wrote a mask on another grid or of no tumour (see `refuse`).
+    UsageError
+        It cannot be run.
+    """
+    reference, name = scans[settings.reference], title(settings.reference)
+    given, target = folder / SCANS, folder / files.TUMOUR
+    given.mkdir()
+    try:
+        for channel, scan in scans.items():
+            seen = resample(scan, reference.shape, reference.affine, from_reference[channel])
+            write(Volume((seen.array * brain.array).astype(np.float32), reference.affine), given / f"{channel}.nii.gz")
+        run_command(settings.tumour_command, given, target, "tumour")
+        mask = on_grid_of(reference, name, target, "tumour") if _holds_any(target) else None
+    finally:
+        shutil.rmtree(given)
+        target.unlink(missing_ok=True)  # as the program wrote it
+    if mask is not None:
+        inside = Volume(brain.array > 0.5, brain.affine)
+        refuse(mask, np.eye(4), inside, volume_ml(inside.array, inside), settings.reference)
+    size_ml = 0.0 if mask is None else volume_ml(mask.array != 0, reference)
+    program = Path(settings.tumour_command[0]).name
+    log.add(
+        "tumour",
+        f"The tumour was segmented with {program}.",
+        tumour_ml=round(size_ml, 1),
+        command_sha256=command_sha256(settings),
+    )
+    if mask is None:
+        log.warnings.append(f"{program} found no tumour; the patient has no tumour mask")
+    else:
+        write(Volume((mask.array != 0).astype(np.uint8), reference.affine), target)
+
+
+def command_sha256(settings: Prepare) -> str:
+    """Hash of the command, which may give a machine away; empty where there is none."""
+    return hashlib.sha256(json.dumps(settings.tumour_command).encode()).hexdigest() if settings.tumour_command else ""
+
+
+def _holds_any(file: Path) -> bool:
+    """Whether a mask has a voxel, as an image without any is refused when it is read; what cannot be read is left to that."""
+    try:
+        return bool(np.asanyarray(nib.load(file).dataobj).any())  # type: ignore[attr-defined]
+    except (ImageFileError, OSError, EOFError, ValueError):
+        return True

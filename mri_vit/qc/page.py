@@ -12,10 +12,9 @@ from PIL import Image
 from rich.console import Console
 
 from mri_vit import style
-from mri_vit.qc import stage
-from mri_vit.qc.decisions import COLUMNS, DROP, KEEP, Decision
-from mri_vit.qc.limits import Finding
-from mri_vit.qc.stage import Looked
+from mri_vit.qc import check
+from mri_vit.qc.check import COLUMNS, DROP, KEEP, Decision, Looked
+from mri_vit.qc.findings import Finding
 from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import say
@@ -46,7 +45,7 @@ COLUMNS_OF_SCAN = (
     "brain in the field of view",
     "lesion-like contrast, SD, by bias correction",
 )
-STATES = (stage.EXCLUDED, stage.FLAGGED, stage.KEPT, "fine")  # of a patient, the worst first
+STATES = (check.EXCLUDED, check.FLAGGED, check.KEPT, "fine")  # of a patient, the worst first
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,9 @@ class Card:
     def state(self) -> str:
         """Excluded, flagged, kept or without findings; a patient whom a reviewer drops is excluded."""
         if self.decision and not self.decision.keep:
-            return stage.EXCLUDED
+            return check.EXCLUDED
         became = {what for _, what in self.findings}
-        return next((state for state in (stage.EXCLUDED, stage.FLAGGED, stage.KEPT) if state in became), "fine")
+        return next((state for state in (check.EXCLUDED, check.FLAGGED, check.KEPT) if state in became), "fine")
 
 
 def write(study: Study, looked: Looked, home: Path, console: Console) -> None:
@@ -122,7 +121,7 @@ def _card(study: Study, looked: Looked, name: str, pixels: tuple[int, int]) -> C
     return Card(
         name,
         pixels,
-        [(one, stage.became(one, looked.decisions, study)) for one in looked.findings[name]],
+        [(one, check.became(one, looked.decisions, study)) for one in looked.findings[name]],
         looked.decisions.get(name),
         [(words, _shown(quality[key], digits) + unit) for key, (words, unit, digits) in SHOWN.items()],
         {scan: _of_scan(record, scan, far) for scan in quality["scans"]},

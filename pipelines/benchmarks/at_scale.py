@@ -27,7 +27,7 @@ import pandas as pd
 from nibabel.nifti1 import Nifti1Image
 
 from mri_vit.data import cohort, tokens
-from mri_vit.prepare.patient import prepare
+from mri_vit.prepare.patient import prepare_patient
 from mri_vit.run import files
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
@@ -101,7 +101,7 @@ def make(study: Study, patients: int) -> None:
     scans, generator = study.cohort.parent, np.random.default_rng(0)
     table = synthetic.make(scans / "one", seed=1, patients=4)
     one = replace(cohort.read(table, study.endpoints)[0], tumour_mask=None)
-    folder = prepare(one, study.model_copy(update={"prepared": scans / "one" / "prepared"}))
+    folder = prepare_patient(one, study.model_copy(update={"prepared": scans / "one" / "prepared"}))
     stored, record = tokens.load(folder / files.TOKENS), json.loads((folder / files.PATIENT).read_bytes())
     for number in range(patients):
         made(study, f"p{number:05d}", stored, record, (folder / files.QC).read_bytes(), generator)

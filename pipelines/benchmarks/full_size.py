@@ -20,7 +20,7 @@ from mri_vit.data import tokens
 from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.model.network import Network
-from mri_vit.prepare.patient import prepare
+from mri_vit.prepare.patient import prepare_patient
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import CHANNELS, Model, Study, Train
 from mri_vit.train.supervised import fit
@@ -81,7 +81,7 @@ def main(folders: list[Path]) -> None:
         for patient in patients:
             began = time.perf_counter()
             with get_context("spawn").Pool(1) as pool:  # as studies prepare: memory of its own
-                pool.apply(prepare, (patient, study))
+                pool.apply(prepare_patient, (patient, study))
             places = len(tokens.load(token_file(study, patient)).place)
             print(f"{patient.id}: {places} of {study.grid.places} places hold brain, {time.perf_counter() - began:.1f} s")
 

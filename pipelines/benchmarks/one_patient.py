@@ -19,7 +19,7 @@ from mri_vit.explain.images.patient import explain
 from mri_vit.explain.records import Fitted
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.prepare.patient import prepare
+from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
 from mri_vit.run import files
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
@@ -30,7 +30,7 @@ def main(folder: Path, output: Path) -> None:
     patient = Patient(folder.name, {channel: folder / f"{channel}.nii.gz" for channel in CHANNELS}, {}, {})
     study = Study(name="one", cohort=folder / "none.csv", prepared=output / "prepared", output=output)
     began = time.perf_counter()
-    prepare(patient, study)
+    prepare_patient(patient, study)
     record = load_record(study.prepared / patient.id)
     print(f"prepared in {time.perf_counter() - began:.1f} s: brain {record['brain_ml']} ml, {len(record['warnings'])} warnings")
     torch.manual_seed(0)

@@ -92,11 +92,11 @@ def imports() -> None:
 
 
 def ours(patient: Path, prepared: Path, brain_mask: Path | None = None) -> None:
-    from mri_vit.prepare.patient import Patient, Study, prepare
+    from mri_vit.prepare.patient import Patient, Study, prepare_patient
 
     scans: dict[str, Path | None] = {scan: patient / f"{scan}.nii.gz" for scan in SCANS}
     study = Study(name="bench", cohort=prepared / "none.csv", prepared=prepared, output=prepared / "none")
-    prepare(Patient(patient.name, scans, {}, {}, brain_mask), study)
+    prepare_patient(Patient(patient.name, scans, {}, {}, brain_mask), study)
 
 
 def usual(patient: Path, output: Path) -> None:

@@ -44,7 +44,7 @@ def paired(ours: Sequence[WithinFold], theirs: Sequence[WithinFold], inflated: f
 
     Formula: over patients the error is `inflated` (see `within_fold.inflation`) times the root of the sum of squared differences
     of mean influences; over runs the spread of one difference for each; interval and p hold both (`over_starts`).
-    Assumption: as of `within_fold.within_fold_comparison`; runs of one number begin alike.
+    Assumption: as of `within_fold_comparison`; runs of one number begin alike.
     """
     influence = np.mean([a.influence - b.influence for a, b in zip(ours, theirs, strict=True)], axis=0)
     each = np.array([a.value - b.value for a, b in zip(ours, theirs, strict=True)])

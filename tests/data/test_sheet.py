@@ -17,9 +17,9 @@ import pytest
 
 from mri_vit.data import cohort, frozen, predictions, sheet
 from mri_vit.errors import UsageError
-from mri_vit.prepare import stage as preparing
-from mri_vit.qc import decisions
-from mri_vit.qc.decisions import Decision
+from mri_vit.prepare import cohort as preparing
+from mri_vit.qc import check
+from mri_vit.qc.check import Decision
 from mri_vit.report.pages import tables
 
 
@@ -208,7 +208,7 @@ def test_every_table_of_a_run_keeps_text_from_being_a_formula(tmp_path: Path):
     written = [
         frozen.table([patient], tmp_path),
         preparing.table([{"patient": "a", "file": evil, "reason": evil}]),
-        decisions.dumps([Decision("a", True, evil, evil)]),
+        check.dump_decisions([Decision("a", True, evil, evil)]),
         predictions.dumps(of_session),
         tables.to_csv(pd.DataFrame([{"patient": "a", "reason": evil, "score": -1.5}])).encode(),
     ]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from mri_vit.data.volume import Volume
-from mri_vit.prepare.log import Log
-from mri_vit.prepare.on_grid import on_grid
-from mri_vit.prepare.quality import copies
+from mri_vit.prepare import agreement
+from mri_vit.prepare.alignment import on_grid
+from mri_vit.prepare.prepared import Log
 from mri_vit.synthetic import phantom
 from mri_vit.synthetic.cohort import draw_cases
 
@@ -30,7 +30,7 @@ QUALITY: dict[str, Any] = {
 RECORD: dict[str, Any] = {"quality": QUALITY, "brain_ml": 1400.0, "warnings": []}
 
 
-def copies_of_rims(number: int, rim_signal: float, noises: tuple[float, ...]) -> list[copies.Copies]:
+def copies_of_rims(number: int, rim_signal: float, noises: tuple[float, ...]) -> list[agreement.Copies]:
     """T1 and T1ce of one sound head at several noises, a share of the brain's signal each: no vessels, and a rim of that signal.
 
     White matter has 0.87. No bias field is corrected, which is worse than what is prepared.
@@ -48,8 +48,8 @@ def copies_of_rims(number: int, rim_signal: float, noises: tuple[float, ...]) ->
             )
             for channel, inside in brains.items()
         }
-        prepared = on_grid(noisy, tuple(noisy), "t1ce", brains, dict.fromkeys(noisy, np.eye(4)), copies.GRID, Log())
-        made.append(copies.of_grid(*prepared, tuple(noisy), copies.GRID))
+        prepared = on_grid(noisy, tuple(noisy), "t1ce", brains, dict.fromkeys(noisy, np.eye(4)), agreement.GRID, Log())
+        made.append(agreement.of_grid(*prepared, tuple(noisy), agreement.GRID))
     return made
 
 

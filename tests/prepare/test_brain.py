@@ -12,7 +12,7 @@ from scipy import ndimage
 
 from mri_vit.data.volume import Volume, canonical, read, resample
 from mri_vit.errors import UsageError
-from mri_vit.prepare import brain, skull
+from mri_vit.prepare import brain
 from mri_vit.settings.schema import Prepare
 
 NEAREST = 1  # sitk.sitkNearestNeighbor
@@ -88,7 +88,7 @@ def test_nothing_but_background_and_what_is_larger_than_a_brain_are_no_stripped_
     head, _ = made_head("t1")
     assert not brain.is_stripped(emptied(head, np.zeros(head.shape, bool)))
     uniform = Volume((head.array > 0).astype(np.float32), head.affine)
-    assert skull.gap(uniform, 0.0) == 0
+    assert brain.skull_gap(uniform, 0.0) == 0
     assert not brain.is_stripped(uniform)  # 3600 ml
 
 
@@ -97,7 +97,7 @@ def test_a_loosely_stripped_brain_is_looked_for_and_the_doubt_is_noted(monkeypat
     alone = emptied(head, inside)
     monkeypatch.setattr(brain, "_deepbet", lambda scans, name: inside)
     for gap, by, notes in ((0.1, "none", 0), (0.2, "deepbet", 1), (0.4, "deepbet", 0)):
-        monkeypatch.setattr(skull, "gap", lambda scan, background, gap=gap: gap)
+        monkeypatch.setattr(brain, "skull_gap", lambda scan, background, gap=gap: gap)
         extracted = brain.extract(alone, None, "t1ce.nii.gz", None, Prepare(), tmp_path)
         assert (extracted.source, len(extracted.notes)) == (by, notes)
     assert brain.extract(alone, None, "x", None, Prepare(brain="none"), tmp_path).notes == ()
@@ -149,7 +149,7 @@ def test_a_real_head_is_never_taken_for_stripped_whatever_was_done_to_it(shared:
         "in a coil field": Volume((head.array * field).astype(np.float32), head.affine),
         **dict(zip(("its upper half", "its lower half", "its middle third"), slabs(scaled(head, 0.8)), strict=True)),
     }
-    gaps = {name: skull.gap(scan, brain.border_value(scan.array)) for name, scan in list(changed.items())[1:]}
+    gaps = {name: brain.skull_gap(scan, brain.border_value(scan.array)) for name, scan in list(changed.items())[1:]}
     assert [name for name, scan in changed.items() if brain.is_stripped(scan)] == [], gaps
     assert min(gaps.values()) >= brain.HEAD_GAP, gaps
 

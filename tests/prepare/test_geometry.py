@@ -18,8 +18,8 @@ from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, read, resample, write
 from mri_vit.explain.images import frames, native
-from mri_vit.prepare import coarse, register
-from mri_vit.prepare.patient import prepare
+from mri_vit.prepare import register
+from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Study
@@ -104,7 +104,7 @@ def tokens_of(stored: tuple[str, str, str], scans: dict[str, Volume], folder: Pa
     folder.mkdir()
     for channel, scan in scans.items():
         store(scan, *stored, folder / f"{channel}.nii")
-    return (prepare(patient_in(folder, ".nii"), study_in(folder, TINY_GRID)) / "tokens.safetensors").read_bytes()
+    return (prepare_patient(patient_in(folder, ".nii"), study_in(folder, TINY_GRID)) / "tokens.safetensors").read_bytes()
 
 
 def test_a_scan_is_the_same_to_the_bit_in_288_ways_to_store_it(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def landed(spacing_mm: tuple[float, float, float], degrees: tuple[float, float, 
         more = 3.0 * (number >= 2)
         scan = sliced(lambda points, c=channel: contrast(head_of_mni(points), c), spacing_mm, (x + more, y, z - more))
         write(scan, folder / f"{channel}.nii.gz")
-    record = load_record(prepare(patient_in(folder), study_in(folder, TINY_GRID)))
+    record = load_record(prepare_patient(patient_in(folder), study_in(folder, TINY_GRID)))
     return np.stack([(np.array(record["to_grid"][channel]) @ LANDMARKS_MM)[:3] for channel in CHANNELS])
 
 
@@ -225,7 +225,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Patient, Study]:
             Volume(np.where(scan.array > 0, scan.array + noise, 0).astype(np.float32), scan.affine), folder / f"{channel}.nii.gz"
         )
     patient, study = patient_in(folder), study_in(folder, FINE_GRID)
-    prepare(patient, study)
+    prepare_patient(patient, study)
     return patient, study
 
 
@@ -269,7 +269,7 @@ def test_resampling_a_box_is_resampling_the_whole() -> None:
     for background in (0.0, 7.0):
         array = np.where(scan.array == 0, background, scan.array).astype(np.float32)
         filled = Volume(array, pose((7, -3, 5)) @ scan.affine)
-        copy = coarse.copy(filled, 8.0)
-        whole = resample(coarse.smoothed(filled, copy.spacing_mm), copy.shape, copy.affine, outside=background)
+        copy = register.coarse_copy(filled, 8.0)
+        whole = resample(register.smoothed(filled, copy.spacing_mm), copy.shape, copy.affine, outside=background)
         np.testing.assert_allclose(copy.array, whole.array, atol=1e-3)
         assert copy.array.std() > 10

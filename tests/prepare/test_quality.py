@@ -11,8 +11,7 @@ from reproductions.null_studies import quality_faults
 from scipy.ndimage import gaussian_filter
 
 from mri_vit.data.volume import Volume
-from mri_vit.prepare import coarse
-from mri_vit.prepare.quality import acquisition, agreement, copies, coverage, sequences
+from mri_vit.prepare import agreement, quality, register
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.quality import Quality
 from mri_vit.synthetic import faults
@@ -87,14 +86,14 @@ def test_noise_is_measured_as_it_was_added():
     smooth = 100 + 5 * gaussian_filter(random.normal(size=brain.shape), 4) * 20
     scan_of = Volume(np.where(brain, smooth + random.normal(0, 4, brain.shape), 0), np.eye(4))
     expected = np.median(smooth[brain]) / 4
-    assert acquisition.signal_to_noise(scan_of, brain) == pytest.approx(expected, rel=0.1)
+    assert quality.signal_to_noise(scan_of, brain) == pytest.approx(expected, rel=0.1)
 
 
 def test_of_a_standardised_scan_no_signal_is_told():
     random = np.random.default_rng(1)
     brain = np.ones((20, 20, 20), bool)
     standardised = Volume(random.normal(size=brain.shape), np.eye(4))
-    assert acquisition.signal_to_noise(standardised, brain) is None
+    assert quality.signal_to_noise(standardised, brain) is None
 
 
 def test_folds_are_looked_for_in_slices_that_show_them_and_not_in_maps_of_a_quantity():
@@ -107,7 +106,7 @@ def test_folds_are_looked_for_in_slices_that_show_them_and_not_in_maps_of_a_quan
 
 
 def test_a_mask_that_fills_its_grid_has_a_coarse_copy_that_does():
-    full = coarse.copy(Volume(np.ones((30, 30, 30), np.float32), np.eye(4)), 2.0)
+    full = register.coarse_copy(Volume(np.ones((30, 30, 30), np.float32), np.eye(4)), 2.0)
     assert full.shape == (15, 15, 15)
     assert (full.array == 1).all()
 
@@ -116,10 +115,10 @@ def test_a_ghost_is_measured_as_it_was_added():
     brain = np.zeros((60, 60, 60), bool)
     brain[20:40, 20:40, 20:40] = True
     clean = np.where(brain, 100.0, 0.0)
-    assert acquisition.ghosts(Volume(clean, np.eye(4)), brain, 0.0) == pytest.approx(0)
+    assert quality.ghosts(Volume(clean, np.eye(4)), brain, 0.0) == pytest.approx(0)
     ghosted = clean + 0.05 * np.roll(clean, 30, axis=1)
     # beside the ghost, two voxels on each side belong to what might be one, so that its mean is thinner
-    found = acquisition.ghosts(Volume(ghosted, np.eye(4)), brain, 0.0)
+    found = quality.ghosts(Volume(ghosted, np.eye(4)), brain, 0.0)
     assert found is not None
     assert 0.02 < found <= 0.05
 
@@ -127,7 +126,7 @@ def test_a_ghost_is_measured_as_it_was_added():
 def test_shading_is_the_ratio_of_the_fields_ends():
     field = np.exp(np.linspace(0, np.log(3), 10_001))
     low, high = 0.02, 0.98
-    assert acquisition.shading(field, np.ones_like(field)) == pytest.approx(3 ** (high - low), rel=1e-3)
+    assert quality.shading(field, np.ones_like(field)) == pytest.approx(3 ** (high - low), rel=1e-3)
 
 
 def test_copies_are_means_of_brain_voxels_at_their_place():
@@ -137,7 +136,7 @@ def test_copies_are_means_of_brain_voxels_at_their_place():
     inside[2:6, 2:6, 2:6] = True
     inside[2, 2, 2] = False
     volume[0] = np.arange(8)[:, None, None]
-    found = copies.of_grid(volume, inside, ("t1", "t2"), grid)
+    found = agreement.of_grid(volume, inside, ("t1", "t2"), grid)
     assert set(found.scans) == {"t1"}  # T2 is empty
     assert found.brain.sum() == 8
     assert found.scans["t1"][0, 0, 0] == pytest.approx((3 * 2 + 4 * 3) / 7)  # the missing voxel counts nowhere
@@ -146,25 +145,25 @@ def test_copies_are_means_of_brain_voxels_at_their_place():
 
 
 def test_parts_of_the_template_are_apart_and_lie_where_their_names_say():
-    parts = coverage.parts()
+    parts = quality.parts()
     assert np.sum(list(parts.values()), axis=0).max() == 1
     assert parts["left front upper"].sum() == pytest.approx(parts["right front upper"].sum(), rel=0.05)
     assert {name for name, part in parts.items() if part.sum() * 8 / 1000 < 100} == set()  # ml
 
 
 def test_half_a_scale_is_half_squeezed():
-    assert coverage.squeezed(np.diag([1.0, 0.9, 0.45, 1.0])) == pytest.approx(0.45)
+    assert quality.squeezed(np.diag([1.0, 0.9, 0.45, 1.0])) == pytest.approx(0.45)
 
 
 def test_contrasts_need_their_scans():
     brain = np.ones((4, 4, 4), bool)
-    nothing = copies.Copies({"t1": np.zeros((4, 4, 4)), "t2": np.zeros((4, 4, 4))}, brain, np.eye(4))
-    assert sequences.enhancement(nothing) is None
-    assert sequences.fluid_contrast(nothing) is None
+    nothing = agreement.Copies({"t1": np.zeros((4, 4, 4)), "t2": np.zeros((4, 4, 4))}, brain, np.eye(4))
+    assert quality.enhancement(nothing) is None
+    assert quality.fluid_contrast(nothing) is None
 
 
-def enhancement(pair: copies.Copies) -> float:
-    figure = sequences.enhancement(pair)
+def enhancement(pair: agreement.Copies) -> float:
+    figure = quality.enhancement(pair)
     assert figure is not None
     return figure
 
@@ -178,7 +177,7 @@ def test_a_faint_rim_and_no_vessels_are_no_evidence_that_t1_and_t1ce_are_exchang
 
 def test_exchanged_scans_have_the_figure_of_sound_ones_with_a_minus():
     (sound,) = copies_of_rims(0, 1.5, (0.03,))
-    exchanged = copies.Copies({"t1": sound.scans["t1ce"], "t1ce": sound.scans["t1"]}, sound.brain, sound.affine)
+    exchanged = agreement.Copies({"t1": sound.scans["t1ce"], "t1ce": sound.scans["t1"]}, sound.brain, sound.affine)
     assert enhancement(sound) > Quality().enhancement
     assert enhancement(exchanged) == pytest.approx(-enhancement(sound), abs=1e-5)
 
@@ -192,7 +191,7 @@ def test_a_t1_in_another_contrast_blurred_and_moved_is_no_enhanced_one():
             inside = other[sound.brain]
             other = np.where(sound.brain, (other - inside.mean()) / inside.std(), 0)
             for pair in ({"t1": t1, "t1ce": other}, {"t1": other, "t1ce": t1}):
-                assert abs(enhancement(copies.Copies(pair, sound.brain, sound.affine))) < Quality().enhancement
+                assert abs(enhancement(agreement.Copies(pair, sound.brain, sound.affine))) < Quality().enhancement
 
 
 def test_every_figure_that_a_limit_holds_is_the_same_on_every_grid(as_it_is):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mri_vit.errors import UsageError
-from mri_vit.qc import decisions
+from mri_vit.qc import check
 
 HEAD = "patient,decision,who,why\n"
 
@@ -13,11 +13,11 @@ HEAD = "patient,decision,who,why\n"
 def test_decisions_are_read_and_written_back_alike(tmp_path):
     file = tmp_path / "qc_decisions.csv"
     file.write_text(HEAD + 'a,keep,Dr A,"seen, fine"\nb,DROP,Dr B,moved\n')
-    found = decisions.read(file, {"a", "b", "c"})
-    assert found["a"] == decisions.Decision("a", True, "Dr A", "seen, fine")
+    found = check.read_decisions(file, {"a", "b", "c"})
+    assert found["a"] == check.Decision("a", True, "Dr A", "seen, fine")
     assert not found["b"].keep
-    file.write_bytes(decisions.dumps(found.values()))
-    assert decisions.read(file, {"a", "b"}) == found
+    file.write_bytes(check.dump_decisions(found.values()))
+    assert check.read_decisions(file, {"a", "b"}) == found
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_a_faulty_table_is_refused_with_the_row(tmp_path, table, words):
     file = tmp_path / "qc_decisions.csv"
     file.write_text(table)
     with pytest.raises(UsageError, match=words):
-        decisions.read(file, {"a", "b"})
+        check.read_decisions(file, {"a", "b"})

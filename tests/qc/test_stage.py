@@ -18,7 +18,7 @@ from rich.console import Console
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.qc import decisions, page, stage
+from mri_vit.qc import check, page
 from mri_vit.run import files
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Study
@@ -60,8 +60,8 @@ def looked(study, unprepared=()):
 
 
 def looked_at(study, patients, unprepared=()):
-    decided = decisions.of_study(study, {patient.id for patient in patients}, lambda said: None)
-    return stage.look(study, patients, list(unprepared), decided, study.output, Console(quiet=True))
+    decided = check.decisions_of(study, {patient.id for patient in patients}, lambda said: None)
+    return check.look(study, patients, list(unprepared), decided, study.output, Console(quiet=True))
 
 
 def rows(study, name):
@@ -74,7 +74,7 @@ def test_what_is_wrong_excludes_and_what_is_poor_flags(study):
     assert [row["patient"] for row in found.excluded] == ["bob"]
     reason = rows(study, files.EXCLUDED)[0]["reason"]
     assert "flair is mirrored" in reason
-    assert stage.kind(reason) == "qc: flair mirrored"
+    assert check.kind(reason) == "qc: flair mirrored"
     assert [(row["patient"], row["reason"], row["became"]) for row in rows(study, files.FINDINGS)] == [
         ("bob", "mirrored", "excluded"),
         ("cid", "ghosts", "flagged"),
@@ -96,7 +96,7 @@ def test_a_reviewers_decisions_beside_the_cohort_table_overrule(study):
     (study.cohort.parent / files.DECISIONS).write_text(table)
     found = looked(study)
     assert found.excluded == [{"patient": "dot", "file": "", "reason": "dropped by a reviewer (Dr A: moved)"}]
-    assert stage.kind(found.excluded[0]["reason"]) == "dropped by a reviewer"
+    assert check.kind(found.excluded[0]["reason"]) == "dropped by a reviewer"
     assert rows(study, files.FINDINGS)[0]["became"] == "kept"
     assert (study.output / files.DECISIONS).read_text() == table
 
@@ -117,12 +117,12 @@ def test_decisions_of_another_cohort_in_the_same_folder_are_passed_over_and_name
     table = study.cohort.parent / files.DECISIONS
     table.write_text("patient,decision,who,why\nzoe,drop,Dr A,moved\nbob,keep,Dr A,fine\n")
     said = []
-    assert list(decisions.of_study(study, set(NAMES), said.append)) == ["bob"]
+    assert list(check.decisions_of(study, set(NAMES), said.append)) == ["bob"]
     assert "1 decisions" in said[0]
     assert "zoe" in said[0]
     named = study.model_copy(update={"qc": study.qc.model_copy(update={"decisions": table})})
     with pytest.raises(UsageError, match="'zoe' is not in the cohort table"):
-        decisions.of_study(named, set(NAMES), said.append)
+        check.decisions_of(named, set(NAMES), said.append)
 
 
 def test_a_copy_under_another_name_is_flagged_on_both_and_a_visit_is_not(study):

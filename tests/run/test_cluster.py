@@ -14,7 +14,7 @@ from made.jobs import refuse, square_of, visible
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import JobsLeft, Killed, OutOfResource, UsageError
-from mri_vit.prepare import stage
+from mri_vit.prepare import cohort
 from mri_vit.run import executor, exit_code, ledger, parts, processes, slurm
 from mri_vit.run.task import Done, Lost, Task, Where
 from mri_vit.settings import file as study_file
@@ -211,7 +211,7 @@ def test_patients_whom_a_cluster_lost_are_not_excluded(tiny, tmp_path, on):
     on(Pretended(lambda task: True))
     patient = Patient("p1", {}, {}, {})
     with pytest.raises(Killed, match="p1: lost"):
-        list(stage.faults_of({"p1": (patient, tiny)}, at(tmp_path / "s")))
+        list(cohort.faults_of({"p1": (patient, tiny)}, at(tmp_path / "s")))
 
 
 def test_what_stops_a_job_from_outside_is_no_fault_of_its_own(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from made.jobs import refuse, square
 
 from mri_vit.errors import Killed, MriVitError, UsageError
-from mri_vit.prepare import stage
+from mri_vit.prepare import cohort
 from mri_vit.run import executor
 from mri_vit.run.task import Where
 
@@ -39,7 +39,7 @@ def test_a_patient_on_whom_a_process_was_killed_is_excluded_with_the_signal(monk
         raise Killed({"p2": "its process was killed (SIGKILL)"})
 
     monkeypatch.setattr(executor, "each", each)
-    found = dict(stage.faults_of({}, Where(2)))
+    found = dict(cohort.faults_of({}, Where(2)))
     assert found == {"p1": None, "p2": {"file": "", "reason": "its process was killed (SIGKILL)"}}
 
 

@@ -20,7 +20,7 @@ from mri_vit.explain.inspection.learned import measure as measure_learned
 from mri_vit.explain.inspection.measures import measure
 from mri_vit.explain.inspection.subject import Subject, find_fold, of_fold
 from mri_vit.model.baselines import BASELINES
-from mri_vit.prepare import unchanged
+from mri_vit.prepare import prepared
 from mri_vit.run import files, intact
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import waiting
@@ -87,7 +87,7 @@ def run(
         names += [name for name in convolutional(study) if (fold.home(folder, name) / files.WEIGHTS).exists()][:BESIDE]
     intact.refuse_changed(folder, console, [fold.home(folder, name).relative_to(folder).as_posix() for name in names])
     of_landscape = () if "landscape" in wanted.without else fold.train
-    unchanged.refuse_changed_patients(study, [*fold.test, *of_landscape], folder)
+    prepared.refuse_changed_patients(study, [*fold.test, *of_landscape], folder)
     subject, *beside = (of_fold(fold, taking_part[name], folder, wanted.patient, name) for name in names)
     numbers = None
     if own.model.architecture == "vit":

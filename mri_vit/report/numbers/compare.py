@@ -26,7 +26,7 @@ ROW = ["repeat", "patient"]  # what a row of a model's table is of
 def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated: float) -> PairedTest | None:
     """The difference between a model and another on the patients that both predicted, and the test that it is zero.
 
-    What differs is the figure that is judged, of pairs within a fold, and the test is `within_fold.within_fold_comparison`. Over several
+    What differs is the figure that is judged, of pairs within a fold, and the test is `within_fold_comparison`. Over several
     repeats also the corrected resampled t-test of the differences per fold (one-sided: is the model better?).
 
     Parameters

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.metrics import decision
-from mri_vit.qc.stage import kind
+from mri_vit.qc.check import kind
 from mri_vit.report.numbers import (
     binary,
     chance,

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mri_vit.prepare import alignment, bias, brain, intensity, outliers, register
-from mri_vit.prepare.quality import acquisition
+from mri_vit.prepare import alignment, bias, brain, outliers, quality, register
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words.wording import Facts, counted, escape, in_words, settings
 from mri_vit.settings.grid import Grid
@@ -84,7 +83,7 @@ def _inhomogeneity(channels: tuple[str, ...]) -> list[str]:
         f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels), estimated without voxels more than "
         f"{outliers.CORE:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
         "so that a lesion is not taken for inhomogeneity, except in scans with more than "
-        f"{acquisition.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
+        f"{quality.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
         *([left] if left else []),
     ]
 
@@ -96,8 +95,8 @@ def _tokens(grid: Grid, facing: str) -> list[str]:
         "starting positions.",
         f"All scans were resampled once, from brain voxels alone and smoothed against aliasing [@cardoso], to a cube of "
         f"{grid.edge}³ voxels of {grid.spacing_mm:g} mm in the MNI152 frame.",
-        f"Each scan was z-scored inside the brain; for the mean and the standard deviation the outer {intensity.TAIL_PERCENT:g} "
-        f"% at each end were moved to their percentile, and values were limited to ±{intensity.LIMIT:g} standard deviations.",
+        f"Each scan was z-scored inside the brain; for the mean and the standard deviation the outer {alignment.TAIL_PERCENT:g} "
+        f"% at each end were moved to their percentile, and values were limited to ±{alignment.LIMIT:g} standard deviations.",
         f"The cube was cut into patches of {grid.patch}³ voxels ({grid.places} places); patches with any brain voxel were "
         "kept, with everything outside the brain set to zero.",
     ]

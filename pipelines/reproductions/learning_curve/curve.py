@@ -90,7 +90,7 @@ def against(predicted: pd.DataFrame, own: str = OWN, group: str | None = None) -
 
     The mean over cohorts of the difference on the same patients, whose variance within a cohort is DeLong's; interval and p are
     those of `over_runs`. p is corrected by Holm over all models and sizes. Where `group` names a column, the fold that a patient
-    was tested in, pairs within a fold count alone, and the error is that of refitted models (see `within_fold.within_fold_comparison`).
+    was tested in, pairs within a fold count alone, and the error is that of refitted models (see `within_fold_comparison`).
     """
     rows = []
     for labelled, here in predicted.groupby("labelled"):

@@ -27,7 +27,7 @@ from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
 from mri_vit.data.cohort import Patient
 from mri_vit.prediction import distribution, figures, networks, reference
-from mri_vit.prepare import stage as preparing
+from mri_vit.prepare import cohort as preparing
 from mri_vit.run import files, origin
 from mri_vit.run.folder import claimed
 from mri_vit.settings.schema import Study

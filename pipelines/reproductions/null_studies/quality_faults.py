@@ -21,9 +21,9 @@ from cyclopts import App
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import canonical, read, write
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare.patient import prepare
+from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
-from mri_vit.qc import cohort, limits
+from mri_vit.qc import findings
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.schema import CHANNELS, Study
@@ -73,7 +73,7 @@ def synthetic(heads: int = 200, first: int = 0) -> None:
             record = _one(f"head-{number}", scans_of(number), scans_of(number + 1), chosen, GRID, number, add)
             if record:
                 records[f"head-{number}"] = record
-        for one in cohort.unlike(cohort.deviations(records), Quality()):  # of the heads as they are, held against each other
+        for one in findings.unlike(findings.deviations(records), Quality()):  # of the heads as they are, held against each other
             add({"patient": one.patient, "fault": AMONG, "found": [(one.reason, one.scan)], "caught": False})
 
 
@@ -151,11 +151,11 @@ def looked(name: str, scans: Scans, grid: Grid) -> tuple[dict[str, Any] | None, 
         study = Study(name="faults", cohort=Path(home, "-"), prepared=Path(home, "prepared"), output=Path(home, "run"), grid=grid)
         study.prepared.mkdir()
         try:
-            folder = prepare(Patient(name, dict(paths), {}, {}), study)
+            folder = prepare_patient(Patient(name, dict(paths), {}, {}), study)
         except UnusablePatient as fault:
             return None, [("an empty image" if "an empty image" in fault.reason else fault.reason, "")]
         record = load_record(folder)
-    return record, [(one.reason, one.scan) for one in limits.of_patient(name, record, Quality())]
+    return record, [(one.reason, one.scan) for one in findings.findings_of(name, record, Quality())]
 
 
 @contextmanager

@@ -21,8 +21,8 @@ from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.interface import load_run
-from mri_vit.prepare import unchanged
-from mri_vit.prepare.patient import prepare
+from mri_vit.prepare import prepared
+from mri_vit.prepare.patient import prepare_patient
 from mri_vit.run import executor, exit_code, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
@@ -80,14 +80,14 @@ def main(
         # the run's own patients are prepared; those of another table are prepared here
         if patients is None:
             chosen = own[:limit]
-            unchanged.refuse_changed_patients(study, chosen, run)
-            unchanged.refuse_missing_scans((p, path) for p in chosen for path in (*p.scans.values(), p.tumour_mask) if path)
+            prepared.refuse_changed_patients(study, chosen, run)
+            prepared.refuse_missing_scans((p, path) for p in chosen for path in (*p.scans.values(), p.tumour_mask) if path)
         else:
             study = study.model_copy(update={"prepared": home / "prepared"})
             chosen = []
             for patient in cohort.read(patients, (), study.prepare.needs, study.channels)[:limit]:
                 try:
-                    prepare(patient, study)
+                    prepare_patient(patient, study)
                     chosen.append(patient)
                 except UnusablePatient as fault:
                     screen.say(console, f"left out {patient.id}: {fault}")

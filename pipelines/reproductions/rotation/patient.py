@@ -22,10 +22,10 @@ from mri_vit.data.volume import Volume, read, read_mask
 from mri_vit.errors import UnusablePatient
 from mri_vit.explain.methods.target import predicted
 from mri_vit.model.network import Network
-from mri_vit.prepare.patient import prepare
+from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
-from mri_vit.prepare.quality.figures import turn
-from mri_vit.qc import limits
+from mri_vit.prepare.quality import turn
+from mri_vit.qc import findings
 from mri_vit.settings.schema import Explain, Study
 from reproductions.rotation import rotated
 from reproductions.rotation.reading import (
@@ -146,7 +146,7 @@ def _prepared_anew(
     with TemporaryDirectory(dir=scratch) as folder:
         patient = turned(of.patient, matrix, Path(folder) / "scans")
         study = of.study.model_copy(update={"prepared": Path(folder) / "prepared"})
-        record = load_record(prepare(patient, study))
+        record = load_record(prepare_patient(patient, study))
         prepared = tokens.load(token_file(study, patient), study.channels)
     moved = np.eye(4) if road == CONTENT_BACK else matrix
     to_grid = {name: np.array(found, float) @ moved for name, found in record["to_grid"].items()}
@@ -155,7 +155,7 @@ def _prepared_anew(
 
 def _flags(patient: Patient, record: dict, study: Study) -> frozenset[str]:
     """What the study's limits find of a prepared patient."""
-    return frozenset(finding.reason for finding in limits.of_patient(patient.id, record, study.qc))
+    return frozenset(finding.reason for finding in findings.findings_of(patient.id, record, study.qc))
 
 
 # --- where the head lay ----------------------------------------------------------------------------------------------------

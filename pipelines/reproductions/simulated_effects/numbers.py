@@ -42,7 +42,7 @@ def of_cohort(predicted: pd.DataFrame, own: str) -> pd.DataFrame:
 
     `predicted` has endpoint, model, patient, fold, truth and score; patients are those whom every model scored. Both errors are
     standard errors over other patients, inflated for what folds learn from each other; the own model has no lead.
-    Formulas: `within_fold_auc`, `within_fold.within_fold_comparison`.
+    Formulas: `within_fold_auc`, `within_fold_comparison`.
     """
     rows = []
     for cause, here in predicted.groupby("endpoint", sort=False):

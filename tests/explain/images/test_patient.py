@@ -27,7 +27,7 @@ from mri_vit.explain.methods.rollout import rollout
 from mri_vit.explain.records import Fitted, MapRecord, parse, plain
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.prepare.patient import prepare
+from mri_vit.prepare.patient import prepare_patient
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Explain, Model, Study
@@ -54,7 +54,7 @@ def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
         endpoints=ENDPOINTS,
     )
     patient = cohort.read(scans, ENDPOINTS)[0]
-    prepare(patient, study)
+    prepare_patient(patient, study)
     torch.manual_seed(0)
     network = Network(
         study.model, study.grid, [Head(ENDPOINTS[0], "binary"), Head(ENDPOINTS[1], "hazard", (100.0, 400.0))]

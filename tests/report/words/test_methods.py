@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from mri_vit.metrics import bootstrap, calibration_curve, comparison, discrimination
 from mri_vit.model.encoder import Encoder
-from mri_vit.prepare import alignment, bias, intensity, outliers, register
+from mri_vit.prepare import alignment, bias, outliers, register
 from mri_vit.report.numbers import site_probe
 from mri_vit.report.numbers.risk_groups import TAU_DAYS
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
@@ -255,10 +255,10 @@ def test_the_preparation_tells_the_constants_of_its_steps(text):
     shown = [
         f"{register.INNER_MARGIN_MM:g} mm around it",
         f"{register.BINS} histogram bins",
-        f"{intensity.TAIL_PERCENT:g} % at each",
+        f"{alignment.TAIL_PERCENT:g} % at each",
     ]
     shown += [
-        f"±{intensity.LIMIT:g} standard",
+        f"±{alignment.LIMIT:g} standard",
         f"{bias.LEVELS} levels of up to {bias.ITERATIONS} iterations",
         f"more than {outliers.CORE:g} robust standard deviations",
         f"less than {alignment.OVERLAP:.0%} of the brain",

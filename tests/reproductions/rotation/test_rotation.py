@@ -33,7 +33,7 @@ from mri_vit.errors import IntegrityError, OutOfResource, UnusablePatient, Usage
 from mri_vit.explain.images import native
 from mri_vit.metrics.delong import auc_interval
 from mri_vit.model import network
-from mri_vit.prepare.patient import prepare
+from mri_vit.prepare.patient import prepare_patient
 from mri_vit.run import files
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.grid import Grid
@@ -171,7 +171,7 @@ def of(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Subject:
         model=Model(dim=16, depth=2, heads=2, mlp=32, tokens="foreground"), endpoints=ENDPOINTS,
     )  # fmt: skip
     patient = cohort.read(scans, ENDPOINTS)[0]
-    prepare(patient, study)
+    prepare_patient(patient, study)
     torch.manual_seed(0)
     heads = [networks.HEADS[0], dataclasses.replace(networks.HEADS[2], endpoint=ENDPOINTS[1])]
     net = network.Network(study.model, study.grid, heads)
@@ -530,9 +530,9 @@ def test_a_real_head_turned_by_its_header_is_laid_straight(shared: Path, tmp_pat
     folder = shared / "data" / "stripped" / "TCGA-DU-7294"
     patient = Patient("TCGA-DU-7294", {c: folder / f"{c}.nii.gz" for c in CHANNELS}, {}, {})
     study = Study(name="x", cohort=tmp_path / "c", prepared=tmp_path / "p", output=tmp_path / "o", grid=SMALL)
-    first = np.array(json.loads((prepare(patient, study) / "patient.json").read_text())["to_grid"]["t1ce"])
+    first = np.array(json.loads((prepare_patient(patient, study) / "patient.json").read_text())["to_grid"]["t1ce"])
     turn = rotated.about(axis, 30.0, rotated.carried(read(patient.scans["t1ce"] or Path()).affine, np.full((1, 3), 100.0))[0])
     other = study.model_copy(update={"prepared": tmp_path / "turned"})
     turned = rotated.header_turned(patient, turn, tmp_path / "scans")
-    found = np.array(json.loads((prepare(turned, other) / "patient.json").read_text())["to_grid"]["t1ce"])
+    found = np.array(json.loads((prepare_patient(turned, other) / "patient.json").read_text())["to_grid"]["t1ce"])
     assert rotation_patient.turn(found @ turn @ np.linalg.inv(first)) < 2.0

@@ -1,11 +1,13 @@
-"""The stage that looks at a prepared cohort: prepared patients in; findings, and who is excluded for them, out."""
+"""The check of a prepared cohort: prepared patients in; findings, and who is excluded for them, out.
+
+A reviewer's table of patients to keep or to drop wins over the limits.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,14 @@ from einops import reduce
 from jaxtyping import Float
 from rich.console import Console
 
-from mri_vit.data import frozen, sheet, tokens
+from mri_vit.data import frozen, identifiers, sheet, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.prepare import stage as preparing
+from mri_vit.prepare import agreement
+from mri_vit.prepare import cohort as preparing
+from mri_vit.prepare.cohort import Excluded
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
-from mri_vit.prepare.quality import agreement, copies
-from mri_vit.prepare.stage import Excluded
-from mri_vit.qc import cohort, decisions, limits
-from mri_vit.qc.decisions import Decision
-from mri_vit.qc.limits import Finding
+from mri_vit.qc.findings import Finding, deviations, findings_of, nearest, unlike
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import as_written
@@ -34,6 +34,8 @@ EXCLUDED, FLAGGED, KEPT = "excluded", "flagged", "kept"
 DROPPED, LOOKED = "dropped by a reviewer", "qc: "  # how reasons for exclusion begin
 SHOWN = 5  # names in a line of the terminal
 ALIKE_MM = 4.0  # voxels on which near-duplicates are compared: those of the coarsest grid in use, so that one limit holds for all
+COLUMNS = ("patient", "decision", "who", "why")
+KEEP, DROP = "keep", "drop"
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,9 @@ class Looked:
 
     records: dict[str, dict[str, Any]]
     findings: dict[str, list[Finding]]
-    far: dict[str, dict[str, dict[str, float]]]  # `cohort.deviations`
+    far: dict[str, dict[str, dict[str, float]]]  # `findings.deviations`
     decisions: dict[str, Decision]
     excluded: Excluded
-
-
-def prepare_and_look(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> Looked:
-    """Prepare every patient and look at each. A reviewer's decisions are read before the hours that preparing takes."""
-    decided = decisions.of_study(study, {patient.id for patient in patients}, partial(say, console, style=WARNING))
-    return look(study, patients, preparing.prepare(study, patients, folder, console), decided, folder, console)
 
 
 def look(
@@ -63,7 +59,7 @@ def look(
 ) -> Looked:
     """Hold every prepared patient against the study's limits; write qc.csv, and excluded.csv with those whom they exclude.
 
-    `unprepared` are the patients who could not be prepared, `decided` what `decisions.of_study` found. Raises UsageError, and
+    `unprepared` are the patients who could not be prepared, `decided` what `decisions_of` found. Raises UsageError, and
     writes nothing, where the run has folds already and others would be excluded now.
     """
     there = preparing.without(patients, unprepared)
@@ -71,15 +67,15 @@ def look(
     found: dict[str, list[Finding]] = {}
     for patient in there:
         records[patient.id], found[patient.id] = _alone(study, patient)
-    far = cohort.deviations(records)
-    for one in (*cohort.unlike(far, study.qc), *_duplicates(study, there)):
+    far = deviations(records)
+    for one in (*unlike(far, study.qc), *_duplicates(study, there)):
         found[one.patient].append(one)
     excluded = [*unprepared, *_excluded(found, decided, study)]
     order = {patient.id: place for place, patient in enumerate(patients)}
     excluded.sort(key=lambda row: order[row["patient"]])
     _refuse_others(study, excluded, folder)
     write_bytes(_table(found, decided, study), folder / files.FINDINGS)
-    write_bytes(decisions.dumps(decided.values()), folder / files.DECISIONS)
+    write_bytes(dump_decisions(decided.values()), folder / files.DECISIONS)
     write_bytes(preparing.table(excluded), folder / files.EXCLUDED)
     _tell(found, decided, study, console)
     return Looked(records, found, far, decided, excluded)
@@ -90,7 +86,7 @@ def _alone(study: Study, patient: Patient) -> tuple[dict[str, Any], list[Finding
     folder = study.prepared / patient.id
     record = load_record(folder)
     with as_written(folder / files.PATIENT, PREPARE_AGAIN):
-        return record, limits.of_patient(patient.id, record, study.qc)
+        return record, findings_of(patient.id, record, study.qc)
 
 
 def became(one: Finding, decided: Mapping[str, Decision], study: Study) -> str:
@@ -116,7 +112,7 @@ def _duplicates(study: Study, patients: Sequence[Patient]) -> list[Finding]:
     """Both patients of every pair that looks like one, but for the visits of one patient."""
     means = np.array([_means(study, patient) for patient in patients])
     found = []
-    for i, j in cohort.nearest(means.reshape(len(patients), study.grid.places * len(study.channels))):
+    for i, j in nearest(means.reshape(len(patients), study.grid.places * len(study.channels))):
         one, other = patients[i], patients[j]
         if one.subject == other.subject:
             continue
@@ -134,7 +130,7 @@ def _likeness(study: Study, one: Patient, other: Patient) -> float:
     shared = np.logical_and(*((volume != 0).any(axis=0) for volume in both))
     if not shared.any():
         return 0.0
-    first, second = (copies.of_grid(volume, shared, study.channels, study.grid, ALIKE_MM) for volume in both)
+    first, second = (agreement.of_grid(volume, shared, study.channels, study.grid, ALIKE_MM) for volume in both)
     return agreement.similarity(first.scans[reference], second.scans[reference], first.brain, agreement.window(first))
 
 
@@ -183,3 +179,65 @@ def _tell(found: Mapping[str, Sequence[Finding]], decided: Mapping[str, Decision
         say(console, f"qc {what} {len(names)}, {reason}: {some}", WARNING)
     if dropped := Counter(one.keep for one in decided.values()):
         say(console, f"a reviewer's decisions were respected: {dropped[True]} to keep, {dropped[False]} to drop")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a reviewer decided of a patient: keep or drop, who it was and why."""
+
+    patient: str
+    keep: bool
+    who: str
+    why: str
+
+
+def decisions_of(study: Study, patients: Collection[str], tell: Callable[[str], None]) -> dict[str, Decision]:
+    """The decisions that a study respects: of the table that `qc.decisions` names, or else of the one beside the cohort's.
+
+    The latter may be of another cohort too, whose table lies in the same folder; `tell` is called with how many it passed over.
+    Raises UsageError as `read_decisions` does.
+    """
+    if study.qc.decisions:
+        return read_decisions(study.qc.decisions, patients)
+    beside = study.cohort.parent / files.DECISIONS
+    if not beside.exists():
+        return {}
+    every = read_decisions(beside)
+    if others := sorted(every.keys() - set(patients)):
+        first = next(iter(identifiers.counterparts(others, patients)), others[0])
+        example = f"{first}{identifiers.elsewhere(first, patients)}"
+        tell(f"{beside.name}: {len(others)} decisions are of patients who are not in this cohort table, such as {example}")
+    return {name: one for name, one in every.items() if name in patients}
+
+
+def read_decisions(path: Path, patients: Collection[str] | None = None) -> dict[str, Decision]:
+    """The decisions by patient, all of whom must be among `patients` where these are given.
+
+    Raises
+    ------
+    UsageError
+        A column or a cell is missing, a decision is neither keep nor drop, or a patient is unknown or has two.
+    """
+    header, rows = sheet.read(path)
+    if lacking := [name for name in COLUMNS if name not in header]:
+        raise UsageError(f"{path}: no column {lacking[0]!r}; expected {', '.join(COLUMNS)} (found {', '.join(header)})")
+    found: dict[str, Decision] = {}
+    for line, row in rows:
+        where = f"{path}, row {line}"
+        if empty := [name for name in COLUMNS if not row[name]]:
+            raise UsageError(f"{where}: {empty[0]} is empty; a decision has {', '.join(COLUMNS)}")
+        patient, decision = row["patient"], row["decision"].lower()
+        if decision not in (KEEP, DROP):
+            raise UsageError(f"{where}: decision {row['decision']!r}; expected keep or drop")
+        if patients is not None and patient not in patients:
+            like = identifiers.elsewhere(patient, patients)
+            raise UsageError(f"{where}: patient {patient!r} is not in the cohort table{like}")
+        if patient in found:
+            raise UsageError(f"{where}: patient {patient!r} has a decision already")
+        found[patient] = Decision(patient, decision == KEEP, row["who"], row["why"])
+    return found
+
+
+def dump_decisions(decided: Iterable[Decision]) -> bytes:
+    """The table again, as a run keeps it."""
+    return sheet.to_csv(COLUMNS, ([one.patient, KEEP if one.keep else DROP, one.who, one.why] for one in decided))

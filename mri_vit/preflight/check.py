@@ -18,10 +18,10 @@ from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort, identifiers
 from mri_vit.data.cohort import Examined, Patient
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.preflight import duplicates, labels, plausible, scans
+from mri_vit.preflight import labels, scans
 from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Needs, Severity
 from mri_vit.preflight.scans import Seen
-from mri_vit.qc import decisions
+from mri_vit.qc.check import decisions_of
 from mri_vit.run.screen import printable
 from mri_vit.settings.models import CLINICAL
 from mri_vit.settings.schema import Study
@@ -49,8 +49,8 @@ def check(study: Study) -> Check:
     found += wrong
     counted = kept if splits else table.patients
     of_labels = labels.count(counted, study.endpoints, splits)
-    found += labels.findings(counted, of_labels, splits, study.train)
-    found += plausible.findings(table.patients, study.endpoints, _of_the_table(covariates, table))
+    found += labels.fold_findings(counted, of_labels, splits, study.train)
+    found += labels.plausibility_findings(table.patients, study.endpoints, _of_the_table(covariates, table))
     needs = None
     if not (_plain(study) and any(one.severity == "refused" for one in found)):
         needs, wrong = _networks(study, table.patients, kept, splits, scans.usual_voxels(seen))
@@ -110,7 +110,7 @@ def _of_decisions(study: Study, table: Examined) -> Iterator[Finding]:
     """What is wrong with a reviewer's table, which is read before anybody is prepared."""
     passed_over: list[str] = []
     try:
-        decisions.of_study(study, {p.id for p in table.patients}, passed_over.append)
+        decisions_of(study, {p.id for p in table.patients}, passed_over.append)
     except UsageError as fault:
         yield _refused("table", str(fault))
     for said in passed_over:
@@ -173,7 +173,7 @@ def _of_copies(study: Study, patients: Sequence[Patient], seen: Mapping[Path, Se
             if file:
                 names[file].append((p, channel))
     once = {path: one for path, one in seen.items() if path in names}
-    groups = [*duplicates.of_files(once), *([path] for path in names)]  # a file that two rows name is alone in its group
+    groups = [*scans.duplicate_files(once), *([path] for path in names)]  # a file that two rows name is alone in its group
     told: set[frozenset[str]] = set()
     for group in groups:
         whose = [one for path in group for one in names[path]]
@@ -188,7 +188,7 @@ def _of_copies(study: Study, patients: Sequence[Patient], seen: Mapping[Path, Se
         )
         files = tuple(_relative(path, study) for path in group)
         yield Finding(severity=severity, about="duplicates", said=said, patients=ids, files=files)
-    for persons in duplicates.of_persons(patients):
+    for persons in scans.duplicate_persons(patients):
         said = "labels and clinical columns are all equal: one person under several ids?"
         yield Finding(severity="noticed", about="duplicates", said=said, patients=tuple(p.id for p in persons))
 

@@ -6,18 +6,18 @@ the reference's mirror image, a mirrored one is more like the mirror image, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from jaxtyping import Bool, Float
-from scipy.ndimage import uniform_filter
+from jaxtyping import Bool, Float, Shaped
+from scipy.ndimage import find_objects, uniform_filter
 from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume, resample
-from mri_vit.prepare import coarse, register
-from mri_vit.prepare.quality.copies import Copies
+from mri_vit.prepare import register
+from mri_vit.settings.grid import Grid
 from mri_vit.settings.sequences import is_quantitative
 
 WINDOW_MM = 14.0  # of the local correlation, at most: some folds wide; 10 and 18 mm tell own from mirrored as well
@@ -28,6 +28,7 @@ LIFT = 10.0  # added inside the brain, so that its darkest voxel stays apart fro
 DOUBTFUL = 1.3  # likeness of a scan to the reference over that to its mirror image; twelve real patients have 1.42 and more
 LEAST = 1e-6  # likeness: nothing is divided by 0
 FLAT = 1e-3  # squared standard deviations: a window that varies less says nothing
+GRID = Grid(edge=112, spacing_mm=2.0)  # the default grid at an eighth of the work: the cortex's folds are still seen
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ def of_copies(
     """
     still = Volume(np.where(copies.brain, copies.scans[reference] + LIFT, 0).astype(np.float32), copies.affine)
     flipped = _mirrored(still)
-    onto = register.align(coarse.copy(still, REGISTERED_MM), coarse.copy(flipped, REGISTERED_MM), [np.eye(4)]).matrix
+    onto = register.align(
+        register.coarse_copy(still, REGISTERED_MM), register.coarse_copy(flipped, REGISTERED_MM), [np.eye(4)]
+    ).matrix
     image = resample(flipped, still.shape, still.affine, onto).array
     like = partial(similarity, where=copies.brain & (image > LIFT / 2), window=window(copies))
     found = {}
@@ -127,3 +130,51 @@ def _mirrored(volume: Volume) -> Volume:
     affine = volume.affine.copy()
     affine[0, 3] = -(volume.affine[0, 3] + (volume.shape[0] - 1) * volume.affine[0, 0])
     return Volume(np.ascontiguousarray(volume.array[::-1]), affine)
+
+
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """A patient's scans in standard deviations (see `intensity`), 0 outside the brain, on one grid of the MNI152 frame."""
+
+    scans: Mapping[str, Float[np.ndarray, "x y z"]]
+    brain: Bool[np.ndarray, "x y z"]
+    affine: Float[np.ndarray, "4 4"]
+
+    @property
+    def voxel_mm(self) -> float:
+        return float(self.affine[0, 0])
+
+    def seen(self, volume: Volume, from_copy: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "x y z"]:
+        """Another volume at the copies' voxels; the 4×4 carries a point of the MNI152 frame to it."""
+        return resample(volume, self.brain.shape, self.affine, from_copy).array
+
+
+def of_grid(
+    volume: Float[np.ndarray, "c e e e"],
+    inside: Bool[np.ndarray, "e e e"],
+    channels: Sequence[str],
+    grid: Grid,
+    voxel_mm: float = GRID.spacing_mm,
+) -> Copies:
+    """Means over blocks of the grid's voxels, of the brain's alone, as near to `voxel_mm` as it has them; without empty scans."""
+    step = max(1, round(voxel_mm / grid.spacing_mm))
+    (box,) = find_objects(inside.astype(np.uint8))
+    box = tuple(slice(part.start // step * step, min(part.stop + step, grid.edge)) for part in box)
+    share = _blocks(inside[box], step)
+    brain = share >= 0.5
+    scans = {
+        channel: np.where(brain, _blocks(np.where(inside[box], scan[box], 0), step) / np.maximum(share, 0.5), 0)
+        for channel, scan in zip(channels, volume, strict=True)
+        if scan[box].any()
+    }
+    affine = np.array(grid.affine)
+    affine[:3, 3] += (step - 1) / 2 * grid.spacing_mm + np.array([part.start for part in box]) * grid.spacing_mm
+    affine[:3, :3] *= step
+    return Copies(scans, brain, affine)
+
+
+def _blocks(array: Shaped[np.ndarray, "_ _ _"], step: int) -> Float[np.ndarray, "x y z"]:
+    """Means over cubes of `step` voxels; last, incomplete ones are left out."""
+    x, y, z = (n // step for n in array.shape)
+    cut = array[: x * step, : y * step, : z * step]
+    return cut.reshape(x, step, y, step, z, step).mean((1, 3, 5), dtype=np.float32)

@@ -14,7 +14,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import read_mask
 from mri_vit.errors import Killed, UnusablePatient, UsageError
 from mri_vit.prepare import tumour
-from mri_vit.prepare.patient import prepare as prepare_patient
+from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import voxels
 from mri_vit.run import executor, files, ledger, parts
 from mri_vit.run.ownership import refuse_link
@@ -28,7 +28,7 @@ Fault = dict[str, str]  # file and reason
 Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
 
 
-def prepare(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> Excluded:
+def prepare_cohort(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> Excluded:
     """Prepare every patient; gives those who cannot be, with file and reason.
 
     Before that the run's `excluded.csv` goes, unless its folds are made: it is written again when all have been looked at, and a
