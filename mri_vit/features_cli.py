@@ -56,12 +56,16 @@ def features(
     study = None if any(source.glob(f"*/{files.TOKENS}")) else loaded(source, {})  # before what takes longer to import
     from rich.console import Console
 
-    from mri_vit.features import stage
+    from mri_vit.features import extraction
     from mri_vit.run.screen import WARNING, say
 
     console = Console()
-    prepared, unprepared = stage.of_study(study) if study else (stage.in_folder(source), [])
+    prepared, unprepared = extraction.of_study(study) if study else (extraction.in_folder(source), [])
     if unprepared:
         say(console, f"{len(unprepared)} patients are not prepared, the first {unprepared[0]}; they are left out", WARNING)
     card = {"licence": licence, "heads": heads, "edge": edge, "spacing_mm": spacing_mm, "intensity": intensity, "axes": axes}
-    return 3 if stage.write(prepared, stage.Asked(weights, channels, fusion, card), output, console) + len(unprepared) else 0
+    return (
+        3
+        if extraction.write(prepared, extraction.Asked(weights, channels, fusion, card), output, console) + len(unprepared)
+        else 0
+    )

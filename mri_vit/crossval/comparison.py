@@ -9,25 +9,22 @@ from pathlib import Path
 
 import pandas as pd
 
-from mri_vit.crossval import nulls
-from mri_vit.crossval.alarm import suspicious
+from mri_vit.crossval import permutation_null
 from mri_vit.crossval.comparators import comparator_folder, control_folder, networks, tested
 from mri_vit.crossval.folds import Split
+from mri_vit.crossval.leakage import LEAST_PATIENTS_OF_A_SITE, SITE_PROBE_COLUMNS, probe, sites, suspicious
 from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_seed, parts, permuted, stacked
 from mri_vit.crossval.pretraining import Begin, Pretraining, pretrain, starting_study, weights_of_all_folds
-from mri_vit.crossval.site_probe import COLUMNS, FEWEST, probe, sites
 from mri_vit.data import predictions, sheet, synthetic
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table, remarks, told, withheld
 from mri_vit.model.weights import image_exposed
 from mri_vit.predictors import slices
-from mri_vit.predictors.control import WIDE, control, kept_apart
 from mri_vit.predictors.intensity import described, intensity_table
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
-from mri_vit.predictors.principal import PrincipalRegressions
 from mri_vit.predictors.radiomics import radiomics_table
-from mri_vit.predictors.tabular import Tabular, volume_table
+from mri_vit.predictors.regressions import WIDE, PrincipalRegressions, Tabular, control, kept_apart, volume_table
 from mri_vit.run import files, hashes
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.models import (
@@ -173,7 +170,7 @@ def _covariates(study: Study, patients: Sequence[Patient]) -> tuple[dict[str, pd
                 {"site": [of.get(p.id) for p in patients]}, pd.Index([p.id for p in patients]), dtype=object
             )
         elif asked != CONTROLS:  # by default it is made where it can be, and a table without sites lacks nothing
-            notes[SITE] = f"the cohort table has no two sites of {FEWEST} patients or more"
+            notes[SITE] = f"the cohort table has no two sites of {LEAST_PATIENTS_OF_A_SITE} patients or more"
     return {name: table for name, table in tables.items() if len(table.columns)}, notes
 
 
@@ -199,7 +196,7 @@ def _refitted(covariates: Mapping[str, pd.DataFrame], study: Study, patients: Se
     if covariates and not (run / files.NULLS).exists():
         results = len(covariates) * len(study.endpoints)  # the controls are tested together, apart from the candidates
         apart = {name: kept_apart(name, table, study) for name, table in covariates.items()}
-        predictions.save(nulls.table(covariates, study, patients, split, results, apart), run / files.NULLS)
+        predictions.save(permutation_null.table(covariates, study, patients, split, results, apart), run / files.NULLS)
 
 
 def _permuted_labels(
@@ -238,7 +235,7 @@ def _probed_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Sp
             fitted = Neural.fitted(study, files.fold_folder(run, repeat, fold))
             train, tune, test = parts(patients, ids, study, fold_seed(study, repeat, fold))
             rows.append(probe(fitted.represent, [*train, *tune], test).assign(repeat=repeat, fold=fold))
-    probed = pd.concat(rows)[COLUMNS].map(sheet.harmless)
+    probed = pd.concat(rows)[SITE_PROBE_COLUMNS].map(sheet.harmless)
     write_bytes(probed.to_csv(index=False, lineterminator="\n").encode(), run / files.SITE_PROBE)
     return {}
 

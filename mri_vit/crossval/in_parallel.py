@@ -13,9 +13,9 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from mri_vit.crossval import pretraining
-from mri_vit.crossval.alarm import suspicious
 from mri_vit.crossval.comparators import comparator_folder, control_folder, networks
 from mri_vit.crossval.folds import Split
+from mri_vit.crossval.leakage import suspicious
 from mri_vit.crossval.loop import done, fit_fold, permuted, stacked
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient

@@ -8,17 +8,17 @@ from pathlib import Path
 import pandas as pd
 
 from mri_vit.crossval import folds
+from mri_vit.crossval.leakage import sites
 from mri_vit.crossval.loop import Tables, fold_seed, parts
-from mri_vit.crossval.site_probe import sites
 from mri_vit.data import frozen
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_table
 from mri_vit.errors import UsageError
 from mri_vit.external.ensemble import averaged
 from mri_vit.external.finished import notes_of
-from mri_vit.predictors import tabular
-from mri_vit.predictors.control import control as built
+from mri_vit.predictors import regressions
 from mri_vit.predictors.intensity import intensity_table
+from mri_vit.predictors.regressions import control as built
 from mri_vit.predictors.slices import slices_table
 from mri_vit.run import files, origin
 from mri_vit.settings.models import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
@@ -67,7 +67,7 @@ def clinical(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFra
 def volume(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
     """The volumes of these patients. Raises UsageError where one is not prepared any more."""
     require_prepared(patients, study)
-    return tabular.volume_table(patients, study)
+    return regressions.volume_table(patients, study)
 
 
 def intensity(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:

@@ -22,10 +22,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
-from mri_vit.features import fitting, rotary
-from mri_vit.features.fitting import Foreign
-from mri_vit.features.layer_scale import LayerScale
-from mri_vit.features.reading import CLS, MEAN
+from mri_vit.features import fitting, layers
+from mri_vit.features.fitting import CLS, MEAN, Foreign
+from mri_vit.features.layers import LayerScale
 
 ANCHOR = "patch_embed.proj.weight"
 SOURCE = "Oquab et al. 2023, arXiv:2304.07193; Siméoni et al. 2025, arXiv:2508.10104; in 3D"
@@ -62,7 +61,7 @@ class Rotary(nn.Module):
         return cls, patches
 
     def angles(self, side: int, before: int, head_width: int) -> Float[Tensor, "n a"]:
-        return rotary.angles(rotary.centred(side).to(self.periods), 2 * math.pi / self.periods, before)
+        return layers.angles(layers.centred(side).to(self.periods), 2 * math.pi / self.periods, before)
 
 
 class Attention(nn.Module):
@@ -76,7 +75,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n d"], angle: Float[Tensor, "n a"]) -> Float[Tensor, "b n d"]:
         q, k, v = rearrange(self.qkv(x), "b n (three h e) -> three b h n e", three=3, h=self.heads)
-        q, k = rotary.turned(q, angle, rotary.HALVES), rotary.turned(k, angle, rotary.HALVES)
+        q, k = layers.turned(q, angle, layers.HALVES), layers.turned(k, angle, layers.HALVES)
         return self.proj(rearrange(F.scaled_dot_product_attention(q, k, v), "b h n e -> b n (h e)"))
 
 

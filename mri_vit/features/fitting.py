@@ -1,6 +1,7 @@
 """Fitting: a checkpoint's tensors held against the network that they are for, key by key, before any of them is used.
 
-Whatever differs is a UsageError that names file and key, what was found and what is expected.
+Whatever differs is a UsageError that names file and key, what was found and what is expected. `CLS`, `MEAN`, `FIRST` and `HEADS`
+are the ways in which an encoder is read, as files and tables name them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
+
+CLS = "CLS"  # the class token after the last norm
+MEAN = "tokens' mean"  # of the places' tokens after the last norm
+FIRST = "first token"  # of an encoder without a class token: what BrainIAC's code reads, see `foreign.MonaiViT`
+HEADS = "heads' input"  # what heads of ours read: CLS and what `pool` adds; of a network that is no ViT, its features
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mri_vit.data.batches import shown
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import UsageError
-from mri_vit.features.reading import CLS, HEADS, MEAN
+from mri_vit.features.fitting import CLS, HEADS, MEAN
 from mri_vit.model import network, weights
 from mri_vit.model.encoder import Encoder
 from mri_vit.pretrain.mae import encoded

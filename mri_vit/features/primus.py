@@ -21,10 +21,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
-from mri_vit.features import fitting, rotary
-from mri_vit.features.fitting import Foreign
-from mri_vit.features.layer_scale import LayerScale
-from mri_vit.features.reading import MEAN
+from mri_vit.features import fitting, layers
+from mri_vit.features.fitting import MEAN, Foreign
+from mri_vit.features.layers import LayerScale
 
 ANCHOR = "down_projection.proj.weight"
 SOURCE = "Wald et al. 2025, arXiv:2503.01835"
@@ -46,7 +45,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n d"], angle: Float[Tensor, "n a"]) -> Float[Tensor, "b n d"]:
         q, k, v = (rearrange(part(x), "b n (h e) -> b h n e", h=self.heads) for part in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = rotary.turned(q, angle, rotary.NEIGHBOURS), rotary.turned(k, angle, rotary.NEIGHBOURS)
+        q, k = layers.turned(q, angle, layers.NEIGHBOURS), layers.turned(k, angle, layers.NEIGHBOURS)
         return self.proj(self.norm(rearrange(F.scaled_dot_product_attention(q, k, v), "b h n e -> b n (h e)")))
 
 
@@ -106,8 +105,8 @@ class Primus(nn.Module):
         x = torch.cat([registers, rearrange(embedded, "b d x y z -> b (x y z) d")], dim=1)
         bands = self.head_width // (AXES * PAIR)
         rates = BASE ** (-torch.arange(bands, device=x.device) / bands)
-        coordinates = rotary.indices(embedded.shape[-1]).to(x.device)
-        return self.eva(x, rotary.angles(coordinates, rates, registers.shape[1]))
+        coordinates = layers.indices(embedded.shape[-1]).to(x.device)
+        return self.eva(x, layers.angles(coordinates, rates, registers.shape[1]))
 
     def forward(self, volume: Float[Tensor, "b c x y z"]) -> dict[str, Float[Tensor, "b d"]]:
         return {MEAN: self.tokens(volume)[:, self.register_tokens.shape[1] :].mean(dim=1)}

@@ -179,7 +179,7 @@ def observed_to_expected(truth: Flags, probability: Numbers) -> float:
 def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
     """ICI: the mean distance, over patients, of the predicted probability and a smooth calibration curve.
 
-    Formula: mean of abs(c(p_i) - p_i), c the local regression (`calibration_curve.loess`) of the outcome on the probability; with more
+    Formula: mean of abs(c(p_i) - p_i), c the local regression (`loess`) of the outcome on the probability; with more
     than 100 different probabilities it is fitted at 100 of them and drawn straight between, as R's loess interpolates too.
     Assumption: the curve is smooth. It is above zero for a perfect model of few patients; compare only at equal n.
     Source: Austin & Steyerberg 2019, doi:10.1002/sim.8281.

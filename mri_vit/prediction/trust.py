@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from mri_vit.crossval.alarm import suspicion
+from mri_vit.crossval.leakage import suspicion
 from mri_vit.prediction.document import OfRun
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics, Result

@@ -29,7 +29,7 @@ from mri_vit.data.covariates import withheld
 from mri_vit.model import heads
 from mri_vit.model.heads import Head
 from mri_vit.predictors.network import Neural, mean_tables, tables
-from mri_vit.predictors.tabular import Regressions, Tabular
+from mri_vit.predictors.regressions import Regressions, Tabular
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.record import read_json

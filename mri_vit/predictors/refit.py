@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
 from mri_vit.errors import BadNumbers
-from mri_vit.predictors.tabular import PRIOR_VARIANCE
+from mri_vit.predictors.regressions import PRIOR_VARIANCE
 
 ENOUGH = 1e-6  # change of a linear predictor in the last step; rounding alone can make 1e-8
 SLOW = 0.3  # a step longer than this share of the one before asks for a new Hessian

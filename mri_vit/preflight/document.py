@@ -1,8 +1,8 @@
 """Document: all that a check of a study found, as `mri-vit check --json` prints it, and as the terminal shows it.
 
-`json_schema` describes it. Findings have a severity: "refused" stops the study (exit code 2), "excluded" leaves patients out (3),
-"noticed" does neither. In the terminal every line fits into 80 columns unless a single name does not; of many patients or findings
-the first are named, and `--json` prints all.
+`json_schema` describes it. Findings have a severity: "refused" stops the study (exit code 2), "excluded" leaves patients out
+(3), "noticed" does neither. In the terminal every line fits into 80 columns unless a single name does not; of many patients
+or findings the first are named, and `--json` prints all.
 """
 
 from __future__ import annotations

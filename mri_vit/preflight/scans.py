@@ -1,9 +1,9 @@
 """Scans: the files that a cohort table names go in; what their headers say, what is wrong with them, and copies come out.
 
-Of each file the first 4 KB are unpacked, in several threads, because a network's disk answers slowly. What only the voxels tell
-(flipped bits, NaN, an empty image) is found when a patient is prepared. Files of equal size are compared by a few samples of their
-content, and those that are equal in these by the hash of the whole; copies that were written anew are found when patients are
-prepared, by their voxels. Rows that seem to be one person are found by their cells.
+Of each file the first 4 KB are unpacked, in several threads, because a network's disk answers slowly. What only the voxels
+tell (flipped bits, NaN, an empty image) is found when a patient is prepared. Files of equal size are compared by a few
+samples of their content, and those that are equal in these by the hash of the whole; copies that were written anew are found
+when patients are prepared, by their voxels. Rows that seem to be one person are found by their cells.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Brain: the reference scan goes in (T1ce, as a rule; and T1 on its grid), the mask of its brain on the same grid comes out.
 
-`extract` follows the study's choice: "auto", "none", "mask", "deepbet" or "command" (a program of the user's own, run without a
-shell). `skull_gap` decides whether a scan was stripped: from the outside inwards, a head shows its scalp (bright, for its fat), its
-skull (dark, for bone has hardly any signal) and its brain. A stripped brain starts with its cortex, and what is dark within are
-furrows, which do not go around it. Both are looked for in axial slices, however the scan was acquired: face and neck, which are no
-skull, lie in other ones. Depths are in radii of the head, so that a child's counts as an adult's does.
+`extract` follows the study's choice: "auto", "none", "mask", "deepbet" or "command" (a program of the user's own, run without
+a shell). `skull_gap` decides whether a scan was stripped: from the outside inwards, a head shows its scalp (bright, for its
+fat), its skull (dark, for bone has hardly any signal) and its brain. A stripped brain starts with its cortex, and what is
+dark within are furrows, which do not go around it. Both are looked for in axial slices, however the scan was acquired: face
+and neck, which are no skull, lie in other ones. Depths are in radii of the head, so that a child's counts as an adult's does.
 
 Letters: s slices, a directions, d depths, x y voxels of a slice.
 """

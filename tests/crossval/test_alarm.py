@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import rankdata
 
-from mri_vit.crossval.alarm import suspicious
+from mri_vit.crossval.leakage import suspicious
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
 
 MGMT, PTEN, _, OS = DEFAULT_ENDPOINTS

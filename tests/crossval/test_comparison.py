@@ -75,9 +75,9 @@ def test_a_run_says_what_check_says_of_a_column_that_is_lost_by_one_cell(tiny):
 def test_a_marker_as_a_clinical_column_is_kept_from_its_own_control_and_from_its_nulls(tiny, monkeypatch):
     """The table's only clinical column is MGMT itself: of MGMT there is then no clinical control at all, of survival there is."""
     given = []
-    table = comparison.nulls.table
-    monkeypatch.setattr(comparison.nulls, "table", lambda *of: given.append(table(*of)) or given[-1])
-    monkeypatch.setattr(comparison.nulls, "DRAWS_PER_RESULT", 5)
+    table = comparison.permutation_null.table
+    monkeypatch.setattr(comparison.permutation_null, "table", lambda *of: given.append(table(*of)) or given[-1])
+    monkeypatch.setattr(comparison.permutation_null, "DRAWS_PER_RESULT", 5)
     study = tiny.model_copy(update={"controls": Controls(models=("clinical",), columns=("mgmt",))})
     patients = cohort.read(study.cohort, study.endpoints)
     study.output.mkdir()

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from mri_vit.crossval import nulls
+from mri_vit.crossval import permutation_null
 from mri_vit.crossval.folds import make
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import predictions
@@ -19,7 +19,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.metrics.concordance import harrell_c
 from mri_vit.predictors import refit
-from mri_vit.predictors.tabular import Tabular
+from mri_vit.predictors.regressions import Tabular
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study, Train
 
@@ -80,8 +80,8 @@ def test_labels_that_stay_where_they_are_give_the_values_of_the_run(tmp_path, co
     table = covariates(patients).loc[:, columns]
     expected = own_values(tmp_path, table, patients, split)
     for endpoint in STUDY.endpoints:
-        known = nulls.Known.of(patients, split, endpoint)
-        found = nulls.Refitted.of(known, table, STUDY, patients, split).values(known.as_they_are)[0]
+        known = permutation_null.Known.of(patients, split, endpoint)
+        found = permutation_null.Refitted.of(known, table, STUDY, patients, split).values(known.as_they_are)[0]
         np.testing.assert_allclose(found, expected[endpoint.name], atol=1e-9)
 
 
@@ -90,9 +90,9 @@ def test_a_draw_is_the_run_on_labels_that_changed_hands(tmp_path, endpoint: Endp
     patients = [p for p in people() if not p.session]
     split = make(patients, STUDY.endpoints, STUDY.train, STUDY.seed)[0]
     table = covariates(patients)
-    known = nulls.Known.of(patients, split, endpoint)
+    known = permutation_null.Known.of(patients, split, endpoint)
     givers = known.permuted(np.random.default_rng(3), 2)
-    found = nulls.Refitted.of(known, table, STUDY, patients, split).values(givers)
+    found = permutation_null.Refitted.of(known, table, STUDY, patients, split).values(givers)
     by_id = {p.id: p for p in patients}
     for draw, givers_of_one in enumerate(givers):
         given = {known.subjects[i]: by_id[known.subjects[g]].labels for i, g in enumerate(givers_of_one)}
@@ -100,7 +100,7 @@ def test_a_draw_is_the_run_on_labels_that_changed_hands(tmp_path, endpoint: Endp
             replace(p, labels=p.labels | {c: given[p.id][c] for c in endpoint.columns} if p.id in given else p.labels)
             for p in patients
         ]
-        parts = nulls.parts
+        parts = permutation_null.parts
 
         def as_before(_, ids, study, seed, moved=moved, parts=parts):
             """The parts of the true labels, of the patients with the moved ones."""
@@ -116,7 +116,7 @@ def test_a_draw_is_the_run_on_labels_that_changed_hands(tmp_path, endpoint: Endp
 def test_labels_change_hands_within_the_test_fold_alone_and_none_is_lost():
     patients = people()
     split = make(patients, STUDY.endpoints, STUDY.train, STUDY.seed)[0]
-    known = nulls.Known.of(patients, split, MGMT)
+    known = permutation_null.Known.of(patients, split, MGMT)
     givers = known.permuted(np.random.default_rng(0), 50)
     for members in known.folds:
         assert (np.sort(givers[:, members], axis=1) == members).all()
@@ -128,14 +128,16 @@ def drawn(results: int, seed: int = 0, **columns: str) -> pd.DataFrame:
     patients = people(60)
     split = make(patients, STUDY.endpoints, STUDY.train, STUDY.seed)[0]
     tables = {model: covariates(patients).loc[:, [column]] for model, column in columns.items()}
-    return nulls.table(tables, STUDY.model_copy(update={"seed": seed}), patients, split, results)
+    return permutation_null.table(tables, STUDY.model_copy(update={"seed": seed}), patients, split, results)
 
 
 def test_a_model_is_drawn_to_its_twentieth_hit_or_to_the_cap():
     table = drawn(2, volume="y", site="site")
     assert list(table) == predictions.NULL_COLUMNS
     draws = table.groupby(["model", "endpoint"]).draw.max() + 1
-    assert draws["volume", "os"] == nulls.most_draws(2) == 400  # survival shortens with it, which few permutations reach
+    assert (
+        draws["volume", "os"] == permutation_null.most_draws(2) == 400
+    )  # survival shortens with it, which few permutations reach
     assert 20 <= draws["site", "mgmt"] < 400
     assert (table.groupby(["model", "endpoint", "draw"]).size() == 3).all()
     again = drawn(2, volume="y")
@@ -147,19 +149,19 @@ def test_the_twentieth_hit_is_the_last_draw():
     patients = people(60)
     split = make(patients, STUDY.endpoints, STUDY.train, STUDY.seed)[0]
     cells = covariates(patients).loc[:, ["site"]]
-    table = nulls.table({"site": cells}, STUDY, patients, split, 3).query("endpoint == 'mgmt'")
-    known = nulls.Known.of(patients, split, MGMT)
-    one = nulls.Refitted.of(known, cells, STUDY, patients, split)
+    table = permutation_null.table({"site": cells}, STUDY, patients, split, 3).query("endpoint == 'mgmt'")
+    known = permutation_null.Known.of(patients, split, MGMT)
+    one = permutation_null.Refitted.of(known, cells, STUDY, patients, split)
     reached = one.within_fold(table.pivot(index="draw", columns="fold", values="value").to_numpy()) >= one.within_fold(
         one.values(known.as_they_are)[0]
     )
-    assert reached.sum() == nulls.REACHED
+    assert reached.sum() == permutation_null.REACHED
     assert reached[-1]
 
 
 def test_the_cap_resolves_the_corrected_p_of_a_small_study_and_half_the_level_of_a_large_one():
-    assert [results / (nulls.most_draws(results) + 1) <= 0.005 for results in (1, 20, 50)] == [True] * 3
-    assert [results / (nulls.most_draws(results) + 1) <= 0.025 for results in (208, 400, 2000)] == [True] * 3
+    assert [results / (permutation_null.most_draws(results) + 1) <= 0.005 for results in (1, 20, 50)] == [True] * 3
+    assert [results / (permutation_null.most_draws(results) + 1) <= 0.025 for results in (208, 400, 2000)] == [True] * 3
 
 
 def test_permuted_labels_are_at_chance():
@@ -171,10 +173,10 @@ def test_permuted_labels_are_at_chance():
 def test_an_endpoint_that_cannot_be_fitted_has_no_nulls():
     patients = [replace(p, labels=p.labels | {"mgmt": 1.0}) for p in people(40)]
     split = [[p.id for p in patients if int(p.subject[1:]) % 3 == fold] for fold in range(3)]
-    table = nulls.table({"volume": covariates(patients).loc[:, ["y"]]}, STUDY, patients, split, 1)
+    table = permutation_null.table({"volume": covariates(patients).loc[:, ["y"]]}, STUDY, patients, split, 1)
     assert set(table.endpoint) == {"os"}
     unvarying = covariates(patients).loc[:, ["y"]].assign(y=1.0)
-    assert list(nulls.table({"volume": unvarying}, STUDY, patients, split, 1)) == predictions.NULL_COLUMNS
+    assert list(permutation_null.table({"volume": unvarying}, STUDY, patients, split, 1)) == predictions.NULL_COLUMNS
 
 
 def test_a_regression_that_does_not_converge_has_no_nulls_and_takes_none_from_the_others(monkeypatch):

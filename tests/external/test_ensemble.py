@@ -7,7 +7,7 @@ import pytest
 
 from mri_vit.crossval.loop import Tables
 from mri_vit.external import ensemble
-from mri_vit.predictors.tabular import Regressions
+from mri_vit.predictors.regressions import Regressions
 
 
 def says(*values: float) -> Tables:

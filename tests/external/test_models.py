@@ -25,7 +25,7 @@ from mri_vit.external.finished import on_others
 from mri_vit.predictors import late_fusion
 from mri_vit.predictors.late_fusion import LateFusion
 from mri_vit.predictors.network import Neural
-from mri_vit.predictors.tabular import Tabular
+from mri_vit.predictors.regressions import Tabular
 from mri_vit.run import files
 from mri_vit.settings.models import CLINICAL, FUSED, SHUFFLED, SITE, Control
 from mri_vit.settings.recipe import Comparator

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
 from mri_vit.features import dino
-from mri_vit.features.fitting import Foreign
-from mri_vit.features.reading import CLS, MEAN
+from mri_vit.features.fitting import CLS, MEAN, Foreign
 from mri_vit.model.checkpoint import read_tensors
 
 

@@ -9,14 +9,13 @@ import torch
 from made.foreign import State, monai_vit, written
 
 from mri_vit.errors import UsageError
-from mri_vit.features import monai_vit as reader
-from mri_vit.features.fitting import Foreign
-from mri_vit.features.reading import CLS, FIRST, MEAN
+from mri_vit.features import foreign
+from mri_vit.features.fitting import CLS, FIRST, MEAN, Foreign
 from mri_vit.model.checkpoint import read_tensors
 
 
 def loaded(path: Path, heads: int | None = 4) -> Foreign:
-    return reader.read(read_tensors(path), path, heads, None)
+    return foreign.read_monai_vit(read_tensors(path), path, heads, None)
 
 
 @pytest.mark.parametrize(("name", "prefix"), [("w.safetensors", ""), ("w.ckpt", "backbone."), ("w.pt", "module.encoder.")])
@@ -64,7 +63,7 @@ def test_brainiacs_published_shape_is_read_as_that():
 
     with torch.device("meta"):
         state = ViT(1, (96, 96, 96), (16, 16, 16), 768, 3072, 12, 12, save_attn=True).state_dict()
-    found = reader.read(state, Path("brainiac.ckpt"), None, None)
+    found = foreign.read_monai_vit(state, Path("brainiac.ckpt"), None, None)
     assert (found.channels, found.edge, found.patch, found.heads) == (1, 96, 16, 12)
     assert sum(value.numel() for value in found.network.state_dict().values()) == sum(
         value.numel() for key, value in state.items() if "cross" not in key
@@ -99,7 +98,7 @@ def without(state: State, key: str) -> State:
         ),
         (lambda s: s | {"norm.weight": torch.ones(12)}, r"backbone\.norm\.weight has shape \[12\]; expected \[24\]"),
         (lambda s: s | {"norm2.weight": torch.ones(12)}, r"backbone\.norm2\.weight has no place in this architecture"),
-        (lambda s: s | {reader.ANCHOR: torch.ones(1, 9, 24)}, r"position_embeddings is of 9 places, which are no cube"),
+        (lambda s: s | {foreign.MONAI_ANCHOR: torch.ones(1, 9, 24)}, r"position_embeddings is of 9 places, which are no cube"),
         (
             lambda s: s | {"patch_embedding.patch_embeddings.weight": torch.ones(24, 1, 8, 8)},
             r"has shape \[24, 1, 8, 8\], a 2D network; expected \[width, channels, p, p, p\]",

@@ -17,8 +17,7 @@ from safetensors.torch import load_file
 
 from mri_vit.errors import UsageError
 from mri_vit.features import primus
-from mri_vit.features.fitting import Foreign
-from mri_vit.features.reading import MEAN
+from mri_vit.features.fitting import MEAN, Foreign
 from mri_vit.model.checkpoint import read_tensors
 
 PUBLISHED = load_file(Path(__file__).parents[1] / "oracles" / "primus_published.safetensors")

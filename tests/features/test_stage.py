@@ -17,10 +17,10 @@ from rich.console import Console
 from mri_vit import cli
 from mri_vit.data import cohort, tokens
 from mri_vit.errors import UsageError
-from mri_vit.features import foreign, ours, scan, stage, table
-from mri_vit.features.card import Card
-from mri_vit.features.reading import CLS, HEADS, MEAN
-from mri_vit.features.stage import Asked
+from mri_vit.features import extraction, foreign, ours, scan
+from mri_vit.features.extraction import Asked
+from mri_vit.features.fitting import CLS, HEADS, MEAN
+from mri_vit.features.foreign import Card
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.pretrain.encoder import header_of
@@ -34,7 +34,7 @@ PATIENTS = 8  # of the tiny study's 24
 @pytest.fixture
 def study(tiny: Study) -> Study:
     """The tiny study of patients whose sequences are z-scored, as real ones are."""
-    for path in stage.in_folder(tiny.prepared).values():
+    for path in extraction.in_folder(tiny.prepared).values():
         prepared = tokens.load(path)
         dense = tokens.to_volume(prepared).astype(np.float32)
         brain = (dense != 0).any(axis=0)
@@ -53,16 +53,16 @@ def asked(weights: Path, fusion: Any = "concatenate", channels: tuple[str, ...] 
     return Asked(weights, channels, fusion, {"heads": 4, **card})
 
 
-def write(study: Study, wanted: Asked, output: Path) -> tuple[table.Features, int, str]:
+def write(study: Study, wanted: Asked, output: Path) -> tuple[extraction.Features, int, str]:
     """The features, how many patients were left out, and what was printed."""
     printed = io.StringIO()
-    left_out = stage.write(some(study), wanted, output, Console(file=printed, width=300))
-    return table.load(output / stage.FILE), left_out, printed.getvalue()
+    left_out = extraction.write(some(study), wanted, output, Console(file=printed, width=300))
+    return extraction.load_features(output / extraction.FILE), left_out, printed.getvalue()
 
 
 def some(study: Study) -> dict[str, Path]:
     """A few of the tiny study's patients."""
-    return dict(list(stage.in_folder(study.prepared).items())[:PATIENTS])
+    return dict(list(extraction.in_folder(study.prepared).items())[:PATIENTS])
 
 
 def said_of(study: Study, name: str, weights: Path) -> dict[str, torch.Tensor]:
@@ -128,7 +128,7 @@ def test_a_command_that_was_stopped_goes_on_and_ends_with_the_same_file(study, w
     monkeypatch.setattr(scan, "of_patient", until_the_fifth)
     with pytest.raises(KeyboardInterrupt):
         write(study, asked(weights), tmp_path / "f")
-    assert not (tmp_path / "f" / stage.FILE).exists()
+    assert not (tmp_path / "f" / extraction.FILE).exists()
     resumed, _, _ = write(study, asked(weights), tmp_path / "f")
     assert len(read) == 5 + PATIENTS - 4  # four were there
     np.testing.assert_array_equal(resumed.vectors[MEAN], whole.vectors[MEAN])
@@ -179,7 +179,7 @@ def test_a_cube_that_does_not_hold_the_brain_is_said(study, weights, tmp_path):
 
 
 def test_a_cohort_on_another_scale_is_refused_with_the_first_reason(tiny, weights, tmp_path):
-    for path in stage.in_folder(tiny.prepared).values():
+    for path in extraction.in_folder(tiny.prepared).values():
         prepared = tokens.load(path)
         tokens.save(dataclasses.replace(prepared, patches=prepared.patches * 50), path)
     with pytest.raises(UsageError, match=r"w\.ckpt: no patient could be read; the first because t1 has a mean of"):
@@ -245,7 +245,7 @@ def test_the_verb_takes_a_folder_of_prepared_patients_or_a_study_and_says_who_is
     lines += ["[grid]", "edge = 8", "spacing_mm = 10.0", "patch = 2", '[[endpoints]]\nname = "mgmt"\nkind = "binary"']
     (tmp_path / "study.toml").write_text("\n".join(lines))
     assert ended("features", str(tmp_path / "study.toml"), *options, "-o", str(tmp_path / "b")) == 0
-    one, two = (table.load(tmp_path / name / stage.FILE) for name in "ab")
+    one, two = (extraction.load_features(tmp_path / name / extraction.FILE) for name in "ab")
     assert one.patients == two.patients
     np.testing.assert_array_equal(one.vectors[CLS], two.vectors[CLS])
     (study.prepared / "p23" / "tokens.safetensors").unlink()
@@ -255,6 +255,6 @@ def test_the_verb_takes_a_folder_of_prepared_patients_or_a_study_and_says_who_is
 
 def test_nothing_to_read_and_nothing_to_read_with_are_named(study, weights, tmp_path):
     with pytest.raises(UsageError, match="there is no prepared patient"):
-        stage.write({}, asked(weights), tmp_path / "f", Console(quiet=True))
+        extraction.write({}, asked(weights), tmp_path / "f", Console(quiet=True))
     with pytest.raises(UsageError, match=r"none\.pt: no such file \(--weights\)"):
         write(study, asked(tmp_path / "none.pt"), tmp_path / "f")

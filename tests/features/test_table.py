@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.features import table
-from mri_vit.features.table import Features, Origin
+from mri_vit.features import extraction
+from mri_vit.features.extraction import Features, Origin
 
 ORIGIN = Origin(
     "w.ckpt",
@@ -34,11 +34,11 @@ def features(patients: tuple[str, ...] = ("p1", "p2")) -> Features:
 
 def test_what_is_written_is_read_back(tmp_path: Path):
     written = features()
-    table.save(written, tmp_path / "f.safetensors")
-    found = table.load(tmp_path / "f.safetensors")
+    extraction.save_features(written, tmp_path / "f.safetensors")
+    found = extraction.load_features(tmp_path / "f.safetensors")
     assert (found.origin, found.patients) == (ORIGIN, ("p1", "p2"))
     np.testing.assert_array_equal(found.vectors["CLS"], written.vectors["CLS"])
-    table.save(written, tmp_path / "again.safetensors")
+    extraction.save_features(written, tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "f.safetensors").read_bytes()
 
 
@@ -49,13 +49,13 @@ def test_an_encoder_is_called_by_its_architecture_and_file():
 
 def test_anything_else_is_refused_by_its_name(tmp_path: Path):
     with pytest.raises(UsageError, match=r"none\.safetensors: no such file"):
-        table.load(tmp_path / "none.safetensors")
+        extraction.load_features(tmp_path / "none.safetensors")
     (tmp_path / "x.safetensors").write_bytes(b"nothing")
     with pytest.raises(IntegrityError, match=r"x\.safetensors: not a file of features"):
-        table.load(tmp_path / "x.safetensors")
+        extraction.load_features(tmp_path / "x.safetensors")
     save_file({"a": np.ones(2)}, tmp_path / "y.safetensors")
     with pytest.raises(IntegrityError, match=r"y\.safetensors: found None; expected mri-vit features 1"):
-        table.load(tmp_path / "y.safetensors")
-    table.save(features(("p1", "p2", "p3")), tmp_path / "z.safetensors")
+        extraction.load_features(tmp_path / "y.safetensors")
+    extraction.save_features(features(("p1", "p2", "p3")), tmp_path / "z.safetensors")
     with pytest.raises(IntegrityError, match=r"z\.safetensors: damaged \(features of shape .* for 3 patients"):
-        table.load(tmp_path / "z.safetensors")
+        extraction.load_features(tmp_path / "z.safetensors")

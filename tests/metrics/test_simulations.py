@@ -12,7 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.metrics import bootstrap, delong, discrimination, ipcw, survival, within_fold
-from mri_vit.predictors.tabular import Tabular
+from mri_vit.predictors.regressions import Tabular
 from mri_vit.settings.endpoint import Endpoint
 
 pytestmark = pytest.mark.slow

@@ -25,7 +25,7 @@ from mri_vit.model import heads
 from mri_vit.predictors import late_fusion
 from mri_vit.predictors.late_fusion import LateFusion
 from mri_vit.predictors.network import Neural
-from mri_vit.predictors.tabular import Tabular
+from mri_vit.predictors.regressions import Tabular
 from mri_vit.settings import file as study_file
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.grid import Grid

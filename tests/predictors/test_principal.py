@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.errors import IntegrityError
-from mri_vit.predictors.principal import COMPONENTS, PrincipalRegressions
+from mri_vit.predictors.regressions import COMPONENTS, PrincipalRegressions
 from mri_vit.settings.endpoint import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")

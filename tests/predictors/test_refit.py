@@ -9,7 +9,7 @@ from lifelines import CoxPHFitter
 from sklearn.linear_model import LogisticRegression
 
 from mri_vit.predictors import refit
-from mri_vit.predictors.tabular import TO_THE_END, scaling
+from mri_vit.predictors.regressions import COX_TOLERANCE, scaling
 
 
 def rows(generator: np.random.Generator, n: int, numbers: int) -> pd.DataFrame:
@@ -57,7 +57,7 @@ def test_each_cox_fit_is_lifelines(n: int, numbers: int, day: float):
     for order, risk in zip(orders, found, strict=True):
         cox = CoxPHFitter(penalizer=1 / n)
         told = columns.assign(days=days[order], event=event[order])
-        cox.fit(told, "days", "event", fit_options=TO_THE_END)
+        cox.fit(told, "days", "event", fit_options=COX_TOLERANCE)
         expected = cox.predict_log_partial_hazard(pd.DataFrame(test).add_prefix("x"))
         np.testing.assert_allclose(risk, expected, atol=1e-5)
 

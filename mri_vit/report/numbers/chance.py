@@ -14,7 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import t as student
 
-from mri_vit.crossval.nulls import REACHED
+from mri_vit.crossval.permutation_null import REACHED
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.delong import delong_variance, wilson_of_auc, wilson_of_c
 from mri_vit.metrics.heterogeneity import i_squared

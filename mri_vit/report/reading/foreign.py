@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mri_vit.crossval.site_probe import COLUMNS as PROBE_COLUMNS
+from mri_vit.crossval.leakage import SITE_PROBE_COLUMNS as PROBE_COLUMNS
 from mri_vit.data import cohort, identifiers, predictions, sheet
 from mri_vit.errors import UsageError
 from mri_vit.report.reading import tables

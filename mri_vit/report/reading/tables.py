@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from mri_vit.crossval.site_probe import COLUMNS as PROBE_COLUMNS
+from mri_vit.crossval.leakage import SITE_PROBE_COLUMNS as PROBE_COLUMNS
 from mri_vit.data import predictions, sheet
 from mri_vit.run.record import as_written
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mri_vit.crossval.alarm import suspicion
+from mri_vit.crossval.leakage import suspicion
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.schema.binary import BinaryResult

@@ -17,7 +17,7 @@ from lifelines.exceptions import ConvergenceError, ConvergenceWarning
 from lifelines.statistics import proportional_hazard_test
 
 from mri_vit.errors import UsageError
-from mri_vit.predictors.tabular import PRIOR_VARIANCE, TO_THE_END
+from mri_vit.predictors.regressions import COX_TOLERANCE, PRIOR_VARIANCE
 
 DAYS, DIED, STRATUM = "days", "died", "stratum"  # of the table that lifelines fits; columns are x0, x1, … in it
 MOST_ERROR = 100.0  # of the log hazard ratio of a standard deviation; where a likelihood rises without end it is thousands
@@ -88,7 +88,7 @@ def out_of_fold(
             continue
         table = _table(days[train], died[train], columns[train][:, varying], stratum[train])
         penalty = 1 / (PRIOR_VARIANCE * int(train.sum()))  # lifelines divides the likelihood by n
-        found = _fitted(CoxPHFitter(penalizer=penalty), table, TO_THE_END)
+        found = _fitted(CoxPHFitter(penalizer=penalty), table, COX_TOLERANCE)
         if found is None:
             raise UsageError(f"the Cox regression without fold {name + 1} did not converge; name fewer covariates")
         predicted[test] = columns[test][:, varying] @ found.params_.to_numpy(float)

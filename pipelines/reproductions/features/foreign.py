@@ -17,8 +17,8 @@ import pandas as pd
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.features import table
-from mri_vit.features.table import Features, Origin
+from mri_vit.features import extraction
+from mri_vit.features.extraction import Features, Origin
 from mri_vit.settings import licence
 from mri_vit.settings.endpoint import Endpoint
 from reproductions.features.encoders import SCORES, probed
@@ -31,7 +31,7 @@ def read(paths: Sequence[Path], patients: Sequence[Patient], taken: Sequence[str
 
     Raises UsageError where a file lacks one of the patients, or its encoder has learned the label of one.
     """
-    files = {path: table.load(path) for path in paths}
+    files = {path: extraction.load_features(path) for path in paths}
     counts = Counter(found.origin.name for found in files.values())
     named: dict[str, Features] = {}
     for path, found in files.items():

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mri_vit import style
-from mri_vit.features.reading import CLS, FIRST, HEADS, MEAN
-from mri_vit.features.table import Features
+from mri_vit.features.extraction import Features
+from mri_vit.features.fitting import CLS, FIRST, HEADS, MEAN
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.figures import pictures
 from mri_vit.report.numbers.chance import ALPHA

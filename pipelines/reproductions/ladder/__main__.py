@@ -31,7 +31,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import Predictor
 from mri_vit.errors import UsageError
 from mri_vit.predictors.first_order import BINS, NUMBERS, first_order_table
-from mri_vit.predictors.tabular import Tabular
+from mri_vit.predictors.regressions import Tabular
 from mri_vit.report.words.notation import percent
 from mri_vit.run import exit_code, files, screen
 from mri_vit.run import folder as run_folder

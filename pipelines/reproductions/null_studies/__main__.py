@@ -31,7 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn import functional as F
 
 from mri_vit.crossval import folds
-from mri_vit.crossval.alarm import suspicion
+from mri_vit.crossval.leakage import suspicion
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics.comparison import holm

@@ -44,7 +44,7 @@ from scipy.stats import chi2
 
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_c, within_fold_comparison
 from mri_vit.predictors import refit
-from mri_vit.predictors.tabular import PRIOR_VARIANCE
+from mri_vit.predictors.regressions import PRIOR_VARIANCE
 from mri_vit.studies.added_value.numbers import standardised
 
 FEATURES, OF_AGE, OF_MARKER, OF_CAUSE = 20, slice(0, 3), slice(3, 5), slice(5, 9)

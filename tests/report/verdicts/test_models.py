@@ -16,13 +16,13 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
-from mri_vit.crossval.alarm import FALSE_ALARMS, suspicion
+from mri_vit.crossval.leakage import FALSE_POSITIVES, suspicion
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.decision import youden_threshold
-from mri_vit.predictors.tabular import Tabular
+from mri_vit.predictors.regressions import Tabular
 from mri_vit.report import assembly
 from mri_vit.report.numbers import chance, everything, site_probe, subgroups
 from mri_vit.report.numbers.chance import Background
@@ -416,7 +416,7 @@ def test_what_a_made_up_cohort_holds_stands_beside_what_was_found(run):
 def test_the_rules_that_the_report_prints_name_the_limits_that_it_uses():
     rules = " ".join(verdicts.rules())
     assert all(str(number) in rules for number in (verdict.ALPHA, verdict.FEWEST))
-    assert f"√({FALSE_ALARMS}/E)" in rules
+    assert f"√({FALSE_POSITIVES}/E)" in rules
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -23,7 +23,7 @@ from mri_vit.crossval import folds
 from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.errors import UsageError
-from mri_vit.features.reading import CLS, HEADS, MEAN
+from mri_vit.features.fitting import CLS, HEADS, MEAN
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.delong import auc_interval, delong_paired
 from mri_vit.metrics.discrimination import auc

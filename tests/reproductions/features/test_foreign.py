@@ -16,9 +16,9 @@ from mri_vit.crossval import folds
 from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.features import table
-from mri_vit.features.reading import CLS, FIRST, MEAN
-from mri_vit.features.table import Features, Origin
+from mri_vit.features import extraction
+from mri_vit.features.extraction import Features, Origin
+from mri_vit.features.fitting import CLS, FIRST, MEAN
 from mri_vit.settings.licence import NOT_STATED
 from mri_vit.settings.schema import Study
 
@@ -48,7 +48,7 @@ def told(patients: list[Patient], origin: Origin = ORIGIN) -> Features:
 
 
 def saved(features: Features, path: Path) -> Path:
-    table.save(features, path)
+    extraction.save_features(features, path)
     return path
 
 

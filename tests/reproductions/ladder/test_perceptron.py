@@ -13,7 +13,7 @@ from reproductions.ladder.perceptron import Perceptron
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.errors import BadNumbers, IntegrityError
 from mri_vit.metrics.discrimination import auc
-from mri_vit.predictors.tabular import Tabular
+from mri_vit.predictors.regressions import Tabular
 from mri_vit.settings.endpoint import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")

@@ -1,4 +1,7 @@
-"""The stage: frozen features of every prepared patient, one file a patient while it runs, and one of all at the end."""
+"""Extraction: frozen features of every prepared patient, one file a patient while it runs, and one file of all at the end.
+
+The file holds what the features were read from and under which licence. Letters: n patients, d numbers of each.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import safetensors
+import safetensors.numpy
 import torch
 from einops import rearrange
 from jaxtyping import Float
@@ -21,14 +26,16 @@ from mri_vit.data import cohort, frozen, tokens
 from mri_vit.data.batches import token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
-from mri_vit.features import card, foreign, ours, scan, table
+from mri_vit.features import foreign, ours, scan
 from mri_vit.features.fitting import Foreign
 from mri_vit.features.scan import Expected
-from mri_vit.features.table import Features, Origin
 from mri_vit.run import files, hashes
+from mri_vit.run.atomic import replacing
 from mri_vit.run.folder import held
 from mri_vit.run.progress import progress
+from mri_vit.run.record import as_written
 from mri_vit.run.screen import WARNING, say
+from mri_vit.run.tensor_file import sort_header
 from mri_vit.settings import licence, source
 from mri_vit.settings.schema import Study
 
@@ -36,11 +43,13 @@ FILE, PARTS = "features.safetensors", "patients"  # in the output; the second ha
 Fusion = Literal["concatenate", "mean"]
 Reads = Callable[[Tokens, Path], dict[str, Tensor]]  # a patient's features [d] by reading; may raise UnusablePatient
 LEAST_INSIDE = 0.98  # of the brain; a cube that cuts off more is said so
+SCHEMA = "mri-vit features 1"
+TUPLES = ("channels", "taught", "seen")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What to read: `channels` in the encoder's order, all that were prepared where there are none; `card` as of `card.read`."""
+    """What to read: `channels` in the encoder's order (none: all that were prepared); `card` as `foreign.read_card` takes it."""
 
     weights: Path
     channels: tuple[str, ...]
@@ -79,7 +88,7 @@ def write(prepared: Mapping[str, Path], asked: Asked, output: Path, console: Con
         if warned:
             say(console, warned, WARNING)
     with held(output, (PARTS,)):
-        if (output / FILE).exists() and (found := table.load(output / FILE).origin) != origin:
+        if (output / FILE).exists() and (found := load_features(output / FILE).origin) != origin:
             other = next(key for key, value in asdict(origin).items() if asdict(found)[key] != value)
             raise UsageError(f"{output / FILE}: holds features of another {other}; choose another output")
         (output / PARTS).mkdir(exist_ok=True)
@@ -87,7 +96,7 @@ def write(prepared: Mapping[str, Path], asked: Asked, output: Path, console: Con
         if not rows:
             raise UsageError(f"{asked.weights}: no patient could be read; the first because {next(iter(left_out.values()))}")
         vectors = {name: np.stack([row[name] for row in rows.values()]) for name in next(iter(rows.values()))}
-        table.save(Features(origin, tuple(rows), vectors), output / FILE)
+        save_features(Features(origin, tuple(rows), vectors), output / FILE)
     shapes = ", ".join(f"{name} {row.shape[1]}" for name, row in vectors.items())
     say(console, f"{len(rows)} patients, numbers of each: {shapes}; {output / FILE}")
     return len(left_out)
@@ -107,7 +116,7 @@ def reader(asked: Asked, example: Path) -> tuple[Origin, Reads]:
             taught=tuple(sorted(own.taught)), seen=tuple(sorted(own.seen)),
         )  # fmt: skip
         return origin, partial(ours.of_patient, own)
-    known = card.read(asked.weights, asked.card)
+    known = foreign.read_card(asked.weights, asked.card)
     prepared = tokens.load(example)
     encoder, expected = foreign.load(asked.weights, known, prepared.grid)
     channels = asked.channels or prepared.channels
@@ -183,14 +192,14 @@ def _of_patient(name: str, path: Path, origin: Origin, reads: Reads, home: Path)
     file = home / f"{name}.{key[:16]}.safetensors"
     if file.exists():
         try:
-            return {reading: rows[0] for reading, rows in table.load(file).vectors.items()}
+            return {reading: rows[0] for reading, rows in load_features(file).vectors.items()}
         except IntegrityError:
             file.unlink()
     found = {reading: vector.numpy() for reading, vector in reads(tokens.load(path), path).items()}
     for reading, vector in found.items():
         if not np.isfinite(vector).all():
             raise UnusablePatient(f"{reading} holds numbers that are none", str(path))
-    table.save(Features(origin, (name,), {reading: vector[None] for reading, vector in found.items()}), file)
+    save_features(Features(origin, (name,), {reading: vector[None] for reading, vector in found.items()}), file)
     return found
 
 
@@ -208,3 +217,70 @@ def of_study(study: Study) -> tuple[dict[str, Path], list[str]]:
     return {name: path for name, path in paths.items() if path.exists()}, [
         name for name, path in paths.items() if not path.exists()
     ]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What features were read from: everything on which a number depends but the patient.
+
+    `weights` is the file's name and `weights_sha256` its content; `fusion` how sequences that were read one by one were put
+    together, "none" where they were read at once; `expected` the scans that the encoder was given, in words of `scan.Expected`;
+    `taught` and `seen` are subjects whose labels, or scans, an encoder of ours has learned from.
+    """
+
+    weights: str
+    weights_sha256: str
+    licence: str
+    architecture: str
+    source: str
+    channels: tuple[str, ...]
+    fusion: str
+    heads: int | None = None
+    expected: dict[str, Any] | None = None
+    taught: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the encoder, for tables: Primus (weights.pth)."""
+        return f"{self.architecture} ({Path(self.weights).stem})"
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Of each of `patients` a row [n d], by the way the encoder is read."""
+
+    origin: Origin
+    patients: tuple[str, ...]
+    vectors: dict[str, Float[np.ndarray, "n _"]]
+
+
+def save_features(features: Features, path: Path) -> None:
+    """Write the file atomically."""
+    metadata = {"schema": SCHEMA, "origin": json.dumps(asdict(features.origin)), "patients": json.dumps(features.patients)}
+    with replacing(path) as beside:
+        safetensors.numpy.save_file(
+            {name: np.ascontiguousarray(rows) for name, rows in features.vectors.items()}, beside, metadata
+        )
+        sort_header(beside)
+
+
+def load_features(path: Path) -> Features:
+    """Read a file of features. Raises UsageError when there is none, IntegrityError when it is damaged or is something else."""
+    if wrong := source.fault(path):
+        raise UsageError(f"{source.shown(path)}: {wrong}; a file that `mri-vit features` wrote is expected")
+    try:
+        with safetensors.safe_open(str(path), "numpy") as file:
+            metadata = file.metadata() or {}
+            vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise IntegrityError(f"{path}: not a file of features: {error}") from None
+    if metadata.get("schema") != SCHEMA:
+        raise IntegrityError(f"{path}: found {metadata.get('schema')}; expected {SCHEMA}")
+    with as_written(path):
+        written = json.loads(metadata["origin"])
+        origin = Origin(**written | {key: tuple(written[key]) for key in TUPLES})
+        patients = tuple(str(name) for name in json.loads(metadata["patients"]))
+        if any(rows.ndim != 2 or len(rows) != len(patients) for rows in vectors.values()) or not vectors:
+            raise ValueError(f"features of shape {[rows.shape for rows in vectors.values()]} for {len(patients)} patients")
+    return Features(origin, patients, vectors)

@@ -25,7 +25,7 @@ from mri_vit.data.predictions import NULL_COLUMNS
 from mri_vit.errors import BadNumbers
 from mri_vit.metrics.concordance import count_from, in_line
 from mri_vit.predictors import refit
-from mri_vit.predictors.tabular import NOTHING, Apart, scaling, varies
+from mri_vit.predictors.regressions import NOTHING, Apart, scaling, varies
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
 

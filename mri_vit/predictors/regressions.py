@@ -1,9 +1,14 @@
-"""What a model must beat: regressions on the table's clinical columns, or on volumes, fitted on the same folds."""
+"""What a model must beat: penalised regressions on clinical columns, volumes or wide tables of features, on the same folds.
+
+A table with more columns than there are patients is read by its principal components. Letters: n patients, k columns, m
+components.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -11,21 +16,25 @@ import pandas as pd
 from lifelines import CoxPHFitter
 from lifelines.exceptions import ConvergenceError
 from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.decomposition import PCA
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from mri_vit.data.cohort import Patient, refuse_labels
-from mri_vit.data.covariates import read_by
+from mri_vit.data.covariates import read_by, withheld
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.data.volume import read_mask
 from mri_vit.errors import BadNumbers
+from mri_vit.metrics.concordance import harrell_c
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
 from mri_vit.run.record import as_written
 from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.models import CLINICAL, RADIOMICS, SLICES
 from mri_vit.settings.schema import Study
 
 Apart = Mapping[str, Collection[str]]  # by endpoint, columns that its regression does not read
@@ -33,7 +42,10 @@ NOTHING: Apart = MappingProxyType({})
 PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation: scikit-learn's default, an odds ratio of 2.7 is ordinary
 # Both libraries stop early by default (lbfgs up to 1e-3 of a probability before its end, lifelines 5e-4 of a log hazard), where
 # another machine's rounding decides on which side of a tie a patient falls.
-TO_THE_END = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # at 0.95 it may run away with many columns
+COX_TOLERANCE = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # at 0.95 it may run away with many columns
+COMPONENTS = (2, 4, 8, 16, 32)  # doubled, up to as many as a hundred patients determine with the prior of `Regressions`
+RELATIVE_EPS = 1e-6  # of the largest component's standard deviation: below it is rounding, which whitening would blow up
+WIDE = (SLICES, RADIOMICS)  # those that read more columns than there are patients
 
 
 def volume_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
@@ -128,7 +140,7 @@ def _cox(rows: pd.DataFrame, days: np.ndarray, event: np.ndarray) -> tuple[Pipel
     table = pd.DataFrame(scaled.fit_transform(rows)).add_prefix("x")
     cox = CoxPHFitter(penalizer=1 / (PRIOR_VARIANCE * len(rows)))  # lifelines divides the likelihood by n
     try:
-        cox.fit(table.assign(days=days, event=event), "days", "event", fit_options=TO_THE_END)
+        cox.fit(table.assign(days=days, event=event), "days", "event", fit_options=COX_TOLERANCE)
     except (ConvergenceError, np.linalg.LinAlgError) as error:
         raise BadNumbers(f"the Cox regression on {', '.join(rows)} did not converge: {error}") from None
     return scaled, cox
@@ -153,3 +165,101 @@ def scaling() -> Pipeline:
         (categories, make_column_selector(dtype_include=object)),  # type: ignore[arg-type]
     )
     return make_pipeline(columns, VarianceThreshold(), StandardScaler())
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """An endpoint's regression and what makes its m columns of the table's k."""
+
+    reduced: Pipeline
+    components: list[str]
+    regression: Regressions
+
+    def columns(self, covariates: pd.DataFrame) -> pd.DataFrame:
+        found = np.asarray(self.reduced.transform(covariates))
+        return pd.DataFrame(found, covariates.index, pd.Index(self.components))
+
+
+class PrincipalRegressions:
+    """A Predictor (see `predictions.py`) from a table of numbers with a row per visit id.
+
+    Columns are imputed by their median, scaled and turned to principal components of unit variance, all learned from the training
+    patients, labelled or not; on the first m of them stands the penalised logistic or Cox regression of `Regressions`. Of the
+    numbers `COMPONENTS` that m may be, each endpoint has that of the least log loss on the tuning patients, for survival of the
+    greatest C; the least m where they say nothing.
+    """
+
+    def __init__(self, covariates: pd.DataFrame, endpoints: Sequence[Endpoint]) -> None:
+        self.covariates, self.endpoints = covariates, endpoints
+        self._fitted: dict[str, _Fitted] = {}
+
+    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+        """Fit; an endpoint with nothing to learn gets no regression."""
+        rows = self.covariates.loc[[p.id for p in train]]
+        if len(train) < 3 or not varies(rows):
+            return
+        reductions = [(_reduced(rows, m), [f"component {i + 1}" for i in range(m)]) for m in _numbers(rows)]
+        for endpoint in self.endpoints:
+            fits = [_Fitted(reduced, names, Regressions((endpoint,))) for reduced, names in reductions]
+            for one in fits:
+                one.regression.fit(one.columns(rows), train)
+            if len(fits[0].regression.predict(fits[0].columns(rows))[0]):
+                self._fitted[endpoint.name] = min(fits, key=lambda one: self._loss(one, endpoint, tune))  # of equals the first
+
+    def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        refuse_labels(patients)
+        rows = self.covariates.loc[[p.id for p in patients]]
+        tables = [Regressions(()).predict(rows)]  # without rows, where there is no other
+        tables += [one.regression.predict(one.columns(rows)) for one in self._fitted.values()]
+        scores, survivals = (list(each) for each in zip(*tables, strict=True))
+        return stacked([scores[0], *filter(len, scores)]), stacked([survivals[0], *filter(len, survivals)])
+
+    def of(self, covariates: pd.DataFrame) -> PrincipalRegressions:
+        """The same fitted regressions, which read other patients' covariates."""
+        other = PrincipalRegressions(covariates, self.endpoints)
+        other._fitted = self._fitted
+        return other
+
+    def components(self) -> dict[str, int]:
+        """How many components each endpoint's regression reads."""
+        return {name: len(one.components) for name, one in self._fitted.items()}
+
+    def _loss(self, one: _Fitted, endpoint: Endpoint, tune: Sequence[Patient]) -> float:
+        """Log loss of a marker, minus C of survival on the tuning patients; infinite where that is undefined."""
+        known = [p for p in tune if p.knows(endpoint)]
+        if not known:
+            return math.inf
+        score = one.regression.predict(one.columns(self.covariates.loc[[p.id for p in known]]))[0].score.to_numpy(float)
+        if endpoint.kind == "binary":
+            return float(log_loss([p.labels[endpoint.name] == 1 for p in known], score, labels=[False, True]))
+        time, event = (np.array([p.labels[column] for p in known]) for column in endpoint.columns)
+        c = harrell_c(time, event == 1, score)
+        return math.inf if math.isnan(c) else -c
+
+
+def _numbers(rows: pd.DataFrame) -> list[int]:
+    """How many components may be taken: at most as many as the centred rows have."""
+    size = np.sqrt(PCA(svd_solver="full").fit(make_pipeline(*_plain_scaling()).fit_transform(rows)).explained_variance_)
+    most = int((size > RELATIVE_EPS * size.max()).sum())
+    return [m for m in COMPONENTS if m <= most] or [most]
+
+
+def _reduced(rows: pd.DataFrame, m: int) -> Pipeline:
+    return make_pipeline(*_plain_scaling(), PCA(m, whiten=True, svd_solver="full")).fit(rows)
+
+
+def _plain_scaling() -> tuple[SimpleImputer, VarianceThreshold, StandardScaler]:
+    """Without the flags of what was missing that `scaling` adds: they would weigh as much as the columns."""
+    return SimpleImputer(strategy="median", keep_empty_features=True), VarianceThreshold(), StandardScaler()
+
+
+def control(name: str, covariates: pd.DataFrame, study: Study) -> Tabular | PrincipalRegressions:
+    """The unfitted regression of a control or reference."""
+    if name in WIDE:
+        return PrincipalRegressions(covariates, study.endpoints)
+    return Tabular(covariates, study.endpoints, kept_apart(name, covariates, study))
+
+
+def kept_apart(name: str, covariates: pd.DataFrame, study: Study) -> Apart:
+    """By endpoint the columns that a control's regression does not read; what a scan shows may be read for all."""
+    return withheld(list(covariates), study) if name == CLINICAL else NOTHING

@@ -1,9 +1,13 @@
-"""Rotary positions over three axes: each pair of a query's numbers is turned by an angle that grows along one axis.
+"""Parts of transformers that others have trained: LayerScale, and rotary positions over three axes.
 
-The dot product of a turned query and a turned key then depends on how far apart their places are, and on nothing else of where
-they are (Su et al. 2021, arXiv:2104.09864). Axial: a third of the pairs belongs to each axis.
+LayerScale: each number of a residual branch's output has a weight of its own (Touvron et al. 2021, arXiv:2103.17239). Rotary:
+each pair of a query's numbers is turned by an angle that grows along one axis.
 
-Letters: b volumes, h heads, n tokens, e numbers of a head, a = e/2 pairs, f = a/3 frequencies of an axis, s side, p = s³ places.
+The dot product of a turned query and a turned key then depends on how far apart their places are, and on nothing else of
+where they are (Su et al. 2021, arXiv:2104.09864). Axial: a third of the pairs belongs to each axis.
+
+Letters: b volumes, h heads, n tokens, e numbers of a head, a = e/2 pairs, f = a/3 frequencies of an axis, s side, p = s³
+places.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 HALVES = "b h n (two a)"  # pair i is numbers i and a + i: DINOv3's
 NEIGHBOURS = "b h n (a two)"  # pair i is numbers 2i and 2i + 1: timm's, and so EVA's and Primus'
@@ -44,3 +48,14 @@ def turned(x: Float[Tensor, "b h n e"], angle: Float[Tensor, "n a"], pairs: str)
     first, second = rearrange(x, f"{pairs} -> two b h n a", two=2)
     cos, sin = angle.cos(), angle.sin()
     return rearrange(torch.stack([first * cos - second * sin, second * cos + first * sin]), f"two b h n a -> {pairs}")
+
+
+class LayerScale(nn.Module):
+    """A branch's output [b n d] times `gamma` [d]."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.empty(dim))
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        return x * self.gamma
