@@ -44,8 +44,8 @@ def schema(
     """
     import json
 
-    from mri_vit.compared import document as comparison
-    from mri_vit.prediction import document as prediction
+    from mri_vit.finished import comparison_document as comparison
+    from mri_vit.finished import prediction_document as prediction
     from mri_vit.preflight import document
     from mri_vit.report.schema import metrics
     from mri_vit.run.atomic import write_bytes

@@ -160,7 +160,7 @@ class FinishedRun:
         UsageError
             The run learned from synthetic patients, and one here is real.
         """
-        from mri_vit import external  # here, because torch takes seconds
+        from mri_vit.finished.trained_run import mean_of_folds  # here, because torch takes seconds
         from mri_vit.prepare import patient as preparing
 
         synthetic.refuse_real(self.folder, patients, allow_synthetic, "allow_synthetic=True")
@@ -168,7 +168,7 @@ class FinishedRun:
             study = self._prepared_in(prepared or temporary)
             for patient in patients:
                 preparing.prepare_patient(patient, study)
-            return external.mean_of_folds(self.folder, study, list(patients), progress)[0]
+            return mean_of_folds(self.folder, study, list(patients), progress)[0]
 
     def explain(
         self, patient: Patient, folder: Path | str, prepared: Path | str | None = None, allow_synthetic: bool = False
@@ -249,10 +249,10 @@ def load_run(folder: Path | str) -> FinishedRun:
     """
     from rich.console import Console
 
-    from mri_vit import external
+    from mri_vit.finished.trained_run import finished
     from mri_vit.run import intact
 
-    study = external.finished(Path(folder))
+    study = finished(Path(folder))
     intact.refuse_changed(Path(folder), Console(quiet=True), intact.OWN)
     return FinishedRun(Path(folder), study)
 

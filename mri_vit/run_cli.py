@@ -122,7 +122,7 @@ def evaluate(run: Path, *, study: Path, allow_synthetic: bool = False, **overrid
     """
     from rich.console import Console
 
-    from mri_vit.external import evaluate as evaluate_run
+    from mri_vit.finished.evaluate import evaluate as evaluate_run
 
     other = loaded(study, overrides)
     return 3 if evaluate_run(run, other, set(other.model_fields_set), Console(), allow_synthetic) else 0
@@ -160,8 +160,8 @@ def predict(
     """
     from rich.console import Console
 
-    from mri_vit.prediction.stage import Allowed
-    from mri_vit.prediction.stage import predict as predict_patients
+    from mri_vit.finished.predict import Allowed
+    from mri_vit.finished.predict import predict as predict_patients
 
     allowed = Allowed(show_untrusted, allow_known, allow_synthetic)
     return 3 if predict_patients(run, scans, output, workers, allowed, Console()) else 0
@@ -181,6 +181,6 @@ def compare(a: Path, b: Path, *, output: Annotated[Path | None, Output] = None) 
     """
     from rich.console import Console
 
-    from mri_vit.compared import stage
+    from mri_vit.finished import compare as stage
 
     stage.run(a, b, output, Console())

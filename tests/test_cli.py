@@ -237,7 +237,7 @@ def test_settings_are_plain_in_a_pipe_and_coloured_in_a_terminal():
 
 def test_predict_takes_its_output_by_place_and_by_name(monkeypatch):
     asked = []
-    monkeypatch.setattr("mri_vit.prediction.stage.predict", lambda *given: asked.append(given[:4]))
+    monkeypatch.setattr("mri_vit.finished.predict.predict", lambda *given: asked.append(given[:4]))
     for output in (["out"], ["--output", "out"], ["-o", "out"]):
         assert ended("predict", "run", "cohort.csv", *output) == 0
     assert asked == [(Path("run"), Path("cohort.csv"), Path("out"), 1)] * 3

@@ -19,9 +19,9 @@ from rich.console import Console
 from whole_road import mri_vit
 
 from mri_vit import cli
-from mri_vit.compared import differences, page, stage
-from mri_vit.compared.document import Comparison, dumps
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.finished import compare, paired_runs
+from mri_vit.finished.comparison_document import Comparison, dumps
 
 
 def changed(run: Path, *pairs: tuple[str, str]) -> None:
@@ -65,7 +65,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def found(two: tuple[Path, Path]) -> Comparison:
-    return stage.compare(opened(*two))
+    return compare.compare(opened(*two))
 
 
 def test_settings_that_differ_are_named_by_dotted_keys_with_their_defaults(found: Comparison):
@@ -101,9 +101,9 @@ def test_costs_stand_where_both_runs_know_them(found: Comparison):
 
 def test_runs_of_one_name_are_told_apart_by_their_folders_or_letters(tmp_path: Path):
     a = make_a(tmp_path / "a")
-    names = [side.name for side in differences.sides(opened(a, copied(a, "b")))]
+    names = [side.name for side in paired_runs.sides(opened(a, copied(a, "b")))]
     assert names == ["a", "b"]
-    assert [side.name for side in differences.sides(opened(a, a))] == ["made-up (A)", "made-up (B)"]
+    assert [side.name for side in paired_runs.sides(opened(a, a))] == ["made-up (A)", "made-up (B)"]
 
 
 def test_the_file_follows_its_schema_and_is_read_to_the_letter(found: Comparison, capsys: pytest.CaptureFixture[str]):
@@ -120,7 +120,7 @@ def test_the_file_follows_its_schema_and_is_read_to_the_letter(found: Comparison
 def test_the_page_carries_every_figure_and_fetches_nothing(two: tuple[Path, Path], found: Comparison, tmp_path: Path):
     home = tmp_path / "out"
     home.mkdir()
-    page.write(opened(*two), found, home)
+    compare.write_comparison(opened(*two), found, home)
     text = (home / "index.html").read_text()
     assert "default-src 'none'" in text
     assert not re.search(r'(src|href)="(?!data:|#|comparison\.json)', text)
@@ -137,7 +137,7 @@ def test_the_page_carries_every_figure_and_fetches_nothing(two: tuple[Path, Path
 
 def test_a_run_beside_itself_is_said_to_be_the_same(two: tuple[Path, Path], tmp_path: Path):
     run, console = two[0], Console(file=io.StringIO(), width=80)
-    found = stage.run(run, run, tmp_path / "out", console)
+    found = compare.run(run, run, tmp_path / "out", console)
     assert {one.verdict for endpoint in found.endpoints.values() for one in endpoint.models.values()} == {"same predictions"}
     assert (found.tests, found.settings, found.versions) == (0, (), ())
 
@@ -147,9 +147,9 @@ def test_verdicts_give_the_better_run_and_by_how_much(tmp_path: Path):
     strong = copied(
         a, "strong", lambda table: table.assign(score=table.score.where(table.model != "vit", table.truth.fillna(0.5)))
     )
-    found = stage.compare(opened(a, strong)).endpoints["pten"].models["vit"]
+    found = compare.compare(opened(a, strong)).endpoints["pten"].models["vit"]
     assert found.verdict == f"B is better by {-found.difference:.3f} ({-found.high:.3f} to {-found.low:.3f})"
-    other = stage.compare(opened(a, divided_anew(a, "other")))
+    other = compare.compare(opened(a, divided_anew(a, "other")))
     assert "different folds" in other.folds.sentence
     assert other.endpoints["mgmt"].models["vit"].verdict.startswith("cannot be told apart: ")
 
@@ -161,7 +161,7 @@ def test_nothing_is_written_into_the_runs_and_the_terminals_table_fits(two: tupl
         }
 
     before, screen = contents(), io.StringIO()
-    stage.run(*two, tmp_path / "out", Console(file=screen, width=80))
+    compare.run(*two, tmp_path / "out", Console(file=screen, width=80))
     assert contents() == before
     said = screen.getvalue().splitlines()
     said = said[next(i for i, line in enumerate(said) if line.startswith("A  ")) : -1]  # the last line is a path to copy
@@ -174,15 +174,15 @@ def test_a_folder_of_another_is_left_alone_and_an_earlier_comparison_is_replaced
     foreign.mkdir()
     (foreign / "index.html").write_text("mine")
     with pytest.raises(UsageError, match=r"holds index\.html and is no comparison"):
-        stage.run(*two, foreign, console)
+        compare.run(*two, foreign, console)
     assert (foreign / "index.html").read_text() == "mine"
     with pytest.raises(UsageError, match="is no comparison"):
-        stage.run(*two, two[0], console)
+        compare.run(*two, two[0], console)
     (tmp_path / "link").symlink_to(foreign)
     with pytest.raises(IntegrityError, match="link"):
-        stage.run(*two, tmp_path / "link", console)
-    stage.run(two[0], two[0], tmp_path / "out", console)
-    stage.run(*two, tmp_path / "out", console)
+        compare.run(*two, tmp_path / "link", console)
+    compare.run(two[0], two[0], tmp_path / "out", console)
+    compare.run(*two, tmp_path / "out", console)
     assert json.loads((tmp_path / "out" / "comparison.json").read_text())["b"]["study"] == "other"
 
 

@@ -9,10 +9,10 @@ import pytest
 from mri_vit.crossval import comparators
 from mri_vit.data import cohort
 from mri_vit.errors import UsageError
+from mri_vit.finished.predict import _beginning
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.model.weights import licence_of
-from mri_vit.prediction.stage import _beginning
 from mri_vit.report.words import recipes
 from mri_vit.settings.models import SLICES
 from mri_vit.settings.schema import Comparator, Controls, Study

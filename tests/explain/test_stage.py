@@ -13,9 +13,9 @@ from mri_vit.explain.checks import patient_scores
 from mri_vit.explain.images import patient as images
 from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.records import Fitted
+from mri_vit.finished.predicted_maps import why_none
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.prediction.maps import why_none
 from mri_vit.settings.schema import NO_BLOCK, Study
 
 

@@ -8,7 +8,7 @@ import pytest
 from made.study import make_tiny
 
 from mri_vit.errors import UsageError
-from mri_vit.external.evaluation import elsewhere
+from mri_vit.finished.evaluate import elsewhere
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 

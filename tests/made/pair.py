@@ -13,9 +13,9 @@ import pandas as pd
 from rich.console import Console
 
 from made.run import add_comparators, make_run
-from mri_vit.compared import runs
-from mri_vit.compared.runs import Runs
 from mri_vit.data import predictions
+from mri_vit.finished import paired_runs
+from mri_vit.finished.paired_runs import Runs
 
 MODELS = ("vit", "twin", "clinical", "shuffled")
 
@@ -64,4 +64,4 @@ def divided_anew(run: Path, name: str, seed: int = 9) -> Path:
 
 
 def opened(a: Path, b: Path) -> Runs:
-    return runs.read_both(a, b, Console(file=io.StringIO()))
+    return paired_runs.read_both(a, b, Console(file=io.StringIO()))

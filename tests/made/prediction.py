@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mri_vit.prediction.document import Prediction
+from mri_vit.finished.prediction_document import Prediction
 
 MAPS = "maps/sub-P001_"
 WORDS = "mgmt: passes: its maps change with the weights and fall further than random"

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.special import expit, logit
 
-from mri_vit.prediction.calibration import probability
+from mri_vit.finished.predicted_endpoints import calibrated_probability
 
 
 def drawn(n: int, slope: float, seed: int = 0, repeats: int = 1) -> pd.DataFrame:
@@ -26,11 +26,11 @@ def drawn(n: int, slope: float, seed: int = 0, repeats: int = 1) -> pd.DataFrame
 def test_a_line_that_is_there_is_found_and_its_interval_covers_the_truth():
     covered = 0
     for seed in range(20):
-        found, reason = probability(drawn(150, 1.2, seed), np.array([0.8]), np.random.default_rng(1))
+        found, reason = calibrated_probability(drawn(150, 1.2, seed), np.array([0.8]), np.random.default_rng(1))
         assert found is not None, reason
         covered += found.low <= expit(0.3 + 1.2 * logit(0.8)) <= found.high
     assert covered >= 16, "95 % of 20 is 19"
-    large, _ = probability(drawn(20_000, 0.7), np.array([0.8]), np.random.default_rng(1))
+    large, _ = calibrated_probability(drawn(20_000, 0.7), np.array([0.8]), np.random.default_rng(1))
     assert large is not None
     assert large.value == pytest.approx(expit(0.3 + 0.7 * logit(0.8)), abs=0.02)
     assert large.n == 20_000
@@ -38,8 +38,8 @@ def test_a_line_that_is_there_is_found_and_its_interval_covers_the_truth():
 
 def test_each_folds_score_is_calibrated_by_itself_and_the_mean_is_given():
     rows = drawn(200, 1.0)
-    both, _ = probability(rows, np.array([0.1, 0.9]), np.random.default_rng(1))
-    single = [probability(rows, np.array([one]), np.random.default_rng(1))[0] for one in (0.1, 0.9)]
+    both, _ = calibrated_probability(rows, np.array([0.1, 0.9]), np.random.default_rng(1))
+    single = [calibrated_probability(rows, np.array([one]), np.random.default_rng(1))[0] for one in (0.1, 0.9)]
     values = [one.value for one in single if one]
     assert both is not None
     assert both.value == pytest.approx(np.mean(values))
@@ -47,8 +47,8 @@ def test_each_folds_score_is_calibrated_by_itself_and_the_mean_is_given():
 
 
 def test_a_patients_rows_of_several_repeats_are_drawn_together_so_that_repeats_make_nothing_surer():
-    one, _ = probability(drawn(80, 1.0), np.array([0.7]), np.random.default_rng(1))
-    five, _ = probability(drawn(80, 1.0, repeats=5), np.array([0.7]), np.random.default_rng(1))
+    one, _ = calibrated_probability(drawn(80, 1.0), np.array([0.7]), np.random.default_rng(1))
+    five, _ = calibrated_probability(drawn(80, 1.0, repeats=5), np.array([0.7]), np.random.default_rng(1))
     assert one is not None
     assert five is not None
     assert five.n == one.n == 80
@@ -62,6 +62,6 @@ def test_what_cannot_be_calibrated_is_not_and_the_reason_says_why():
     nothing = drawn(60, 0.0)
     unknown = drawn(60, 1.0).assign(truth=np.nan)
     for rows, said in ((separated, "without an error"), (few, "9 of 60"), (nothing, "from 0"), (unknown, "0 of 0")):
-        found, reason = probability(rows, np.array([0.7]), generator)
+        found, reason = calibrated_probability(rows, np.array([0.7]), generator)
         assert found is None
         assert said in str(reason)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from mri_vit.prediction import distribution
-from mri_vit.prediction.figures import Figures, Name
-from mri_vit.prediction.reference import Cloud, Reference
+from mri_vit.finished import reference as distribution
+from mri_vit.finished.reference import Cloud, Figures, Name, Reference
 
 SCANS = ("t1", "t1ce", "t2", "flair")
 PLACES = [(0, 0), (0, 1), (0, 2)]
@@ -37,7 +36,7 @@ def features(generator: np.random.Generator, scale: float = 1.0) -> dict[tuple[i
 def test_at_most_one_in_twenty_patients_like_the_runs_is_flagged(n: int):
     generator = np.random.default_rng(n)
     draws = 300
-    found = [distribution.of_patient(patient(generator), features(generator), reference(generator, n)) for _ in range(draws)]
+    found = [distribution.distribution_of(patient(generator), features(generator), reference(generator, n)) for _ in range(draws)]
     share = np.mean([one.placement == "outside" for one in found])
     assert share <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
     assert share >= 0.005, "flags somebody, so that the bound is no empty one"
@@ -47,9 +46,9 @@ def test_at_most_one_in_twenty_patients_like_the_runs_is_flagged(n: int):
 def test_who_is_unlike_the_run_is_flagged_and_the_figure_is_named_first():
     generator = np.random.default_rng(0)
     known = reference(generator, 60)
-    small = distribution.of_patient(patient(generator, brain_ml=400.0), features(generator), known)
-    noisy = distribution.of_patient(patient(generator, snr=3.0), features(generator), known)
-    strange = distribution.of_patient(patient(generator), features(generator, 20.0), known)
+    small = distribution.distribution_of(patient(generator, brain_ml=400.0), features(generator), known)
+    noisy = distribution.distribution_of(patient(generator, snr=3.0), features(generator), known)
+    strange = distribution.distribution_of(patient(generator), features(generator, 20.0), known)
     for one, name in ((small, "brain_ml"), (noisy, "signal_to_noise"), (strange, "features")):
         assert one.placement == "outside"
         assert one.figures[0].name == name
@@ -64,7 +63,7 @@ def test_what_the_patient_or_most_of_the_run_lack_is_left_out():
     known = reference(generator, 40)
     new = patient(generator)
     lacking = Figures(new.value | {Name("brain_ml", ""): None, Name("likeness", "t1"): 0.5}, {"t1": new.quantiles["t1"]})
-    found = distribution.of_patient(lacking, {}, known)
+    found = distribution.distribution_of(lacking, {}, known)
     names = {(one.name, one.scan) for one in found.figures}
     assert not names & {("brain_ml", ""), ("likeness", "t1"), ("histogram", "t2"), ("features", "")}
     assert ("histogram", "t1") in names
@@ -73,7 +72,7 @@ def test_what_the_patient_or_most_of_the_run_lack_is_left_out():
 def test_without_patients_enough_or_a_reference_nothing_is_claimed():
     generator = np.random.default_rng(0)
     for known, said in ((reference(generator, 18), "18 patients; 19 are needed"), ("they are gone", "they are gone")):
-        found = distribution.of_patient(patient(generator), features(generator), known)
+        found = distribution.distribution_of(patient(generator), features(generator), known)
         assert found.placement == "not known"
         assert said in found.sentence
         assert not found.figures

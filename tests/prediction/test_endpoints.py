@@ -7,40 +7,39 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 
-from mri_vit.prediction import endpoints, maps
-from mri_vit.prediction.calibration import on_line
-from mri_vit.prediction.document import Binary
-from mri_vit.prediction.endpoints import OfRun
-from mri_vit.prediction.networks import Said
+from mri_vit.finished import predicted_endpoints, predicted_maps
+from mri_vit.finished.predicted_endpoints import RunResults, on_line
+from mri_vit.finished.prediction_document import Binary
+from mri_vit.finished.trained_run import FoldOutputs
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings.endpoint import Endpoint
 
 MARKER = Endpoint(name="mgmt", kind="binary")
 
 
-def run(threshold: float, shift: float = 0.3, patients: int = 120) -> OfRun:
+def run(threshold: float, shift: float = 0.3, patients: int = 120) -> RunResults:
     """A run whose scores are too low by `shift` in log odds, and whose threshold was chosen for its own scores."""
     generator = np.random.default_rng(0)
     base = generator.normal(size=patients)
     truth = generator.random(patients) < expit(1.5 * base + shift)
     rows = {"patient": [f"R{i}" for i in range(patients)], "model": "vit", "endpoint": "mgmt", "repeat": 0, "fold": 0}
     table = pd.DataFrame({**rows, "score": expit(base), "truth": truth * 1.0, "threshold": threshold})
-    return OfRun.of(Metrics.model_construct(), table, 0)
+    return RunResults.of(Metrics.model_construct(), table, 0)
 
 
-def said(*scores: float) -> list[Said]:
-    return [Said(0, fold, ({"mgmt": score},), ({},), np.zeros(1)) for fold, score in enumerate(scores)]
+def said(*scores: float) -> list[FoldOutputs]:
+    return [FoldOutputs(0, fold, ({"mgmt": score},), ({},), np.zeros(1)) for fold, score in enumerate(scores)]
 
 
 @pytest.fixture(autouse=True)
 def _trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run told every endpoint from chance."""
-    monkeypatch.setattr(endpoints.trust, "reason", lambda *_: None)
-    monkeypatch.setattr(endpoints.trust, "of_run", lambda *_: None)
+    monkeypatch.setattr(predicted_endpoints, "reason", lambda *_: None)
+    monkeypatch.setattr(predicted_endpoints, "of_run", lambda *_: None)
 
 
 def shown(scores: list[float], threshold: float, shift: float = 0.3, doubt: str | None = None) -> Binary:
-    found = endpoints.of_endpoint(MARKER, said(*scores), run(threshold, shift), False, doubt)
+    found = predicted_endpoints.of_endpoint(MARKER, said(*scores), run(threshold, shift), False, doubt)
     assert isinstance(found, Binary)
     assert found.value
     return found
@@ -53,11 +52,11 @@ def test_a_call_is_positive_just_where_the_calibrated_probability_is_at_least_on
     assert value
     assert value.probability
     assert value.side == ("positive" if value.probability.value >= 0.5 else "negative")
-    assert value.call.startswith(f"Called {value.side}: {endpoints.per_cent(value.probability.value)} is ")
+    assert value.call.startswith(f"Called {value.side}: {predicted_endpoints.per_cent(value.probability.value)} is ")
     if not np.isnan(threshold):
         line = value.probability
         assert line.threshold == pytest.approx(float(on_line(line.slope, line.intercept, np.array([threshold]))[0]))
-        assert endpoints.per_cent(line.threshold) in value.call
+        assert predicted_endpoints.per_cent(line.threshold) in value.call
 
 
 def test_55_per_cent_is_never_called_negative_for_the_threshold_of_the_runs_own_scores():
@@ -84,7 +83,7 @@ def test_without_a_probability_the_score_is_held_against_the_threshold_and_witho
     ("share", "text"), [(0.5, "50 %"), (0.49999, "49.9 %"), (0.496, "49.6 %"), (0.494, "49 %"), (0.504, "50 %"), (0.553, "55 %")]
 )
 def test_what_is_below_one_half_never_reads_as_50_per_cent(share: float, text: str):
-    assert endpoints.per_cent(share) == text
+    assert predicted_endpoints.per_cent(share) == text
 
 
 def test_maps_are_of_a_network_that_makes_the_call_itself_where_one_does():
@@ -93,7 +92,7 @@ def test_maps_are_of_a_network_that_makes_the_call_itself_where_one_does():
     assert value
     assert value.side == "positive"
     folds = said(0.2, 0.9, 0.95)
-    assert maps.opposed(folds[0], told) == ["mgmt"]
-    assert maps.chosen(folds, told).fold == 1
-    assert maps.opposed(maps.chosen(folds, told), told) == []
-    assert maps.chosen(said(0.9, 0.8), told).fold == 0
+    assert predicted_maps.opposed(folds[0], told) == ["mgmt"]
+    assert predicted_maps.chosen(folds, told).fold == 1
+    assert predicted_maps.opposed(predicted_maps.chosen(folds, told), told) == []
+    assert predicted_maps.chosen(said(0.9, 0.8), told).fold == 0

@@ -17,9 +17,9 @@ from made.prediction import EXAMPLE
 from made.study import make_tiny
 from PIL import Image
 
-from mri_vit.prediction import page
-from mri_vit.prediction.document import Prediction
-from mri_vit.prediction.endpoints import OfRun
+from mri_vit.finished import predicted_patient as prediction_page
+from mri_vit.finished.predicted_endpoints import RunResults
+from mri_vit.finished.prediction_document import Prediction
 from mri_vit.report.pages import strip
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings import schema
@@ -53,7 +53,7 @@ def written(prepared: Path, folder: Path, patient: str = "P001") -> Path:
     folder.mkdir(exist_ok=True)
     Image.new("RGB", (400, 300)).save(folder / "qc.png")
     made = Prediction.model_validate(told)
-    page.write(made, OfRun.of(Metrics.model_construct(), rows(), 0), prepared, None, folder)
+    prediction_page.write_page(made, RunResults.of(Metrics.model_construct(), rows(), 0), prepared, None, folder)
     return folder / "index.html"
 
 

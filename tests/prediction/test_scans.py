@@ -8,7 +8,7 @@ import pytest
 from made import dicom
 
 from mri_vit.errors import UsageError
-from mri_vit.prediction import scans
+from mri_vit.finished import new_scans
 from mri_vit.settings.schema import Prepare, Study
 
 FOUR = ("t1", "t1ce", "t2", "flair")
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, name: str, *files: str) -> Path:
 
 
 def told(source: Path, tmp_path: Path, **changed: object) -> dict[str, str]:
-    given = scans.of(source, study(tmp_path, **changed), tmp_path / "out", print)
+    given = new_scans.read_new_patients(source, study(tmp_path, **changed), tmp_path / "out", print)
     (patient,) = given.patients
     files = {**patient.scans, "brain_mask": patient.brain_mask, "tumour_mask": patient.tumour_mask}
     return {"id": patient.id} | {name: file.relative_to(source).as_posix() for name, file in files.items() if file}
@@ -59,7 +59,7 @@ def told(source: Path, tmp_path: Path, **changed: object) -> dict[str, str]:
 )
 def test_the_scans_of_published_and_plain_names_are_told_apart(name: str, files: dict[str, str], tmp_path: Path):
     found = told(folder(tmp_path, name, *files.values()), tmp_path)
-    assert found.pop("id") == scans.safe_id(name)[0]
+    assert found.pop("id") == new_scans.safe_id(name)[0]
     assert found == files
 
 
@@ -90,13 +90,13 @@ def test_what_cannot_be_told_apart_is_named(files: list[str], said: str, tmp_pat
 def test_an_output_among_the_scans_is_refused(tmp_path: Path):
     home = folder(tmp_path, "p", *(f"{c}.nii" for c in FOUR))
     with pytest.raises(UsageError, match="lies in"):
-        scans.of(home, study(tmp_path), home / "out", print)
+        new_scans.read_new_patients(home, study(tmp_path), home / "out", print)
 
 
 @pytest.mark.parametrize("name", ["P001", "../x", "a b", "con", "", "…", "<b>x</b>", "a" * 100, ".hidden", "a."])
 def test_a_folders_name_becomes_an_id_that_is_safe(name: str):
-    safe, changed = scans.safe_id(name)
-    assert scans.cohort.is_patient_id(safe)
+    safe, changed = new_scans.safe_id(name)
+    assert new_scans.cohort.is_patient_id(safe)
     assert changed == (safe != name)
 
 
@@ -116,11 +116,15 @@ def test_two_folders_names_are_never_one_id():
         "x\udce8",
         "x",
     ]
-    ids = [scans.safe_id(name)[0] for name in names]
+    ids = [new_scans.safe_id(name)[0] for name in names]
     assert len(set(ids)) == len(names)
-    assert all(map(scans.cohort.is_patient_id, ids))
-    assert ids == [scans.safe_id(name)[0] for name in names]
-    assert [scans.safe_id(name) for name in ("A-b", "patient-con", "x")] == [("A-b", False), ("patient-con", False), ("x", False)]
+    assert all(map(new_scans.cohort.is_patient_id, ids))
+    assert ids == [new_scans.safe_id(name)[0] for name in names]
+    assert [new_scans.safe_id(name) for name in ("A-b", "patient-con", "x")] == [
+        ("A-b", False),
+        ("patient-con", False),
+        ("x", False),
+    ]
 
 
 WORDS = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
@@ -137,7 +141,7 @@ def test_dicom_series_of_a_patient_are_converted_under_the_folders_name_and_noth
     home = series(tmp_path / "P7")
     out = tmp_path / "out"
     for _ in range(2):  # the second time in place of the first
-        given = scans.of(home, study(tmp_path), out, print)
+        given = new_scans.read_new_patients(home, study(tmp_path), out, print)
         (patient,) = given.patients
         assert patient.id == "P7"
         assert [file is not None and file.is_file() for file in patient.scans.values()] == [True] * 4
@@ -150,11 +154,11 @@ def test_dicom_series_of_two_visits_are_refused(tmp_path: Path):
     home = series(tmp_path / "P7")
     series(home / "later", StudyInstanceUID="1.2.4", StudyDate="20250101")
     with pytest.raises(UsageError, match="2 patients or visits"):
-        scans.of(home, study(tmp_path), tmp_path / "out", print)
+        new_scans.read_new_patients(home, study(tmp_path), tmp_path / "out", print)
 
 
 def test_dicom_series_without_a_needed_sequence_name_what_is_missing(tmp_path: Path):
     home = series(tmp_path / "P7")
     shutil.rmtree(home / "t1ce")
     with pytest.raises(UsageError, match="need t1ce"):
-        scans.of(home, study(tmp_path), tmp_path / "out", print)
+        new_scans.read_new_patients(home, study(tmp_path), tmp_path / "out", print)

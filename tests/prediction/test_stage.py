@@ -17,10 +17,10 @@ from whole_road import SHRUNKEN, mri_vit, parted, words
 from mri_vit import load_run, read_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.prediction import reference
-from mri_vit.prediction.document import Prediction
-from mri_vit.prediction.scans import safe_id
-from mri_vit.prediction.stage import _elsewhere
+from mri_vit.finished import reference
+from mri_vit.finished.new_scans import safe_id
+from mri_vit.finished.predict import _elsewhere
+from mri_vit.finished.prediction_document import Prediction
 from mri_vit.run import intact
 from mri_vit.settings.schema import Study
 
@@ -282,10 +282,10 @@ def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without
     people = frozen.included(past, run)
     splits = folds.load(run / "folds.json", people)
     steps: list[int] = []
-    made = reference.of_run(run, past, people, splits, lambda: steps.append(1))
+    made = reference.reference_of_run(run, past, people, splits, lambda: steps.append(1))
     assert isinstance(made, reference.Reference)
     assert len(steps) == 2
-    again = reference.of_run(run, past, people, splits, lambda: steps.append(1))
+    again = reference.reference_of_run(run, past, people, splits, lambda: steps.append(1))
     assert isinstance(again, reference.Reference)
     assert len(steps) == 2
     assert again.patients == made.patients
@@ -294,12 +294,12 @@ def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without
     intact.refuse_changed(run, Console(quiet=True))
     gone = past.model_copy(update={"prepared": tmp_path})
     (run / reference.FILE).write_bytes(b"damaged")
-    reason = reference.of_run(run, gone, people, splits, lambda: None)
+    reason = reference.reference_of_run(run, gone, people, splits, lambda: None)
     assert isinstance(reason, str)
     assert "is not prepared here" in reason
     (run / reference.FILE).unlink()
     monkeypatch.setattr(reference.prepared, "SCHEMA", reference.prepared.SCHEMA + 1)  # figures are measured otherwise since
-    assert "prepared with an earlier version" in str(reference.of_run(run, past, people, splits, lambda: None))
+    assert "prepared with an earlier version" in str(reference.reference_of_run(run, past, people, splits, lambda: None))
     assert not (run / reference.FILE).exists()
 
 

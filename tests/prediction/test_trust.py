@@ -8,7 +8,7 @@ import pytest
 from made.metrics import filled
 from made.run import make_run
 
-from mri_vit.prediction import trust
+from mri_vit.finished import predicted_endpoints
 from mri_vit.report import assembly
 from mri_vit.report.schema import metrics as schema
 from mri_vit.report.schema.metrics import Metrics
@@ -39,15 +39,15 @@ FOUND = {"chance_test": {"p": 0.001}}
     ],
 )
 def test_an_endpoint_is_withheld_with_the_reason_unless_the_run_told_it_from_chance(own, others, said):
-    reason = trust.reason(told(own, **others), "mgmt")
+    reason = predicted_endpoints.reason_withheld(told(own, **others), "mgmt")
     assert (reason is None) == (said is None)
     assert said is None or said in str(reason)
 
 
 def test_an_endpoint_without_a_result_of_the_own_model_is_withheld():
-    assert trust.reason(told(BETTER), "idh") == trust.NO_RESULT
+    assert predicted_endpoints.reason_withheld(told(BETTER), "idh") == predicted_endpoints.NO_RESULT
     alone = filled({"endpoints": {"mgmt": {"kind": "binary", "models": {"clinical": BETTER}}}})
-    assert trust.reason(alone, "mgmt") == trust.NO_RESULT
+    assert predicted_endpoints.reason_withheld(alone, "mgmt") == predicted_endpoints.NO_RESULT
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +56,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_verdicts_are_those_of_the_report_where_it_is_of_this_run_and_else_computed(run: Path, monkeypatch: pytest.MonkeyPatch):
-    computed, source = trust.verdicts(run)
+    computed, source = predicted_endpoints.reported_verdicts(run)
     monkeypatch.setattr(assembly, "metrics", lambda run: computed)  # it takes seconds each time
     assert source == "computed"
-    assert trust.reason(computed, "mgmt") is None, "planted"
-    assert "indistinguishable" in str(trust.reason(computed, "pten"))
+    assert predicted_endpoints.reason_withheld(computed, "mgmt") is None, "planted"
+    assert "indistinguishable" in str(predicted_endpoints.reason_withheld(computed, "pten"))
     file = run / "report" / "metrics.json"
     file.parent.mkdir()
     marked = computed.model_copy(update={"study": "from the report"})
     file.write_text(schema.dumps(marked))
-    found, source = trust.verdicts(run)
+    found, source = predicted_endpoints.reported_verdicts(run)
     assert (source, found.study) == ("report", "from the report")
     stale = (run / "predictions.csv").stat().st_mtime_ns - 1
     for spoil in (
@@ -74,5 +74,5 @@ def test_verdicts_are_those_of_the_report_where_it_is_of_this_run_and_else_compu
         lambda: file.write_text(schema.dumps(marked.model_copy(update={"folds_sha256": "0" * 64}))),
     ):
         spoil()
-        found, source = trust.verdicts(run)
+        found, source = predicted_endpoints.reported_verdicts(run)
         assert (source, found.study) == ("computed", "made-up")

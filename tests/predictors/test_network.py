@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from mri_vit import external
 from mri_vit.crossval import folds
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import cohort, predictions
 from mri_vit.data.cohort import without_labels
+from mri_vit.finished.trained_run import mean_of_folds
 from mri_vit.predictors import network as predictors
 from mri_vit.predictors.network import Neural, network_seed
 from mri_vit.run import files
@@ -99,7 +99,7 @@ def test_other_patients_are_predicted_by_the_mean_over_folds_of_the_mean_over_se
     splits = folds.make(patients, study.endpoints, study.train, study.seed)
     cross_validate(patients, splits, study, study.output, "vit", lambda folder, seed: Neural(study, folder, seed))
     asked = [without_labels(p) for p in patients[:3]]
-    found, _ = external.mean_of_folds(study.output, study, asked, lambda done, of: None)
+    found, _ = mean_of_folds(study.output, study, asked, lambda done, of: None)
     every = [
         by_key(Neural.fitted(of(tiny, 1), study.output / fold / seed).predict(asked)[0], "score")
         for fold in ("fold-1", "fold-2")

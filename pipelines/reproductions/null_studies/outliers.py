@@ -26,7 +26,7 @@ from mri_vit import study as stages
 from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
 from mri_vit.data.cohort import Patient
-from mri_vit.prediction import distribution, figures, networks, reference
+from mri_vit.finished import reference, trained_run
 from mri_vit.prepare import cohort as preparing
 from mri_vit.run import files, origin
 from mri_vit.run.folder import claimed
@@ -53,13 +53,13 @@ def main(run: Path, folder: Path) -> None:
     asked = {kind: prepared(study, kind, rows, folder, console) for kind, rows in kinds.items()}  # apart: they share scans
     inside = frozen.included(past, run)
     splits = folds.load(run / files.FOLDS, inside)
-    like = reference.of_run(run, past, inside, splits, lambda: None)
+    like = reference.reference_of_run(run, past, inside, splits, lambda: None)
     everybody = [one for patients in asked.values() for one in patients]
-    said = networks.said(run, [len(split) for split in splits], study, everybody, lambda: None)
+    said = trained_run.fold_outputs(run, [len(split) for split in splits], study, everybody, lambda: None)
     found = []
     for kind, one in ((kind, one) for kind, patients in asked.items() for one in patients):
         features = {(each.repeat, each.fold): each.features for each in said[one.id]}
-        compared = distribution.of_patient(figures.of_patient(study.prepared / one.id), features, like)
+        compared = reference.distribution_of(reference.figures_of(study.prepared / one.id), features, like)
         first, outside = compared.figures[0], compared.placement == "outside"
         found.append({"kind": kind, "outside": outside, "furthest": f"{first.name} {first.scan}".strip()})
     told = (

@@ -501,7 +501,7 @@ def _weights(road: Path, patient: str) -> Path:
 
 @pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")
 def test_a_network_that_was_trained_on_the_patient_is_refused(road: Path, tmp_path: Path):
-    from mri_vit.external.finished import finished
+    from mri_vit.finished.trained_run import finished
 
     study = finished(road / "run")
     patients = cohort.read(study.cohort, study.endpoints)[:2]

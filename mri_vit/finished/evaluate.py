@@ -14,8 +14,8 @@ from mri_vit.crossval.loop import Tables, stacked
 from mri_vit.data import cohort, frozen, predictions, synthetic
 from mri_vit.errors import UsageError
 from mri_vit.explain import stage as explaining
-from mri_vit.external import familiar, models
-from mri_vit.external.finished import finished, on_others, places
+from mri_vit.finished import external_models, overlap
+from mri_vit.finished.trained_run import finished, on_others, places
 from mri_vit.model.weights import label_exposed
 from mri_vit.prepare import cohort as preparing
 from mri_vit.prepare.cohort import Excluded
@@ -48,7 +48,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console, allow_s
         patients = cohort.of_study(study)
         asked = synthetic.refuse_real(run, patients, allow_synthetic, "--allow-synthetic")
         patients = frozen.freeze(study, patients, folder)
-        if inside := familiar.before(run, past, patients, label_exposed):
+        if inside := overlap.patients_known_before(run, past, patients, label_exposed):
             raise UsageError(
                 f"{study.cohort}: {', '.join(inside)} would be no external test: weights that the run {run} started from knew"
                 " labels of patients with these ids; leave them out, or give other people other ids"
@@ -56,8 +56,8 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console, allow_s
         excluded = stages.prepare(study, patients, folder, console)
         patients = preparing.without(patients, excluded)
         if patients:
-            familiar.refuse_own_patients(run, study, patients)
-            tables, notes = models.tables(run, past, study, patients, console)
+            overlap.refuse_own_patients(run, study, patients)
+            tables, notes = external_models.tables(run, past, study, patients, console)
             if learned := synthetic.of_run(run):
                 notes[synthetic.NOTE] = (
                     f"the run was trained on synthetic patients ({learned}); {len(asked)} of those judged here are real"
@@ -72,7 +72,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console, allow_s
 
 def _asked(run: Path, past: Study) -> list[str]:
     """Globs of the folders of folds whose networks are asked: of one that lacks weights, it is noted."""
-    gone = models.lacking(run, past)
+    gone = external_models.lacking(run, past)
     homes = (comparator_folder(run, name).relative_to(run) for name in networks(past) if name not in gone)
     return [str(home / files.FOLD_GLOB) for home in homes]
 

@@ -1,7 +1,8 @@
-"""Patient: one prepared patient's folder, with their prediction, maps and pictures, whole or not there at all."""
+"""Predicted patient: one prepared patient's folder, with prediction, maps, pictures and page, complete or not there at all."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -11,11 +12,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from mri_vit import style
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
+from mri_vit.explain.images.overlay import OPACITY, SCALE
+from mri_vit.explain.methods.names import UNIT
 from mri_vit.explain.records import RESEARCH
-from mri_vit.prediction import distribution, document, endpoints, figures, maps, page
-from mri_vit.prediction.document import (
+from mri_vit.finished import predicted_endpoints, predicted_maps, prediction_document
+from mri_vit.finished import reference as distribution
+from mri_vit.finished import reference as figures
+from mri_vit.finished.predicted_endpoints import RunResults, on_line
+from mri_vit.finished.prediction_document import (
     Binary,
     BinaryValue,
     Known,
@@ -24,22 +33,29 @@ from mri_vit.prediction.document import (
     QcFinding,
     ReadFile,
     RunFacts,
+    ShownMap,
     Survival,
 )
-from mri_vit.prediction.endpoints import OfRun
-from mri_vit.prediction.networks import Place, Said
-from mri_vit.prediction.reference import Reference
+from mri_vit.finished.reference import Reference
+from mri_vit.finished.trained_run import FoldOutputs, Place
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.qc import findings
+from mri_vit.report.pages import curve, patients, strip, volumes
+from mri_vit.report.reading.maps import Map
 from mri_vit.report.schema.run import Step
+from mri_vit.report.words import notation, patient_map
 from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
 from mri_vit.run.record import as_written
+from mri_vit.settings import sequences
 from mri_vit.settings.schema import Study
 
 UNLIKE = "verdicts, calibration and percentiles were measured on patients like the run's, and need not hold for this one"
 NOTICE = f"{RESEARCH} No decision about a patient may rest on it."
+VOLUMES = "scans.js"
+MASKS = {"brain_mask": "a mask of the brain", "tumour_mask": "a mask of the tumour"}
+FIGURES_SHOWN = 6  # of those by which a patient is compared with the run's; the others are folded
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +63,7 @@ class Basis:
     """What is the same for every patient of one command."""
 
     facts: RunFacts
-    of_run: OfRun
+    of_run: RunResults
     reference: Reference | str
     weights: Mapping[Place, Path]  # of each fold's first network
     synthetic: Mapping[str, str]  # by patient who is real where the run's patients are not, why nothing of the run holds
@@ -58,7 +74,9 @@ class Basis:
     versions: Mapping[str, str]
 
 
-def write(patient: Patient, study: Study, said: Sequence[Said], known: Known, basis: Basis, folder: Path) -> Prediction:
+def write_patient(
+    patient: Patient, study: Study, said: Sequence[FoldOutputs], known: Known, basis: Basis, folder: Path
+) -> Prediction:
     """Write a prepared patient's `folder`, whole or not at all: `index.html`, `prediction.json`, `maps`, the QC picture.
 
     `said` is what the run's networks say. Raises UnusablePatient where a scan or the tumour mask can no longer be read,
@@ -67,29 +85,29 @@ def write(patient: Patient, study: Study, said: Sequence[Said], known: Known, ba
     began = time.monotonic()
     refuse_foreign(folder)
     prepared = study.prepared / patient.id
-    record, own_figures = load_record(prepared), figures.of_patient(prepared)
-    like = distribution.of_patient(own_figures, {(one.repeat, one.fold): one.features for one in said}, basis.reference)
+    record, own_figures = load_record(prepared), figures.figures_of(prepared)
+    like = distribution.distribution_of(own_figures, {(one.repeat, one.fold): one.features for one in said}, basis.reference)
     compared = time.monotonic()
     doubt = basis.synthetic.get(patient.id)
     told = {
-        endpoint.name: endpoints.of_endpoint(endpoint, said, basis.of_run, basis.show_untrusted, doubt)
+        endpoint.name: predicted_endpoints.of_endpoint(endpoint, said, basis.of_run, basis.show_untrusted, doubt)
         for endpoint in study.endpoints
     }
     shown = [name for name, one in told.items() if one.value is not None]
-    no_maps = maps.why_none(study, shown)
+    no_maps = predicted_maps.why_none(study, shown)
     with complete(folder, refuse_foreign) as beside:
-        of_network, explained = None, maps.chosen(said, told)
+        of_network, explained = None, predicted_maps.chosen(said, told)
         if no_maps is None:
             at, scored = (explained.repeat, explained.fold), basis.of_run.metrics.map_scores
-            of_network = maps.write(patient, study, basis.weights[at], at, told, scored, beside)
+            of_network = predicted_maps.write_maps(patient, study, basis.weights[at], at, told, scored, beside)
         if of_network is None:
-            no_maps = no_maps or maps.NO_HEAD
+            no_maps = no_maps or predicted_maps.NO_HEAD
         shutil.copyfile(prepared / files.QC, beside / files.QC)
         with as_written(prepared / files.PATIENT, PREPARE_AGAIN):
             preparation = _preparation(patient, study, record, int(own_figures.value[figures.TOKENS] or 0), basis.home)
         seconds = {**basis.seconds, "distribution": compared - began, "maps": time.monotonic() - compared}
         made = Prediction(
-            schema=document.SCHEMA,
+            schema=prediction_document.SCHEMA,
             notice=NOTICE,
             patient=patient.id,
             made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -105,8 +123,8 @@ def write(patient: Patient, study: Study, said: Sequence[Said], known: Known, ba
             seconds={name: round(value, 2) for name, value in (seconds | {"total": sum(seconds.values())}).items()},
             versions=dict(basis.versions),
         )
-        write_bytes(document.dumps(made).encode(), beside / document.FILE)
-        page.write(made, basis.of_run, prepared, patient.tumour_mask, beside)
+        write_bytes(prediction_document.dumps(made).encode(), beside / prediction_document.FILE)
+        write_page(made, basis.of_run, prepared, patient.tumour_mask, beside)
     return made
 
 
@@ -122,7 +140,9 @@ def refuse_foreign(folder: Path) -> None:
     ownership.refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; expected a folder for a patient's prediction, or nothing")
-    if ownership.entries(folder) and not {"schema", "patient", "endpoints"} <= set(ownership.record(folder / document.FILE)):
+    if ownership.entries(folder) and not {"schema", "patient", "endpoints"} <= set(
+        ownership.record(folder / prediction_document.FILE)
+    ):
         raise UsageError(f"{folder} holds no prediction of ours; it is left alone: choose another output, or delete it first")
 
 
@@ -158,7 +178,7 @@ def _named(file: Path, home: Path) -> str:
 def _remarks(
     patient: Patient,
     known: Known,
-    like: document.Distribution,
+    like: prediction_document.Distribution,
     preparation: Preparation,
     told: Mapping[str, Binary | Survival],
     basis: Basis,
@@ -182,12 +202,95 @@ def _remarks(
     yield from basis.remarks
 
 
-def _opposed(explained: Said, told: Mapping[str, Binary | Survival]) -> Iterator[str]:
+def _opposed(explained: FoldOutputs, told: Mapping[str, Binary | Survival]) -> Iterator[str]:
     """Markers that the network whose maps are shown would by itself call otherwise."""
-    for name in maps.opposed(explained, told):
+    for name in predicted_maps.opposed(explained, told):
         value = told[name].value
         assert isinstance(value, BinaryValue)
         yield (
             f"the maps of {name} show what speaks for {value.side}, as all networks together call it; the network that they are"
             " of would by itself call it otherwise"
         )
+
+
+def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path | None, folder: Path) -> None:
+    """Write `index.html`, the volumes that it shows and `viewer/` into a patient's folder, which may then be handed on alone.
+
+    Parameters
+    ----------
+    made
+        The document, whose maps and picture lie in `folder` already.
+    run
+        Whose out-of-fold scores stand beside the patient's, of the endpoints that are shown alone.
+    prepared, tumour
+        The prepared patient, and the tumour's mask in the reference's space if there is one.
+    """
+    maps = made.maps.maps if made.maps else ()
+    facts = {"brain": made.maps and made.maps.brain, "maps": [one.model_dump(mode="json") for one in maps]}
+    found = Map(made.patient, folder, facts)
+    reference = made.preparation.reference
+    can_draw = volumes.drawable(found, reference)
+    drawn = volumes.of_visit(prepared, found if can_draw else None, tumour, facts["maps"], reference)
+    write_bytes(f"window.patientVolumes = {json.dumps(drawn)};\n".encode(), folder / VOLUMES)
+    patients.write_viewer(folder / "viewer")
+    templates = style.templates("mri_vit.report.pages")
+    templates.filters.update(
+        per_cent=predicted_endpoints.per_cent,
+        number=notation.number,
+        title=notation.title,
+        sequence=sequences.title,
+        interval=notation.interval,
+    )
+    templates.tests.update(known=notation.is_defined)
+    templates.globals.update(kinds=notation.KINDS, marks=notation.MARKS)
+    text = templates.get_template("prediction.html").render(
+        p=made,
+        policy=patients.POLICY,
+        name=made.patient,
+        volumes=VOLUMES,
+        qc=files.QC,
+        given=[MASKS.get(one.holds) or sequences.title(one.holds) for one in made.preparation.read],
+        strips={name: _strip(run, name, one) for name, one in made.endpoints.items() if one.value},
+        curves={name: _curve(run, name, one) for name, one in made.endpoints.items() if isinstance(one, Survival) and one.value},
+        strip_width=strip.WIDTH,
+        curve_size=(curve.WIDTH, curve.HEIGHT),
+        figures_shown=FIGURES_SHOWN,
+        maps=[_of_map(one, made) for one in maps],
+        unit=UNIT,
+        scale=SCALE,
+        opacity=OPACITY,
+    )
+    write_bytes(text.encode(), folder / files.PAGE)
+
+
+def _strip(run: RunResults, name: str, one: Binary | Survival) -> strip.Strip:
+    """On the scale on which the call is made, so that the patient lies on its side of the dashed line."""
+    assert one.value is not None
+    rows = run.of_endpoint(name)
+    if isinstance(one, Binary) and one.value.probability:
+        line = one.value.probability
+        rows = rows.assign(score=on_line(line.slope, line.intercept, rows.score.to_numpy(float)))
+        return strip.strip(rows, one.kind, line.value, predicted_endpoints.EVEN, "calibrated probability")
+    return strip.strip(rows, one.kind, one.value.score, one.value.threshold)
+
+
+def _curve(run: RunResults, name: str, one: Survival) -> curve.Curve:
+    assert one.value is not None
+    known = run.of_endpoint(name).dropna(subset=["time_days", "event"]).drop_duplicates("patient")
+    of_all = curve.cohort(known.time_days.to_numpy(dtype=float), known.event.to_numpy(dtype=bool))
+    return curve.drawn([(at.days, at.survival) for at in one.value.horizons], of_all)
+
+
+def _of_map(one: ShownMap, made: Prediction) -> dict[str, object]:
+    """What the page says of a map."""
+    assert made.maps is not None
+    head = notation.title(one.endpoint) if one.endpoint else "Every endpoint"
+    network = {"model": "the run's Vision Transformer", "repeat": made.maps.repeat, "fold": made.maps.fold}
+    shares = one.by_scan and {scan: share for scan, share in one.by_scan.items() if not np.isnan(share)}
+    return {
+        "label": f"{head}: {one.title}",
+        "facts": patient_map.facts(network, one.model_dump() | {"by_scan": shares}),
+        "verdicts": [f"{notation.title(verdict.endpoint)}: {verdict.sentence}" for verdict in one.verdicts],
+        "note": one.meaning,
+        "picture": one.overlay,
+    }

@@ -11,10 +11,10 @@ from mri_vit.data.cohort import Patient
 from mri_vit.explain.images import patient as images
 from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.records import Fitted, MapRecord, parse
+from mri_vit.finished import predicted_endpoints
+from mri_vit.finished.prediction_document import Binary, BinaryValue, Maps, ShownMap, Survival
+from mri_vit.finished.trained_run import FoldOutputs, Place
 from mri_vit.model import network
-from mri_vit.prediction import endpoints
-from mri_vit.prediction.document import Binary, BinaryValue, Maps, ShownMap, Survival
-from mri_vit.prediction.networks import Place, Said
 from mri_vit.report.schema.maps import MapEvaluation
 from mri_vit.report.verdicts import maps as judged
 from mri_vit.run import files
@@ -34,17 +34,17 @@ def why_none(study: Study, shown: Collection[str]) -> str | None:
     return None if shown else NO_ENDPOINT
 
 
-def chosen(said: Sequence[Said], told: Mapping[str, Binary | Survival]) -> Said:
+def chosen(said: Sequence[FoldOutputs], told: Mapping[str, Binary | Survival]) -> FoldOutputs:
     """The fold whose first network makes by itself most of the calls that all make together; of equals the first."""
     return max(said, key=lambda fold: len(_markers(told)) - len(opposed(fold, told)))
 
 
-def opposed(fold: Said, told: Mapping[str, Binary | Survival]) -> list[str]:
+def opposed(fold: FoldOutputs, told: Mapping[str, Binary | Survival]) -> list[str]:
     """The markers that a fold's first network would by itself call otherwise than all together do."""
     return [
         name
         for name, value in _markers(told).items()
-        if name in fold.scores[0] and endpoints.network_side(fold, name, value) != value.side
+        if name in fold.scores[0] and predicted_endpoints.network_side(fold, name, value) != value.side
     ]
 
 
@@ -53,7 +53,7 @@ def _markers(told: Mapping[str, Binary | Survival]) -> dict[str, BinaryValue]:
     return {name: one.value for name, one in told.items() if isinstance(one.value, BinaryValue) and one.value.side}
 
 
-def write(
+def write_maps(
     patient: Patient,
     study: Study,
     weights: Path,

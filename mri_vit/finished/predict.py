@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from mri_vit import external
 from mri_vit import study as stages
 from mri_vit.crossval import folds
 from mri_vit.crossval.folds import Split
@@ -20,13 +19,14 @@ from mri_vit.data import cohort, frozen, predictions, synthetic
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.prediction import endpoints, known, networks, patient, reference, scans, trust
-from mri_vit.prediction.document import BinaryValue, Known, Prediction, RunFacts, Weights, is_trusted
-from mri_vit.prediction.endpoints import OfRun
-from mri_vit.prediction.networks import Said
-from mri_vit.prediction.patient import Basis
-from mri_vit.prediction.reference import Reference
-from mri_vit.prediction.trust import Source
+from mri_vit.finished import new_scans, predicted_endpoints, predicted_patient, reference, trained_run
+from mri_vit.finished import overlap as prediction_known
+from mri_vit.finished import predicted_patient as prediction_patient
+from mri_vit.finished.predicted_endpoints import RunResults, Source
+from mri_vit.finished.predicted_patient import Basis
+from mri_vit.finished.prediction_document import BinaryValue, Known, Prediction, RunFacts, Weights, is_trusted
+from mri_vit.finished.reference import Reference
+from mri_vit.finished.trained_run import FoldOutputs, finished
 from mri_vit.prepare import cohort as preparing
 from mri_vit.prepare.cohort import Excluded
 from mri_vit.run import files, hashes, intact
@@ -40,7 +40,7 @@ from mri_vit.settings.schema import Study
 
 OURS = {  # names in the output
     *(files.STUDY, files.ENVIRONMENT, files.ORIGIN, files.COHORT, files.EXCLUDED, files.FINDINGS, files.DECISIONS, files.JOBS),
-    *(files.PREDICTIONS, files.SURVIVAL, files.PAGE, files.LOG, "prepared", scans.CONVERTED),
+    *(files.PREDICTIONS, files.SURVIVAL, files.PAGE, files.LOG, "prepared", new_scans.CONVERTED),
 }
 OUTSIDE = {"within": "false", "outside": "true", "not known": ""}  # by placement
 STARTED = "training started from weights of others ({file}), {licence}"
@@ -85,11 +85,11 @@ def predict(run: Path, source: Path, output: Path, workers: int, allowed: Allowe
     IntegrityError
         A file of the run was changed after it was written.
     """
-    past = external.finished(run)
+    past = finished(run)
     intact.refuse_changed(run, console, intact.OWN)
     study = _elsewhere(past, source, output, workers)
     with run_folder.claimed(study) as folder:
-        given = scans.of(source, study, output, lambda line: say(console, line, WARNING))
+        given = new_scans.read_new_patients(source, study, output, lambda line: say(console, line, WARNING))
         real = synthetic.refuse_real(run, given.patients, allowed.synthetic, "--allow-synthetic")
         for table in (files.PREDICTIONS, files.SURVIVAL):  # of an earlier command, which may have shown more
             (folder / table).unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def predict(run: Path, source: Path, output: Path, workers: int, allowed: Allowe
             excluded += _predicted(run, past, study, patients, given, real, allowed, spent, folder, console)
             write_bytes(preparing.table(excluded), folder / files.EXCLUDED)
         for row in excluded:
-            patient.forget(home_of(row["patient"], folder))
+            predicted_patient.forget(home_of(row["patient"], folder))
     return excluded
 
 
@@ -132,7 +132,7 @@ def _predicted(
     past: Study,
     study: Study,
     patients: list[Patient],
-    given: scans.Given,
+    given: new_scans.NewPatients,
     real: Sequence[Patient],
     allowed: Allowed,
     spent: dict[str, float],
@@ -142,18 +142,18 @@ def _predicted(
     """Write the folders and tables of prepared patients; gives those whose scans could not be read for the maps."""
     inside = frozen.included(past, run)
     splits = folds.load(run / files.FOLDS, inside)
-    homes = networks.homes(run, [len(split) for split in splits])
+    homes = trained_run.network_folders(run, [len(split) for split in splits])
     if not homes:
         raise UsageError(f"{run}: no fold has {files.WEIGHTS}; new patients are predicted by the networks of a run")
     met = _known(run, past, study, patients, homes.values(), console)
-    refused = [] if allowed.known else known.refused(run, study, patients, met, console)
+    refused = [] if allowed.known else prediction_known.refused_patients(run, study, patients, met, console)
     patients = preparing.without(patients, refused)
-    metrics, verdicts = trust.verdicts(run)
+    metrics, verdicts = predicted_endpoints.reported_verdicts(run)
     like, said = _compared_and_asked(run, past, study, patients, inside, splits, spent, console)
     facts = _facts(run, past, inside, splits, verdicts)
     basis = Basis(
         facts=facts,
-        of_run=OfRun.of(metrics, predictions.load(run / files.PREDICTIONS), past.seed),
+        of_run=RunResults.of(metrics, predictions.load(run / files.PREDICTIONS), past.seed),
         reference=like,
         weights={place: home / files.WEIGHTS for place, home in homes.items()},
         synthetic={one.id: SYNTHETIC.format(learned=facts.synthetic) for one in real},
@@ -178,18 +178,18 @@ def _compared_and_asked(
     splits: Sequence[Split],
     spent: dict[str, float],
     console: Console,
-) -> tuple[Reference | str, dict[str, list[Said]]]:
+) -> tuple[Reference | str, dict[str, list[FoldOutputs]]]:
     """The run's reference, and what its networks say of each patient, under a bar; `spent` gets the seconds of each patient."""
     counts = [len(split) for split in splits]
-    total = len(networks.homes(run, counts))
+    total = len(trained_run.network_folders(run, counts))
     with progress(console) as bar:
         task = bar.add_task("compare", total=total, note="with the run's patients, who are looked at once")
         began = time.monotonic()
-        like = reference.of_run(run, past, inside, splits, lambda: bar.update(task, advance=1))
+        like = reference.reference_of_run(run, past, inside, splits, lambda: bar.update(task, advance=1))
         bar.update(task, completed=total, note="")
         looked = time.monotonic()
         task = bar.add_task("predict", total=total, note="")
-        said = networks.said(run, counts, study, patients, lambda: bar.update(task, advance=1))
+        said = trained_run.fold_outputs(run, counts, study, patients, lambda: bar.update(task, advance=1))
         spent |= {"reference": (looked - began) / len(patients), "networks": (time.monotonic() - looked) / len(patients)}
     return like, said
 
@@ -197,7 +197,7 @@ def _compared_and_asked(
 def _written(
     patients: Sequence[Patient],
     study: Study,
-    said: dict[str, list[Said]],
+    said: dict[str, list[FoldOutputs]],
     met: dict[str, Known],
     basis: Basis,
     folder: Path,
@@ -210,7 +210,9 @@ def _written(
         task = bar.add_task("write", total=len(patients), note="")
         for one in patients:
             try:
-                written[one.id] = patient.write(one, study, said[one.id], met[one.id], basis, home_of(one.id, folder))
+                written[one.id] = prediction_patient.write_patient(
+                    one, study, said[one.id], met[one.id], basis, home_of(one.id, folder)
+                )
             except UnusablePatient as fault:
                 excluded.append({"patient": one.id, "file": printable(Path(fault.file).name), "reason": printable(fault.reason)})
                 say(bar.console, f"excluded {one.id}: {fault}", WARNING)
@@ -223,8 +225,8 @@ def _known(
 ) -> dict[str, Known]:
     """Of each patient whether the run knows them."""
     own = {one.subject for one in cohort.read(run / files.COHORT, past.endpoints, channels=past.channels)}
-    exposed = known.exposed(homes, own)
-    found = {one.id: known.of_patient(one, study, run, own, exposed) for one in patients}
+    exposed = prediction_known.exposed_labels(homes, own)
+    found = {one.id: prediction_known.overlap_of(one, study, run, own, exposed) for one in patients}
     for name, one in found.items():
         if one.twin or one.same_id or one.exposed:
             say(console, f"{name}: {one.sentence}", WARNING)
@@ -232,7 +234,7 @@ def _known(
 
 
 def _facts(run: Path, past: Study, inside: Sequence[Patient], splits: Sequence[Split], verdicts: Source) -> RunFacts:
-    homes = networks.homes(run, [len(split) for split in splits])
+    homes = trained_run.network_folders(run, [len(split) for split in splits])
     weights = [files.seed_folder(home, seed) / files.WEIGHTS for home in homes.values() for seed in range(past.train.seeds)]
     started, terms = _beginning(past)
     return RunFacts(
@@ -268,7 +270,7 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("mri-vit", "torch", "numpy", "SimpleITK", "nibabel")}
 
 
-def _write_tables(written: dict[str, Prediction], said: dict[str, list[Said]], study: Study, folder: Path) -> None:
+def _write_tables(written: dict[str, Prediction], said: dict[str, list[FoldOutputs]], study: Study, folder: Path) -> None:
     """The tables of all patients; what is withheld has an empty score and the reason, what is shown on demand alone the doubt.
 
     `outside` is whether the patient is unlike the run's, empty where that is not known; `trusted` whether nothing speaks against
@@ -279,7 +281,7 @@ def _write_tables(written: dict[str, Prediction], said: dict[str, list[Said]], s
         for endpoint, one in made.endpoints.items():
             shared = {"patient": name, "endpoint": endpoint}
             ending = {
-                "models": endpoints.models(said[name], endpoint),
+                "models": predicted_endpoints.models(said[name], endpoint),
                 "withheld": one.withheld or "",
                 "untrusted": one.untrusted or "",
                 "outside": OUTSIDE[made.distribution.placement],

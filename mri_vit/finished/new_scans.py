@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Given:
+class NewPatients:
     """Who is to be predicted, the folder that their files are named from, and what a reader must know of them."""
 
     patients: list[Patient]
@@ -39,7 +39,7 @@ class Given:
     remarks: tuple[str, ...] = ()
 
 
-def of(source: Path, study: Study, output: Path, say: Say) -> Given:
+def read_new_patients(source: Path, study: Study, output: Path, say: Say) -> NewPatients:
     """The patients of a cohort table, or the one whose folder it is.
 
     Parameters
@@ -61,7 +61,7 @@ def of(source: Path, study: Study, output: Path, say: Say) -> Given:
         the message names what was found and what is missing.
     """
     if not source.is_dir():
-        return Given(cohort.read(source, (), study.prepare.needs, study.channels), source.parent)
+        return NewPatients(cohort.read(source, (), study.prepare.needs, study.channels), source.parent)
     if output.resolve().is_relative_to(source.resolve()):
         raise UsageError(f"output {output} lies in {source}, whose files are the patient's; choose a folder outside of it")
     patient, changed = safe_id(source.resolve().name)
@@ -77,7 +77,7 @@ def of(source: Path, study: Study, output: Path, say: Say) -> Given:
     if unread:
         remarks.append(f"not read: {_short(unread)}")
     masks = {name: found.get(name) for name in MASKS}
-    return Given([Patient(patient, scans, {}, {}, masks["brain_mask"], masks["tumour_mask"])], home, tuple(remarks))
+    return NewPatients([Patient(patient, scans, {}, {}, masks["brain_mask"], masks["tumour_mask"])], home, tuple(remarks))
 
 
 def safe_id(name: str) -> tuple[str, bool]:
