@@ -34,8 +34,8 @@ def said(*scores: float) -> list[FoldOutputs]:
 @pytest.fixture(autouse=True)
 def _trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run told every endpoint from chance."""
-    monkeypatch.setattr(predicted_endpoints, "reason", lambda *_: None)
-    monkeypatch.setattr(predicted_endpoints, "of_run", lambda *_: None)
+    monkeypatch.setattr(predicted_endpoints, "reason_withheld", lambda *_: None)
+    monkeypatch.setattr(predicted_endpoints, "result_of_run", lambda *_: None)
 
 
 def shown(scores: list[float], threshold: float, shift: float = 0.3, doubt: str | None = None) -> Binary:
