@@ -22,6 +22,8 @@ from mri_vit.settings.schema import Study
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/[!_]*.md"))]
+REPRODUCTIONS = ROOT / "pipelines" / "reproductions"
+BESIDE = sorted(REPRODUCTIONS.glob("*/*.md"))  # pages that lie beside the code of a reproduction
 NEEDED = {"name": "a", "cohort": "c.csv", "prepared": "p", "output": "o"}
 SETTING = re.compile(r"^(\[+\w+\]+|\w+ = )")  # how a line of a study file begins
 
@@ -92,7 +94,7 @@ def is_mention(given: list[str]) -> bool:
 def test_options_that_a_sentence_names_are_taken_by_a_verb_with_the_values_that_it_names():
     complete = [words(command) for _, command, refused in DOCUMENTED if not refused and "…" not in command]
     complete = [given for given in complete if len(given) > 1 and takes(given)]
-    scripts = "".join(script.read_text(encoding="utf-8") for script in (ROOT / "pipelines").glob("*.py"))
+    scripts = "".join(script.read_text(encoding="utf-8") for script in (ROOT / "pipelines").rglob("*.py"))
     wrong = []
     for page in PAGES:
         for inline in re.findall(r"`(--[a-z][^`]*)`", page.read_text(encoding="utf-8")):
@@ -107,10 +109,47 @@ def test_scripts_that_the_documentation_names_are_there_and_have_the_options_tha
     wrong = []
     for page in [*PAGES, *(ROOT / "configs").glob("*.toml")]:
         for script, rest in re.findall(r"python (pipelines/[\w/]+\.py)([^`\n;]*)", page.read_text(encoding="utf-8")):
-            source = (ROOT / script).read_text(encoding="utf-8") if (ROOT / script).is_file() else ""
-            named = [option.removeprefix("no-").replace("-", "_") for option in re.findall(r" --([a-z-]+)", rest)]
-            wrong += [f"{page.name}: {script}{rest}"] if not source or any(f"{name}:" not in source for name in named) else []
+            if script == "pipelines/reproduce.py" or not (ROOT / script).parent.is_dir():
+                continue  # the former is held to the scripts of its questions below
+            wrong += [f"{page.name}: {script}{rest}"] if not taken_by_script(ROOT / script, rest) else []
     assert not wrong
+
+
+def test_reproductions_that_the_documentation_names_are_there_with_their_options_and_study_files():
+    if not (ROOT / "pipelines/reproduce.py").is_file():
+        pytest.skip("pipelines/reproduce.py is not there yet")
+    wrong = []
+    shipped = {file.name for file in study_files()}
+    for page in [*PAGES, *BESIDE, *study_files()]:
+        text = page.read_text(encoding="utf-8")
+        commands = re.findall(r"reproduce\.py ([a-z][\w/]*)([^`\n;|]*)", text)
+        for question, rest in commands:
+            folder = REPRODUCTIONS / question.split("/")[0]
+            script = REPRODUCTIONS / f"{question}.py" if "/" in question else folder / "__main__.py"
+            missing = [word for word in rest.split() if word.endswith(".toml") and not (folder / word).is_file()]
+            wrong += [f"{page.name}: {question}{rest}"] if missing or not taken_by_script(script, rest) else []
+        named = re.findall(r"`(?:[\w/]+/)?(\w+\.toml)`", text) if page in [*BESIDE, ROOT / "docs/reproductions.md"] else []
+        wrong += [f"{page.name}: {name}" for name in named if name not in shipped]
+    assert not wrong
+
+
+def taken_by_script(script: Path, rest: str) -> bool:
+    """Whether a script is there and its parameters have the names of the options in the rest of a command."""
+    source = script.read_text(encoding="utf-8") if script.is_file() else ""
+    named = [option.removeprefix("no-").replace("-", "_") for option in re.findall(r" --([a-z-]+)", rest)]
+    return bool(source) and all(f"{name}:" in source for name in named)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *BESIDE], ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_pages_that_are_no_part_of_the_built_documentation_lead_to_files(page: Path):
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
+
+
+def test_a_page_is_at_most_120_lines_and_the_page_of_simulated_effects_60():
+    pages = [page for page in PAGES if page.name not in ("decisions.md", "study_keys.md")]  # lists of short entries
+    assert not [page.name for page in pages if len(page.read_text(encoding="utf-8").splitlines()) > 120]
+    assert len((ROOT / "docs/simulated_effects.md").read_text(encoding="utf-8").splitlines()) <= 60
 
 
 def takes(given: list[str]) -> bool:
@@ -150,12 +189,16 @@ def test_the_command_for_maps_of_a_comparator_asks_for_maps():
     assert study.explained
 
 
-def test_the_study_files_of_the_papers_page_are_there_and_those_for_maps_of_comparators_ask_for_maps():
-    named = set(re.findall(r"configs/\w+\.toml", (ROOT / "docs/papers.md").read_text(encoding="utf-8")))
-    asked = {name: study_file.load(ROOT / name).explain.comparators for name in named}  # a study that makes no maps is refused
-    assert {name for name, found in asked.items() if found} == {
-        "configs/comparator_maps.toml", "configs/comparator_maps_gbm.toml"
-    }  # fmt: skip
+def test_the_study_files_of_the_reproductions_page_are_there_and_those_for_maps_of_comparators_ask_for_maps():
+    named = set(re.findall(r"\w+\.toml", (ROOT / "docs/reproductions.md").read_text(encoding="utf-8")))
+    there = {file.name: file for file in study_files()}
+    asked = {name: study_file.load(there[name]).explain.comparators for name in named}  # a study that makes no maps is refused
+    assert {name for name, models in asked.items() if models} == {"comparator_maps.toml", "comparator_maps_gbm.toml"}
+
+
+def study_files() -> list[Path]:
+    """The study files that ship: those that a user copies, and those of reproductions."""
+    return [*(ROOT / "configs").glob("*.toml"), *REPRODUCTIONS.glob("*/*.toml")]
 
 
 def test_examples_are_found():

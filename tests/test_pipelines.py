@@ -208,7 +208,7 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
 def test_every_page_of_a_contest_is_what_its_study_files_and_committed_figures_make(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    docs, made = CONFIGS.with_name("docs"), tmp_path / "docs"
+    docs, made = CONFIGS.parent / "pipelines/reproductions/simulated_effects", tmp_path / "docs"
     made.mkdir()
     figures = sorted(docs.glob("contest*_cohorts.csv"))
     for table in figures:

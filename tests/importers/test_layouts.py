@@ -289,7 +289,7 @@ def test_a_mask_without_a_scan_is_left_out(tmp_path: Path):
 
 
 def test_the_layout_that_the_documentation_adds_is_30_lines_and_works(tmp_path: Path):
-    page = (Path(__file__).parents[2] / "docs" / "importing.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "extending" / "layout.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert len(code.splitlines()) <= 30
     module: dict[str, Any] = {"__name__": "example"}
