@@ -143,7 +143,8 @@ def added_value(model: str, analysis: CoxComparison) -> Figure:
 
 
 def _ratio_row(column: str, ratio: CovariateRatio, model: str) -> Row:
-    label, end = words.label(column, model), math.log(AXIS_FACTORS[-1])
+    label = words.label(column, model) if column == RISK else column  # the full name of a marker is too long here
+    end = math.log(AXIS_FACTORS[-1])
     label = label if len(label) <= LETTERS else f"{label[: LETTERS - 1]}…"
     value, low, high = (min(end, max(-end, math.log(number))) for number in (ratio.value, ratio.low, ratio.high))
     stroke = panels.CANDIDATES[0] if column == RISK else panels.PLAIN
