@@ -37,7 +37,8 @@ from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import untrained
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+REPRODUCTIONS = Path(__file__).parents[1] / "pipelines" / "reproductions"
+CONFIGS = REPRODUCTIONS / "simulated_effects"
 
 
 def test_at_every_size_each_contender_makes_as_many_steps_and_is_evaluated_as_often():
@@ -79,7 +80,7 @@ def test_the_ablations_table_has_a_row_for_each_change_and_tells_no_folder_of_th
     text = ablation.document(pd.concat(parts), of, [1, 2])
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 1 + len(of.comparators) + 1 + 2  # head, recommended, changes; head, two ways of training
-    assert str(ablation.ROOT) not in text
+    assert str(REPRODUCTIONS) not in text
     worst = next(row for row in rows if '`model.pool = "cls"`' in row)
     assert worst.endswith("| < 0.001 |")
     assert "−0." in worst
@@ -142,7 +143,10 @@ def binary(tiny: Study) -> Study:
 
 @pytest.mark.long
 def test_nobody_of_the_hard_variant_is_excluded_because_nothing_but_a_thin_rim_enhances(tmp_path: Path):
-    hard = [study_file.load(CONFIGS / f"{name}.toml") for name in ("learning_curve", "ablation", "features_hard")]
+    hard = [
+        study_file.load(REPRODUCTIONS / name)
+        for name in ("learning_curve/learning_curve.toml", "ablation/ablation.toml", "features/features_hard.toml")
+    ]
     assert all(one.qc == Quality() for one in hard)
     table = synthetic.make_hard(tmp_path / "cohort", 1, 4, 0)
     paths = {"cohort": table, "prepared": tmp_path / "prepared", "output": tmp_path / "run"}
@@ -198,27 +202,27 @@ def test_the_contests_page_has_everybody_each_claim_and_who_went_into_the_trap()
     assert "| 12,345 | 2 | 6 of 9 | – |" in page.document(rows.drop(columns=["first_loss", "last_loss"]), [of], n)
     assert "- data seed 2, intensity: may be confounded" in text
     without = page.document(rows, [of], n, ["contest-convolutional"])
-    assert "Not here, as not run on enough of these data seeds yet: `configs/contest_convolutional.toml`." in without
+    assert "Not here, as not run on enough of these data seeds yet: `contest_convolutional.toml`." in without
     assert f" | **yes** | not yet | {page.unbroken('p = 0.0')}" in without  # who is not here at all may yet do better
-    assert "still to run: `configs/contest_convolutional.toml`." in " ".join(without.split())
+    assert "still to run: `contest_convolutional.toml`." in " ".join(without.split())
     assert "for no cause" in without
-    assert str(contest.ROOT) not in text
+    assert str(REPRODUCTIONS) not in text
 
 
 def test_every_page_of_a_contest_is_what_its_study_files_and_committed_figures_make(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    docs, made = CONFIGS.with_name("docs"), tmp_path / "docs"
-    made.mkdir()
-    figures = sorted(docs.glob("contest*_cohorts.csv"))
+    figures = sorted(CONFIGS.glob("contest*_cohorts.csv"))
     for table in figures:
-        shutil.copy(table, made)
-    monkeypatch.setattr(contest, "ROOT", tmp_path)
+        shutil.copy(table, tmp_path)
+    monkeypatch.setattr(contest, "HOME", tmp_path)
     pages = {contest.page_of(CONFIGS / table.name.replace("_cohorts.csv", ".toml")) for table in figures}
     for together in pages:
         path = contest.write(together, contest.patients_of(together[0]))
         assert path, together
-        assert path.read_text() == (docs / path.name).read_text(), f"pipelines/contest.py would write another {path.name}"
+        assert path.read_text() == (CONFIGS / path.name).read_text(), (
+            f"reproduce.py simulated_effects would write another {path.name}"
+        )
     assert len(pages) >= 7
 
 
@@ -278,8 +282,7 @@ def test_the_contest_claims_nothing_before_every_bar_has_run_on_all_data_seeds()
 
 
 def test_a_contests_page_has_no_figures_of_another_recipe_of_other_patients_or_of_a_draft(tmp_path, monkeypatch):
-    (tmp_path / "docs").mkdir()
-    monkeypatch.setattr(contest, "ROOT", tmp_path)
+    monkeypatch.setattr(contest, "HOME", tmp_path)
     file = CONFIGS / "contest.toml"
     of, other = (contest.of_seed(file, seed) for seed in (1, 2))
     assert contest.recipe(of, 192) == contest.recipe(other, 192)
@@ -299,8 +302,7 @@ def test_a_contests_page_has_no_figures_of_another_recipe_of_other_patients_or_o
 
 @pytest.mark.parametrize("recipe", ["318312642056", "0123456789e1"])
 def test_a_recipe_that_looks_like_a_number_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str):
-    (tmp_path / "docs").mkdir()
-    monkeypatch.setattr(contest, "ROOT", tmp_path)
+    monkeypatch.setattr(contest, "HOME", tmp_path)
     monkeypatch.setattr(contest, "recipe", lambda of, patients: recipe)
     file = CONFIGS / "contest.toml"
     contest.results(file).write_text(f"seed,recipe\n1,{recipe}\n2,other\n")
@@ -312,8 +314,7 @@ def test_a_recipe_that_looks_like_a_number_is_found_again(tmp_path: Path, monkey
 def test_a_page_has_both_of_its_studies_and_says_how_far_a_vision_transformer_is_that_another_machine_trained_anew(
     tmp_path, monkeypatch
 ):
-    (tmp_path / "docs").mkdir()
-    monkeypatch.setattr(contest, "ROOT", tmp_path)
+    monkeypatch.setattr(contest, "HOME", tmp_path)
     networks = {"parameters": 9.0, "training_seconds": 60.0, "flat": 2.0, "trainings": 2.0, "verdict": None}
 
     def written(first: str, seeds: tuple[int, ...], apart: float) -> list[str]:
@@ -336,7 +337,7 @@ def test_a_page_has_both_of_its_studies_and_says_how_far_a_vision_transformer_is
         return texts
 
     alone, both = written("contest_search.toml", page.DRAFT, 0.031)
-    assert "Not here, as not run yet: `configs/contest_search_convolutional.toml`." in alone
+    assert "Not here, as not run yet: `contest_search_convolutional.toml`." in alone
     assert "as not run yet" not in both
     assert "| [Vision Transformer](contest.md) | **0.900** |" in both  # the first file's
     assert "| dilated-max | " in both
@@ -352,8 +353,7 @@ def test_a_page_has_both_of_its_studies_and_says_how_far_a_vision_transformer_is
 def test_the_contest_with_twice_the_patients_claims_nothing_before_all_its_data_seeds_and_stands_beside_the_smaller_cohorts(
     tmp_path, monkeypatch
 ):
-    (tmp_path / "docs").mkdir()
-    monkeypatch.setattr(contest, "ROOT", tmp_path)
+    monkeypatch.setattr(contest, "HOME", tmp_path)
     larger, smaller = CONFIGS / contest.LARGER, CONFIGS / contest.AS_MANY
     assert contest.seeds_of(larger) == page.NEW
     assert not set(page.NEW) & {*page.SEEDS, *page.DRAFT}
@@ -423,7 +423,7 @@ def test_a_search_names_the_best_recipe_of_each_network_by_the_mean_over_causes_
     table = search.means(rows, of.comparators)
     assert sorted(table.index[table.best]) == ["resnet10", "resnet10-max-slower", "stem-max-faster", "vit"]
     text = search.document(rows, [of], 96, ["contest-search-convolutional"])
-    assert "Not here, as not run yet: `configs/contest_search_convolutional.toml`." in text
+    assert "Not here, as not run yet: `contest_search_convolutional.toml`." in text
     assert "| [Vision Transformer](contest.md) | **0.700** | 0.700 |" in text
     assert "data seed 11, of whom the quality check left 90" in " ".join(text.split())
     assert text.count("**") == 8

@@ -1,7 +1,7 @@
 """Variants of the Vision Transformer on the same folds: positions, norms, attention; and score against compute.
 
-.venv/bin/python pipelines/variants.py configs/variants.toml          (synthetic patients; what it takes stands in that file)
-.venv/bin/python pipelines/variants.py configs/variants_gbm.toml      (your own cohort)
+.venv/bin/python pipelines/reproduce.py ablation/variants variants.toml  (synthetic patients; what it takes stands in that file)
+.venv/bin/python pipelines/reproduce.py ablation/variants variants_gbm.toml  (your own cohort)
 
 Every contender is trained `train.seeds` times in each fold, which are the runs. The variants are those of studies/variants.py;
 the study file's comparators are what else is placed in the figure of score against compute. A run that was stopped goes on where
@@ -11,7 +11,6 @@ it was. Result: variants/index.html in the study's output folder.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from mri_vit.data.cohort import Patient, first_visits, visit_id
 from mri_vit.errors import UsageError
 from mri_vit.model.network import Encode, encoder
 from mri_vit.predictors.network import Neural
-from mri_vit.run import executor, exit_code, files, screen
+from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -134,7 +133,3 @@ def main(file: Path, *, workers: Count = 2) -> None:
         costs = [cost(name, patients, splits, of, encode, run) for name, (of, encode) in own.items()]
         page = variants_page.write(settings, measure(scores, VIT, VARIANTS), costs, run / FOLDER, settings.name == MADE_UP)
         screen.say(console, f"variants: {page}")
-
-
-if __name__ == "__main__":  # patients are prepared and networks trained in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

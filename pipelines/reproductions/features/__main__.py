@@ -1,16 +1,15 @@
 """How good are the features? Encoders that learned from scans without labels, frozen, and judged by probes with few labels.
 
-.venv/bin/python pipelines/features.py configs/features.toml --seed 1
-.venv/bin/python pipelines/features.py configs/features_hard.toml --seed 1
-.venv/bin/python pipelines/features.py configs/features.toml --seed 1 --starts 2 --no-curve     (the table alone, shortened)
-.venv/bin/python pipelines/features.py configs/features_upenn.toml                    (UPENN-GBM, once it is imported)
-.venv/bin/python pipelines/features.py configs/features.toml --features out/features.safetensors    (weights of others beside)
+.venv/bin/python pipelines/reproduce.py features features.toml --seed 1
+.venv/bin/python pipelines/reproduce.py features features_hard.toml --seed 1
+.venv/bin/python pipelines/reproduce.py features features.toml --seed 1 --starts 2 --no-curve     (the table alone, shortened)
+.venv/bin/python pipelines/reproduce.py features features_upenn.toml                    (UPENN-GBM, once it is imported)
+.venv/bin/python pipelines/reproduce.py features features.toml --features out/features.safetensors    (weights of others beside)
 
 Patients who have the label of the study file's first endpoint are judged on, the others learned from. The built-in cohort, or its
 hard variant, has 292 patients, and is another one for every seed. A run that was stopped goes on with the encoders that it has.
 """
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +22,7 @@ from mri_vit.arguments import Seed, Several
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
 from mri_vit.predictors.intensity import intensity_table
-from mri_vit.run import executor, exit_code, screen
+from mri_vit.run import executor, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.progress import progress
@@ -36,7 +35,7 @@ from reproductions.features import foreign, page
 from reproductions.features.numbers import measure, of_brightest
 from reproductions.learning_curve.__main__ import SIZES, UNLABELLED
 
-CONFIG = Path(__file__).parents[1] / "configs" / "features.toml"
+CONFIG = Path(__file__).with_name("features.toml")
 EASY, HARD = "features", "features_hard"  # the studies on the built-in cohort and its hard variant
 AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cores today
 
@@ -105,7 +104,3 @@ def main(
 def of_seed(settings: schema.Study, seed: int) -> schema.Study:
     """The study of this seed, on its cohort where that is made up."""
     return study_file.filled(settings, seed=seed).model_copy(update={"seed": seed})
-
-
-if __name__ == "__main__":  # patients are prepared and encoders learned in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

@@ -1,7 +1,7 @@
 """The ladder of inductive bias: numbers without place, a convolutional network and a Vision Transformer on ever fewer patients.
 
-.venv/bin/python pipelines/ladder.py configs/ladder.toml                 (synthetic patients)
-.venv/bin/python pipelines/ladder.py configs/ladder_brats2021.toml       (a cohort of yours, once its table is written)
+.venv/bin/python pipelines/reproduce.py ladder ladder.toml                 (synthetic patients)
+.venv/bin/python pipelines/reproduce.py ladder ladder_brats2021.toml       (a cohort of yours, once its table is written)
 
 The patients with a label are put into a random order; all of them, then the first half, a quarter and so on are cross-validated.
 Every model of a size has the same folds. What is done is found done when it is started again. Result: index.html beside the runs.
@@ -9,7 +9,6 @@ Every model of a size has the same folds. What is done is found done when it is 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from mri_vit.errors import UsageError
 from mri_vit.predictors.first_order import BINS, NUMBERS, first_order_table
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.report.words.notation import percent
-from mri_vit.run import exit_code, files, screen
+from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -47,7 +46,7 @@ from reproductions.ladder import page as ladder
 from reproductions.ladder import perceptron
 from reproductions.ladder.perceptron import Perceptron
 
-CONFIG = Path(__file__).parents[1] / "configs" / "ladder.toml"
+CONFIG = Path(__file__).with_name("ladder.toml")
 MADE_UP = "ladder"  # the study on the built-in cohort
 PATIENTS = 96  # of it, as the demo has
 PLANTED = {"mgmt": "brightness", "tertp": "side", "pten": "nothing, a coin"}  # see the cohort's README
@@ -191,7 +190,3 @@ def main(file: Path = CONFIG, *, seeds: Seeds = ()) -> None:
         planted = PLANTED if read.name == MADE_UP else {}
         page = ladder.write(predicted, names, planted, told, costs, whole.output.parent)
         screen.say(console, f"ladder: {page}")
-
-
-if __name__ == "__main__":  # patients are prepared and networks trained in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

@@ -1,7 +1,7 @@
 """Quality: faults are planted in scans, patients are prepared and looked at, and what is found is counted.
 
-    python pipelines/quality_faults.py synthetic --heads 200      # about 40 minutes on one idle core
-    python pipelines/quality_faults.py real ../shared/data        # five real patients: raw/*, stripped/*, tumours/*
+    pipelines/reproduce.py null_studies/quality_faults synthetic --heads 200  # about 40 minutes on one idle core
+    pipelines/reproduce.py null_studies/quality_faults real ../shared/data  # five real patients: raw/*, stripped/*, tumours/*
 
 Writes runs/quality/<what>.csv: a row per patient and fault, with every reason that was found; `table` sums it up in Markdown.
 """
@@ -9,18 +9,18 @@ Writes runs/quality/<what>.csv: a row per patient and fault, with every reason t
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from cyclopts import App
 
+from mri_vit.arguments import Count
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import canonical, read, write
-from mri_vit.errors import UnusablePatient
+from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import load_record
 from mri_vit.qc import cohort, limits
@@ -54,11 +54,9 @@ TILT, BIAS, GHOST = 40.0, 6.0, 0.15  # degrees; one end of the brain against the
 BRAIN_MM = 160.0  # about a brain's length
 MIDDLE_MM = (0.0, -18.0, 8.0)  # of the MNI152 brain
 CEREBELLUM = (-12.0, -35.0)  # mm of the MNI152 frame: what lies below and behind
-app = App(help=__doc__)
 
 
-@app.command
-def synthetic(heads: int = 200, first: int = 0) -> None:
+def in_synthetic_heads(heads: int, first: int) -> None:
     """Plant faults in synthetic heads, from number `first` on."""
     cases = draw_cases(first + heads + 1, np.random.default_rng(SEED))
     names = list(FAULTS)
@@ -77,8 +75,7 @@ def synthetic(heads: int = 200, first: int = 0) -> None:
             add({"patient": one.patient, "fault": AMONG, "found": [(one.reason, one.scan)], "caught": False})
 
 
-@app.command
-def real(data: Path) -> None:
+def in_real_patients(data: Path) -> None:
     """Plant every fault in every real patient."""
     folders = sorted(folder for kind in ("raw", "stripped", "tumours") for folder in (data / kind).iterdir() if folder.is_dir())
 
@@ -174,8 +171,7 @@ def _rows(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
         yield add
 
 
-@app.command
-def table(*files: Path) -> None:
+def table(files: Sequence[Path]) -> None:
     """Sum up tables of rows as Markdown: per fault how many were planted and caught, and the false alarms."""
     rows = [row for path in files for row in csv.DictReader(path.open(encoding="utf-8"))]
     print("| fault | planted | caught with the right reason | |\n|---|---|---|---|")
@@ -187,5 +183,19 @@ def table(*files: Path) -> None:
     print(f"| none: false alarms | {len(alone)} | {len(alarmed)} | {len(alarmed) / max(1, len(alone)):.1%} |")
 
 
-if __name__ == "__main__":
-    app()
+def main(what: Literal["synthetic", "real", "table"], *paths: Path, heads: Count = 200, first: int = 0) -> None:
+    """Plant faults in synthetic heads or in real patients, or sum tables up.
+
+    Parameters
+    ----------
+    paths : the folder of real patients, or tables.
+    heads : how many synthetic ones, from number `first` on.
+    """
+    if what == "synthetic":
+        in_synthetic_heads(heads, first)
+    elif what == "table":
+        table(paths)
+    elif len(paths) != 1:
+        raise UsageError(f"real: found {len(paths)} folders; expected one")
+    else:
+        in_real_patients(paths[0])

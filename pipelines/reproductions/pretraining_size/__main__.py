@@ -1,7 +1,7 @@
 """How many labelled patients is a pretraining worth? Networks that learned another label first, by the number of its patients.
 
-.venv/bin/python pipelines/pretraining_size.py                                       (synthetic patients)
-.venv/bin/python pipelines/pretraining_size.py configs/pretraining_size_upenn.toml   (UPENN-GBM, once it is imported)
+.venv/bin/python pipelines/reproduce.py pretraining_size                                       (synthetic patients)
+.venv/bin/python pipelines/reproduce.py pretraining_size pretraining_size_upenn.toml   (UPENN-GBM, once it is imported)
 
 The study file's first endpoint is the target; the others are pretrained on, of patients whose target is not known. A run that was
 stopped goes on with what is done.
@@ -9,7 +9,6 @@ stopped goes on with what is done.
 
 import csv
 import io
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -19,7 +18,7 @@ from mri_vit import study
 from mri_vit.arguments import Count, Seed
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
-from mri_vit.run import executor, exit_code, files, screen
+from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.progress import progress
@@ -32,7 +31,7 @@ from reproductions.pretraining_size import encoders as labelled_encoders
 from reproductions.pretraining_size import page as pretraining_size
 from reproductions.pretraining_size.numbers import measure
 
-CONFIG = Path(__file__).parents[1] / "configs" / "pretraining_size.toml"
+CONFIG = Path(__file__).with_name("pretraining_size.toml")
 MADE_UP = "pretraining_size"  # the study on the built-in cohort
 TARGETS, OTHERS = 56, 140  # of its patients; of seven targets six have MGMT, of seven others five have both labels
 PLANTED = (
@@ -91,7 +90,3 @@ def make(settings: Study, seed: int) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_bytes(out.getvalue().encode(), settings.cohort)
-
-
-if __name__ == "__main__":  # patients are prepared and networks learn in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

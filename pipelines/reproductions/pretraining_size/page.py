@@ -36,7 +36,7 @@ MARGIN = 0.02  # of an AUC above and below what is drawn
 HIGH = 2.3  # inches of a label's panel
 TITLES = {FINE_TUNED: "Fine-tuned (Figure 3)", PROBE: f"Linear probe of {SHOTS} patients of each class (Figure 4)"}
 HOW = {FINE_TUNED: "fine-tuned", PROBE: f"{SHOTS}-shot probe"}
-SHARED, COIN = "solid", "pten"  # labels of the built-in cohort, see pipelines/pretraining_size.py
+SHARED, COIN = "solid", "pten"  # labels of the built-in cohort, see pipelines/reproduce.py pretraining_size
 CAPTION = (
     "A mark is the mean of the runs, its thick bar their standard deviation, its thin line the mean's 95 % interval. Numbers of"
     " patients stand at equal distances."

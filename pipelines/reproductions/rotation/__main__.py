@@ -1,7 +1,7 @@
 """How far do predictions and maps move when the patient lies rotated by 0 to 30 degrees? Of a finished run's Vision Transformer.
 
-.venv/bin/python pipelines/rotation.py runs/demo
-.venv/bin/python pipelines/rotation.py runs/demo --patients other.csv --output runs/rotation-other     (patients of another table)
+pipelines/reproduce.py rotation runs/demo
+pipelines/reproduce.py rotation runs/demo --patients other.csv --output runs/rotation-other  (patients of another table)
 
 Each patient is read by the network that was not trained on them; patients of another table, of whom no label is read, by the
 first fold's. Scans, or headers alone, are turned about the brain's middle and prepared anew; beside them the prepared volume is
@@ -11,7 +11,6 @@ Twelve patients of the demo are 372 preparations: eight and a half minutes on tw
 Real heads take five to ten times as long: --degrees 10 --degrees 20 --degrees 30 asks for half of the angles.
 """
 
-import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +22,7 @@ from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.interface import load_run
 from mri_vit.prepare import unchanged
 from mri_vit.prepare.patient import prepare
-from mri_vit.run import executor, exit_code, files, screen
+from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -108,7 +107,3 @@ def main(
             rotation_rows.tables(jobs), chosen, study, MADE_UP if strange and made_up(one.id for one in own) else "", home
         )
         screen.say(console, f"page: {page}")
-
-
-if __name__ == "__main__":  # patients are rotated in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

@@ -1,12 +1,11 @@
 """Saeed et al. 2023, Table 4, again: its 35 rows on a cohort with MGMT labels, ours beside the published figures.
 
-.venv/bin/python pipelines/table4.py configs/table4_demo.toml          (synthetic patients; 8 to 14 minutes on two cores)
-.venv/bin/python pipelines/table4.py configs/table4_brats2021.toml     (the paper's cohort, once its table is written)
+.venv/bin/python pipelines/reproduce.py saeed2023_table4 table4_demo.toml  (synthetic patients; 8 to 14 minutes on two cores)
+.venv/bin/python pipelines/reproduce.py saeed2023_table4 table4_brats2021.toml  (the paper's cohort, once its table is written)
 
 A run that was stopped goes on where it was.
 """
 
-import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +13,7 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.crossval import in_parallel
 from mri_vit.report.reading.run import read
-from mri_vit.run import exit_code, files, screen
+from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -60,7 +59,3 @@ def main(file: Path) -> None:
         found = read(run)
         table4.show(measure(found), table4.both_sides(found), console)
         screen.say(console, f"table: {table4.write(found, run / 'report')}")
-
-
-if __name__ == "__main__":  # patients are prepared and comparators trained in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

@@ -1,13 +1,12 @@
 """Does attention segment the tumour, unasked? Figure 4 of Caron et al. 2021 (DINO) on brain scans with tumour masks.
 
-.venv/bin/python pipelines/segmentation.py configs/segmentation.toml             (the built-in cohort)
-.venv/bin/python pipelines/segmentation.py configs/segmentation_ucsf_pdgm.toml   (a public one, once its table is written)
+.venv/bin/python pipelines/reproduce.py segmentation segmentation.toml             (the built-in cohort)
+.venv/bin/python pipelines/reproduce.py segmentation segmentation_ucsf_pdgm.toml   (a public one, once its table is written)
 
 The first fold's patients are judged; encoders learn from the others. A run that was stopped goes on with its encoders.
 Result: segmentation/index.html in the run's folder.
 """
 
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -19,7 +18,7 @@ from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.data import frozen
 from mri_vit.data.cohort import first_visits
 from mri_vit.errors import UsageError
-from mri_vit.run import executor, exit_code, files, screen
+from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -29,7 +28,7 @@ from reproductions.segmentation import encoders as segmentation_encoders
 from reproductions.segmentation import numbers as segmentation_numbers
 from reproductions.segmentation import page as segmentation
 
-CONFIG = Path(__file__).parents[1] / "configs" / "segmentation.toml"
+CONFIG = Path(__file__).with_name("segmentation.toml")
 MADE_UP = "segmentation"  # the study on the built-in cohort, which it shares with the demo
 PATIENTS = synthetic.PATIENTS
 AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cores today
@@ -85,7 +84,3 @@ def main(file: Path = CONFIG) -> None:
         home = run / "segmentation"
         page = segmentation.write(settings, table, attention, subjects, test, learners, notes, home)
         screen.say(console, f"page: {page}")
-
-
-if __name__ == "__main__":  # patients are prepared and encoders learned in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

@@ -1,19 +1,19 @@
 """Does the Vision Transformer learn what a threshold cannot? Everybody on the same folds of cohorts with hidden causes.
 
-.venv/bin/python pipelines/contest.py configs/contest.toml               (tokens and controls)
-.venv/bin/python pipelines/contest.py configs/contest_convolutional.toml (convolutional networks, on the same page)
-.venv/bin/python pipelines/contest.py configs/contest_parts.toml         (the parts of the network, on a page of their own)
-.venv/bin/python pipelines/contest.py configs/contest_learning.toml      (the parts of how it learns, likewise)
-.venv/bin/python pipelines/contest.py configs/contest_around_tumours.toml (scans cut around true tumours, likewise)
-.venv/bin/python pipelines/contest.py configs/contest_384.toml           (384 patients, on a page of its own)
-.venv/bin/python pipelines/contest.py configs/contest_search.toml        (recipes for each network, on a cohort of its own)
-.venv/bin/python pipelines/contest.py configs/contest_search_convolutional.toml (of convolutional networks, on the same page)
-.venv/bin/python pipelines/contest.py configs/contest.toml --seeds 2     (one data seed: one stage)
+pipelines/reproduce.py simulated_effects contest.toml  (tokens and controls)
+pipelines/reproduce.py simulated_effects contest_convolutional.toml (convolutional networks, on the same page)
+pipelines/reproduce.py simulated_effects contest_parts.toml  (the parts of the network, on a page of their own)
+pipelines/reproduce.py simulated_effects contest_learning.toml  (the parts of how it learns, likewise)
+pipelines/reproduce.py simulated_effects contest_around_tumours.toml (scans cut around true tumours, likewise)
+pipelines/reproduce.py simulated_effects contest_384.toml  (384 patients, on a page of its own)
+pipelines/reproduce.py simulated_effects contest_search.toml  (recipes for each network, on a cohort of its own)
+pipelines/reproduce.py simulated_effects contest_search_convolutional.toml (of convolutional networks, on the same page)
+pipelines/reproduce.py simulated_effects contest.toml --seeds 2  (one data seed: one stage)
 
 Cohorts and folds of all files are the same; where another file that has run has the same recipe, the Vision Transformer's folds
-are taken over from its run. Result: docs/<file>_cohorts.csv, the figures of each data seed, which may be of several machines, and
-docs/contest.md or docs/<file>.md, made of them; the reports lie in the runs' folders. What is done is found done when it is
-started again.
+are taken over from its run. Result, beside the study files: <file>_cohorts.csv, the figures of each data seed, which may be of
+several machines, and contest.md or <file>.md, made of them; the reports lie in the runs' folders. What is done is found done when
+it is started again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from mri_vit import study
 from mri_vit.arguments import Count, Seeds
 from mri_vit.crossval.comparators import comparator_folder
 from mri_vit.data import predictions
-from mri_vit.run import exit_code, files, screen
+from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
@@ -45,8 +44,8 @@ from mri_vit.settings.schema import Study
 from reproductions.simulated_effects import curve, effects, page, search
 from reproductions.simulated_effects.numbers import of_cohort
 
-ROOT = Path(__file__).parents[1]
-CONFIG = ROOT / "configs" / "contest.toml"
+HOME = Path(__file__).parent  # of figures and pages
+CONFIG = HOME / "contest.toml"
 PAGES = (  # files on one page; the first has the recipe
     ("contest.toml", "contest_convolutional.toml"),  # everybody in them is a bar
     ("contest_search.toml", "contest_search_convolutional.toml"),
@@ -185,7 +184,7 @@ def recipe(of: Study, patients: int) -> str:
 
 def results(file: Path) -> Path:
     """Where the rows of all data seeds of a study file lie."""
-    return ROOT / "docs" / f"{file.stem}_cohorts.csv"
+    return HOME / f"{file.stem}_cohorts.csv"
 
 
 def rows_of(path: Path) -> pd.DataFrame:
@@ -232,7 +231,7 @@ def write(files_together: Sequence[Path], patients: int) -> Path | None:
     left_out = [study_file.load(file).name for file in files_together if file not in shown and file.exists()]
     rows = pd.DataFrame(pd.concat(shown.values())).drop_duplicates(["seed", "cause", "model"])  # of our own the first file's
     studies = [of_seed(file, min(seeds)) for file in shown]
-    path, beside = ROOT / "docs" / f"{files_together[0].stem}.md", files_together[0].with_name(AS_MANY)
+    path, beside = HOME / f"{files_together[0].stem}.md", files_together[0].with_name(AS_MANY)
     if studies[0].name in search.NAMES:
         text = search.document(rows, studies, patients, left_out)
     else:
@@ -262,7 +261,3 @@ def main(*study_files: Path, seeds: Seeds | None = None, patients: Count | None 
         screen.say(
             console, f"table: {path}" if path else f"no page yet: {some[0].name}, the first on it, has not run on its data seeds"
         )
-
-
-if __name__ == "__main__":  # patients are prepared, and models trained, in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

@@ -1,12 +1,11 @@
 """Which planted causes are fit for a test of networks? What brightness and an oracle tell of each, before any network is trained.
 
-.venv/bin/python pipelines/causes.py configs/causes.toml
-.venv/bin/python pipelines/causes.py configs/causes.toml --patients 96 --seed 2      (quicker)
+.venv/bin/python pipelines/reproduce.py simulated_effects/causes causes.toml
+.venv/bin/python pipelines/reproduce.py simulated_effects/causes causes.toml --patients 96 --seed 2      (quicker)
 
 Result: runs/causes/SEED/causes.csv, and the same as a table.
 """
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,14 +16,14 @@ from mri_vit import study
 from mri_vit.arguments import Count, Seed
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
-from mri_vit.run import exit_code, screen
 from mri_vit.run import folder as run_folder
+from mri_vit.run import screen
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
 from reproductions.simulated_effects import effects
 from reproductions.simulated_effects.fitness import measure, shown
 
-CONFIG = Path(__file__).parents[1] / "configs" / "causes.toml"
+CONFIG = Path(__file__).with_name("causes.toml")
 PATIENTS = 384  # half-widths of the intervals of an AUC near 0.5 are 0.06 with so many
 
 
@@ -42,7 +41,3 @@ def main(file: Path = CONFIG, *, seed: Seed = 1, patients: Count = PATIENTS) -> 
         write_bytes(table.to_csv(index=False).encode(), run / "causes.csv")
         console.print(shown(found))
         screen.say(console, f"table: {run / 'causes.csv'}")
-
-
-if __name__ == "__main__":  # scans are made and prepared in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

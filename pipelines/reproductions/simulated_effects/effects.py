@@ -74,7 +74,8 @@ README = """# The built-in cohort, hidden causes
 | `coin` | **none**; a model that finds it is wrong |
 | `scanner` | **a trap**: in {confounded:.0%} of patients 1 at site B, whose scans have more noise, and 0 at site A |
 
-How much brightness alone tells of each is measured before any network is: `pipelines/causes.py`. No label tells age or sex.
+How much brightness alone tells of each is measured before any network is:
+`pipelines/reproduce.py simulated_effects/causes`. No label tells age or sex.
 `truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour in the T1ce scan's space. `train.guide_…` learns from
 it; to predict, no network sees it, unless scans are cut around it. The last {unlabelled} patients have no label.
 """

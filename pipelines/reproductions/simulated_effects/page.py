@@ -37,7 +37,7 @@ FIT = (
     "interaction",
     "inward",
     "foci",
-)  # brightness of the brain tells none: docs/hidden_causes.md
+)  # brightness of the brain tells none: hidden_causes.md
 NO_BAR = (RADIOMICS, SITE)  # the former is given the true tumour's mask, the latter is no scan
 CONTROLS = {
     INTENSITY: "intensity of the brain and of the true tumour",
@@ -93,11 +93,11 @@ def document(
     names = {name: title + where_run(rows, name) for name, title in (own | CONTROLS).items()}
     held = "patients, refitting and cohorts" if len(seeds) > 1 else "patients alone"
     head = (
-        f"Made by `pipelines/contest.py` from {' and '.join(config(some.name) for some in studies)}: {patients} labelled "
-        f"patients with [hidden causes](hidden_causes.md), of whom the quality check left {', '.join(map(str, seeds))}; "
-        f"{of.train.folds} folds, {named(list(seeds.index))}. AUC of pairs within a fold, mean over cohorts, "
-        f"with its 95 % interval, which holds {held}; then the Vision Transformer's lead and its two-sided p, not corrected. "
-        "Causes and recipe were chosen on [drafts](contest_drafts.md)."
+        f"Made by `pipelines/reproduce.py simulated_effects` from {' and '.join(config(some.name) for some in studies)}: "
+        f"{patients} labelled patients with [hidden causes](hidden_causes.md), of whom the quality check left "
+        f"{', '.join(map(str, seeds))}; {of.train.folds} folds, {named(list(seeds.index))}. AUC of pairs within a fold, "
+        f"mean over cohorts, with its 95 % interval, which holds {held}; then the Vision Transformer's lead and its "
+        "two-sided p, not corrected. Causes and recipe were chosen on [drafts](contest_drafts.md)."
     )
     parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), table(lines, names, FIT)]
     recipes = "\n".join(f"- {changed(one)}" for one in comparators)
@@ -136,7 +136,7 @@ def document(
 
 def config(name: str) -> str:
     """The file of a study of that name, as code."""
-    return f"`configs/{name.replace('-', '_')}.toml`"
+    return f"`{name.replace('-', '_')}.toml`"
 
 
 def claims(lines: Sequence[Line], rows: pd.DataFrame, level: float, waiting: bool) -> str:

@@ -26,9 +26,10 @@ def document(rows: pd.DataFrame, studies: Sequence[Study], patients: int, left_o
     names = {VIT: "[Vision Transformer](contest.md)"} | {one.name: one.name for one in comparators}
     wide = 1.96 * rows[rows.cause.isin(FIT)].error.median()
     text = (
-        f"Made by `pipelines/contest.py` from {' and '.join(config(some.name) for some in studies)}: each network of the contest "
-        f"gets equally many recipes, on {patients} labelled patients that it does not use ({named(sorted(set(rows.seed)))}, of "
-        f"whom the quality check left {rows.patients.iloc[0]}; {studies[0].train.folds} folds). AUC of pairs within a fold; one "
+        f"Made by `pipelines/reproduce.py simulated_effects` from {' and '.join(config(some.name) for some in studies)}: each "
+        f"network of the contest gets equally many recipes, on {patients} labelled patients that it does not use "
+        f"({named(sorted(set(rows.seed)))}, of whom the quality check left {rows.patients.iloc[0]}; "
+        f"{studies[0].train.folds} folds). AUC of pairs within a fold; one "
         f"AUC's interval reaches {wide:.2f} either way, so this chooses and shows nothing; the Vision Transformer's own had been "
         "chosen on some 17 drafts with these patients. Rule, set before it was run: of each network, the recipe with the "
         "largest mean over the six causes, here in bold, is the contest's. Where a search finds another than the contest had, "

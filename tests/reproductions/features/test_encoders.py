@@ -224,7 +224,7 @@ def test_a_collapsed_dino_is_told(study, people, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["features", "features_hard"])
 def test_the_shipped_studies_pretrain_and_keep_a_network_of_random_weights(name: str):
-    found = study_file.load(Path(__file__).parents[3] / "configs" / f"{name}.toml")
+    found = study_file.load(Path(__file__).parents[3] / "pipelines" / "reproductions" / "features" / f"{name}.toml")
     assert found.name == name  # by which the pipeline knows whose cohort to make
     methods = {comparator.name: found.of(comparator).pretrain.method for comparator in found.comparators}
     assert methods == {"mae": "mae", "dino": "dino", "resnet10": "none", "resnet10-dino": "dino"}

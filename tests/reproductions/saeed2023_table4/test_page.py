@@ -43,7 +43,7 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Comparator
 
-CONFIGS = Path(__file__).parents[3] / "configs"
+CONFIGS = Path(__file__).parents[3] / "pipelines" / "reproductions" / "saeed2023_table4"
 MGMT = Endpoint(name="mgmt", kind="binary")
 FOUR = ("resnet10-t1ce", "resnet10-all", "densenet121-t1ce", "densenet121-all")  # two networks on two choices of scans
 RAN = ("vit", "resnet10-t1ce", "swin_vit-all", "hybrid", "clinical", "shuffled")

@@ -167,7 +167,7 @@ def test_brightness_is_the_mean_over_a_places_brain(study, people):
 
 def test_the_shipped_studies_compare_the_papers_encoders_and_those_between():
     for name in ("segmentation", "segmentation_ucsf_pdgm"):
-        found = study_file.load(Path(__file__).parents[3] / "configs" / f"{name}.toml")
+        found = study_file.load(Path(__file__).parents[3] / "pipelines" / "reproductions" / "segmentation" / f"{name}.toml")
         assert found.name == name  # by which the pipeline knows whose cohort to make
         assert found.model.pool == "cls"
         assert list(titles(found)) == [RANDOM, SUPERVISED, "mae", "dino"]
