@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from reproductions import small_tumours
 from reproductions.ablation import __main__ as ablation
 from reproductions.ladder import __main__ as ladder
 from reproductions.learning_curve import __main__ as learning_curve
@@ -34,7 +35,6 @@ from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import CHANNELS, Study
-from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import untrained
 
 REPRODUCTIONS = Path(__file__).parents[1] / "pipelines" / "reproductions"
@@ -148,7 +148,7 @@ def test_nobody_of_the_hard_variant_is_excluded_because_nothing_but_a_thin_rim_e
         for name in ("learning_curve/learning_curve.toml", "ablation/ablation.toml", "features/features_hard.toml")
     ]
     assert all(one.qc == Quality() for one in hard)
-    table = synthetic.make_hard(tmp_path / "cohort", 1, 4, 0)
+    table = small_tumours.make(tmp_path / "cohort", 1, 4, 0)
     paths = {"cohort": table, "prepared": tmp_path / "prepared", "output": tmp_path / "run"}
     of = hard[0].model_copy(update=paths)
     with run_folder.claimed(of) as run:

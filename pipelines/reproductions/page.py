@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
+from mri_vit import style
 from mri_vit.report.figures import pictures
 from mri_vit.report.pages import tables
 from mri_vit.report.words import notation
 from mri_vit.run.atomic import write_bytes
-from mri_vit.style import templates, to_bytes
+from mri_vit.style import to_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,15 @@ class Page:
     synthetic: str = ""
 
 
+def environment(folder: Path, **filters: Callable[..., object]) -> jinja2.Environment:
+    """The templates in a folder, which may extend those of the report's pages, with these filters."""
+    found = style.templates("mri_vit.report.pages")
+    assert found.loader
+    found.loader = jinja2.ChoiceLoader([jinja2.FileSystemLoader(folder), found.loader])
+    found.filters.update(filters)
+    return found
+
+
 def write(page: Page, folder: Path) -> Path:
     """Write `index.html`, each figure as SVG and PNG, and each table as CSV into `folder`; return the page's path.
 
@@ -82,8 +93,7 @@ def write(page: Page, folder: Path) -> Path:
         drawn[picture.name] = pictures.data_url((folder / f"{picture.name}.svg").read_bytes(), "image/svg+xml")
     for name, table in page.numbers.items():
         write_bytes(tables.to_csv(table).encode(), folder / f"{name}.csv")
-    environment = templates("mri_vit.report.pages")
-    environment.filters.update(tied=notation.tied)
-    html = environment.get_template("study.html").render(page=page, drawn=drawn, files=[f"{name}.csv" for name in page.numbers])
+    template = environment(Path(__file__).parent, tied=notation.tied).get_template("page.html")
+    html = template.render(page=page, drawn=drawn, files=[f"{name}.csv" for name in page.numbers])
     write_bytes(html.encode(), folder / "index.html")
     return folder / "index.html"

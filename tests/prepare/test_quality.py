@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 from made.quality import copies_of_rims
-from reproductions.null_studies import quality_faults
+from reproductions.null_studies import faults, quality_faults
 from scipy.ndimage import gaussian_filter
 
 from mri_vit.data.volume import Volume
@@ -15,7 +15,6 @@ from mri_vit.prepare import coarse
 from mri_vit.prepare.quality import acquisition, agreement, copies, coverage, sequences
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.quality import Quality
-from mri_vit.synthetic import faults
 from mri_vit.synthetic.cohort import draw_cases
 from mri_vit.synthetic.phantom import scan
 

@@ -29,7 +29,7 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import CHANNELS, Study
-from mri_vit.synthetic import cohort as synthetic
+from reproductions import small_tumours
 from reproductions.learning_curve import __main__ as learning_curve
 from reproductions.learning_curve import curve
 
@@ -118,7 +118,7 @@ def document(predicted: pd.DataFrame, of: Study, seeds: list[int]) -> str:
     points = curve.curve(predicted).set_index("model")
     compared = pd.DataFrame(predicted[~predicted.model.str.contains(" without ")])
     tests = curve.against(compared).set_index("model")
-    least, most = synthetic.HARD_MM
+    least, most = small_tumours.DIAMETER_MM
     head = (
         "Made by `pipelines/reproduce.py ablation` from `ablation.toml` on the hard variant of the built-in cohort (tumours of "
         f"{least} to {most} mm, MGMT in a thin rim alone): {LABELLED} labelled patients, {of.train.folds} folds, data seeds "

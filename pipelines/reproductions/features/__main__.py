@@ -30,6 +30,7 @@ from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.synthetic import cohort as synthetic
+from reproductions import small_tumours
 from reproductions.features import encoders as frozen_encoders
 from reproductions.features import foreign, page
 from reproductions.features.numbers import measure, of_brightest
@@ -61,7 +62,7 @@ def main(
     settings = of_seed(study_file.load(file), seed)
     endpoint = settings.endpoints[0]
     if settings.name == HARD:
-        synthetic.make_hard(settings.cohort.parent, seed, max(SIZES), UNLABELLED)
+        small_tumours.make(settings.cohort.parent, seed, max(SIZES), UNLABELLED)
     elif settings.name == EASY:
         synthetic.make(settings.cohort.parent, seed, max(SIZES) + UNLABELLED, UNLABELLED)
 

@@ -28,6 +28,7 @@ from reproductions.features import few_shot, foreign
 from reproductions.features import numbers as features_numbers
 from reproductions.features.encoders import DRAWS, OWN, STARTS, beginnings
 from reproductions.features.numbers import Line
+from reproductions.page import environment
 from reproductions.probes import FEWEST
 
 METHODS = {"mae": "MAE", "dino": "DINO"}
@@ -66,8 +67,8 @@ def page(
     files: Mapping[str, Features] = NO_FILES,
 ) -> str:
     """The page, with nothing that is fetched from elsewhere."""
-    environment = style.templates("mri_vit.report.pages")
-    environment.filters.update(
+    templates = environment(
+        Path(__file__).parent,
         p=notation.p_value,
         adjusted_p=adjusted_p,
         number=number,
@@ -78,7 +79,7 @@ def page(
     )
     found, begun = curves(study, lines), [line for line in lines if line.encoder not in files]
     drawn = style.to_bytes(few_shot.few_shot(found, curved_shares(lines)), "svg") if found else None
-    return environment.get_template("features.html").render(
+    return templates.get_template("features.html").render(
         study=study,
         sentences=[*sentences(study, lines), *notes],
         rows=rows(study, lines),

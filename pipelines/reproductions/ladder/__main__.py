@@ -29,7 +29,6 @@ from mri_vit.data import cohort, frozen, predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import Predictor
 from mri_vit.errors import UsageError
-from mri_vit.predictors.first_order import BINS, NUMBERS, first_order_table
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.report.words.notation import percent
 from mri_vit.run import files, screen
@@ -44,6 +43,7 @@ from reproductions import over_sizes
 from reproductions.ladder import numbers as ladder_numbers
 from reproductions.ladder import page as ladder
 from reproductions.ladder import perceptron
+from reproductions.ladder.first_order import BINS, NUMBERS, first_order_table
 from reproductions.ladder.perceptron import Perceptron
 
 CONFIG = Path(__file__).with_name("ladder.toml")

@@ -33,8 +33,7 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.models import CLINICAL, VIT
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
-from mri_vit.synthetic import cohort as synthetic
-from reproductions import over_sizes
+from reproductions import over_sizes, small_tumours
 from reproductions.learning_curve import curve
 
 SETTINGS = Path(__file__).with_name("learning_curve.toml")
@@ -63,7 +62,7 @@ def settings(seed: int, labelled: int) -> Study:
 def make(seed: int, console: Console) -> None:
     """One cohort, its tables of each size, and all its patients prepared."""
     whole = settings(seed, max(SIZES))
-    table = synthetic.make_hard(whole.cohort.parent, seed, max(SIZES), UNLABELLED)
+    table = small_tumours.make(whole.cohort.parent, seed, max(SIZES), UNLABELLED)
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for size in SIZES:
@@ -140,10 +139,10 @@ def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def facts(seeds: Sequence[int]) -> list[str]:
     of = settings(seeds[0], max(SIZES))
-    least, most = synthetic.HARD_MM
+    least, most = small_tumours.DIAMETER_MM
     return [
         f"Cohorts are made up (seeds {', '.join(map(str, seeds))}): tumours are {least} to {most} mm across, and MGMT shows in "
-        f"the brightness of a rim of {synthetic.HARD_RIM_MM:g} mm alone.",
+        f"the brightness of a rim of {small_tumours.RIM_MM:g} mm alone.",
         f"Out-of-fold predictions of {of.train.folds} folds, the same for every model; {of.train.tune_fraction:.0%} of a "
         "training fold choose the epoch.",
         f"Encoders were pretrained on {UNLABELLED} unlabelled patients of the same cohort, who are in no fold. "

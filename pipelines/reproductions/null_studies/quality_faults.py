@@ -27,10 +27,10 @@ from mri_vit.qc import cohort, limits
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.schema import CHANNELS, Study
-from mri_vit.synthetic import faults
 from mri_vit.synthetic.cohort import draw_cases
-from mri_vit.synthetic.faults import Scans
 from mri_vit.synthetic.phantom import scan
+from reproductions.null_studies import faults
+from reproductions.null_studies.faults import Scans
 
 SEED = 7
 GRID = Grid(edge=56, spacing_mm=4.0, patch=4)  # the demo's: synthetic scans have voxels of 3 to 5 mm

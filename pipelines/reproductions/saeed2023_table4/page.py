@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mri_vit import style
 from mri_vit.report.figures import pictures
 from mri_vit.report.pages import tables
 from mri_vit.report.reading.run import Run
@@ -24,6 +23,7 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
 from mri_vit.settings.demo import made_up
 from mri_vit.style import to_bytes
+from reproductions.page import environment
 from reproductions.saeed2023_table4 import numbers as table4_numbers
 from reproductions.saeed2023_table4 import scans as table4_scans
 from reproductions.saeed2023_table4.numbers import Best, Line, Measured, Row, Test, best
@@ -54,8 +54,8 @@ def both_sides(run: Run) -> dict[str, Side]:
 
 def page(run: Run, lines: Sequence[Line], sides: Mapping[str, Side], drawn: Figure) -> str:
     """The page, with nothing that is fetched from elsewhere."""
-    environment = style.templates("mri_vit.report.pages")
-    environment.filters.update(
+    templates = environment(
+        Path(__file__).parent,
         number=notation.number,
         between=notation.between,
         change=notation.change,
@@ -65,7 +65,7 @@ def page(run: Run, lines: Sequence[Line], sides: Mapping[str, Side], drawn: Figu
         tied=notation.tied,
         capitalize_first=lambda text: text[:1].upper() + text[1:],
     )
-    return environment.get_template("table4.html").render(
+    return templates.get_template("table4.html").render(
         study=run.study.name,
         sentences=sentences(lines),
         sections=sections(lines),

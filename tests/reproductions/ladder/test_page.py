@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from reproductions.ladder import numbers as ladder_numbers
 from reproductions.ladder import page as ladder
+from reproductions.ladder.first_order import first_order
 from reproductions.ladder.perceptron import Perceptron
 
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.metrics.auc_interval import wilson_of_auc
 from mri_vit.metrics.within_fold import compared, inflation, p_above_chance, within_fold_auc
-from mri_vit.predictors.first_order import first_order
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import CHANNELS

@@ -33,6 +33,7 @@ from scipy import stats
 
 from mri_vit.errors import UsageError
 from mri_vit.metrics import comparison, delong
+from mri_vit.metrics.discrimination import mean_and_sample_variance
 from mri_vit.model.baselines import BASELINES
 from mri_vit.model.convolution import Box
 from mri_vit.report.numbers import binary
@@ -354,3 +355,8 @@ def test_a_run_of_no_published_row_has_no_choice_of_scans_and_its_page_is_writte
     none = replace(run, predictions=run.predictions[run.predictions.model == "vit"])
     assert table4_scans.of_run(none) == table4_scans.Side((), ())
     assert "no network was trained on two choices" in laid_out.write(none, tmp_path).read_text()
+
+
+def test_mean_and_sample_variance_are_those_printed_in_the_table():
+    for row in (row for row in published() if not row.note):
+        assert mean_and_sample_variance(np.array(row.folds)) == pytest.approx((row.mean, row.variance), abs=1.5e-4)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from reproductions.ladder.first_order import BINS, NUMBERS, first_order, first_order_table
 from scipy import stats
 
 from mri_vit.data import cohort, tokens
 from mri_vit.errors import IntegrityError
-from mri_vit.predictors.first_order import BINS, NUMBERS, first_order, first_order_table
 from mri_vit.settings.schema import CHANNELS, Study
 
 PHANTOM = np.repeat([1.0, 3.0, 4.0, 6.0], [50, 1, 16, 7])  # the grey levels of IBSI's digital phantom (arXiv:1612.07003, 5.2)
