@@ -14,7 +14,7 @@ from reproductions.ablation import variants
 from reproductions.features import __main__ as features
 from reproductions.features import encoders as frozen_encoders
 from reproductions.ladder import __main__ as ladder
-from reproductions.ladder import page as ladder_page
+from reproductions.ladder import ladder_page
 from reproductions.learning_curve import __main__ as learning_curve
 from reproductions.pretraining_size import __main__ as pretraining_size
 from reproductions.saeed2023_table4 import __main__ as table4
@@ -23,8 +23,7 @@ from reproductions.segmentation import encoders as segmentation_encoders
 from reproductions.simulated_effects import __main__ as contest
 from reproductions.simulated_effects import causes
 from reproductions.simulated_effects import effects as synthetic_causes
-from reproductions.simulated_effects import fitness as told
-from reproductions.simulated_effects.page import CONTROLS
+from reproductions.simulated_effects.benchmark_pages import CONTROLS
 from whole_road import SHRUNKEN, every_verb, parted
 
 from mri_vit.predictors.network import Neural
@@ -223,7 +222,7 @@ def test_attention_is_held_against_tumours(scans: Path, tmp_path: Path, monkeypa
 
 @pytest.mark.usefixtures("in_this_process")
 def test_what_tells_hidden_causes_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(told, "LAGS", (1, 2))  # a tumour is few voxels across here
+    monkeypatch.setattr(causes, "LAGS", (1, 2))  # a tumour is few voxels across here
     file = shrunken("causes", tmp_path)
     study = study_file.load(file)
     file.write_text(study_file.dumps(study.model_copy(update={"grid": Grid(edge=56, spacing_mm=4.0, patch=4)})))

@@ -6,19 +6,26 @@ import csv
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from reproductions import small_tumours
+from rich.console import Console
 from scipy.ndimage import binary_dilation
 from sklearn.metrics import roc_auc_score
 
-from mri_vit.data import cohort
+from mri_vit import study
+from mri_vit.data import cohort, frozen
+from mri_vit.run import folder as run_folder
+from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.quality import Quality
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.synthetic.phantom import TISSUE, scan
 
+REPRODUCTIONS = Path(__file__).parents[2] / "pipelines" / "reproductions"
 CASES = small_tumours.draw_small_cases(300, 100, np.random.default_rng(11))
 BRIGHT: np.ndarray = np.array([case.rim_signal > 1.5 for case in CASES])  # halfway between the two kinds
 
@@ -95,3 +102,17 @@ def test_a_cohort_is_written_with_its_labels_and_made_anew_when_more_is_asked_fo
     synthetic.make(tmp_path, seed=3, patients=6)
     assert len(written) == 18
     assert "hard" not in (tmp_path / "README.md").read_text()
+
+
+def test_no_patient_is_excluded_because_nothing_but_a_thin_rim_enhances(tmp_path: Path):
+    hard = [
+        study_file.load(REPRODUCTIONS / name)
+        for name in ("learning_curve/learning_curve.toml", "ablation/ablation.toml", "features/features_hard.toml")
+    ]
+    assert all(one.qc == Quality() for one in hard)
+    table = small_tumours.make(tmp_path / "cohort", 1, 4, 0)
+    paths = {"cohort": table, "prepared": tmp_path / "prepared", "output": tmp_path / "run"}
+    of = hard[0].model_copy(update=paths)
+    with run_folder.claimed(of) as run:
+        study.prepare(of, frozen.freeze(of, cohort.read(table, of.endpoints), run), run, Console(quiet=True))
+        assert len(frozen.included(of, run)) == 4

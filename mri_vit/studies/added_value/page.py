@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
-from reproductions import page
-from reproductions.page import Page, Picture, Section
+from reproductions import html_page
+from reproductions.html_page import Page, Picture, Section
 
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import CANDIDATES, PLAIN, Row, Scale
@@ -29,7 +29,7 @@ LETTERS = 22  # of a label beside the axis
 def write(of: Findings, folder: Path) -> Path:
     """Write `index.html`, the forest and the tables into `folder` and return the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    return page.write(laid_out(of), folder)
+    return html_page.write(laid_out(of), folder)
 
 
 def home(of: Findings) -> str:

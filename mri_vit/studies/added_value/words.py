@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from reproductions.page import Table
+from reproductions.html_page import Table
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.report.numbers.chance import ALPHA

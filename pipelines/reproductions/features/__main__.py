@@ -31,9 +31,9 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.synthetic import cohort as synthetic
 from reproductions import small_tumours
+from reproductions.features import encoders, probe_page
 from reproductions.features import encoders as frozen_encoders
-from reproductions.features import foreign, page
-from reproductions.features.numbers import measure, of_brightest
+from reproductions.features.probe_results import measure, of_brightest
 from reproductions.learning_curve.__main__ import SIZES, UNLABELLED
 
 CONFIG = Path(__file__).with_name("features.toml")
@@ -68,16 +68,18 @@ def main(
 
     with run_folder.claimed(settings) as run:
         patients = study.check(settings, run)
-        frozen_encoders.contenders(settings, frozen_encoders.parted(patients, endpoint)[1], often)  # refused before preparing
+        frozen_encoders.encoders_compared(
+            settings, frozen_encoders.parted(patients, endpoint)[1], often
+        )  # refused before preparing
         study.prepare(settings, patients, run, console)
         labelled, unlabelled = frozen_encoders.parted(frozen.included(settings, run), endpoint)
         split = folds.make(labelled, settings.endpoints, settings.train, settings.seed)[0]
-        files = foreign.read(features, labelled, [one.name for one in settings.comparators])
+        files = encoders.read(features, labelled, [one.name for one in settings.comparators])
 
         # each encoder learns where it is to learn, is frozen, and is read; then the probes get their labels
         jobs = {
             one.id: (one, labelled, split, endpoint, run / "encoders", seed)
-            for one in frozen_encoders.contenders(settings, unlabelled, often)
+            for one in frozen_encoders.encoders_compared(settings, unlabelled, often)
         }
         scores, notes = {}, []
         with progress(console) as bar:
@@ -88,7 +90,7 @@ def main(
                 bar.update(task, advance=1, note=name)
         table = pd.concat([scores[name] for name in jobs])  # in the jobs' order, whatever came first
         if files:
-            table = pd.concat([table, foreign.scored(files, labelled, split, endpoint, seed)])
+            table = pd.concat([table, encoders.scored_from_files(files, labelled, split, endpoint, seed)])
         write_bytes(table.to_csv(index=False).encode(), run / "scores.csv")  # every digit: fewer make ties, and another AUC
 
         # one line for each encoder, way of reading it, probe and share of the labels, held against random weights
@@ -96,9 +98,9 @@ def main(
         lines = measure(table, truth, frozen_encoders.beginnings(settings))
         statistics = intensity_table(labelled, settings)
         brightest = of_brightest(statistics, truth, settings.channels)
-        notes = [page.beside(brightest), *foreign.notes(files, labelled), *notes]
-        page.show(settings, lines, notes, console)
-        written = page.write(settings, lines, list(truth.index), notes, run, files)
+        notes = [probe_page.beside(brightest), *encoders.notes(files, labelled), *notes]
+        probe_page.show(settings, lines, notes, console)
+        written = probe_page.write(settings, lines, list(truth.index), notes, run, files)
         screen.say(console, f"page: {written}")
 
 

@@ -40,8 +40,8 @@ from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 from reproductions import over_sizes
-from reproductions.ladder import numbers as ladder_numbers
-from reproductions.ladder import page as ladder
+from reproductions.ladder import ladder_page as ladder
+from reproductions.ladder import ladder_page as ladder_numbers
 from reproductions.ladder import perceptron
 from reproductions.ladder.first_order import BINS, NUMBERS, first_order_table
 from reproductions.ladder.perceptron import Perceptron

@@ -1,7 +1,7 @@
 """Learning curves on synthetic cohorts whose tumours are small: .venv/bin/python pipelines/reproduce.py learning_curve
 
 For each data seed 192 labelled and 100 unlabelled patients are made and prepared. Encoders are pretrained on the unlabelled
-ones alone, once; then every contender of learning_curve.toml is cross-validated on the first 48, 96 and 192 labelled
+ones alone, once; then every model of learning_curve.toml is cross-validated on the first 48, 96 and 192 labelled
 patients. What is done is found done when it is started again. Result: runs/learning-curve/index.html
 """
 
@@ -101,7 +101,7 @@ def begun(of: Study, seed: int) -> Study:
 
 
 def fit(seed: int, labelled: int, name: str) -> None:
-    """In a worker: one contender's folds on one cohort and size."""
+    """In a worker: one model's folds on one cohort and size."""
     of = begun(settings(seed, labelled), seed)
     own = {comparator.name: of.of(comparator) for comparator in of.comparators} | {VIT: of}
     run = of.output
@@ -129,7 +129,7 @@ def divide(seed: int, labelled: int, console: Console) -> None:
 
 
 def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One size of one cohort, when its folds are trained: predictions of all contenders, and what each fold cost."""
+    """One size of one cohort, when its folds are trained: predictions of all models, and what each fold cost."""
     of = begun(settings(seed, labelled), seed)
     with run_folder.claimed(of) as run:
         patients = frozen.included(of, run)
@@ -180,7 +180,7 @@ def main(*, seeds: Cohorts = SEEDS, workers: Count = 2) -> None:
     for seed in seeds:
         make(seed, console)
 
-    # encoders, then the folds and every contender's training on them, the slow ones first so that no worker ends alone
+    # encoders, then the folds and every model's training on them, the slow ones first so that no worker ends alone
     jobs = {f"{seed} {name}": (seed, name) for seed in seeds for name, comparator in comparators.items() if comparator.pretrain}
     for done, _ in executor.each(pretrain, jobs, Where(workers)):
         screen.say(console, f"pretrained {done}")

@@ -27,7 +27,7 @@ from mri_vit.report.words import notation
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.models import VIT
 from mri_vit.style import GREY, RC, WIDTH, to_bytes
-from reproductions.page import environment
+from reproductions.html_page import environment
 
 PREDICTED = ["seed", "labelled", "model", "patient", "truth", "score"]  # of the table that all is computed from
 OWN = VIT  # whom every other model is compared with

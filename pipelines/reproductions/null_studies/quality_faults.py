@@ -9,17 +9,21 @@ Writes runs/quality/<what>.csv: a row per patient and fault, with every reason t
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import nibabel as nib
 import numpy as np
+from jaxtyping import Bool, Float
+from scipy.spatial.transform import Rotation
 
 from mri_vit.arguments import Count
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import canonical, read, write
+from mri_vit.data.volume import Volume, canonical, read, write
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import load_record
@@ -29,8 +33,6 @@ from mri_vit.settings.quality import Quality
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.synthetic.cohort import draw_cases
 from mri_vit.synthetic.phantom import scan
-from reproductions.null_studies import faults
-from reproductions.null_studies.faults import Scans
 
 SEED = 7
 GRID = Grid(edge=56, spacing_mm=4.0, patch=4)  # the demo's: synthetic scans have voxels of 3 to 5 mm
@@ -107,29 +109,29 @@ def planted(fault: str, scans: Scans, other: Scans, record: dict[str, Any], numb
     """The scans with a fault; `record` is of the patient prepared without it."""
     for channel in ("t2", "flair"):
         if fault == f"mirrored {channel}":
-            return {**scans, channel: faults.mirrored(scans[channel])}
+            return {**scans, channel: mirrored(scans[channel])}
         if fault == f"another patient's {channel}":
             return {**scans, channel: other[channel]}
     if fault == "flair and t2 exchanged":
-        return faults.exchanged(scans, "flair", "t2")
+        return exchanged(scans, "flair", "t2")
     if fault == "t1 and t1ce exchanged":
-        return faults.exchanged(scans, "t1", "t1ce")
+        return exchanged(scans, "t1", "t1ce")
     if fault.startswith("tilted"):
-        return faults.tilted(scans, 0, TILT)
+        return tilted(scans, 0, TILT)
     if fault == "empty flair":
-        return {**scans, "flair": faults.emptied(scans["flair"])}
+        return {**scans, "flair": emptied(scans["flair"])}
     to_mni = {channel: _to_template(record, channel) for channel in scans}
-    where = {channel: faults.points(one) @ to_mni[channel][:3, :3].T + to_mni[channel][:3, 3] for channel, one in scans.items()}
+    where = {channel: points(one) @ to_mni[channel][:3, :3].T + to_mni[channel][:3, 3] for channel, one in scans.items()}
     if fault == "half the head":  # left, right, front, back, top or bottom in turn
         axis, sign = number % 3, 1 if number // 4 % 2 else -1  # every fourth synthetic head is cut
         middle = MIDDLE_MM[axis]
-        return {c: faults.cut(one, sign * (where[c][..., axis] - middle) > 0) for c, one in scans.items()}
+        return {c: cut(one, sign * (where[c][..., axis] - middle) > 0) for c, one in scans.items()}
     if fault == "no cerebellum":
         below, behind = CEREBELLUM
-        return {c: faults.cut(one, (where[c][..., 2] < below) & (where[c][..., 1] < behind)) for c, one in scans.items()}
+        return {c: cut(one, (where[c][..., 2] < below) & (where[c][..., 1] < behind)) for c, one in scans.items()}
     if fault.startswith("strong bias"):
-        return {**scans, "t1ce": faults.shaded(scans["t1ce"], 1, BIAS, BRAIN_MM)}
-    return {**scans, "flair": faults.ghosted(scans["flair"], GHOST)}
+        return {**scans, "t1ce": shaded(scans["t1ce"], 1, BIAS, BRAIN_MM)}
+    return {**scans, "flair": ghosted(scans["flair"], GHOST)}
 
 
 def _to_template(record: dict[str, Any], channel: str) -> np.ndarray:
@@ -199,3 +201,58 @@ def main(what: Literal["synthetic", "real", "table"], *paths: Path, heads: Count
         raise UsageError(f"real: found {len(paths)} folders; expected one")
     else:
         in_real_patients(paths[0])
+
+
+Scans = dict[str, Volume]
+
+
+def mirrored(scan: Volume) -> Volume:
+    """Left and right exchanged in the voxels, and not in the header."""
+    return Volume(np.flip(scan.array, _axis_along(scan, 0)).copy(), scan.affine)
+
+
+def exchanged(scans: Mapping[str, Volume], one: str, other: str) -> Scans:
+    """Two scans under each other's names."""
+    return {**scans, one: scans[other], other: scans[one]}
+
+
+def tilted(scans: Mapping[str, Volume], axis: int, degrees: float) -> Scans:
+    """The whole head turned about an axis of the scanner (0 to the right, 1 to the front, 2 to the top)."""
+    turn = np.eye(4)
+    turn[:3, :3] = Rotation.from_rotvec(np.eye(3)[axis] * math.radians(degrees)).as_matrix()
+    return {channel: Volume(scan.array, turn @ scan.affine) for channel, scan in scans.items()}
+
+
+def emptied(scan: Volume) -> Volume:
+    """Nothing but zeros."""
+    return Volume(np.zeros_like(scan.array), scan.affine)
+
+
+def cut(scan: Volume, away: Bool[np.ndarray, "x y z"]) -> Volume:
+    """A part of the scan set to its background, the value of its first voxel."""
+    return Volume(np.where(away, scan.array.flat[0], scan.array), scan.affine)
+
+
+def shaded(scan: Volume, axis: int, ratio: float, extent_mm: float) -> Volume:
+    """A coil that sees one end `ratio` times as bright as the other, `extent_mm` away."""
+    along = points(scan)[..., axis]
+    along = (along - along.mean()) / extent_mm
+    return Volume((scan.array * np.exp(math.log(ratio) * along)).astype(np.float32), scan.affine)
+
+
+def ghosted(scan: Volume, share: float) -> Volume:
+    """The image again at half the field of view, along the axis nearest to the front, where phase is most often encoded."""
+    axis = _axis_along(scan, 1)
+    array = scan.array.astype(np.float32)
+    return Volume(array + share * np.roll(array, scan.shape[axis] // 2, axis), scan.affine)
+
+
+def points(scan: Volume) -> Float[np.ndarray, "x y z 3"]:
+    """Where each voxel lies, RAS+ mm."""
+    index = np.stack(np.meshgrid(*map(np.arange, scan.shape), indexing="ij"), axis=-1)
+    return index @ scan.affine[:3, :3].T + scan.affine[:3, 3]
+
+
+def _axis_along(scan: Volume, world: int) -> int:
+    """The axis of the array that runs closest to an axis of the world."""
+    return int(np.flatnonzero(nib.io_orientation(scan.affine)[:, 0] == world)[0])

@@ -28,8 +28,8 @@ from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 from reproductions.pretraining_size import encoders as labelled_encoders
-from reproductions.pretraining_size import page as pretraining_size
-from reproductions.pretraining_size.numbers import measure
+from reproductions.pretraining_size import pretraining_page as pretraining_size
+from reproductions.pretraining_size.size_effects import measure
 
 CONFIG = Path(__file__).with_name("pretraining_size.toml")
 MADE_UP = "pretraining_size"  # the study on the built-in cohort
@@ -57,7 +57,7 @@ def main(file: Path = CONFIG, *, seed: Seed = 1, workers: Count = 2) -> None:
             folds.save(folds.make(targets, settings.endpoints[:1], settings.train, seed), seed, run / files.FOLDS)
         split = folds.load(run / files.FOLDS, targets)[0]
 
-        # each start learns its label where it has one, then the target; and the simplest rival on the same folds
+        # each start learns its label where it has one, then the target; and the simplest baseline on the same folds
         starts = labelled_encoders.starts(settings, others)
         jobs = {start.id: (start, targets, split, run / "starts") for start in starts}
         scores = {"": labelled_encoders.controlled(settings, targets, split, run / "controls")}

@@ -27,10 +27,10 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings.demo import made_up
-from reproductions.rotation import page as rotation
 from reproductions.rotation import rotated
-from reproductions.rotation import rows as rotation_rows
-from reproductions.rotation.patient import DEGREES, Plan
+from reproductions.rotation import rotated_patients as rotation_rows
+from reproductions.rotation import rotation_page as rotation
+from reproductions.rotation.rotated_patients import DEGREES, Plan
 
 PATIENTS = "patients"  # the folder of what is done
 LIMIT = 12  # patients, the first of the table: less than ten minutes for the demo's

@@ -19,8 +19,8 @@ from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.synthetic import cohort as synthetic
-from reproductions.saeed2023_table4 import page as table4
-from reproductions.saeed2023_table4.numbers import measure, with_comparators
+from reproductions.saeed2023_table4 import table_page as table4
+from reproductions.saeed2023_table4.table_rows import measure, with_comparators
 
 MADE_UP = "table4_demo"  # the study on the built-in cohort
 PATIENTS = 64  # of it: two thirds of the demo's

@@ -25,8 +25,8 @@ from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.synthetic import cohort as synthetic
 from reproductions.segmentation import encoders as segmentation_encoders
-from reproductions.segmentation import numbers as segmentation_numbers
-from reproductions.segmentation import page as segmentation
+from reproductions.segmentation import overlap as segmentation_numbers
+from reproductions.segmentation import overlap_page as segmentation
 
 CONFIG = Path(__file__).with_name("segmentation.toml")
 MADE_UP = "segmentation"  # the study on the built-in cohort, which it shares with the demo
@@ -39,7 +39,7 @@ def main(file: Path = CONFIG) -> None:
     """Learn the encoders, read their attention, and write the page."""
     console = Console()
     settings = study_file.load(file)
-    asked = {one.id: one for one in segmentation_encoders.contenders(settings)}
+    asked = {one.id: one for one in segmentation_encoders.encoder_runs(settings)}
     if settings.name == MADE_UP:
         synthetic.make(settings.cohort.parent, patients=PATIENTS)
 

@@ -1,4 +1,4 @@
-"""The built-in cohort of hidden causes: labels that show in how a tumour's voxels lie, and in no sequence's brightness.
+"""The built-in cohort with simulated effects: labels that show in how a tumour's voxels lie, and in no sequence's brightness.
 
 Everybody has one tumour, of which half is bright in T2, half in FLAIR, and a fifth takes up contrast; every cause is a coin of
 its own, and none changes how many voxels of a sequence have which signal. Where a tumour lies is decided on a lattice around it,

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from reproductions.ablation import models as variants
-from reproductions.ablation import page as variants_page
-from reproductions.ablation.models import VARIANTS
-from reproductions.ablation.numbers import Cost, Line, measure, training_flops
+from reproductions.ablation import variants_page
+from reproductions.ablation import vit_variants as variants
+from reproductions.ablation.variants_page import Cost, Line, measure, training_flops
+from reproductions.ablation.vit_variants import VARIANTS
 from torch import nn
 
 from mri_vit.metrics.auc_interval import wilson_of_auc

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 import torch
 from reproductions.features import encoders as frozen_encoders
-from reproductions.features import page as report
-from reproductions.features.encoders import OWN, as_long, beginnings, contenders, made, parted, readings, scored
-from reproductions.features.numbers import Line, Versus, adjusted, mean_auc, measure, of_brightest, versus, wide
+from reproductions.features import probe_page as report
+from reproductions.features.encoders import OWN, as_long, beginnings, encoders_compared, made, parted, readings, scored
+from reproductions.features.probe_results import Line, Versus, adjusted, mean_auc, measure, of_brightest, versus, wide
 from torch import nn
 
 from mri_vit.crossval import folds
@@ -71,7 +71,7 @@ def test_nobody_is_learned_from_who_is_judged_at_another_visit(study: Study, peo
 
 
 def test_smaller_sets_lie_within_larger_ones_and_others_learn_from_nobody(study, people):
-    found = contenders(study, people)
+    found = encoders_compared(study, people)
     learned = [one for one in found if one.name == "mae" and one.start == 0]
     assert [one.scans for one in learned] == [24, 12, 6, 3]
     for large, small in itertools.pairwise(learned):
@@ -82,7 +82,7 @@ def test_smaller_sets_lie_within_larger_ones_and_others_learn_from_nobody(study,
 
 def test_encoders_of_every_number_of_scans_begin_with_the_same_weights(study, people, tmp_path):
     begun: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for one in contenders(study, people):
+    for one in encoders_compared(study, people):
         begun[one.name, one.scans].append(one.start)
     tested = {key: starts for key, starts in begun.items() if key[1] in (0, 24)}
     assert set(map(tuple, tested.values())) == {tuple(range(frozen_encoders.STARTS))}
@@ -105,18 +105,18 @@ def test_every_number_of_scans_is_learned_from_in_as_many_steps(study, batch, ep
 
 def test_too_few_scans_to_learn_from_are_refused(study, people):
     with pytest.raises(UsageError, match="found 15 patients without a label"):
-        contenders(study, people[:15])
+        encoders_compared(study, people[:15])
 
 
 def test_a_shortened_table_learns_from_all_scans_alone(study, people):
-    found = contenders(study, people, {1.0: 2})
+    found = encoders_compared(study, people, {1.0: 2})
     assert {one.scans for one in found} == {0, 24}
     assert all([one.start for one in found if one.name == name] == [0, 1] for name in (OWN, "mae", "dino", "wide"))
 
 
 def test_a_network_of_another_architecture_learns_from_all_scans_alone(study, people):
     more = (*study.comparators, Comparator(name="cnn", model=RESNET, pretrain={"method": "dino", "epochs": 1, "batch": 4}))
-    found = contenders(study.model_copy(update={"comparators": more}), people)
+    found = encoders_compared(study.model_copy(update={"comparators": more}), people)
     assert [one.scans for one in found if one.name == "cnn"] == [24] * frozen_encoders.STARTS
     assert {one.scans for one in found if one.name == "dino"} == {3, 6, 12, 24}
 
@@ -177,7 +177,7 @@ def test_another_network_is_read_as_its_heads_read_it_in_the_patients_order(stud
 
 
 def test_a_pretrained_encoder_has_seen_its_scans_alone_and_is_not_learned_again(study, people, tmp_path):
-    smallest = next(one for one in contenders(study, people) if (one.name, one.scans) == ("mae", 3))
+    smallest = next(one for one in encoders_compared(study, people) if (one.name, one.scans) == ("mae", 3))
     first = made(smallest, tmp_path, seed=1).state_dict()
     file = tmp_path / smallest.id / "encoder.safetensors"
     assert set(image_exposed(file)) == {p.subject for p in smallest.learned_from}
@@ -185,7 +185,7 @@ def test_a_pretrained_encoder_has_seen_its_scans_alone_and_is_not_learned_again(
     again = made(smallest, tmp_path, seed=1).state_dict()
     assert file.stat().st_mtime_ns == written
     torch.testing.assert_close(first, again, rtol=0, atol=0)
-    random = made(next(one for one in contenders(study, people) if one.name == OWN), tmp_path, seed=1).state_dict()
+    random = made(next(one for one in encoders_compared(study, people) if one.name == OWN), tmp_path, seed=1).state_dict()
     assert any(not torch.equal(first[name], random[name]) for name in first)
 
 
@@ -194,7 +194,7 @@ def test_small_shares_are_drawn_often_and_the_whole_once(study, people, tmp_path
     monkeypatch.setattr(frozen_encoders, "SHARES", (0.5, 1.0))
     labelled = [p for p in people if p.knows(study.endpoints[0])]
     split = folds.make(labelled, study.endpoints, study.train, 0)[0]
-    own = next(one for one in contenders(study, people) if one.name == OWN)
+    own = next(one for one in encoders_compared(study, people) if one.name == OWN)
     found, note = scored(own, labelled, split, study.endpoints[0], tmp_path, 0)
     assert note == ""
     assert set(found.encoder) == {OWN}
@@ -217,7 +217,9 @@ def test_a_collapsed_dino_is_told(study, people, tmp_path, monkeypatch):
     monkeypatch.setattr(frozen_encoders, "collapsed", lambda history: f"collapsed after {len(history)} epochs")
     labelled = [p for p in people if p.knows(study.endpoints[0])]
     split = folds.make(labelled, study.endpoints, study.train, 0)[0]
-    learned = {one.name: one for one in contenders(study, people) if (one.scans, one.start) == (3, 0) and one.name != "wide-dino"}
+    learned = {
+        one.name: one for one in encoders_compared(study, people) if (one.scans, one.start) == (3, 0) and one.name != "wide-dino"
+    }
     told = {name: scored(one, labelled, split, study.endpoints[0], tmp_path, 0)[1] for name, one in learned.items()}
     assert told == {"mae": "", "dino": f"collapsed after {learned['dino'].study.pretrain.epochs} epochs"}
 

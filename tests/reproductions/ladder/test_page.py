@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from reproductions.ladder import numbers as ladder_numbers
-from reproductions.ladder import page as ladder
+from reproductions.ladder import ladder_page as ladder
+from reproductions.ladder import ladder_page as ladder_numbers
 from reproductions.ladder.first_order import first_order
 from reproductions.ladder.perceptron import Perceptron
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from reproductions.pretraining_size import encoders as labelled_encoders
 from reproductions.pretraining_size.encoders import FINE_TUNED, PROBE, Start, parted, pretraining, scored, starts, steps
-from reproductions.pretraining_size.numbers import measure
+from reproductions.pretraining_size.size_effects import measure
 from torch import nn
 
 from mri_vit.crossval import folds

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from made.study import ENDPOINTS
-from reproductions.pretraining_size import page as pretraining_size
+from reproductions.pretraining_size import pretraining_page as pretraining_size
 from reproductions.pretraining_size.encoders import COLUMNS, CONTROL, FINE_TUNED, PROBE
-from reproductions.pretraining_size.numbers import Point, adjusted, measure, pointed, wide
-from reproductions.runs import paired
+from reproductions.pretraining_size.size_effects import Point, adjusted, measure, pointed, wide
+from reproductions.repeated_runs import paired
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import compared, inflation, within_fold_auc

@@ -14,15 +14,14 @@ import pytest
 import torch
 from made import network as networks
 from reproductions.rotation import __main__ as pipeline
-from reproductions.rotation import figures as rotation_figures
-from reproductions.rotation import numbers as rotation_numbers
-from reproductions.rotation import page as rotation
-from reproductions.rotation import patient as rotation_patient
 from reproductions.rotation import reading as rotation_reading
-from reproductions.rotation import rotated
-from reproductions.rotation import rows as rotation_rows
-from reproductions.rotation.patient import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER, Lie, Plan
+from reproductions.rotation import rotated, rotation_figures
+from reproductions.rotation import rotated_patients as rotation_patient
+from reproductions.rotation import rotated_patients as rotation_rows
+from reproductions.rotation import rotation_page as rotation
+from reproductions.rotation import stability as rotation_numbers
 from reproductions.rotation.reading import ANOTHER, SCANNED, Map, Score, Seen, Subject
+from reproductions.rotation.rotated_patients import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER, Lie, Plan
 from whole_road import SHRUNKEN, mri_vit, parted, words
 
 from mri_vit.data import cohort, tokens

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from made.run import make_run
-from reproductions.saeed2023_table4 import page as laid_out
-from reproductions.saeed2023_table4 import scans as table4_scans
-from reproductions.saeed2023_table4.numbers import (
+from reproductions.saeed2023_table4 import scan_choices as table4_scans
+from reproductions.saeed2023_table4 import table_page as laid_out
+from reproductions.saeed2023_table4.table_rows import (
     SCANS,
     Best,
     Line,
@@ -76,7 +76,7 @@ def truths(run: Run) -> pd.Series:
 
 
 def line(lines: tuple[Line, ...], contender: str) -> Line:
-    return next(found for found in lines if found.contender == contender)
+    return next(found for found in lines if found.comparator == contender)
 
 
 def printed(lines: tuple[Line, ...], contender: str) -> Row:
@@ -113,10 +113,10 @@ def test_each_published_row_gives_its_mean_and_sample_variance_but_for_the_two_t
 def test_a_study_of_the_table_has_a_comparator_for_each_row_that_its_grid_is_large_enough_for(name):
     study = with_comparators(study_file.load(CONFIGS / f"{name}.toml"))
     recipes = {comparator.name: study.of(comparator).model for comparator in study.comparators}
-    assert set(recipes) == {row.contender for row in published()}
+    assert set(recipes) == {row.comparator for row in published()}
     assert len(recipes) == 35
     for row in published():
-        recipe = recipes[row.contender]
+        recipe = recipes[row.comparator]
         assert recipe.channels == SCANS[row.scans]
         assert re.sub(r"^monai_|[^a-z0-9]", "", recipe.architecture) == re.sub(r"[^a-z0-9]", "", row.model.lower())
         assert min(Box.of_head(study.grid, recipe.channels, study.channels).size) >= BASELINES[recipe.architecture].smallest
@@ -156,9 +156,9 @@ def test_the_published_tests_are_the_corrected_resampled_t_test_over_the_five_fo
 
 def test_a_row_is_measured_as_the_report_measures_it_and_controls_are_no_line(run):
     lines = measure(run)
-    assert [found.contender for found in lines[:35]] == [row.contender for row in published()]
-    assert [found.contender for found in lines[35:]] == ["vit", "hybrid"]
-    assert {found.contender for found in lines if found.measured} == {"resnet10-t1ce", "swin_vit-all", "vit", "hybrid"}
+    assert [found.comparator for found in lines[:35]] == [row.comparator for row in published()]
+    assert [found.comparator for found in lines[35:]] == ["vit", "hybrid"]
+    assert {found.comparator for found in lines if found.measured} == {"resnet10-t1ce", "swin_vit-all", "vit", "hybrid"}
     for name in ("resnet10-t1ce", "vit"):
         background = Background(run.design, run.nulls, run.seeds, {})
         expected = binary.measure(MGMT, known_rows(run, MGMT, name), background, seed=0).model_dump()
@@ -171,7 +171,7 @@ def test_a_row_is_measured_as_the_report_measures_it_and_controls_are_no_line(ru
 
 def test_ours_are_held_against_the_studys_own_vit_and_corrected_together(run):
     lines = measure(run)
-    tested = {found.contender: found.test for found in lines if found.test}
+    tested = {found.comparator: found.test for found in lines if found.test}
     assert set(tested) == {"resnet10-t1ce", "swin_vit-all", "hybrid"}
     a, b = (averaged(known_rows(run, MGMT, name)) for name in ("hybrid", "vit"))
     expected = delong.delong_paired(a.truth.to_numpy(bool), a.score.to_numpy(), b.score.to_numpy())
@@ -220,9 +220,9 @@ def test_the_csv_holds_every_figure_of_both_sides(run, tmp_path):
     laid_out.write(run, tmp_path)
     table = pd.read_csv(tmp_path / "table4.csv").set_index("contender")
     lines = measure(run)
-    assert list(table.index) == [found.contender for found in lines]
+    assert list(table.index) == [found.comparator for found in lines]
     for found in lines:
-        row = table.loc[found.contender]
+        row = table.loc[found.comparator]
         if found.published:
             assert tuple(row.filter(regex=r"^published_fold_\d$")) == found.published.folds
             assert row.published_variance == found.published.variance

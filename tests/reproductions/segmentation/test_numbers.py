@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reproductions.segmentation import numbers as segmentation_numbers
-from reproductions.segmentation.numbers import (
+from reproductions.segmentation import overlap as segmentation_numbers
+from reproductions.segmentation.overlap import (
     CHANCE,
     MASS,
     MOST,

@@ -1,4 +1,4 @@
-"""A contest over several cohorts: everybody's AUC of each cause, and whether the own model is better than each other.
+"""A benchmark over several cohorts: each model's AUC of each simulated effect, and whether the own model is better than each.
 
 A cohort (a data seed) gives each model one out-of-fold AUC of a cause, of pairs within a fold. Cohorts are independent; two
 models are compared on the same patients within each. To be better than every other is one claim, whose p is the largest of theirs

@@ -27,7 +27,7 @@ from mri_vit.report.verdicts.models import ALPHA
 from mri_vit.report.words.notation import adjusted_p, change
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.style import BLUE, GREY, INK, RC, WIDTH
-from reproductions.saeed2023_table4.numbers import ENDPOINT, PUBLISHED_PATIENTS, SCANS, Row, published
+from reproductions.saeed2023_table4.table_rows import ENDPOINT, PUBLISHED_PATIENTS, SCANS, Row, published
 
 LABELS = {"t1ce": "T1ce", "flair": "FLAIR", "t2": "T2", "all": "all four"}  # on the axis
 PALE = 0.55  # of the single networks' lines, which are many
@@ -95,7 +95,7 @@ def of_run(run: Run) -> Side:
     Formula: variance w'Σw, Σ DeLong's covariance of the AUCs, w the networks' weights in the mean or the difference.
     Source: DeLong et al. 1988, doi:10.2307/2531595, who test any linear contrast so.
     """
-    tables = {row: known_rows(run, Endpoint(name=ENDPOINT, kind="binary"), row.contender) for row in published()}
+    tables = {row: known_rows(run, Endpoint(name=ENDPOINT, kind="binary"), row.comparator) for row in published()}
     columns = {row: averaged(table).set_index("patient") for row, table in tables.items() if len(table)}
     if not columns:
         return Side((), ())

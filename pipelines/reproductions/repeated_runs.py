@@ -11,7 +11,7 @@ import numpy as np
 from mri_vit.metrics.auc_interval import wilson_of_auc
 from mri_vit.metrics.comparison import over_starts
 from mri_vit.metrics.within_fold import WithinFold
-from reproductions.features.numbers import Versus
+from reproductions.features.probe_results import Versus
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import pandas as pd
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc
-from reproductions.features.numbers import Versus
-from reproductions.runs import paired, spread
+from reproductions.features.probe_results import Versus
+from reproductions.repeated_runs import paired, spread
 
 KEYS = ["how", "network", "label", "patients"]  # of the scores: what makes a point
 

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from mri_vit.report.figures.panels import DASHED
 from mri_vit.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, VERMILLION, WIDTH
-from reproductions.rotation import numbers
-from reproductions.rotation.numbers import some
-from reproductions.rotation.patient import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER
+from reproductions.rotation import stability
 from reproductions.rotation.rotated import AXES
+from reproductions.rotation.rotated_patients import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER
+from reproductions.rotation.stability import some
 
 DOTTED = (0, (1, 1.5))
 LEAST_DEGREES = 0.01  # what a logarithmic axis shows of less: alignment never ends exactly where it ended before
@@ -65,7 +65,7 @@ def alignment(lies: pd.DataFrame) -> Figure:
             shift = wide * (index - (len(shown) - 1) / 2)
             left = here["error_degrees"].clip(lower=LEAST_DEGREES)
             axes.plot(here["degrees"] + shift, left, marker, ms=4, color=colour, alpha=0.45, mew=0, zorder=2)
-            found = numbers.means(here, "error_degrees", ["degrees"]).sort_values("degrees")
+            found = stability.means(here, "error_degrees", ["degrees"]).sort_values("degrees")
             style = {"marker": marker, "ms": 4.5, "color": colour, "ls": line, "lw": 1.4, "elinewidth": 1, "zorder": 3}
             value, reach = found["value"].clip(lower=LEAST_DEGREES), _reach(found, LEAST_DEGREES)
             axes.errorbar(found["degrees"] + shift, value, reach, label=title, **style)
@@ -130,10 +130,10 @@ def _roads(axes: Axes, rows: pd.DataFrame, column: str) -> None:
             continue
         if road in (CONTENT, GRID):
             for axis in AXES:
-                thin = numbers.means(some(here, axis=axis), column, ["degrees"]).sort_values("degrees")
+                thin = stability.means(some(here, axis=axis), column, ["degrees"]).sort_values("degrees")
                 thin = thin.loc[(thin["degrees"] > 0).to_numpy()]
                 axes.plot(thin["degrees"], thin["value"], color=look.colour, lw=0.7, alpha=0.5, zorder=1)
-        found = numbers.means(here, column, ["degrees"]).sort_values("degrees")
+        found = stability.means(here, column, ["degrees"]).sort_values("degrees")
         face = look.colour if look.filled else "white"
         style = {"color": look.colour, "ls": look.line, "marker": look.marker, "ms": 4, "mfc": face, "lw": 1.5, "elinewidth": 1}
         axes.errorbar(found["degrees"], found["value"], _reach(found), label=look.title, **style)

@@ -23,11 +23,11 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
 from mri_vit.settings.demo import made_up
 from mri_vit.style import to_bytes
-from reproductions.page import environment
-from reproductions.saeed2023_table4 import numbers as table4_numbers
-from reproductions.saeed2023_table4 import scans as table4_scans
-from reproductions.saeed2023_table4.numbers import Best, Line, Measured, Row, Test, best
-from reproductions.saeed2023_table4.scans import Side
+from reproductions.html_page import environment
+from reproductions.saeed2023_table4 import scan_choices as table4_scans
+from reproductions.saeed2023_table4 import table_rows as table4_numbers
+from reproductions.saeed2023_table4.scan_choices import Side
+from reproductions.saeed2023_table4.table_rows import Best, Line, Measured, Row, Test, best
 
 SCANS = {"t1ce": "T1ce", "flair": "FLAIR", "t2": "T2", "all": "all four scans"}
 PUBLISHED_TEST = "the corrected resampled t-test of Nadeau and Bengio over the five folds, two-sided"
@@ -136,7 +136,7 @@ def _difference(line: Line, test: Test) -> str:
 
 def label(line: Line) -> str:
     """A line's name for people."""
-    return OWN if line.contender == table4_numbers.OWN else line.model
+    return OWN if line.comparator == table4_numbers.OWN else line.model
 
 
 def _summary(lines: Sequence[Line]) -> Table:

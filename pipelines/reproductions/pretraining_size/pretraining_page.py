@@ -25,11 +25,11 @@ from mri_vit.run import files
 from mri_vit.settings.models import INTENSITY, VIT
 from mri_vit.settings.schema import Study
 from mri_vit.style import GREY, INK, RC, WIDTH
-from reproductions import page
-from reproductions.features.numbers import Versus
-from reproductions.page import Page, Picture, Section, Table
+from reproductions import html_page
+from reproductions.features.probe_results import Versus
+from reproductions.html_page import Page, Picture, Section, Table
 from reproductions.pretraining_size.encoders import CONTROL, COSTS, FINE_TUNED, PROBE, SHOTS, Start, pretraining, steps
-from reproductions.pretraining_size.numbers import Point, measure, wide
+from reproductions.pretraining_size.size_effects import Point, measure, wide
 
 APART = 0.13  # of the distance between two numbers of patients: so far lie the intervals of two networks from each other
 MARGIN = 0.02  # of an AUC above and below what is drawn
@@ -51,7 +51,7 @@ def write(
     home: Path,
     synthetic: str = "",
 ) -> Path:
-    """The page `index.html` with its figures and tables in `home`, as `page.write` has them.
+    """The page `index.html` with its figures and tables in `home`, as `html_page.write` has them.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def write(
         numbers={"points": wide(points), "scores": scores},
         synthetic=synthetic,
     )
-    return page.write(found, home)
+    return html_page.write(found, home)
 
 
 def named(study: Study) -> dict[str, str]:

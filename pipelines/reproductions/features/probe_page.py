@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +17,7 @@ from mri_vit.features.reading import CLS, FIRST, HEADS, MEAN
 from mri_vit.features.table import Features
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.figures import pictures
+from mri_vit.report.figures.panels import CANDIDATES, DASHED, panel
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.pages import tables
 from mri_vit.report.words import notation, recipes
@@ -24,11 +27,12 @@ from mri_vit.run.screen import plain
 from mri_vit.settings.demo import made_up
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import title as sequence
-from reproductions.features import few_shot, foreign
-from reproductions.features import numbers as features_numbers
+from mri_vit.style import INK
+from reproductions.features import encoders
+from reproductions.features import probe_results as features_numbers
 from reproductions.features.encoders import DRAWS, OWN, STARTS, beginnings
-from reproductions.features.numbers import Line
-from reproductions.page import environment
+from reproductions.features.probe_results import Line
+from reproductions.html_page import environment
 from reproductions.probes import FEWEST
 
 METHODS = {"mae": "MAE", "dino": "DINO"}
@@ -78,7 +82,7 @@ def page(
         tied=notation.tied,
     )
     found, begun = curves(study, lines), [line for line in lines if line.encoder not in files]
-    drawn = style.to_bytes(few_shot.few_shot(found, curved_shares(lines)), "svg") if found else None
+    drawn = style.to_bytes(few_shot(found, curved_shares(lines)), "svg") if found else None
     return templates.get_template("features.html").render(
         study=study,
         sentences=[*sentences(study, lines), *notes],
@@ -97,7 +101,7 @@ def page(
         starts=max(line.starts for line in begun),
         few_starts=max(line.starts for line in begun) < STARTS,
         fewer_starts=min(line.starts for line in begun),
-        files={name: (found.origin, foreign.described(found.origin)) for name, found in files.items()},
+        files={name: (found.origin, encoders.described(found.origin)) for name, found in files.items()},
         fewest=FEWEST,
         alpha=ALPHA,
     )
@@ -246,3 +250,33 @@ def _difference(line: Line | None) -> str:
     if line is None or line.test is None:
         return ""
     return f"{with_sign(line.test.difference)} ({notation.p_alone(line.test.p_adjusted)})"
+
+
+APART = 0.07  # of the distance between two numbers of scans: so far lie the intervals of two curves from each other
+SAME = 1e-9  # two shares of the labels are written as decimals
+
+
+def few_shot(curves: Mapping[str, Sequence[Line]], shares: Sequence[float]) -> Figure:
+    """A colour for each method; filled marks and whole lines are the largest share of labels, open ones others; dashed: chance.
+
+    Numbers of scans stand at equal distances, because each is about twice the one before it, and none comes first.
+    """
+    counts = sorted({line.scans for lines in curves.values() for line in lines})
+    pairs = [(name, share) for name in curves for share in shares]
+    with panel(height=3.9) as (figure, axes):
+        axes.axhline(0.5, color=INK, lw=1, ls=DASHED, zorder=0)
+        for index, (name, share) in enumerate(pairs):
+            stroke = CANDIDATES[list(curves).index(name) % len(CANDIDATES)]
+            lines = sorted((line for line in curves[name] if abs(line.share - share) < SAME), key=lambda line: line.scans)
+            x = np.array([counts.index(line.scans) for line in lines]) + APART * (index - (len(pairs) - 1) / 2)
+            y, low, high = (np.array([getattr(line, key) for line in lines]) for key in ("auc", "low", "high"))
+            whole = share == max(shares)
+            axes.vlines(x, low, high, color=stroke.colour, lw=1.1, alpha=0.7)
+            axes.plot(
+                x, y, stroke.marker, ls="-" if whole else (0, (2, 1.5)), color=stroke.colour, lw=1.8 if whole else 1.2,
+                ms=5.5, mfc=stroke.colour if whole else "white", label=f"{name}, {100 * share:.0f} % of labels",
+            )  # fmt: skip
+        axes.set_xticks(range(len(counts)), [str(count) for count in counts])
+        axes.set(xlabel="Scans that the encoder learned from (0: random weights)", ylabel="AUC of the linear probe")
+        figure.legend(loc="outside lower center", ncols=2)
+    return figure

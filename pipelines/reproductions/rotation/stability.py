@@ -22,9 +22,8 @@ from mri_vit.metrics.comparison import ROUNDING, holm
 from mri_vit.metrics.within_fold import WithinFold, within_fold_auc
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
-from reproductions.rotation.patient import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER
 from reproductions.rotation.reading import ANOTHER, METHODS, SCANNED
-from reproductions.rotation.rows import Tables
+from reproductions.rotation.rotated_patients import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER, Tables
 
 ROADS = (CONTENT, CONTENT_BACK, HEADER, GRID, GRID_BACK)
 FLOORS = {CONTENT: CONTENT_BACK, GRID: GRID_BACK}  # what interpolation alone does on each road

@@ -6,6 +6,7 @@ reads a prepared volume that was turned.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,17 +15,16 @@ import pandas as pd
 
 from mri_vit.data.cohort import Patient
 from mri_vit.explain.methods import names
-from mri_vit.report.words.notation import number, percent
+from mri_vit.report.numbers.chance import ALPHA
+from mri_vit.report.words.notation import adjusted_p, between, change, duration, number, percent
 from mri_vit.settings.demo import made_up
 from mri_vit.settings.schema import Study
-from reproductions import page
-from reproductions.page import Page, Picture, Section, Table
-from reproductions.rotation import figures as rotation_figures
-from reproductions.rotation import numbers, words
-from reproductions.rotation.numbers import SCORE, Found, some
-from reproductions.rotation.patient import CONTENT, GRID, HEADER
+from reproductions import html_page
+from reproductions.html_page import Page, Picture, Section, Table
+from reproductions.rotation import rotation_figures, stability
 from reproductions.rotation.reading import SCANNED
-from reproductions.rotation.rows import Tables
+from reproductions.rotation.rotated_patients import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER, Tables
+from reproductions.rotation.stability import SCORE, Found, between_patients, means, some
 
 SOURCE = "Rotation of the patient: predictions and maps against the angle"
 TITLE = "How far do predictions and maps move when the patient lies rotated?"
@@ -34,7 +34,7 @@ MADE_UP = "Their heads are the MNI152 brain bent a little, without skull or scal
 
 def write(rows: Tables, patients: Sequence[Patient], study: Study, note: str, home: Path) -> Path:
     """The page with its figures and tables in the folder `home`; returns its path. `note` is one more finding, or ""."""
-    of = numbers.found(rows, patients, study)
+    of = stability.found(rows, patients, study)
     columns = ["patient", "fold", "road", "axis", "degrees", "endpoint", "evidence", "change"]
     tables = {
         "alignment": of.lies,
@@ -43,13 +43,13 @@ def write(rows: Tables, patients: Sequence[Patient], study: Study, note: str, ho
         "ranks": of.ranks,
         "auc": of.aucs,
         "tests": of.tests,
-        "curves": numbers.curves(of),
+        "curves": stability.curves(of),
     }
     sections = [alignment(of), scores(of), maps(of, 2 * of.half_a_place_mm), *tumours(of)]
     synthetic = made_up(patient.id for patient in patients)
-    said = [*words.sentences(of), *([note] if note else [])]
+    said = [*sentences(of), *([note] if note else [])]
     written = {name: table for name, table in tables.items() if len(table)}
-    return page.write(Page(SOURCE, TITLE, said, sections, words.facts(of), written, MADE_UP if synthetic else ""), home)
+    return html_page.write(Page(SOURCE, TITLE, said, sections, facts(of), written, MADE_UP if synthetic else ""), home)
 
 
 def alignment(of: Found) -> Section:
@@ -61,13 +61,13 @@ def alignment(of: Found) -> Section:
         rows.append(
             (
                 f"{degrees:g}°",
-                words.at(of.lies, "error_degrees", CONTENT, degrees),
-                words.at(of.lies, "error_degrees", HEADER, degrees),
+                at(of.lies, "error_degrees", CONTENT, degrees),
+                at(of.lies, "error_degrees", HEADER, degrees),
                 f"{_largest(here)}; {_largest(header)}",
-                words.at(of.lies, "error_mm", CONTENT, degrees),
+                at(of.lies, "error_mm", CONTENT, degrees),
                 f"{percent(float(np.mean(lost)), 1)}; {percent(max(lost), 1)}",
                 f"{int((here['failed'] != '').sum())} of {len(here)}",
-                f"{words.flagged(here)} of {len(here)}",
+                f"{flagged(here)} of {len(here)}",
             )
         )
     columns = (
@@ -92,17 +92,17 @@ def alignment(of: Found) -> Section:
 
 def scores(of: Found) -> Section:
     """How far scores move."""
-    line = _lines({"": of.scores}, lambda rows: numbers.between_patients(rows, "change"))
+    line = _lines({"": of.scores}, lambda rows: stability.between_patients(rows, "change"))
     label = "Change of score (SD over patients)"
-    drawn = rotation_figures.over_angle({"": numbers.at_zero(of.scores)}, "change", label, line, "two patients", (0.0, None))
+    drawn = rotation_figures.over_angle({"": stability.at_zero(of.scores)}, "change", label, line, "two patients", (0.0, None))
     caption = (
         "Absolute change of the log odds (or of the risk), in standard deviations over patients within a fold. The dashed line is"
         f" the difference between two patients by the same network. {THIN}"
     )
     rows = []
     for degrees in of.degrees:
-        cells = [words.cell(some(t, road=road, degrees=degrees)) for t in (of.ranks, of.aucs) for road in (CONTENT, GRID)]
-        less = [words.tested(some(of.tests, measure=SCORE, road=road, degrees=degrees)) for road in (CONTENT, GRID)]
+        cells = [cell(some(t, road=road, degrees=degrees)) for t in (of.ranks, of.aucs) for road in (CONTENT, GRID)]
+        less = [tested(some(of.tests, measure=SCORE, road=road, degrees=degrees)) for road in (CONTENT, GRID)]
         rows.append((f"{degrees:g}°", *cells, *less))
     columns = (
         "turned by", "rank correlation, whole road", "rank correlation, network alone", "AUC, whole road", "AUC, network alone",
@@ -133,7 +133,7 @@ def maps(of: Found, place_mm: float) -> Section:
     )
     pictures = []
     for name, column, label, limits, caption in drawn:
-        line = _lines(of.maps, lambda rows, column=column: numbers.between_patients(rows, column))
+        line = _lines(of.maps, lambda rows, column=column: stability.between_patients(rows, column))
         pictures.append(_of_methods(of, name, column, label, line, "two patients", limits, caption))
     return Section("How far do maps move?", (), pictures)
 
@@ -146,7 +146,7 @@ def tumours(of: Found) -> list[Section]:
         return []
 
     def even(rows: pd.DataFrame) -> pd.DataFrame:
-        return numbers.means(some(rows, road=SCANNED), "energy_chance")
+        return stability.means(some(rows, road=SCANNED), "energy_chance")
 
     energy = "The share of the map's sum that lies in the tumour; the dashed line is that of an even map."
     hits = "How often the map's peak is on the tumour, or within a place of it."
@@ -177,7 +177,7 @@ def _of_methods(
     caption: str,
 ) -> Picture:
     """A panel for each method's maps."""
-    panels = {names.METHODS[method].title: numbers.at_zero(own) for method, own in of.maps.items()}
+    panels = {names.METHODS[method].title: stability.at_zero(own) for method, own in of.maps.items()}
     line = {names.METHODS[method].title: ends for method, ends in line.items()}
     drawn = rotation_figures.over_angle(panels, column, label, line, named, limits)
     return Picture(name, drawn, f"{label} by angle", f"{caption} {THIN}")
@@ -191,3 +191,104 @@ def _lines(panels: dict[str, pd.DataFrame], of: Callable[[pd.DataFrame], pd.Data
         for name, one in found.items()
         if len(one)
     }
+
+
+def sentences(of: Found) -> list[str]:
+    """The answer, a finding each."""
+    scores = {road: at(of.scores, "change", road, of.most) for road in (CONTENT, GRID, CONTENT_BACK, GRID_BACK)}
+    said = [
+        aligned(of),
+        f"Turned by {of.most:g}°, the score moves by {scores[CONTENT]} standard deviations on the whole road, and by"
+        f" {scores[GRID]} where nothing undoes the rotation and the network alone meets it. Interpolation alone moves it by"
+        f" {scores[CONTENT_BACK]} and {scores[GRID_BACK]}; two patients differ by {cell(between_patients(of.scores, 'change'))}."
+        f" {_more(of, SCORE)}",
+    ]
+    for method, own in of.maps.items():
+        alike = {road: at(own, "similarity", road, of.most) for road in scores}
+        said.append(
+            f"Maps by {names.METHODS[method].title}, turned by {of.most:g}°: the rank correlation with the map as scanned is"
+            f" {alike[CONTENT]} on the whole road and {alike[GRID]} for the network alone; interpolation alone leaves"
+            f" {alike[CONTENT_BACK]} and {alike[GRID_BACK]}, and two patients' maps have"
+            f" {cell(between_patients(own, 'similarity'))}. {_more(of, method)}"
+        )
+    return said
+
+
+def aligned(of: Found) -> str:
+    """Whether preparation undoes the rotation."""
+    turned = of.lies.loc[(of.lies["road"].isin((CONTENT, HEADER)) & (of.lies["degrees"] > 0)).to_numpy()]
+    failed = int((turned["failed"] != "").sum())
+    off = int((turned["error_mm"] > of.half_a_place_mm).sum())
+    return (
+        f"Of {of.most:g}°, preparation leaves {at(of.lies, 'error_degrees', CONTENT, of.most)} degrees where scans were turned,"
+        f" so that the brain's points lie {at(of.lies, 'error_mm', CONTENT, of.most)} mm from where they lay; and"
+        f" {at(of.lies, 'error_degrees', HEADER, of.most)} degrees where headers alone were turned. Of {len(turned)} turned heads"
+        f" at all angles {failed or 'none'} failed to be prepared, {off or 'none'} lay off by half a place"
+        f" ({of.half_a_place_mm:g} mm) or more, and the run's own limits flag {flagged(turned) or 'none'} as turned"
+        " or incomplete."
+    )
+
+
+def flagged(lies: pd.DataFrame) -> int:
+    """How many heads the run's own limits find turned, or a part of them missing, as they do not find the patients as scanned."""
+    return sum(bool({"turned", "part missing"} & set(flags.split(", "))) for flags in lies["flags"])
+
+
+def _more(of: Found, measure: str) -> str:
+    """On which road, at which angles, more moves than by interpolation alone."""
+    parts = []
+    for road, title in ((CONTENT, "on the whole road"), (GRID, "for the network alone")):
+        here = some(of.tests, measure=measure, road=road)
+        if here.empty:
+            continue
+        moves = here["difference"] > 0 if measure == SCORE else here["difference"] < 0
+        sure = here.loc[(moves & (here["p_adjusted"] < ALPHA)).to_numpy()]
+        parts.append(f"{title} at {', '.join(f'{angle:g}°' for angle in sorted(sure['degrees'])) or 'no angle'}")
+    what = "the score" if measure == SCORE else "the map"
+    return f"More than by interpolation alone {what} moves {'; '.join(parts)} (paired, Holm)." if parts else ""
+
+
+def facts(of: Found) -> list[str]:
+    """How it was made, and what limits it."""
+    angles = ", ".join(f"{degrees:g}" for degrees in of.degrees)
+    axes = ", ".join(sorted(set(some(of.lies, road=CONTENT)["axis"])))
+    return [
+        f"{of.patients} patients, the first of the table; {angles} degrees about {axes}, right-handed in RAS+ mm through the"
+        " brain's middle. Headers, and scans there and back, are turned about one axis for each patient, which goes from patient"
+        " to patient.",
+        "Each patient is read by the fold's network that was not trained on them, patients of another table by the first fold's;"
+        " of several seeds of a fold by the first's.",
+        "Whole road: every scan's content is turned in its own field of view by one linear interpolation (of a stripped scan from"
+        " brain voxels alone, and cut out anew), then prepared anew: aligned, bias corrected, scaled. A scanner would take slices"
+        " of the turned head; here thick slices are blurred instead, which the interpolation alone shows.",
+        "Network alone: the prepared volume is turned on its grid, interpolated from brain voxels alone and cut into places anew;"
+        " nothing is aligned or scaled.",
+        "Interpolation alone is turning there and back. It interpolates twice where the roads interpolate once, so it says"
+        " somewhat too much, and a road that moves no more than it is not shown to move at all.",
+        "Maps are laid from places straight onto the voxels of the patient's reference scan as it was taken, so that turning back"
+        " costs no interpolation. Maps of one endpoint explain the class that was predicted as scanned.",
+        "A patient's value is the mean over axes and endpoints; intervals are Student's t over patients, tests paired over"
+        " patients, two-sided, with Holm's correction. Networks are taken as given.",
+        f"A patient took {duration(of.seconds / max(1, of.patients))} on one thread, on the mean.",
+    ]
+
+
+def at(rows: pd.DataFrame, column: str, road: str, degrees: float) -> str:
+    """A mean over patients with its interval."""
+    return cell(means(some(rows, road=road, degrees=degrees), column))
+
+
+def cell(found: pd.DataFrame) -> str:
+    """The one row of a table of means: value and interval."""
+    if found.empty:
+        return "–"
+    value, low, high = (float(found[name].iloc[0]) for name in ("value", "low", "high"))
+    return number(value, 2) if math.isnan(low) else between(value, low, high, digits=2)
+
+
+def tested(test: pd.DataFrame) -> str:
+    """The one row of a table of tests: a difference with its interval and p."""
+    if test.empty:
+        return "–"
+    difference, low, high, p = (float(test[name].iloc[0]) for name in ("difference", "low", "high", "p_adjusted"))
+    return f"{change(difference, low, high)}, {adjusted_p(p)}"

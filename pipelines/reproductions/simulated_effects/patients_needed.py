@@ -20,8 +20,8 @@ from scipy.stats import norm
 
 from mri_vit.report.words.notation import with_sign
 from mri_vit.settings.models import VIT
-from reproductions.simulated_effects.numbers import Line, over_cohorts
-from reproductions.simulated_effects.page import estimate, stacked
+from reproductions.simulated_effects.benchmark_pages import estimate, stacked
+from reproductions.simulated_effects.cohort_scores import Line, over_cohorts
 
 POWER = 0.8  # the usual one
 ALPHA = 0.05  # two-sided, of one comparison
@@ -31,7 +31,7 @@ MANY = 10_000  # BraTS 2021, the largest public set, has 1,251 patients to learn
 def needed(rows: pd.DataFrame, size: int, lead: float) -> float:
     """Labelled patients of one cohort in which a lead of this size would show, from a cause's and comparator's rows of cohorts.
 
-    `rows` are of `numbers.of_cohort`, of cohorts of `size`; infinite where `lead` is none, which no number mends.
+    `rows` are of `cohort_scores.of_cohort`, of cohorts of `size`; infinite where `lead` is none, which no number mends.
     """
     if lead <= 0:
         return math.inf
@@ -43,7 +43,7 @@ def needed(rows: pd.DataFrame, size: int, lead: float) -> float:
 def section(by_size: Mapping[int, pd.DataFrame], causes: Sequence[str], comparators: Sequence[str]) -> str:
     """Markdown: the Vision Transformer's AUC and its lead over each comparator in cohorts of each size, and patients needed.
 
-    `by_size` has, by how many were asked for, the rows of `numbers.of_cohort` of all cohorts of that size.
+    `by_size` has, by how many were asked for, the rows of `cohort_scores.of_cohort` of all cohorts of that size.
     """
     sizes = list(by_size)
     lines = {size: {(one.cause, one.model): one for one in over_cohorts(rows)} for size, rows in by_size.items()}

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from mri_vit.metrics.comparison import holm
+from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc
 from mri_vit.model.baselines import BASELINES, HYBRIDS
+from mri_vit.model.cost import flops
+from mri_vit.model.network import Encode, Network
 from mri_vit.report.figures.panels import CANDIDATES, DASHED, OF_FIGURES, PLAIN, Row, Scale, Stroke, forest
 from mri_vit.report.verdicts.models import ALPHA
 from mri_vit.report.words import notation
@@ -22,10 +28,11 @@ from mri_vit.settings.models import VIT
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 from mri_vit.style import INK, RC, WIDTH
-from reproductions import page
-from reproductions.ablation.models import BLOCKS, POSITIONS, VARIANTS, Kind
-from reproductions.ablation.numbers import PASSES, Cost, Line, wide
-from reproductions.page import Page, Picture, Section, Table
+from reproductions import html_page
+from reproductions.ablation.vit_variants import BLOCKS, POSITIONS, VARIANTS, Kind
+from reproductions.features.probe_results import Versus
+from reproductions.html_page import Page, Picture, Section, Table
+from reproductions.repeated_runs import paired, spread
 
 SOURCE = "Dosovitskiy et al. 2021, Table 8 and Figure 5"
 OWN = "The encoder as it is"
@@ -46,7 +53,7 @@ def write(study: Study, lines: Sequence[Line], costs: Sequence[Cost], folder: Pa
     folder.mkdir(parents=True, exist_ok=True)
     labels = names(study)
     numbers = {"auc": wide(lines), "costs": pd.DataFrame([asdict(cost) for cost in costs])}
-    return page.write(
+    return html_page.write(
         Page(
             SOURCE,
             "What do positions, norms and kinds of attention change?",
@@ -65,7 +72,7 @@ def write(study: Study, lines: Sequence[Line], costs: Sequence[Cost], folder: Pa
 
 
 def names(study: Study) -> dict[str, str]:
-    """What each contender is called, in the order in which they are shown."""
+    """What each model is called, in the order in which they are shown."""
     others = {comparator.name: called(comparator) for comparator in study.comparators}
     return {VIT: OWN, **{name: kind.label for name, kind in VARIANTS.items()}, **others}
 
@@ -172,7 +179,7 @@ def _table(heading: str, lines: Sequence[Line], labels: Mapping[str, str]) -> Ta
 
 
 def against_compute(study: Study, lines: Sequence[Line], costs: Sequence[Cost], labels: Mapping[str, str]) -> Section:
-    """The section of Figure 5: AUC over the operations of training, and what each contender costs."""
+    """The section of Figure 5: AUC over the operations of training, and what each model costs."""
     of = {cost.model: cost for cost in costs}
     picture = Picture(
         "compute",
@@ -199,7 +206,7 @@ def against_compute(study: Study, lines: Sequence[Line], costs: Sequence[Cost], 
         "counts 2."
     )
     cost = Table(
-        "What each contender costs", columns, rows, "Of one run, mean over folds. Seconds are of the machine that it ran on."
+        "What each model costs", columns, rows, "Of one run, mean over folds. Seconds are of the machine that it ran on."
     )
     return Section("Score against compute", (explained,), (picture,), (cost,))
 
@@ -216,7 +223,13 @@ def figure(study: Study, lines: Sequence[Line], of: Mapping[str, Cost], labels: 
         for endpoint, axes in zip(endpoints, drawn.subplots(len(endpoints), 1, sharex=True, squeeze=False)[:, 0], strict=True):
             here = {line.model: line for line in lines if line.endpoint == endpoint}
             varied = [model for model in here if model in VARIANTS]
-            _points(axes, spread([x[model] for model in varied]), [here[model] for model in varied], SMALL, "Variants of the ViT")
+            _points(
+                axes,
+                side_by_side([x[model] for model in varied]),
+                [here[model] for model in varied],
+                SMALL,
+                "Variants of the ViT",
+            )
             _points(axes, [x[model] for model in sizes], [here[model] for model in sizes], CANDIDATES[0], "ViT, by size")
             for model, stroke in zip(others, CANDIDATES[1:], strict=False):
                 _points(axes, [x[model]], [here[model]], stroke, labels[model])
@@ -232,13 +245,13 @@ def figure(study: Study, lines: Sequence[Line], of: Mapping[str, Cost], labels: 
 
 
 def _points(axes: Axes, x: Sequence[float], lines: Sequence[Line], stroke: Stroke, label: str) -> None:
-    """Some contenders with their intervals."""
+    """Some models with their intervals."""
     reach = [[line.mean - line.low for line in lines], [line.high - line.mean for line in lines]]
     look: dict[str, Any] = {"color": stroke.colour, "ls": stroke.line, "zorder": 2.5 if stroke.candidate else 2.0}
     axes.errorbar(x, [line.mean for line in lines], reach, marker=stroke.marker, ms=5, elinewidth=1, label=label, **look)
 
 
-def spread(x: Sequence[float]) -> list[float]:
+def side_by_side(x: Sequence[float]) -> list[float]:
     """Each a little beyond those before it that lie at the same place, so that none hides another."""
     return [own * APART ** sum(math.isclose(own, other) for other in x[: index + 1]) for index, own in enumerate(x)]
 
@@ -247,7 +260,7 @@ def facts(study: Study, lines: Sequence[Line]) -> list[str]:
     """How it was made, and what limits it."""
     train, runs = study.train, len(lines[0].runs)
     return [
-        f"{train.folds} folds, the same for every contender; {runs} runs in each, which differ in their seed alone: initial "
+        f"{train.folds} folds, the same for every model; {runs} runs in each, which differ in their seed alone: initial "
         "weights, order and draws. The patients and the division into folds are the same in every run.",
         f"The study's own recipe for all Vision Transformers: {train.epochs} epochs in batches of {train.batch}, learning rate "
         f"at most {train.rate:g}; of the evaluations on {notation.percent(train.tune_fraction)} of a training fold the best is "
@@ -276,3 +289,119 @@ def _recipe(study: Study, comparator: Comparator) -> str:
 
 def _between(line: Line) -> str:
     return notation.between(line.mean, line.low, line.high) if not math.isnan(line.mean) else notation.number(line.mean)
+
+
+SCORES = ["model", "endpoint", "seed", "patient", "fold", "truth", "score"]  # of the table that AUCs are computed from
+# A forward pass, and a backward pass of twice its operations: Kaplan et al. 2020, arXiv:2001.08361, 2.1
+PASSES = 3
+
+
+@dataclass(frozen=True)
+class Line:
+    """A model's AUC of an endpoint, of n patients: of each run the pairs within a fold, their mean and standard deviation.
+
+    The 95 % interval of the mean, [low, high], holds patients and runs. `test` is None where there was none.
+    """
+
+    model: str
+    endpoint: str
+    n: int
+    runs: tuple[float, ...]
+    mean: float
+    sd: float
+    low: float
+    high: float
+    test: Versus | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run of a model costs: mean over folds.
+
+    `parameters` are learned; `flops` are of the prediction of a patient with every token, `training_flops` of the whole training
+    of a fold, as of `training_flops`; `seconds` it took.
+    """
+
+    model: str
+    parameters: float
+    flops: float
+    training_flops: float
+    seconds: float
+
+
+def measure(scores: pd.DataFrame, own: str, tested: Collection[str]) -> list[Line]:
+    """Every model's AUC of each endpoint, in the order of `scores`; those `tested` are held against the `own` one.
+
+    Parameters
+    ----------
+    scores : out-of-fold, a row per model, endpoint, run (`seed`) and patient, with the columns `SCORES`; every model
+        has the same patients, runs and folds. Patients without a truth are left out.
+    own, tested : models.
+
+    Returns
+    -------
+    Lines, as of `repeated_runs.spread` and `paired`; p is corrected by Holm's method over all lines that are tested.
+
+    Raises
+    ------
+    ValueError when a model lacks a patient or run of another's.
+    """
+    lines = []
+    for endpoint, here in scores.dropna(subset=["truth"]).groupby("endpoint", sort=False):
+        labels = here.drop_duplicates("patient").set_index("patient").truth.sort_index()
+        positives, by_model = int((labels == 1).sum()), {}
+        inflated = inflation(here.fold.nunique())  # of one repeat; of several it would be less
+        for model, rows in here.groupby("model", sort=False):
+            by_model[str(model)] = _runs(f"{model}: {endpoint}", rows, labels, here.seed.nunique())
+        for model, runs in by_model.items():
+            found = spread(runs, positives, len(labels) - positives)
+            test = paired(runs, by_model[own], inflated) if model in tested else None
+            values = tuple(run.value for run in runs)
+            lines.append(Line(model, str(endpoint), len(labels), values, found.mean, found.sd, found.low, found.high, test))
+    return _adjusted(lines)
+
+
+def _runs(what: str, rows: pd.DataFrame, labels: pd.Series, count: int) -> list[WithinFold]:
+    """A model's AUC in each run, in their order, with the patients' influences in the order of the labels."""
+    score, fold = (
+        rows.pivot(index="seed", columns="patient", values=key).reindex(columns=labels.index) for key in ("score", "fold")
+    )
+    if score.isna().to_numpy().any() or len(score) != count:
+        raise ValueError(f"{what} lacks a score of some patient in some run")
+    truth = labels.to_numpy() == 1
+    return [within_fold_auc(truth, *pair) for pair in zip(score.to_numpy(float), fold.to_numpy(int), strict=True)]
+
+
+def _adjusted(lines: Sequence[Line]) -> list[Line]:
+    """The same lines with Holm's correction over all their tests."""
+    p = holm(np.array([line.test.p if line.test else math.nan for line in lines]))
+    return [
+        replace(line, test=replace(line.test, p_adjusted=float(adjusted))) if line.test else line
+        for line, adjusted in zip(lines, p, strict=True)
+    ]
+
+
+def training_flops(study: Study, encode: Encode, visits: int) -> float:
+    """Floating-point operations of a training in which patients are visited so many times in all.
+
+    Definition: passes × operations of a forward pass over one patient as a step reads it × visits. A step reads
+    `train.token_budget` tokens of a patient, so this is no multiple of what a prediction costs, which reads all; a convolutional
+    network reads its whole box in both. The heads, the optimiser and evaluations are left out.
+    Assumption: a backward pass has twice the operations of a forward pass, see `PASSES`; with no budget a token for every place.
+    Source: Dosovitskiy et al. 2021, Figure 5, plots accuracy over the operations of pretraining; operations as of `model.cost`.
+    """
+    tokens = min(study.train.token_budget or study.grid.places, study.grid.places)
+    net = Network(study.model, study.grid, [], study.channels, encode)
+    patches = torch.empty(1, tokens, len(study.channels) * study.grid.patch**3, device="meta")
+    return float(PASSES * flops(net, patches, torch.zeros(1, tokens, dtype=torch.long, device="meta")) * visits)
+
+
+def wide(lines: Sequence[Line]) -> pd.DataFrame:
+    """A row per line: each run's AUC, and the test beside it under names that begin with versus_own."""
+    rows = []
+    for line in lines:
+        row = asdict(line)
+        test, runs = row.pop("test") or {}, row.pop("runs")
+        row |= {f"run_{number}": value for number, value in enumerate(runs, 1)}
+        rows.append(row | {f"versus_own_{key}": value for key, value in test.items()})
+    return pd.DataFrame(rows)

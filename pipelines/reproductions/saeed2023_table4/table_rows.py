@@ -56,7 +56,7 @@ class Row:
     note: str
 
     @property
-    def contender(self) -> str:
+    def comparator(self) -> str:
         """The name of the comparator that repeats the row."""
         return f"{ARCHITECTURES[self.model]}-{self.scans}"
 
@@ -99,7 +99,7 @@ class Best:
 class Line:
     """A line of the table: what was published and what a run found, each with its test; None where there is none."""
 
-    contender: str
+    comparator: str
     model: str
     scans: str
     published: Row | None
@@ -125,9 +125,9 @@ def with_comparators(study: Study) -> Study:
         raise UsageError(f"the rows of the table predict {ENDPOINT} alone; found endpoints {[e.name for e in study.endpoints]}")
     named = {comparator.name for comparator in study.comparators}
     comparators = [
-        Comparator(name=row.contender, model={"architecture": ARCHITECTURES[row.model], "channels": list(SCANS[row.scans])})
+        Comparator(name=row.comparator, model={"architecture": ARCHITECTURES[row.model], "channels": list(SCANS[row.scans])})
         for row in published()
-        if row.contender not in named
+        if row.comparator not in named
     ]
     return Study.model_validate(
         study.model_dump() | {"comparators": [comparator.model_dump() for comparator in (*study.comparators, *comparators)]}
@@ -146,8 +146,8 @@ def measure(run: Run) -> tuple[Line, ...]:
     tests = paired_tests(tables, OWN) if OWN in tables else {}
     rows = published()
     printed = dict(zip(rows, published_tests(rows), strict=True))
-    lines = [Line(r.contender, r.model, r.scans, r, printed[r], found.get(r.contender), tests.get(r.contender)) for r in rows]
-    others = [name for name in found if name not in {row.contender for row in rows}]
+    lines = [Line(r.comparator, r.model, r.scans, r, printed[r], found.get(r.comparator), tests.get(r.comparator)) for r in rows]
+    others = [name for name in found if name not in {row.comparator for row in rows}]
     for name in sorted(others, key=lambda name: (name != OWN, name)):
         lines.append(Line(name, name, _scans(run.study, name), None, None, found[name], tests.get(name)))
     return tuple(lines)
@@ -206,7 +206,7 @@ def wide(lines: Sequence[Line]) -> pd.DataFrame:
     """The lines as a table with a column for each figure; published ones start with `published_`, empty where there is none."""
     rows = []
     for line in lines:
-        row: dict[str, object] = {"model": line.model, "scans": line.scans, "contender": line.contender}
+        row: dict[str, object] = {"model": line.model, "scans": line.scans, "contender": line.comparator}
         for head, side, test in (
             ("published_", line.published, line.published_test),
             ("", line.measured, line.test),
@@ -231,6 +231,6 @@ def _measured(rows: pd.DataFrame) -> Measured:
 
 
 def _scans(study: Study, contender: str) -> str:
-    """What a contender that is no published row reads, as the published rows say it."""
+    """What a model that is no published row reads, as the published rows say it."""
     recipe = next((study.of(comparator) for comparator in study.comparators if comparator.name == contender), study)
     return "all" if set(recipe.model.channels) == set(recipe.channels) else "+".join(recipe.model.channels)
