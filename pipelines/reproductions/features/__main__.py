@@ -32,7 +32,6 @@ from mri_vit.settings import schema
 from mri_vit.synthetic import cohort as synthetic
 from reproductions import small_tumours
 from reproductions.features import encoders, probe_page
-from reproductions.features import encoders as frozen_encoders
 from reproductions.features.probe_results import measure, of_brightest
 from reproductions.learning_curve.__main__ import SIZES, UNLABELLED
 
@@ -45,7 +44,7 @@ def main(
     file: Path = CONFIG,
     *,
     seed: Seed = 1,
-    starts: Several = frozen_encoders.STARTS,
+    starts: Several = encoders.STARTS,
     curve: bool = True,
     features: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = (),
 ) -> None:
@@ -58,7 +57,7 @@ def main(
     features : files that `mri-vit features` wrote of this study's patients, to stand in the same table.
     """
     console = Console()
-    often = (frozen_encoders.every_share() if curve else {}) | {1.0: starts}
+    often = (encoders.every_share() if curve else {}) | {1.0: starts}
     settings = of_seed(study_file.load(file), seed)
     endpoint = settings.endpoints[0]
     if settings.name == HARD:
@@ -68,23 +67,21 @@ def main(
 
     with run_folder.claimed(settings) as run:
         patients = study.check(settings, run)
-        frozen_encoders.encoders_compared(
-            settings, frozen_encoders.parted(patients, endpoint)[1], often
-        )  # refused before preparing
+        encoders.encoders_compared(settings, encoders.parted(patients, endpoint)[1], often)  # refused before preparing
         study.prepare(settings, patients, run, console)
-        labelled, unlabelled = frozen_encoders.parted(frozen.included(settings, run), endpoint)
+        labelled, unlabelled = encoders.parted(frozen.included(settings, run), endpoint)
         split = folds.make(labelled, settings.endpoints, settings.train, settings.seed)[0]
         files = encoders.read(features, labelled, [one.name for one in settings.comparators])
 
         # each encoder learns where it is to learn, is frozen, and is read; then the probes get their labels
         jobs = {
             one.id: (one, labelled, split, endpoint, run / "encoders", seed)
-            for one in frozen_encoders.encoders_compared(settings, unlabelled, often)
+            for one in encoders.encoders_compared(settings, unlabelled, often)
         }
         scores, notes = {}, []
         with progress(console) as bar:
             task = bar.add_task("encoders", total=len(jobs), note="")
-            for name, (found, note) in executor.each(frozen_encoders.scored, jobs, Where(AT_A_TIME)):
+            for name, (found, note) in executor.each(encoders.scored, jobs, Where(AT_A_TIME)):
                 scores[name] = found
                 notes += [f"{name}: {note}"] if note else []
                 bar.update(task, advance=1, note=name)
@@ -95,7 +92,7 @@ def main(
 
         # one line for each encoder, way of reading it, probe and share of the labels, held against random weights
         truth = pd.Series({p.id: p.labels[endpoint.name] for p in labelled})
-        lines = measure(table, truth, frozen_encoders.beginnings(settings))
+        lines = measure(table, truth, encoders.beginnings(settings))
         statistics = intensity_table(labelled, settings)
         brightest = of_brightest(statistics, truth, settings.channels)
         notes = [probe_page.beside(brightest), *encoders.notes(files, labelled), *notes]

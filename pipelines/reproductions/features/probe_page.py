@@ -28,8 +28,7 @@ from mri_vit.settings.demo import made_up
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import title as sequence
 from mri_vit.style import INK
-from reproductions.features import encoders
-from reproductions.features import probe_results as features_numbers
+from reproductions.features import encoders, probe_results
 from reproductions.features.encoders import DRAWS, OWN, STARTS, beginnings
 from reproductions.features.probe_results import Line
 from reproductions.html_page import environment
@@ -55,7 +54,7 @@ def write(
     features that were read elsewhere, by the name that their encoder has in `lines`.
     """
     licences = {name: found.origin.licence for name, found in files.items()}
-    wide = features_numbers.wide(lines)
+    wide = probe_results.wide(lines)
     if files:
         wide["licence"] = [licences.get(line.encoder, "") for line in lines]
     write_bytes(tables.to_csv(wide).encode(), home / "features.csv")
@@ -194,7 +193,7 @@ def beside(brightest: Mapping[str, tuple[float, float, float]]) -> str:
     return f"{said} Below 0.5 it is the darker brains that have the label: {', '.join(turned)} turned round." if turned else said
 
 
-def _verdict(name: str, line: Line, test: features_numbers.Versus) -> str:
+def _verdict(name: str, line: Line, test: probe_results.Versus) -> str:
     if math.isnan(test.p):
         return f"{name} (AUC {number(line.auc)}) could not be tested"
     word = (

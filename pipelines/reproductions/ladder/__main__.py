@@ -40,9 +40,7 @@ from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 from reproductions import over_sizes
-from reproductions.ladder import ladder_page as ladder
-from reproductions.ladder import ladder_page as ladder_numbers
-from reproductions.ladder import perceptron
+from reproductions.ladder import ladder_page, perceptron
 from reproductions.ladder.first_order import BINS, NUMBERS, first_order_table
 from reproductions.ladder.perceptron import Perceptron
 
@@ -75,9 +73,9 @@ def rungs(settings: Study) -> list[Rung]:
         raise UsageError(f"{settings.name}: every network of the ladder learns from labels alone; {first[0]} is pretrained")
     people = [p for p in cohort.of_study(settings) if any(p.knows(endpoint) for endpoint in settings.endpoints)]
     order = np.random.default_rng(settings.seed).permutation(sorted({p.subject for p in people})).tolist()
-    sizes = over_sizes.halved(len(order), ladder.FEWEST)
+    sizes = over_sizes.halved(len(order), ladder_page.FEWEST)
     if not sizes:
-        raise UsageError(f"{settings.cohort}: {len(order)} patients with a label; a ladder needs {ladder.FEWEST} or more")
+        raise UsageError(f"{settings.cohort}: {len(order)} patients with a label; a ladder needs {ladder_page.FEWEST} or more")
     made = []
     for size in sizes:
         here = set(order[:size])
@@ -100,9 +98,9 @@ def first_order(of: Study, patients: Sequence[Patient], splits: Sequence[Split],
     numbers = first_order_table(patients, of)
     brightest = pd.DataFrame(numbers[[f"{channel}_max" for channel in of.channels]])
     builders: dict[str, partial[Predictor]] = {
-        ladder.BRIGHTEST: partial(_regression, brightest, of),
-        ladder.LOGISTIC: partial(_regression, numbers, of),
-        ladder.MLP: partial(_perceptron, numbers, of),
+        ladder_page.BRIGHTEST: partial(_regression, brightest, of),
+        ladder_page.LOGISTIC: partial(_regression, numbers, of),
+        ladder_page.MLP: partial(_perceptron, numbers, of),
     }
     return pd.concat(
         [cross_validate(patients, splits, of, control_folder(run, name), name, build)[0] for name, build in builders.items()]
@@ -180,13 +178,13 @@ def main(file: Path = CONFIG, *, seeds: Seeds = ()) -> None:
         for (rung, run), (patients, splits) in zip(made, divided, strict=True):
             study.train(rung.study, run, console, (patients, splits))
             both = pd.concat([predictions.load(run / files.PREDICTIONS), first_order(rung.study, patients, splits, run)])
-            tables.append(ladder_numbers.of_patients(both).assign(seed=rung.study.seed, labelled=rung.size))
+            tables.append(ladder_page.of_patients(both).assign(seed=rung.study.seed, labelled=rung.size))
 
-        whole, names = made[0][0].study, ladder.called(read)
+        whole, names = made[0][0].study, ladder_page.called(read)
         costs = over_sizes.spent(pd.concat([over_sizes.costs(run, names) for _, run in made]))
         order = [endpoint.name for endpoint in read.endpoints]
         predicted = pd.concat(tables).sort_values("endpoint", key=lambda column: column.map(order.index), kind="stable")
         told = facts(whole, made, names, [of.seed for of in studies])
         planted = PLANTED if read.name == MADE_UP else {}
-        page = ladder.write(predicted, names, planted, told, costs, whole.output.parent)
+        page = ladder_page.write(predicted, names, planted, told, costs, whole.output.parent)
         screen.say(console, f"ladder: {page}")

@@ -27,8 +27,7 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
-from reproductions.pretraining_size import encoders as labelled_encoders
-from reproductions.pretraining_size import pretraining_page as pretraining_size
+from reproductions.pretraining_size import encoders, pretraining_page
 from reproductions.pretraining_size.size_effects import measure
 
 CONFIG = Path(__file__).with_name("pretraining_size.toml")
@@ -50,28 +49,28 @@ def main(file: Path = CONFIG, *, seed: Seed = 1, workers: Count = 2) -> None:
 
     with run_folder.claimed(settings) as run:
         patients = study.check(settings, run)
-        labelled_encoders.parted(settings, patients)  # what is refused is refused before anybody is prepared
+        encoders.parted(settings, patients)  # what is refused is refused before anybody is prepared
         study.prepare(settings, patients, run, console)
-        targets, others = labelled_encoders.parted(settings, frozen.included(settings, run))
+        targets, others = encoders.parted(settings, frozen.included(settings, run))
         if not (run / files.FOLDS).exists():
             folds.save(folds.make(targets, settings.endpoints[:1], settings.train, seed), seed, run / files.FOLDS)
         split = folds.load(run / files.FOLDS, targets)[0]
 
         # each start learns its label where it has one, then the target; and the simplest baseline on the same folds
-        starts = labelled_encoders.starts(settings, others)
+        starts = encoders.starts(settings, others)
         jobs = {start.id: (start, targets, split, run / "starts") for start in starts}
-        scores = {"": labelled_encoders.controlled(settings, targets, split, run / "controls")}
+        scores = {"": encoders.controlled(settings, targets, split, run / "controls")}
         with progress(console) as bar:
             task = bar.add_task("starts", total=len(jobs), note="")
-            for name, found in executor.each(labelled_encoders.scored, jobs, Where(workers)):
+            for name, found in executor.each(encoders.scored, jobs, Where(workers)):
                 scores[name] = found
                 bar.update(task, advance=1, note=name)
 
         table = pd.concat([scores[name] for name in (*jobs, "")], ignore_index=True)  # in the jobs' order, whatever came first
         planted = PLANTED if settings.name == MADE_UP else ""
-        page = pretraining_size.write(settings, starts, targets, table, run, planted)
-        named, labels = pretraining_size.named(settings), pretraining_size.pretrained_on(settings)
-        for sentence in pretraining_size.sentences(measure(table, VIT), named, labels):
+        page = pretraining_page.write(settings, starts, targets, table, run, planted)
+        named, labels = pretraining_page.named(settings), pretraining_page.pretrained_on(settings)
+        for sentence in pretraining_page.sentences(measure(table, VIT), named, labels):
             console.print(screen.plain(f"- {sentence}"))
         screen.say(console, f"page: {page}")
 

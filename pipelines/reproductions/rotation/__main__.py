@@ -27,9 +27,7 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings.demo import made_up
-from reproductions.rotation import rotated
-from reproductions.rotation import rotated_patients as rotation_rows
-from reproductions.rotation import rotation_page as rotation
+from reproductions.rotation import rotated, rotated_patients, rotation_page
 from reproductions.rotation.rotated_patients import DEGREES, Plan
 
 PATIENTS = "patients"  # the folder of what is done
@@ -94,16 +92,16 @@ def main(
             raise UsageError(f"{patients or run}: no patient who can be rotated; --limit was {limit}")
 
         plans = [Plan(degrees, axes, axis) for axis in axes]
-        jobs = rotation_rows.jobs(chosen, fold_of, study, run, plans, home / PATIENTS)
+        jobs = rotated_patients.jobs(chosen, fold_of, study, run, plans, home / PATIENTS)
         (home / PATIENTS).mkdir(parents=True, exist_ok=True)
-        todo = {name: (job,) for name, job in jobs.items() if not rotation_rows.is_done(job)}
+        todo = {name: (job,) for name, job in jobs.items() if not rotated_patients.is_done(job)}
         with progress(console) as bar:
             task = bar.add_task("rotate", total=len(todo), note="")
-            for name, _ in executor.each(rotation_rows.make, todo, Where(workers)):
+            for name, _ in executor.each(rotated_patients.make, todo, Where(workers)):
                 bar.update(task, advance=1, note=name)
 
         strange = patients is not None and not made_up(one.id for one in chosen)
-        page = rotation.write(
-            rotation_rows.tables(jobs), chosen, study, MADE_UP if strange and made_up(one.id for one in own) else "", home
+        page = rotation_page.write(
+            rotated_patients.tables(jobs), chosen, study, MADE_UP if strange and made_up(one.id for one in own) else "", home
         )
         screen.say(console, f"page: {page}")

@@ -19,7 +19,7 @@ from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.synthetic import cohort as synthetic
-from reproductions.saeed2023_table4 import table_page as table4
+from reproductions.saeed2023_table4 import table_page
 from reproductions.saeed2023_table4.table_rows import measure, with_comparators
 
 MADE_UP = "table4_demo"  # the study on the built-in cohort
@@ -57,5 +57,5 @@ def main(file: Path) -> None:
         study.report(run, console)
 
         found = read(run)
-        table4.show(measure(found), table4.both_sides(found), console)
-        screen.say(console, f"table: {table4.write(found, run / 'report')}")
+        table_page.show(measure(found), table_page.both_sides(found), console)
+        screen.say(console, f"table: {table_page.write(found, run / 'report')}")

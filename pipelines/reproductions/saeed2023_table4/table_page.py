@@ -24,8 +24,7 @@ from mri_vit.run.screen import plain
 from mri_vit.settings.demo import made_up
 from mri_vit.style import to_bytes
 from reproductions.html_page import environment
-from reproductions.saeed2023_table4 import scan_choices as table4_scans
-from reproductions.saeed2023_table4 import table_rows as table4_numbers
+from reproductions.saeed2023_table4 import scan_choices, table_rows
 from reproductions.saeed2023_table4.scan_choices import Side
 from reproductions.saeed2023_table4.table_rows import Best, Line, Measured, Row, Test, best
 
@@ -37,10 +36,10 @@ NAME_WIDTH = 15  # of "EfficientNet-b0", the longest of the paper's names
 
 def write(run: Run, home: Path) -> Path:
     """Write `table4.csv` and `table4.html` into the folder `home`, beside the run's report, and return the page's path."""
-    lines, sides = table4_numbers.measure(run), both_sides(run)
-    write_bytes(tables.to_csv(table4_numbers.wide(lines)).encode(), home / "table4.csv")
-    write_bytes(tables.to_csv(table4_scans.wide(sides)).encode(), home / "table4_scans.csv")
-    drawn = table4_scans.figure(sides)
+    lines, sides = table_rows.measure(run), both_sides(run)
+    write_bytes(tables.to_csv(table_rows.wide(lines)).encode(), home / "table4.csv")
+    write_bytes(tables.to_csv(scan_choices.wide(sides)).encode(), home / "table4_scans.csv")
+    drawn = scan_choices.figure(sides)
     for kind in ("svg", "png"):
         write_bytes(to_bytes(drawn, kind), home / f"table4_scans.{kind}")
     write_bytes(page(run, lines, sides, drawn).encode(), home / "table4.html")
@@ -49,7 +48,7 @@ def write(run: Run, home: Path) -> Path:
 
 def both_sides(run: Run) -> dict[str, Side]:
     """What the choice of scans does, published and in a run, by the side's title."""
-    return {"Published": table4_scans.of_published(), "Ours": table4_scans.of_run(run)}
+    return {"Published": scan_choices.of_published(), "Ours": scan_choices.of_run(run)}
 
 
 def page(run: Run, lines: Sequence[Line], sides: Mapping[str, Side], drawn: Figure) -> str:
@@ -71,7 +70,7 @@ def page(run: Run, lines: Sequence[Line], sides: Mapping[str, Side], drawn: Figu
         sections=sections(lines),
         best=dict(zip(("published", "measured"), _largest(lines), strict=True)),
         sides=sides,
-        scans_sentences=[table4_scans.sentence(title, side) for title, side in sides.items()],
+        scans_sentences=[scan_choices.sentence(title, side) for title, side in sides.items()],
         scans_title=SCANS,
         scans_picture=pictures.data_url(to_bytes(drawn, "svg"), "image/svg+xml"),
         synthetic=made_up(run.predictions.patient),
@@ -87,7 +86,7 @@ def show(lines: Sequence[Line], sides: Mapping[str, Side], console: Console) -> 
     """Print the table, once with means and tests and once with the values of the folds, and what follows from it."""
     console.print(_summary(lines))
     console.print(_folds(lines))
-    for sentence in (*sentences(lines), *(table4_scans.sentence(title, side) for title, side in sides.items())):
+    for sentence in (*sentences(lines), *(scan_choices.sentence(title, side) for title, side in sides.items())):
         console.print(plain(f"- {sentence}"))
 
 
@@ -108,7 +107,7 @@ def sentences(lines: Sequence[Line]) -> list[str]:
         _sentence("Ours", ours, OWN, f"DeLong's paired test on {n} patients")
         if ours
         else f"Ours: nothing was compared with {OWN}: there are no predictions of both it and another model.",
-        _sentence("Published", theirs, f"its {table4_numbers.REFERENCE}", PUBLISHED_TEST),
+        _sentence("Published", theirs, f"its {table_rows.REFERENCE}", PUBLISHED_TEST),
     ]
 
 
@@ -136,7 +135,7 @@ def _difference(line: Line, test: Test) -> str:
 
 def label(line: Line) -> str:
     """A line's name for people."""
-    return OWN if line.comparator == table4_numbers.OWN else line.model
+    return OWN if line.comparator == table_rows.OWN else line.model
 
 
 def _summary(lines: Sequence[Line]) -> Table:

@@ -24,9 +24,7 @@ from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.synthetic import cohort as synthetic
-from reproductions.segmentation import encoders as segmentation_encoders
-from reproductions.segmentation import overlap as segmentation_numbers
-from reproductions.segmentation import overlap_page as segmentation
+from reproductions.segmentation import encoders, overlap, overlap_page
 
 CONFIG = Path(__file__).with_name("segmentation.toml")
 MADE_UP = "segmentation"  # the study on the built-in cohort, which it shares with the demo
@@ -39,7 +37,7 @@ def main(file: Path = CONFIG) -> None:
     """Learn the encoders, read their attention, and write the page."""
     console = Console()
     settings = study_file.load(file)
-    asked = {one.id: one for one in segmentation_encoders.encoder_runs(settings)}
+    asked = {one.id: one for one in encoders.encoder_runs(settings)}
     if settings.name == MADE_UP:
         synthetic.make(settings.cohort.parent, patients=PATIENTS)
 
@@ -54,7 +52,7 @@ def main(file: Path = CONFIG) -> None:
 
         # who can be judged, by the first visit: those with a tumour mask that fills a place or more
         test = first_visits(test)
-        found = {patient.id: segmentation_encoders.subject(patient, settings) for patient in test}
+        found = {patient.id: encoders.subject(patient, settings) for patient in test}
         subjects = [one for one in found.values() if one]
         if len(subjects) < FEWEST:
             raise UsageError(
@@ -67,7 +65,7 @@ def main(file: Path = CONFIG) -> None:
         attention, notes = {}, []
         with progress(console) as bar:
             task = bar.add_task("encoders", total=len(jobs), note="")
-            for name, (maps, note) in executor.each(segmentation_encoders.attentions, jobs, Where(AT_A_TIME)):
+            for name, (maps, note) in executor.each(encoders.attentions, jobs, Where(AT_A_TIME)):
                 attention[asked[name].name, asked[name].start] = maps
                 notes += [f"{name}: {note}"] if note else []
                 bar.update(task, advance=1, note=name)
@@ -75,12 +73,12 @@ def main(file: Path = CONFIG) -> None:
         # then what they looked at is held against the masks
         table = pd.concat(
             [
-                segmentation_numbers.judged(one.name, one.start, attention[one.name, one.start], subjects, settings.seed)
+                overlap.judged(one.name, one.start, attention[one.name, one.start], subjects, settings.seed)
                 for one in asked.values()
             ],
             ignore_index=True,
         )
         learners = len(train) + len(tune)
         home = run / "segmentation"
-        page = segmentation.write(settings, table, attention, subjects, test, learners, notes, home)
+        page = overlap_page.write(settings, table, attention, subjects, test, learners, notes, home)
         screen.say(console, f"page: {page}")

@@ -17,7 +17,7 @@ REPRODUCTIONS = Path(__file__).parents[3] / "pipelines" / "reproductions"
 
 
 def test_each_size_of_a_ladder_is_a_part_of_the_next_and_trains_for_as_many_steps(tiny: Study, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ladder.ladder, "FEWEST", 5)
+    monkeypatch.setattr(ladder.ladder_page, "FEWEST", 5)
     of = binary(tiny)
     made = ladder.rungs(of)
     assert [rung.size for rung in made] == [21, 10, 5]  # of 24 patients three have no label

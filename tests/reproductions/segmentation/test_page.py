@@ -10,9 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from made.prepared import add_records
-from reproductions.segmentation import encoders as segmentation_encoders
-from reproductions.segmentation import overlap_page as segmentation
-from reproductions.segmentation import overlap_page as segmentation_picture
+from reproductions.segmentation import encoders, overlap_page
 from reproductions.segmentation.encoders import (
     RANDOM,
     SUPERVISED,
@@ -171,14 +169,14 @@ def test_the_shipped_studies_compare_the_papers_encoders_and_those_between():
         assert found.name == name  # by which the pipeline knows whose cohort to make
         assert found.model.pool == "cls"
         assert list(titles(found)) == [RANDOM, SUPERVISED, "mae", "dino"]
-        assert len(encoder_runs(found)) == 4 * segmentation_encoders.STARTS
+        assert len(encoder_runs(found)) == 4 * encoders.STARTS
 
 
 def test_a_drawn_place_is_where_it_is_in_the_brain_and_right_is_on_the_left(study, people):
     one = prepared(study, people[0])
     right = np.unravel_index(one.place.astype(int), (4, 4, 4))[0] >= 2  # x grows to the patient's right
-    shown = segmentation_picture.Shown("-", one, right, {"dino": right})
-    bare, drawn = (panel.astype(float) for panel in segmentation_picture.panels(shown, "flair", ["dino"]))
+    shown = overlap_page.Shown("-", one, right, {"dino": right})
+    bare, drawn = (panel.astype(float) for panel in overlap_page.panels(shown, "flair", ["dino"]))
     changed = np.abs(drawn - bare).sum(axis=2) > 0
     width = changed.shape[1]
     assert changed[:, : width // 2].sum() > 5 * max(1, changed[:, width // 2 :].sum())
@@ -201,7 +199,7 @@ def page_of(study: Study, people: list[cohort.Patient], folder: Path, ids: list[
     for patient, name in zip(people, ids, strict=True):
         (study.prepared / name).mkdir(exist_ok=True)
         (study.prepared / name / "tokens.safetensors").write_bytes(token_file(study, patient).read_bytes())
-    return segmentation.write(study, table, found, subjects, named, 12, ["dino-1: a note & more"], folder).read_text()
+    return overlap_page.write(study, table, found, subjects, named, 12, ["dino-1: a note & more"], folder).read_text()
 
 
 def test_the_page_says_what_was_found_beside_chance_and_brightness(study, people, tmp_path):
