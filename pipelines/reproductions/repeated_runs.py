@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mri_vit.metrics.auc_interval import wilson_of_auc
-from mri_vit.metrics.comparison import over_starts
 from mri_vit.metrics.within_fold import WithinFold
 from reproductions.features.probe_results import Versus
+from reproductions.run_statistics import over_starts
 
 
 @dataclass(frozen=True)

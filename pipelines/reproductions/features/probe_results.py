@@ -19,9 +19,10 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from mri_vit.metrics.auc_interval import wilson_of_auc
-from mri_vit.metrics.comparison import holm, over_starts
+from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.delong import delong_covariance
 from mri_vit.metrics.discrimination import auc
+from reproductions.run_statistics import over_starts
 
 KEYS = ["encoder", "scans", "features", "probe", "share"]  # of the scores: what makes a line
 

@@ -18,7 +18,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from mri_vit.metrics.auc_interval import wilson_of_auc
-from mri_vit.metrics.comparison import holm, over_runs
+from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import WithinFold, inflation, p_above_chance, within_fold_auc
 from mri_vit.model.baselines import BASELINES
 from mri_vit.report.words import notation
@@ -29,6 +29,7 @@ from reproductions import html_page
 from reproductions.html_page import Page, Picture, Section, Table
 from reproductions.learning_curve import curve
 from reproductions.learning_curve.curve import lines
+from reproductions.run_statistics import over_runs
 
 BRIGHTEST, LOGISTIC, MLP = "brightest voxel", "first-order regression", "first-order MLP"  # no comparator's name has a space
 OF_NUMBERS = {  # what reads first-order numbers, the simplest first
@@ -232,7 +233,7 @@ def points(predicted: pd.DataFrame) -> pd.DataFrame:
 
     `auc` is that of pairs within a fold, the mean over cohorts; `known` are the patients with the label, of all cohorts. The
     95 % interval is the wider of Wilson's for refitted models (`auc_interval.wilson_of_auc`, of all cohorts' patients together)
-    and of Student's t between cohorts (`comparison.over_runs`). p is that of so high an AUC without a signal
+    and of Student's t between cohorts (`run_statistics.over_runs`). p is that of so high an AUC without a signal
     (`within_fold.p_above_chance`), and corrected by Holm's method over all endpoints, models and sizes.
     """
     rows = []

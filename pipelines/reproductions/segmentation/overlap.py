@@ -19,7 +19,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import hypergeom
 
 from mri_vit.explain.checks.faithfulness import order
-from mri_vit.metrics.comparison import holm, over_starts
+from mri_vit.metrics.comparison import holm
+from reproductions.run_statistics import over_starts
 
 MASS = 0.6  # of attention that is kept; Caron et al. 2021, Figure 4
 HELD = 0.5  # a place is tumour where more than half of its brain is

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from mri_vit.metrics.comparison import over_runs
 from mri_vit.metrics.within_fold import inflation, within_fold_auc
+from reproductions.run_statistics import over_runs
 
 
 @dataclass(frozen=True)
