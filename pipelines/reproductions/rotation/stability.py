@@ -17,13 +17,14 @@ from scipy.stats import t as student
 
 from mri_vit.data.cohort import Patient
 from mri_vit.metrics import bootstrap
-from mri_vit.metrics.comparison import ROUNDING, holm
+from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.delong import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold, within_fold_auc
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
 from reproductions.rotation.reading import ANOTHER, METHODS, SCANNED
 from reproductions.rotation.rotated_patients import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER, Tables
+from reproductions.run_statistics import ROUNDING
 
 ROADS = (CONTENT, CONTENT_BACK, HEADER, GRID, GRID_BACK)
 FLOORS = {CONTENT: CONTENT_BACK, GRID: GRID_BACK}  # what interpolation alone does on each road
