@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from mri_vit import style
-from mri_vit.explain.images.overlay import OPACITY, SCALE
-from mri_vit.explain.methods.names import UNIT
+from mri_vit.explain.methods.catalogue import UNIT
+from mri_vit.explain.outputs.overlays import OPACITY, SCALE
 from mri_vit.prediction import endpoints
 from mri_vit.prediction.calibration import on_line
 from mri_vit.prediction.document import Binary, Prediction, ShownMap, Survival

@@ -13,7 +13,7 @@ from typing import Any
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.explain.records import RESEARCH
+from mri_vit.explain.outputs.records import RESEARCH
 from mri_vit.prediction import distribution, document, endpoints, figures, maps, page
 from mri_vit.prediction.document import (
     Binary,

@@ -22,8 +22,8 @@ from markupsafe import Markup
 
 from mri_vit import style as look
 from mri_vit.data.cohort import visit_id
-from mri_vit.explain.images.overlay import OPACITY, OUTLINE, SCALE
-from mri_vit.explain.methods.names import UNIT
+from mri_vit.explain.methods.catalogue import UNIT
+from mri_vit.explain.outputs.overlays import OPACITY, OUTLINE, SCALE
 from mri_vit.report.figures import pictures
 from mri_vit.report.pages import curve, environment, policy, volumes
 from mri_vit.report.reading.maps import Map

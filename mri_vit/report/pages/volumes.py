@@ -21,7 +21,7 @@ from jaxtyping import Float, UInt8
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read, read_mask
-from mri_vit.explain.images.overlay import CONTRAST, SCALE, nearly_even
+from mri_vit.explain.outputs.overlays import CONTRAST, SCALE, nearly_even
 from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.report.reading.maps import Map
 from mri_vit.run import files

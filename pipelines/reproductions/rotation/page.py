@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.data.cohort import Patient
-from mri_vit.explain.methods import names
+from mri_vit.explain.methods import catalogue
 from mri_vit.report.words.notation import number, percent
 from mri_vit.settings.demo import made_up
 from mri_vit.settings.schema import Study
@@ -177,8 +177,8 @@ def _of_methods(
     caption: str,
 ) -> Picture:
     """A panel for each method's maps."""
-    panels = {names.METHODS[method].title: numbers.at_zero(own) for method, own in of.maps.items()}
-    line = {names.METHODS[method].title: ends for method, ends in line.items()}
+    panels = {catalogue.METHODS[method].title: numbers.at_zero(own) for method, own in of.maps.items()}
+    line = {catalogue.METHODS[method].title: ends for method, ends in line.items()}
     drawn = rotation_figures.over_angle(panels, column, label, line, named, limits)
     return Picture(name, drawn, f"{label} by angle", f"{caption} {THIN}")
 

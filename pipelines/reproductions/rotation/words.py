@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from mri_vit.explain.methods import names
+from mri_vit.explain.methods import catalogue
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.words.notation import adjusted_p, between, change, duration, number
 from reproductions.rotation.numbers import SCORE, Found, between_patients, means, some
@@ -26,7 +26,7 @@ def sentences(of: Found) -> list[str]:
     for method, own in of.maps.items():
         alike = {road: at(own, "similarity", road, of.most) for road in scores}
         said.append(
-            f"Maps by {names.METHODS[method].title}, turned by {of.most:g}°: the rank correlation with the map as scanned is"
+            f"Maps by {catalogue.METHODS[method].title}, turned by {of.most:g}°: the rank correlation with the map as scanned is"
             f" {alike[CONTENT]} on the whole road and {alike[GRID]} for the network alone; interpolation alone leaves"
             f" {alike[CONTENT_BACK]} and {alike[GRID_BACK]}, and two patients' maps have"
             f" {cell(between_patients(own, 'similarity'))}. {_more(of, method)}"

@@ -18,7 +18,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from scipy.stats import hypergeom
 
-from mri_vit.explain.checks.faithfulness import order
+from mri_vit.explain.faithfulness import order
 from mri_vit.metrics.comparison import holm, over_starts
 
 MASS = 0.6  # of attention that is kept; Caron et al. 2021, Figure 4

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume
-from mri_vit.explain.images import mosaic, overlay
+from mri_vit.explain.outputs import overlays
 from mri_vit.report.figures.panels import CANDIDATES, panel
 from mri_vit.settings.sequences import title as sequence
 from mri_vit.style import GREY, INK, RC, WIDTH
@@ -73,13 +73,13 @@ def panels(patient: Shown, channel: str, names: Sequence[str]) -> list[UInt8[np.
     volume = tokens.to_volume(prepared).astype(np.float32)
     brain, affine = (volume != 0).any(axis=0), np.array(prepared.grid.affine)
     bright = volume[prepared.channels.index(channel)]
-    low, high = (float(end) for end in np.percentile(bright[brain], overlay.CONTRAST))
+    low, high = (float(end) for end in np.percentile(bright[brain], overlays.CONTRAST))
     scan = Volume(np.where(brain, bright, low), affine)
     tumour = (on_grid(patient.tumour, prepared) > 0) & brain
-    window = mosaic.window(brain, scan.spacing_mm)
+    window = overlays.window(brain, scan.spacing_mm)
     voxel = (0, 0, int(tumour.sum(axis=(0, 1)).argmax()))
     heats = [None, *(Volume(SHADE * on_grid(patient.kept[name], prepared) * brain, affine) for name in names)]
-    return [overlay.panel(scan, (low, high), heat, AXIAL, voxel, window, tumour) for heat in heats]
+    return [overlays.panel(scan, (low, high), heat, AXIAL, voxel, window, tumour) for heat in heats]
 
 
 def on_grid(flags: Bool[np.ndarray, " p"], prepared: Tokens) -> Float[np.ndarray, "x y z"]:
