@@ -105,9 +105,9 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
             for stage, similar in compared.cascade.items()
         ],
         agreement=[
-            Agreement(endpoint, one, other, _written(similarity(maps[_key(one, endpoint)], maps[_key(other, endpoint)])))
+            Agreement(endpoint, first, other, _written(similarity(maps[_key(first, endpoint)], maps[_key(other, endpoint)])))
             for endpoint in made.net.head
-            for one, other in combinations(methods, 2)
+            for first, other in combinations(methods, 2)
         ],
     )
 

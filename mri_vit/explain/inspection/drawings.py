@@ -26,7 +26,7 @@ from scipy.ndimage import gaussian_filter
 
 from mri_vit.explain.inspection.vit_numbers import Components, centres_mm
 from mri_vit.explain.methods.catalogue import UNIT
-from mri_vit.explain.outputs.overlays import COLOURS, OPACITY, PLANES, SCALE
+from mri_vit.explain.outputs.overlays import COLOURS, CONTRAST, OPACITY, PLANES, SCALE
 from mri_vit.settings import sequences
 from mri_vit.settings.grid import Grid
 from mri_vit.style import BLUE, GREY, INK, RC, VERMILLION, WIDTH
@@ -104,7 +104,7 @@ def attention_planes(
         share[tokens] = relative
         figure, panels = _three(place, grid, tokens)
         brain = scan[scan != 0]
-        low, high = np.percentile(brain if brain.size else scan, [1, 99.5])  # contrast for the brain, not for one vessel
+        low, high = np.percentile(brain if brain.size else scan, CONTRAST)
         for axes, (_, axis, _) in zip(panels, PLANES, strict=True):
             under = np.take(scan, _index(place, grid)[axis] * grid.patch + grid.patch // 2, axis=axis)
             grey = mpl.colormaps["gray"](Normalize(low, high, clip=True)(under.T))

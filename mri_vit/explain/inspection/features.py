@@ -32,7 +32,7 @@ from mri_vit.train.feed import Feed
 from mri_vit.train.supervised import settle
 
 UNITS = 2  # of the encoder, beside the endpoints: a page shows examples, and a network has hundreds
-PATIENTS = 32  # with whom an input is compared: a range is wanted, no estimate
+PATIENTS = 32  # with which an input is compared: a range is wanted, no estimate
 NOISES = 8  # inputs of noise, likewise
 ROUGHNESS = 5.0  # standard deviations of the target among patients that an input as rough as a scan costs; of 1, 5 and 15 on the
 # demo's ViT 1 left the inputs of MGMT noisy, and 15 left little of any

@@ -83,7 +83,7 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class LearnedResults:
     """Features, where they were not left out; landscapes, the inspected network's first, then those of others beside it."""
 
     features: Features | None = None
@@ -142,13 +142,13 @@ def run(
 
 def _learned(
     subject: Subject, beside: Sequence[Subject], homes: Sequence[Path], without: Sequence[Costly], console: Console
-) -> Learned:
+) -> LearnedResults:
     """Features and landscapes, with a warning beforehand where they take long."""
     if len(set(without)) == len(get_args(Costly)):
-        return Learned()
+        return LearnedResults()
     seconds = sum(
-        passes(len(one.after.heads), 1, without if one is subject else ("features", *without)) * seconds_each(home, one.study)
-        for one, home in zip((subject, *beside), homes, strict=True)
+        passes(len(of.after.heads), 1, without if of is subject else ("features", *without)) * seconds_each(home, of.study)
+        for of, home in zip((subject, *beside), homes, strict=True)
     )
     if seconds > LONG_SECONDS:
         say(
@@ -176,9 +176,9 @@ def convolutional(study: Study) -> list[str]:
     return [name for name, baseline in baselines.items() if baseline and baseline.layer and baseline.averaged]
 
 
-def measure_learned(subject: Subject, beside: Sequence[Subject] = (), without: Collection[Costly] = ()) -> Learned:
+def measure_learned(subject: Subject, beside: Sequence[Subject] = (), without: Collection[Costly] = ()) -> LearnedResults:
     """What is learned of the subject, and the landscapes of others `beside` it."""
-    return Learned(
+    return LearnedResults(
         None if "features" in without else features.measure_features(subject),
         () if "landscape" in without else tuple(landscape.measure_landscape(network) for network in (subject, *beside)),
     )
@@ -198,7 +198,7 @@ def passes(numbers: int, networks: int, without: Collection[Costly] = ()) -> int
 # --- the page ------------------------------------------------------------------------------------------------------------------
 
 
-def write_page(subject: Subject, output: Path, numbers: VitNumbers | None, learned: Learned = Learned()) -> Path:
+def write_page(subject: Subject, output: Path, numbers: VitNumbers | None, learned: LearnedResults = LearnedResults()) -> Path:
     """Write `index.html` and `figures/*.svg` and `*.png` into the folder `output`, and return the page's path.
 
     Parameters
@@ -208,7 +208,7 @@ def write_page(subject: Subject, output: Path, numbers: VitNumbers | None, learn
         Made if need be; files of an earlier inspection are written over.
     numbers : VitNumbers, optional
         What `measure_vit` gives of a Vision Transformer; None of another network.
-    learned : Learned
+    learned : LearnedResults
         What `measure_learned` gives of any network.
 
     Raises
@@ -242,7 +242,7 @@ def refuse(output: Path) -> None:
     refuse_foreign(output, ours, "inspection")
 
 
-def figures(subject: Subject, numbers: VitNumbers | None, learned: Learned) -> dict[str, Figure]:
+def figures(subject: Subject, numbers: VitNumbers | None, learned: LearnedResults) -> dict[str, Figure]:
     """Every figure by the name of its file."""
     of_tokens = of_vision_transformer(numbers, subject.study.grid) if numbers else {}
     return of_tokens | dict(_of_features(learned, subject)) | dict(_of_landscapes(learned))
@@ -269,7 +269,7 @@ def of_vision_transformer(numbers: VitNumbers, grid: Grid) -> dict[str, Figure]:
     return drawn
 
 
-def _of_features(learned: Learned, subject: Subject) -> Iterator[tuple[str, Figure]]:
+def _of_features(learned: LearnedResults, subject: Subject) -> Iterator[tuple[str, Figure]]:
     if learned.features is None:
         return
     for feature in learned.features.each:
@@ -278,17 +278,19 @@ def _of_features(learned: Learned, subject: Subject) -> Iterator[tuple[str, Figu
             yield f"feature_{feature.name}_{stage}", drawn
 
 
-def _of_landscapes(learned: Learned) -> Iterator[tuple[str, Figure]]:
-    every = [(one, part) for one in learned.landscapes for part in one.loss]
-    if not every:
+def _of_landscapes(learned: LearnedResults) -> Iterator[tuple[str, Figure]]:
+    if not learned.landscapes:
         return
-    span = drawings.colour_span([one.loss[part] for one, part in every], [one.untrained[part] for one, part in every])
-    for one in learned.landscapes:
-        panels = [(f"{one.patients[part]} {part} patients", loss, one.untrained[part]) for part, loss in one.loss.items()]
-        yield f"landscape_{one.name}", drawings.landscapes(panels, one.steps, span)
+    losses = [loss for surface in learned.landscapes for loss in surface.loss.values()]
+    span = drawings.colour_span(losses, [loss for surface in learned.landscapes for loss in surface.untrained.values()])
+    for surface in learned.landscapes:
+        panels = [
+            (f"{surface.patients[part]} {part} patients", loss, surface.untrained[part]) for part, loss in surface.loss.items()
+        ]
+        yield f"landscape_{surface.name}", drawings.landscapes(panels, surface.steps, span)
 
 
-def _page(subject: Subject, numbers: VitNumbers | None, learned: Learned, drawn: Mapping[str, str]) -> str:
+def _page(subject: Subject, numbers: VitNumbers | None, learned: LearnedResults, drawn: Mapping[str, str]) -> str:
     environment = style.templates("mri_vit.explain.inspection")
     environment.filters.update(mm=millimetres, number=_number, vector=_vector, sequence=sequences.title)
     template = environment.get_template("inspect.html" if numbers else "network.html")
@@ -297,7 +299,7 @@ def _page(subject: Subject, numbers: VitNumbers | None, learned: Learned, drawn:
         heading=HEADING if numbers else OTHER,
         pictures=drawn,
         patient=subject.patients[0].id,
-        made_up=bool(synthetic.note(subject.patients, subject.study)) or made_up(one.id for one in subject.patients),
+        made_up=bool(synthetic.note(subject.patients, subject.study)) or made_up(patient.id for patient in subject.patients),
         grid=subject.study.grid,
         model=subject.after.model,
         name=subject.name,

@@ -33,7 +33,7 @@ from mri_vit.model.network import Network
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Study
 
-PATIENTS = 4  # over whom attention distances are averaged: heads differ by far more than patients do, and 2744 places take time
+PATIENTS = 4  # over which attention distances are averaged: heads differ by far more than patients do, and 2744 places take time
 TOKENS_SHOWN = 3  # of the step-by-step table, beside the place itself and CLS: a table that fits a page
 NUMBERS_SHOWN = 3  # of each vector, likewise
 COMPONENTS = 28  # as many as Dosovitskiy et al. 2021 show in Figure 7 (left)
@@ -87,7 +87,7 @@ class VitNumbers:
     kept: dict[str, float]  # by scan: how much of their start the filters kept
     moved: Bool[np.ndarray, "g"]
     uniform_mm: float
-    patients: int  # over whom distances are averaged
+    patients: int  # over which distances are averaged
     tokens: Integer[np.ndarray, "p"]  # places of the first patient's tokens
     token: int  # the one inspected, counted from 0 without CLS
     place: int

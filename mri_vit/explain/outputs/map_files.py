@@ -44,7 +44,7 @@ from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import title
 
-DECIMALS = 2  # of stored values: nobody reads a thousandth of the uniform map, and the files halve
+DECIMALS = 2  # of stored values: a thousandth of the uniform map means nothing, and the files halve
 
 
 class Peak(NamedTuple):

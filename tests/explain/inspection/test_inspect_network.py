@@ -92,7 +92,7 @@ def test_what_a_network_has_not_is_refused(run, tmp_path, wanted: Request, messa
 def test_what_takes_long_is_said_before_it_begins(run, tmp_path, monkeypatch, capsys, sketched):
     study, split = run
     (study.output / "fold-1" / files.COST).write_text(json.dumps({"patient_seconds": 12.0}))
-    monkeypatch.setattr(inspect_network, "measure_learned", lambda *_: inspect_network.Learned())
+    monkeypatch.setattr(inspect_network, "measure_learned", lambda *_: inspect_network.LearnedResults())
     patients = cohort.read(study.cohort, study.endpoints)
     wanted = Request(without=("features",))
     inspect_network.run(study, patients, split, study.output, wanted, tmp_path / "out", Console(width=200))

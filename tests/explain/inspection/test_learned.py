@@ -129,7 +129,7 @@ def test_a_caption_praises_no_input_that_noise_all_but_reaches_and_says_where_a_
     flat = replace(one, reached=0.0, strength=0.01, patients=np.zeros(2), noise=np.zeros(2))
     for control, is_none in ((one, reached < 2), (flat, True)):
         feature = features.Feature("mgmt", "MGMT", one, control, "permuted weights", 0.0)
-        found = inspect_network.Learned(features.Features([feature], np.ones((8, 8, 8), bool)))
+        found = inspect_network.LearnedResults(features.Features([feature], np.ones((8, 8, 8), bool)))
         html = inspect_network.write_page(subject, tmp_path / "out", measure_vit(subject), found).read_text(encoding="utf-8")
         assert ("more than any of these, by more than a standard deviation" in html) == (reached > 2)
         assert ("the search found nothing beyond what they show" in html) == (reached < 2)
@@ -162,9 +162,9 @@ def test_the_units_shown_are_those_that_move_the_heads(subject):
 def test_the_middle_of_a_landscape_is_the_loss_of_the_trained_network(subject):
     found = landscape.measure_landscape(subject)
     net, study = subject.after, subject.study
-    chosen = landscape.some([p for p in subject.train if any(p.knows(e) for e in study.endpoints)], study)
+    chosen = landscape.sample([p for p in subject.train if any(p.knows(e) for e in study.endpoints)], study)
     assert found.patients == {"training": len(chosen), "test": 4}
-    for part, patients in (("training", chosen), ("test", landscape.some(subject.patients, study))):
+    for part, patients in (("training", chosen), ("test", landscape.sample(subject.patients, study))):
         own = landscape.loss_of(patients, study, net)
         assert found.trained(part) == own(net)
         truth = {e.name: labels(patients, e) for e in study.endpoints}
@@ -231,7 +231,7 @@ def test_synthetic_patients_are_called_so_whatever_the_study_is_called(subject, 
 def test_the_colours_of_a_landscape_end_where_its_losses_do():
     shallow, steep = np.array([[1.4, 2.0], [3.0, 10.0]]), np.array([[1.0, np.nan], [2.0, 500.0]])
     assert drawings.colour_span([shallow], [3.4]) == (1.4, 10.0)
-    assert drawings.colour_span([shallow, steep], [3.4]) == (1.0, pytest.approx(drawings.HIGHEST * 3.4))
+    assert drawings.colour_span([shallow, steep], [3.4]) == (1.0, pytest.approx(drawings.HIGHEST_LOSS * 3.4))
     low, high = drawings.colour_span([np.full((2, 2), 0.7)], [3.4])
     assert low < high
 

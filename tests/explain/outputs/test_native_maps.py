@@ -31,7 +31,8 @@ ORIENTATIONS = [
 
 def on_grid(value: np.ndarray, place: np.ndarray, brain: np.ndarray, grid: Grid) -> Volume:
     """The map on the prepared grid."""
-    return on_scan(value, space((grid.edge,) * 3, np.array(grid.affine), np.eye(4), brain, place, grid))
+    edge = grid.edge
+    return on_scan(value, space((edge, edge, edge), np.array(grid.affine), np.eye(4), brain, place, grid))
 
 
 def place_of(point_mm: np.ndarray) -> tuple[int, np.ndarray]:
