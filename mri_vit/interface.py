@@ -200,7 +200,7 @@ class FinishedRun:
         """
         from mri_vit.crossval import folds  # here, because torch takes seconds
         from mri_vit.data import frozen
-        from mri_vit.explain import stage
+        from mri_vit.explain import map_jobs
         from mri_vit.prepare import patient as preparing
 
         if self.study.model.architecture != "vit":
@@ -213,7 +213,7 @@ class FinishedRun:
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)
             preparing.prepare_patient(patient, study)
-            stage.of_one(patient, study, self.folder, split, home)
+            map_jobs.of_one(patient, study, self.folder, split, home)
         return home
 
     def _prepared_in(self, folder: Path | str) -> Study:

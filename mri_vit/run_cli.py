@@ -62,9 +62,9 @@ def inspect(
     from rich.console import Console
 
     from mri_vit import study as stages
-    from mri_vit.explain.inspection.stage import Wanted
+    from mri_vit.explain.inspection.inspect_network import Request
 
-    wanted = Wanted(model, fold, patient, place, layer, head, without)
+    wanted = Request(model, fold, patient, place, layer, head, without)
     stages.inspect(loaded(run, {}), run, wanted, output, Console())
 
 

@@ -25,8 +25,8 @@ from mri_vit.crossval.folds import load as load_folds
 from mri_vit.data import frozen
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.explain import stage as explaining
-from mri_vit.explain.networks import explained
+from mri_vit.explain import map_jobs as explaining
+from mri_vit.explain.methods.catalogue import explained
 from mri_vit.run import files, ledger
 from mri_vit.run.ownership import record
 from mri_vit.run.parts import lives

@@ -20,8 +20,8 @@ from mri_vit.crossval.in_parallel import Unit
 from mri_vit.data import cohort, frozen
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.explain import stage as explaining
-from mri_vit.explain.inspection import stage as inspecting
+from mri_vit.explain import map_jobs as explaining
+from mri_vit.explain.inspection import inspect_network
 from mri_vit.prepare import cohort as preparing
 from mri_vit.prepare import prepared
 from mri_vit.prepare.cohort import Excluded
@@ -205,7 +205,7 @@ def _trained(study: Study, folder: Path) -> Divided:
     return patients, folds.load(folder / files.FOLDS, patients)
 
 
-def inspect(study: Study, folder: Path, wanted: inspecting.Wanted, output: Path | None, console: Console) -> Path:
+def inspect(study: Study, folder: Path, wanted: inspect_network.Request, output: Path | None, console: Console) -> Path:
     """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
     patients, splits = _trained(study, folder)
-    return inspecting.run(study, patients, splits[0], folder, wanted, output, console)
+    return inspect_network.run(study, patients, splits[0], folder, wanted, output, console)

@@ -38,7 +38,7 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "importers/dicom/test_importer.py",  # 21
     "importers/dicom/test_enhancement.py",  # 20
     "studies/added_value/test_page.py",  # 20
-    "explain/inspection/test_stage.py",  # 19
+    "explain/inspection/test_inspect_network.py",  # 19
     "crossval/test_comparison.py",  # 18
     "test_notebooks.py",  # 17
     "report/numbers/test_everything.py",  # 17

@@ -23,7 +23,7 @@ CONTRACTS = {one["name"]: one for one in CONFIGURATION["contracts_options"] if o
 OFFENDERS = (  # (importer, imported): each passed the contracts of versions before 0.5
     ("mri_vit.data.volume", "mri_vit.synthetic.phantom"),
     ("mri_vit.crossval.comparators", "mri_vit.cli"),
-    ("mri_vit.explain.methods.rollout", "mri_vit.explain.inspection.page"),
+    ("mri_vit.explain.methods.rollout", "mri_vit.explain.inspection.inspect_network"),
     ("mri_vit.report.figures.panels", "mri_vit.report.pages.html"),
 )
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from whole_road import SHRUNKEN, every_verb, hurry, mri_vit, parted, words
 
-from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import MapMethod
 

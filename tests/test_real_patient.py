@@ -13,9 +13,9 @@ import torch
 from mri_vit.data import tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.explain.images.patient import explain
 from mri_vit.explain.methods.rollout import rollout
-from mri_vit.explain.records import Fitted
+from mri_vit.explain.outputs.map_files import explain
+from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
@@ -42,7 +42,7 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     small = Model(dim=48, depth=2, heads=2, mlp=48, tokens="foreground")  # where a map lies does not depend on the network
     study = study.model_copy(update={"model": small, "explain": Explain(methods=("rollout",))})
     net = Network(small, study.grid, [Head(DEFAULT_ENDPOINTS[0], "binary")]).eval()
-    explain(patient, net, study, tmp_path / "map", Fitted("vit", 0, 0))
+    explain(patient, net, study, tmp_path / "map", NetworkId("vit", 0, 0))
     listed = json.loads((tmp_path / "map" / "map.json").read_text())
     assert listed["tokens"] == len(stored.place)
     (found,) = listed["maps"]

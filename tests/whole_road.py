@@ -12,8 +12,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from mri_vit import cli, style
-from mri_vit.explain.inspection import features, surfaces
-from mri_vit.explain.inspection.activation import maximise
+from mri_vit.explain.inspection import features, landscape
+from mri_vit.explain.inspection.features import maximise
 from mri_vit.settings.schema import CHANNELS
 
 FILES = (*CHANNELS, "tumour_mask")
@@ -54,7 +54,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     blank = {kind: style.to_bytes(Figure(), kind) for kind in ("svg", "png")}
     patch.setattr(style, "to_bytes", lambda figure, kind: blank[kind])
     patch.setattr(features, "maximise", partial(maximise, steps=4))
-    patch.setattr(surfaces, "POINTS", 3)
+    patch.setattr(landscape, "POINTS", 3)
 
 
 def words(overrides: Mapping[str, object]) -> list[str]:

@@ -13,7 +13,7 @@ from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.loop import Tables, stacked
 from mri_vit.data import cohort, frozen, predictions, synthetic
 from mri_vit.errors import UsageError
-from mri_vit.explain import stage as explaining
+from mri_vit.explain import map_jobs
 from mri_vit.finished import external_models, overlap
 from mri_vit.finished.trained_run import finished, on_others, places
 from mri_vit.model.weights import label_exposed
@@ -65,7 +65,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console, allow_s
             _write(run, study, tables, notes, folder)
             if study.explained and VIT not in notes:
                 of_first_repeat = sum(repeat == 0 for repeat, _ in places(run))
-                explaining.run_on_strangers(study, patients, run, of_first_repeat, folder, console)
+                map_jobs.run_on_unseen(study, patients, run, of_first_repeat, folder, console)
             stages.report(folder, console)
     return excluded
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from mri_vit.data.cohort import Patient
-from mri_vit.explain.images import patient as images
 from mri_vit.explain.methods import patient_maps
-from mri_vit.explain.records import Fitted, MapRecord, parse
+from mri_vit.explain.outputs import map_files as images
+from mri_vit.explain.outputs.records import MapRecord, NetworkId, parse
 from mri_vit.finished import predicted_endpoints
 from mri_vit.finished.prediction_document import Binary, BinaryValue, Maps, ShownMap, Survival
 from mri_vit.finished.trained_run import FoldOutputs, Place
@@ -73,7 +73,7 @@ def write_maps(
     if not net.heads:
         return None
     called = {name: 1 if value.side == "positive" else -1 for name, value in _markers(told).items()}
-    images.write_maps(patient_maps.of_patient(patient, net, study, called), study, folder / files.MAPS, Fitted(VIT, *at))
+    images.write_maps(patient_maps.of_patient(patient, net, study, called), study, folder / files.MAPS, NetworkId(VIT, *at))
     file = folder / files.MAPS / files.MAP
     with as_written(file):
         record = parse(MapRecord, read_json(file))

@@ -17,9 +17,9 @@ import numpy as np
 from mri_vit import style
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.explain.images.overlay import OPACITY, SCALE
-from mri_vit.explain.methods.names import UNIT
-from mri_vit.explain.records import RESEARCH
+from mri_vit.explain.methods.catalogue import UNIT
+from mri_vit.explain.outputs.overlays import OPACITY, SCALE
+from mri_vit.explain.outputs.records import RESEARCH
 from mri_vit.finished import predicted_endpoints, predicted_maps, prediction_document
 from mri_vit.finished import reference as distribution
 from mri_vit.finished import reference as figures

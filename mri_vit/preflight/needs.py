@@ -18,9 +18,9 @@ from threadpoolctl import threadpool_limits
 
 from mri_vit.crossval.comparators import networks
 from mri_vit.data.cohort import Patient
-from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.catalogue import METHODS
+from mri_vit.explain.methods.catalogue import explained as explained_networks
 from mri_vit.explain.methods.occlusion import EDGE
-from mri_vit.explain.networks import explained as explained_networks
 from mri_vit.model import cost
 from mri_vit.model.baselines import BASELINES
 from mri_vit.model.network import Network

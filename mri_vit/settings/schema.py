@@ -96,7 +96,7 @@ class Controls(Section):
 
 MapMethod = Literal[
     "rollout", "cls_attention", "gradient_attention", "gradient_rollout", "integrated_gradients", "occlusion"
-]  # of a Vision Transformer of ours; explain/methods/names.py says what each is
+]  # of a Vision Transformer of ours; explain/methods/catalogue.py says what each is
 VolumeMethod = Literal["gradcam", "occlusion_by_air"]  # of a comparator that reads a volume; no key chooses among them
 AnyMethod = Literal[MapMethod, VolumeMethod]
 

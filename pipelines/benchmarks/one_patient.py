@@ -15,8 +15,8 @@ import torch
 from mri_vit.data import tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.explain.images.patient import explain
-from mri_vit.explain.records import Fitted
+from mri_vit.explain.outputs.map_files import explain
+from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
@@ -44,7 +44,7 @@ def main(folder: Path, output: Path) -> None:
     began = time.perf_counter()
     maps = output / files.MAPS / patient.id
     brain_alone = study.model_copy(update={"model": Model(tokens="foreground")})  # its sixteen sets of scans are forward passes
-    explain(patient, network, brain_alone, maps, Fitted("vit-b16, random weights", 0, 0))
+    explain(patient, network, brain_alone, maps, NetworkId("vit-b16, random weights", 0, 0))
     print(f"maps on every scan and pictures in {time.perf_counter() - began:.1f} s:")
     for picture in sorted(maps.glob("*_overlay.png")):
         print(f"    {picture}")

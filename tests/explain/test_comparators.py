@@ -21,13 +21,12 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import UsageError
-from mri_vit.explain import stage
-from mri_vit.explain.checks import sanity
-from mri_vit.explain.images.patient import write_maps
+from mri_vit.explain import map_jobs, sanity
 from mri_vit.explain.methods import patient_maps
+from mri_vit.explain.methods.catalogue import explained
 from mri_vit.explain.methods.patient_maps import PatientMaps
-from mri_vit.explain.networks import explained
-from mri_vit.explain.records import Fitted
+from mri_vit.explain.outputs.map_files import write_maps
+from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model import network
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
@@ -104,7 +103,7 @@ def test_both_maps_peak_in_the_octant_that_a_network_reads_on_an_oblique_scan_an
     plant(monkeypatch)
     study, patient = oblique
     net, of = octant(GRID), explained(study)["toy"]
-    write_maps(patient_maps.of_patient(patient, net, of), of, tmp_path / "maps", Fitted("toy", 0, 1))
+    write_maps(patient_maps.of_patient(patient, net, of), of, tmp_path / "maps", NetworkId("toy", 0, 1))
     record = json.loads((tmp_path / "maps" / "map.json").read_text())
     assert (record["model"], record["fold"], record["settings"]) == ("toy", 1, {"methods": ["gradcam", "occlusion_by_air"]})
     assert [(one["method"], one["explains"]) for one in record["maps"]] == [
@@ -145,7 +144,7 @@ def test_the_same_relevance_of_two_kinds_of_network_is_written_voxel_for_voxel_a
     methods = {"vit": ("gradient_attention", made, study), "toy": ("gradcam", theirs, of)}
     for name, (method, one, settings) in methods.items():
         planted: PatientMaps = replace(one, value={(method, "mgmt"): relevance})
-        write_maps(planted, settings, tmp_path / name, Fitted(name, 0, 0))
+        write_maps(planted, settings, tmp_path / name, NetworkId(name, 0, 0))
     for space in ("T1", "T1ce", "T2", "FLAIR", "grid"):
         ours = read(tmp_path / "vit" / f"sub-P1_space-{space}_desc-gradientAttentionMgmt_map.nii.gz")
         other = read(tmp_path / "toy" / f"sub-P1_space-{space}_desc-gradcamMgmt_map.nii.gz")
@@ -179,12 +178,12 @@ def fitted(tiny: Study, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             home.mkdir(parents=True)
             network.save(net, home / files.WEIGHTS)
     monkeypatch.setattr(intact, "refuse_changed", lambda *_: None)
-    monkeypatch.setattr(stage.unchanged, "refuse_changed_patients", lambda *_: None)
+    monkeypatch.setattr(map_jobs.unchanged, "refuse_changed_patients", lambda *_: None)
     return SimpleNamespace(study=study, patients=patients, split=split, run=study.output)
 
 
 def explain(fitted: SimpleNamespace) -> None:
-    stage.run(fitted.study, fitted.patients, fitted.split, fitted.run, Console(quiet=True))
+    map_jobs.run(fitted.study, fitted.patients, fitted.split, fitted.run, Console(quiet=True))
 
 
 def scores(fitted: SimpleNamespace, home: str = "") -> dict[str, bytes]:
@@ -195,7 +194,9 @@ def test_a_comparators_maps_are_by_the_folds_network_that_was_not_trained_on_the
     fitted: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ):
     seen, make = [], patient_maps.of_patient
-    monkeypatch.setattr(stage, "of_patient", lambda patient, net, study: seen.append((patient, net)) or make(patient, net, study))
+    monkeypatch.setattr(
+        map_jobs, "of_patient", lambda patient, net, study: seen.append((patient, net)) or make(patient, net, study)
+    )
     explain(fitted)
     assert sorted(net.model.architecture for _, net in seen) == ["resnet10"] * 5 + ["vit"] * 5
     for patient, net in seen:
@@ -224,13 +225,13 @@ def test_maps_of_comparators_that_were_stopped_go_on_and_the_own_maps_are_what_t
         made.append(patient.id)
         return make(patient, net, study)
 
-    monkeypatch.setattr(stage, "of_patient", stopped)
+    monkeypatch.setattr(map_jobs, "of_patient", stopped)
     with pytest.raises(KeyboardInterrupt):
         explain(fitted)
     assert len(scores(fitted)) == 5
     assert len(scores(fitted, f"{files.COMPARATORS}/toy")) == 2
-    assert len(stage.jobs(fitted.study, fitted.patients, fitted.split, fitted.run)) == 3
-    monkeypatch.setattr(stage, "of_patient", lambda *given: made.append("") or make(*given))
+    assert len(map_jobs.jobs(fitted.study, fitted.patients, fitted.split, fitted.run)) == 3
+    monkeypatch.setattr(map_jobs, "of_patient", lambda *given: made.append("") or make(*given))
     explain(fitted)
     assert len(made) == 10
     whole, own = scores(fitted, f"{files.COMPARATORS}/toy"), scores(fitted)
@@ -243,8 +244,8 @@ def test_maps_of_comparators_that_were_stopped_go_on_and_the_own_maps_are_what_t
         path.unlink()
     alone = fitted.study.model_copy(update={"explain": fitted.study.explain.model_copy(update={"comparators": ()})})
     assert list(explained(alone)) == ["vit"]
-    assert sum(job.model == "vit" for job in stage.jobs(alone, fitted.patients, fitted.split, fitted.run).values()) == 5
-    stage.run(alone, fitted.patients, fitted.split, fitted.run, Console(quiet=True))
+    assert sum(job.model == "vit" for job in map_jobs.jobs(alone, fitted.patients, fitted.split, fitted.run).values()) == 5
+    map_jobs.run(alone, fitted.patients, fitted.split, fitted.run, Console(quiet=True))
     assert scores(fitted) == own
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from PIL import Image
 
 from mri_vit.data.cohort import visit_id
-from mri_vit.explain.methods.names import METHODS, UNIT
+from mri_vit.explain.methods.catalogue import METHODS, UNIT
 from mri_vit.settings.schema import CHANNELS, Explain
 
 FRACTIONS = [0.0, 0.25, 0.5, 0.75, 1.0]

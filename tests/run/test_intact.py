@@ -15,7 +15,7 @@ from made.study import make_tiny
 from whole_road import mri_vit
 
 from mri_vit.data import cohort, frozen
-from mri_vit.explain.inspection.learned import Learned
+from mri_vit.explain.inspection.inspect_network import LearnedResults
 from mri_vit.report.pages import html
 from mri_vit.run import files, origin
 from mri_vit.run import folder as run_folder
@@ -142,8 +142,8 @@ def test_no_record_of_a_run_tells_where_the_tree_lies(tree: Path):
 @pytest.fixture
 def undrawn(monkeypatch) -> None:
     """Pages are read for and not drawn, which takes seconds."""
-    monkeypatch.setattr("mri_vit.explain.inspection.page.write", lambda _, output, *__: output)
-    monkeypatch.setattr("mri_vit.explain.inspection.stage.measure_learned", lambda *_: Learned())
+    monkeypatch.setattr("mri_vit.explain.inspection.inspect_network.write_page", lambda _, output, *__: output)
+    monkeypatch.setattr("mri_vit.explain.inspection.inspect_network.measure_learned", lambda *_: LearnedResults())
     monkeypatch.setattr("mri_vit.report.pages.html.write", lambda _, home, __: html.Written(home, filled({})))
     monkeypatch.setattr("mri_vit.report.pages.printed.show", lambda *_: None)
 

@@ -14,7 +14,7 @@ from made.run import make_run
 from mri_vit.crossval import folds
 from mri_vit.data import tokens
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.explain import stage as explaining
+from mri_vit.explain import map_jobs as explaining
 from mri_vit.model import network
 from mri_vit.model.weights import image_exposed, load_encoder
 from mri_vit.prepare.prepared import load_record, voxels

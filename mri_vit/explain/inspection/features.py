@@ -1,5 +1,9 @@
 """Features: the inputs that a network's outputs and units answer most to, beside those of a network that learned nothing.
 
+An input is found by activation maximisation, after Simonyan et al. 2014 (arXiv:1312.6034) and Olah et al. 2017 ("Feature
+Visualization", doi:10.23915/distill.00007), in three dimensions: within a brain, as strong as a prepared scan at most (L2),
+smooth (total variation), and robust to small shifts.
+
 Letters: c scans, e grid edge, n patients, k inputs of noise, d features, m numbers a head puts out.
 """
 
@@ -11,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -18,8 +23,7 @@ from torch import Tensor, nn
 from mri_vit.data import tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.explain.checks import sanity
-from mri_vit.explain.inspection.activation import Regularisation, maximise, roughness, strength
+from mri_vit.explain import sanity
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.explain.methods.target import evidences
 from mri_vit.model.network import Network
@@ -28,17 +32,22 @@ from mri_vit.train.feed import Feed
 from mri_vit.train.supervised import settle
 
 UNITS = 2  # of the encoder, beside the endpoints: a page shows examples, and a network has hundreds
-PATIENTS = 32  # with whom an input is compared: a range is wanted, no estimate
+PATIENTS = 32  # with which an input is compared: a range is wanted, no estimate
 NOISES = 8  # inputs of noise, likewise
 ROUGHNESS = 5.0  # standard deviations of the target among patients that an input as rough as a scan costs; of 1, 5 and 15 on the
 # demo's ViT 1 left the inputs of MGMT noisy, and 15 left little of any
 JITTER = 0.25  # of a patch's edge; without it patterns hang on the borders of patches, and are edges and corners of them
+STEPS = 64  # of gradient ascent, whose lengths sum to eight times the way from nothing to an input as strong as a scan
+FIRST_STEP = 0.25  # of the largest strength; steps shrink to 0, so that the end is no accident of the last one
+START = 0.01  # strength of the noise that it starts from: next to nothing, but no point of symmetry
+SMOOTH = 0.01  # in the unit of voxels: below it a difference counts as its square, so that no gradient is infinite
 Readout = Callable[[Float[Tensor, "b d"]], Float[Tensor, "b"]]  # from features to the number that is maximised
+Target = Callable[[Float[Tensor, "c e e e"]], Float[Tensor, ""]]
 
 
 @dataclass(frozen=True, eq=False)
-class Optimised:
-    """The input that raises a number of one network most, and what the network says of it, of patients and of noise."""
+class OptimisedInput:
+    """The input that raises a number of one network most; the number for it, for patients and for noise."""
 
     volume: Float[np.ndarray, "c e e e"]
     reached: float
@@ -67,14 +76,14 @@ class Feature:
 
     name: str  # of its files
     label: str
-    learned: Optimised
-    control: Optimised
+    learned: OptimisedInput
+    control: OptimisedInput
     control_is: str
     likeness: float
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class BrainFrame:
     """Where inputs are optimised: the places and the brain of one patient; `roughness` is that of the patient's own scans."""
 
     place: Int[Tensor, "p"]
@@ -90,28 +99,30 @@ class Features:
     brain: Bool[np.ndarray, "e e e"]
 
 
-def measure(subject: Subject) -> Features:
+def measure_features(subject: Subject) -> Features:
     """Each endpoint's feature, then those of the units that matter most."""
     study, after, before = subject.study, subject.after.eval(), normalised(subject)
     frame = frame_of(subject.patients[0], study, after)
     permuted = sanity.randomised(after, np.random.default_rng(study.seed))
-    seen = {net: represented(net, subject.patients[:PATIENTS], study) for net in (after, permuted, before)}
-    found = []
+    represented_by = {net: represented(net, subject.patients[:PATIENTS], study) for net in (after, permuted, before)}
+    features = []
     for head in after.heads:
         name = head.endpoint.name
         label = f"{head.endpoint.title} ({'log odds' if head.kind == 'binary' else 'risk'})"
-        pair = [optimised(net, _of_head(net, name), seen[net], frame, study) for net in (after, permuted)]
-        found.append(_feature(name, label, pair, "permuted weights"))
-    for unit in leading_units(after, seen[after]):
-        pair = [optimised(net, _of_unit(unit), seen[net], frame, study) for net in (after, before)]
-        found.append(_feature(f"unit_{unit + 1}", f"unit {unit + 1} of {seen[after].shape[1]}", pair, "before training"))
-    return Features(found, frame.brain.cpu().numpy())
+        pair = [optimised(net, _of_head(net, name), represented_by[net], frame, study) for net in (after, permuted)]
+        features.append(_feature(name, label, pair, "permuted weights"))
+    for unit in leading_units(after, represented_by[after]):
+        pair = [optimised(net, _of_unit(unit), represented_by[net], frame, study) for net in (after, before)]
+        features.append(
+            _feature(f"unit_{unit + 1}", f"unit {unit + 1} of {represented_by[after].shape[1]}", pair, "before training")
+        )
+    return Features(features, frame.brain.cpu().numpy())
 
 
 def normalised(subject: Subject) -> Network:
     """The network before training, with batch normalisation's means and variances of training scans as the trained one has.
 
-    As drawn they are 0 and 1, which are no scan's: units then answer to patients next to not at all.
+    As initialised they are 0 and 1, unlike any scan: units then hardly respond to patients.
     """
     if not batch_normalised(subject.before):
         return subject.before.eval()
@@ -125,14 +136,14 @@ def batch_normalised(net: Network) -> bool:
     return any(isinstance(module, nn.BatchNorm3d) for module in net.modules())
 
 
-def frame_of(patient: Patient, study: Study, net: Network) -> Frame:
+def frame_of(patient: Patient, study: Study, net: Network) -> BrainFrame:
     """The frame that a prepared patient gives, on the network's device."""
     prepared = tokens.load(token_file(study, patient), study.channels)
     device = next(net.parameters()).device
     volume = torch.from_numpy(tokens.to_volume(prepared)).float().to(device)
     brain = (volume != 0).any(dim=0)
     place = everything(prepared, study)[1][0].to(device)
-    return Frame(place, brain, float(roughness(volume, brain)))
+    return BrainFrame(place, brain, float(roughness(volume, brain)))
 
 
 @torch.no_grad()
@@ -152,10 +163,12 @@ def read(net: Network, volume: Float[Tensor, "c e e e"], place: Int[Tensor, "p"]
     return net.encoder(patches[place][None], place[None])
 
 
-def optimised(net: Network, readout: Readout, seen: Float[Tensor, "n d"], frame: Frame, study: Study) -> Optimised:
-    """The input that raises what is read out of the network's features most; `seen` are the patients' features."""
+def optimised(
+    net: Network, readout: Readout, represented: Float[Tensor, "n d"], frame: BrainFrame, study: Study
+) -> OptimisedInput:
+    """The input that raises what is read out of the network's features most; `represented` are the patients' features."""
     channels, generator = len(study.channels), torch.Generator().manual_seed(study.seed)
-    patients = readout(seen).detach()
+    patients = readout(represented).detach()
     spread = float(patients.std()) if len(patients) > 1 else 0.0
     how = Regularisation(
         roughness=ROUGHNESS * spread / frame.roughness if frame.roughness else 0.0, jitter=round(JITTER * net.grid.patch)
@@ -174,15 +187,15 @@ def optimised(net: Network, readout: Readout, seen: Float[Tensor, "n d"], frame:
     energy = volume.square().sum(dim=(1, 2, 3)).cpu().numpy()
     shares = dict(zip(study.channels, (energy / energy.sum()).tolist(), strict=True))
     strong = float(strength(volume, frame.brain))
-    return Optimised(volume.cpu().numpy(), reached, strong, patients.cpu().numpy(), np.array(noise), shares)
+    return OptimisedInput(volume.cpu().numpy(), reached, strong, patients.cpu().numpy(), np.array(noise), shares)
 
 
-def leading_units(net: Network, seen: Float[Tensor, "n d"]) -> list[int]:
+def leading_units(net: Network, represented: Float[Tensor, "n d"]) -> list[int]:
     """The features, counted from 0, whose spread among patients moves the heads most, each head's in units of its own spread."""
-    parts = torch.zeros_like(seen[0])
-    for name, values in evidences(net, seen).items():
+    parts = torch.zeros_like(represented[0])
+    for name, values in evidences(net, represented).items():
         weight = net.head[name].weight  # [m d]
-        moved = seen.std(dim=0) * weight.norm(dim=0)  # type: ignore[operator]
+        moved = represented.std(dim=0) * weight.norm(dim=0)  # type: ignore[operator]
         parts += moved.detach() / values.std().detach().clamp_min(torch.finfo(values.dtype).tiny)
     return parts.argsort(descending=True, stable=True)[:UNITS].tolist()
 
@@ -193,7 +206,7 @@ def cosine(a: Float[np.ndarray, "..."], b: Float[np.ndarray, "..."]) -> float:
     return float((a.astype(np.float64) * b).sum()) / length if length else 0.0
 
 
-def _feature(name: str, label: str, pair: Sequence[Optimised], control_is: str) -> Feature:
+def _feature(name: str, label: str, pair: Sequence[OptimisedInput], control_is: str) -> Feature:
     learned, control = pair
     return Feature(name, label, learned, control, control_is, cosine(learned.volume, control.volume))
 
@@ -204,3 +217,81 @@ def _of_head(net: Network, name: str) -> Readout:
 
 def _of_unit(unit: int) -> Readout:
     return lambda features: features[:, unit]
+
+
+# --- activation maximisation ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Regularisation:
+    """What keeps an optimised input like a scan.
+
+    `strength` is the largest root mean square over the brain's voxels and the scans, 1 for prepared scans, which are z-scored;
+    `roughness` is what `roughness` of 1 costs in the target's unit; `jitter` is by how many voxels the input is shifted at most.
+    """
+
+    strength: float = 1.0
+    roughness: float = 0.0
+    jitter: int = 0
+
+
+def maximise(
+    target: Target,
+    brain: Bool[Tensor, "e e e"],
+    channels: int,
+    regularisation: Regularisation,
+    generator: torch.Generator,
+    steps: int = STEPS,
+) -> Float[Tensor, "c e e e"]:
+    """The volume that gradient ascent ends with: it maximises target(x) - roughness · TV(x) where x is as strong as allowed.
+
+    The bound is L2 regularisation: a volume that maximises target(x) on it maximises target(x) - λ‖x‖² for some λ. Of a linear
+    target w·x without other regularisation it is w/2λ, with λ such that this is as strong as allowed.
+
+    Parameters
+    ----------
+    target : from float [c e e e] to a number, differentiable.
+    brain : voxels that may differ from 0; at least one.
+    channels : c.
+    regularisation
+    generator : on the CPU; its state alone sets the start and the shifts.
+    steps
+
+    Returns
+    -------
+    float [c e e e], 0 outside the brain; as noise at the start where the target is flat.
+    """
+    x = torch.randn(channels, *brain.shape, generator=generator).to(brain.device) * brain
+    x *= START * regularisation.strength / strength(x, brain)
+    for step in range(steps):
+        shifts = torch.randint(-regularisation.jitter, regularisation.jitter + 1, (3,), generator=generator).tolist()
+        x.requires_grad_()
+        reached = target(torch.roll(x, shifts, (1, 2, 3)) * brain)
+        if regularisation.roughness:
+            reached = reached - regularisation.roughness * roughness(x, brain)
+        (slope,) = torch.autograd.grad(reached, x)
+        steepness = strength(slope, brain)
+        with torch.no_grad():
+            if steepness > 0:
+                x = x + FIRST_STEP * (1 - step / steps) * regularisation.strength * slope / steepness
+            x = x * (regularisation.strength / strength(x, brain)).clamp(max=1)
+    return x.detach() * brain
+
+
+def strength(volume: Float[Tensor, "c e e e"], brain: Bool[Tensor, "e e e"]) -> Float[Tensor, ""]:
+    """The root mean square over the scans and the brain's voxels."""
+    return volume[:, brain].square().mean().sqrt()
+
+
+def roughness(volume: Float[Tensor, "c e e e"], brain: Bool[Tensor, "e e e"]) -> Float[Tensor, ""]:
+    """Total variation: the mean over scans and the brain's voxels of the differences' length from a voxel to its next neighbours.
+
+    Only neighbours within the brain count, so that the brain's border costs nothing. Rudin et al. 1992,
+    doi:10.1016/0167-2789(92)90242-F; for images of a network's features Mahendran & Vedaldi 2015, arXiv:1412.0035.
+    """
+    squares = torch.zeros_like(volume)
+    for axis in range(3):
+        both = brain.narrow(axis, 1, brain.shape[axis] - 1) & brain.narrow(axis, 0, brain.shape[axis] - 1)
+        after = [0, 0] * (2 - axis) + [0, 1]  # zeros behind the last voxel along this axis; F.pad counts from the last axis
+        squares = squares + F.pad((volume.diff(dim=1 + axis) * both).square(), after)
+    return ((squares + SMOOTH**2).sqrt() - SMOOTH)[:, brain].mean()

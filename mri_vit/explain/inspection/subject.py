@@ -1,4 +1,4 @@
-"""Subject: what an inspection is of, found in a run: a network of a fold before and after training, and its patients."""
+"""Subject: what an inspection is of: a network of a run's fold before and after training, and its patients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Fold:
-    """A fold of a run: its number, counted from 0, its seed, and whom its networks were and were not trained on."""
+    """A fold of a run: its number, counted from 0, its seed, and the patients that its networks were trained on and tested on."""
 
     number: int
     seed: int

@@ -47,7 +47,7 @@ def gradcam(network: nn.Module, layer: str, volume: Float[Tensor, "b c e e e"], 
     """
     if layer not in dict(network.named_modules()):
         known = ", ".join(name for name, _ in network.named_modules() if name)
-        raise ValueError(f"found no layer {layer!r}; the network has {known}")
+        raise ValueError(f"no layer {layer!r}; the network has {known}")
     copy = deepcopy(network).eval()  # whose modules may be in any mode
     with torch.enable_grad(), _put_out(copy, layer) as held:
         cam = _cam(copy(volume)[:, output], held[0])
@@ -83,8 +83,8 @@ def gradcam_by_place(
     with torch.enable_grad(), _put_out(net.encoder.net, layer) as held:
         summary = features(net, patches, place)
         signs = target_signs(net, summary, signs)
-        found = {name: _cam(signs[name] * value, held[0]) for name, value in evidences(net, summary).items()}
-    return {name: _on_places(cam, place, net.encoder.box) for name, cam in found.items()}
+        cams = {name: _cam(signs[name] * value, held[0]) for name, value in evidences(net, summary).items()}
+    return {name: _on_places(cam, place, net.encoder.box) for name, cam in cams.items()}
 
 
 @torch.no_grad()
@@ -111,8 +111,8 @@ def _put_out(network: nn.Module, layer: str) -> Iterator[list[Float[Tensor, "b f
     """What the layer puts out while the network runs, cut off from what lies before it, where no gradient is wanted."""
     held: list[Tensor] = []
 
-    def hold(_: nn.Module, __: object, found: Tensor) -> Tensor:
-        held.append(found.detach().requires_grad_())
+    def hold(_: nn.Module, __: object, output: Tensor) -> Tensor:
+        held.append(output.detach().requires_grad_())
         return held[-1].clone()  # what follows may work in place
 
     handle = network.get_submodule(layer).register_forward_hook(hold)

@@ -122,7 +122,7 @@ def integrated_gradients_by_scan(
     signs = predicted(net, patches, place, signs)
     nodes, weights = np.polynomial.legendre.leggauss(STEPS)  # on −1 to 1
     at_once = max(1, PASS_NUMBERS // patches[0].numel() // len(patches))
-    found = dict.fromkeys(signs, torch.zeros_like(patches))
+    total = dict.fromkeys(signs, torch.zeros_like(patches))
     for start in range(0, STEPS, at_once):
         alphas = 0.5 * (1 + nodes[start : start + at_once])
         weight = torch.from_numpy(0.5 * weights[start : start + at_once]).to(patches)
@@ -131,8 +131,8 @@ def integrated_gradients_by_scan(
         slopes = _slopes(net, path, place.repeat(count, 1), {name: sign.repeat(count) for name, sign in signs.items()})
         for name, slope in slopes.items():
             mean = (slope.reshape(count, -1) * weight[:, None]).reshape(count, *patches.shape).sum(dim=0)
-            found[name] = found[name] + mean * patches
-    return {name: _by_scan(attributed, len(net.channels)) for name, attributed in found.items()}
+            total[name] = total[name] + mean * patches
+    return {name: _by_scan(attributed, len(net.channels)) for name, attributed in total.items()}
 
 
 def gradient_by_scan(

@@ -68,7 +68,7 @@ def maps_by_scan(
 
     Parameters
     ----------
-    maps : as `relevance.relevances` gives them, by method and endpoint.
+    maps : as `patient_maps.relevances` gives them, by method and endpoint.
     attributions : as `gradient.gradient_by_scan` or `integrated_gradients_by_scan` give them for the same places.
     channels : the network's, in its order.
 
@@ -78,12 +78,12 @@ def maps_by_scan(
     """
     proportion = {name: _proportions(attribution) for name, attribution in attributions.items()}
     proportion[""] = torch.stack(list(proportion.values())).mean(dim=0)
-    found = {}
+    shares = {}
     for (method, endpoint), value in maps.items():
         part = torch.einsum("bp,bpc->bc", value, proportion[endpoint])
         share = part / part.sum(dim=1, keepdim=True)  # 0/0 is NaN
-        found[method, endpoint] = dict(zip(channels, share.unbind(dim=1), strict=True))
-    return found
+        shares[method, endpoint] = dict(zip(channels, share.unbind(dim=1), strict=True))
+    return shares
 
 
 def _evidence_of(
@@ -109,5 +109,5 @@ def _shapley(scan: str, worth: dict[frozenset[str], Float[Tensor, "b"]]) -> Floa
 def _proportions(attribution: Float[Tensor, "b p c"]) -> Float[Tensor, "b p c"]:
     """Each scan's share of a place's absolute attribution; 0 for all where there is none."""
     size = attribution.abs()
-    whole = size.sum(dim=2, keepdim=True)
-    return torch.where(whole > 0, size / whole, size)
+    total = size.sum(dim=2, keepdim=True)
+    return torch.where(total > 0, size / total, size)

@@ -42,8 +42,8 @@ def occlusion(
     dict from endpoint to float [b p] ≥ 0, in units of the target.
     """
     signs = predicted(net, patches, place, signs)
-    alone = [
-        _one(
+    by_patient = [
+        _of_patient(
             net,
             net.encoder.tokens(patches[i : i + 1], place[i : i + 1])[0],
             place[i],
@@ -51,7 +51,7 @@ def occlusion(
         )
         for i in range(len(place))
     ]
-    return {name: torch.stack([one[name] for one in alone]) for name in alone[0]}
+    return {name: torch.stack([value[name] for value in by_patient]) for name in by_patient[0]}
 
 
 @torch.no_grad()
@@ -95,18 +95,20 @@ def blocks(place: Int[Tensor, "p"], side: int) -> Bool[Tensor, "o p"]:
     return block.unique()[:, None] == block
 
 
-def _one(net: Network, x: Float[Tensor, "n d"], place: Int[Tensor, "p"], signs: TargetSigns) -> dict[str, Float[Tensor, "p"]]:
+def _of_patient(
+    net: Network, x: Float[Tensor, "n d"], place: Int[Tensor, "p"], signs: TargetSigns
+) -> dict[str, Float[Tensor, "p"]]:
     """One patient's maps from its embedded tokens."""
-    whole = encoded(net.encoder, x[None])
-    full = evidences(net, whole)
+    full = evidences(net, encoded(net.encoder, x[None]))
     out = blocks(place, net.grid.side)
     value = {name: x.new_zeros(len(place)) for name in full}
-    for size in out.sum(dim=1).unique().tolist():  # blocks of one size leave equally many tokens, which make a batch
-        for some in out[out.sum(dim=1) == size].split(max(1, PASS_TOKENS // len(x))):
-            kept = torch.cat([some.new_ones(len(some), 1), ~some], dim=1)  # CLS stays
-            rest = x.expand(len(some), *x.shape)[kept].view(len(some), -1, x.shape[1])
+    sizes = out.sum(dim=1)
+    for size in sizes.unique().tolist():  # blocks of one size leave equally many tokens, which make a batch
+        for rows in out[sizes == size].split(max(1, PASS_TOKENS // len(x))):
+            kept = torch.cat([rows.new_ones(len(rows), 1), ~rows], dim=1)  # CLS stays
+            rest = x.expand(len(rows), *x.shape)[kept].view(len(rows), -1, x.shape[1])
             without = evidences(net, encoded(net.encoder, rest))
             for name in full:
                 fall = signs[name] * (full[name] - without[name])
-                value[name] += fall.clamp_min(0) @ some.to(fall.dtype)
+                value[name] += fall.clamp_min(0) @ rows.to(fall.dtype)
     return value

@@ -1,11 +1,12 @@
-"""A patient's maps by one network, before they become images: computed once, for pictures and for scores alike.
+"""A patient's maps by one network: computed once, before anything is written, for pictures and for scores alike.
 
-Letters: p tokens that are given, f those of them with brain.
+Letters: b patients, p tokens that are given, k numbers in a patch, f those of a patient's places that hold brain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,21 +20,54 @@ from mri_vit.data.batches import Inputs, everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read_mask
-from mri_vit.explain.methods.relevance import relevances
+from mri_vit.explain.methods.catalogue import METHODS
+from mri_vit.explain.methods.gradcam import gradcam_by_place, layer_mm
+from mri_vit.explain.methods.gradient import gradient_attention, gradient_by_scan, gradient_rollout, integrated_gradients
+from mri_vit.explain.methods.modality import maps_by_scan, scores_by_scan
+from mri_vit.explain.methods.occlusion import occlusion, occlusion_by_air
+from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.explain.methods.target import TargetSigns, predicted
+from mri_vit.model.encoder import Encoder
+from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import NO_BLOCK, Study
 
 Key = tuple[str, str]  # method and endpoint, "" where the map is the same for every endpoint
+PER_ENDPOINT = {
+    "gradient_attention": gradient_attention,
+    "gradient_rollout": gradient_rollout,
+    "integrated_gradients": integrated_gradients,
+    "occlusion": occlusion,
+    "gradcam": gradcam_by_place,
+    "occlusion_by_air": occlusion_by_air,
+}
+SHARES = ("rollout", "cls_attention")  # their row over CLS and the places sums to 1, so CLS's own share is known
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class NetworkInput:
     """What a network reads of a patient, the indices of the brain's places in it, and these places on the grid."""
 
     batch: Inputs
     brain: Integer[np.ndarray, "f"]
     at: Int[np.ndarray, "f"]
+
+
+@dataclass(frozen=True, eq=False)
+class MapResult:
+    """One map: times the uniform map at each place, CLS's own share where it has one, how much of it is each sequence's."""
+
+    method: str
+    endpoint: str
+    explains: str  # the prediction that it answers for, such as "mgmt = 1"
+    value: Float[np.ndarray, "f"]
+    cls_share: float | None
+    by_scan: dict[str, float] | None  # None where there is nothing to share
+    note: str  # what a reader may take from it
+
+    @property
+    def title(self) -> str:
+        return f"{METHODS[self.method].title}{' for ' if self.explains else ''}{self.explains}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +77,7 @@ class PatientMaps:
     patient: Patient
     net: Network
     prepared: Tokens
-    given: Given
+    input: NetworkInput
     signs: TargetSigns
     value: dict[Key, Float[Tensor, "1 p"]]  # on all places that the network reads
 
@@ -51,6 +85,32 @@ class PatientMaps:
     def tumour(self) -> Volume | None:
         """The tumour mask, read once for pictures and scores; None where there is none."""
         return read_mask(self.patient.tumour_mask) if self.patient.tumour_mask else None
+
+    @cached_property
+    def results(self) -> list[MapResult]:
+        """The maps on the places where there is brain, in the order of the study's methods, as they are written."""
+        by_scan = maps_by_scan(self.value, gradient_by_scan(self.net, *self.input.batch), self.net.channels)
+        explains = {head.endpoint.name: _explains(head, self.signs) for head in self.net.heads}
+        results = []
+        for (method, endpoint), value in self.value.items():
+            shares = _numbers(by_scan[method, endpoint])
+            results.append(
+                MapResult(
+                    method,
+                    endpoint,
+                    explains.get(endpoint, ""),
+                    relative(value[:, torch.from_numpy(self.input.brain).to(value.device)])[0].cpu().numpy(),
+                    round(1 - float(value.sum()), 4) if method in SHARES else None,
+                    None if any(map(math.isnan, shares.values())) else shares,
+                    note(method, self.net),
+                )
+            )
+        return results
+
+    @cached_property
+    def score_by_scan(self) -> dict[str, dict[str, float]]:
+        """By endpoint each sequence's part of the evidence, by `scores_by_scan`."""
+        return {name: _numbers(parts) for name, parts in scores_by_scan(self.net, *self.input.batch).items()}
 
 
 def of_patient(patient: Patient, net: Network, study: Study, called: Mapping[str, int] | None = None) -> PatientMaps:
@@ -60,25 +120,84 @@ def of_patient(patient: Patient, net: Network, study: Study, called: Mapping[str
     """
     prepared = tokens.load(token_file(study, patient), study.channels)
     device = next(net.parameters()).device
-    whole = given(prepared, study, device)
-    signs = predicted(
-        net, *whole.batch, {name: torch.tensor([float(sign)], device=device) for name, sign in (called or {}).items()}
-    )
-    return PatientMaps(patient, net, prepared, whole, signs, by(net, whole, study, signs))
+    read = network_input(prepared, study, device)
+    wanted = {name: torch.tensor([float(sign)], device=device) for name, sign in (called or {}).items()}
+    signs = predicted(net, *read.batch, wanted)
+    return PatientMaps(patient, net, prepared, read, signs, maps_by(net, read, study, signs))
 
 
-def given(prepared: Tokens, study: Study, device: torch.device) -> Given:
+def network_input(prepared: Tokens, study: Study, device: torch.device) -> NetworkInput:
     """What the network reads of a patient; a network on all places reads air as well, on which no map is judged."""
     patches, place = everything(prepared, study)
     brain = np.flatnonzero(np.isin(place[0].numpy(), prepared.place))
-    return Given((patches.to(device), place.to(device)), brain, place[0].numpy()[brain])
+    return NetworkInput((patches.to(device), place.to(device)), brain, place[0].numpy()[brain])
 
 
-def by(net: Network, given: Given, study: Study, signs: TargetSigns) -> dict[Key, Float[Tensor, "1 p"]]:
-    """A network's maps of what is given."""
-    return relevances(net, *given.batch, study.explain.methods, signs)
+def maps_by(net: Network, read: NetworkInput, study: Study, signs: TargetSigns) -> dict[Key, Float[Tensor, "1 p"]]:
+    """A network's maps, by the study's methods, of what it reads of a patient."""
+    return relevances(net, *read.batch, study.explain.methods, signs)
 
 
-def on_brain(value: dict[Key, Float[Tensor, "1 p"]], given: Given) -> dict[Key, Float[np.ndarray, "f"]]:
+def on_brain(value: dict[Key, Float[Tensor, "1 p"]], read: NetworkInput) -> dict[Key, Float[np.ndarray, "f"]]:
     """Maps on the brain's places alone."""
-    return {key: relevance[0].detach().cpu().numpy()[given.brain] for key, relevance in value.items()}
+    return {key: relevance[0].detach().cpu().numpy()[read.brain] for key, relevance in value.items()}
+
+
+def relevances(
+    net: Network,
+    patches: Float[Tensor, "b p k"],
+    place: Int[Tensor, "b p"],
+    methods: Sequence[str],
+    signs: TargetSigns | None = None,
+) -> dict[Key, Float[Tensor, "b p"]]:
+    """The maps of `methods` (of catalogue.METHODS) by method and endpoint, "" where the map is the same for every endpoint.
+
+    `signs` are what the maps per endpoint are to explain (see target.py); the predicted classes where not given.
+
+    Returns
+    -------
+    dict from (method, endpoint) to float [b p] ≥ 0 on the network's device, each in its own unit; `relative` gives one unit.
+
+    Raises
+    ------
+    KeyError for a method that is not known; ValueError for a Vision Transformer without a block, which attends to nothing.
+    """
+    if isinstance(net.encoder, Encoder) and not net.encoder.layers:
+        raise ValueError(NO_BLOCK)
+    maps = {}
+    for method in methods:
+        if method == "rollout":
+            maps[method, ""] = rollout(net.encoder, patches, place)[:, 1:]  # CLS's own share belongs to no place
+        elif method == "cls_attention":
+            maps[method, ""] = cls_attention(net.encoder, patches, place)[:, 1:]
+        else:
+            maps |= {(method, name): value for name, value in PER_ENDPOINT[method](net, patches, place, signs).items()}
+    return maps
+
+
+def relative(value: Float[Tensor, "b p"]) -> Float[Tensor, "b p"]:
+    """Times the uniform map: each patient's mean over places becomes 1; a map that is zero everywhere stays so."""
+    mean = value.mean(dim=1, keepdim=True)
+    return torch.where(mean > 0, value / mean, value)
+
+
+def note(method: str, net: Network) -> str:
+    """What a map shows; of Grad-CAM also how finely, which is the network's layer's."""
+    if method != "gradcam":
+        return METHODS[method].meaning
+    voxels, edges_mm = layer_mm(net)
+    count, size = (" × ".join(f"{value:.0f}" for value in along) for along in (voxels, edges_mm))
+    return (
+        f"{METHODS[method].meaning} That has {count} voxels of {size} mm over the head: the map points no finer, and may lie "
+        "half of one off."
+    )
+
+
+def _explains(head: Head, signs: TargetSigns) -> str:
+    """What an endpoint's maps explain: a class of a marker, or for survival the risk."""
+    name = head.endpoint.name
+    return f"{name} = {int(float(signs[name][0]) > 0)}" if head.kind == "binary" else f"higher risk ({name})"
+
+
+def _numbers(tensors: Mapping[str, Float[Tensor, "1"]]) -> dict[str, float]:
+    return {name: round(float(value), 4) for name, value in tensors.items()}

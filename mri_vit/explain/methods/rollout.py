@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mri_vit.model.encoder import Block, Encoder, Fuse, attention_weights
+from mri_vit.model.encoder import Block, Encoder, Fuse
 
 # How a block's heads become one matrix. The mean is Abnar & Zuidema's; the others come from Gildenblat's code
 # (github.com/jacobgil/vit-explain), to which papers that name them go back.
@@ -134,22 +134,6 @@ def cls_attention(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[
     *earlier, last = encoder.layers
     x = _entering(encoder, patches, place, len(earlier))
     return last.attention.cls_weights(last.norm1(x))
-
-
-@torch.no_grad()
-def raw_attention(
-    encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], layer: int, head: int
-) -> Float[Tensor, "b n n"]:
-    """One head's attention matrix in one block, both counted from 0: row i is what token i attended to, and sums to 1.
-
-    Raises ValueError when there is no such block or head.
-    """
-    _check_layer(encoder, layer)
-    block = encoder.layers[layer]
-    if not 0 <= head < block.attention.heads:
-        raise ValueError(f"head {head} is none of the block's {block.attention.heads}, counted from 0")
-    q, k, _ = block.attention.project(block.norm1(_entering(encoder, patches, place, layer)))
-    return attention_weights(q[:, [head]], k[:, [head]])[:, 0]
 
 
 def _entering(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], layer: int) -> Float[Tensor, "b n d"]:

@@ -64,15 +64,15 @@ def features(net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "
 def in_air(
     net: Network, patches: Float[Tensor, "p k"], place: Int[Tensor, "p"], given: Bool[Tensor, "o p"]
 ) -> dict[str, Float[Tensor, "o"]]:
-    """Each endpoint's evidence of one patient by a network of volumes, of whom only some places are given in each of o rows.
+    """Each endpoint's evidence by a network of volumes, which is given only some places of a patient in each of o rows.
 
     The voxels of the others are 0, which is what the network reads wherever there is no brain.
     """
-    found = [
-        evidences(net, features(net, patches.masked_fill(~some[..., None], 0), place.expand(len(some), -1)))
-        for some in given.split(max(1, PASS_NUMBERS // patches.numel()))
+    passes = [
+        evidences(net, features(net, patches.masked_fill(~rows[..., None], 0), place.expand(len(rows), -1)))
+        for rows in given.split(max(1, PASS_NUMBERS // patches.numel()))
     ]
-    return {name: torch.cat([one[name] for one in found]) for name in found[0]}
+    return {name: torch.cat([values[name] for values in passes]) for name in passes[0]}
 
 
 def evidences(net: Network, cls: Float[Tensor, "b d"]) -> dict[str, Float[Tensor, "b"]]:
@@ -93,7 +93,12 @@ def target_signs(net: Network, cls: Float[Tensor, "b d"], signs: TargetSigns | N
 def predicted(
     net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> TargetSigns:
-    """`target_signs` of whole patients: of the classes that the network predicts for them."""
+    """`target_signs` of whole patients: of the classes that the network predicts for them.
+
+    Where `signs` has every endpoint of the network already, the network is not run again.
+    """
+    if signs and all(head.endpoint.name in signs for head in net.heads):
+        return {head.endpoint.name: signs[head.endpoint.name] for head in net.heads}
     return target_signs(net, features(net, patches, place), signs)
 
 

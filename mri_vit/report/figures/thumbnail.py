@@ -10,7 +10,7 @@ from jaxtyping import Bool, UInt8
 from PIL import Image
 
 from mri_vit.data.volume import Volume, canonical
-from mri_vit.explain.images import mosaic, overlay
+from mri_vit.explain.outputs import overlays
 from mri_vit.report.figures.pictures import data_url
 
 QUALITY = 75  # WebP's scale: 10 kB a card
@@ -49,8 +49,8 @@ def _peak(heat: Volume) -> tuple[int, ...]:
 def _drawn(
     scan: Volume, heat: Volume, voxel: tuple[int, ...], outline: Bool[np.ndarray, "x y z"] | None = None
 ) -> UInt8[np.ndarray, "h w 3"]:
-    shown = mosaic.window(scan.array > 0, scan.spacing_mm)
-    return overlay.panel(scan, (0.0, float(scan.array.max())), heat, AXIAL, voxel, shown, outline)
+    shown = overlays.window(scan.array > 0, scan.spacing_mm)
+    return overlays.panel(scan, (0.0, float(scan.array.max())), heat, AXIAL, voxel, shown, outline)
 
 
 def _packed(panel: UInt8[np.ndarray, "h w 3"]) -> str:

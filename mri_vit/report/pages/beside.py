@@ -10,7 +10,7 @@ import SimpleITK as sitk
 from jaxtyping import Bool
 
 from mri_vit.data.volume import Volume, read, read_mask, resample
-from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.report.figures import thumbnail
 from mri_vit.report.pages.volumes import drawable, heat_of
 from mri_vit.report.reading.maps import Map

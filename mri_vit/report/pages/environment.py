@@ -6,8 +6,8 @@ import jinja2
 
 from mri_vit import style
 from mri_vit.data.cohort import visit_id
-from mri_vit.explain.images.overlay import nearly_even
-from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.catalogue import METHODS
+from mri_vit.explain.outputs.overlays import nearly_even
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.verdicts.maps import is_finding

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from mri_vit.data.synthetic import NOTE
 from mri_vit.data.volume import read
-from mri_vit.explain.images.overlay import nearly_even
-from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.catalogue import METHODS
+from mri_vit.explain.outputs.overlays import nearly_even
 from mri_vit.report.figures import pictures, thumbnail
 from mri_vit.report.pages import beside, environment, failing, policy, volumes
 from mri_vit.report.reading.maps import Map

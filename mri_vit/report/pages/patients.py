@@ -22,8 +22,8 @@ from markupsafe import Markup
 
 from mri_vit import style as look
 from mri_vit.data.cohort import visit_id
-from mri_vit.explain.images.overlay import OPACITY, OUTLINE, SCALE
-from mri_vit.explain.methods.names import UNIT
+from mri_vit.explain.methods.catalogue import UNIT
+from mri_vit.explain.outputs.overlays import OPACITY, OUTLINE, SCALE
 from mri_vit.report.figures import pictures
 from mri_vit.report.pages import curve, environment, policy, volumes
 from mri_vit.report.reading.maps import Map
@@ -36,7 +36,7 @@ from mri_vit.report.words.notation import file_name, title
 from mri_vit.run import files
 from mri_vit.run.atomic import replacing, write_bytes
 
-COLOURS = "inferno"  # explain/overlay.py's, like scale and opacity, so that page and picture agree
+COLOURS = "inferno"  # explain/outputs/overlays.py's, like scale and opacity, so that page and picture agree
 NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of 255 of inferno
 WIDTH, QUALITY, BUDGET = 960, 80, 4_000_000  # of the pictures that stand in for the viewer: pixels, WebP's scale, bytes of page
 SHEET_QUALITY = 70  # of a QC sheet: 40 kB a patient

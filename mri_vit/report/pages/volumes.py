@@ -21,7 +21,7 @@ from jaxtyping import Float, UInt8
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read, read_mask
-from mri_vit.explain.images.overlay import CONTRAST, SCALE, nearly_even
+from mri_vit.explain.outputs.overlays import CONTRAST, SCALE, nearly_even
 from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.report.reading.maps import Map
 from mri_vit.run import files
@@ -116,7 +116,7 @@ def levels(heat: Float[np.ndarray, "x y z"]) -> UInt8[np.ndarray, "x y z"]:
     """A map in times the uniform map as bytes: 0 at an even share or less, 255 at the scale's top.
 
     Between them the squared level is even in the map's logarithm, because NiiVue's opacity below a threshold is the squared
-    level: so the opacity grows evenly with each doubling, as in explain/overlay.py.
+    level: so the opacity grows evenly with each doubling, as in explain/outputs/overlays.py.
     """
     height = np.log(heat.clip(SCALE[0], SCALE[-1])) / np.log(SCALE[-1])
     return np.rint(255 * np.sqrt(height)).astype(np.uint8)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from mri_vit.data import cohort, predictions
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.explain.networks import explained
+from mri_vit.explain.methods.catalogue import explained
 from mri_vit.report.reading import costs as run_costs
 from mri_vit.report.reading import histories as run_histories
 from mri_vit.report.reading import maps as run_maps

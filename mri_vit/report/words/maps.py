@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.report.schema.maps import ComparatorMaps
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import wording

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mri_vit.explain.images.overlay import nearly_even
-from mri_vit.explain.methods.names import UNIT
+from mri_vit.explain.methods.catalogue import UNIT
+from mri_vit.explain.outputs.overlays import nearly_even
 from mri_vit.report.schema.maps import ShownMap
 from mri_vit.report.words.notation import number, title
 from mri_vit.settings import sequences

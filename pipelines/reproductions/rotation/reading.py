@@ -20,10 +20,10 @@ from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume
-from mri_vit.explain.checks.faithfulness import energy, hit, near_tumour, similarity
-from mri_vit.explain.images import native
+from mri_vit.explain.faithfulness import energy, hit, near_tumour, similarity
 from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.methods.target import TargetSigns, cls, evidences, predicted
+from mri_vit.explain.outputs import native_maps
 from mri_vit.model.network import Network
 from mri_vit.prepare.tumour import tumour_shares
 from mri_vit.settings.schema import Study
@@ -102,27 +102,27 @@ def reading(of: Subject, seen: Seen, signs: TargetSigns | None) -> Reading:
     with torch.no_grad():
         said = evidences(of.net, cls(of.net.encoder, of.net.encoder.tokens(*given.batch)))
     signs = predicted(of.net, *given.batch) if signs is None else signs
-    values = patient_maps.on_brain(patient_maps.by(of.net, given, of.study, signs), given)
+    values = patient_maps.on_brain(patient_maps.maps_by(of.net, given, of.study, signs), given)
     steps = [max(1, round(COMPARED_MM / mm)) for mm in of.reference.spacing_mm]
     x, y, z = (math.ceil(voxels / step) for voxels, step in zip(of.reference.shape, steps, strict=True))
     brain = (tokens.to_volume(seen.prepared) != 0).any(axis=0)
-    space = native.space((x, y, z), of.reference.affine @ np.diag([*steps, 1]), seen.to_grid, brain, given.at, grid)
+    space = native_maps.space((x, y, z), of.reference.affine @ np.diag([*steps, 1]), seen.to_grid, brain, given.at, grid)
     return Reading(
         {endpoint: float(value[0]) for endpoint, value in said.items()},
         space.inside,
         space.affine,
-        {key: native.on_scan(value, space).array for key, value in values.items()},
+        {key: native_maps.on_scan(value, space).array for key, value in values.items()},
         _on_tumour(of, seen, given, values),
     )
 
 
-def given_of(of: Subject, seen: Seen) -> patient_maps.Given:
+def given_of(of: Subject, seen: Seen) -> patient_maps.NetworkInput:
     """What the network reads of a patient as seen."""
-    return patient_maps.given(seen.prepared, of.study, of.net.encoder.cls.device)
+    return patient_maps.network_input(seen.prepared, of.study, of.net.encoder.cls.device)
 
 
 def _on_tumour(
-    of: Subject, seen: Seen, given: patient_maps.Given, values: dict[patient_maps.Key, np.ndarray]
+    of: Subject, seen: Seen, given: patient_maps.NetworkInput, values: dict[patient_maps.Key, np.ndarray]
 ) -> dict[patient_maps.Key, tuple[float, float, float]]:
     """Of each map, on the places that were read; nothing without a tumour mask in the brain."""
     if of.tumour is None:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.data.cohort import Patient
-from mri_vit.explain.methods import names
+from mri_vit.explain.methods import catalogue
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.words.notation import adjusted_p, between, change, duration, number, percent
 from mri_vit.settings.demo import made_up
@@ -177,8 +177,8 @@ def _of_methods(
     caption: str,
 ) -> Picture:
     """A panel for each method's maps."""
-    panels = {names.METHODS[method].title: stability.at_zero(own) for method, own in of.maps.items()}
-    line = {names.METHODS[method].title: ends for method, ends in line.items()}
+    panels = {catalogue.METHODS[method].title: stability.at_zero(own) for method, own in of.maps.items()}
+    line = {catalogue.METHODS[method].title: ends for method, ends in line.items()}
     drawn = rotation_figures.over_angle(panels, column, label, line, named, limits)
     return Picture(name, drawn, f"{label} by angle", f"{caption} {THIN}")
 
@@ -206,7 +206,7 @@ def sentences(of: Found) -> list[str]:
     for method, own in of.maps.items():
         alike = {road: at(own, "similarity", road, of.most) for road in scores}
         said.append(
-            f"Maps by {names.METHODS[method].title}, turned by {of.most:g}°: the rank correlation with the map as scanned is"
+            f"Maps by {catalogue.METHODS[method].title}, turned by {of.most:g}°: the rank correlation with the map as scanned is"
             f" {alike[CONTENT]} on the whole road and {alike[GRID]} for the network alone; interpolation alone leaves"
             f" {alike[CONTENT_BACK]} and {alike[GRID_BACK]}, and two patients' maps have"
             f" {cell(between_patients(own, 'similarity'))}. {_more(of, method)}"

@@ -18,7 +18,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from scipy.stats import hypergeom
 
-from mri_vit.explain.checks.faithfulness import order
+from mri_vit.explain.faithfulness import order
 from mri_vit.metrics.comparison import holm
 from reproductions.run_statistics import over_starts
 

@@ -20,7 +20,7 @@ from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume
-from mri_vit.explain.images import mosaic, overlay
+from mri_vit.explain.outputs import overlays
 from mri_vit.report.figures.panels import CANDIDATES, panel
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.words.notation import adjusted_p, between, change, number, p_alone
@@ -330,13 +330,13 @@ def panels(patient: Shown, channel: str, names: Sequence[str]) -> list[UInt8[np.
     volume = tokens.to_volume(prepared).astype(np.float32)
     brain, affine = (volume != 0).any(axis=0), np.array(prepared.grid.affine)
     bright = volume[prepared.channels.index(channel)]
-    low, high = (float(end) for end in np.percentile(bright[brain], overlay.CONTRAST))
+    low, high = (float(end) for end in np.percentile(bright[brain], overlays.CONTRAST))
     scan = Volume(np.where(brain, bright, low), affine)
     tumour = (on_grid(patient.tumour, prepared) > 0) & brain
-    window = mosaic.window(brain, scan.spacing_mm)
+    window = overlays.window(brain, scan.spacing_mm)
     voxel = (0, 0, int(tumour.sum(axis=(0, 1)).argmax()))
     heats = [None, *(Volume(SHADE * on_grid(patient.kept[name], prepared) * brain, affine) for name in names)]
-    return [overlay.panel(scan, (low, high), heat, AXIAL, voxel, window, tumour) for heat in heats]
+    return [overlays.panel(scan, (low, high), heat, AXIAL, voxel, window, tumour) for heat in heats]
 
 
 def on_grid(flags: Bool[np.ndarray, " p"], prepared: Tokens) -> Float[np.ndarray, "x y z"]:

@@ -13,10 +13,10 @@ from made import network as made
 from mri_vit.crossval.comparators import networks
 from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, labels, token_file
-from mri_vit.explain.inspection import drawings, features, learned, page, surfaces
-from mri_vit.explain.inspection.features import Frame
-from mri_vit.explain.inspection.measures import measure
+from mri_vit.explain.inspection import drawings, features, inspect_network, landscape
+from mri_vit.explain.inspection.features import BrainFrame
 from mri_vit.explain.inspection.subject import Subject
+from mri_vit.explain.inspection.vit_numbers import measure_vit
 from mri_vit.model.encoder import Encoder
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Comparator
@@ -29,7 +29,7 @@ READS_ONE = {"architecture": "resnet10", "channels": ("t1ce",)}
 
 @pytest.fixture
 def subject(tiny, monkeypatch) -> Subject:
-    monkeypatch.setattr(surfaces, "POINTS", 5)
+    monkeypatch.setattr(landscape, "POINTS", 5)
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     after = fit(patients[:16], patients[16:20], tiny, tiny.output, seed=3).eval()
     return Subject(tiny, "tiny, fold 1", untrained(patients[:16], tiny, 3).eval(), after, patients[20:], patients[:16])
@@ -38,7 +38,7 @@ def subject(tiny, monkeypatch) -> Subject:
 @pytest.fixture
 def other(tiny, monkeypatch) -> Subject:
     """A convolutional comparator that reads T1ce alone, as training starts; its heads are not zero."""
-    monkeypatch.setattr(surfaces, "POINTS", 3)
+    monkeypatch.setattr(landscape, "POINTS", 3)
     monkeypatch.setattr(features, "UNITS", 1)
     study = networks(tiny.model_copy(update={"comparators": (Comparator(name="cnn", model=READS_ONE),)}))["cnn"]
     patients = cohort.read(tiny.cohort, tiny.endpoints)
@@ -52,7 +52,7 @@ def other(tiny, monkeypatch) -> Subject:
 @pytest.mark.parametrize("without", ["features", "landscape"])
 def test_the_passes_that_are_made_are_those_that_were_estimated(subject, monkeypatch, without):
     monkeypatch.setattr(features, "PATIENTS", len(subject.patients))
-    monkeypatch.setattr(surfaces, "PATIENTS", 4)
+    monkeypatch.setattr(landscape, "PATIENTS", 4)
     passes = []
 
     def count(module: torch.nn.Module, given: tuple) -> None:
@@ -60,9 +60,9 @@ def test_the_passes_that_are_made_are_those_that_were_estimated(subject, monkeyp
             passes.append(len(given[0]) * (2 if given[0].requires_grad else 1))
 
     hook = torch.nn.modules.module.register_module_forward_pre_hook(count)
-    learned.measure(subject, without=(without,))
+    inspect_network.measure_learned(subject, without=(without,))
     hook.remove()
-    assert sum(passes) == pytest.approx(learned.passes(len(subject.study.endpoints), 1, (without,)), rel=0.1)
+    assert sum(passes) == pytest.approx(inspect_network.passes(len(subject.study.endpoints), 1, (without,)), rel=0.1)
 
 
 def test_a_linear_networks_input_is_its_slope(subject):
@@ -70,7 +70,7 @@ def test_a_linear_networks_input_is_its_slope(subject):
     net = made.linear(side=4)
     study = subject.study.model_copy(update={"endpoints": tuple(head.endpoint for head in net.heads)})
     place = torch.arange(net.grid.places)
-    frame = Frame(place, torch.ones((net.grid.edge,) * 3, dtype=torch.bool), 0.0)  # 0: no scan to be as rough as
+    frame = BrainFrame(place, torch.ones((net.grid.edge,) * 3, dtype=torch.bool), 0.0)  # 0: no scan to be as rough as
     volume = torch.zeros(4, *frame.brain.shape, requires_grad=True)
     (slope,) = torch.autograd.grad(features.read(net, volume, place)[0, 3], volume)
     found = features.optimised(net, lambda cls: cls[:, 3], torch.randn(5, 16), frame, study)
@@ -85,7 +85,7 @@ def test_a_volume_is_read_as_the_patient_that_it_was_cut_from(subject):
 
 
 def test_inputs_raise_what_they_are_made_for_above_patients_and_noise(subject):
-    for feature in features.measure(subject).each:
+    for feature in features.measure_features(subject).each:
         found = feature.learned
         assert found.reached > found.patients.max(), feature.label
         assert found.reached > found.noise.max(), feature.label
@@ -94,7 +94,7 @@ def test_inputs_raise_what_they_are_made_for_above_patients_and_noise(subject):
 
 
 def test_endpoints_stand_beside_permuted_weights_and_units_beside_the_start(subject):
-    found = {feature.name: feature.control_is for feature in features.measure(subject).each}
+    found = {feature.name: feature.control_is for feature in features.measure_features(subject).each}
     assert list(found.values()) == ["permuted weights"] * 2 + ["before training"] * features.UNITS
     assert list(found)[:2] == ["mgmt", "os"]
 
@@ -106,7 +106,7 @@ def test_units_of_a_convolutional_network_before_training_answer_to_patients(oth
 
 
 def test_the_control_of_a_unit_is_the_normalised_network_before_training(other):
-    (unit,) = (feature for feature in features.measure(other).each if feature.control_is == "before training")
+    (unit,) = (feature for feature in features.measure_features(other).each if feature.control_is == "before training")
     seen = features.represented(features.normalised(other), other.patients, other.study)
     number = int(unit.name.removeprefix("unit_")) - 1
     np.testing.assert_allclose(unit.control.patients, seen[:, number].numpy(), atol=1e-6)
@@ -125,28 +125,28 @@ def test_a_caption_praises_no_input_that_noise_all_but_reaches_and_says_where_a_
     subject, tmp_path, sketched, reached: float
 ):
     volume, shares = np.zeros((4, 8, 8, 8), np.float32), dict.fromkeys(CHANNELS, 0.25)
-    one = features.Optimised(volume, reached, 1.0, np.array([0.0, 1.0]), np.array([0.5, 1.27]), shares)
+    one = features.OptimisedInput(volume, reached, 1.0, np.array([0.0, 1.0]), np.array([0.5, 1.27]), shares)
     flat = replace(one, reached=0.0, strength=0.01, patients=np.zeros(2), noise=np.zeros(2))
     for control, is_none in ((one, reached < 2), (flat, True)):
         feature = features.Feature("mgmt", "MGMT", one, control, "permuted weights", 0.0)
-        found = learned.Learned(features.Features([feature], np.ones((8, 8, 8), bool)))
-        html = page.write(subject, tmp_path / "out", measure(subject), found).read_text(encoding="utf-8")
+        found = inspect_network.LearnedResults(features.Features([feature], np.ones((8, 8, 8), bool)))
+        html = inspect_network.write_page(subject, tmp_path / "out", measure_vit(subject), found).read_text(encoding="utf-8")
         assert ("more than any of these, by more than a standard deviation" in html) == (reached > 2)
         assert ("the search found nothing beyond what they show" in html) == (reached < 2)
         assert ("that picture is no control" in html) == is_none
 
 
 def test_the_same_study_gives_the_same_inputs(subject):
-    first, second = (features.measure(subject).each[0].learned for _ in range(2))
+    first, second = (features.measure_features(subject).each[0].learned for _ in range(2))
     np.testing.assert_array_equal(first.volume, second.volume)
 
 
 def test_a_feature_has_its_endpoints_full_name(subject):
-    assert features.measure(subject).each[0].label == "MGMT promoter methylation (log odds)"
+    assert features.measure_features(subject).each[0].label == "MGMT promoter methylation (log odds)"
 
 
 def test_a_network_that_reads_one_scan_gets_nothing_in_the_others(other):
-    for feature in features.measure(other).each:
+    for feature in features.measure_features(other).each:
         assert feature.learned.shares["t1ce"] > 0.999, feature.label
 
 
@@ -160,12 +160,12 @@ def test_the_units_shown_are_those_that_move_the_heads(subject):
 
 
 def test_the_middle_of_a_landscape_is_the_loss_of_the_trained_network(subject):
-    found = surfaces.measure(subject)
+    found = landscape.measure_landscape(subject)
     net, study = subject.after, subject.study
-    chosen = surfaces.some([p for p in subject.train if any(p.knows(e) for e in study.endpoints)], study)
+    chosen = landscape.sample([p for p in subject.train if any(p.knows(e) for e in study.endpoints)], study)
     assert found.patients == {"training": len(chosen), "test": 4}
-    for part, patients in (("training", chosen), ("test", surfaces.some(subject.patients, study))):
-        own = surfaces.loss_of(patients, study, net)
+    for part, patients in (("training", chosen), ("test", landscape.sample(subject.patients, study))):
+        own = landscape.loss_of(patients, study, net)
         assert found.trained(part) == own(net)
         truth = {e.name: labels(patients, e) for e in study.endpoints}
         one_by_one = total_loss(net, outputs(net, patients, study, torch.device("cpu")), truth)
@@ -174,7 +174,7 @@ def test_the_middle_of_a_landscape_is_the_loss_of_the_trained_network(subject):
 
 def test_a_landscapes_lowest_point_is_where_it_is(subject):
     loss = np.array([[3.0, 2.0, 4.0], [1.0, 1.5, np.nan], [9.0, 8.0, 7.0]])
-    one = surfaces.Landscape("vit", np.array([-1.0, 0.0, 1.0]), {"test": loss}, {"test": 2.5}, {"test": 4})
+    one = landscape.Landscape("vit", np.array([-1.0, 0.0, 1.0]), {"test": loss}, {"test": 2.5}, {"test": 4})
     assert one.lowest("test") == (1.0, -1.0, 0.0)
     assert one.trained("test") == 1.5
     assert one.below_untrained("test") == pytest.approx(3 / 9)
@@ -183,8 +183,8 @@ def test_a_landscapes_lowest_point_is_where_it_is(subject):
 def test_a_vision_transformers_page_shows_its_features_and_the_landscapes_of_others_beside_its_own(
     subject, other, tmp_path, sketched
 ):
-    found = learned.measure(subject, [other])
-    html = page.write(subject, tmp_path / "out", measure(subject), found).read_text(encoding="utf-8")
+    found = inspect_network.measure_learned(subject, [other])
+    html = inspect_network.write_page(subject, tmp_path / "out", measure_vit(subject), found).read_text(encoding="utf-8")
     names = {path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")}
     assert {"landscape_vit", "landscape_cnn", "feature_mgmt_learned", "feature_mgmt_control"} <= names
     assert len(re.findall("<img ", html)) == len(names)
@@ -194,33 +194,35 @@ def test_a_vision_transformers_page_shows_its_features_and_the_landscapes_of_oth
 
 
 def test_a_convolutional_networks_page_has_these_two_alone(other, tmp_path, sketched):
-    html = page.write(other, tmp_path / "out", None, learned.measure(other)).read_text(encoding="utf-8")
+    html = inspect_network.write_page(other, tmp_path / "out", None, inspect_network.measure_learned(other)).read_text(
+        encoding="utf-8"
+    )
     assert re.findall('<section id="([a-z]+)">', html) == ["features", "landscape", "limits"]
     assert "3D ResNet-10" in html
     assert all(source.startswith("data:image/svg+xml;base64,") for source in re.findall(r'src="([^"]*)"', html))
 
 
 def test_what_is_left_out_is_not_on_the_page(subject, tmp_path, sketched):
-    found = learned.measure(subject, without=("features", "landscape"))
+    found = inspect_network.measure_learned(subject, without=("features", "landscape"))
     assert (found.features, found.landscapes) == (None, ())
-    html = page.write(subject, tmp_path / "out", measure(subject), found).read_text(encoding="utf-8")
+    html = inspect_network.write_page(subject, tmp_path / "out", measure_vit(subject), found).read_text(encoding="utf-8")
     assert 'id="features"' not in html
     assert 'href="#landscape"' not in html
 
 
 def test_the_page_of_a_network_that_reads_places_past_cls_says_so(subject, tmp_path, sketched):
-    alone = page.write(subject, tmp_path / "cls", measure(subject)).read_text(encoding="utf-8")
+    alone = inspect_network.write_page(subject, tmp_path / "cls", measure_vit(subject)).read_text(encoding="utf-8")
     subject.after.model = subject.after.model.model_copy(update={"pool": "max"})
-    pooled = page.write(subject, tmp_path / "max", measure(subject)).read_text(encoding="utf-8")
+    pooled = inspect_network.write_page(subject, tmp_path / "max", measure_vit(subject)).read_text(encoding="utf-8")
     assert ("from the CLS token alone" in alone, "from the CLS token alone" in pooled) == (True, False)
     assert "the largest value of each number among the other tokens is added" in pooled
 
 
 def test_synthetic_patients_are_called_so_whatever_the_study_is_called(subject, tmp_path, sketched):
     demo = [replace(patient, id=f"demo-{number}") for number, patient in enumerate(subject.patients)]
-    numbers = measure(subject)
+    numbers = measure_vit(subject)
     told = [
-        "These patients are synthetic" in page.write(one, tmp_path / name, numbers).read_text(encoding="utf-8")
+        "These patients are synthetic" in inspect_network.write_page(one, tmp_path / name, numbers).read_text(encoding="utf-8")
         for name, one in (("real", subject), ("made", replace(subject, patients=demo)))
     ]
     assert told == [False, True]
@@ -229,14 +231,14 @@ def test_synthetic_patients_are_called_so_whatever_the_study_is_called(subject, 
 def test_the_colours_of_a_landscape_end_where_its_losses_do():
     shallow, steep = np.array([[1.4, 2.0], [3.0, 10.0]]), np.array([[1.0, np.nan], [2.0, 500.0]])
     assert drawings.colour_span([shallow], [3.4]) == (1.4, 10.0)
-    assert drawings.colour_span([shallow, steep], [3.4]) == (1.0, pytest.approx(drawings.HIGHEST * 3.4))
+    assert drawings.colour_span([shallow, steep], [3.4]) == (1.0, pytest.approx(drawings.HIGHEST_LOSS * 3.4))
     low, high = drawings.colour_span([np.full((2, 2), 0.7)], [3.4])
     assert low < high
 
 
 def test_a_hostile_name_is_shown_as_it_is(subject, tmp_path, sketched):
     hostile = replace(subject, title='<script>alert("1")</script>', name="<b>")
-    html = page.write(hostile, tmp_path / "out", measure(subject)).read_text(encoding="utf-8")
+    html = inspect_network.write_page(hostile, tmp_path / "out", measure_vit(subject)).read_text(encoding="utf-8")
     assert "<script>alert" not in html
 
 

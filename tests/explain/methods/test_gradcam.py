@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from made.volumes import LINEAR, plant, weighing
 from torch import nn
 
+from mri_vit.explain.methods.catalogue import METHODS, WITHOUT_MEAN, methods_of
 from mri_vit.explain.methods.gradcam import gradcam, gradcam_by_place, layer_mm
-from mri_vit.explain.methods.names import METHODS
-from mri_vit.explain.methods.relevance import note
-from mri_vit.explain.networks import WITHOUT_MEAN, methods_of
+from mri_vit.explain.methods.patient_maps import note
 from mri_vit.model import heads
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.network import Network

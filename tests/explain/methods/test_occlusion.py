@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from made.network import inputs, linear, made
 from made.volumes import LINEAR, contributions, plant, weighing
 
-from mri_vit.explain.checks.faithfulness import reader
+from mri_vit.explain.faithfulness import reader
 from mri_vit.explain.methods import occlusion as module
 from mri_vit.explain.methods import target
-from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.methods.occlusion import blocks, occlusion, occlusion_by_air
-from mri_vit.explain.methods.relevance import relative, relevances
+from mri_vit.explain.methods.patient_maps import relative, relevances
 from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.explain.methods.target import in_air, predicted
 from mri_vit.model import heads

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mri_vit.explain.methods.rollout import chain, cls_attention, raw_attention, rollout, without_weakest
+from mri_vit.explain.methods.rollout import chain, cls_attention, rollout, without_weakest
 from mri_vit.model import encoder as encoder_file
 from mri_vit.model.encoder import Encoder, attention_weights
 
@@ -210,12 +210,9 @@ def test_equals_at_the_threshold_go_together():
     assert torch.equal(without_weakest(fused, 0.11), fused)  # less than one of nine
 
 
-def test_attention_of_one_layer_and_head_is_that_of_the_full_matrices():
+def test_cls_attention_is_that_of_the_full_matrices():
     encoder, given_tokens = peaked(depth=3, heads=4), patients(2, 11)
     matrices = encoder.attention(*given_tokens)
-    for layer, head in itertools.product(range(3), range(4)):
-        raw = raw_attention(encoder, *given_tokens, layer, head)
-        torch.testing.assert_close(raw, matrices[layer][:, head].detach(), atol=1e-9, rtol=0)
     torch.testing.assert_close(cls_attention(encoder, *given_tokens), matrices[-1].mean(dim=1)[:, 0].detach(), atol=1e-9, rtol=0)
 
 
@@ -226,13 +223,11 @@ def test_an_encoder_without_a_block_has_no_attention_to_show():
             method(encoder, *patients(1, 5))
 
 
-def test_layers_heads_and_shares_that_are_not_there_are_refused():
+def test_layers_and_shares_that_are_not_there_are_refused():
     encoder, given_tokens = peaked(depth=3, heads=2), patients(1, 5)
-    for layer, head, message in [(3, 0, "block 3.*3"), (-1, 0, "block -1"), (0, 2, "head 2.*2"), (0, -1, "head -1")]:
-        with pytest.raises(ValueError, match=message):
-            raw_attention(encoder, *given_tokens, layer, head)
-    with pytest.raises(ValueError, match="block 3"):
-        rollout(encoder, *given_tokens, start=3)
+    for start in (3, -1):
+        with pytest.raises(ValueError, match=f"block {start}.*3"):
+            rollout(encoder, *given_tokens, start=start)
     for discard in (1.0, -0.1):
         with pytest.raises(ValueError, match=f"discard {discard}"):
             rollout(encoder, *given_tokens, discard=discard)

@@ -32,9 +32,9 @@ from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient, visit_id
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import UnusablePatient
-from mri_vit.explain.images import overlay
-from mri_vit.explain.images.patient import brain_only, explain
-from mri_vit.explain.records import Fitted
+from mri_vit.explain.outputs import overlays
+from mri_vit.explain.outputs.map_files import brain_only, explain
+from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.report import assembly
@@ -86,7 +86,7 @@ def make_maps(folder: Path, patient: str, note: str) -> None:
         one = {**made_maps.entry(method, endpoint, "p"), "note": note, "peak": 20.5, "peak_mm": hot_mm.tolist()}
         _, heat = head(hot_mm)
         write(heat, folder / one["files"]["t1ce"])
-        overlay.draw(read(folder / "brain.nii.gz"), heat, "a picture", folder / one["overlay"])
+        overlays.draw(read(folder / "brain.nii.gz"), heat, "a picture", folder / one["overlay"])
         entries.append(one)
     sidecar = {**made_maps.facts(patient, entries), "fold": 2, "brain": "brain.nii.gz"}
     (folder / "map.json").write_text(json.dumps(sidecar))
@@ -587,7 +587,7 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     (tiny.prepared / "p00" / "patient.json").write_text(json.dumps(record))
     torch.manual_seed(0)
     net = Network(tiny.model, tiny.grid, [Head(DEFAULT_ENDPOINTS[0], "binary")]).eval()
-    explain(patient, net, tiny, tmp_path / "map", Fitted("vit", 0, 0))
+    explain(patient, net, tiny, tmp_path / "map", NetworkId("vit", 0, 0))
     listed = json.loads((tmp_path / "map" / "map.json").read_text())
     rollout = next(one for one in listed["maps"] if one["method"] == "rollout")
     brain, heat = (read(tmp_path / "map" / name) for name in (listed["brain"], rollout["files"]["t1ce"]))
@@ -603,8 +603,8 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     assert 100 < expected.sum() < expected.size / 2
     assert ((brain.array > 0) == expected).mean() > 0.999  # a voxel halfway between two may go to either
     assert np.array_equal(brain.array > 0, heat.array > 0)  # a rollout is positive all over the brain
-    monkeypatch.setattr("mri_vit.explain.images.patient.STRIPPED_ML", 1.0)  # now this brain is too large for one
-    explain(patient, net, tiny, tmp_path / "withheld", Fitted("vit", 0, 0))
+    monkeypatch.setattr("mri_vit.explain.outputs.map_files.STRIPPED_ML", 1.0)  # now this brain is too large for one
+    explain(patient, net, tiny, tmp_path / "withheld", NetworkId("vit", 0, 0))
     assert not list((tmp_path / "withheld").glob("*desc-brain_T1w*"))
     withheld = [
         Map("p00", tmp_path / name, json.loads((tmp_path / name / "map.json").read_text())) for name in ("map", "withheld")

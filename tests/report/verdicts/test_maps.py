@@ -26,7 +26,7 @@ from mri_vit import style
 from mri_vit.data import predictions
 from mri_vit.data.cohort import visit_id
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.report import assembly
 from mri_vit.report.figures import maps as figures
 from mri_vit.report.numbers import map_scans, maps, means, randomised

@@ -1,36 +1,41 @@
 """The cohort's mean maps by label: what the patients' maps on the prepared grid have in common, and where two groups differ.
 
 Brains are aligned to the MNI152 frame rigidly and keep their size, so the same voxel is the same structure within about a
-centimetre only. Letters: e grid edge, n patients, p places.
+centimetre only. Letters: e grid edge, n patients, p places, h, w pixels.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
-from jaxtyping import Bool, Float, Int32
+from jaxtyping import Bool, Float, Int32, UInt8
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient, first_visits
-from mri_vit.data.volume import Volume, read
+from mri_vit.data.volume import Volume, canonical, read, resample
 from mri_vit.data.volume import write as write_volume
 from mri_vit.errors import UsageError
-from mri_vit.explain.images import group_picture
-from mri_vit.explain.methods.names import METHODS, UNIT, file_name
-from mri_vit.explain.records import (
+from mri_vit.explain.methods.catalogue import METHODS, UNIT
+from mri_vit.explain.outputs import overlays
+from mri_vit.explain.outputs.overlays import PLANES, Bar, Row
+from mri_vit.explain.outputs.records import (
+    GRID,
     GROUP_SCHEMA,
     MAP_SCHEMA,
     RESEARCH,
     GroupEntry,
     GroupMean,
     GroupRecord,
+    file_name,
     plain,
+    write_json,
 )
+from mri_vit.prepare.register import template
 from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.complete_folder import complete
@@ -42,6 +47,9 @@ LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patie
 LEAST_SHARE = 0.5  # of the group likewise, so that a rim is not the mean of the few with the largest heads
 PERMUTATIONS = 999  # of the labels; the smallest p is 0.001
 DECIMALS = 2  # of stored values, as in the patients' maps
+DIFFERENCE_LIMIT = 8  # times the uniform map, where the difference's colours end; the same in every picture
+WHITEST = 0.8  # of white: the template's white matter, so that faint colours can be seen on it
+DIFFERENCE_COLOURS = "RdBu_r"  # red where the first group has more, blue where the second has; the colour-blind can separate them
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class Sums:
         return np.where(self.known, self.total / np.maximum(self.brains, 1), 0).astype(np.float32).round(DECIMALS)
 
 
-def write(
+def write_group_maps(
     maps: Path,
     patients: Sequence[Patient],
     endpoints: Sequence[Endpoint],
@@ -92,7 +100,7 @@ def write(
     Parameters
     ----------
     maps
-        Holds a folder for each patient, as `patient.explain` writes it; who has none is left out.
+        Holds a folder for each patient, as `map_files.write_maps` writes it; patients without one are left out.
     patients
         With labels. Of a patient's visits the first counts, because patients whose maps are averaged must be independent.
     endpoints
@@ -109,23 +117,24 @@ def write(
     list
         `group.json`'s entries. What fewer than `LEAST_PATIENTS` would make is None.
     """
-    listed = {patient.id: found for patient in first_visits(patients) if (found := _listed(maps / patient.id, settings))}
-    split = {endpoint.name: groups(first_visits(patients), endpoint) for endpoint in endpoints}
+    first = first_visits(patients)
+    grid_maps = {patient.id: named for patient in first if (named := _grid_maps(maps / patient.id, settings))}
+    split = {endpoint.name: groups(first, endpoint) for endpoint in endpoints}
     entries = []
     refuse_foreign(folder)
     with complete(folder, refuse_foreign) as beside:
-        for method, own in dict.fromkeys(key for found in listed.values() for key in found.maps):
+        for method, own in dict.fromkeys(key for of_patient in grid_maps.values() for key in of_patient.maps):
             sums = {
-                (name, group): _nothing(grid) for name, pair in split.items() if own in ("", name) for group in pair
+                (name, group): _empty_sums(grid) for name, pair in split.items() if own in ("", name) for group in pair
             }  # all endpoints of a map that is the same for them, so that it is read once
-            for patient, found in listed.items():
+            for patient, of_patient in grid_maps.items():
                 part_of = [total for (_, group), total in sums.items() if patient in group.ids]
-                if (method, own) in found.maps and part_of:
-                    _add(maps / patient / found.mask, found.maps[method, own], part_of, grid)
+                if (method, own) in of_patient.maps and part_of:
+                    _add(maps / patient / of_patient.mask, of_patient.maps[method, own], part_of, grid)
             for name in dict.fromkeys(name for name, _ in sums):
                 pair = {group: total for (endpoint, group), total in sums.items() if endpoint == name}
-                entries.append(_written(_named(patients[0], method, name), method, name, pair, grid, beside))
-        _write_json(plain(GroupRecord(GROUP_SCHEMA, UNIT, settings, entries)), beside / files.GROUP)
+                entries.append(_write_means(_name_end(patients[0], method, name), method, name, pair, grid, beside))
+        write_json(plain(GroupRecord(GROUP_SCHEMA, UNIT, settings, entries)), beside / files.GROUP)
     return entries
 
 
@@ -175,25 +184,25 @@ def largest_difference(
 
 
 @dataclass(frozen=True)
-class Listed:
+class GridMaps:
     """What a patient's `map.json` says of the grid: the brain's mask, and by method and endpoint the map, None where it is 0."""
 
     mask: str
     maps: dict[tuple[str, str], Path | None]
 
 
-def _listed(folder: Path, settings: Mapping[str, Any]) -> Listed | None:
+def _grid_maps(folder: Path, settings: Mapping[str, Any]) -> GridMaps | None:
     """None where there is no record, or one of another layout or other settings."""
     file = folder / files.MAP
-    found = read_json(file) if file.is_file() else {}
-    if (found.get("schema"), found.get("settings")) != (MAP_SCHEMA, settings):
+    record = read_json(file) if file.is_file() else {}
+    if (record.get("schema"), record.get("settings")) != (MAP_SCHEMA, settings):
         return None
     with as_written(file):
-        maps = {(one["method"], one["endpoint"]): one["files"]["grid"] if one["peak"] else None for one in found["maps"]}
-        return Listed(found["mask"], {key: name and folder / name for key, name in maps.items()})
+        maps = {(entry["method"], entry["endpoint"]): entry["files"][GRID] if entry["peak"] else None for entry in record["maps"]}
+        return GridMaps(record["mask"], {key: name and folder / name for key, name in maps.items()})
 
 
-def _nothing(grid: Grid) -> Sums:
+def _empty_sums(grid: Grid) -> Sums:
     shape = (grid.edge, grid.edge, grid.edge)
     return Sums(np.zeros(shape, np.float32), np.zeros(shape, np.int32))
 
@@ -209,12 +218,12 @@ def _add(mask: Path, file: Path | None, sums: Sequence[Sums], grid: Grid) -> Non
         total.by_place.append(by_place)
 
 
-def _named(patient: Patient, method: str, endpoint: str) -> str:
+def _name_end(patient: Patient, method: str, endpoint: str) -> str:
     """The end of a file's name, which is that of a patient's: `desc-gradientAttentionMgmt_map.nii.gz`."""
-    return file_name(patient, method, endpoint, "grid", "map.nii.gz").partition("_space-grid_")[2]
+    return file_name(patient, method, endpoint, GRID, "map.nii.gz").partition("_space-grid_")[2]
 
 
-def _written(named: str, method: str, endpoint: str, pair: dict[Group, Sums], grid: Grid, folder: Path) -> GroupEntry:
+def _write_means(named: str, method: str, endpoint: str, pair: dict[Group, Sums], grid: Grid, folder: Path) -> GroupEntry:
     """One method's and endpoint's files, and their entry in `group.json`."""
     affine, title = np.array(grid.affine), f"{METHODS[method].title}, {endpoint}"
     means = [_write_mean(named, title, group, total, affine, folder) for group, total in pair.items()]
@@ -224,12 +233,24 @@ def _written(named: str, method: str, endpoint: str, pair: dict[Group, Sums], gr
         return GroupEntry(method, endpoint, METHODS[method].title, means, None, None, None, None)
     generator = np.random.default_rng(0)  # of the permutations alone: a report made anew says the same
     largest, p = largest_difference(np.stack(first.by_place), np.stack(second.by_place), generator)
+    chance = (
+        f"Largest at any place: {largest:.1f}; as large by chance with p = {p:.3f} ({PERMUTATIONS} permutations of the labels)"
+    )
     difference = np.where(both, first.mean - second.mean, 0).astype(np.float32)
     file = f"group_space-grid_{named.replace('_map.nii.gz', 'Difference_map.nii.gz')}"
     sizes = ", ".join(f"{total.patients} with {group.title}" for group, total in pair.items())
-    _save(difference, affine, folder / file, f"difference of {title}", UNIT, sizes, _chance(largest, p))
+    _save(difference, affine, folder / file, f"difference of {title}", UNIT, sizes, chance)
     picture = f"group_{named.replace('_map.nii.gz', '_overlay.png')}"
-    write_bytes(_drawn(title, pair, Volume(difference, affine), _chance(largest, p)), folder / picture)
+    means_drawn = [
+        (f"{group.title}, mean of {total.patients} patients", Volume(total.mean, affine)) for group, total in pair.items()
+    ]
+    drawn = draw_means(
+        f"{title} · mean maps over the MNI152 brain",
+        means_drawn,
+        (f"difference, first less second. {chance}", Volume(difference, affine)),
+        f"Brains keep their size, so places agree within about a centimetre. {RESEARCH}",
+    )
+    write_bytes(drawn, folder / picture)
     return GroupEntry(method, endpoint, METHODS[method].title, means, file, picture, largest, p)
 
 
@@ -245,25 +266,6 @@ def _write_mean(named: str, title: str, group: Group, total: Sums, affine: Float
     return GroupMean(group.label, group.title, total.patients, file, count)
 
 
-def _drawn(title: str, pair: dict[Group, Sums], difference: Volume, chance: str) -> bytes:
-    """The picture of two means and their difference."""
-    means = [
-        (f"{group.title}, mean of {total.patients} patients", Volume(total.mean, difference.affine))
-        for group, total in pair.items()
-    ]
-    return group_picture.draw(
-        f"{title} · mean maps over the MNI152 brain",
-        means,
-        ("difference, first less second. " + chance, difference),
-        f"Brains keep their size, so places agree within about a centimetre. {RESEARCH}",
-    )
-
-
-def _chance(largest: float, p: float) -> str:
-    """What may be said of a difference."""
-    return f"Largest at any place: {largest:.1f}; as large by chance with p = {p:.3f} ({PERMUTATIONS} permutations of the labels)"
-
-
 def _save(
     array: np.ndarray, affine: Float[np.ndarray, "4 4"], path: Path, description: str, unit: str, patients: int | str, note: str
 ) -> None:
@@ -277,8 +279,48 @@ def _save(
         "SpatialReference": "the prepared grid, rigidly aligned to the MNI152 brain",
         "Note": f"{note} {RESEARCH}",
     }
-    _write_json(sidecar, path.with_name(path.name.removesuffix(".nii.gz") + ".json"))
+    write_json(sidecar, path.with_name(path.name.removesuffix(".nii.gz") + ".json"))
 
 
-def _write_json(content: Mapping[str, Any], path: Path) -> None:
-    write_bytes(json.dumps(content, indent=1, ensure_ascii=False).encode(), path)
+def draw_means(title: str, means: Sequence[tuple[str, Volume]], difference: tuple[str, Volume], note: str) -> bytes:
+    """The picture as PNG; each map, in times the uniform map, comes with the line above its row."""
+    brain = canonical(template()[0])
+    shown = overlays.window(brain.array > 0, brain.spacing_mm)
+    maps = [(caption, resample(heat, brain.shape, brain.affine)) for caption, heat in (*means, difference)]
+    both = sum(heat.array for _, heat in maps[:-1])
+    peak = tuple(int(i) for i in np.unravel_index(int(np.argmax(both)), brain.shape))
+    contrast = 0.0, float(brain.array.max()) / WHITEST
+    rows = [
+        Row(
+            caption,
+            [overlays.panel(brain, contrast, heat, axis, peak, shown) for _, axis, _ in PLANES],
+            overlays.colour_bar(),
+            overlays.nearly_even(float(heat.array.max())),
+        )
+        for caption, heat in maps[:-1]
+    ]
+    caption, last = maps[-1]
+    cuts = [[overlays.plane(part.array, axis, peak[axis], shown) for part in (brain, last)] for _, axis, _ in PLANES]
+    differing = [blend_difference((scan / contrast[1]).clip(0, 1), less) for scan, less in cuts]
+    return overlays.sheet(title, [*rows, Row(caption, differing, difference_bar())], shown, note)
+
+
+def blend_difference(grey: Float[np.ndarray, "h w"], difference: Float[np.ndarray, "h w"]) -> UInt8[np.ndarray, "h w 3"]:
+    """Colour mixed into grey: colour and opacity grow evenly with the difference, whose zero is clear."""
+    height = (difference / DIFFERENCE_LIMIT).clip(-1, 1)
+    colour = mpl.colormaps[DIFFERENCE_COLOURS]((1 + height) / 2)[..., :3]
+    opacity = overlays.OPACITY * np.abs(height)[..., None]
+    return np.rint(255 * ((1 - opacity) * grey[..., None] + opacity * colour)).astype(np.uint8)
+
+
+def difference_bar() -> Bar:
+    """The difference's scale as it looks over tissue from black (left) to white (right)."""
+    grey, difference = np.meshgrid(np.linspace(0, 1, 18), np.linspace(-DIFFERENCE_LIMIT, DIFFERENCE_LIMIT, 129))
+    ticks = [
+        (0.0, f"≤ −{DIFFERENCE_LIMIT}"),
+        (0.25, f"−{DIFFERENCE_LIMIT // 2}"),
+        (0.5, "0"),
+        (0.75, f"{DIFFERENCE_LIMIT // 2}"),
+        (1.0, f"≥ {DIFFERENCE_LIMIT}"),
+    ]
+    return Bar(blend_difference(grey, difference), ticks, UNIT)

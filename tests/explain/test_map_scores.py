@@ -16,12 +16,12 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, write
-from mri_vit.explain import records
-from mri_vit.explain.checks import patient_scores, reference_networks, sanity
-from mri_vit.explain.checks.faithfulness import energy, hit
+from mri_vit.explain import map_scores, sanity
+from mri_vit.explain.faithfulness import energy, hit
 from mri_vit.explain.methods import patient_maps, target
 from mri_vit.explain.methods.gradient import gradient_attention
-from mri_vit.explain.methods.relevance import relevances
+from mri_vit.explain.methods.patient_maps import relevances
+from mri_vit.explain.outputs import records
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network, with_heads
 from mri_vit.settings.endpoint import Endpoint
@@ -60,7 +60,7 @@ def network(seed: int = 0, depth: int = 3, endpoints: tuple[Endpoint, ...] = (MG
 
 def test_networks_that_are_asked_for_fewer_endpoints_have_references_of_these_alone():
     nets = [with_heads(network(seed), ["mgmt"]) for seed in (0, 1)]
-    found = reference_networks.of_fold(nets, 0, with_heads(network(2), ["mgmt"]), 0)
+    found = sanity.reference_networks(nets, 0, with_heads(network(2), ["mgmt"]), 0)
     for net in (*found.folds, *found.randomised, *found.cascade.values()):
         assert [head.endpoint.name for head in net.heads] == list(net.head) == ["mgmt"]
 
@@ -177,8 +177,8 @@ def someone(study: Study, tmp_path: Path) -> Patient:
 
 
 def evaluated(patient: Patient, study: Study, nets: list[Network], shuffled: Network | None) -> dict:
-    references = reference_networks.of_fold(nets, 0, shuffled, study.seed)
-    return records.plain(patient_scores.scores(patient_maps.of_patient(patient, nets[0], study), references, study))
+    references = sanity.reference_networks(nets, 0, shuffled, study.seed)
+    return records.plain(map_scores.scores(patient_maps.of_patient(patient, nets[0], study), references, study))
 
 
 def test_the_evaluation_has_a_row_for_every_method_and_endpoint_and_is_strict_json(study: Study, someone: Patient):
@@ -200,10 +200,10 @@ def test_the_evaluation_has_a_row_for_every_method_and_endpoint_and_is_strict_js
 
 def test_the_same_patient_has_the_same_evaluation_whoever_came_before(study: Study, someone: Patient):
     nets = [network(0), network(1)]
-    references = reference_networks.of_fold(nets, 0, None, study.seed)
+    references = sanity.reference_networks(nets, 0, None, study.seed)
     made = patient_maps.of_patient(someone, nets[0], study)
-    first = patient_scores.scores(made, references, study)
-    assert patient_scores.scores(made, references, study) == first
+    first = map_scores.scores(made, references, study)
+    assert map_scores.scores(made, references, study) == first
     assert evaluated(someone, study, nets, None) == records.plain(first)
     assert records.parse(records.ScoreRecord, json.loads(json.dumps(records.plain(first)))) == first
 
@@ -263,7 +263,7 @@ def test_a_network_on_all_places_is_not_praised_for_separating_brain_from_air(
         }
     )
     found = evaluated(someone, everywhere, [network(0)], None)
-    share, near = patient_scores._tumour(patient_maps.of_patient(someone, network(0), everywhere), everywhere) or ([], [])
+    share, near = map_scores._tumour(patient_maps.of_patient(someone, network(0), everywhere), everywhere) or ([], [])
     for row in found["rows"]:
         assert row["hit_chance"] == pytest.approx(np.mean(near), abs=1e-6)
         assert row["energy"] == pytest.approx(row["tumour_share"], rel=1e-2)
@@ -315,12 +315,12 @@ def test_every_map_is_judged_by_its_own_order_and_random_by_the_mean_of_random_o
         numbers = np.repeat(np.arange(float(len(given)))[:, None], 9, axis=1)
         return {(endpoint, order): numbers for endpoint in ("mgmt", "os") for order in ("deletion", "insertion")}
 
-    monkeypatch.setattr(patient_scores, "curves", numbered)
+    monkeypatch.setattr(map_scores, "curves", numbered)
     found = evaluated(someone, study, [net], None)["curves"]
     maps = relevances(net, *everything(tokens.load(token_file(study, someone)), study), study.explain.methods)
     for curve in found:
         if curve["method"] == "random":
-            assert curve["value"] == [(patient_scores.RANDOM_ORDERS - 1) / 2] * 9
+            assert curve["value"] == [(map_scores.RANDOM_ORDERS - 1) / 2] * 9
         else:
             endpoint = curve["endpoint"] if curve["method"] == "gradient_attention" else ""
             relevance = maps[curve["method"], endpoint][0].numpy()
@@ -330,7 +330,7 @@ def test_every_map_is_judged_by_its_own_order_and_random_by_the_mean_of_random_o
 def test_what_cannot_be_known_is_null(study: Study, someone: Patient):
     unmarked = dataclasses.replace(someone, tumour_mask=None)
     for row in evaluated(unmarked, study, [network(0)], None)["rows"]:
-        assert {name for name, value in row.items() if value is None} == {*patient_scores.ON_TUMOUR, "shuffled", "folds"}
+        assert {name for name, value in row.items() if value is None} == {*map_scores.ON_TUMOUR, "shuffled", "folds"}
 
 
 def test_a_tumour_outside_the_prepared_brain_judges_nothing(study: Study, someone: Patient):

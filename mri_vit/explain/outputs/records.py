@@ -1,23 +1,35 @@
-"""Records: what `map.json`, `scores/<patient>.json` and `group.json` hold, key by key in the order of the files.
+"""Records: what the files of maps are called, and what `map.json`, `scores/<patient>.json` and `group.json` hold, key by key.
 
 `plain` turns a record into the dictionary that is written, `parse` a dictionary that was read into the record. Quick to import.
+Names follow BIDS derivatives (https://bids-specification.readthedocs.io: entities sub, ses, space, desc; labels are letters and
+digits).
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
+from mri_vit.data.cohort import Patient
+from mri_vit.errors import UsageError
+from mri_vit.run.atomic import write_bytes
+from mri_vit.settings.sequences import title
+
+SUFFIXES = {"t1": "T1w", "t1ce": "T1w", "t2": "T2w", "flair": "FLAIR"}  # of BIDS, for scans; others have their name
+GRID = "grid"  # the space of the prepared grid; the others are the sequences'
 MAP_SCHEMA, SCORE_SCHEMA, GROUP_SCHEMA = 3, 2, 1  # of the three files; a higher number makes them anew
 RESEARCH = "For research; not a medical device."  # beside everything that shows a map
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Fitted:
+class NetworkId:
     """Which of a run's networks made a map: the model's name in the tables, and the repeat and fold, counted from 0."""
 
     model: str
@@ -177,3 +189,47 @@ def plain(record: Any) -> dict[str, Any]:
 def parse(kind: type[R], content: Mapping[str, Any]) -> R:
     """What a file holds as a record. Raises ValueError, pydantic's, where a key lacks or a value is of another kind."""
     return TypeAdapter(kind).validate_python(content)
+
+
+def write_json(content: Mapping[str, Any], path: Path) -> None:
+    """Write a record or a sidecar, whole or not at all."""
+    write_bytes(json.dumps(content, indent=1, ensure_ascii=False).encode(), path)
+
+
+def file_name(patient: Patient, method: str, endpoint: str, space: str | None, ending: str) -> str:
+    """The name of a map's file: `sub-demo001_space-T1ce_desc-gradientAttentionMgmt_map.nii.gz`.
+
+    `endpoint` is "" where the method has none, `space` a sequence or `GRID` (None where the file lies in none, like a picture),
+    `ending` suffix and extension, such as "map.nii.gz".
+    """
+    desc = _camel(method) + _camel(endpoint).capitalize()
+    return "_".join([*_entities(patient), *([f"space-{_space(space)}"] if space else []), f"desc-{desc}", ending])
+
+
+def brain_file(patient: Patient, reference: str) -> str:
+    """The name of the reference scan's brain, which a report may publish."""
+    return "_".join(
+        [*_entities(patient), f"space-{_space(reference)}", "desc-brain", f"{SUFFIXES.get(reference, _space(reference))}.nii.gz"]
+    )
+
+
+def _space(name: str) -> str:
+    """Whose voxels a file lies on: a scan's own, or the prepared grid's."""
+    return GRID if name == GRID else re.sub(r"[^A-Za-z0-9]", "", title(name))
+
+
+def _entities(patient: Patient) -> list[str]:
+    return [f"sub-{_label(patient.subject)}", *([f"ses-{_label(patient.session)}"] if patient.session else [])]
+
+
+def _label(text: str) -> str:
+    """Letters and digits alone, as BIDS wants it; the folder keeps the patient's own id."""
+    label = re.sub(r"[^A-Za-z0-9]", "", text)
+    if not label:
+        raise UsageError(f"{text!r} has neither letter nor digit, so no file can be named after it")
+    return label
+
+
+def _camel(words: str) -> str:
+    first, *rest = words.split("_")
+    return first + "".join(word.capitalize() for word in rest)

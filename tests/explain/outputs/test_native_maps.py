@@ -13,7 +13,7 @@ from nibabel.affines import apply_affine
 from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume, resample
-from mri_vit.explain.images.native import on_grid, on_scan, space
+from mri_vit.explain.outputs.native_maps import on_scan, space
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS
 
@@ -27,6 +27,12 @@ ORIENTATIONS = [
     for order in itertools.permutations(("RL", "AP", "SI"))
     for codes in itertools.product(*order)  # 6 orders of the axes, 8 ways to flip them
 ]
+
+
+def on_grid(value: np.ndarray, place: np.ndarray, brain: np.ndarray, grid: Grid) -> Volume:
+    """The map on the prepared grid."""
+    edge = grid.edge
+    return on_scan(value, space((edge, edge, edge), np.array(grid.affine), np.eye(4), brain, place, grid))
 
 
 def place_of(point_mm: np.ndarray) -> tuple[int, np.ndarray]:

@@ -15,18 +15,8 @@ from scipy.stats import spearmanr
 
 from mri_vit.data import tokens
 from mri_vit.data.volume import Volume
-from mri_vit.explain.checks import faithfulness
-from mri_vit.explain.checks.faithfulness import (
-    FRACTIONS,
-    by_simulation,
-    curves,
-    energy,
-    hit,
-    near_tumour,
-    order,
-    reader,
-    similarity,
-)
+from mri_vit.explain import faithfulness
+from mri_vit.explain.faithfulness import FRACTIONS, by_simulation, curves, energy, hit, near_tumour, order, reader, similarity
 from mri_vit.model.heads import Head, direction, evidence
 from mri_vit.model.network import Network
 from mri_vit.prepare.tumour import tumour_shares

@@ -1,4 +1,4 @@
-"""The evaluation of a patient's maps: what speaks for and against each of them, as a record that a report can put together.
+"""The scores of a patient's maps: what speaks for and against each of them, as a record that a report can put together.
 
 Letters: p (in a batch, f) places of the brain that are given, q those after a move.
 """
@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from mri_vit.explain.checks import sanity
-from mri_vit.explain.checks.faithfulness import (
+from mri_vit.explain import sanity
+from mri_vit.explain.faithfulness import (
     FRACTIONS,
     RANDOM_ORDERS,
     by_simulation,
@@ -29,43 +29,37 @@ from mri_vit.explain.checks.faithfulness import (
     reader,
     similarity,
 )
-from mri_vit.explain.checks.reference_networks import ReferenceNetworks
 from mri_vit.explain.methods import patient_maps
-from mri_vit.explain.methods.names import METHODS
-from mri_vit.explain.methods.patient_maps import Key, PatientMaps
-from mri_vit.explain.records import SCORE_SCHEMA, Agreement, CascadeStep, Curve, ScoreRecord, ScoreRow
+from mri_vit.explain.methods.catalogue import METHODS
+from mri_vit.explain.methods.patient_maps import Key, NetworkInput, PatientMaps
+from mri_vit.explain.outputs.records import SCORE_SCHEMA, Agreement, CascadeStep, Curve, ScoreRecord, ScoreRow
+from mri_vit.explain.sanity import ReferenceNetworks
 from mri_vit.model.network import Network
 from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.prepare.tumour import tumour_shares
 from mri_vit.settings.schema import Study
 
-ON_TUMOUR = (  # of a row, in its order; None without a tumour mask
-    "hit",
-    "hit_chance",
-    "hit_simulated",
-    "hit_randomised",
-    "energy",
-    "tumour_share",
-    "energy_simulated",
-    "energy_spread",
-    "energy_randomised",
-)
+# Of a row, in its order; None without a tumour mask.
+ON_TUMOUR = (
+    "hit", "hit_chance", "hit_simulated", "hit_randomised",
+    "energy", "tumour_share", "energy_simulated", "energy_spread", "energy_randomised",
+)  # fmt: skip
 DIGITS = 6  # of a number in the file; the last ones depend on the machine
 
 Maps = dict[Key, Float[np.ndarray, "p"]]
-Alike = dict[Key, float]  # rank correlations with another network's or input's maps
+Similarities = dict[Key, float]  # rank correlations with another network's or input's maps
 Tumour = tuple[Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]  # each place's share of tumour, and whether a peak there is a hit
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class ReferenceSimilarities:
     """A patient's maps against those of the reference networks and of changed inputs."""
 
-    shuffled: list[Alike]  # one, or none where no network was trained on permuted labels
-    folds: list[Alike]
-    noise: Alike
-    shifts: list[Alike]
-    cascade: dict[str, Alike]
+    shuffled: list[Similarities]  # one, or none where no network was trained on permuted labels
+    folds: list[Similarities]
+    noise: Similarities
+    shifts: list[Similarities]
+    cascade: dict[str, Similarities]
     randomised: list[Maps]
 
 
@@ -77,7 +71,7 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
     made
         By the network of the patient's fold, which was not trained on the patient.
     references
-        Of the patient's fold; see `reference_networks.of_fold`.
+        Of the patient's fold; see `sanity.reference_networks`.
     study
         Its `explain` section names the methods. Noise and random orders depend on its seed and the patient's id alone.
 
@@ -91,11 +85,11 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
     """
     patient, methods = made.patient, study.explain.methods
     generator = np.random.default_rng([study.seed, zlib.crc32(patient.id.encode())])
-    maps = patient_maps.on_brain(made.value, made.given)
-    curved = _curves(made, maps, study, generator)
-    compared = _compared(made, maps, references, study, generator)
+    maps = patient_maps.on_brain(made.value, made.input)
+    drawn = _curves(made, maps, study, generator)  # first, then comparisons, then rows: all draw from the one generator
+    compared = _compare(made, maps, references, study, generator)
     tumour = _tumour(made, study)
-    about = {key: _row(key, relevance, tumour, compared, generator) for key, relevance in maps.items()}
+    rows = {key: _row(key, relevance, tumour, compared, generator) for key, relevance in maps.items()}
     pairs = [(endpoint, method) for endpoint in made.net.head for method in methods]
     return ScoreRecord(
         schema=SCORE_SCHEMA,
@@ -103,60 +97,65 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
         subject=patient.subject,
         fold=references.fold,
         settings=study.explain.of_maps,
-        rows=[replace(about[_key(method, endpoint)], endpoint=endpoint) for endpoint, method in pairs],
-        curves=curved,
+        rows=[replace(rows[_key(method, endpoint)], endpoint=endpoint) for endpoint, method in pairs],
+        curves=drawn,
         cascade=[
-            CascadeStep(method, endpoint, stage, _written(found[_key(method, endpoint)]))
+            CascadeStep(method, endpoint, stage, _written(similar[_key(method, endpoint)]))
             for endpoint, method in pairs
-            for stage, found in compared.cascade.items()
+            for stage, similar in compared.cascade.items()
         ],
         agreement=[
-            Agreement(endpoint, one, other, _written(similarity(maps[_key(one, endpoint)], maps[_key(other, endpoint)])))
+            Agreement(endpoint, first, other, _written(similarity(maps[_key(first, endpoint)], maps[_key(other, endpoint)])))
             for endpoint in made.net.head
-            for one, other in combinations(methods, 2)
+            for first, other in combinations(methods, 2)
         ],
     )
 
 
-def _compared(
+def _compare(
     made: PatientMaps, maps: Maps, references: ReferenceNetworks, study: Study, generator: np.random.Generator
-) -> Compared:
+) -> ReferenceSimilarities:
     """Every network answers for the classes that the network of the patient's fold predicts."""
-    given, (patches, place) = made.given, made.given.batch
+    own, (patches, place) = made.input, made.input.batch
 
-    def by(network: Network, read: patient_maps.Given) -> Maps:
-        return patient_maps.on_brain(patient_maps.by(network, read, study, made.signs), read)
+    def by(network: Network, read: NetworkInput) -> Maps:
+        return patient_maps.on_brain(patient_maps.maps_by(network, read, study, made.signs), read)
 
-    def alike(network: Network) -> Alike:
-        return _similarities(maps, by(network, given))
+    def similarities(network: Network) -> Similarities:
+        return _similarities(maps, by(network, own))
 
-    noisy = replace(given, batch=(sanity.noisy(patches, generator), place))
-    moves = [patient_maps.given(sanity.shifted(made.prepared, axis), study, patches.device) for axis in sanity.AXES]
-    randomised = [by(network, given) for network in references.randomised]
+    noisy = replace(own, batch=(sanity.noisy(patches, generator), place))
+    moves = [patient_maps.network_input(sanity.shifted(made.prepared, axis), study, patches.device) for axis in sanity.AXES]
+    randomised = [by(network, own) for network in references.randomised]
     *stages, last = references.cascade  # the last stage is the first of the randomised networks
-    return Compared(
-        shuffled=[alike(references.shuffled)] if references.shuffled else [],
-        folds=[alike(network) for network in references.folds],
+    cascade = {stage: similarities(references.cascade[stage]) for stage in stages}
+    return ReferenceSimilarities(
+        shuffled=[similarities(references.shuffled)] if references.shuffled else [],
+        folds=[similarities(network) for network in references.folds],
         noise=_similarities(maps, by(made.net, noisy)),
-        shifts=[_after_shift(maps, given.at, moved.at, by(made.net, moved)) for moved in moves],
-        cascade={stage: alike(references.cascade[stage]) for stage in stages} | {last: _similarities(maps, randomised[0])},
+        shifts=[_after_shift(maps, own.at, moved.at, by(made.net, moved)) for moved in moves],
+        cascade=cascade | {last: _similarities(maps, randomised[0])},
         randomised=randomised,
     )
 
 
 def _row(
-    key: Key, relevance: Float[np.ndarray, "p"], tumour: Tumour | None, compared: Compared, generator: np.random.Generator
+    key: Key,
+    relevance: Float[np.ndarray, "p"],
+    tumour: Tumour | None,
+    compared: ReferenceSimilarities,
+    generator: np.random.Generator,
 ) -> ScoreRow:
-    """All that is said of one map."""
+    """One map's row."""
     method, endpoint = key
     return ScoreRow(
         method,
         endpoint,
         **_on_tumour(relevance, tumour, [other[key] for other in compared.randomised], generator),
-        shuffled=_written(_mean(found.get(key, math.nan) for found in compared.shuffled)),
-        folds=_written(_mean(found.get(key, math.nan) for found in compared.folds)),
+        shuffled=_written(_mean(similar.get(key, math.nan) for similar in compared.shuffled)),
+        folds=_written(_mean(similar.get(key, math.nan) for similar in compared.folds)),
         noise=_written(compared.noise[key]),
-        shift=_written(_mean(found[key] for found in compared.shifts)),
+        shift=_written(_mean(similar[key] for similar in compared.shifts)),
     )
 
 
@@ -168,7 +167,7 @@ def _tumour(made: PatientMaps, study: Study) -> Tumour | None:
     """On the brain's places; None without a mask, or when none of it lies in the prepared brain."""
     if made.tumour is None:
         return None
-    at, to_grid = made.given.at, reference_to_grid(study.prepared / made.patient.id)
+    at, to_grid = made.input.at, reference_to_grid(study.prepared / made.patient.id)
     share = tumour_shares(made.tumour, to_grid, made.prepared)
     return (share[at], near_tumour(share, study.grid)[at]) if share[at].any() else None
 
@@ -198,14 +197,14 @@ def _on_tumour(
     return dict(zip(ON_TUMOUR, figures, strict=True))
 
 
-def _similarities(maps: Maps, others: Maps) -> Alike:
+def _similarities(maps: Maps, others: Maps) -> Similarities:
     """Of the maps that both have: a head that one fold could not learn has no map there."""
     return {key: similarity(relevance, others[key]) for key, relevance in maps.items() if key in others}
 
 
 def _after_shift(
     maps: Maps, at: Int[np.ndarray, "p"], moved: Int[np.ndarray, "q"], others: dict[Key, Float[np.ndarray, "q"]]
-) -> Alike:
+) -> Similarities:
     """Compared on the places that both have: at its border a brain that moved leaves some and reaches others."""
     _, before, after = np.intersect1d(at, moved, return_indices=True)
     return _similarities(
@@ -215,13 +214,13 @@ def _after_shift(
 
 def _curves(made: PatientMaps, maps: Maps, study: Study, generator: np.random.Generator) -> list[Curve]:
     """Of every map, each endpoint's own alone, and of random orders, which are the same for all methods."""
-    given, (patches, place) = made.given, made.given.batch
-    random = [generator.permutation(len(given.brain)) for _ in range(RANDOM_ORDERS)]
+    (patches, place), brain = made.input.batch, made.input.brain
+    random = [generator.permutation(len(brain)) for _ in range(RANDOM_ORDERS)]
     keys = list(maps)
-    orders = [*random, *(order(maps[key], generator) for key in keys)]
-    found = curves(reader(made.net, patches, place, given.brain), torch.from_numpy(np.stack(orders)).to(place.device))
+    orders = torch.from_numpy(np.stack([*random, *(order(maps[key], generator) for key in keys)]))
+    by_change = curves(reader(made.net, patches, place, brain, made.signs), orders.to(place.device))
     rows = []
-    for (endpoint, change), values in found.items():
+    for (endpoint, change), values in by_change.items():
         by_method = {"random": values[:RANDOM_ORDERS].mean(axis=0)}
         by_method |= {method: values[RANDOM_ORDERS + keys.index(_key(method, endpoint))] for method in study.explain.methods}
         for method, value in by_method.items():

@@ -16,15 +16,14 @@ from PIL import Image
 from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import read, read_mask
+from mri_vit.data.volume import Volume, read, read_mask
 from mri_vit.errors import IntegrityError
-from mri_vit.explain.images import frames
-from mri_vit.explain.images import patient as images_of_patient
-from mri_vit.explain.images.patient import explain
 from mri_vit.explain.methods import patient_maps
-from mri_vit.explain.methods.names import METHODS
+from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.methods.rollout import rollout
-from mri_vit.explain.records import Fitted, MapRecord, parse, plain
+from mri_vit.explain.outputs import map_files, native_maps
+from mri_vit.explain.outputs.map_files import explain
+from mri_vit.explain.outputs.records import MapRecord, NetworkId, parse, plain
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
@@ -36,7 +35,7 @@ ENDPOINTS = (
     Endpoint(name="mgmt", kind="binary"),
     Endpoint(name="os", kind="survival", time="os_days", event="os_event"),
 )
-FITTED = Fitted("vit", 0, 1)
+FITTED = NetworkId("vit", 0, 1)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
 def files_read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that explaining reads, as it reads them."""
     found = []
-    for module in (frames, images_of_patient):
+    for module in (native_maps, map_files):
         monkeypatch.setattr(module, "read", lambda path: found.append(path) or read(path))
     monkeypatch.setattr(patient_maps, "read_mask", lambda path: found.append(path) or read_mask(path))
     return found
@@ -176,11 +175,11 @@ def test_scans_that_an_older_record_does_not_describe_are_read_and_lie_where_it_
         del scan["stored"]
     (tmp_path / patient.id / "patient.json").write_text(json.dumps(record))
     scan = read(patient.scans["t1ce"])
-    found = frames.of_patient(patient, scan, older)
+    found = native_maps.frames_of_patient(patient, scan, older)
     assert files_read == [patient.scans[name] for name in ("t1", "t2", "flair")]
-    assert set(frames.files_read(patient, older)) == {patient.scans[name] for name in CHANNELS}
-    assert frames.files_read(patient, study) == [patient.scans["t1ce"]]
-    recorded = frames.of_patient(patient, scan, study)
+    assert set(native_maps.scans_read(patient, older)) == {patient.scans[name] for name in CHANNELS}
+    assert native_maps.scans_read(patient, study) == [patient.scans["t1ce"]]
+    recorded = native_maps.frames_of_patient(patient, scan, study)
     assert list(found) == list(recorded) == list(CHANNELS)
     for name in CHANNELS:
         assert found[name].shape == recorded[name].shape
@@ -196,4 +195,19 @@ def test_a_damaged_frame_is_named(made: tuple, tmp_path: Path, stored: object):
     next(step for step in record["steps"] if step["step"] == "read")["scans"]["t2"]["stored"] = stored
     (tmp_path / patient.id / "patient.json").write_text(json.dumps(record))
     with pytest.raises(IntegrityError, match=r"patient\.json: damaged"):
-        frames.files_read(patient, study.model_copy(update={"prepared": tmp_path}))
+        native_maps.scans_read(patient, study.model_copy(update={"prepared": tmp_path}))
+
+
+@pytest.mark.parametrize(("shells", "published"), [((60,), True), ((60, 66, 72), False)], ids=["brain", "head"])
+def test_where_no_one_checked_that_scans_were_stripped_a_small_head_is_not_published(
+    made: tuple, shells: tuple[int, ...], published: bool
+):
+    """Of 1.6 litres, which a brain may have: its size does not tell it from one."""
+    study, *_ = made
+    unchecked = study.model_copy(update={"prepare": study.prepare.model_copy(update={"brain": "none"})})
+    radius = np.sqrt(((np.indices((80, 80, 80)) - 39.5) ** 2).sum(axis=0)) * 2  # mm
+    values = np.select([radius < shell for shell in shells], (100.0, 8.0, 160.0)[: len(shells)], 0.0)
+    scan = Volume(values.astype(np.float32), np.diag([2.0, 2.0, 2.0, 1.0]))
+    assert map_files._is_brain(scan, values > 0, unchecked) == published
+    assert map_files._is_brain(scan, values > 0, study)  # "auto" has looked for a skull before it took the scan for stripped
+    assert not map_files._is_brain(Volume(scan.array, np.diag([4.0, 4.0, 4.0, 1.0])), values > 0, study)

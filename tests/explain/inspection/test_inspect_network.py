@@ -13,8 +13,8 @@ from mri_vit.crossval.comparators import networks
 from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort
 from mri_vit.errors import UsageError
-from mri_vit.explain.inspection import features, learned, stage, surfaces
-from mri_vit.explain.inspection.stage import Wanted
+from mri_vit.explain.inspection import features, inspect_network, landscape
+from mri_vit.explain.inspection.inspect_network import Request
 from mri_vit.model import network
 from mri_vit.run import files
 from mri_vit.settings.schema import Comparator, Study
@@ -30,27 +30,29 @@ UNTRAINED = Comparator(name="later", model={"architecture": "resnet10"})
 @pytest.fixture
 def run(tiny, monkeypatch) -> tuple[Study, Split]:
     """A run whose first fold has three networks as they start, and whose comparator `later` has none yet."""
-    monkeypatch.setattr(surfaces, "POINTS", 3)
+    monkeypatch.setattr(landscape, "POINTS", 3)
     monkeypatch.setattr(features, "UNITS", 1)
-    monkeypatch.setattr(stage.unchanged, "refuse_changed_patients", lambda *_: None)  # nothing was trained: there are no hashes
+    monkeypatch.setattr(
+        inspect_network.unchanged, "refuse_changed_patients", lambda *_: None
+    )  # nothing was trained: there are no hashes
     study = tiny.model_copy(update={"comparators": (CNN, SMALLER, UNTRAINED, STEM)})
     patients = cohort.read(study.cohort, study.endpoints)
     split = [[p.id for p in patients[:12]], [p.id for p in patients[12:]]]
     for name in ("vit", "cnn", "smaller"):
-        home = stage.comparator_folder(study.output, name) / "fold-1"
+        home = inspect_network.comparator_folder(study.output, name) / "fold-1"
         home.mkdir(parents=True)
         network.save(untrained(patients[12:], networks(study)[name], 0), home / files.WEIGHTS)
     return study, split
 
 
-def inspected(run: tuple[Study, Split], wanted: Wanted, output: Path | None = None) -> Path:
+def inspected(run: tuple[Study, Split], wanted: Request, output: Path | None = None) -> Path:
     study, split = run
     patients = cohort.read(study.cohort, study.endpoints)
-    return stage.run(study, patients, split, study.output, wanted, output, Console(quiet=True))
+    return inspect_network.run(study, patients, split, study.output, wanted, output, Console(quiet=True))
 
 
 def test_convolutional_comparators_that_are_trained_stand_beside_the_studys_own_network(run):
-    page = inspected(run, Wanted(without=("features",)))
+    page = inspected(run, Request(without=("features",)))
     assert page == run[0].output / "inspect" / "index.html"
     html = page.read_text(encoding="utf-8")
     assert re.findall('<p class="stage">(vit|cnn|smaller|later)</p>', html) == ["vit", "cnn"]
@@ -58,7 +60,7 @@ def test_convolutional_comparators_that_are_trained_stand_beside_the_studys_own_
 
 
 def test_a_comparators_page_lies_beside_its_folds(run):
-    page = inspected(run, Wanted("cnn", without=("landscape",)))
+    page = inspected(run, Request("cnn", without=("landscape",)))
     assert page == run[0].output / "rivals" / "cnn" / "inspect" / "index.html"
     html = page.read_text(encoding="utf-8")
     assert re.findall('<section id="([a-z]+)">', html) == ["features", "limits"]
@@ -66,22 +68,22 @@ def test_a_comparators_page_lies_beside_its_folds(run):
 
 
 def test_a_comparator_that_is_a_vision_transformer_has_its_attention_shown(run, tmp_path):
-    html = inspected(run, Wanted("smaller", layer=1, without=("features", "landscape")), tmp_path / "out").read_text()
+    html = inspected(run, Request("smaller", layer=1, without=("features", "landscape")), tmp_path / "out").read_text()
     assert "1 layers of 2 heads, 8 numbers per token" in html
     with pytest.raises(UsageError, match="layer 2: the network has layers 1 to 1"):
-        inspected(run, Wanted("smaller", layer=2), tmp_path / "out")
+        inspected(run, Request("smaller", layer=2), tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (Wanted("resnet"), "--model resnet: the run has vit, cnn, smaller, later, stem-max"),
-        (Wanted("stem-max"), r"--model stem-max: it has no block whose attention could be shown \(model\.depth 0\)"),
-        (Wanted("cnn", layer=1), "--layer: cnn is a resnet10, which has no attention of ours; leave it out"),
-        (Wanted("cnn", place_mm=(0.0, 0.0, 0.0)), "--place: cnn is a resnet10"),
+        (Request("resnet"), "--model resnet: the run has vit, cnn, smaller, later, stem-max"),
+        (Request("stem-max"), r"--model stem-max: it has no block whose attention could be shown \(model\.depth 0\)"),
+        (Request("cnn", layer=1), "--layer: cnn is a resnet10, which has no attention of ours; leave it out"),
+        (Request("cnn", place_mm=(0.0, 0.0, 0.0)), "--place: cnn is a resnet10"),
     ],
 )
-def test_what_a_network_has_not_is_refused(run, tmp_path, wanted: Wanted, message: str):
+def test_what_a_network_has_not_is_refused(run, tmp_path, wanted: Request, message: str):
     with pytest.raises(UsageError, match=message):
         inspected(run, wanted, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -90,9 +92,9 @@ def test_what_a_network_has_not_is_refused(run, tmp_path, wanted: Wanted, messag
 def test_what_takes_long_is_said_before_it_begins(run, tmp_path, monkeypatch, capsys, sketched):
     study, split = run
     (study.output / "fold-1" / files.COST).write_text(json.dumps({"patient_seconds": 12.0}))
-    monkeypatch.setattr(stage, "measure_learned", lambda *_: learned.Learned())
+    monkeypatch.setattr(inspect_network, "measure_learned", lambda *_: inspect_network.LearnedResults())
     patients = cohort.read(study.cohort, study.endpoints)
-    wanted = Wanted(without=("features",))
-    stage.run(study, patients, split, study.output, wanted, tmp_path / "out", Console(width=200))
+    wanted = Request(without=("features",))
+    inspect_network.run(study, patients, split, study.output, wanted, tmp_path / "out", Console(width=200))
     expected = 9 * 24 * 12.0  # points, patients, seconds of each
     assert f"take about {expected / 60:.0f} min at the pace" in capsys.readouterr().out

@@ -12,9 +12,9 @@ from PIL import Image
 
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, write
-from mri_vit.explain.images import group, group_picture
-from mri_vit.explain.methods.names import METHODS, file_name
-from mri_vit.explain.records import MAP_SCHEMA, GroupRecord, parse, plain
+from mri_vit.explain.methods.catalogue import METHODS
+from mri_vit.explain.outputs import group_maps
+from mri_vit.explain.outputs.records import MAP_SCHEMA, GroupRecord, file_name, parse, plain
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.grid import Grid
 
@@ -63,7 +63,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Patient
         explained(maps, patient, dict.fromkeys(MAPS, 2.0))
     patients = [*ones, *zeros, person("unexplained", 1), person("unlabelled")]
     explained(maps, patients[-1], dict.fromkeys(MAPS, 1000.0))
-    entries = group.write(maps, patients, ENDPOINTS, GRID, maps / "group", SETTINGS)
+    entries = group_maps.write_group_maps(maps, patients, ENDPOINTS, GRID, maps / "group", SETTINGS)
     assert parse(GroupRecord, json.loads((maps / "group" / "group.json").read_text())).entries == entries
     return maps, patients, [plain(entry) for entry in entries]
 
@@ -74,7 +74,7 @@ def entry(entries: list[dict], method: str, endpoint: str) -> dict:
 
 
 def test_a_binary_endpoint_divides_by_its_label_and_leaves_out_who_has_none():
-    one, zero = group.groups([person("a", 1), person("b", 0), person("c"), person("d", 1)], MGMT)
+    one, zero = group_maps.groups([person("a", 1), person("b", 0), person("c"), person("d", 1)], MGMT)
     assert (one.label, one.ids) == ("1", {"a", "d"})
     assert (zero.label, zero.ids) == ("0", {"b"})
 
@@ -89,14 +89,14 @@ def test_survival_divides_at_the_median_death_and_who_was_censored_before_it_bel
         person("lost200", days=200, event=0),
         person("unknown"),
     ]
-    early, late = group.groups(patients, OS)
+    early, late = group_maps.groups(patients, OS)
     assert early.ids == {"died100", "died200"}
     assert late.ids == {"died300", "alive900"}
     assert "200 days" in early.title
 
 
 def test_where_nobody_died_there_are_no_groups_of_survival():
-    assert [len(found.ids) for found in group.groups([person("a", days=100, event=0)], OS)] == [0, 0]
+    assert [len(found.ids) for found in group_maps.groups([person("a", days=100, event=0)], OS)] == [0, 0]
 
 
 def test_every_method_is_divided_by_every_endpoint_that_it_explains(cohort: tuple):
@@ -160,7 +160,7 @@ def test_a_group_of_two_has_no_mean_and_no_difference(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)] + [person(f"b{i}", 0) for i in range(2)]
     for patient in patients:
         explained(tmp_path, patient, {("rollout", ""): 1.0})
-    (found,) = map(plain, group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
+    (found,) = map(plain, group_maps.write_group_maps(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
     assert [(one["n"], one["file"] is None) for one in found["groups"]] == [(3, False), (2, True)]
     assert found["difference"] is found["picture"] is found["p"] is None
 
@@ -169,7 +169,7 @@ def test_a_patient_with_two_visits_counts_once(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)] + [person("c_one", 1, session="one"), person("c_two", 1, session="two")]
     for patient, value in zip(patients, (1.0, 1.0, 1.0, 5.0, 1000.0), strict=True):
         explained(tmp_path, patient, {("rollout", ""): value})
-    (found,) = map(plain, group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
+    (found,) = map(plain, group_maps.write_group_maps(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
     assert found["groups"][0]["n"] == 4
     assert read(tmp_path / "group" / found["groups"][0]["file"]).array.max() == pytest.approx(2)
 
@@ -178,7 +178,7 @@ def test_a_map_of_zeros_counts_as_zeros(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)]
     for patient, value in zip(patients, (0.0, 3.0, 6.0), strict=True):
         explained(tmp_path, patient, {("rollout", ""): value})
-    (found,) = map(plain, group.write(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
+    (found,) = map(plain, group_maps.write_group_maps(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
     assert found["groups"][0]["n"] == 3
     assert read(tmp_path / "group" / found["groups"][0]["file"]).array.max() == pytest.approx(3)
 
@@ -187,12 +187,12 @@ def test_a_map_of_zeros_counts_as_zeros(tmp_path: Path):
 def test_maps_of_an_older_layout_or_of_other_settings_are_left_out(tmp_path: Path, content: dict):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "map.json").write_text(json.dumps(content))
-    assert group.write(tmp_path, [person("a", 1)], (MGMT,), GRID, tmp_path / "group", SETTINGS) == []
+    assert group_maps.write_group_maps(tmp_path, [person("a", 1)], (MGMT,), GRID, tmp_path / "group", SETTINGS) == []
 
 
 def test_the_p_of_a_difference_is_the_exact_one_of_all_permutations():
     first, second = np.array([[9.0, 0.0], [8.0, 1.0], [7.0, 0.5]]), np.array([[1.0, 0.4], [2.0, 0.1], [3.0, 0.7]])
-    largest, p = group.largest_difference(first, second, np.random.default_rng(0))
+    largest, p = group_maps.largest_difference(first, second, np.random.default_rng(0))
     assert largest == pytest.approx(6)
     assert p == pytest.approx(2 / 20, abs=0.03)  # of 20 ways to choose three, two keep the groups apart
 
@@ -200,16 +200,18 @@ def test_the_p_of_a_difference_is_the_exact_one_of_all_permutations():
 def test_without_a_difference_p_is_below_a_twentieth_a_twentieth_of_the_time():
     rng = np.random.default_rng(3)
     pairs = [rng.exponential(size=(2, 12, 40)) for _ in range(200)]
-    found = np.array([group.largest_difference(first, second, rng)[1] for first, second in pairs])
+    found = np.array([group_maps.largest_difference(first, second, rng)[1] for first, second in pairs])
     assert 0.01 <= (found <= 0.05).mean() <= 0.10
     assert 0.4 < found.mean() < 0.6
 
 
 def test_a_difference_of_nothing_is_clear_and_its_signs_have_two_colours():
     grey = np.full((1, 3), 0.5)
-    none, more, less = group_picture.over(grey, np.array([[0.0, group_picture.END, -group_picture.END]]))[0].astype(int)
+    none, more, less = group_maps.blend_difference(
+        grey, np.array([[0.0, group_maps.DIFFERENCE_LIMIT, -group_maps.DIFFERENCE_LIMIT]])
+    )[0].astype(int)
     assert none.tolist() == [128] * 3
     assert more[0] > more[2] + 30
     assert less[2] > less[0] + 30
-    faint = group_picture.over(grey, np.full((1, 3), 0.5))[0, 0].astype(int)
+    faint = group_maps.blend_difference(grey, np.full((1, 3), 0.5))[0, 0].astype(int)
     assert np.abs(faint - 128).max() < 20

@@ -1,7 +1,7 @@
-"""The maps of a run: each test patient's, from the model that was not trained on them, and how far the maps can be believed.
+"""The maps of a run: each test patient's, by the model that was not trained on the patient, and how far they can be believed.
 
-So of the study's own model, and of each comparator that `explain.comparators` names, in the comparator's folder.
-A patient is a job of its own for each network: what is done is skipped, so that a stopped run goes on.
+They are made of the study's own model, and of each comparator that `explain.comparators` names, in the comparator's folder.
+A patient is one job for each network: what is done is skipped, so that a stopped run goes on.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from mri_vit.crossval.comparators import comparator_folder
 from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.explain import records
-from mri_vit.explain.checks import patient_scores, reference_networks
-from mri_vit.explain.checks.reference_networks import ReferenceNetworks
-from mri_vit.explain.images import frames, group
-from mri_vit.explain.images import patient as patient_maps
+from mri_vit.explain import map_scores
+from mri_vit.explain.methods.catalogue import explained
 from mri_vit.explain.methods.patient_maps import of_patient
-from mri_vit.explain.networks import explained
-from mri_vit.explain.records import Fitted, plain
+from mri_vit.explain.outputs import group_maps, map_files, native_maps, records
+from mri_vit.explain.outputs.records import NetworkId, plain
+from mri_vit.explain.sanity import ReferenceNetworks, reference_networks
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.prepare import prepared
@@ -40,8 +38,8 @@ from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.models import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
-Written = tuple[Path, int]  # a file and when it was written, in ns
-ANEW = "delete it, and the same command makes it anew"
+Weights = tuple[Path, int]  # a file of weights and when it was written, in ns
+MAKE_AGAIN = "delete it, and the same command makes it anew"
 
 
 @dataclass(frozen=True)
@@ -71,14 +69,12 @@ def run(study: Study, patients: Sequence[Patient], split: Split, folder: Path, c
     _do(jobs(study, patients, split, folder), study, patients, folder, folder, console)
 
 
-def run_on_strangers(
-    study: Study, patients: Sequence[Patient], networks: Path, folds: int, folder: Path, console: Console
-) -> None:
-    """Likewise of patients whom no network of the run `networks` has seen, into `folder`. Raises as `run`.
+def run_on_unseen(study: Study, patients: Sequence[Patient], networks: Path, folds: int, folder: Path, console: Console) -> None:
+    """The same for patients that no network of the run `networks` was trained on, into `folder`. Raises as `run`.
 
-    Any fold's network may be explained; it is the first fold's for all, as of a stranger to `of_one`, so that a cohort's mean
-    maps are of one network. Its references are those of the run: the other folds' networks, and the fold's control. Comparators
-    have no maps here.
+    Any fold's network may be explained. The first fold's is taken for all, as `of_one` does, so that a cohort's mean maps are of
+    one network. Its references are those of the run: the other folds' networks, and the fold's control. Comparators have no maps
+    here.
     """
     fold_of = {patient.id: 0 for patient in patients}
     _do(_jobs(study, patients, fold_of, folds, networks, folder, VIT), study, patients, networks, folder, console)
@@ -111,16 +107,16 @@ def _refuse_lacking(study: Study, folds: int, run: Path) -> None:
 def jobs(study: Study, patients: Sequence[Patient], split: Split, run: Path) -> dict[str, Job]:
     """By patient, of a comparator by its name and patient; fold after fold, so that a worker rarely changes its networks."""
     fold_of = {name: fold for fold, names in enumerate(split) for name in names}
-    found = {}
+    todo = {}
     for model, of in explained(study).items():
         home = comparator_folder(run, model)
-        todo = _jobs(of, patients, fold_of, len(split), home, home, model)
-        found |= {job_name(model, patient): job for patient, job in todo.items()}
-    return found
+        own = _jobs(of, patients, fold_of, len(split), home, home, model)
+        todo |= {job_name(model, patient): job for patient, job in own.items()}
+    return todo
 
 
 def job_name(model: str, patient: str) -> str:
-    """What a job is called where it is told who is at work."""
+    """What a job is called where progress is shown."""
     return patient if model == VIT else f"{model} {patient}"
 
 
@@ -129,45 +125,45 @@ def _jobs(
 ) -> dict[str, Job]:
     drawn, scored = ({p.id for p in patients[:limit]} for limit in (study.explain.patients, study.explain.scored))
     settings = study.explain.of_maps
-    found = {}
+    todo = {}
     for patient in sorted(patients, key=lambda p: fold_of[p.id]):
         maps, scores = run / files.MAPS / patient.id / files.MAP, run / files.SCORES / f"{patient.id}.json"
         draw = patient.id in drawn and not (_made(maps, records.MAP_SCHEMA, settings) and _has_pictures(maps))
         score = patient.id in scored and not _made(scores, records.SCORE_SCHEMA, settings)
         if draw or score:
-            found[patient.id] = Job(patient, networks, fold_of[patient.id], folds, draw, score, model)
-    return found
+            todo[patient.id] = Job(patient, networks, fold_of[patient.id], folds, draw, score, model)
+    return todo
 
 
 def _made(file: Path, schema: int, settings: dict[str, Any]) -> bool:
     """Whether the file is there, in today's layout, and was made with these settings."""
     if not file.exists():
         return False
-    content = read_json(file, remedy=ANEW)
+    content = read_json(file, remedy=MAKE_AGAIN)
     return (content.get("schema"), content.get("settings")) == (schema, settings)
 
 
 def _has_pictures(file: Path) -> bool:
     """Whether every picture is there; the report would miss one that was deleted."""
-    entries = read_json(file, ("maps",), ANEW)["maps"]
-    with as_written(file, ANEW):
-        return all((file.parent / one["overlay"]).exists() for one in entries)
+    entries = read_json(file, ("maps",), MAKE_AGAIN)["maps"]
+    with as_written(file, MAKE_AGAIN):
+        return all((file.parent / entry["overlay"]).exists() for entry in entries)
 
 
 def files_read(todo: Mapping[str, Job], study: Study) -> Iterator[tuple[Patient, Path]]:
     """Every scan and tumour mask that the jobs will read."""
     for job in todo.values():
-        scans = frames.files_read(job.patient, study) if job.drawn else []
+        scans = native_maps.scans_read(job.patient, study) if job.drawn else []
         yield from ((job.patient, file) for file in (*scans, job.patient.tumour_mask) if file)
 
 
 def of_one(patient: Patient, study: Study, run: Path, split: Split, folder: Path) -> None:
-    """Write the maps of one prepared patient into `folder`, from the run's network that had not seen them.
+    """Write the maps of one prepared patient into `folder`, by the run's network that was not trained on the patient.
 
-    Of a patient whom the run does not know that is every network; the first fold's is taken, and `map.json` says so.
+    For a patient who is not in the run that is every network: the first fold's is taken, and `map.json` names it.
     """
     fold = next((index for index, ids in enumerate(split) if patient.id in ids), 0)
-    patient_maps.explain(patient, _network(files.fold_folder(run, 0, fold)), study, folder, Fitted(VIT, 0, fold))
+    map_files.explain(patient, _network(files.fold_folder(run, 0, fold)), study, folder, NetworkId(VIT, 0, fold))
 
 
 def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
@@ -178,69 +174,68 @@ def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
     if at.here and together == 1:
         for name, arguments in jobs.items():
             with ledger.working(at.home, name):
-                done = _one(*arguments)
+                done = _do_job(*arguments)
             yield done
         ledger.close(run / files.JOBS / "explain")
     else:
-        yield from (name for name, _ in executor.each(_one, jobs, at))
+        yield from (name for name, _ in executor.each(_do_job, jobs, at))
 
 
-def _one(job: Job, study: Study, run: Path) -> str:
+def _do_job(job: Job, study: Study, run: Path) -> str:
     threads = 1 if study.prepare.workers > 1 and study.executor.kind == "local" else study.train.threads
     torch.set_num_threads(threads)
     heap.reused()
     with threadpool_limits(threads, user_api="blas"):  # NumPy's as well: they would spin on the other workers' cores
-        return _maps_and_scores(job, explained(study)[job.model], comparator_folder(run, job.model))
-
-
-def _maps_and_scores(job: Job, study: Study, home: Path) -> str:
-    """Into the folder of the job's model, by the study that it is explained by."""
-    asked = tuple(endpoint.name for endpoint in study.endpoints)
-    net = network.with_heads(_network(files.fold_folder(job.networks, 0, job.fold)), asked)  # an evaluation may ask for fewer
-    made = of_patient(job.patient, net, study)  # once, for pictures and scores
-    if job.drawn:
-        patient_maps.write_maps(made, study, home / files.MAPS / job.patient.id, Fitted(job.model, 0, job.fold))
-    if job.scored:
-        references = _references(_weights(job.networks, job.folds, job.fold), job.fold, study.seed, asked)
-        found = patient_scores.scores(made, references, study)
-        (home / files.SCORES).mkdir(exist_ok=True)
-        content = json.dumps(plain(found), indent=1, allow_nan=False)
-        write_bytes(content.encode(), home / files.SCORES / f"{job.patient.id}.json")
+        _write_maps_and_scores(job, explained(study)[job.model], comparator_folder(run, job.model))
     return job.patient.id
 
 
-def _weights(run: Path, folds: int, fold: int) -> tuple[Written, ...]:
+def _write_maps_and_scores(job: Job, study: Study, home: Path) -> None:
+    """Into the folder of the job's model, by the study that it is explained by."""
+    endpoints = tuple(endpoint.name for endpoint in study.endpoints)
+    net = network.with_heads(_network(files.fold_folder(job.networks, 0, job.fold)), endpoints)  # an evaluation may have fewer
+    maps = of_patient(job.patient, net, study)  # once, for pictures and scores
+    if job.drawn:
+        map_files.write_maps(maps, study, home / files.MAPS / job.patient.id, NetworkId(job.model, 0, job.fold))
+    if job.scored:
+        references = _references(_weights(job.networks, job.folds, job.fold), job.fold, study.seed, endpoints)
+        scores = map_scores.scores(maps, references, study)
+        (home / files.SCORES).mkdir(exist_ok=True)
+        content = json.dumps(plain(scores), indent=1, allow_nan=False)
+        write_bytes(content.encode(), home / files.SCORES / f"{job.patient.id}.json")
+
+
+def _weights(run: Path, folds: int, fold: int) -> tuple[Weights, ...]:
     """The weights of every fold, and of the fold's control on permuted labels where there is one: no comparator has."""
     folders = [
         *(files.fold_folder(run, 0, index) for index in range(folds)),
         files.fold_folder(run / files.CONTROLS / SHUFFLED, 0, fold),
     ]
-    return tuple(_written(folder) for folder in folders if (folder / files.WEIGHTS).exists())
+    return tuple(_weights_of(folder) for folder in folders if (folder / files.WEIGHTS).exists())
 
 
-def _written(folder: Path) -> Written:
+def _weights_of(folder: Path) -> Weights:
     """A fold's weights, of several seeds the first's: maps are of one network."""
     file = folder / files.WEIGHTS
     return file, file.stat().st_mtime_ns if file.exists() else 0
 
 
 @lru_cache(maxsize=1)  # they hold several networks
-def _references(weights: tuple[Written, ...], fold: int, seed: int, asked: tuple[str, ...]) -> ReferenceNetworks:
+def _references(weights: tuple[Weights, ...], fold: int, seed: int, endpoints: tuple[str, ...]) -> ReferenceNetworks:
     """What a fold's maps are compared with; without the control on permuted labels where there is none."""
-    networks = {file: network.with_heads(_loaded((file, when)), asked) for file, when in weights}
+    networks = {file: network.with_heads(_loaded((file, when)), endpoints) for file, when in weights}
     shuffled = [net for file, net in networks.items() if SHUFFLED in file.parts[-3:]]
-    return reference_networks.of_fold(
-        [net for net in networks.values() if net not in shuffled], fold, shuffled[0] if shuffled else None, seed
-    )
+    of_folds = [net for net in networks.values() if net not in shuffled]
+    return reference_networks(of_folds, fold, shuffled[0] if shuffled else None, seed)
 
 
 def _network(folder: Path) -> Network:
-    """The same object for every patient of a process, until somebody trains anew."""
-    return _loaded(_written(folder))
+    """The same object for every patient of a process, until the weights are written again."""
+    return _loaded(_weights_of(folder))
 
 
 @lru_cache(maxsize=16)  # a model's folds and its control: of many comparators not all at once
-def _loaded(weights: Written) -> Network:
+def _loaded(weights: Weights) -> Network:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return network.load(weights[0]).to(device).eval()
 
@@ -256,16 +251,15 @@ def finished(run: Path) -> bool:
 def finish(study: Study, patients: Sequence[Patient], run: Path) -> None:
     """The cohort's mean maps of the own model by label group, and what a reader of BIDS derivatives expects."""
     for model in explained(study):
-        _describe(study, model, comparator_folder(run, model) / files.MAPS)
-    group.write(run / files.MAPS, patients, study.endpoints, study.grid, run / files.MEAN_MAPS, study.explain.of_maps)
-
-
-def _describe(study: Study, model: str, maps: Path) -> None:
-    maps.mkdir(exist_ok=True)
-    described = {
-        "Name": f"Maps of the study {study.name}" + ("" if model == VIT else f" by its comparator {model}"),
-        "BIDSVersion": "1.10.0",
-        "DatasetType": "derivative",
-        "GeneratedBy": [{"Name": "mri_vit", "Version": version("mri-vit")}],
-    }
-    write_bytes(json.dumps(described, indent=1).encode(), maps / "dataset_description.json")
+        maps = comparator_folder(run, model) / files.MAPS
+        maps.mkdir(exist_ok=True)
+        described = {
+            "Name": f"Maps of the study {study.name}" + ("" if model == VIT else f" by its comparator {model}"),
+            "BIDSVersion": "1.10.0",
+            "DatasetType": "derivative",
+            "GeneratedBy": [{"Name": "mri_vit", "Version": version("mri-vit")}],
+        }
+        write_bytes(json.dumps(described, indent=1).encode(), maps / "dataset_description.json")
+    group_maps.write_group_maps(
+        run / files.MAPS, patients, study.endpoints, study.grid, run / files.MEAN_MAPS, study.explain.of_maps
+    )

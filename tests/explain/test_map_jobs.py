@@ -1,4 +1,4 @@
-"""The stage: what is done of a patient, and that no map is made twice."""
+"""The jobs of a run's maps: what is done for a patient, and that no map is computed twice."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from mri_vit.data import cohort
-from mri_vit.explain import stage
-from mri_vit.explain.checks import patient_scores
-from mri_vit.explain.images import patient as images
-from mri_vit.explain.methods import patient_maps
-from mri_vit.explain.records import Fitted
+from mri_vit.explain import map_jobs, map_scores
+from mri_vit.explain.methods import patient_maps, target
+from mri_vit.explain.outputs import map_files as images
+from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.finished.predicted_maps import why_none
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
@@ -23,13 +22,13 @@ def test_a_patient_who_is_drawn_and_scored_has_the_maps_computed_once(tiny: Stud
     patient = cohort.read(tiny.cohort, tiny.endpoints)[0]
     net = Network(tiny.model, tiny.grid, [Head(tiny.endpoints[0], "binary")]).eval()
     handed, made = [], []
-    monkeypatch.setattr(stage, "_network", lambda folder: net)
-    monkeypatch.setattr(stage, "_references", lambda *_: None)
+    monkeypatch.setattr(map_jobs, "_network", lambda folder: net)
+    monkeypatch.setattr(map_jobs, "_references", lambda *_: None)
     monkeypatch.setattr(images, "write_maps", lambda one, *_: handed.append(one))
-    monkeypatch.setattr(patient_scores, "scores", lambda one, *_: handed.append(one) or Fitted("vit", 0, 0))
+    monkeypatch.setattr(map_scores, "scores", lambda one, *_: handed.append(one) or NetworkId("vit", 0, 0))
     relevances = patient_maps.relevances
     monkeypatch.setattr(patient_maps, "relevances", lambda *given: made.append(given) or relevances(*given))
-    stage._one(stage.Job(patient, tmp_path, 0, 2, drawn=True, scored=True), tiny, tmp_path)
+    map_jobs._do_job(map_jobs.Job(patient, tmp_path, 0, 2, drawn=True, scored=True), tiny, tmp_path)
     assert len(made) == 1
     assert handed[0] is handed[1]
 
@@ -54,6 +53,15 @@ def test_maps_of_the_predicted_classes_are_the_maps_that_answer_for_them(tiny: S
     everything = ("rollout", "cls_attention", "gradient_attention", "gradient_rollout", "integrated_gradients", "occlusion")
     study = tiny.model_copy(update={"explain": tiny.explain.model_copy(update={"methods": everything})})
     made = patient_maps.of_patient(patient, net, study)
-    alone = patient_maps.relevances(net, *made.given.batch, everything)
+    alone = patient_maps.relevances(net, *made.input.batch, everything)
     assert list(made.value) == list(alone)
     assert all(torch.equal(made.value[key], alone[key]) for key in alone)
+
+
+def test_a_network_whose_predictions_are_known_is_not_run_for_them_again(tiny: Study, monkeypatch):
+    patient = cohort.read(tiny.cohort, tiny.endpoints)[0]
+    net = Network(tiny.model, tiny.grid, [Head(tiny.endpoints[0], "binary")]).eval()
+    made = patient_maps.of_patient(patient, net, tiny)
+    monkeypatch.setattr(target, "features", lambda *_: pytest.fail("the network was run"))
+    signs = target.predicted(net, *made.input.batch, made.signs | {"another network's": made.signs["mgmt"]})
+    assert signs == made.signs

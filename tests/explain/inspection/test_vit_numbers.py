@@ -18,11 +18,11 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.explain.inspection import figures
-from mri_vit.explain.inspection import network as inspection
-from mri_vit.explain.inspection import page as inspection_page
-from mri_vit.explain.inspection.measures import measure, step_rows
+from mri_vit.explain.inspection import drawings, inspect_network
+from mri_vit.explain.inspection import inspect_network as inspection_page
+from mri_vit.explain.inspection import vit_numbers as inspection
 from mri_vit.explain.inspection.subject import Subject
+from mri_vit.explain.inspection.vit_numbers import measure_vit, step_rows
 from mri_vit.model import encoder as encoder_module
 from mri_vit.model import network
 from mri_vit.model.encoder import Encoder
@@ -260,7 +260,7 @@ def test_only_positions_that_training_reached_have_moved(subject):
 
 
 def test_the_page_needs_nothing_but_itself(subject, tmp_path):
-    page = inspection_page.write(subject, tmp_path / "out", measure(subject))
+    page = inspect_network.write_page(subject, tmp_path / "out", measure_vit(subject))
     html = page.read_text(encoding="utf-8")
     assert "default-src 'none'; img-src data:" in html
     assert "<script" not in html
@@ -279,7 +279,7 @@ def test_a_folder_that_is_no_inspection_of_ours_is_refused_and_one_of_ours_is_wr
     out.mkdir()
     (out / "index.html").write_text("the user's own page")
     with pytest.raises(UsageError, match=r"holds index\.html and is no inspection"):
-        inspection_page.write(subject, out, None)
+        inspect_network.write_page(subject, out, None)
     assert [path.read_text() for path in out.iterdir()] == ["the user's own page"]
     (out / "index.html").write_text(f"<h1>{inspection_page.HEADING}</h1>")  # as versions without a record wrote it
     inspection_page.refuse(out)
@@ -288,17 +288,17 @@ def test_a_folder_that_is_no_inspection_of_ours_is_refused_and_one_of_ours_is_wr
     inspection_page.refuse(out)
     (out / "figures").symlink_to(out)
     with pytest.raises(IntegrityError, match="figures is a link"):
-        inspection_page.write(subject, out, None)
+        inspect_network.write_page(subject, out, None)
 
 
 def test_equal_figures_are_equal_bytes():
-    first, second = (figures.distances(np.ones((2, 3)), np.ones((2, 3)), 1.0) for _ in range(2))
+    first, second = (drawings.distances(np.ones((2, 3)), np.ones((2, 3)), 1.0) for _ in range(2))
     assert style.to_bytes(first, "svg") == style.to_bytes(second, "svg")
     assert style.to_bytes(first, "png") == style.to_bytes(second, "png")
 
 
 def test_the_table_of_steps_adds_up_to_the_heads_output(subject):
-    numbers = measure(subject, layer=1, head=2)
+    numbers = measure_vit(subject, layer=1, head=2)
     *rows, total = step_rows(numbers, subject.study.grid)
     assert rows[0]["label"].endswith("the place itself")
     assert rows[1]["label"] == "CLS"
@@ -311,7 +311,7 @@ def test_the_place_asked_for_is_the_one_shown(subject):
     prepared = tokens.load(token_file(subject.study, subject.patients[0]))
     place = int(prepared.place[3])
     x, y, z = inspection.centres_mm(subject.study.grid)[place]
-    numbers = measure(subject, place_mm=(x + 2, y, z - 2))
+    numbers = measure_vit(subject, place_mm=(x + 2, y, z - 2))
     assert (numbers.place, numbers.token) == (place, 3)
     patches, where = everything(prepared, subject.study)
     matrix = subject.after.encoder.attention(patches, where)[1]
@@ -323,37 +323,37 @@ def test_the_place_asked_for_is_the_one_shown(subject):
 )
 def test_a_layer_or_head_that_is_not_there_is_refused(subject, asked, message: str):
     with pytest.raises(UsageError, match=message):
-        measure(subject, **asked)
+        measure_vit(subject, **asked)
 
 
 def test_the_page_of_a_two_layer_embedding_says_whose_filters_it_shows(subject, tmp_path):
     study = subject.study.model_copy(update={"model": subject.study.model.model_copy(update={"stem": 8})})
     nets = [network.Network(study.model, study.grid, subject.after.heads) for _ in range(2)]
     two_layers = replace(subject, study=study, before=nets[0], after=nets[1])
-    page = inspection_page.write(two_layers, tmp_path / "out", measure(two_layers))
+    page = inspect_network.write_page(two_layers, tmp_path / "out", measure_vit(two_layers))
     assert "The 8 filters shown are those of the first" in page.read_text(encoding="utf-8")
 
 
 def test_the_patients_right_and_front_are_seen_at_the_left_and_top():
     share = np.zeros(GRID.places)
     share[np.ravel_multi_index((3, 3, 1), (4, 4, 4))] = 16.0  # far right, far front
-    atlas = figures.heads_atlas(share[None, None], np.arange(GRID.places), 1, GRID)
+    atlas = drawings.heads_atlas(share[None, None], np.arange(GRID.places), 1, GRID)
     sheet = np.asarray(atlas.axes[0].images[0].get_array())
     assert np.argwhere(sheet == 16.0).tolist() == [[0, 0]]
-    planes = figures.attention_planes(share, np.arange(GRID.places), 1, np.ones((8, 8, 8), np.float32), GRID)
+    planes = drawings.attention_planes(share, np.arange(GRID.places), 1, np.ones((8, 8, 8), np.float32), GRID)
     for axes in planes.axes[:3]:
         assert axes.get_xlim()[0] > axes.get_xlim()[1]
         assert axes.get_ylim()[0] < axes.get_ylim()[1]
 
 
 def test_an_even_map_leaves_the_scan_bare():
-    even = figures.attention_planes(np.ones(64), np.arange(64), 21, np.ones((8, 8, 8), np.float32), GRID)
-    strong = figures.attention_planes(np.full(64, 16.0), np.arange(64), 21, np.ones((8, 8, 8), np.float32), GRID)
+    even = drawings.attention_planes(np.ones(64), np.arange(64), 21, np.ones((8, 8, 8), np.float32), GRID)
+    strong = drawings.attention_planes(np.full(64, 16.0), np.arange(64), 21, np.ones((8, 8, 8), np.float32), GRID)
     opacity = [np.asarray(figure.axes[0].images[1].get_array())[..., 3] for figure in (even, strong)]
     assert (opacity[0] == 0).all()
-    np.testing.assert_allclose(opacity[1], figures.OPACITY)
+    np.testing.assert_allclose(opacity[1], drawings.OPACITY)
 
 
 def test_of_a_large_patch_the_middles_of_its_quarters_are_shown():
-    assert figures.shown_slices(4).tolist() == [0, 1, 2, 3]
-    assert figures.shown_slices(16).tolist() == [2, 6, 10, 14]
+    assert drawings.shown_slices(4).tolist() == [0, 1, 2, 3]
+    assert drawings.shown_slices(16).tolist() == [2, 6, 10, 14]

@@ -1,20 +1,20 @@
-"""What maps are called: each method with title and source, and files named after BIDS derivatives. Plain data, quick to import.
-
-BIDS: https://bids-specification.readthedocs.io (derivatives: entities sub, ses, space, desc; labels are letters and digits).
-"""
+"""Catalogue: each map method with its title and source, and which of them explain which network. Plain data, quick to import."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from mri_vit.data.cohort import Patient
-from mri_vit.errors import UsageError
-from mri_vit.settings.sequences import title
+from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import Architecture
+from mri_vit.settings.schema import AnyMethod, Study
 
-SUFFIXES = {"t1": "T1w", "t1ce": "T1w", "t2": "T2w", "flair": "FLAIR"}  # of BIDS, for scans; others have their name
 UNIT = "relative to a uniform map"  # 1 is a place's even share of the map's sum
-GRID = "grid"  # the space of the prepared grid; the others are the sequences'
+# Heads of these read no mean of a convolutional map: after a hybrid's trunk comes attention, to which a channel's mean gradient
+# over the voxels says little, a maximum has a gradient at one voxel of each channel alone, so that the mean would spread it over
+# voxels that counted nothing, and the others have no such map at all. In model/baselines.py they have no layer that is averaged.
+WITHOUT_MEAN: tuple[Architecture, ...] = (
+    "hybrid", "hybrid_resnet10", "resnet10_max", "resnet10_dilated_max", "monai_vit", "swin_vit",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,40 +80,22 @@ METHODS = {
 }
 
 
-def file_name(patient: Patient, method: str, endpoint: str, space: str | None, ending: str) -> str:
-    """The name of a map's file: `sub-demo001_space-T1ce_desc-gradientAttentionMgmt_map.nii.gz`.
+def explained(study: Study) -> dict[str, Study]:
+    """By name the study of each network whose maps are made, the study's own first; `explain.methods` are the network's.
 
-    `endpoint` is "" where the method has none, `space` a sequence or `GRID` (None where the file lies in none, like a picture),
-    `ending` suffix and extension, such as "map.nii.gz".
+    A comparator's patients are the study's.
     """
-    desc = _camel(method) + _camel(endpoint).capitalize()
-    return "_".join([*_entities(patient), *([f"space-{_space(space)}"] if space else []), f"desc-{desc}", ending])
+    studies = {VIT: study}
+    for comparator in study.comparators:
+        if comparator.name in study.explain.comparators:
+            of = study.of(comparator)
+            methods = methods_of(of.model.architecture, study.explain.methods)
+            studies[comparator.name] = of.model_copy(update={"explain": study.explain.model_copy(update={"methods": methods})})
+    return studies
 
 
-def brain_file(patient: Patient, reference: str) -> str:
-    """The name of the reference scan's brain, which a report may publish."""
-    return "_".join(
-        [*_entities(patient), f"space-{_space(reference)}", "desc-brain", f"{SUFFIXES.get(reference, _space(reference))}.nii.gz"]
-    )
-
-
-def _space(name: str) -> str:
-    """Whose voxels a file lies on: a scan's own, or the prepared grid's."""
-    return GRID if name == GRID else re.sub(r"[^A-Za-z0-9]", "", title(name))
-
-
-def _entities(patient: Patient) -> list[str]:
-    return [f"sub-{_label(patient.subject)}", *([f"ses-{_label(patient.session)}"] if patient.session else [])]
-
-
-def _label(text: str) -> str:
-    """Letters and digits alone, as BIDS wants it; the folder keeps the patient's own id."""
-    label = re.sub(r"[^A-Za-z0-9]", "", text)
-    if not label:
-        raise UsageError(f"{text!r} has neither letter nor digit, so no file can be named after it")
-    return label
-
-
-def _camel(words: str) -> str:
-    first, *rest = words.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+def methods_of(architecture: Architecture, asked: tuple[AnyMethod, ...]) -> tuple[AnyMethod, ...]:
+    """How a network is explained: a Vision Transformer of ours as the study asks, one that reads a volume as it can be."""
+    if architecture == "vit":
+        return asked
+    return ("occlusion_by_air",) if architecture in WITHOUT_MEAN else ("gradcam", "occlusion_by_air")

@@ -16,7 +16,7 @@ from scipy.ndimage import maximum_filter
 from scipy.stats import rankdata
 from torch import Tensor
 
-from mri_vit.explain.methods.target import cls, evidences, in_air, predicted, target_signs
+from mri_vit.explain.methods.target import TargetSigns, cls, evidences, in_air, predicted
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
 from mri_vit.settings.grid import Grid
@@ -24,8 +24,8 @@ from mri_vit.settings.grid import Grid
 FRACTIONS = tuple(step / 8 for step in range(9))  # eighths: sixteenths move the demo's areas by 5 %, for twice the time
 RANDOM_ORDERS = 4  # their mean is the curve that a map must beat: its error is half of one order's
 TOKENS_AT_ONCE = 4096  # of one forward pass: ViT-B's hidden layer then holds 50 MB; more is no faster on a CPU
-WITHIN = 1  # places, along each axis: a peak counts as on the tumour up to one place (16 mm) from it, as patches blur
-DRAWS = 200  # permutations of a simulation: the error of its mean is 1/14 of one permutation's spread
+HIT_MARGIN_PLACES = 1  # places, along each axis: a peak counts as on the tumour up to one place (16 mm) from it, as patches blur
+PERMUTATIONS = 200  # permutations of a simulation: the error of its mean is 1/14 of one permutation's spread
 
 Evidence = Callable[[Int[Tensor, "o q"]], dict[str, Float[Tensor, "o"]]]  # kept places, as indices -> by endpoint
 
@@ -43,46 +43,42 @@ class Chance:
 
 
 def reader(
-    net: Network, patches: Float[Tensor, "1 n k"], place: Int[Tensor, "1 n"], brain: Integer[np.ndarray, "p"] | None = None
+    net: Network,
+    patches: Float[Tensor, "1 n k"],
+    place: Int[Tensor, "1 n"],
+    brain: Integer[np.ndarray, "p"] | None = None,
+    signs: TargetSigns | None = None,
 ) -> Evidence:
     """What the network says of one patient when only some places are given: the evidence for what it predicts from all.
 
     `brain` are the indices of the places that may be left out, all where not given: a network on all places always keeps
-    its air, which no map is judged on.
+    its air, which no map is judged on. `signs` are its predictions from all places, where they are known already.
 
     Tokens are left out, not replaced by grey: each keeps its position, and nothing is invented in their place. A network of
     volumes is given air instead, see `occlusion_by_air`.
     The evidence is times its direction on all places, so that less of it always means a weaker prediction.
     """
+    sign = predicted(net, patches, place, signs)
+    free = (torch.arange(place.shape[1]) if brain is None else torch.from_numpy(brain)).to(place.device)
     if not isinstance(net.encoder, Encoder):
-        return _reader_of_volumes(net, patches, place, brain)
+        always = torch.ones_like(place, dtype=torch.bool).index_fill_(1, free, False)
+
+        def in_volume(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
+            given = always.repeat(len(kept), 1).scatter_(1, free[kept], True)
+            return {endpoint: sign[endpoint] * value for endpoint, value in in_air(net, patches[0], place[0], given).items()}
+
+        return in_volume
     with torch.no_grad():
         x = net.encoder.tokens(patches, place)[0]
-        sign = target_signs(net, cls(net.encoder, x[None]))
-    free = torch.arange(place.shape[1]) if brain is None else torch.from_numpy(brain)
-    fixed = torch.ones(len(x), dtype=torch.bool).index_fill_(0, free + 1, False).nonzero()[:, 0]  # row 0 is CLS
-    free, fixed = free.to(place.device), fixed.to(place.device)
+    # Row 0 of x is CLS.
+    fixed = torch.ones(len(x), dtype=torch.bool, device=place.device).index_fill_(0, free + 1, False).nonzero()[:, 0]
 
     @torch.no_grad()
     def evidence(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
         rows = torch.cat([fixed.expand(len(kept), -1), free[kept] + 1], dim=1)
         parts = rows.split(max(1, TOKENS_AT_ONCE // rows.shape[1]))
-        values = evidences(net, torch.cat([cls(net.encoder, x[some]) for some in parts]))
+        values = evidences(net, torch.cat([cls(net.encoder, x[part]) for part in parts]))
         return {endpoint: sign[endpoint] * value for endpoint, value in values.items()}
-
-    return evidence
-
-
-def _reader_of_volumes(
-    net: Network, patches: Float[Tensor, "1 n k"], place: Int[Tensor, "1 n"], brain: Integer[np.ndarray, "p"] | None
-) -> Evidence:
-    sign = predicted(net, patches, place)
-    free = (torch.arange(place.shape[1]) if brain is None else torch.from_numpy(brain)).to(place.device)
-    always = torch.ones_like(place, dtype=torch.bool).index_fill_(1, free, False)
-
-    def evidence(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
-        given = always.repeat(len(kept), 1).scatter_(1, free[kept], True)
-        return {endpoint: sign[endpoint] * value for endpoint, value in in_air(net, patches[0], place[0], given).items()}
 
     return evidence
 
@@ -113,8 +109,8 @@ def curves(evidence: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, st
     for fraction in FRACTIONS:
         cut = round(fraction * places)
         for change, kept in (("deletion", orders[:, cut:]), ("insertion", orders[:, :cut])):
-            some = full if kept.shape[1] == places else empty if kept.shape[1] == 0 else evidence(kept)
-            for endpoint, value in some.items():
+            by_endpoint = full if kept.shape[1] == places else empty if kept.shape[1] == 0 else evidence(kept)
+            for endpoint, value in by_endpoint.items():
                 values.setdefault((endpoint, change), []).append((value - full[endpoint]).expand(len(orders)))
     return {key: torch.stack(columns, dim=1).cpu().numpy() for key, columns in values.items()}
 
@@ -123,9 +119,9 @@ def curves(evidence: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, st
 
 
 def near_tumour(share: Float[np.ndarray, "places"], grid: Grid) -> Bool[np.ndarray, "places"]:
-    """Places that hold tumour, or are `WITHIN` one that does along every axis."""
+    """Places that hold tumour, or are `HIT_MARGIN_PLACES` one that does along every axis."""
     holds = (share > 0).reshape(grid.side, grid.side, grid.side)
-    return maximum_filter(holds, size=2 * WITHIN + 1, mode="constant").ravel()
+    return maximum_filter(holds, size=2 * HIT_MARGIN_PLACES + 1, mode="constant").ravel()
 
 
 def hit(relevance: Float[np.ndarray, "p"], near: Bool[np.ndarray, "p"]) -> float:
@@ -156,7 +152,7 @@ def by_simulation(
     share: Float[np.ndarray, "p"],
     near: Bool[np.ndarray, "p"],
     generator: np.random.Generator,
-    draws: int = DRAWS,
+    draws: int = PERMUTATIONS,
 ) -> Chance:
     """Hit and energy of the same values in random order over the places, many times; its means stand beside the exact ones.
 

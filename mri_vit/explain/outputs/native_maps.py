@@ -1,6 +1,7 @@
 """A value per place back to where it belongs: onto the prepared grid, and onto the voxels of each of the patient's own scans.
 
-A map is made on every scan straight from its places, so it is interpolated once however the scan lies.
+A map is made on every scan straight from its places, so it is interpolated once however the scan lies. Where a scan's voxels lie
+is read from the prepared patient's record instead of the scan.
 
 Letters: x, y, z a scan's voxels, v those of them that are brain, f places that have a value, e grid edge.
 """
@@ -9,14 +10,80 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import SimpleITK as sitk
 from jaxtyping import Bool, Float, Integer
 from scipy.sparse import csr_array
 
-from mri_vit.data.volume import Volume, resample
+from mri_vit.data.cohort import Patient
+from mri_vit.data.volume import Volume, read, resample
+from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
+from mri_vit.run import files
+from mri_vit.run.record import as_written
 from mri_vit.settings.grid import Grid
+from mri_vit.settings.schema import Study
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The voxels of a scan as its file has them, and where they lie.
+
+    `affine` carries a voxel's index to RAS+ mm, `to_grid` the scan's RAS+ mm to the prepared grid's.
+    """
+
+    shape: tuple[int, int, int]
+    affine: Float[np.ndarray, "4 4"]
+    to_grid: Float[np.ndarray, "4 4"]
+
+
+def frames_of_patient(patient: Patient, reference: Volume, study: Study) -> dict[str, Frame]:
+    """The frame of every scan that the patient has, in the order of the study's channels; that of `reference` is its own.
+
+    A scan whose frame the record lacks, as a version before 0.5 left it, is read.
+    """
+    prepared = study.prepared / patient.id
+    to_grid, stored = load_record(prepared)["to_grid"], _stored(prepared)
+    frames = {}
+    for name in study.channels:
+        if (file := patient.scans[name]) is None:  # which prepare.needs allows
+            continue
+        if name == study.prepare.reference:
+            shape, affine = reference.shape, reference.affine
+        elif name in stored:
+            shape, affine = stored[name]
+        else:
+            scan = read(file)
+            shape, affine = scan.shape, scan.affine
+        frames[name] = Frame(shape, affine, np.array(to_grid[name]))
+    return frames
+
+
+def frame_of_grid(grid: Grid) -> Frame:
+    """The prepared grid's own."""
+    return Frame((grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.eye(4))
+
+
+def scans_read(patient: Patient, study: Study) -> list[Path]:
+    """Which of a patient's scans are read where maps are drawn: the reference, and those whose frame the record lacks."""
+    stored = _stored(study.prepared / patient.id)
+    return [file for name, file in patient.scans.items() if file and (name == study.prepare.reference or name not in stored)]
+
+
+def _stored(prepared: Path) -> dict[str, tuple[tuple[int, int, int], Float[np.ndarray, "4 4"]]]:
+    """By scan the shape and the affine of its file, as far as the record has them."""
+    steps = load_record(prepared)["steps"]
+    with as_written(prepared / files.PATIENT, PREPARE_AGAIN):
+        scans = next((step["scans"] for step in steps if step["step"] == "read"), {})
+        return {name: _shape_and_affine(scan["stored"]) for name, scan in scans.items() if "stored" in scan}
+
+
+def _shape_and_affine(stored: dict[str, list]) -> tuple[tuple[int, int, int], Float[np.ndarray, "4 4"]]:
+    (x, y, z), affine = stored["shape"], np.array(stored["affine"], float)
+    if affine.shape != (4, 4):
+        raise ValueError("an affine that is not 4×4")
+    return (int(x), int(y), int(z)), affine
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,26 +139,19 @@ def space(
     row_of[place] = np.arange(len(place), dtype=np.int32)
     column, share = (np.empty((at.shape[1], 8), kind) for kind in (np.int32, np.float32))
     for corner, (x, y, z) in enumerate(product((0, 1), repeat=3)):
-        found = row_of[ends[x][0] + ends[y][1] + ends[z][2]]
-        column[:, corner] = found.clip(0)
-        share[:, corner] = nearness[x][0] * nearness[y][1] * nearness[z][2] * (found >= 0)
+        row = row_of[ends[x][0] + ends[y][1] + ends[z][2]]
+        column[:, corner] = row.clip(0)
+        share[:, corner] = nearness[x][0] * nearness[y][1] * nearness[z][2] * (row >= 0)
     share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-6)  # 1e-6: a voxel all of whose places lack a value stays 0
     rows = np.arange(0, column.size + 1, 8, dtype=np.int32)
     return Space(affine, inside, csr_array((share.ravel(), column.ravel(), rows), shape=(at.shape[1], len(place))))
 
 
-def on_scan(value: Float[np.ndarray, "f"], space: Space) -> Volume:
-    """The map on the voxels of a space; zero outside the brain."""
+def on_scan(value: Float[np.ndarray, "f"], space: Space, decimals: int | None = None) -> Volume:
+    """The map on the voxels of a space, rounded where so wanted; zero outside the brain."""
     array = np.zeros(space.inside.shape, np.float32)
     array[space.inside] = space.share @ value.astype(np.float32)
-    return Volume(array, space.affine)
-
-
-def on_grid(
-    value: Float[np.ndarray, "f"], place: Integer[np.ndarray, "f"], brain: Bool[np.ndarray, "e e e"], grid: Grid
-) -> Volume:
-    """The map on the prepared grid; zero outside the brain."""
-    return on_scan(value, space((grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.eye(4), brain, place, grid))
+    return Volume(array if decimals is None else array.round(decimals), space.affine)
 
 
 def _of_places(grid: Grid) -> Float[np.ndarray, "4 4"]:

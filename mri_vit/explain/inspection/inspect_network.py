@@ -1,0 +1,344 @@
+"""The verb `inspect`: a run goes in, a self-contained page on what one of its networks has learned comes out, and its figures.
+
+A Vision Transformer's numbers are measured at once; features and loss landscapes, which any network has, take many passes through
+it, so either may be left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from mri_vit import style
+from mri_vit.crossval.comparators import comparator_folder, networks
+from mri_vit.crossval.folds import Split
+from mri_vit.data import synthetic
+from mri_vit.data.cohort import Patient
+from mri_vit.errors import UsageError
+from mri_vit.explain.inspection import drawings, features, landscape
+from mri_vit.explain.inspection.features import Features
+from mri_vit.explain.inspection.landscape import Landscape
+from mri_vit.explain.inspection.subject import Subject, find_fold, of_fold
+from mri_vit.explain.inspection.vit_numbers import (
+    NUMBERS_SHOWN,
+    VitNumbers,
+    chosen,
+    measure_vit,
+    millimetres,
+    relative,
+    step_rows,
+)
+from mri_vit.model.baselines import BASELINES, HYBRIDS
+from mri_vit.model.cost import parameters
+from mri_vit.prepare import prepared
+from mri_vit.run import files, intact
+from mri_vit.run import folder as run_folder
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.ownership import record, refuse_foreign, refuse_links
+from mri_vit.run.progress import waiting
+from mri_vit.run.record import as_written
+from mri_vit.run.screen import WARNING, duration, say
+from mri_vit.settings import sequences
+from mri_vit.settings.demo import made_up
+from mri_vit.settings.grid import Grid
+from mri_vit.settings.models import VIT
+from mri_vit.settings.schema import Study
+
+Costly = Literal["features", "landscape"]
+LONG_SECONDS = 600  # from here on a warning says how long it takes; the demo takes two minutes of one core
+OF_TOKENS = ("place_mm", "layer", "head")  # what can be wanted of a Vision Transformer alone
+LANDSCAPES_BESIDE = 2  # comparators whose landscapes stand beside the study's own: each takes minutes, and --model shows any
+RECORD, SCHEMA = "inspection.json", "mri-vit inspection 1"  # by which a folder is known as ours
+HEADING = "Inside the Vision Transformer: what it learned to see, and where it looks"  # likewise, of versions before 0.5
+HOW = {  # constants of which the page tells
+    "steps": features.STEPS,
+    "roughness": features.ROUGHNESS,
+    "jitter": features.JITTER,
+    "patients": features.PATIENTS,
+    "points": landscape.POINTS,
+    "reach": landscape.REACH,
+}
+OTHER = "Inside the network: what it answers to, and how its loss lies"  # of a network without tokens
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to look at; fold, layer and head are counted from 1. None: as `measure_vit` and `find_fold` choose."""
+
+    model: str = VIT
+    fold: int | None = None
+    patient: str | None = None
+    place_mm: tuple[float, float, float] | None = None  # RAS+ mm of the grid's frame
+    layer: int | None = None
+    head: int | None = None
+    without: tuple[Costly, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedResults:
+    """Features, where they were not left out; landscapes, the inspected network's first, then those of others beside it."""
+
+    features: Features | None = None
+    landscapes: Sequence[Landscape] = ()
+
+
+def run(
+    study: Study,
+    patients: Sequence[Patient],
+    split: Split,
+    folder: Path,
+    request: Request,
+    output: Path | None,
+    console: Console,
+) -> Path:
+    """Write the page of a network of the run in `folder` into `output`, or where that is None into `inspect` beside the network's
+    folds; print where it is and return its path.
+
+    Raises
+    ------
+    UsageError
+        The run has no such network, what is asked of it is not there, or `output` holds something else.
+    IntegrityError
+        The fold's weights or its test patients are not those that were written.
+    """
+    taking_part = networks(study)
+    if request.model not in taking_part:
+        raise UsageError(f"--model {request.model}: the run has {', '.join(taking_part)}")
+    own = taking_part[request.model]
+    if own.model.architecture == "vit" and not own.model.attends:
+        raise UsageError(f"--model {request.model}: it has no block whose attention could be shown (model.depth 0)")
+    if own.model.architecture != "vit" and (given := [key for key in OF_TOKENS if getattr(request, key) is not None]):
+        option = given[0].removesuffix("_mm")
+        raise UsageError(
+            f"--{option}: {request.model} is a {own.model.architecture}, which has no attention of ours; leave it out"
+        )
+    output = output or comparator_folder(folder, request.model) / files.INSPECT
+    refuse(output)
+    fold = find_fold(study, patients, split, request.fold, request.patient)
+    names = [request.model]
+    if request.model == VIT and "landscape" not in request.without:
+        names += [name for name in convolutional(study) if (fold.home(folder, name) / files.WEIGHTS).exists()][:LANDSCAPES_BESIDE]
+    intact.refuse_changed(folder, console, [fold.home(folder, name).relative_to(folder).as_posix() for name in names])
+    of_landscape = () if "landscape" in request.without else fold.train
+    prepared.refuse_changed_patients(study, [*fold.test, *of_landscape], folder)
+    subject, *beside = (of_fold(fold, taking_part[name], folder, request.patient, name) for name in names)
+    numbers = None
+    if own.model.architecture == "vit":
+        numbers = measure_vit(subject, request.place_mm, request.layer, request.head)
+    with run_folder.held(output, ["figures"]):
+        learned = _learned(subject, beside, [fold.home(folder, name) for name in names], request.without, console)
+        written = write_page(subject, output, numbers, learned)
+    say(console, f"inspection: {written}")
+    return written
+
+
+def _learned(
+    subject: Subject, beside: Sequence[Subject], homes: Sequence[Path], without: Sequence[Costly], console: Console
+) -> LearnedResults:
+    """Features and landscapes, with a warning beforehand where they take long."""
+    if len(set(without)) == len(get_args(Costly)):
+        return LearnedResults()
+    seconds = sum(
+        passes(len(of.after.heads), 1, without if of is subject else ("features", *without)) * seconds_each(home, of.study)
+        for of, home in zip((subject, *beside), homes, strict=True)
+    )
+    if seconds > LONG_SECONDS:
+        say(
+            console,
+            f"features and loss landscapes take about {duration(seconds)} at the pace at which the run's patients were predicted;"
+            " --without features landscape leaves them out",
+            WARNING,
+        )
+    with waiting(console, "features and loss landscapes"):
+        return measure_learned(subject, beside, without)
+
+
+def seconds_each(home: Path, study: Study) -> float:
+    """How long one of the fold's networks took for a patient when it was trained; 0 where that was not written."""
+    file = home / files.COST
+    if not file.exists():
+        return 0.0
+    with as_written(file):
+        return float(json.loads(file.read_bytes())["patient_seconds"]) / study.train.seeds
+
+
+def convolutional(study: Study) -> list[str]:
+    """The study's convolutional comparators: those whose last map Grad-CAM can read."""
+    baselines = {name: BASELINES.get(of.model.architecture) for name, of in networks(study).items() if name != VIT}
+    return [name for name, baseline in baselines.items() if baseline and baseline.layer and baseline.averaged]
+
+
+def measure_learned(subject: Subject, beside: Sequence[Subject] = (), without: Collection[Costly] = ()) -> LearnedResults:
+    """What is learned of the subject, and the landscapes of others `beside` it."""
+    return LearnedResults(
+        None if "features" in without else features.measure_features(subject),
+        () if "landscape" in without else tuple(landscape.measure_landscape(network) for network in (subject, *beside)),
+    )
+
+
+def passes(numbers: int, networks: int, without: Collection[Costly] = ()) -> int:
+    """How many patients' passes through a network it takes for so many endpoints, and the landscapes of so many networks.
+
+    A step of a search counts as two: backwards takes about as long as forwards where no weight needs a gradient.
+    """
+    searches = 2 * (numbers + features.UNITS)
+    of_features = 2 * searches * features.STEPS + 3 * features.PATIENTS
+    of_landscape = networks * landscape.POINTS**2 * 2 * landscape.PATIENTS
+    return (0 if "features" in without else of_features) + (0 if "landscape" in without else of_landscape)
+
+
+# --- the page ------------------------------------------------------------------------------------------------------------------
+
+
+def write_page(subject: Subject, output: Path, numbers: VitNumbers | None, learned: LearnedResults = LearnedResults()) -> Path:
+    """Write `index.html` and `figures/*.svg` and `*.png` into the folder `output`, and return the page's path.
+
+    Parameters
+    ----------
+    subject : Subject
+    output : Path
+        Made if need be; files of an earlier inspection are written over.
+    numbers : VitNumbers, optional
+        What `measure_vit` gives of a Vision Transformer; None of another network.
+    learned : LearnedResults
+        What `measure_learned` gives of any network.
+
+    Raises
+    ------
+    UsageError
+        When `output` holds something else.
+    IntegrityError
+        When `output`, or its `figures`, is a link.
+    """
+    refuse(output)
+    contents, drawn = {}, {}
+    for name, figure in figures(subject, numbers, learned).items():
+        by_kind = {kind: style.to_bytes(figure, kind) for kind in ("svg", "png")}
+        contents |= {f"figures/{name}.{kind}": content for kind, content in by_kind.items()}
+        drawn[name] = f"data:image/svg+xml;base64,{base64.b64encode(by_kind['svg']).decode()}"
+    page = output / "index.html"
+    (output / "figures").mkdir(parents=True, exist_ok=True)
+    # First, so that an inspection that was killed is known as ours.
+    write_bytes(json.dumps({"schema": SCHEMA, "files": sorted(contents)}, indent=1).encode(), output / RECORD)
+    for name, content in contents.items():
+        write_bytes(content, output / name)
+    write_bytes(_page(subject, numbers, learned, drawn).encode(), page)
+    return page
+
+
+def refuse(output: Path) -> None:
+    """Raise UsageError when `output` holds something else than an inspection of ours, IntegrityError when it leads elsewhere."""
+    refuse_links(output, ["figures"])
+    page = output / "index.html"
+    ours = record(output / RECORD).get("schema") == SCHEMA or (page.is_file() and HEADING.encode() in page.read_bytes())
+    refuse_foreign(output, ours, "inspection")
+
+
+def figures(subject: Subject, numbers: VitNumbers | None, learned: LearnedResults) -> dict[str, Figure]:
+    """Every figure by the name of its file."""
+    of_tokens = of_vision_transformer(numbers, subject.study.grid) if numbers else {}
+    return of_tokens | dict(_of_features(learned, subject)) | dict(_of_landscapes(learned))
+
+
+def of_vision_transformer(numbers: VitNumbers, grid: Grid) -> dict[str, Figure]:
+    """Every figure of what only a Vision Transformer has."""
+    drawn = {}
+    where: Any = (numbers.tokens, numbers.place, numbers.scan, grid)
+    for name, stage in numbers.stages.items():
+        for scan, components in stage.components.items():
+            drawn[f"filters_{scan}_{name}"] = drawings.filter_components(components)
+        drawn[f"position_{name}"] = drawings.similarity_planes(stage.similarity, numbers.place, numbers.moved, grid)
+        for what, row in (
+            ("place_attention", chosen(stage.of_place, numbers)),
+            ("cls_attention", chosen(stage.of_cls, numbers)),
+            ("rollout", stage.rolled),
+        ):
+            drawn[f"{what}_{name}"] = drawings.attention_planes(relative(row), *where)
+    after = numbers.stages["after"]
+    drawn["distance"] = drawings.distances(numbers.stages["before"].distance_mm, after.distance_mm, numbers.uniform_mm)
+    for what, rows in (("place_heads", after.of_place), ("cls_heads", after.of_cls)):
+        drawn[what] = drawings.heads_atlas(relative(rows), numbers.tokens, numbers.place, grid)
+    return drawn
+
+
+def _of_features(learned: LearnedResults, subject: Subject) -> Iterator[tuple[str, Figure]]:
+    if learned.features is None:
+        return
+    for feature in learned.features.each:
+        for stage, optimised in (("control", feature.control), ("learned", feature.learned)):
+            drawn = drawings.input_planes(optimised.volume, learned.features.brain, subject.study.channels, subject.study.grid)
+            yield f"feature_{feature.name}_{stage}", drawn
+
+
+def _of_landscapes(learned: LearnedResults) -> Iterator[tuple[str, Figure]]:
+    if not learned.landscapes:
+        return
+    losses = [loss for surface in learned.landscapes for loss in surface.loss.values()]
+    span = drawings.colour_span(losses, [loss for surface in learned.landscapes for loss in surface.untrained.values()])
+    for surface in learned.landscapes:
+        panels = [
+            (f"{surface.patients[part]} {part} patients", loss, surface.untrained[part]) for part, loss in surface.loss.items()
+        ]
+        yield f"landscape_{surface.name}", drawings.landscapes(panels, surface.steps, span)
+
+
+def _page(subject: Subject, numbers: VitNumbers | None, learned: LearnedResults, drawn: Mapping[str, str]) -> str:
+    environment = style.templates("mri_vit.explain.inspection")
+    environment.filters.update(mm=millimetres, number=_number, vector=_vector, sequence=sequences.title)
+    template = environment.get_template("inspect.html" if numbers else "network.html")
+    return template.render(
+        title=subject.title,
+        heading=HEADING if numbers else OTHER,
+        pictures=drawn,
+        patient=subject.patients[0].id,
+        made_up=bool(synthetic.note(subject.patients, subject.study)) or made_up(patient.id for patient in subject.patients),
+        grid=subject.study.grid,
+        model=subject.after.model,
+        name=subject.name,
+        label=(BASELINES | HYBRIDS)[subject.after.model.architecture].label if numbers is None else "",
+        scans=subject.study.channels,
+        learned=learned,
+        batch_normalised=features.batch_normalised(subject.after),
+        parameters=parameters(subject.after),
+        how=HOW,
+        **(_of_tokens(subject, numbers) if numbers else {}),
+    )
+
+
+def _of_tokens(subject: Subject, numbers: VitNumbers) -> dict[str, Any]:
+    """What the page says of a Vision Transformer alone."""
+    dim, depth, heads, _ = subject.after.model.shape
+    return {
+        "n": numbers,
+        "dim": dim,
+        "depth": depth,
+        "heads": heads,
+        "head_dim": dim // heads,
+        "whose": f"head {numbers.head}" if numbers.head else f"the mean of its {heads} heads",
+        "steps": step_rows(numbers, subject.study.grid),
+        "numbers_shown": min(NUMBERS_SHOWN, dim // heads),
+        "log_sum": float(numbers.steps.scaled[0] - np.log(numbers.steps.weights[0])),
+        "reference": subject.study.prepare.reference,
+        "steps_error": float(np.abs(numbers.steps.output - numbers.steps.model_output).max()),
+        "slices": min(drawings.SLICES, subject.study.grid.patch),
+        "cls_share": {
+            what: {name: float(chosen(getattr(stage, what), numbers)[0]) for name, stage in numbers.stages.items()}
+            for what in ("of_place", "of_cls")
+        },
+    }
+
+
+def _number(value: float | np.floating, digits: int = 2) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def _vector(values: np.ndarray, digits: int = 2) -> str:
+    return "\u00a0 ".join(_number(float(value), digits) for value in values)
