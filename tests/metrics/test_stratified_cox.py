@@ -13,7 +13,7 @@ from lifelines import CoxPHFitter, KaplanMeierFitter
 from lifelines.datasets import load_lung
 from scipy.stats import chi2
 
-from mri_vit.metrics import added_value as cox
+from mri_vit.metrics import stratified_cox as cox
 
 
 def lung() -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
