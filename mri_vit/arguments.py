@@ -32,7 +32,7 @@ else:
 
 def loaded(study: Path, overrides: dict[str, str]) -> Study:
     """The settings of a study file, or of the run in a folder, with the keys that were given."""
-    from mri_vit.run import origin
+    from mri_vit.run import folder
     from mri_vit.settings import file as study_file
 
     if not os.path.isdir(study):  # unlike Path.is_dir, it takes any name
@@ -42,7 +42,7 @@ def loaded(study: Path, overrides: dict[str, str]) -> Study:
         return study_file.load(here / files.STUDY, overrides)
     if "output" in overrides:
         raise UsageError(f"{study} is a run, which is its own output; leave --output out, or name the study file")
-    study_of_run = origin.settings(here, overrides)
+    study_of_run = folder.run_settings(here, overrides)
     return study_of_run.model_copy(update={"output": here})  # it may have been moved since its settings were written
 
 

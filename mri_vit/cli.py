@@ -67,8 +67,7 @@ def demo(study: Path | None = None, **overrides: Overrides) -> int:
     """
     from rich.console import Console
 
-    from mri_vit.run.progress import waiting
-    from mri_vit.run.screen import say
+    from mri_vit.run.screen import say, waiting
     from mri_vit.settings.demo import study_file
 
     study, console = study or study_file(), Console()
@@ -188,7 +187,7 @@ def run(study: StudyFile, *, detach: bool = False, **overrides: Overrides) -> in
 
     settings = loaded(study, overrides)  # before torch, which takes seconds to import
     if detach:
-        from mri_vit.run.detached import detached
+        from mri_vit.run.processes import detached
         from mri_vit.run.screen import say
 
         process = detached(["run", str(study), *(f"--{key}={value}" for key, value in overrides.items())], settings.output)

@@ -250,10 +250,10 @@ def load_run(folder: Path | str) -> FinishedRun:
     from rich.console import Console
 
     from mri_vit import external
-    from mri_vit.run import intact
+    from mri_vit.run import integrity
 
     study = external.finished(Path(folder))
-    intact.refuse_changed(Path(folder), Console(quiet=True), intact.OWN)
+    integrity.refuse_changed_run(Path(folder), Console(quiet=True), integrity.OWN_FOLDS)
     return FinishedRun(Path(folder), study)
 
 

@@ -31,7 +31,7 @@ from mri_vit.prepare import stage
 from mri_vit.report.pages import printed
 from mri_vit.run import exit_code, screen
 from mri_vit.run import folder as run_folder
-from mri_vit.run.progress import progress
+from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
 
 TABLE = "patient,t1,t1ce,t2,flair,mgmt\n"

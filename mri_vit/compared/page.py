@@ -13,8 +13,9 @@ from mri_vit.report.reading.run import OWN
 from mri_vit.report.words import notation
 from mri_vit.report.words.wording import counted, listed
 from mri_vit.run import files
-from mri_vit.run.atomic import write_bytes
-from mri_vit.run.ownership import record, refuse_foreign, refuse_link
+from mri_vit.run.atomic import refuse_link, write_bytes
+from mri_vit.run.integrity import read_json_or_empty
+from mri_vit.run.ownership import refuse_foreign
 
 RECORD = "comparison.json"
 MARKS = {"schema", "a", "b", "endpoints", "tests"}  # keys that the record has
@@ -24,7 +25,7 @@ NAMED = 40  # patients of one run alone whose ids stand on the page; the record 
 def refuse(home: Path) -> None:
     """Raise UsageError when `home` holds something else than a comparison of ours, IntegrityError when it is a link."""
     refuse_link(home)
-    refuse_foreign(home, set(record(home / RECORD)) >= MARKS, "comparison")
+    refuse_foreign(home, set(read_json_or_empty(home / RECORD)) >= MARKS, "comparison")
 
 
 def write(runs: Runs, found: Comparison, home: Path) -> Path:

@@ -17,8 +17,8 @@ from rich.console import Console
 from mri_vit.errors import UsageError
 from mri_vit.report.numbers.judged import in_order, known_rows
 from mri_vit.report.reading.run import Run, read
-from mri_vit.run import files, intact
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run import files, integrity
+from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import PERMUTED
 
@@ -113,7 +113,7 @@ def _opened(folder: Path, console: Console) -> Opened:
             f"{folder}: no {lacking[0]}; a run can be compared once `mri-vit train`, or `mri-vit evaluate` on another cohort, "
             "is done"
         )
-    intact.refuse_changed(folder, console, names=intact.TABLES)
+    integrity.refuse_changed_run(folder, console, names=integrity.TABLES)
     run = read(folder)
     if not len(run.predictions):
         raise UsageError(f"{folder / files.PREDICTIONS}: no row; nobody was predicted")

@@ -13,7 +13,7 @@ from mri_vit.compared.document import SCHEMA, Comparison, Folds, Side
 from mri_vit.compared.runs import Runs
 from mri_vit.report.words import notation
 from mri_vit.report.words.wording import counted
-from mri_vit.run import folder as run_folder
+from mri_vit.run import ownership
 from mri_vit.run.screen import plain, say
 
 SETTINGS_SHOWN = 6  # lines of the terminal; the page has them all
@@ -37,7 +37,7 @@ def run(a: Path, b: Path, output: Path | None, console: Console) -> Comparison:
     page.refuse(home)
     both = runs.read_both(a, b, console)
     found = compare(both)
-    with run_folder.held(home, ()):
+    with ownership.held(home, ()):
         written = page.write(both, found, home)
     _show(found, console)
     say(console, f"comparison: {written}")

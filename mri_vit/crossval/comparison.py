@@ -28,7 +28,7 @@ from mri_vit.predictors.network import Neural
 from mri_vit.predictors.principal import PrincipalRegressions
 from mri_vit.predictors.radiomics import radiomics_table
 from mri_vit.predictors.tabular import Tabular, volume_table
-from mri_vit.run import files, hashes
+from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.models import (
     CLINICAL,
@@ -260,4 +260,4 @@ def _save(tables: Sequence[Tables], run: Path) -> None:
     """`predictions.csv` last: where it is, the comparison has ended."""
     score, survival = (stacked(parts) for parts in zip(*tables, strict=True))
     last = {files.SURVIVAL: predictions.dumps(survival), files.PREDICTIONS: predictions.dumps(score)}
-    hashes.write(run, [files.NOTES, files.SITE_PROBE, files.NULLS, files.SEEDS], last)
+    integrity.write_hashed(run, [files.NOTES, files.SITE_PROBE, files.NULLS, files.SEEDS], last)

@@ -20,7 +20,7 @@ from mri_vit.predictors import tabular
 from mri_vit.predictors.control import control as built
 from mri_vit.predictors.intensity import intensity_table
 from mri_vit.predictors.slices import slices_table
-from mri_vit.run import files, origin
+from mri_vit.run import files, folder
 from mri_vit.settings.models import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
 from mri_vit.settings.schema import Study
 
@@ -89,7 +89,7 @@ def site(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
 
     Raises UsageError where it could say nothing that differs between these patients.
     """
-    known = set(sites(frozen.included(origin.settings(run), run)).values())
+    known = set(sites(frozen.included(folder.run_settings(run), run)).values())
     of = {p.id: name if (name := p.clinical.get("site", "")) in known else None for p in patients}
     if not any(of.values()):
         raise UsageError("no patient here is of a site that the run was trained on, so it would say the same of everybody")

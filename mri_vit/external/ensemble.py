@@ -11,7 +11,7 @@ from mri_vit.crossval.loop import Tables, stacked
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
-from mri_vit.run.progress import progress
+from mri_vit.run.screen import progress
 from mri_vit.settings.schema import Study
 
 Told = Callable[[int, int], None]  # called with the number of folds whose model has predicted, and of all

@@ -12,7 +12,7 @@ from mri_vit.errors import UsageError
 from mri_vit.external.finished import known
 from mri_vit.prepare.prepared import voxels
 from mri_vit.run import files
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.schema import Study
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mri_vit.errors import UsageError
-from mri_vit.run import files, origin
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run import files, folder
+from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.schema import Study
 
 OLDER = "the run was made by an older version, which cannot be evaluated"
@@ -17,7 +17,7 @@ def finished(run: Path) -> Study:
     """The settings of a run whose training has ended. Raises UsageError where it has not."""
     if not (run / files.PREDICTIONS).exists() or not (run / files.FOLDS).exists():
         raise UsageError(f"{run}: no {files.PREDICTIONS} and {files.FOLDS}; a run whose training has ended has both")
-    return origin.settings(run)
+    return folder.run_settings(run)
 
 
 def on_others(past: Study, workers: int, **changed: Any) -> Study:

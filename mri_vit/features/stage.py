@@ -25,10 +25,9 @@ from mri_vit.features import card, foreign, ours, scan, table
 from mri_vit.features.fitting import Foreign
 from mri_vit.features.scan import Expected
 from mri_vit.features.table import Features, Origin
-from mri_vit.run import files, hashes
-from mri_vit.run.folder import held
-from mri_vit.run.progress import progress
-from mri_vit.run.screen import WARNING, say
+from mri_vit.run import files, integrity
+from mri_vit.run.ownership import held
+from mri_vit.run.screen import WARNING, progress, say
 from mri_vit.settings import licence, source
 from mri_vit.settings.schema import Study
 
@@ -95,7 +94,7 @@ def write(prepared: Mapping[str, Path], asked: Asked, output: Path, console: Con
 
 def reader(asked: Asked, example: Path) -> tuple[Origin, Reads]:
     """What features are read from, and how; `example` is a patient's tokens, whose grid and sequences are those of all."""
-    sha256, name = hashes.sha256(asked.weights), asked.weights.name
+    sha256, name = integrity.sha256(asked.weights), asked.weights.name
     if ours.schema(asked.weights):
         own = ours.load(asked.weights)
         given = [key for key, value in asked.card.items() if value is not None and key != "licence"]
@@ -178,7 +177,7 @@ def _rows(
 
 def _of_patient(name: str, path: Path, origin: Origin, reads: Reads, home: Path) -> dict[str, Float[np.ndarray, " d"]]:
     """A patient's features; those that lie there are taken if they are of the same weights, settings and voxels."""
-    made_of = {"origin": asdict(origin), "tokens": hashes.sha256(path)}
+    made_of = {"origin": asdict(origin), "tokens": integrity.sha256(path)}
     key = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     file = home / f"{name}.{key[:16]}.safetensors"
     if file.exists():

@@ -17,8 +17,7 @@ from jaxtyping import Float
 
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.run.atomic import replacing
-from mri_vit.run.record import as_written
-from mri_vit.run.tensor_file import sort_header
+from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings import source
 
 SCHEMA = "mri-vit features 1"

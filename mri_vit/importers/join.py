@@ -18,8 +18,7 @@ from mri_vit.importers.recommended import MARKERS, write_study
 from mri_vit.importers.rules import SAME_AS
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.progress import progress
-from mri_vit.run.screen import WARNING, say
+from mri_vit.run.screen import WARNING, progress, say
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import CHANNELS
 

@@ -21,7 +21,7 @@ from mri_vit.importers.layouts import LAYOUTS, plain
 from mri_vit.importers.merged import Imported, merge, no_rule, other_forms, with_ids_of_scans
 from mri_vit.importers.recommended import write_study
 from mri_vit.importers.rules import SAME_AS
-from mri_vit.run import files, ownership
+from mri_vit.run import atomic, files
 from mri_vit.run.screen import WARNING, say
 from mri_vit.run.screen import plain as as_text
 from mri_vit.settings.schema import CHANNELS
@@ -79,7 +79,7 @@ def import_dicom(
     UsageError for a source, a table or a folder that cannot be used; IntegrityError for one that leads elsewhere.
     """
     importer = dicom.reader()
-    ownership.refuse_link(folder)
+    atomic.refuse_link(folder)
     written.refuse_foreign(folder, importer.WRITTEN)
     hasher = identity.hasher(key or identity.default_key(folder), folder) if labels else None
     known = _labels_of(labels) if labels else []

@@ -20,8 +20,7 @@ from mri_vit.model.convolution import HybridEncoder, VolumeEncoder
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.heads import Head
 from mri_vit.run.atomic import replacing
-from mri_vit.run.record import as_written
-from mri_vit.run.tensor_file import sort_header
+from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings import source
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.grid import Grid

@@ -17,8 +17,7 @@ from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.inflate import inflate
 from mri_vit.model.vit2d import read_2d
 from mri_vit.run.atomic import replacing
-from mri_vit.run.record import as_written
-from mri_vit.run.tensor_file import sort_header
+from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings import source
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model

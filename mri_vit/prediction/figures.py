@@ -12,7 +12,7 @@ import safetensors
 
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
-from mri_vit.run.record import as_written
+from mri_vit.run.integrity import as_written
 from mri_vit.settings.sequences import title
 
 Side = Literal["both", "high"]  # on which a value is far out

@@ -14,7 +14,7 @@ from mri_vit.prediction.document import Known
 from mri_vit.prepare.prepared import voxels
 from mri_vit.prepare.stage import Excluded
 from mri_vit.run import files
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run.integrity import as_written, read_json
 from mri_vit.run.screen import WARNING, say
 from mri_vit.settings.schema import Study
 

@@ -32,10 +32,9 @@ from mri_vit.prediction.reference import Reference
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.qc import limits
 from mri_vit.report.schema.run import Step
-from mri_vit.run import files, ownership
-from mri_vit.run.atomic import write_bytes
-from mri_vit.run.complete_folder import complete
-from mri_vit.run.record import as_written
+from mri_vit.run import atomic, files, integrity, ownership
+from mri_vit.run.atomic import complete, write_bytes
+from mri_vit.run.integrity import as_written
 from mri_vit.settings.schema import Study
 
 UNLIKE = "verdicts, calibration and percentiles were measured on patients like the run's, and need not hold for this one"
@@ -119,10 +118,12 @@ def forget(folder: Path) -> None:
 
 def refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is nothing, or a patient's prediction of ours."""
-    ownership.refuse_link(folder)
+    atomic.refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; expected a folder for a patient's prediction, or nothing")
-    if ownership.entries(folder) and not {"schema", "patient", "endpoints"} <= set(ownership.record(folder / document.FILE)):
+    if ownership.entries(folder) and not {"schema", "patient", "endpoints"} <= set(
+        integrity.read_json_or_empty(folder / document.FILE)
+    ):
         raise UsageError(f"{folder} holds no prediction of ours; it is left alone: choose another output, or delete it first")
 
 

@@ -28,9 +28,9 @@ from mri_vit.prediction.figures import Figures, Name
 from mri_vit.prediction.networks import Place, homes
 from mri_vit.predictors.network import Neural
 from mri_vit.prepare import prepared, unchanged
-from mri_vit.run import files, hashes
+from mri_vit.run import files, integrity
 from mri_vit.run.atomic import replacing
-from mri_vit.run.tensor_file import sort_header
+from mri_vit.run.integrity import sort_header
 from mri_vit.settings.schema import Study
 
 FILE = "reference.safetensors"  # in the run's folder
@@ -91,7 +91,7 @@ def of_run(run: Path, past: Study, patients: Sequence[Patient], splits: Sequence
 def _rests_on(run: Path, counts: Sequence[int]) -> str:
     """Hash of the folds, the prepared patients and the weights."""
     there = [run / files.FOLDS, run / files.PREPARED, *(home / files.WEIGHTS for home in homes(run, counts).values())]
-    known = {file.relative_to(run).as_posix(): hashes.sha256(file) for file in there if file.is_file()}
+    known = {file.relative_to(run).as_posix(): integrity.sha256(file) for file in there if file.is_file()}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 

@@ -12,7 +12,7 @@ from mri_vit.crossval.alarm import suspicion
 from mri_vit.prediction.document import OfRun
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics, Result
-from mri_vit.run import files, hashes
+from mri_vit.run import files, integrity
 from mri_vit.settings.models import RESHUFFLED, SHUFFLED, VIT
 
 Source = Literal["report", "computed"]
@@ -46,7 +46,7 @@ def _reported(run: Path) -> Metrics | None:
         found = Metrics.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):  # none, another version's, or damaged
         return None
-    return found if found.folds_sha256 == hashes.sha256(run / files.FOLDS) else None
+    return found if found.folds_sha256 == integrity.sha256(run / files.FOLDS) else None
 
 
 def of_run(metrics: Metrics, endpoint: str) -> OfRun | None:

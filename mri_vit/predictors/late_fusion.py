@@ -32,7 +32,7 @@ from mri_vit.predictors.network import Neural, mean_tables, tables
 from mri_vit.predictors.tabular import Regressions, Tabular
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.record import read_json
+from mri_vit.run.integrity import read_json
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import CLINICAL, VIT
 

@@ -22,7 +22,7 @@ from mri_vit.model import heads, network
 from mri_vit.model.cost import flops, parameters
 from mri_vit.model.network import Encode, Network, encoder
 from mri_vit.pretrain.encoder import pretrained
-from mri_vit.run import files, heap
+from mri_vit.run import files, resource
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.resource import naming_lack
 from mri_vit.settings.schema import Study
@@ -119,7 +119,7 @@ class Neural:
 
     def outputs(self, patients: Sequence[Patient]) -> list[dict[str, Tensor]]:
         """Each network's raw numbers, by endpoint."""
-        heap.reused()
+        resource.keep_freed_memory()
         torch.set_num_threads(self.study.train.threads)
         device = next(self.network.parameters()).device
         return [outputs(net, patients, self.study, device) for net in self.networks]

@@ -24,7 +24,7 @@ from mri_vit.data.volume import read_mask
 from mri_vit.errors import BadNumbers
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
-from mri_vit.run.record import as_written
+from mri_vit.run.integrity import as_written
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from mri_vit.data.cohort import MISSING, Patient
 from mri_vit.preflight.plausible import follows
 from mri_vit.preflight.scans import Seen, in_threads, usable
-from mri_vit.run.hashes import sha256
+from mri_vit.run.integrity import sha256
 
 SAMPLES, SAMPLE_BYTES = 8, 4096  # a T1ce of 240 × 240 × 155 voxels has eight slices' parts in them
 CHANCE = 0.01  # pairs of different people whose cells would be equal by chance, in the whole table, at most

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Float
 
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.run import files, hashes, ownership
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run import files, integrity, ownership
+from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import REFERENCE
 
@@ -89,7 +89,7 @@ def verify(folder: Path) -> None:
         found = f"is of patient {record.get('patient')!r}, with files {record.get('files')}"
         raise IntegrityError(f"{folder / files.PATIENT}: {found}; expected {folder.name!r} and the hashes of its files; {remedy}")
     written = (*CONTENT, files.TUMOUR) if files.TUMOUR in record["files"] else CONTENT
-    hashes.refuse_changed(folder, {name: str(record["files"].get(name)) for name in written}, remedy)
+    integrity.refuse_changed_files(folder, {name: str(record["files"].get(name)) for name in written}, remedy)
 
 
 def refuse_foreign(folder: Path) -> None:
@@ -98,7 +98,7 @@ def refuse_foreign(folder: Path) -> None:
     Ours is what has a record with a schema and the hash of settings, and no files but those that are written beside it.
     """
     ownership.refuse_strangers(folder, (files.PATIENT, *CONTENT, files.TUMOUR).__contains__, "a prepared patient")
-    found = ownership.record(folder / files.PATIENT)
+    found = integrity.read_json_or_empty(folder / files.PATIENT)
     ours = isinstance(found.get("schema"), int) and re.fullmatch("[0-9a-f]{64}", str(found.get("config_sha256")))
     if ownership.entries(folder) and not ours:
         raise UsageError(

@@ -11,8 +11,7 @@ from mri_vit.errors import UsageError
 from mri_vit.prepare.prepared import PREPARE_AGAIN, config_sha256, load_record, verify, voxels
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.ownership import record
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
 from mri_vit.settings.schema import Study
 
 
@@ -53,7 +52,7 @@ def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path
     A run that a version before 0.5 trained knows no hash of its patients, nor do these, as long as they are the same: they are
     taken as they are.
     """
-    before = record(run / files.PREPARED)
+    before = read_json_or_empty(run / files.PREPARED)
     for patient in patients:
         folder = study.prepared / patient.id
         if not (folder / files.PATIENT).is_file():

@@ -29,7 +29,7 @@ from mri_vit.model.weights import fill, image_exposed, label_exposed, load_encod
 from mri_vit.pretrain.crops import Member
 from mri_vit.pretrain.dino import Dino
 from mri_vit.pretrain.mae import MaskedAutoencoder
-from mri_vit.run import heap, resource
+from mri_vit.run import resource
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model, Pretrain
@@ -119,7 +119,7 @@ def pretrain_on(
 ) -> pd.DataFrame:
     """As `pretrain`, in each device's process; the first writes."""
     torch.set_num_threads(study.train.threads)
-    heap.reused()
+    resource.keep_freed_memory()
     header, plan = header_of(study, patients, seed), schedule(len(patients), study, file, seed)
     torch.manual_seed(seed)  # initial weights and, drawn after them, drop-path
     encoder = untrained(study)

@@ -26,7 +26,7 @@ from mri_vit.qc.decisions import Decision
 from mri_vit.qc.limits import Finding
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.record import as_written
+from mri_vit.run.integrity import as_written
 from mri_vit.run.screen import WARNING, say
 from mri_vit.settings.schema import Study
 

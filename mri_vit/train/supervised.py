@@ -23,7 +23,7 @@ from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Encode, Network, encoder
 from mri_vit.model.weights import fill, image_exposed, label_exposed
-from mri_vit.run import files, heap
+from mri_vit.run import files, resource
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
@@ -157,7 +157,7 @@ def fit_on(
     """As `fit`, in each device's process; the first writes."""
     settings = study.train
     torch.set_num_threads(settings.threads)
-    heap.reused()
+    resource.keep_freed_memory()
     plain = untrained(train, study, seed, encode)
     share_out(plain, fabric)
     plain.label_exposed += tuple(patient.subject for patient in (*train, *tune))

@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks.inputs import DEVICE, autocast
 from benchmarks.preparation import HERE
 from mri_vit.model import embedding
-from mri_vit.run import heap
+from mri_vit.run import resource
 from mri_vit.settings import file as study_file
 
 Run = Callable[[], Any]  # what is timed
@@ -40,7 +40,7 @@ def stems() -> dict[str, dict[str, Callable[[], Run]]]:
 
 def passed(name: str, layout: Layout) -> Run:
     """A step's patches through the stem and back, in memory that is kept, as training keeps it."""
-    heap.reused()
+    resource.keep_freed_memory()
     study = study_file.load(HERE / "configs" / f"{name}.toml")
     model, (numbers, places) = study.model, (len(study.channels) * study.grid.patch**3, study.train.token_budget)
     stem = embedding.embedding(numbers, model.shape[0], model.stem, model.conv_stem, len(study.channels), model.texture).to(

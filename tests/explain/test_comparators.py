@@ -31,7 +31,7 @@ from mri_vit.explain.records import Fitted
 from mri_vit.model import network
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.run import files, intact
+from mri_vit.run import files, integrity
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Architecture
@@ -178,7 +178,7 @@ def fitted(tiny: Study, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             home = files.fold_folder(study.output if name == "vit" else study.output / files.COMPARATORS / name, 0, fold)
             home.mkdir(parents=True)
             network.save(net, home / files.WEIGHTS)
-    monkeypatch.setattr(intact, "refuse_changed", lambda *_: None)
+    monkeypatch.setattr(integrity, "refuse_changed_run", lambda *_: None)
     monkeypatch.setattr(stage.unchanged, "refuse_changed_patients", lambda *_: None)
     return SimpleNamespace(study=study, patients=patients, split=split, run=study.output)
 

@@ -21,7 +21,7 @@ from mri_vit.prepare.prepared import load_record, voxels
 from mri_vit.report.figures import pictures
 from mri_vit.report.reading import run as reports
 from mri_vit.run import exit_code
-from mri_vit.run.record import read_json
+from mri_vit.run.integrity import read_json
 from mri_vit.settings.recipe import Model
 from mri_vit.train import checkpoint
 

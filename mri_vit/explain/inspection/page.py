@@ -22,7 +22,8 @@ from mri_vit.explain.inspection.subject import Subject
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.cost import parameters
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.ownership import record, refuse_foreign, refuse_links
+from mri_vit.run.integrity import read_json_or_empty
+from mri_vit.run.ownership import refuse_foreign, refuse_links
 from mri_vit.settings import sequences
 from mri_vit.settings.demo import made_up
 from mri_vit.settings.grid import Grid
@@ -80,7 +81,9 @@ def refuse(output: Path) -> None:
     """Raise UsageError when `output` holds something else than an inspection of ours, IntegrityError when it leads elsewhere."""
     refuse_links(output, ["figures"])
     page = output / "index.html"
-    ours = record(output / RECORD).get("schema") == SCHEMA or (page.is_file() and HEADING.encode() in page.read_bytes())
+    ours = read_json_or_empty(output / RECORD).get("schema") == SCHEMA or (
+        page.is_file() and HEADING.encode() in page.read_bytes()
+    )
     refuse_foreign(output, ours, "inspection")
 
 

@@ -21,11 +21,9 @@ from mri_vit.explain.inspection.measures import measure
 from mri_vit.explain.inspection.subject import Subject, find_fold, of_fold
 from mri_vit.model.baselines import BASELINES
 from mri_vit.prepare import unchanged
-from mri_vit.run import files, intact
-from mri_vit.run import folder as run_folder
-from mri_vit.run.progress import waiting
-from mri_vit.run.record import as_written
-from mri_vit.run.screen import WARNING, duration, say
+from mri_vit.run import files, integrity, ownership
+from mri_vit.run.integrity import as_written
+from mri_vit.run.screen import WARNING, duration, say, waiting
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 
@@ -85,14 +83,14 @@ def run(
     names = [wanted.model]
     if wanted.model == VIT and "landscape" not in wanted.without:
         names += [name for name in convolutional(study) if (fold.home(folder, name) / files.WEIGHTS).exists()][:BESIDE]
-    intact.refuse_changed(folder, console, [fold.home(folder, name).relative_to(folder).as_posix() for name in names])
+    integrity.refuse_changed_run(folder, console, [fold.home(folder, name).relative_to(folder).as_posix() for name in names])
     of_landscape = () if "landscape" in wanted.without else fold.train
     unchanged.refuse_changed_patients(study, [*fold.test, *of_landscape], folder)
     subject, *beside = (of_fold(fold, taking_part[name], folder, wanted.patient, name) for name in names)
     numbers = None
     if own.model.architecture == "vit":
         numbers = measure(subject, wanted.place_mm, wanted.layer, wanted.head)
-    with run_folder.held(output, ["figures"]):
+    with ownership.held(output, ["figures"]):
         learned = _learned(subject, beside, [fold.home(folder, name) for name in names], wanted.without, console)
         written = page.write(subject, output, numbers, learned)
     say(console, f"inspection: {written}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from mri_vit.data.aliases import ours
 from mri_vit.errors import UsageError
 from mri_vit.importers.layout import Layout
-from mri_vit.run.record import read_json
+from mri_vit.run.integrity import read_json
 from mri_vit.settings.schema import CHANNELS
 
 

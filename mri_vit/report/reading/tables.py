@@ -9,7 +9,7 @@ import pandas as pd
 
 from mri_vit.crossval.site_probe import COLUMNS as PROBE_COLUMNS
 from mri_vit.data import predictions, sheet
-from mri_vit.run.record import as_written
+from mri_vit.run.integrity import as_written
 
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 DECISION_COLUMNS = ["patient", "decision", "who", "why"]

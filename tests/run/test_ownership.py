@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 
-from mri_vit.run.alone import alone
+from mri_vit.run.ownership import file_lock
 
 
 def test_a_second_waits_until_the_first_has_made_it(tmp_path):
     order, inside = [], threading.Event()
 
     def first() -> None:
-        with alone(tmp_path):
+        with file_lock(tmp_path):
             inside.set()
             waited.wait(0.3)
             order.append("first")
@@ -20,7 +20,7 @@ def test_a_second_waits_until_the_first_has_made_it(tmp_path):
     thread = threading.Thread(target=first)
     thread.start()
     inside.wait()
-    with alone(tmp_path):
+    with file_lock(tmp_path):
         order.append("second")
     thread.join()
     assert order == ["first", "second"]

@@ -14,18 +14,18 @@ import pytest
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.run import progress
+from mri_vit.run import screen
 from mri_vit.run.screen import duration
 
 WORK = """
 import time
 from rich.console import Console
-from mri_vit.run import progress
-progress.EVERY_S = 0.05
+from mri_vit.run import screen
+screen.EVERY_S = 0.05
 console = Console()
-with progress.waiting(console, "making [red]patients"):
+with screen.waiting(console, "making [red]patients"):
     time.sleep(0.2)
-with progress.progress(console) as bar:
+with screen.progress(console) as bar:
     task = bar.add_task("train fold 2 of 3", total=8, note="")
     for _ in range(8):
         time.sleep(0.05)
@@ -58,42 +58,42 @@ def said(shown: Console) -> list[str]:
 
 
 def test_time_left_is_as_long_as_the_last_steps_took(clock: Clock):
-    with progress.progress(console(clock)) as bar:
+    with screen.progress(console(clock)) as bar:
         bar.add_task("train fold 2 of 3", total=180, note="")
         task = bar.tasks[0]
-        assert progress.line(task) == "train fold 2 of 3: 0 of 180"
+        assert screen.progress_line(task) == "train fold 2 of 3: 0 of 180"
         for done in range(1, 46):
             clock.now += 4.0
             bar.update(task.id, completed=done, note="loss 0.650")
-        assert progress.line(task) == "train fold 2 of 3: 45 of 180, about 9 min left, loss 0.650"  # 135 times 4 s
+        assert screen.progress_line(task) == "train fold 2 of 3: 45 of 180, about 9 min left, loss 0.650"  # 135 times 4 s
 
 
 def test_what_an_earlier_run_did_is_not_taken_for_speed(clock: Clock):
-    with progress.progress(console(clock)) as bar:
+    with screen.progress(console(clock)) as bar:
         task = bar.add_task("train", total=100, note="")
         for done in (81, 82, 83):  # 80 were done before
             clock.now += 60.0
             bar.update(task, completed=done)
-        assert progress.line(bar.tasks[0]) == "train: 83 of 100, about 17 min left"
+        assert screen.progress_line(bar.tasks[0]) == "train: 83 of 100, about 17 min left"
 
 
 def test_epochs_of_many_minutes_have_a_time_left(clock: Clock):
-    with progress.progress(console(clock)) as bar:
+    with screen.progress(console(clock)) as bar:
         task = bar.add_task("train", total=10, note="")
         for _ in range(2):
             clock.now += 1200.0
             bar.advance(task)
-        assert progress.line(bar.tasks[0]) == "train: 2 of 10, about 2.7 h left"
+        assert screen.progress_line(bar.tasks[0]) == "train: 2 of 10, about 2.7 h left"
 
 
 def test_a_task_that_is_over_is_told_once_with_the_time_it_took(clock: Clock, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(progress, "EVERY_S", 0.02)
+    monkeypatch.setattr(screen, "EVERY_S", 0.02)
     shown = console(clock)
-    with progress.progress(shown) as bar:
+    with screen.progress(shown) as bar:
         first = bar.add_task("train fold 1 of 2", total=180, note="")
         clock.now += 40.0
         bar.update(first, completed=63, note="loss 0.650")
-        progress.stop(bar)  # it ended early
+        screen.stop_clocks(bar)  # it ended early
         clock.now += 5.0
         bar.add_task("train fold 2 of 2", total=180, note="")
         bar.add_task("explain", total=0, note="")  # nothing to do
@@ -112,7 +112,7 @@ def test_a_stage_that_fails_is_not_said_to_have_ended(clock: Clock):
     shown = console(clock)
 
     def interrupted() -> None:
-        with progress.progress(shown) as bar:
+        with screen.progress(shown) as bar:
             bar.update(bar.add_task("train", total=2, note=""), advance=1)
             raise KeyboardInterrupt
 
@@ -123,7 +123,7 @@ def test_a_stage_that_fails_is_not_said_to_have_ended(clock: Clock):
 
 def test_within_the_first_minute_only_the_end_is_told(clock: Clock):
     shown = console(clock)
-    with progress.progress(shown) as bar:
+    with screen.progress(shown) as bar:
         task = bar.add_task("prepare", total=3, note="")
         for _ in range(3):
             clock.now += 10.0

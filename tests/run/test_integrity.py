@@ -17,7 +17,7 @@ from whole_road import mri_vit
 from mri_vit.data import cohort, frozen
 from mri_vit.explain.inspection.learned import Learned
 from mri_vit.report.pages import html
-from mri_vit.run import files, origin
+from mri_vit.run import files
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Controls, Explain, Study
@@ -106,7 +106,7 @@ def test_tokens_of_another_patient_are_found_by_every_stage_that_reads_them(copy
 
 
 def test_patients_who_were_prepared_anew_with_another_result_are_not_those_that_a_run_was_trained_on(copy: Path, capsys):
-    study = origin.settings(copy / "run")
+    study = run_folder.run_settings(copy / "run")
     shutil.copy(study.prepared / "p05" / "tokens.safetensors", study.prepared / "p00")
     add_records(study, ["p00"])
     assert verbs(copy, "explain") == {"explain": 2}
@@ -129,7 +129,7 @@ def test_a_run_of_an_older_version_is_explained_on_the_patients_that_it_was_trai
         file.write_text(json.dumps(record | {"schema": 1}))
     assert verbs(copy, "explain") == {"explain": 0}
     shutil.rmtree(copy / "run" / "scores")
-    add_records(origin.settings(copy / "run"), NAMES)  # prepared again, by this version
+    add_records(run_folder.run_settings(copy / "run"), NAMES)  # prepared again, by this version
     assert verbs(copy, "explain", "train") == {"explain": 2, "train": 2}
     assert "its training began with a version before 0.5, and patient p00 was prepared anew" in capsys.readouterr().err
 
@@ -150,7 +150,7 @@ def undrawn(monkeypatch) -> None:
 
 def test_a_tree_that_was_copied_works_by_itself(copy: Path, tree: Path, undrawn):
     """The one that it was copied from need not be there: nothing in it is read."""
-    study = origin.settings(copy / "run")
+    study = run_folder.run_settings(copy / "run")
     assert (study.cohort, study.prepared) == (copy / "in" / "cohort.csv", copy / "in" / "prepared")
     scans = {path for patient in frozen.patients(copy / "run", study) for path in patient.scans.values()}
     assert {path.parent for path in scans if path} == {copy / "in"}
@@ -169,7 +169,7 @@ def test_a_copied_table_of_paths_near_and_far_is_still_the_frozen_one(tmp_path: 
     run.mkdir()
     patient = cohort.Patient("p", {"t1": near, "t1ce": far, "t2": None, "flair": None}, {"mgmt": 1.0}, {"age": "60"})
     (run / "cohort.csv").write_bytes(frozen.table([patient], run))
-    origin.write(run)
+    run_folder.write_origin(run)
     copied = tmp_path / "second" / "deeper"
     shutil.copytree(tmp_path / "first", copied)
     moved = replace(patient, scans=patient.scans | {"t1": copied / "scan.nii"})
@@ -182,7 +182,7 @@ def test_a_copied_table_of_paths_near_and_far_is_still_the_frozen_one(tmp_path: 
 def test_a_run_that_was_moved_alone_finds_what_it_was_made_from_also_a_second_time(tree: Path, tmp_path: Path):
     for place in (tmp_path / "first", tmp_path / "second" / "deeper"):
         shutil.copytree(tree / "run" if place.name == "first" else tmp_path / "first", place)
-        assert origin.settings(place).prepared == tree / "in" / "prepared"
+        assert run_folder.run_settings(place).prepared == tree / "in" / "prepared"
         assert mri_vit("explain", place, "--prepare.workers", "1") == 0
         assert mri_vit("train", tree / "study.toml", "--output", place) == 0
 
