@@ -13,8 +13,8 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run import files
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import NO_BLOCK, Explain, Prepare, Study
+from mri_vit.settings.schema import NO_BLOCK, Study
+from mri_vit.settings.sections import Explain, Grid, Prepare
 from mri_vit.settings.sequences import CHANNELS
 
 if TYPE_CHECKING:

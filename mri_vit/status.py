@@ -32,7 +32,7 @@ from mri_vit.run import jobs as ledger
 from mri_vit.run.atomic import lives
 from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.screen import WARNING, duration, say
-from mri_vit.settings.models import RESHUFFLED, SHUFFLED, VIT
+from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 SHOWN = 12  # of those who are at work

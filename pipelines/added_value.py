@@ -14,7 +14,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit.run import exit_code, screen
+from mri_vit.cli import exit_code
+from mri_vit.run import screen
 from mri_vit.studies.added_value import page as added_value
 from mri_vit.studies.added_value import words as added_value_words
 from mri_vit.studies.added_value.findings import find

@@ -20,7 +20,8 @@ from mri_vit.report.figures import gallery
 from mri_vit.report.pages import front, patients, printed
 from mri_vit.report.schema.metrics import dumps
 from mri_vit.run import integrity
-from mri_vit.settings.schema import Controls, Explain, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls, Explain
 
 NOBODY = Explain(patients=0, scored=0)  # their scans are not there
 

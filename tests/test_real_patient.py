@@ -20,7 +20,8 @@ from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.schema import CHANNELS, Explain, Model, Study
+from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.sections import Explain
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*")  # deepbet's weights are TorchScript

@@ -17,7 +17,8 @@ from mri_vit.errors import UsageError
 from mri_vit.run import executors, files, jobs
 from mri_vit.run import folder as run_folder
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls
 
 BEGAN, TOOK_S = 1_700_000_000, 100
 

@@ -15,7 +15,7 @@ from mri_vit.report.figures.panels import DASHED, Row, Scale
 from mri_vit.report.numbers import comparators
 from mri_vit.report.words.notation import change, title, with_sign
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import is_candidate
+from mri_vit.settings.recipe import is_candidate
 from mri_vit.style import GREY, INK, VERMILLION
 
 LETTERS = 18  # of a label beside the axis

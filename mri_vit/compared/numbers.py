@@ -26,7 +26,7 @@ from mri_vit.report.schema.part import Estimate
 from mri_vit.report.schema.run import Design
 from mri_vit.report.verdicts.models import FEWEST
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import is_candidate
+from mri_vit.settings.recipe import is_candidate
 
 MEASURES = {"binary": "auc", "survival": "harrell_c"}
 

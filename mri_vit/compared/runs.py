@@ -20,7 +20,7 @@ from mri_vit.report.reading.run import Run, read
 from mri_vit.run import files, integrity
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import PERMUTED
+from mri_vit.settings.recipe import PERMUTED
 
 LABELS = {"binary": ("truth",), "survival": ("time_days", "event")}  # columns of what is known of a patient, by kind
 

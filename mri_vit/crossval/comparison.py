@@ -30,7 +30,7 @@ from mri_vit.predictors.radiomics import radiomics_table
 from mri_vit.predictors.tabular import Tabular, volume_table
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import (
+from mri_vit.settings.recipe import (
     CLINICAL,
     CONTROLS,
     FUSED,

@@ -22,7 +22,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.predictors.network import Neural
 from mri_vit.run import executors, files
 from mri_vit.run.jobs import Workplace
-from mri_vit.settings.models import PERMUTED, RESHUFFLED, SHUFFLED, VIT
+from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 

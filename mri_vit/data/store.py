@@ -28,7 +28,7 @@ from mri_vit.data import tokens
 from mri_vit.data.draw import EMPTY, NOWHERE, Draw
 from mri_vit.data.moved import NONE, neighbours, windows
 from mri_vit.run.resource import free_memory
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 T = TypeVar("T")
 Fetched = tuple[Float16[Tensor, "r k"], list[Int16[np.ndarray, " _"]], Draw]  # rows, where each patient's lie, and what is drawn

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mri_vit.settings.models import VIT
-from mri_vit.settings.recipe import Architecture
-from mri_vit.settings.schema import AnyMethod, Study
+from mri_vit.settings.recipe import VIT, Architecture
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import AnyMethod
 
 # Heads of these read no mean of a convolutional map: after a hybrid's trunk comes attention, to which a channel's mean gradient
 # over the voxels says little, a maximum has a gradient at one voxel of each channel alone, so that the mean would spread it over

@@ -38,7 +38,7 @@ from mri_vit.run import jobs as ledger
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.run.screen import progress
-from mri_vit.settings.models import SHUFFLED, VIT
+from mri_vit.settings.recipe import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 Written = tuple[Path, int]  # a file and when it was written, in ns

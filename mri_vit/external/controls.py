@@ -21,7 +21,7 @@ from mri_vit.predictors.control import control as built
 from mri_vit.predictors.intensity import intensity_table
 from mri_vit.predictors.slices import slices_table
 from mri_vit.run import files, folder
-from mri_vit.settings.models import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
+from mri_vit.settings.recipe import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
 from mri_vit.settings.schema import Study
 
 Covariates = Callable[[Sequence[Patient], Study, Path], pd.DataFrame]  # patients, their study and the run's folder in

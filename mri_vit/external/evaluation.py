@@ -24,7 +24,7 @@ from mri_vit.report.reading import run as reports
 from mri_vit.run import files, integrity
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 
 OWN = ("channels", "grid", "prepare", "model", "train", "controls")  # keys that belong to the run, not to the other cohort

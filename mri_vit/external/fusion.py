@@ -22,7 +22,7 @@ from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
 from mri_vit.run.integrity import read_json
-from mri_vit.settings.models import FUSED, VIT
+from mri_vit.settings.recipe import FUSED, VIT
 from mri_vit.settings.schema import Study
 
 

@@ -19,8 +19,9 @@ from mri_vit.external.finished import notes_of, places
 from mri_vit.model.weights import image_exposed
 from mri_vit.run import files
 from mri_vit.run.screen import WARNING, say
-from mri_vit.settings.models import CLINICAL, FUSED, PERMUTED, VIT
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.recipe import CLINICAL, FUSED, PERMUTED, VIT
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls
 
 Notes = dict[str, str]  # by model, why it is not judged; and by topic, on what the others rest
 # Nor would a value beside 0.5 be a fault: a permutation of few labels is seldom quite without a relation to the true ones.

@@ -14,7 +14,7 @@ from mri_vit.features.card import Card
 from mri_vit.features.fitting import Foreign
 from mri_vit.features.scan import Expected
 from mri_vit.model.checkpoint import read_tensors
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 Read = Callable[[Mapping[str, Tensor], Path, int | None, int | None], Foreign]
 

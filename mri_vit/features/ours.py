@@ -22,8 +22,8 @@ from mri_vit.model import network, weights
 from mri_vit.model.encoder import Encoder
 from mri_vit.pretrain.mae import encoded
 from mri_vit.run.integrity import as_written
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model
+from mri_vit.settings.sections import Grid
 
 
 @dataclass(frozen=True, eq=False)

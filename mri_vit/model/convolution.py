@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.encoder import Encoder
-from mri_vit.settings.grid import GRID_CENTRE_MM, Grid
 from mri_vit.settings.recipe import Model
+from mri_vit.settings.sections import GRID_CENTRE_MM, Grid
 
 BRAIN_MM = ((-72.0, 72.0), (-107.0, 73.0), (-72.0, 82.0))  # the MNI152 brain's box, see GRID_CENTRE_MM in settings/grid.py
 MARGIN_MM = 16.0  # alignment is rigid, so a head keeps its size: room for one a fifth longer than the template's

@@ -23,8 +23,8 @@ from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings import source
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model
+from mri_vit.settings.sections import Grid
 from mri_vit.settings.sequences import CHANNELS, names_of
 
 SCHEMA = "mri-vit network 1"

@@ -19,8 +19,8 @@ from mri_vit.model.vit2d import read_2d
 from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings import source
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model
+from mri_vit.settings.sections import Grid
 
 SCHEMA = "mri-vit encoder 1"
 

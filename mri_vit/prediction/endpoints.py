@@ -30,7 +30,7 @@ from mri_vit.prediction.document import (
 from mri_vit.prediction.networks import Said
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 
 Side = Literal["positive", "negative"]
 UNLEARNED = "no network learned it: no fold had enough labels"

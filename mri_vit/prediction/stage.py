@@ -34,7 +34,7 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import read_json
 from mri_vit.run.screen import WARNING, printable, progress, say
-from mri_vit.settings import licence
+from mri_vit.settings import source as licence
 from mri_vit.settings.schema import Study
 
 OURS = {  # names in the output
@@ -258,9 +258,9 @@ def _beginning(past: Study) -> tuple[str, str]:
         return pretrained or "trained in this study from random weights", OWN_LICENCE
     name = past.model.weights.name
     said = f"started from the weights {name}" + (f", {pretrained}" if pretrained else ", then trained in this study")
-    stated = licence.stated(past.model.weights_licence)
-    terms = STARTED.format(file=name, licence=licence.in_words(stated))
-    return said, "; ".join(filter(None, [terms, licence.caution(name, stated)]))
+    stated = licence.stated_licence(past.model.weights_licence)
+    terms = STARTED.format(file=name, licence=licence.licence_text(stated))
+    return said, "; ".join(filter(None, [terms, licence.licence_caution(name, stated)]))
 
 
 def _versions() -> dict[str, str]:

@@ -13,7 +13,7 @@ from mri_vit.prediction.document import OfRun
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics, Result
 from mri_vit.run import files, integrity
-from mri_vit.settings.models import RESHUFFLED, SHUFFLED, VIT
+from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
 
 Source = Literal["report", "computed"]
 NO_RESULT = "the run has no result of its own model for it"

@@ -7,7 +7,7 @@ import pandas as pd
 from mri_vit.data.covariates import withheld
 from mri_vit.predictors.principal import PrincipalRegressions
 from mri_vit.predictors.tabular import NOTHING, Apart, Tabular
-from mri_vit.settings.models import CLINICAL, RADIOMICS, SLICES
+from mri_vit.settings.recipe import CLINICAL, RADIOMICS, SLICES
 from mri_vit.settings.schema import Study
 
 WIDE = (SLICES, RADIOMICS)  # those that read more columns than there are patients

@@ -29,7 +29,7 @@ from mri_vit.model.vit2d import Weights2D, read_2d
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import sort_header
-from mri_vit.settings import licence
+from mri_vit.settings import source
 from mri_vit.settings.recipe import SIZES
 from mri_vit.settings.schema import Study
 
@@ -76,7 +76,7 @@ def described(table: pd.DataFrame, study: Study) -> str:
     path = study.controls.slices
     assert path
     return (
-        f"the CLS features of a frozen 2D Vision Transformer, {path.name} ({licence.in_words(study.controls.slices_licence)}, "
+        f"the CLS features of a frozen 2D Vision Transformer, {path.name} ({source.licence_text(study.controls.slices_licence)}, "
         f"SHA-256 {integrity.sha256(path)}), averaged over the axial slices that hold brain, of {', '.join(study.channels)} "
         f"({len(table.columns)} columns)"
     )

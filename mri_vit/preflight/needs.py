@@ -27,7 +27,7 @@ from mri_vit.model.network import Network
 from mri_vit.preflight.document import Hours, Needs
 from mri_vit.pretrain.dino import GLOBALS
 from mri_vit.run.resource import free_disk, free_memory
-from mri_vit.settings.models import SHUFFLED, VIT
+from mri_vit.settings.recipe import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 FOREGROUND = 640 / 2744  # share of the places that hold brain: of real brains 490 to 721 (docs/howto/hardware.md)

@@ -23,7 +23,7 @@ from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Ne
 from mri_vit.preflight.scans import Seen
 from mri_vit.qc import decisions
 from mri_vit.run.screen import printable
-from mri_vit.settings.models import CLINICAL
+from mri_vit.settings.recipe import CLINICAL
 from mri_vit.settings.schema import Study
 from mri_vit.settings.source import ABSENT, shown
 

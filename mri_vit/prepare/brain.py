@@ -16,7 +16,7 @@ from scipy import ndimage
 from mri_vit.data.volume import Volume, write
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare import box, command, skull
-from mri_vit.settings.schema import Prepare
+from mri_vit.settings.sections import Prepare
 from mri_vit.settings.sequences import title
 
 STRIPPED_SHARE = (

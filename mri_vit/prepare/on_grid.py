@@ -16,7 +16,7 @@ from mri_vit.data.volume import Volume, resample
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import box, brain, coarse, intensity
 from mri_vit.prepare.log import Log
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 MISSED = 0.005  # of the brain outside the grid: a rim that needs no warning
 LEAST_SHARE = 0.05  # of a grid voxel's sources that must be brain for it to have a value; less is rounding

@@ -30,8 +30,8 @@ from mri_vit.prepare.quality import figures as quality
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.settings import source
-from mri_vit.settings.quality import BRAIN_ML
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import BRAIN_ML
 from mri_vit.settings.sequences import is_quantitative, like_the_template, named, titles
 
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")

@@ -19,7 +19,7 @@ from mri_vit.prepare import tumour as tumours
 from mri_vit.prepare.brain import volume_ml
 from mri_vit.prepare.log import Log
 from mri_vit.run import files
-from mri_vit.settings.schema import Prepare
+from mri_vit.settings.sections import Prepare
 from mri_vit.settings.sequences import title
 
 SCANS = "scans"  # the folder that the program is given: a file per sequence

@@ -20,7 +20,7 @@ from mri_vit.prepare.brain import volume_ml
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record, reference_of, reference_to_grid
 from mri_vit.run import files
 from mri_vit.run.integrity import as_written
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 from mri_vit.settings.sequences import title
 
 NEAREST = 1  # sitk.sitkNearestNeighbor

@@ -31,9 +31,9 @@ from mri_vit.pretrain.dino import Dino
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.run import resource
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model, Pretrain
 from mri_vit.settings.schema import MAE_IS_FOR_VIT, Study
+from mri_vit.settings.sections import Grid
 from mri_vit.train import checkpoint
 from mri_vit.train.devices import Gather, gathering, on_devices, part
 from mri_vit.train.loop import Learner, Objective, Report, Schedule, Turn, steps

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from mri_vit.prepare.outliers import BY_MAD
 from mri_vit.qc.limits import Finding
-from mri_vit.settings.quality import Quality
+from mri_vit.settings.sections import Quality
 
 LEAST = 20  # patients from which a median absolute deviation is steady: its standard error is a quarter of it
 UNLIKE = {

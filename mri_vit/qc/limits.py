@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mri_vit.settings.quality import Quality, Reason
+from mri_vit.settings.sections import Quality, Reason
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mri_vit.errors import IntegrityError
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import SHUFFLED
+from mri_vit.settings.recipe import SHUFFLED
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,8 +21,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import read_json_or_empty
-from mri_vit.settings.executor import Executor, Slurm
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Executor, Slurm
 
 LEDGER = "handed_out.json"
 WORKING = ".working.json"  # how the files of those who work end

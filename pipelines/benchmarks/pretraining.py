@@ -26,8 +26,8 @@ from mri_vit.pretrain.encoder import untrained as untrained_encoder
 from mri_vit.pretrain.encoder import views
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.settings import file as study_file
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid
 from mri_vit.train.feed import Feed, whole_batch
 from mri_vit.train.loop import Turn
 from mri_vit.train.optimiser import optimiser

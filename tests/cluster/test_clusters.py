@@ -24,7 +24,7 @@ from mri_vit.errors import Killed
 from mri_vit.run import executors, files
 from mri_vit.run import jobs as ledger
 from mri_vit.run.jobs import Workplace
-from mri_vit.settings.executor import Executor, Slurm
+from mri_vit.settings.sections import Executor, Slurm
 from mri_vit.synthetic import cohort
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

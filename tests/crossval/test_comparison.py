@@ -17,9 +17,9 @@ from mri_vit.model import network
 from mri_vit.model.weights import label_exposed
 from mri_vit.run import integrity
 from mri_vit.run.files import PREDICTIONS, SEEDS
-from mri_vit.settings.models import CONTROLS
-from mri_vit.settings.recipe import Comparator, Train
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.recipe import CONTROLS, Comparator, Train
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls
 from mri_vit.train.supervised import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine

@@ -13,7 +13,8 @@ from mri_vit.crossval import comparison, folds, in_parallel, loop
 from mri_vit.data import cohort
 from mri_vit.run.jobs import Workplace
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 

@@ -12,8 +12,8 @@ import torch
 from mri_vit.data import draw, store, tokens
 from mri_vit.data.moved import NONE, neighbours
 from mri_vit.data.store import Held
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=16, spacing_mm=4.0, patch=4)
 

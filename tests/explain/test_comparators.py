@@ -33,9 +33,9 @@ from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.run import files, integrity
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Architecture
-from mri_vit.settings.schema import CHANNELS, Comparator, Explain, Model, Study
+from mri_vit.settings.schema import CHANNELS, Comparator, Model, Study
+from mri_vit.settings.sections import Explain, Grid
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 GRID = Grid(edge=56, spacing_mm=4.0, patch=4)

@@ -18,9 +18,9 @@ from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.convolution import BRAIN_MM, MARGIN_MM, Box, HybridEncoder, VolumeEncoder
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare.register import template
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Architecture, Model
 from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.sections import Grid
 
 SMALL = Grid(edge=40, spacing_mm=6.0, patch=4)  # 10³ places, of which the box has 8 × 10 × 8: as much as DenseNet needs
 TINY = Grid(edge=24, spacing_mm=10.0, patch=2)  # 12³ places, of which the box has 10 × 12 × 10

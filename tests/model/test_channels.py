@@ -19,8 +19,8 @@ from mri_vit.model.weights import fill
 from mri_vit.pretrain.encoder import untrained
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import Explain, Model, Prepare, Pretrain, Study
+from mri_vit.settings.schema import Model, Pretrain, Study
+from mri_vit.settings.sections import Explain, Grid, Prepare
 
 GRID = Grid(edge=12, spacing_mm=10.0, patch=4)
 HEADS = [Head(Endpoint(name="mgmt", kind="binary"), "binary")]

@@ -25,8 +25,8 @@ from mri_vit.prepare import bias, coarse, intensity, register, stage, tumour
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import config_sha256, load_record, refuse_foreign, verify
 from mri_vit.run import files, integrity
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import CHANNELS, Prepare, Study
+from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid, Prepare
 
 SHARED = Path(__file__).parents[3] / "shared"
 RAW = SHARED / "data" / "raw" / "TCGA-FG-6692"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import reproduce
 
-from mri_vit.run import exit_code
+from mri_vit.cli import exit_code
 
 HOME = reproduce.REPRODUCTIONS
 

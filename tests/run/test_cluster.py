@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from made.jobs import refuse, square_of, visible
 
+from mri_vit.cli import exit_code
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import JobsLeft, Killed, OutOfResource, UsageError
 from mri_vit.prepare import stage
-from mri_vit.run import atomic, executors, exit_code, jobs, processes
+from mri_vit.run import atomic, executors, jobs, processes
 from mri_vit.run.jobs import Done, Lost, Task, Workplace
 from mri_vit.settings import file as study_file
-from mri_vit.settings.executor import Executor
+from mri_vit.settings.sections import Executor
 
 
 class Pretended:

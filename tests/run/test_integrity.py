@@ -20,7 +20,8 @@ from mri_vit.report.pages import html
 from mri_vit.run import files
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
-from mri_vit.settings.schema import Controls, Explain, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls, Explain
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 

@@ -17,8 +17,8 @@ from mri_vit.model.weights import save_encoder
 from mri_vit.run import atomic
 from mri_vit.run.atomic import replacing, write_bytes
 from mri_vit.run.integrity import sort_header
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Model
+from mri_vit.settings.sections import Grid
 from mri_vit.train import checkpoint
 
 

@@ -35,7 +35,7 @@ from mri_vit.run import files, integrity, ownership
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients' maps are theirs, not a group's
 LEAST_SHARE = 0.5  # of the group likewise, so that a rim is not the mean of the few with the largest heads

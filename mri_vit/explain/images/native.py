@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Integer
 from scipy.sparse import csr_array
 
 from mri_vit.data.volume import Volume, resample
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 
 @dataclass(frozen=True, eq=False)

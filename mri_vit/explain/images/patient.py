@@ -38,7 +38,7 @@ from mri_vit.model.network import Network
 from mri_vit.prepare.brain import STRIPPED_ML, volume_ml
 from mri_vit.run import files, integrity, ownership
 from mri_vit.run.atomic import complete, write_bytes
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import title
 

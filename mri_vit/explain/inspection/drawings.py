@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from scipy.ndimage import gaussian_filter
 
 from mri_vit.settings import sequences
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 from mri_vit.style import INK, RC, VERMILLION, WIDTH
 
 SIGNED = "RdBu_r"  # white at 0; red and blue differ in any colour vision

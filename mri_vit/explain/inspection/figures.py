@@ -25,7 +25,7 @@ from matplotlib.patheffects import withStroke
 from mri_vit.explain.images.overlay import COLOURS, OPACITY, SCALE
 from mri_vit.explain.inspection.network import Components, centres_mm
 from mri_vit.explain.methods.names import UNIT
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 from mri_vit.style import BLUE, GREY, INK, RC, WIDTH
 
 SIGNED = "RdBu_r"  # white at 0; red and blue differ in any colour vision

@@ -22,8 +22,8 @@ from mri_vit.explain.inspection.network import Components, HeadSteps
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.explain.methods.rollout import rollout
 from mri_vit.model.network import Network
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 PATIENTS = 4  # over whom attention distances are averaged: heads differ by far more than patients do, and 2744 places take time
 TOKENS_SHOWN = 3  # of the step-by-step table, beside the place itself and CLS: a table that fits a page

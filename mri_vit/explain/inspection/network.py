@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from mri_vit.errors import UsageError
 from mri_vit.model.embedding import ConvolutionalStem, TexturedStem
 from mri_vit.model.encoder import ROWS, Attention, Encoder, attention_weights
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 COMPONENTS = 28  # as many as Dosovitskiy et al. 2021 show in Figure 7 (left)
 UNIT_PATCHES = 256  # at a time through a convolutional stem: 16 MB of input at 16³ voxels in four scans

@@ -26,7 +26,7 @@ from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.ownership import refuse_foreign, refuse_links
 from mri_vit.settings import sequences
 from mri_vit.settings.demo import made_up
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 RECORD, SCHEMA = "inspection.json", "mri-vit inspection 1"  # by which a folder is known as ours
 HEADING = "Inside the Vision Transformer: what it learned to see, and where it looks"  # likewise, of versions before 0.5

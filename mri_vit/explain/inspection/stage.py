@@ -24,7 +24,7 @@ from mri_vit.prepare import unchanged
 from mri_vit.run import files, integrity, ownership
 from mri_vit.run.integrity import as_written
 from mri_vit.run.screen import WARNING, duration, say, waiting
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 
 LONG_S = 600  # from here on it is said how long it takes; the demo takes two minutes of one core

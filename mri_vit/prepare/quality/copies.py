@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Shaped
 from scipy.ndimage import find_objects
 
 from mri_vit.data.volume import Volume, resample
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=112, spacing_mm=2.0)  # the default grid at an eighth of the work: the cortex's folds are still seen
 

@@ -18,8 +18,9 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.run import Nothing
 from mri_vit.run import files
 from mri_vit.settings.endpoint import ENDPOINT_NAME, Endpoint
-from mri_vit.settings.models import PERMUTED
-from mri_vit.settings.schema import Report, Study
+from mri_vit.settings.recipe import PERMUTED
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Report
 
 
 def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...] = ()) -> Run:

@@ -24,7 +24,7 @@ from mri_vit.report.schema.table1 import Table1
 from mri_vit.run import files
 from mri_vit.run import folder as origin
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 
 OWN = VIT  # the other candidates are its comparators

@@ -17,7 +17,7 @@ from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import flags, floats, has_folds, in_order, known_rows
 from mri_vit.report.reading.run import OWN, Run, read
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
-from mri_vit.settings.models import INTENSITY, PERMUTED, SHUFFLED, VOLUME
+from mri_vit.settings.recipe import INTENSITY, PERMUTED, SHUFFLED, VOLUME
 from mri_vit.studies.added_value import cox
 from mri_vit.studies.added_value.numbers import People, Scored, standardised
 

@@ -8,7 +8,7 @@ from reproductions.html_page import Table
 from mri_vit.metrics.comparison import holm
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.words.notation import EXPLAINED, adjusted_p, between, change, ends, number, p_alone, p_value, title
-from mri_vit.settings.models import VOLUME
+from mri_vit.settings.recipe import VOLUME
 from mri_vit.studies.added_value.findings import Findings, Tried, adds
 from mri_vit.studies.added_value.numbers import RISK, Concordance, HazardRatio, LikelihoodRatio
 from mri_vit.studies.added_value.people import DEALT

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.arguments import Count
+from mri_vit.cli.arguments import Count
 from mri_vit.crossval.folds import Split
 from mri_vit.data import predictions, tokens
 from mri_vit.data.batches import everything, token_file
@@ -26,9 +26,9 @@ from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid
 from reproductions import small_tumours
 from reproductions.learning_curve import __main__ as learning_curve
 from reproductions.learning_curve import curve

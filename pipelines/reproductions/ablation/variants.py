@@ -20,7 +20,7 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 from mri_vit import study
-from mri_vit.arguments import Count
+from mri_vit.cli.arguments import Count
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fit_fold, fold_seed, parts
@@ -34,7 +34,7 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.jobs import Workplace
 from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import schedule

@@ -18,7 +18,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.arguments import Seed, Several
+from mri_vit.cli.arguments import Seed, Several
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
 from mri_vit.predictors.intensity import intensity_table

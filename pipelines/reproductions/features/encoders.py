@@ -37,9 +37,9 @@ from mri_vit.model.convolution import VolumeEncoder
 from mri_vit.model.weights import fill
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, untrained
-from mri_vit.settings import licence
+from mri_vit.settings import source
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from reproductions.probes import COLUMNS, SHARES, table
 
@@ -277,7 +277,7 @@ def notes(files: Mapping[str, Features], patients: Sequence[Patient]) -> list[st
     """What has to be known of the files: licences that forbid something, and whose scans an encoder has seen."""
     said = []
     for name, found in files.items():
-        if caution := licence.caution(found.origin.weights, found.origin.licence):
+        if caution := source.licence_caution(found.origin.weights, found.origin.licence):
             said.append(f"{caution}.")
         if seen := sorted({p.subject for p in patients} & set(found.origin.seen)):
             said.append(f"Transductive: {name} was pretrained on scans, without labels, of {len(seen)} of those who are judged.")

@@ -20,7 +20,7 @@ import pandas as pd
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.arguments import Seeds
+from mri_vit.cli.arguments import Seeds
 from mri_vit.crossval import comparators, folds, in_parallel
 from mri_vit.crossval.comparators import control_folder
 from mri_vit.crossval.folds import Split
@@ -36,7 +36,7 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.jobs import Workplace
 from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 from reproductions import over_sizes

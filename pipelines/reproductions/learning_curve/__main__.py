@@ -18,7 +18,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.arguments import Count, Seeds
+from mri_vit.cli.arguments import Count, Seeds
 from mri_vit.crossval import comparison, folds
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import cohort, frozen, predictions
@@ -30,8 +30,7 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.jobs import Workplace
 from mri_vit.settings import file as study_file
-from mri_vit.settings.models import CLINICAL, VIT
-from mri_vit.settings.recipe import Comparator
+from mri_vit.settings.recipe import CLINICAL, VIT, Comparator
 from mri_vit.settings.schema import Study
 from reproductions import over_sizes, small_tumours
 from reproductions.learning_curve import curve

@@ -41,7 +41,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from scipy.stats import chi2
 
-from mri_vit.arguments import Count
+from mri_vit.cli.arguments import Count
 from mri_vit.metrics.within_fold import WithinFold, compared, inflation, within_fold_c
 from mri_vit.predictors import refit
 from mri_vit.predictors.tabular import PRIOR_VARIANCE

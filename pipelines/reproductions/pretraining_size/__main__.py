@@ -15,7 +15,7 @@ import pandas as pd
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.arguments import Count, Seed
+from mri_vit.cli.arguments import Count, Seed
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
 from mri_vit.run import executors, files, screen
@@ -24,7 +24,7 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.run.jobs import Workplace
 from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 from reproductions.pretraining_size import encoders as labelled_encoders

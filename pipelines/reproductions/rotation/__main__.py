@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit.arguments import Count
+from mri_vit.cli.arguments import Count
 from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
 from mri_vit.errors import UnusablePatient, UsageError

@@ -36,7 +36,8 @@ from mri_vit.qc import limits
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
-from mri_vit.settings.schema import Explain, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Explain
 from reproductions.rotation import rotated
 from reproductions.rotation.reading import (
     ANOTHER,

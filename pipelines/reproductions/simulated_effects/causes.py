@@ -25,7 +25,7 @@ from rich.table import Table
 from scipy.ndimage import binary_erosion, gaussian_filter
 
 from mri_vit import study
-from mri_vit.arguments import Count, Seed
+from mri_vit.cli.arguments import Count, Seed
 from mri_vit.crossval import folds
 from mri_vit.data import frozen, tokens
 from mri_vit.data.batches import token_file

@@ -25,8 +25,8 @@ from mri_vit.explain.methods.relevance import relevances
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network, with_heads
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Model, Study
+from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places
 MGMT, OS = (

@@ -16,7 +16,7 @@ from mri_vit.explain.images import group, group_picture
 from mri_vit.explain.methods.names import METHODS, file_name
 from mri_vit.explain.records import MAP_SCHEMA, GroupRecord, parse, plain
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=16, spacing_mm=10.0, patch=4)
 MGMT = Endpoint(name="mgmt", kind="binary")

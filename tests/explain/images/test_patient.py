@@ -29,8 +29,8 @@ from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import CHANNELS, Explain, Model, Study
+from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.sections import Explain, Grid
 
 ENDPOINTS = (
     Endpoint(name="mgmt", kind="binary"),

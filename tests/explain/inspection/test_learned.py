@@ -18,8 +18,8 @@ from mri_vit.explain.inspection.features import Frame
 from mri_vit.explain.inspection.measures import measure
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.model.encoder import Encoder
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Comparator
+from mri_vit.settings.sections import Grid
 from mri_vit.train.supervised import fit, outputs, total_loss, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine

@@ -26,8 +26,8 @@ from mri_vit.explain.inspection.subject import Subject
 from mri_vit.model import encoder as encoder_module
 from mri_vit.model import network
 from mri_vit.model.encoder import Encoder
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid
 from mri_vit.train.supervised import fit, untrained
 
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places of 20 mm

@@ -49,8 +49,8 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import notation, patient_map, patient_result
 from mri_vit.settings import schema
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle
 OTHER_MM = np.array([-28.0, -20.0, 8.0])  # of another map: on the left, to the back

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mri_vit.settings.licence import NOT_STATED, caution, is_non_commercial, stated
+from mri_vit.settings.source import LICENCE_NOT_STATED, is_non_commercial, licence_caution, stated_licence
 
 FORBIDDEN = [
     "CC-BY-NC-4.0",
@@ -22,7 +22,7 @@ FORBIDDEN += ["Academic use", "academic research license"]
 @pytest.mark.parametrize("licence", FORBIDDEN)
 def test_a_licence_that_forbids_commercial_use_is_known_and_said(licence: str):
     assert is_non_commercial(licence)
-    assert f"{licence}, does not allow commercial use" in caution("w.pt", licence)
+    assert f"{licence}, does not allow commercial use" in licence_caution("w.pt", licence)
 
 
 @pytest.mark.parametrize(
@@ -30,10 +30,10 @@ def test_a_licence_that_forbids_commercial_use_is_known_and_said(licence: str):
 )
 def test_nothing_is_said_of_other_licences(licence: str):
     assert not is_non_commercial(licence)
-    assert caution("w.pt", licence) == ""
+    assert licence_caution("w.pt", licence) == ""
 
 
 @pytest.mark.parametrize("licence", [None, "", "  "])
 def test_an_absent_licence_is_recorded_and_said(licence: str | None):
-    assert stated(licence) == NOT_STATED
-    assert "w.pt: the licence of these weights is not stated" in caution("w.pt", stated(licence))
+    assert stated_licence(licence) == LICENCE_NOT_STATED
+    assert "w.pt: the licence of these weights is not stated" in licence_caution("w.pt", stated_licence(licence))

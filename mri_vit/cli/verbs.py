@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from mri_vit.arguments import Output, Overrides, StudyFile, loaded, trained
-from mri_vit.cohort_cli import cohorts, imports
-from mri_vit.completion import Shell, install, shell_here
-from mri_vit.features_cli import features
-from mri_vit.format_cli import schema, settings
-from mri_vit.run import exit_code, files
-from mri_vit.run_cli import compare, evaluate, inspect, predict, report, status
-from mri_vit.settings import options
+from mri_vit.cli import exit_code
+from mri_vit.cli.arguments import HelpLayout, Output, Overrides, StudyFile, loaded, trained
+from mri_vit.cli.cohort_verbs import cohorts, imports
+from mri_vit.cli.completion import Shell, install, shell_here
+from mri_vit.cli.format_verbs import schema, settings
+from mri_vit.cli.run_verbs import compare, evaluate, features, inspect, predict, report, status
+from mri_vit.run import files
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +44,7 @@ app = App(
     version=_version,
     version_format="plaintext",
     help_format="plaintext",
-    help_formatter=options.Layout(),
+    help_formatter=HelpLayout(),
     default_parameter=Parameter(negative=()),  # cyclopts adds options such as --no-x and --empty-x
     suppress_keyboard_interrupt=False,
     exit_on_error=False,

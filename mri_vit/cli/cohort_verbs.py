@@ -1,4 +1,4 @@
-"""The command line's verbs that make cohort tables, as thin as the others in `mri_vit.cli`."""
+"""The command line's verbs that make cohort tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from mri_vit.arguments import Output
+from mri_vit.cli.arguments import Output
 from mri_vit.errors import UsageError
 
 imports = App(name="import", help="A cohort table of what others publish or store, with the origin of every label.")
