@@ -10,8 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mri_vit.data import aliases, sheet
+from mri_vit.data import sheet
 from mri_vit.data.sheet import Fault, Row
+from mri_vit.data.spellings import nearest
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
@@ -127,7 +128,7 @@ def examine(
     faults = [*found.faults, *_formulas(found.rows)]
     for column in dict.fromkeys(("patient", *needed, *labels)):
         if column not in found.header:
-            near = aliases.nearest(column, found.header)
+            near = nearest(column, found.header)
             remedy = "; a study without that sequence names its own in `channels`" if column in channels else ""
             faults.append(Fault(f"no column {column!r}; the nearest one is {near!r} (found {', '.join(found.header)}){remedy}"))
     if "patient" not in found.header:

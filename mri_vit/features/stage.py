@@ -18,7 +18,7 @@ from rich.console import Console
 from torch import Tensor
 
 from mri_vit.data import cohort, frozen, tokens
-from mri_vit.data.batches import token_file
+from mri_vit.data.store import token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
 from mri_vit.features import card, foreign, ours, scan, table

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mri_vit.data import identifiers
+from mri_vit.data import spellings
 from mri_vit.errors import UsageError
 from mri_vit.importers import auto, dicom, layout, written
 from mri_vit.importers.dicom import identity
@@ -126,15 +126,15 @@ def _under_hashes(
     names = dict.fromkeys(reading.patient for reading in readings)
     hashed = {name: hasher.patient(name) for name in names}
     tried = {
-        name: [other for other in identifiers.spellings(name) if hasher.patient(other) in scanned]
+        name: [other for other in spellings.spellings(name) if hasher.patient(other) in scanned]
         for name, own in hashed.items()
         if own not in scanned
     }
     if pairs := {name: others for name, others in tried.items() if others}:
         say(console, other_forms(names, pairs), WARNING)
         if join_similar_ids:
-            hashed |= {name: hasher.patient(other) for name, other in identifiers.unambiguous(names, pairs).items()}
-    for alike in identifiers.alike(names):
+            hashed |= {name: hasher.patient(other) for name, other in spellings.unambiguous(names, pairs).items()}
+    for alike in spellings.alike(names):
         say(console, f"the ids {', '.join(alike)} differ only in form: one patient?", WARNING)
     return [
         replace(

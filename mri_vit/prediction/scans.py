@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from mri_vit.data import cohort
-from mri_vit.data.aliases import OURS, key
 from mri_vit.data.cohort import MASKS, Patient
+from mri_vit.data.spellings import OURS, key
 from mri_vit.errors import UsageError
 from mri_vit.importers import dicom
 from mri_vit.importers.found import Visit

@@ -21,8 +21,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import token_file
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.vit2d import Weights2D, read_2d

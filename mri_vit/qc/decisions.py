@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mri_vit.data import identifiers, sheet
+from mri_vit.data import sheet, spellings
 from mri_vit.errors import UsageError
 from mri_vit.run import files
 from mri_vit.settings.schema import Study
@@ -38,8 +38,8 @@ def of_study(study: Study, patients: Collection[str], tell: Callable[[str], None
         return {}
     every = read(beside)
     if others := sorted(every.keys() - set(patients)):
-        first = next(iter(identifiers.counterparts(others, patients)), others[0])
-        example = f"{first}{identifiers.elsewhere(first, patients)}"
+        first = next(iter(spellings.counterparts(others, patients)), others[0])
+        example = f"{first}{spellings.elsewhere(first, patients)}"
         tell(f"{beside.name}: {len(others)} decisions are of patients who are not in this cohort table, such as {example}")
     return {name: one for name, one in every.items() if name in patients}
 
@@ -64,7 +64,7 @@ def read(path: Path, patients: Collection[str] | None = None) -> dict[str, Decis
         if decision not in (KEEP, DROP):
             raise UsageError(f"{where}: decision {row['decision']!r}; expected keep or drop")
         if patients is not None and patient not in patients:
-            like = identifiers.elsewhere(patient, patients)
+            like = spellings.elsewhere(patient, patients)
             raise UsageError(f"{where}: patient {patient!r} is not in the cohort table{like}")
         if patient in found:
             raise UsageError(f"{where}: patient {patient!r} has a decision already")

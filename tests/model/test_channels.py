@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from mri_vit.data import draw
-from mri_vit.data.stream import stream
+from mri_vit.data.draw import stream
 from mri_vit.errors import UsageError
 from mri_vit.explain.methods.modality import scores_by_scan
 from mri_vit.model import network
 from mri_vit.model.heads import Head
-from mri_vit.model.inflate import inflated_kernel
 from mri_vit.model.network import Network
-from mri_vit.model.weights import fill
+from mri_vit.model.weights import fill, inflated_kernel
 from mri_vit.pretrain.encoder import untrained
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.settings.endpoint import Endpoint

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import Inputs, everything, token_file
+from mri_vit.data.store import Inputs, all_tokens, token_file
 from mri_vit.errors import UsageError
 from mri_vit.explain.inspection import network as inspection
 from mri_vit.explain.inspection.network import Components, HeadSteps
@@ -69,7 +69,7 @@ def measure(subject: Subject, place_mm: Point | None = None, layer: int | None =
     _, depth, heads, _ = subject.after.model.shape
     shown_layer, shown_head = _counted("layer", layer, depth) or depth, _counted("head", head, heads)
     prepared = [tokens.load(token_file(study, p), study.channels) for p in subject.patients[:PATIENTS]]
-    batches = [everything(one, study) for one in prepared]
+    batches = [all_tokens(one, study) for one in prepared]
     places = batches[0][1][0].numpy()
     rolled = {stage: rollout(net.encoder, *_on(net, batches[0]))[0].float().cpu().numpy() for stage, net in nets.items()}
     peak = places[int(rolled["after"][1:].argmax())]

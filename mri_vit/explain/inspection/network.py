@@ -21,8 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
-from mri_vit.model.embedding import ConvolutionalStem, TexturedStem
-from mri_vit.model.encoder import ROWS, Attention, Encoder, attention_weights
+from mri_vit.model.encoder import ROWS, Attention, ConvolutionalStem, Encoder, TexturedStem, attention_weights
 from mri_vit.settings.sections import Grid
 
 COMPONENTS = 28  # as many as Dosovitskiy et al. 2021 show in Figure 7 (left)

@@ -20,7 +20,7 @@ from mri_vit.explain.inspection.learned import figures as learned_figures
 from mri_vit.explain.inspection.measures import NUMBERS_SHOWN, Numbers, chosen, millimetres, relative, step_rows
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.model.baselines import BASELINES, HYBRIDS
-from mri_vit.model.cost import parameters
+from mri_vit.model.network import count_parameters
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.ownership import refuse_foreign, refuse_links
@@ -131,7 +131,7 @@ def _page(subject: Subject, numbers: Numbers | None, learned: Learned, drawn: Ma
         scans=subject.study.channels,
         learned=learned,
         batch_normalised=features.batch_normalised(subject.after),
-        parameters=parameters(subject.after),
+        parameters=count_parameters(subject.after),
         how=HOW,
         **(_of_tokens(subject, numbers) if numbers else {}),
     )

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import nn
 
 from mri_vit.data.cohort import Patient
-from mri_vit.data.stream import stream
+from mri_vit.data.draw import stream
 from mri_vit.explain.inspection.landscape import Loss, random_direction, surface
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.model.network import Network

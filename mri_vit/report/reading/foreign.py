@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.crossval.site_probe import COLUMNS as PROBE_COLUMNS
-from mri_vit.data import cohort, identifiers, predictions, sheet
+from mri_vit.data import cohort, predictions, sheet, spellings
 from mri_vit.errors import UsageError
 from mri_vit.report.reading import tables
 from mri_vit.report.reading.run import Run
@@ -44,7 +44,7 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
     known = {patient.subject: patient for patient in cohort.first_visits(patients)}  # of several visits, the first is judged
     strangers = sorted(set(table.patient) - set(known))
     if strangers:
-        like = identifiers.elsewhere(strangers[0], known)
+        like = spellings.elsewhere(strangers[0], known)
         raise UsageError(f"{scores}: patient {strangers[0]} is not in {people}{like} ({len(strangers)} such patients)")
     visits = pd.DataFrame([{"patient": p.subject, **p.clinical, **p.labels} for p in patients]).astype(str).replace("nan", "")
     return Run(

@@ -19,8 +19,7 @@ from matplotlib.ticker import NullFormatter
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc
 from mri_vit.model.baselines import BASELINES, HYBRIDS
-from mri_vit.model.cost import flops
-from mri_vit.model.network import Encode, Network
+from mri_vit.model.network import Encode, Network, flops
 from mri_vit.report.figures.panels import CANDIDATES, DASHED, OF_FIGURES, PLAIN, Row, Scale, Stroke, forest
 from mri_vit.report.verdicts.models import ALPHA
 from mri_vit.report.words import notation

@@ -27,13 +27,13 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient, first_visits
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.errors import UsageError
 from mri_vit.features import ours
 from mri_vit.features import table as feature_table
 from mri_vit.features.table import Features, Origin
-from mri_vit.model.convolution import VolumeEncoder
+from mri_vit.model.baselines import VolumeEncoder
 from mri_vit.model.weights import fill
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, untrained
@@ -209,7 +209,7 @@ def normalise(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> 
     encoder.train()
     size = study.pretrain.batch
     for some in (patients[first : first + size] for first in range(0, len(patients) - 1, size)):
-        shown = (everything(tokens.load(token_file(study, patient), study.channels), study) for patient in some)
+        shown = (all_tokens(tokens.load(token_file(study, patient), study.channels), study) for patient in some)
         encoder.net(torch.cat([encoder.volume(*one) for one in shown]))
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
@@ -220,7 +220,7 @@ def readings(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> d
     encoder.eval()
     rows: dict[str, list[Tensor]] = defaultdict(list)
     for patient in patients:
-        shown = everything(tokens.load(token_file(study, patient), study.channels), study)
+        shown = all_tokens(tokens.load(token_file(study, patient), study.channels), study)
         for name, vectors in ours.readings(encoder, *shown).items():
             rows[name].append(vectors)
     return {name: torch.cat(found).numpy() for name, found in rows.items()}

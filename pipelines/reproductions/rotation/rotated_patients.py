@@ -21,8 +21,8 @@ from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read, read_mask
 from mri_vit.errors import IntegrityError, UnusablePatient

@@ -15,8 +15,8 @@ from sklearn.decomposition import PCA
 
 from mri_vit import style
 from mri_vit.data import cohort, tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.inspection import figures
 from mri_vit.explain.inspection import network as inspection
@@ -313,7 +313,7 @@ def test_the_place_asked_for_is_the_one_shown(subject):
     x, y, z = inspection.centres_mm(subject.study.grid)[place]
     numbers = measure(subject, place_mm=(x + 2, y, z - 2))
     assert (numbers.place, numbers.token) == (place, 3)
-    patches, where = everything(prepared, subject.study)
+    patches, where = all_tokens(prepared, subject.study)
     matrix = subject.after.encoder.attention(patches, where)[1]
     np.testing.assert_allclose(numbers.stages["after"].of_place[1], matrix[0, :, 4].detach().numpy(), atol=1e-6)
 

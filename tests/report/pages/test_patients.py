@@ -28,8 +28,8 @@ from made.study import make_tiny
 from PIL import Image
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient, visit_id
+from mri_vit.data.store import token_file
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import UnusablePatient
 from mri_vit.explain.images import overlay

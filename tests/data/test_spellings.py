@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mri_vit.data.identifiers import alike, counterparts, elsewhere, hint, spellings, unambiguous
+from mri_vit.data.spellings import alike, counterparts, elsewhere, hint, spellings, unambiguous
 
 PAIRS = [
     ("12", "00012"),
