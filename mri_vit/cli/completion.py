@@ -18,12 +18,12 @@ STARTUP = {"bash": ".bashrc", "zsh": ".zshrc"}  # fish looks into a folder
 def shell_here() -> Shell:
     """The shell that this was called from. Raises UsageError where that is none of those known."""
     try:
-        found = detect_shell()
+        shell = detect_shell()
     except ShellDetectionError:
-        found = None
-    if found is None or found == "powershell":
+        shell = None
+    if shell is None or shell == "powershell":
         raise UsageError("no shell was recognised; name it: `mri-vit --install-completion` bash, zsh or fish")
-    return found
+    return shell
 
 
 def install(app: App, shell: Shell, output: Path | None) -> Iterator[str]:

@@ -35,11 +35,11 @@ def of(verb: Callable[[], object]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it once more on its way out
         return MriVitError.exit_code
     except Exception as error:
-        found = misuse(error) if isinstance(error, CycloptsError) else error
-        found = found if isinstance(found, MriVitError) else unusable_name(error) or lack(error, Path.cwd())
-        if found:
-            _say(str(found))
-            return found.exit_code
+        known = misuse(error) if isinstance(error, CycloptsError) else error
+        known = known if isinstance(known, MriVitError) else unusable_name(error) or lack(error, Path.cwd())
+        if known:
+            _say(str(known))
+            return known.exit_code
         traceback.print_exc()
         _say("this is a fault of ours, not of your data; please report it with the lines above")
         return MriVitError.exit_code
@@ -73,15 +73,15 @@ def misuse(error: CycloptsError) -> UsageError:
         return UsageError(_too_many(error))
     if isinstance(error, MissingArgumentError) and error.argument:
         return UsageError(_missing(error))
-    said = str(error)
-    return UsageError(said[:1].lower() + said[1:].rstrip("."))
+    message = str(error)
+    return UsageError(message[:1].lower() + message[1:].rstrip("."))
 
 
 def _unknown_option(error: UnknownOptionError) -> str:
     unknown = (error.token.keyword or error.token.value).partition("=")[0]
     known = [name for argument in error.argument_collection for name in argument.names]
     name = unknown.lstrip("-")
-    if name in sections() and any(one.startswith(f"--{name}.") for one in known):
+    if name in sections() and any(option.startswith(f"--{name}.") for option in known):
         return f"unknown option {unknown}: a section of the study file; `mri-vit settings {name}` lists its keys"
     if name in {key.name for key in keys()} and f"--{name}" not in known:
         return f"unknown option {unknown}: a key of the study file, and `{_verb(error)}` takes none as an option"
@@ -89,20 +89,20 @@ def _unknown_option(error: UnknownOptionError) -> str:
 
 
 def _unknown_verb(error: UnknownCommandError) -> str:
-    found = (error.unused_tokens or [""])[0]
+    word = (error.unused_tokens or [""])[0]
     known = list(error.app or ())  # verbs, and options that stand alone such as --help
-    if found.startswith("-"):
+    if word.startswith("-"):
         options = [name for name in known if name.startswith("--")]
-        return f"expected a verb before {found}; {question(found, options, f'{_help(error)} lists them')}"
-    return f"unknown verb {found}; {question(found, known, f'{_help(error)} lists those that there are')}"
+        return f"expected a verb before {word}; {question(word, options, f'{_help(error)} lists them')}"
+    return f"unknown verb {word}; {question(word, known, f'{_help(error)} lists those that there are')}"
 
 
 def _too_many(error: UnusedCliTokensError) -> str:
-    found = (error.unused_tokens or [""])[0]
-    name, is_set, value = found.partition("=")
+    word = (error.unused_tokens or [""])[0]
+    name, is_set, value = word.partition("=")
     if is_set and name in {key.name for key in keys()}:
-        return f"{found} is one word too many; did you mean --{name}={value}?"
-    return f"{found} is one word too many; {_help(error)} lists what `{_verb(error)}` takes"
+        return f"{word} is one word too many; did you mean --{name}={value}?"
+    return f"{word} is one word too many; {_help(error)} lists what `{_verb(error)}` takes"
 
 
 def _missing(error: MissingArgumentError) -> str:

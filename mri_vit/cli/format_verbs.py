@@ -77,15 +77,15 @@ def find_keys(name: str = "") -> list[Key]:
     """
     known = [*keys(), *(key for head, section in LISTS.items() for key in keys(section, f"{head}."))]
     wanted = name.strip("-[]")
-    found = (
+    matching = (
         known
         if not wanted
         else [key for key in known if key.section == wanted] or [key for key in known if f".{key.name}".endswith(f".{wanted}")]
     )
-    if not found:
+    if not matching:
         answer = question(wanted, [*filter(None, section_titles()), *(key.name for key in known)], "`mri-vit settings` lists all")
         raise UsageError(f"unknown key {name}; {answer}")
-    return found
+    return matching
 
 
 def section_titles() -> dict[str, str]:

@@ -97,14 +97,14 @@ def check(study: StudyFile, *, json: bool = False, **overrides: Overrides) -> in
     from mri_vit.preflight import stage, words
     from mri_vit.run.screen import say
 
-    found = stage.check(settings)
+    findings = stage.check(settings)
     if json:
-        print(found.model_dump_json(indent=1))
+        print(findings.model_dump_json(indent=1))
     else:
         console = Console()
-        for line, style in words.lines(found):
+        for line, style in words.lines(findings):
             say(console, line, style)
-    return found.exit_code
+    return findings.exit_code
 
 
 @app.command

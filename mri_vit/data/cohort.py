@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mri_vit.data import sheet
 from mri_vit.data.sheet import Fault, Row
-from mri_vit.data.spellings import nearest
+from mri_vit.data.spellings import MISSING, nearest
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
@@ -22,18 +22,6 @@ PATIENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # safe as a folder 
 SESSION = re.compile(r"|(?=.*[A-Za-z0-9])[A-Za-z0-9._-]{1,63}")  # likewise, behind the patient's id; "" for an only visit
 MADE_A_DATE = "is a date in the workbook; a spreadsheet makes one of 1-2: write ids as text"
 RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # device names, on which Windows folders fail
-MISSING = {
-    "",
-    "na",
-    "n/a",
-    "nan",
-    "none",
-    "not available",
-    "not applicable",
-    "not reported",
-    "unknown",
-    "--",
-}  # as public tables write it
 MASKS = ("brain_mask", "tumour_mask")
 
 

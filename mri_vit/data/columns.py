@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Literal
 
 from mri_vit.data import spellings
-from mri_vit.data.cohort import MISSING
+from mri_vit.data.spellings import MISSING
 
 LARGEST = 1e100  # its square, which a variance takes, is still a number
 MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category

@@ -40,6 +40,19 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "os_event": ("death", "dead", "deceased", "vitalstatus", "survivalstatus", "overallsurvivalstatus", "osstatus"),
 }
 
+MISSING = {
+    "",
+    "na",
+    "n/a",
+    "nan",
+    "none",
+    "not available",
+    "not applicable",
+    "not reported",
+    "unknown",
+    "--",
+}  # how public tables write a missing value
+
 
 def key(name: str) -> str:
     """A name without case, spaces and signs: `T1-Gd` is t1gd."""

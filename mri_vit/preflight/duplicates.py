@@ -12,7 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from mri_vit.data.cohort import MISSING, Patient
+from mri_vit.data.cohort import Patient
+from mri_vit.data.spellings import MISSING
 from mri_vit.preflight.plausible import follows
 from mri_vit.preflight.scans import Seen, in_threads, usable
 from mri_vit.run.integrity import sha256

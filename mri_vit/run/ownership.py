@@ -69,9 +69,10 @@ def refuse_strangers(folder: Path, own: Callable[[str], bool], what: str) -> Non
 def held(folder: Path, folders: Sequence[str]) -> Iterator[None]:
     """An output folder, made if need be and locked until the end; `folders` are globs of the folders that are written in it.
 
-    Part files that a killed process left in them are swept. Raises
-    OutOfResource when it cannot be written, FolderHeld when another run holds it, UsageError when it is no folder, IntegrityError
-    when it, or a folder in it, is a link to elsewhere.
+    Part files that a killed process left in them are swept.
+
+    Raises OutOfResource when it cannot be written, FolderHeld when another run holds it, UsageError when it is no folder,
+    IntegrityError when it, or a folder in it, is a link to elsewhere.
     """
     refuse_links(folder, folders)
     if folder.exists() and not folder.is_dir():

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from mri_vit.data.cohort import MISSING
 from mri_vit.data.columns import numbers
+from mri_vit.data.spellings import MISSING
 from mri_vit.metrics import concordance, concordance_interval, discrimination
 from mri_vit.metrics.auc_interval import auc_interval
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
