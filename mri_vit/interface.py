@@ -13,8 +13,8 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run import files
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import NO_BLOCK, Explain, Prepare, Study
+from mri_vit.settings.schema import NO_BLOCK, Study
+from mri_vit.settings.sections import Explain, Grid, Prepare
 from mri_vit.settings.sequences import CHANNELS
 
 if TYPE_CHECKING:
@@ -250,10 +250,10 @@ def load_run(folder: Path | str) -> FinishedRun:
     from rich.console import Console
 
     from mri_vit.finished.trained_run import finished
-    from mri_vit.run import intact
+    from mri_vit.run import integrity
 
     study = finished(Path(folder))
-    intact.refuse_changed(Path(folder), Console(quiet=True), intact.OWN)
+    integrity.refuse_changed_run(Path(folder), Console(quiet=True), integrity.OWN_FOLDS)
     return FinishedRun(Path(folder), study)
 
 

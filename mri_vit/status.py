@@ -27,11 +27,12 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain import map_jobs as explaining
 from mri_vit.explain.methods.catalogue import explained
-from mri_vit.run import files, ledger
-from mri_vit.run.ownership import record
-from mri_vit.run.parts import lives
+from mri_vit.run import files
+from mri_vit.run import jobs as ledger
+from mri_vit.run.atomic import lives
+from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.screen import WARNING, duration, say
-from mri_vit.settings.models import RESHUFFLED, SHUFFLED, VIT
+from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 SHOWN = 12  # of those who are at work
@@ -103,7 +104,7 @@ def _at_work(run: Path, *stages: str) -> tuple[list[dict[str, Any]], dict[str, s
     """Who works on jobs of these stages, without those who died here; and which jobs failed, and how."""
     homes = [run / files.JOBS / stage for stage in stages]
     working = [one for home in homes for one in ledger.workers(home) if lives(one["host"], one["process"])]
-    pages = [page for home in homes if (page := ledger.read(home))]
+    pages = [page for home in homes if (page := ledger.read_ledger(home))]
     again = {one["job"] for one in working}
     return working, {name: why for page in pages for name, why in page.failed.items() if name not in again}
 
@@ -165,7 +166,7 @@ def _network(name: str) -> str:
 
 def _begun(folder: Path) -> float | None:
     """When work in a fold's folder began."""
-    started = record(folder / files.ENVIRONMENT).get("started")
+    started = read_json_or_empty(folder / files.ENVIRONMENT).get("started")
     return datetime.fromisoformat(started).timestamp() if started else None
 
 

@@ -29,10 +29,9 @@ from mri_vit.qc import check as quality
 from mri_vit.qc.check import Looked
 from mri_vit.report.pages import html
 from mri_vit.report.pages.printed import report
-from mri_vit.run import executor, files, intact, ledger
+from mri_vit.run import executors, files, integrity, jobs
 from mri_vit.run import folder as run_folder
-from mri_vit.run.progress import progress, stop
-from mri_vit.run.screen import WARNING, say
+from mri_vit.run.screen import WARNING, progress, say, stop_clocks
 from mri_vit.settings.schema import Study
 from mri_vit.train.loop import Report
 
@@ -105,7 +104,7 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
     _side_by_side(study, folder, console, "pretrain", in_parallel.encoders(study, patients, splits, folder))
     with progress(console) as bar:
         made = pretraining.pretrain(study, patients, splits, folder, partial(_begin, bar, study, splits, folder))
-    ledger.close(folder / files.JOBS / "train")
+    jobs.close_ledger(folder / files.JOBS / "train")
     for one in made:
         say(console, f"{one.title}: last loss {one.loss:.3f}, {one.file}")
         if one.collapsed:
@@ -123,8 +122,10 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
     patients, splits = divided or divided_before(study, folder)
     for caution in comparators.cautions(study):
         say(console, caution, WARNING)
-    intact.refuse_changed(folder, console, intact.OWN)  # whose weights are read again; of the others' folds their tables alone,
-    intact.refuse_changed(folder, console, names=intact.TABLES)  # for a pipeline may have thrown their weights away
+    integrity.refuse_changed_run(
+        folder, console, integrity.OWN_FOLDS
+    )  # whose weights are read again; of the others' folds their tables alone,
+    integrity.refuse_changed_run(folder, console, names=integrity.TABLES)  # for a pipeline may have thrown their weights away
     for name, units in (
         ("pretrain", in_parallel.encoders),
         ("train", in_parallel.folds),
@@ -134,12 +135,12 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
     with progress(console) as bar:
         tell = partial(say, console, style=WARNING)
         comparison.run(study, patients, splits, folder, partial(_begin, bar, study, splits, folder), tell)
-    ledger.close(folder / files.JOBS / "train")
+    jobs.close_ledger(folder / files.JOBS / "train")
 
 
 def _side_by_side(study: Study, folder: Path, console: Console, name: str, units: Sequence[Unit]) -> None:
     """What can be done in several processes, where the study asks for them; those that come after find it done."""
-    at = executor.where(study, folder, name, study.train.workers, devices=study.train.devices)
+    at = executors.workplace(study, folder, name, study.train.workers, devices=study.train.devices)
     if (at.here and at.workers == 1) or not units:
         return
     with progress(console) as bar:
@@ -167,8 +168,8 @@ def divide(study: Study, patients: list[Patient], folder: Path) -> Divided:
 
 def _begin(bar: Progress, study: Study, splits: Sequence[Split], folder: Path, title: str) -> Report:
     """A new line of progress, and what moves it on after an epoch; `status` shows it too."""
-    ledger.turn_to(folder / files.JOBS / "train", title)
-    stop(bar)  # the fold before, which may have ended early
+    jobs.turn_to_job(folder / files.JOBS / "train", title)
+    stop_clocks(bar)  # the fold before, which may have ended early
     task = bar.add_task(_told(title, splits), total=study.train.epochs, note="")
 
     def epoch(done: int, epochs: int, loss: float, rate: float) -> None:

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     named = [str(home / word) if word.endswith(".toml") and not Path(word).exists() else word for word in further]
     sys.argv = [f"reproduce.py {question}", *named]
     asked = script(question)  # before our own modules: some set how many threads libraries take
-    from mri_vit.run import exit_code
+    from mri_vit.cli import exit_code
 
     return exit_code.of_script(asked.main)
 

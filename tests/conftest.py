@@ -11,8 +11,8 @@ import pytest
 from made.study import made_here, make_tiny
 
 from mri_vit import style
-from mri_vit.run import executor
-from mri_vit.run.task import Where
+from mri_vit.run import executors
+from mri_vit.run.jobs import Workplace
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 
@@ -96,12 +96,12 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_this_process() -> Iterator[None]:
     """Patients and comparators are worked on here and not in processes of their own, whose start takes longer than the work."""
 
-    def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Where) -> Iterator[tuple[str, Any]]:
+    def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Workplace) -> Iterator[tuple[str, Any]]:
         for name, arguments in jobs.items():
             yield name, function(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "each", each)
+        patch.setattr(executors, "each", each)
         yield
 
 

@@ -24,14 +24,15 @@ from reproductions.segmentation import __main__ as segmentation
 from rich.console import Console
 
 from mri_vit import study
+from mri_vit.cli import exit_code
 from mri_vit.data import cohort
 from mri_vit.data.volume import read as read_volume
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare import cohort as stage
 from mri_vit.report.pages import printed
-from mri_vit.run import exit_code, screen
 from mri_vit.run import folder as run_folder
-from mri_vit.run.progress import progress
+from mri_vit.run import screen
+from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
 
 TABLE = "patient,t1,t1ce,t2,flair,mgmt\n"

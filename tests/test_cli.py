@@ -58,7 +58,7 @@ VERBS = list(verbs(cli.app))
 def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Study]:
     """What `mri-vit pretrain` was asked to do, in a folder with a study file."""
     asked: list[Study] = []
-    monkeypatch.setattr(cli, "_stage", lambda name, study: asked.append(study))
+    monkeypatch.setattr("mri_vit.cli.verbs._stage", lambda name, study: asked.append(study))
     monkeypatch.chdir(tmp_path)
     Path("study.toml").write_text(STUDY)
     return asked

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mri_vit import cli
-from mri_vit.completion import install
+from mri_vit.cli.completion import install
 from mri_vit.settings.keys import keys
 
 ASKED = """
@@ -95,7 +95,7 @@ def test_oh_my_zsh_needs_no_line_in_its_startup_file(home: Path, monkeypatch: py
 
 
 def test_a_shell_that_is_not_known_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys):
-    monkeypatch.setattr("mri_vit.completion.detect_shell", lambda: "powershell")
+    monkeypatch.setattr("mri_vit.cli.completion.detect_shell", lambda: "powershell")
     with pytest.raises(SystemExit) as end:
         cli.main(["--install-completion"])
     assert end.value.code == 2

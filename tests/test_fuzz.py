@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from made.inputs import STUDY, Desk, sound
 
+from mri_vit.cli import exit_code
 from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
 from mri_vit.preflight import check, document
-from mri_vit.run import exit_code
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study

@@ -19,7 +19,7 @@ import pytest
 from made import spoiled as made
 from made.inputs import ARRAY, Desk, Make, checked, copied, ended, nifti, patched, sound
 
-from mri_vit.run import exit_code
+from mri_vit.cli import exit_code
 
 GZIPPED = gzip.compress(nifti(), mtime=0)
 SKEWED = np.array([[1.0, 0.2, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])

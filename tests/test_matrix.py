@@ -18,7 +18,7 @@ from whole_road import SHRUNKEN, every_verb, hurry, mri_vit, parted, words
 
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.settings import file as study_file
-from mri_vit.settings.schema import MapMethod
+from mri_vit.settings.sections import MapMethod
 
 README = Path(__file__).parents[1] / "README.md"
 READOUT = {"cls": {}, "mean": {}, "max": {}}

@@ -19,8 +19,9 @@ from mri_vit.prepare import cohort as preparing
 from mri_vit.report.figures import gallery
 from mri_vit.report.pages import front, patients, printed
 from mri_vit.report.schema.metrics import dumps
-from mri_vit.run import record
-from mri_vit.settings.schema import Controls, Explain, Study
+from mri_vit.run import integrity
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls, Explain
 
 NOBODY = Explain(patients=0, scored=0)  # their scans are not there
 
@@ -64,7 +65,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[Any]]:
 
 
 def test_a_run_reads_the_cohort_once_makes_folds_twice_and_parses_no_numbers_that_it_wrote(prepared: Study, count):
-    read, made, loaded, parsed = count(cohort, "read"), count(folds, "make"), count(folds, "load"), count(record, "read_json")
+    read, made, loaded, parsed = count(cohort, "read"), count(folds, "make"), count(folds, "load"), count(integrity, "read_json")
     shown = count(printed, "show")
     stages.run(prepared, Console(quiet=True))
     assert (len(read), len(made), len(loaded)) == (1, 2, 0)

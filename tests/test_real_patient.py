@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.explain.methods.rollout import rollout
 from mri_vit.explain.outputs.map_files import explain
 from mri_vit.explain.outputs.records import NetworkId
@@ -20,7 +20,8 @@ from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.schema import CHANNELS, Explain, Model, Study
+from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.sections import Explain
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*")  # deepbet's weights are TorchScript
@@ -34,7 +35,7 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     torch.manual_seed(0)
     two_blocks = study.model.model_copy(update={"depth": 2})  # of ViT-B's twelve, all of which model/test_network.py goes through
     net = Network(two_blocks, study.grid, [Head(DEFAULT_ENDPOINTS[0], "binary")]).eval()
-    patches, place = everything(stored, study)
+    patches, place = all_tokens(stored, study)
     assert net.encoder.tokens(patches, place).shape == (1, 2745, 768)
     row = rollout(net.encoder, patches, place)
     assert row.shape == (1, 2745)
@@ -57,7 +58,7 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     assert found["peak"] == pytest.approx(heat.get_fdata().max(), abs=1e-3)
     at = np.rint(np.linalg.inv(np.array(heat.affine)) @ [*found["peak_mm"], 1])[:3].astype(int)
     assert heat.get_fdata()[tuple(at)] == pytest.approx(found["peak"], abs=1e-3)
-    own = float(rollout(net.encoder, *everything(stored, study))[0, 0])
+    own = float(rollout(net.encoder, *all_tokens(stored, study))[0, 0])
     assert found["cls_share"] == pytest.approx(own, abs=1e-3)
     assert (tmp_path / "map" / found["overlay"]).is_file()
     assert (tmp_path / "map" / listed["brain"]).is_file()

@@ -20,7 +20,8 @@ from mri_vit.model import network
 from mri_vit.predictors.intensity import STATISTICS, intensity_table
 from mri_vit.prepare.prepared import freeze_patients
 from mri_vit.settings import file as study_file
-from mri_vit.settings.schema import Prepare, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Prepare
 
 TWO = ("t1", "flair")
 STUDY = """

@@ -28,10 +28,9 @@ from whole_road import SHRUNKEN, every_verb, parted
 
 from mri_vit.predictors.network import Neural
 from mri_vit.settings import file as study_file
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.models import RADIOMICS
-from mri_vit.settings.recipe import Comparator
+from mri_vit.settings.recipe import RADIOMICS, Comparator
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 from mri_vit.synthetic import cohort as synthetic
 
 ROOT = Path(__file__).parents[1]

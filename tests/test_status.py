@@ -14,10 +14,11 @@ from mri_vit import status
 from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
 from mri_vit.errors import UsageError
-from mri_vit.run import executor, files, ledger
+from mri_vit.run import executors, files, jobs
 from mri_vit.run import folder as run_folder
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls
 
 BEGAN, TOOK_S = 1_700_000_000, 100
 
@@ -68,7 +69,7 @@ def test_every_patient_and_every_fold_is_counted_once(study, run):
 
 def test_who_is_at_work_is_told_with_machine_and_time_and_who_died_here_is_not(study, run):
     home = run / files.JOBS / "train"
-    with ledger.working(home, "own fold-2"):
+    with jobs.working_on(home, "own fold-2"):
         (one,) = of(study)["train"].working
         assert (one["job"], one["process"]) == ("own fold-2", os.getpid())
         assert of(study)["train"].waiting == 5
@@ -78,7 +79,7 @@ def test_who_is_at_work_is_told_with_machine_and_time_and_who_died_here_is_not(s
 
 
 def test_what_failed_is_told_with_its_reason_until_it_is_done(study, run, capsys):
-    ledger.Page("slurm", failed={"own fold-1": "lost 3 times; see jobs/train/7_0/7_0_0_log.out"}).write(
+    jobs.Ledger("slurm", failed={"own fold-1": "lost 3 times; see jobs/train/7_0/7_0_0_log.out"}).write(
         run / files.JOBS / "train"
     )
     assert list(of(study)["train"].failed) == ["own fold-1"]
@@ -91,7 +92,7 @@ def test_what_failed_is_told_with_its_reason_until_it_is_done(study, run, capsys
 def test_the_time_left_is_as_long_as_the_folds_that_are_done_took(study, run):
     made(run / "fold-1")
     made(run / "rivals" / "own" / "fold-1")
-    with ledger.working(run / files.JOBS / "train", "fold-2"), ledger.working(run / files.JOBS / "train", "own fold-2"):
+    with jobs.working_on(run / files.JOBS / "train", "fold-2"), jobs.working_on(run / files.JOBS / "train", "own fold-2"):
         assert of(study)["train"].seconds_left == 4 * TOOK_S / 2, "four are left, two at a time"
 
 
@@ -104,9 +105,9 @@ def test_the_time_left_for_patients_is_as_they_came_since_the_run_is_held(study,
 
 def test_a_process_that_trains_one_fold_after_the_other_is_seen_at_the_last_that_it_began(study, run):
     home = run / files.JOBS / "train"
-    ledger.turn_to(home, "fold-1")
+    jobs.turn_to_job(home, "fold-1")
     made(run / "fold-1")
-    ledger.turn_to(home, "fold-2")
+    jobs.turn_to_job(home, "fold-2")
     assert [one["job"] for one in of(study)["train"].working] == ["fold-2"]
     assert len(list(home.iterdir())) == 1
 
@@ -122,8 +123,8 @@ def test_who_holds_a_run_is_told_unless_that_process_died(study, run, capsys):
 
 def test_what_failed_and_is_done_again_counts_once(study, run):
     home = run / files.JOBS / "train"
-    ledger.Page("slurm", failed={"fold-2": "lost 3 times"}).write(home)
-    with ledger.working(home, "fold-2"):
+    jobs.Ledger("slurm", failed={"fold-2": "lost 3 times"}).write(home)
+    with jobs.working_on(home, "fold-2"):
         stage = of(study)["train"]
         assert (len(stage.working), stage.failed, stage.waiting, stage.jobs) == (1, {}, 5, 6)
 
@@ -163,5 +164,5 @@ def test_the_executor_stands_in_the_study_file_and_on_the_command_line(tmp_path)
     with pytest.raises(UsageError, match=r"executor\.kind"):
         study_file.load(tmp_path / "study.toml", {"executor.kind": "ray"})
     study = study_file.load(tmp_path / "study.toml", {"executor.kind": "slurm", "slurm.options": '{account = "neuro"}'})
-    at = executor.where(study, tmp_path, "train", 1)
+    at = executors.workplace(study, tmp_path, "train", 1)
     assert (at.slurm.cpus, at.slurm.options) == (study.train.threads, {"account": "neuro"})

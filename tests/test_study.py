@@ -24,7 +24,7 @@ from mri_vit.model import network
 from mri_vit.model.weights import image_exposed
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
-from mri_vit.settings.models import CONTROLS, SLICES
+from mri_vit.settings.recipe import CONTROLS, SLICES
 from mri_vit.synthetic import cohort as synthetic
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine

@@ -10,8 +10,8 @@ from mri_vit.errors import UsageError
 from mri_vit.predictors import radiomics
 from mri_vit.run import files
 from mri_vit.run.resource import require_gpus
-from mri_vit.settings import licence, source
-from mri_vit.settings.models import SLICES, VIT
+from mri_vit.settings import source
+from mri_vit.settings.recipe import SLICES, VIT
 from mri_vit.settings.schema import Study
 
 
@@ -71,12 +71,12 @@ def cautions(study: Study) -> list[str]:
     those that the control slices reads.
     """
     said = {
-        name: licence.caution(of.model.weights.name, licence.stated(of.model.weights_licence))
+        name: source.licence_caution(of.model.weights.name, source.stated_licence(of.model.weights_licence))
         for name, of in networks(study).items()
         if of.model.weights
     }
     if of_slices := study.controls.slices:
-        said[SLICES] = licence.caution(of_slices.name, licence.stated(study.controls.slices_licence))
+        said[SLICES] = source.licence_caution(of_slices.name, source.stated_licence(study.controls.slices_licence))
     return [f"{name}: {one}" for name, one in said.items() if one]
 
 

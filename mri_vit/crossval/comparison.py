@@ -25,9 +25,9 @@ from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.radiomics import radiomics_table
 from mri_vit.predictors.regressions import WIDE, PrincipalRegressions, Tabular, control, kept_apart, volume_table
-from mri_vit.run import files, hashes
+from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import (
+from mri_vit.settings.recipe import (
     CLINICAL,
     CONTROLS,
     FUSED,
@@ -257,4 +257,4 @@ def _save(tables: Sequence[Tables], run: Path) -> None:
     """`predictions.csv` last: where it is, the comparison has ended."""
     score, survival = (stacked(parts) for parts in zip(*tables, strict=True))
     last = {files.SURVIVAL: predictions.dumps(survival), files.PREDICTIONS: predictions.dumps(score)}
-    hashes.write(run, [files.NOTES, files.SITE_PROBE, files.NULLS, files.SEEDS], last)
+    integrity.write_hashed(run, [files.NOTES, files.SITE_PROBE, files.NULLS, files.SEEDS], last)

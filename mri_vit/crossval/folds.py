@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.record import as_written
+from mri_vit.run.integrity import as_written
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Train
 

@@ -20,9 +20,9 @@ from mri_vit.crossval.loop import done, fit_fold, permuted, stacked
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.predictors.network import Neural
-from mri_vit.run import executor, files
-from mri_vit.run.task import Where
-from mri_vit.settings.models import PERMUTED, RESHUFFLED, SHUFFLED, VIT
+from mri_vit.run import executors, files
+from mri_vit.run.jobs import Workplace
+from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 
@@ -76,13 +76,13 @@ def confirmation(study: Study, patients: Sequence[Patient], splits: Sequence[Spl
     return [unit for unit in _of_control(study, RESHUFFLED, patients, splits, run) if not done(unit.folder)]
 
 
-def fit(units: Sequence[Unit], at: Where) -> Iterator[Unit]:
+def fit(units: Sequence[Unit], at: Workplace) -> Iterator[Unit]:
     """Do them, each with its study's `train.threads`, and give each when it has ended.
 
     Raises what a fit raises, and `Killed` when a process was; what is done stays done.
     """
     by_title = {unit.title: unit for unit in units}
-    for title, _ in executor.each(_work, {unit.title: (unit,) for unit in units}, at):
+    for title, _ in executors.each(_work, {unit.title: (unit,) for unit in units}, at):
         yield by_title[title]
 
 

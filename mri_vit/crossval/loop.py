@@ -21,9 +21,9 @@ from mri_vit.data.cohort import Patient, first_visits, refuse_labels, without_la
 from mri_vit.data.predictions import Ensemble, Predictor
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
-from mri_vit.run import files, hashes
-from mri_vit.run.alone import alone
+from mri_vit.run import files, integrity
 from mri_vit.run.folder import environment, remember
+from mri_vit.run.ownership import file_lock
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
 
@@ -93,7 +93,7 @@ def fit_fold(
     folder = files.fold_folder(home, repeat, fold)
     if not done(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with alone(folder):
+        with file_lock(folder):
             _fit_fold(patients, ids, study, folder, {"model": model, "repeat": repeat, "fold": fold}, build)
     for here in _folders(folder):
         shutil.rmtree((here / files.STATE).parent, ignore_errors=True)  # four times the weights; nobody resumes from it
@@ -117,7 +117,7 @@ def _fit_fold(
     if len(seeds):
         tables = {files.SEEDS: seeds.assign(**place).reindex(columns=predictions.SEED_COLUMNS), **tables}
     learned = [(here / name).relative_to(folder).as_posix() for here in _folders(folder) for name in LEARNED]
-    hashes.write(folder, learned, {name: predictions.dumps(table) for name, table in tables.items()})
+    integrity.write_hashed(folder, learned, {name: predictions.dumps(table) for name, table in tables.items()})
 
 
 def done(fold: Path) -> bool:

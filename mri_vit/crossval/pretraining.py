@@ -16,8 +16,8 @@ from mri_vit.predictors.network import PRETRAINED
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, starting_from
 from mri_vit.run import files
-from mri_vit.run.alone import alone
-from mri_vit.settings.models import VIT
+from mri_vit.run.ownership import file_lock
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.train.loop import Report
 
@@ -72,7 +72,7 @@ def jobs(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run
 def made(job: Job, report: Report | None = None) -> Pretraining:
     """What a job has come to, which is done where its file is not there yet."""
     job.file.parent.mkdir(parents=True, exist_ok=True)
-    with alone(job.file.parent):
+    with file_lock(job.file.parent):
         pretrained(job.study, job.patients, job.file, job.seed, report)
     table = pd.read_csv(job.file.with_suffix(".csv"))
     collapse = collapsed(table) if job.study.pretrain.method == "dino" else None

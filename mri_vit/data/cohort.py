@@ -10,8 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mri_vit.data import aliases, sheet
+from mri_vit.data import sheet
 from mri_vit.data.sheet import Fault, Row
+from mri_vit.data.spellings import MISSING, nearest
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
@@ -21,18 +22,6 @@ PATIENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # safe as a folder 
 SESSION = re.compile(r"|(?=.*[A-Za-z0-9])[A-Za-z0-9._-]{1,63}")  # likewise, behind the patient's id; "" for an only visit
 MADE_A_DATE = "is a date in the workbook; a spreadsheet makes one of 1-2: write ids as text"
 RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # device names, on which Windows folders fail
-MISSING = {
-    "",
-    "na",
-    "n/a",
-    "nan",
-    "none",
-    "not available",
-    "not applicable",
-    "not reported",
-    "unknown",
-    "--",
-}  # as public tables write it
 MASKS = ("brain_mask", "tumour_mask")
 
 
@@ -127,7 +116,7 @@ def examine(
     faults = [*found.faults, *_formulas(found.rows)]
     for column in dict.fromkeys(("patient", *needed, *labels)):
         if column not in found.header:
-            near = aliases.nearest(column, found.header)
+            near = nearest(column, found.header)
             remedy = "; a study without that sequence names its own in `channels`" if column in channels else ""
             faults.append(Fault(f"no column {column!r}; the nearest one is {near!r} (found {', '.join(found.header)}){remedy}"))
     if "patient" not in found.header:

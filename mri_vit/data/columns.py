@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from mri_vit.data import aliases
-from mri_vit.data.cohort import MISSING
+from mri_vit.data import spellings
+from mri_vit.data.spellings import MISSING
 
 LARGEST = 1e100  # its square, which a variance takes, is still a number
 MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category
@@ -187,7 +187,7 @@ def dicom_age(cell: str) -> float | None:
 
 def is_age(name: str) -> bool:
     """Whether a column is an age in years by its name."""
-    return (aliases.ours(name) == "age" or AGE.search(name) is not None) and not OTHER_UNIT.search(name)
+    return (spellings.our_column(name) == "age" or AGE.search(name) is not None) and not OTHER_UNIT.search(name)
 
 
 def _limits(name: str) -> tuple[float, float, str]:
@@ -240,7 +240,7 @@ def _identifies(name: str, cells: Sequence[str], values: Sequence[float], subjec
             return f"it numbers the rows, {min(own):g} to {max(own):g}"
     if any(re.fullmatch("0[0-9]+", cell) for *_, cell in known):
         return "each number stands once, with leading zeros, as ids do"
-    if IDENTIFIER.search(name) or aliases.ours(name) in ("patient", "session"):
+    if IDENTIFIER.search(name) or spellings.our_column(name) in ("patient", "session"):
         return "each number stands once, under the name of an id"
     return ""
 

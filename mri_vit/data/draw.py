@@ -1,19 +1,38 @@
-"""Draw: which tokens of which patients make a batch, which are mirrored, and how intensities change. No voxel is touched yet.
+"""Draw: which tokens of which patients make a batch, which are mirrored or moved, and how intensities change.
 
-Letters: b patients of a batch, p tokens of each, c channels, f foreground places of a patient.
+A draw touches no voxel. Patches of moved scans are cut from the patches as they are stored: a place's window into moved scans
+shows parts of up to eight stored patches, its own and neighbours'. Nothing is interpolated: a translation by whole voxels changes
+no number, only which patch it is in.
+
+Letters: b patients of a batch, p tokens of each, c channels, f foreground places of a patient, r stored patches, x y z voxels of
+a patch.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import product
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int, Int64
+from jaxtyping import Bool, Float16, Float32, Int, Int64
+from torch import Tensor
 
 from mri_vit.data import tokens
 from mri_vit.settings.schema import Study
+
+
+def stream(*names: int | str) -> np.random.Generator:
+    """The random stream of that name, the same on every machine.
+
+    Philox (Salmon et al. 2011, doi:10.1145/2063384.2063405) is made for many streams: each key gives one of its own. The key is
+    a hash of the name, so that two names share none.
+    """
+    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
+
 
 EMPTY = -1  # as a row: a patch of zeros, as every background place has one
 NOWHERE = -1  # as a place: no token at all, which only fills up a patient who has fewer than the others of the batch
@@ -160,3 +179,39 @@ def split(draw: Draw, first: int) -> tuple[Draw, Draw]:
 def stacked(draws: Sequence[Draw]) -> Draw:
     """The draws of several patients with equally many tokens as one."""
     return Draw(*(np.concatenate([getattr(draw, field.name) for draw in draws]) for field in fields(Draw)))
+
+
+NO_PATCH = -1  # as a neighbour: there is no patch, only air
+
+
+def neighbours(place: Int[np.ndarray, " f"], side: int) -> Int64[np.ndarray, "f 3 3 3"]:
+    """Which patches lie at each place's neighbours, from one before it to one behind along i, j and k; `NONE` where none does."""
+    at = np.full((side + 2,) * 3, NO_PATCH, np.int64)
+    i, j, k = (1 + index for index in np.unravel_index(place.astype(np.int64), (side,) * 3))
+    at[i, j, k] = np.arange(len(place))
+    step = np.arange(-1, 2)
+    return at[i[:, None, None, None] + step[:, None, None], j[:, None, None, None] + step[:, None], k[:, None, None, None] + step]
+
+
+def moved_windows(
+    rows: Float16[Tensor, "r c x y z"], near: Int64[Tensor, "p 3 3 3"], by: Sequence[int]
+) -> Float16[Tensor, "p c x y z"]:
+    """What each place shows when the scans are moved `by` so many voxels along x, y and z, less than a patch's edge each.
+
+    `near` are indices into `rows`; one of these is a patch of air.
+    """
+    out = rows.new_empty(len(near), *rows.shape[1:])
+    edge = rows.shape[-1]
+    for (a, to_x, from_x), (b, to_y, from_y), (c, to_z, from_z) in product(*(_parts(edge, step) for step in by)):
+        out[:, :, to_x, to_y, to_z] = rows[:, :, from_x, from_y, from_z][near[:, a, b, c]]
+    return out
+
+
+def _parts(edge: int, by: int) -> list[tuple[int, slice, slice]]:
+    """Along one axis: from which neighbour (0, 1 or 2; 1 is the place itself), to which voxels of the window, from which."""
+    own = (1, slice(max(by, 0), edge + min(by, 0)), slice(max(-by, 0), edge - max(by, 0)))
+    if by == 0:
+        return [own]
+    before = (0, slice(0, by), slice(edge - by, edge))
+    behind = (2, slice(edge + by, edge), slice(0, -by))
+    return [own, before if by > 0 else behind]

@@ -12,11 +12,10 @@ from pathlib import Path
 from mri_vit.data import cohort, sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.run import files, origin
+from mri_vit.run import files, folder
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.ownership import record
-from mri_vit.run.record import as_written
+from mri_vit.run.integrity import as_written, read_json_or_empty
 from mri_vit.run.screen import printable
 from mri_vit.settings.schema import Study
 
@@ -99,9 +98,9 @@ def patients(run: Path, study: Study) -> list[Patient]:
     """The patients of a run's frozen table, whose scans need not be there."""
     read = cohort.read(run / files.COHORT, study.endpoints, channels=study.channels)
     home = os.path.realpath(run)
-    if record(run / files.ORIGIN).get("folder") in (None, home):
+    if read_json_or_empty(run / files.ORIGIN).get("folder") in (None, home):
         return read
-    return [_with_files(patient, lambda path: Path(origin.find(run, os.path.relpath(path, home)))) for patient in read]
+    return [_with_files(patient, lambda path: Path(folder.find_path(run, os.path.relpath(path, home)))) for patient in read]
 
 
 def table(patients: Sequence[Patient], run: Path) -> bytes:
@@ -119,7 +118,7 @@ def is_frozen(patients: Sequence[Patient], run: Path) -> bool:
 
 def _as_seen(patients: Sequence[Patient], run: Path) -> list[bytes]:
     """The table of these patients with paths as seen from the run, absolute, and as seen from the run's origin."""
-    written = record(run / files.ORIGIN).get("folder")
+    written = read_json_or_empty(run / files.ORIGIN).get("folder")
     return [_table(patients, base) for base in (os.path.realpath(run), None, *([written] if isinstance(written, str) else []))]
 
 

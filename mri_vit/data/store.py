@@ -1,10 +1,11 @@
 """Store: the patches of some patients, in memory, on the GPU or on disk. Draws go in, batches come out on the device.
+One patient on disk becomes a batch of one.
 
 Wherever patches lie, a draw gives the same batch to the last bit: they stay float16, and what is drawn is gathered, mirrored and
 changed by the same code.
 
-Letters: n patients, f foreground places of one, r rows of all, b patients of a batch, p tokens of each, c channels, x voxels
-along a patch's edge, k = c·x³ numbers in a patch.
+Letters: n patients, f foreground places of one, r rows of all, b patients of a batch, p tokens of each, c channels or label
+columns, x voxels along a patch's edge, k = c·x³ numbers in a patch.
 """
 
 from __future__ import annotations
@@ -17,18 +18,48 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float16, Int16, Int64
+from jaxtyping import Bool, Float, Float16, Int, Int16, Int64
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.draw import EMPTY, NOWHERE, Draw
-from mri_vit.data.moved import NONE, neighbours, windows
+from mri_vit.data.cohort import Patient
+from mri_vit.data.draw import EMPTY, NO_PATCH, NOWHERE, Draw, moved_windows, neighbours
+from mri_vit.data.tokens import Tokens
+from mri_vit.run import files
 from mri_vit.run.resource import free_memory
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
+
+Inputs = tuple[Float[Tensor, "b p k"], Int[Tensor, "b p"]]
+
+
+def token_file(study: Study, patient: Patient) -> Path:
+    return study.prepared / patient.id / files.TOKENS
+
+
+def labels(patients: Sequence[Patient], endpoint: Endpoint) -> Float[Tensor, "b c"]:
+    """The endpoint's label columns, NaN where missing."""
+    return torch.tensor([[p.labels[column] for column in endpoint.columns] for p in patients], dtype=torch.float32)
+
+
+def all_tokens(prepared: Tokens, study: Study) -> Inputs:
+    """One patient as a batch of one with every token that the study's encoder reads."""
+    return chosen_tokens(prepared, study.model.tokens)
+
+
+def chosen_tokens(prepared: Tokens, which: Literal["all", "foreground"]) -> Inputs:
+    """One patient as a batch of one: every place of the grid, or those that hold brain."""
+    patches, place = prepared.patches, prepared.place
+    if which == "all":
+        patches, place = np.zeros((prepared.grid.places, patches.shape[1]), patches.dtype), np.arange(prepared.grid.places)
+        patches[prepared.place] = prepared.patches
+    return torch.from_numpy(patches).float()[None], torch.from_numpy(place.astype(np.int64))[None]
+
 
 T = TypeVar("T")
 Fetched = tuple[Float16[Tensor, "r k"], list[Int16[np.ndarray, " _"]], Draw]  # rows, where each patient's lie, and what is drawn
@@ -121,10 +152,10 @@ class Held:
         for b, patient in ((b, patient) for b, row in enumerate(draw.patient) for patient in np.unique(row)):
             (whose,) = np.nonzero(draw.patient[b] == patient)
             row = draw.row[b, whose]
-            near, used = np.full((len(row), 3, 3, 3), NONE), row != EMPTY
+            near, used = np.full((len(row), 3, 3, 3), NO_PATCH), row != EMPTY
             near[used] = self._neighbours(int(patient))[row[used]]
-            index = sent(np.where(near == NONE, empty, self._first[patient] + near), device)
-            out[b, sent(whose, device)] = windows(cubes, index, draw.moved[b, whose[0]].tolist())
+            index = sent(np.where(near == NO_PATCH, empty, self._first[patient] + near), device)
+            out[b, sent(whose, device)] = moved_windows(cubes, index, draw.moved[b, whose[0]].tolist())
         mirrored = sent(draw.mirrored, device)[:, :, None, None, None, None]
         return torch.where(mirrored, out.flip(3), out).flatten(2) if draw.mirrored.any() else out.flatten(2)
 

@@ -14,7 +14,7 @@ from mri_vit.data import nifti
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.run import files
-from mri_vit.run.ownership import record
+from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.settings.demo import made_up
 from mri_vit.settings.schema import Study
 
@@ -37,7 +37,7 @@ def note(patients: Sequence[Patient], study: Study) -> dict[str, str]:
 
 def _notes(folder: Path) -> Iterator[str]:
     """What reading noted of the scans of a prepared patient."""
-    for step in record(folder / files.PATIENT).get("steps", []):
+    for step in read_json_or_empty(folder / files.PATIENT).get("steps", []):
         for scan in step.get("scans", {}).values() if step.get("step") == "read" else ():
             yield from scan.get("notes", [])
 
@@ -47,9 +47,9 @@ def of_run(run: Path) -> str:
 
     A version before 0.6 wrote no such note: there the ids of the built-in cohort tell.
     """
-    if written := record(run / files.NOTES).get(NOTE):
+    if written := read_json_or_empty(run / files.NOTES).get(NOTE):
         return str(written)
-    if files.NOTES in record(run / files.HASHES).get("files", {}) or not (run / files.COHORT).is_file():
+    if files.NOTES in read_json_or_empty(run / files.HASHES).get("files", {}) or not (run / files.COHORT).is_file():
         return ""
     with (run / files.COHORT).open(newline="", encoding="utf-8") as file:
         ids = [row.get("patient", "") for row in csv.DictReader(file)]

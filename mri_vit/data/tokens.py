@@ -20,9 +20,8 @@ from jaxtyping import Bool, Float, Int, Int16
 
 from mri_vit.errors import IntegrityError
 from mri_vit.run.atomic import replacing
-from mri_vit.run.record import as_written
-from mri_vit.run.tensor_file import sort_header
-from mri_vit.settings.grid import Grid
+from mri_vit.run.integrity import as_written, sort_header
+from mri_vit.settings.sections import Grid
 from mri_vit.settings.sequences import CHANNELS, names_of
 
 SCHEMA = "mri-vit tokens 1"

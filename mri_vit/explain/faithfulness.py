@@ -19,7 +19,7 @@ from torch import Tensor
 from mri_vit.explain.methods.target import TargetSigns, cls, evidences, in_air, predicted
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 FRACTIONS = tuple(step / 8 for step in range(9))  # eighths: sixteenths move the demo's areas by 5 %, for twice the time
 RANDOM_ORDERS = 4  # their mean is the curve that a map must beat: its error is half of one order's

@@ -31,11 +31,12 @@ from mri_vit.explain.sanity import ReferenceNetworks, reference_networks
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.prepare import prepared
-from mri_vit.run import executor, files, heap, intact, ledger
+from mri_vit.run import executors, files, integrity, resource
+from mri_vit.run import jobs as ledger
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.progress import progress
-from mri_vit.run.record import as_written, read_json
-from mri_vit.settings.models import SHUFFLED, VIT
+from mri_vit.run.integrity import as_written, read_json
+from mri_vit.run.screen import progress
+from mri_vit.settings.recipe import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 Weights = tuple[Path, int]  # a file of weights and when it was written, in ns
@@ -84,7 +85,7 @@ def _do(
     todo: Mapping[str, Job], study: Study, patients: Sequence[Patient], networks: Path, folder: Path, console: Console
 ) -> None:
     of_comparators = (f"{files.COMPARATORS}/{name}/{files.FOLD_GLOB}" for name in {job.model for job in todo.values()} - {VIT})
-    intact.refuse_changed(networks, console, (*intact.MAP_EVALUATION, *of_comparators))
+    integrity.refuse_changed_run(networks, console, (*integrity.MAP_EVALUATION, *of_comparators))
     prepared.refuse_changed_patients(study, [job.patient for job in todo.values()], folder)
     prepared.refuse_missing_scans(files_read(todo, study))
     with progress(console) as bar:
@@ -169,22 +170,22 @@ def of_one(patient: Patient, study: Study, run: Path, split: Split, folder: Path
 def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
     """Do the jobs and yield each patient that is done."""
     together = min(study.prepare.workers, torch.cuda.device_count() or study.prepare.workers)  # one for each GPU
-    at = executor.where(study, run, "explain", together, study.executor.bundle)
+    at = executors.workplace(study, run, "explain", together, study.executor.bundle)
     jobs = {name: (job, study, run) for name, job in todo.items()}
     if at.here and together == 1:
         for name, arguments in jobs.items():
-            with ledger.working(at.home, name):
+            with ledger.working_on(at.home, name):
                 done = _do_job(*arguments)
             yield done
-        ledger.close(run / files.JOBS / "explain")
+        ledger.close_ledger(run / files.JOBS / "explain")
     else:
-        yield from (name for name, _ in executor.each(_do_job, jobs, at))
+        yield from (name for name, _ in executors.each(_do_job, jobs, at))
 
 
 def _do_job(job: Job, study: Study, run: Path) -> str:
     threads = 1 if study.prepare.workers > 1 and study.executor.kind == "local" else study.train.threads
     torch.set_num_threads(threads)
-    heap.reused()
+    resource.keep_freed_memory()
     with threadpool_limits(threads, user_api="blas"):  # NumPy's as well: they would spin on the other workers' cores
         _write_maps_and_scores(job, explained(study)[job.model], comparator_folder(run, job.model))
     return job.patient.id

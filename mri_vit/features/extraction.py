@@ -23,20 +23,19 @@ from rich.console import Console
 from torch import Tensor
 
 from mri_vit.data import cohort, frozen, tokens
-from mri_vit.data.batches import token_file
+from mri_vit.data.store import token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
 from mri_vit.features import foreign, ours, scan
 from mri_vit.features.fitting import Foreign
 from mri_vit.features.scan import Expected
-from mri_vit.run import files, hashes
+from mri_vit.run import files, integrity
 from mri_vit.run.atomic import replacing
-from mri_vit.run.folder import held
-from mri_vit.run.progress import progress
-from mri_vit.run.record import as_written
-from mri_vit.run.screen import WARNING, say
-from mri_vit.run.tensor_file import sort_header
-from mri_vit.settings import licence, source
+from mri_vit.run.integrity import as_written, sort_header
+from mri_vit.run.ownership import held
+from mri_vit.run.screen import WARNING, progress, say
+from mri_vit.settings import source
+from mri_vit.settings import source as settings_source
 from mri_vit.settings.schema import Study
 
 FILE, PARTS = "features.safetensors", "patients"  # in the output; the second has a file of each patient
@@ -84,7 +83,7 @@ def write(prepared: Mapping[str, Path], asked: Asked, output: Path, console: Con
     first = next(iter(prepared))
     origin, reads = reader(asked, prepared[first])
     say(console, f"{origin.architecture} ({origin.source}); licence {origin.licence}; features of {', '.join(origin.channels)}")
-    for warned in (licence.caution(origin.weights, origin.licence), _cut_off(origin, first, prepared[first])):
+    for warned in (settings_source.licence_caution(origin.weights, origin.licence), _cut_off(origin, first, prepared[first])):
         if warned:
             say(console, warned, WARNING)
     with held(output, (PARTS,)):
@@ -104,13 +103,13 @@ def write(prepared: Mapping[str, Path], asked: Asked, output: Path, console: Con
 
 def reader(asked: Asked, example: Path) -> tuple[Origin, Reads]:
     """What features are read from, and how; `example` is a patient's tokens, whose grid and sequences are those of all."""
-    sha256, name = hashes.sha256(asked.weights), asked.weights.name
+    sha256, name = integrity.sha256(asked.weights), asked.weights.name
     if ours.schema(asked.weights):
         own = ours.load(asked.weights)
         given = [key for key, value in asked.card.items() if value is not None and key != "licence"]
         if given or asked.channels not in ((), own.channels):
             raise UsageError(f"{asked.weights}: a file of ours says all of itself; leave --{(given or ['channels'])[0]} out")
-        said = asked.card.get("licence") or own.model.weights_licence or licence.OWN
+        said = asked.card.get("licence") or own.model.weights_licence or settings_source.OWN_LICENCE
         origin = Origin(
             name, sha256, said, f"our {own.model.architecture}", "this package", own.channels, "none",
             taught=tuple(sorted(own.taught)), seen=tuple(sorted(own.seen)),
@@ -129,7 +128,7 @@ def reader(asked: Asked, example: Path) -> tuple[Origin, Reads]:
         )
     fusion = asked.fusion if encoder.channels == 1 and len(channels) > 1 else "none"
     origin = Origin(
-        name, sha256, licence.stated(known.licence), encoder.architecture, encoder.source, channels, fusion, encoder.heads,
+        name, sha256, settings_source.stated_licence(known.licence), encoder.architecture, encoder.source, channels, fusion, encoder.heads,
         asdict(expected),
     )  # fmt: skip
     return origin, partial(read_foreign, encoder, expected, channels, fusion)
@@ -187,7 +186,7 @@ def _rows(
 
 def _of_patient(name: str, path: Path, origin: Origin, reads: Reads, home: Path) -> dict[str, Float[np.ndarray, " d"]]:
     """A patient's features; those that lie there are taken if they are of the same weights, settings and voxels."""
-    made_of = {"origin": asdict(origin), "tokens": hashes.sha256(path)}
+    made_of = {"origin": asdict(origin), "tokens": integrity.sha256(path)}
     key = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     file = home / f"{name}.{key[:16]}.safetensors"
     if file.exists():

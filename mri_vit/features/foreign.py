@@ -25,8 +25,8 @@ from mri_vit.features import dino, fitting, primus
 from mri_vit.features.fitting import CLS, FIRST, MEAN, Foreign
 from mri_vit.features.scan import Expected
 from mri_vit.model.checkpoint import read_tensors
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Section
+from mri_vit.settings.sections import Grid
 
 Read = Callable[[Mapping[str, Tensor], Path, int | None, int | None], Foreign]
 MONAI_ANCHOR = "patch_embedding.position_embeddings"

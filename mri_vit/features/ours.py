@@ -14,16 +14,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mri_vit.data.batches import shown
+from mri_vit.data.store import chosen_tokens
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import UsageError
 from mri_vit.features.fitting import CLS, HEADS, MEAN
 from mri_vit.model import network, weights
 from mri_vit.model.encoder import Encoder
 from mri_vit.pretrain.mae import encoded
-from mri_vit.run.record import as_written
-from mri_vit.settings.grid import Grid
+from mri_vit.run.integrity import as_written
 from mri_vit.settings.recipe import Model
+from mri_vit.settings.sections import Grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def of_patient(ours: Ours, prepared: Tokens, path: Path) -> dict[str, Float[Tens
     if prepared.channels != ours.channels:
         found, expected = (", ".join(names) for names in (prepared.channels, ours.channels))
         raise UsageError(f"{path}: found the sequences {found}; the encoder reads {expected}")
-    return {name: vector[0] for name, vector in readings(ours.encoder, *shown(prepared, ours.model.tokens)).items()}
+    return {name: vector[0] for name, vector in readings(ours.encoder, *chosen_tokens(prepared, ours.model.tokens)).items()}
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from mri_vit.data.tokens import Tokens, to_volume
 from mri_vit.data.volume import Volume, resample
 from mri_vit.errors import UnusablePatient
-from mri_vit.settings.grid import GRID_CENTRE_MM, Grid
+from mri_vit.settings.sections import GRID_CENTRE_MM, Grid
 
 # What a prepared brain is held against, which is z-scored with its tails pulled in (`prepare.intensity`): of 46 synthetic
 # patients the mean lies within 0.006 of 0 and the deviation between 1.00 and 1.04; bright tails of real ones raise the latter.

@@ -26,13 +26,13 @@ from mri_vit.report.reading.run import OWN
 from mri_vit.report.words import notation
 from mri_vit.report.words.notation import change, title, with_sign
 from mri_vit.report.words.wording import counted, listed
-from mri_vit.run import files
-from mri_vit.run import folder as run_folder
-from mri_vit.run.atomic import write_bytes
-from mri_vit.run.ownership import record, refuse_foreign, refuse_link
+from mri_vit.run import files, ownership
+from mri_vit.run.atomic import refuse_link, write_bytes
+from mri_vit.run.integrity import read_json_or_empty
+from mri_vit.run.ownership import refuse_foreign
 from mri_vit.run.screen import plain, say
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import is_candidate
+from mri_vit.settings.recipe import is_candidate
 from mri_vit.style import GREY, INK, VERMILLION
 
 SETTINGS_SHOWN = 6  # lines of the terminal; the page has them all
@@ -63,7 +63,7 @@ def run(a: Path, b: Path, output: Path | None, console: Console) -> Comparison:
     refuse(home)
     both = paired_runs.read_both(a, b, console)
     found = compare(both)
-    with run_folder.held(home, ()):
+    with ownership.held(home, ()):
         written = write_comparison(both, found, home)
     _show(found, console)
     say(console, f"comparison: {written}")
@@ -138,7 +138,7 @@ def _p(value: float) -> str:
 def refuse(home: Path) -> None:
     """Raise UsageError when `home` holds something else than a comparison of ours, IntegrityError when it is a link."""
     refuse_link(home)
-    refuse_foreign(home, set(record(home / RECORD)) >= MARKS, "comparison")
+    refuse_foreign(home, set(read_json_or_empty(home / RECORD)) >= MARKS, "comparison")
 
 
 def write_comparison(runs: Runs, found: Comparison, home: Path) -> Path:

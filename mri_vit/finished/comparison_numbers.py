@@ -26,7 +26,7 @@ from mri_vit.report.verdicts.models import FEWEST
 from mri_vit.report.words.notation import adjusted_p, is_defined, number, p_value, with_sign
 from mri_vit.report.words.wording import counted
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import is_candidate
+from mri_vit.settings.recipe import is_candidate
 
 MEASURES = {"binary": "auc", "survival": "harrell_c"}
 KINDS = {"a": "A better", "b": "B better", "alike": "not told apart", "same": "same", "undefined": "not compared"}

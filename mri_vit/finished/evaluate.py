@@ -21,10 +21,10 @@ from mri_vit.prepare import cohort as preparing
 from mri_vit.prepare.cohort import Excluded
 from mri_vit.report import assembly
 from mri_vit.report.reading import run as reports
-from mri_vit.run import files, hashes, intact
+from mri_vit.run import files, integrity
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 
 OWN = ("channels", "grid", "prepare", "model", "train", "controls")  # keys that belong to the run, not to the other cohort
@@ -42,7 +42,7 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console, allow_s
     where a run of synthetic patients is asked about real ones, unless `allow_synthetic`: then the report says so.
     """
     past = finished(run)
-    intact.refuse_changed(run, console, _asked(run, past))
+    integrity.refuse_changed_run(run, console, _asked(run, past))
     study = elsewhere(run, past, other, given)
     with run_folder.claimed(study) as folder:
         patients = cohort.of_study(study)
@@ -106,8 +106,8 @@ def _write(run: Path, study: Study, tables: list[Tables], notes: dict[str, str],
     score, survival = (stacked(parts) for parts in zip(*tables, strict=True))
     internal = assembly.metrics(reports.read(run)).model_dump(mode="json", exclude={"files", "patients", "failures"})
     last = {files.SURVIVAL: predictions.dumps(survival), files.EVALUATION: json.dumps(internal, indent=1).encode()}
-    last |= dict(zip(intact.INTERNAL, map(predictions.dumps, _internal(run, study, score)), strict=True))
-    hashes.write(folder, [], last | {files.PREDICTIONS: predictions.dumps(score)})
+    last |= dict(zip(integrity.INTERNAL_TABLES, map(predictions.dumps, _internal(run, study, score)), strict=True))
+    integrity.write_hashed(folder, [], last | {files.PREDICTIONS: predictions.dumps(score)})
 
 
 def _internal(run: Path, study: Study, score: pd.DataFrame) -> Tables:

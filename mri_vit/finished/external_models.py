@@ -31,11 +31,12 @@ from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.regressions import control as built
 from mri_vit.predictors.slices import slices_table
-from mri_vit.run import files, origin
-from mri_vit.run.record import read_json
+from mri_vit.run import files, folder
+from mri_vit.run.integrity import read_json
 from mri_vit.run.screen import WARNING, say
-from mri_vit.settings.models import CLINICAL, FUSED, INTENSITY, PERMUTED, SITE, SLICES, VIT, VOLUME
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.recipe import CLINICAL, FUSED, INTENSITY, PERMUTED, SITE, SLICES, VIT, VOLUME
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls
 
 Notes = dict[str, str]  # by model, why it is not judged; and by topic, on what the others rest
 # Nor would a value beside 0.5 be a fault: a permutation of few labels is seldom quite without a relation to the true ones.
@@ -196,7 +197,7 @@ def site(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
 
     Raises UsageError where it could say nothing that differs between these patients.
     """
-    known = set(sites(frozen.included(origin.settings(run), run)).values())
+    known = set(sites(frozen.included(folder.run_settings(run), run)).values())
     of = {p.id: name if (name := p.clinical.get("site", "")) in known else None for p in patients}
     if not any(of.values()):
         raise UsageError("no patient here is of a site that the run was trained on, so it would say the same of everybody")

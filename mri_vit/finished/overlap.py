@@ -20,7 +20,7 @@ from mri_vit.model.weights import image_exposed, label_exposed
 from mri_vit.prepare.cohort import Excluded
 from mri_vit.prepare.prepared import voxels
 from mri_vit.run import files
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run.integrity import as_written, read_json
 from mri_vit.run.screen import WARNING, say
 from mri_vit.settings.schema import Study
 

@@ -23,11 +23,11 @@ from mri_vit.report.numbers.judged import in_order, known_rows
 from mri_vit.report.reading.run import Run, read
 from mri_vit.report.schema.run import Environment
 from mri_vit.report.words.notation import is_defined
-from mri_vit.run import files, intact
+from mri_vit.run import files, integrity
 from mri_vit.run.folder import FREE
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import PERMUTED
+from mri_vit.settings.recipe import PERMUTED
 from mri_vit.settings.schema import Study
 
 LABELS = {"binary": ("truth",), "survival": ("time_days", "event")}  # columns of what is known of a patient, by kind
@@ -124,7 +124,7 @@ def _opened(folder: Path, console: Console) -> Opened:
             f"{folder}: no {lacking[0]}; a run can be compared once `mri-vit train`, or `mri-vit evaluate` on another cohort, "
             "is done"
         )
-    intact.refuse_changed(folder, console, names=intact.TABLES)
+    integrity.refuse_changed_run(folder, console, names=integrity.TABLES)
     run = read(folder)
     if not len(run.predictions):
         raise UsageError(f"{folder / files.PREDICTIONS}: no row; nobody was predicted")

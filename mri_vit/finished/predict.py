@@ -29,13 +29,12 @@ from mri_vit.finished.reference import Reference
 from mri_vit.finished.trained_run import FoldOutputs, finished
 from mri_vit.prepare import cohort as preparing
 from mri_vit.prepare.cohort import Excluded
-from mri_vit.run import files, hashes, intact
+from mri_vit.run import files, integrity
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.progress import progress
-from mri_vit.run.record import read_json
-from mri_vit.run.screen import WARNING, printable, say
-from mri_vit.settings import licence
+from mri_vit.run.integrity import read_json
+from mri_vit.run.screen import WARNING, printable, progress, say
+from mri_vit.settings import source as licence
 from mri_vit.settings.schema import Study
 
 OURS = {  # names in the output
@@ -86,7 +85,7 @@ def predict(run: Path, source: Path, output: Path, workers: int, allowed: Allowe
         A file of the run was changed after it was written.
     """
     past = finished(run)
-    intact.refuse_changed(run, console, intact.OWN)
+    integrity.refuse_changed_run(run, console, integrity.OWN_FOLDS)
     study = _elsewhere(past, source, output, workers)
     with run_folder.claimed(study) as folder:
         given = new_scans.read_new_patients(source, study, output, lambda line: say(console, line, WARNING))
@@ -243,10 +242,10 @@ def _facts(run: Path, past: Study, inside: Sequence[Patient], splits: Sequence[S
         folds=len(splits[0]),
         repeats=len(splits),
         seeds=past.train.seeds,
-        folds_sha256=hashes.sha256(run / files.FOLDS),
-        predictions_sha256=hashes.sha256(run / files.PREDICTIONS),
+        folds_sha256=integrity.sha256(run / files.FOLDS),
+        predictions_sha256=integrity.sha256(run / files.PREDICTIONS),
         verdicts=verdicts,
-        weights=tuple(Weights(file=file.relative_to(run).as_posix(), sha256=hashes.sha256(file)) for file in weights),
+        weights=tuple(Weights(file=file.relative_to(run).as_posix(), sha256=integrity.sha256(file)) for file in weights),
         beginning=started,
         licence=terms,
         versions=read_json(run / files.ENVIRONMENT, ("versions",))["versions"],
@@ -261,9 +260,9 @@ def _beginning(past: Study) -> tuple[str, str]:
         return pretrained or "trained in this study from random weights", OWN_LICENCE
     name = past.model.weights.name
     said = f"started from the weights {name}" + (f", {pretrained}" if pretrained else ", then trained in this study")
-    stated = licence.stated(past.model.weights_licence)
-    terms = STARTED.format(file=name, licence=licence.in_words(stated))
-    return said, "; ".join(filter(None, [terms, licence.caution(name, stated)]))
+    stated = licence.stated_licence(past.model.weights_licence)
+    terms = STARTED.format(file=name, licence=licence.licence_text(stated))
+    return said, "; ".join(filter(None, [terms, licence.licence_caution(name, stated)]))
 
 
 def _versions() -> dict[str, str]:

@@ -36,9 +36,9 @@ from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, counts, percentile_
 from mri_vit.metrics.calibration import calibration_line, drawn_lines, log_odds
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics, Result
-from mri_vit.run import files, hashes
+from mri_vit.run import files, integrity
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import RESHUFFLED, SHUFFLED, VIT
+from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
 
 Side = Literal["positive", "negative"]
 UNLEARNED = "no network learned it: no fold had enough labels"
@@ -313,7 +313,7 @@ def _reported(run: Path) -> Metrics | None:
         found = Metrics.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):  # none, another version's, or damaged
         return None
-    return found if found.folds_sha256 == hashes.sha256(run / files.FOLDS) else None
+    return found if found.folds_sha256 == integrity.sha256(run / files.FOLDS) else None
 
 
 def result_of_run(metrics: Metrics, endpoint: str) -> OfRun | None:

@@ -18,8 +18,8 @@ from mri_vit.model import network
 from mri_vit.report.schema.maps import MapEvaluation
 from mri_vit.report.verdicts import maps as judged
 from mri_vit.run import files
-from mri_vit.run.record import as_written, read_json
-from mri_vit.settings.models import VIT
+from mri_vit.run.integrity import as_written, read_json
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import NO_BLOCK, Study
 
 NO_ENDPOINT = "every endpoint is withheld, and a map of what drove a prediction that says nothing says nothing either"

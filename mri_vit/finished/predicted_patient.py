@@ -44,10 +44,9 @@ from mri_vit.report.pages import curve, patients, strip, volumes
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.schema.run import Step
 from mri_vit.report.words import notation, patient_map
-from mri_vit.run import files, ownership
-from mri_vit.run.atomic import write_bytes
-from mri_vit.run.complete_folder import complete
-from mri_vit.run.record import as_written
+from mri_vit.run import atomic, files, integrity, ownership
+from mri_vit.run.atomic import complete, write_bytes
+from mri_vit.run.integrity import as_written
 from mri_vit.settings import sequences
 from mri_vit.settings.schema import Study
 
@@ -137,11 +136,11 @@ def forget(folder: Path) -> None:
 
 def refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is nothing, or a patient's prediction of ours."""
-    ownership.refuse_link(folder)
+    atomic.refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; expected a folder for a patient's prediction, or nothing")
     if ownership.entries(folder) and not {"schema", "patient", "endpoints"} <= set(
-        ownership.record(folder / prediction_document.FILE)
+        integrity.read_json_or_empty(folder / prediction_document.FILE)
     ):
         raise UsageError(f"{folder} holds no prediction of ours; it is left alone: choose another output, or delete it first")
 

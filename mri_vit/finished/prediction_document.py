@@ -14,7 +14,7 @@ from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.maps import MapKind, MapVerdict
 from mri_vit.report.schema.part import Estimate, Number, Part
 from mri_vit.report.schema.run import Step
-from mri_vit.settings.quality import Reason
+from mri_vit.settings.sections import Reason
 
 SCHEMA: Final = 1
 FILE = "prediction.json"

@@ -31,10 +31,9 @@ from mri_vit.finished.trained_run import Place, network_folders
 from mri_vit.predictors.network import Neural
 from mri_vit.prepare import prepared
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
-from mri_vit.run import files, hashes
+from mri_vit.run import files, integrity
 from mri_vit.run.atomic import replacing
-from mri_vit.run.record import as_written
-from mri_vit.run.tensor_file import sort_header
+from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import title
 
@@ -103,7 +102,7 @@ def reference_of_run(run: Path, past: Study, patients: Sequence[Patient], splits
 def _rests_on(run: Path, counts: Sequence[int]) -> str:
     """Hash of the folds, the prepared patients and the weights."""
     there = [run / files.FOLDS, run / files.PREPARED, *(home / files.WEIGHTS for home in network_folders(run, counts).values())]
-    known = {file.relative_to(run).as_posix(): hashes.sha256(file) for file in there if file.is_file()}
+    known = {file.relative_to(run).as_posix(): integrity.sha256(file) for file in there if file.is_file()}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 

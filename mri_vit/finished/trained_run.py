@@ -19,9 +19,9 @@ from mri_vit.crossval.loop import Tables, stacked
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.errors import UsageError
 from mri_vit.predictors.network import Neural
-from mri_vit.run import files, origin
-from mri_vit.run.progress import progress
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run import files, folder
+from mri_vit.run.integrity import as_written, read_json
+from mri_vit.run.screen import progress
 from mri_vit.settings.schema import Study
 
 OLDER = "the run was made by an older version, which cannot be evaluated"
@@ -33,7 +33,7 @@ def finished(run: Path) -> Study:
     """The settings of a run whose training has ended. Raises UsageError where it has not."""
     if not (run / files.PREDICTIONS).exists() or not (run / files.FOLDS).exists():
         raise UsageError(f"{run}: no {files.PREDICTIONS} and {files.FOLDS}; a run whose training has ended has both")
-    return origin.settings(run)
+    return folder.run_settings(run)
 
 
 def on_others(past: Study, workers: int, **changed: Any) -> Study:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit.data import cohort, identifiers, sheet
+from mri_vit.data import cohort, sheet, spellings
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.importers import joined, likeness, persons, written
 from mri_vit.importers.joined import Conflict, Row
@@ -18,8 +18,7 @@ from mri_vit.importers.recommended import MARKERS, write_study
 from mri_vit.importers.rules import SAME_AS
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.progress import progress
-from mri_vit.run.screen import WARNING, say
+from mri_vit.run.screen import WARNING, progress, say
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import CHANNELS
 
@@ -152,7 +151,7 @@ def _say_unknown(unknown: Sequence[Link], subjects: Mapping[str, Sequence[str]],
     """Collections share a part of their patients, so that nothing needs a look; but a slip in an id would be among these."""
     for why, there in dict.fromkeys((link.why, link.other.cohort) for link in unknown):
         of_these = [link for link in unknown if (link.why, link.other.cohort) == (why, there)]
-        similar = identifiers.counterparts([link.other.patient for link in of_these], subjects[there])
+        similar = spellings.counterparts([link.other.patient for link in of_these], subjects[there])
         example = next((link for link in of_these if link.other.patient in similar), of_these[0])
         like = f", and {similar[example.other.patient][0]} is: zeros, case or signs lost?" if similar else ""
         said = f"{example.one.patient} is {example.other.patient}{like}"

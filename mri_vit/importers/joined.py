@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mri_vit.data.cohort import MISSING, Patient
+from mri_vit.data.cohort import Patient
+from mri_vit.data.spellings import MISSING
 from mri_vit.errors import UsageError
 from mri_vit.importers.persons import Source, Subject, scans
 from mri_vit.importers.rules import SAME_AS

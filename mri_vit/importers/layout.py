@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from mri_vit.data import cohort, identifiers, sheet
-from mri_vit.data.aliases import key, nearest, ours, suggestion
+from mri_vit.data import cohort, sheet, spellings
+from mri_vit.data.spellings import key, nearest, our_column, suggestion
 from mri_vit.errors import UsageError
 from mri_vit.importers import rules, table
 from mri_vit.importers.found import NO_RULE, Found, LeftOut, Reading, Visit
@@ -222,7 +222,7 @@ def _own_table(
     kind = _fitting(own, path) if own else None
     columns = [column for one in (own or layout).tables for column in one.columns]
     names = {column.name for column in columns}
-    labels = [name for name in spelled if ours(name) in names or any(c.like and c.like.fullmatch(name) for c in columns)]
+    labels = [name for name in spelled if our_column(name) in names or any(c.like and c.like.fullmatch(name) for c in columns)]
     if not (own and kind):
         if labels and (own or not layout.collection):
             return [], [LeftOut("", path, f"not read: {', '.join(labels)}, but no patient_id, subject, id or the like")], []
@@ -455,7 +455,7 @@ def _whose(layout: Layout, kind: Table, row: Row) -> tuple[str, str]:
             raise UsageError(
                 f"{row.file}, row {row.line}, column {column}: visit {session!r}; expected letters, digits, '.', '_' or '-'"
             )
-        if cohort.is_patient_id(patient) or identifiers.NOTATION.fullmatch(patient):  # 1E+05, which may be a scan's 100000
+        if cohort.is_patient_id(patient) or spellings.NOTATION.fullmatch(patient):  # 1E+05, which may be a scan's 100000
             return patient, session
     expected = "letters, digits, '.', '_' or '-'" if kind.ids is ANY_ID else f"one as in {layout.example}"
     raise UsageError(

@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mri_vit.data import cohort, identifiers
+from mri_vit.data import cohort
+from mri_vit.data import spellings as identifiers
 from mri_vit.errors import UsageError
 from mri_vit.importers.found import NO_RULE, Found, LeftOut, Reading, Visit
 from mri_vit.importers.rules import NO_AGE

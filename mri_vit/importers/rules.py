@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from mri_vit.data.cohort import MISSING as MISSING_HERE
 from mri_vit.data.columns import OLDEST_YEARS, dicom_age
+from mri_vit.data.spellings import MISSING as MISSING_HERE
 from mri_vit.importers.found import NO_RULE
 
 # UPENN-GBM: Not Available, Not Applicable, NA; TCGA: --, '--, not reported, [Not Available]; UCSF-PDGM: empty, unknown.

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mri_vit.data import identifiers
+from mri_vit.data import spellings
 from mri_vit.errors import UsageError
 from mri_vit.importers import auto, dicom, layout, written
 from mri_vit.importers.dicom import identity
@@ -21,7 +21,7 @@ from mri_vit.importers.layouts import LAYOUTS, plain
 from mri_vit.importers.merged import Imported, merge, no_rule, other_forms, with_ids_of_scans
 from mri_vit.importers.recommended import write_study
 from mri_vit.importers.rules import SAME_AS
-from mri_vit.run import files, ownership
+from mri_vit.run import atomic, files
 from mri_vit.run.screen import WARNING, say
 from mri_vit.run.screen import plain as as_text
 from mri_vit.settings.schema import CHANNELS
@@ -79,7 +79,7 @@ def import_dicom(
     UsageError for a source, a table or a folder that cannot be used; IntegrityError for one that leads elsewhere.
     """
     importer = dicom.reader()
-    ownership.refuse_link(folder)
+    atomic.refuse_link(folder)
     written.refuse_foreign(folder, importer.WRITTEN)
     hasher = identity.hasher(key or identity.default_key(folder), folder) if labels else None
     known = _labels_of(labels) if labels else []
@@ -126,15 +126,15 @@ def _under_hashes(
     names = dict.fromkeys(reading.patient for reading in readings)
     hashed = {name: hasher.patient(name) for name in names}
     tried = {
-        name: [other for other in identifiers.spellings(name) if hasher.patient(other) in scanned]
+        name: [other for other in spellings.spellings(name) if hasher.patient(other) in scanned]
         for name, own in hashed.items()
         if own not in scanned
     }
     if pairs := {name: others for name, others in tried.items() if others}:
         say(console, other_forms(names, pairs), WARNING)
         if join_similar_ids:
-            hashed |= {name: hasher.patient(other) for name, other in identifiers.unambiguous(names, pairs).items()}
-    for alike in identifiers.alike(names):
+            hashed |= {name: hasher.patient(other) for name, other in spellings.unambiguous(names, pairs).items()}
+    for alike in spellings.alike(names):
         say(console, f"the ids {', '.join(alike)} differ only in form: one patient?", WARNING)
     return [
         replace(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mri_vit.data import sheet
-from mri_vit.data.aliases import key
+from mri_vit.data.spellings import key
 from mri_vit.errors import UsageError
 
 TEXT = ".txt"  # of a table, or of a README

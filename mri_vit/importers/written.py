@@ -14,7 +14,7 @@ from mri_vit.data.sheet import to_csv
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.found import Reading
 from mri_vit.importers.merged import Imported
-from mri_vit.run import files, ownership
+from mri_vit.run import files, integrity, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import CHANNELS
 
@@ -77,7 +77,7 @@ def refuse_foreign(folder: Path, also: Iterable[str] = ()) -> None:
 
     That is a cohort table that was changed since, and any of our names in a folder without a record of ours.
     """
-    record = ownership.record(folder / IMPORT)
+    record = integrity.read_json_or_empty(folder / IMPORT)
     found = sorted({files.COHORT, PROVENANCE, CONFLICTS, files.EXCLUDED, *also} & set(ownership.entries(folder)))
     if found and "layout" not in record:
         raise UsageError(f"{folder / found[0]}: mri-vit did not write it; name another folder, or move it away")

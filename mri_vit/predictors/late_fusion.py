@@ -32,9 +32,9 @@ from mri_vit.predictors.network import Neural, mean_tables, tables
 from mri_vit.predictors.regressions import Regressions, Tabular
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.record import read_json
+from mri_vit.run.integrity import read_json
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import CLINICAL, VIT
+from mri_vit.settings.recipe import CLINICAL, VIT
 
 WEIGHTS = files.FUSION  # how each endpoint of a fold was weighed
 KEYS = ["patient", "endpoint"]  # of a predictor's tables

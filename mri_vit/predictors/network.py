@@ -14,20 +14,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient, refuse_labels
 from mri_vit.data.predictions import HORIZONS_DAYS
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.errors import BadNumbers
 from mri_vit.model import heads, network
-from mri_vit.model.cost import flops, parameters
-from mri_vit.model.network import Encode, Network, encoder
+from mri_vit.model.network import Encode, Network, count_parameters, encoder, flops
 from mri_vit.pretrain.encoder import pretrained
-from mri_vit.run import files, heap
+from mri_vit.run import files, resource
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.resource import naming_lack
 from mri_vit.settings.schema import Study
+from mri_vit.train.devices import less_memory, state_bytes
 from mri_vit.train.loop import Report
-from mri_vit.train.memory import less_memory, state_bytes
 from mri_vit.train.supervised import fit, outputs
 
 PRETRAINED = files.PRETRAINED
@@ -92,7 +91,7 @@ class Neural:
         """Parameters; floating-point operations and seconds for one patient's prediction; seconds of training."""
         device = next(net.parameters()).device
         batch = [
-            part.to(device) for part in everything(tokens.load(token_file(self.study, patient), self.study.channels), self.study)
+            part.to(device) for part in all_tokens(tokens.load(token_file(self.study, patient), self.study.channels), self.study)
         ]
         net.eval()(*batch)  # the first call of a shape is slower
         seconds = []
@@ -103,7 +102,7 @@ class Neural:
             seconds.append(time.monotonic() - began)
         history = pd.read_csv(files.seed_folder(self.folder, number) / files.HISTORY)
         return {
-            "parameters": parameters(net),
+            "parameters": count_parameters(net),
             "flops": flops(net, *batch),
             "patient_seconds": float(np.median(seconds)),
             "training_seconds": float(history.seconds.iloc[-1]),
@@ -119,7 +118,7 @@ class Neural:
 
     def outputs(self, patients: Sequence[Patient]) -> list[dict[str, Tensor]]:
         """Each network's raw numbers, by endpoint."""
-        heap.reused()
+        resource.keep_freed_memory()
         torch.set_num_threads(self.study.train.threads)
         device = next(self.network.parameters()).device
         return [outputs(net, patients, self.study, device) for net in self.networks]
@@ -132,7 +131,7 @@ class Neural:
         self.network.eval()
         rows = []
         for patient in patients:
-            patches, place = everything(tokens.load(token_file(self.study, patient), self.study.channels), self.study)
+            patches, place = all_tokens(tokens.load(token_file(self.study, patient), self.study.channels), self.study)
             rows.append(self.network.encoder(patches.to(device), place.to(device))[0].float().cpu().numpy())
         return np.stack(rows)
 

@@ -26,9 +26,9 @@ from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
 from mri_vit.prepare.tumour import on_grid
-from mri_vit.run import files, hashes
+from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.ownership import record
+from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.settings.schema import Study
 
 FAMILIES = ["*3D_ALL*"]
@@ -70,7 +70,7 @@ def radiomics_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
 def _of_patient(patient: Patient, mask: Path, study: Study) -> dict[str, float]:
     """A patient's features, which take seconds and are kept beside the prepared patients with what they were made of."""
     kept, made_of = study.prepared / files.RADIOMICS / f"{patient.id}.json", _made_of(patient, mask, study)
-    known = record(kept)
+    known = read_json_or_empty(kept)
     if known.get("made_of") != made_of:
         found = _computed(patient, mask, study)
         values = {name: value if math.isfinite(value) else None for name, value in found.items()}  # JSON has no NaN
@@ -83,8 +83,8 @@ def _of_patient(patient: Patient, mask: Path, study: Study) -> dict[str, float]:
 def _made_of(patient: Patient, mask: Path, study: Study) -> dict[str, Any]:
     """What decides a patient's features."""
     return {
-        "tokens": hashes.sha256(study.prepared / patient.id / files.TOKENS),
-        "mask": hashes.sha256(mask),
+        "tokens": integrity.sha256(study.prepared / patient.id / files.TOKENS),
+        "mask": integrity.sha256(mask),
         "channels": list(study.channels),
         "nyxus": installed().__version__,
         "settings": [*FAMILIES, STEP, LOWEST, MARGIN],

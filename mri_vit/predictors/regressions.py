@@ -32,9 +32,9 @@ from mri_vit.errors import BadNumbers
 from mri_vit.metrics.concordance import harrell_c
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
-from mri_vit.run.record import as_written
+from mri_vit.run.integrity import as_written
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import CLINICAL, RADIOMICS, SLICES
+from mri_vit.settings.recipe import CLINICAL, RADIOMICS, SLICES
 from mri_vit.settings.schema import Study
 
 Apart = Mapping[str, Collection[str]]  # by endpoint, columns that its regression does not read

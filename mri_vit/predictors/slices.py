@@ -21,15 +21,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import token_file
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.vit2d import Weights2D, read_2d
-from mri_vit.run import files, hashes
+from mri_vit.run import files, integrity
 from mri_vit.run.atomic import replacing
-from mri_vit.run.tensor_file import sort_header
-from mri_vit.settings import licence
+from mri_vit.run.integrity import sort_header
+from mri_vit.settings import source
 from mri_vit.settings.recipe import SIZES
 from mri_vit.settings.schema import Study
 
@@ -54,11 +54,11 @@ def slices_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
     assert path
     torch.set_num_threads(study.train.threads)
     encoder: Encoder | None = None
-    known, rows = hashes.sha256(_there(path)), []
+    known, rows = integrity.sha256(_there(path)), []
     for patient in patients:
         kept = study.prepared / files.SLICES / known / f"{patient.id}.safetensors"
         try:
-            of_tokens = hashes.sha256(_prepared(token_file(study, patient)))
+            of_tokens = integrity.sha256(_prepared(token_file(study, patient)))
             found = _kept(kept, of_tokens)
             if found is None:
                 encoder = encoder or encoder_2d(read_2d(path))
@@ -76,8 +76,8 @@ def described(table: pd.DataFrame, study: Study) -> str:
     path = study.controls.slices
     assert path
     return (
-        f"the CLS features of a frozen 2D Vision Transformer, {path.name} ({licence.in_words(study.controls.slices_licence)}, "
-        f"SHA-256 {hashes.sha256(path)}), averaged over the axial slices that hold brain, of {', '.join(study.channels)} "
+        f"the CLS features of a frozen 2D Vision Transformer, {path.name} ({source.licence_text(study.controls.slices_licence)}, "
+        f"SHA-256 {integrity.sha256(path)}), averaged over the axial slices that hold brain, of {', '.join(study.channels)} "
         f"({len(table.columns)} columns)"
     )
 

@@ -15,7 +15,7 @@ from typing import get_args
 
 from mri_vit.crossval import comparators, folds
 from mri_vit.crossval.folds import Split
-from mri_vit.data import cohort, identifiers
+from mri_vit.data import cohort, spellings
 from mri_vit.data.cohort import Examined, Patient
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.preflight import labels, scans
@@ -23,7 +23,7 @@ from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Ne
 from mri_vit.preflight.scans import Seen
 from mri_vit.qc.check import decisions_of
 from mri_vit.run.screen import printable
-from mri_vit.settings.models import CLINICAL
+from mri_vit.settings.recipe import CLINICAL
 from mri_vit.settings.schema import Study
 from mri_vit.settings.source import ABSENT, shown
 
@@ -95,7 +95,7 @@ def _of_table(table: Examined) -> Iterator[Finding]:
     for said, lines in rows.items():
         yield Finding(severity="refused", about="table", said=printable(said), rows=tuple(lines))
     of_patient = {p.subject: row for row, p in zip(reversed(table.rows), reversed(table.patients), strict=True)}
-    for ids in identifiers.alike(of_patient):
+    for ids in spellings.alike(of_patient):
         said = f"the ids {', '.join(sorted(ids))} differ only in form: one patient?"
         at = tuple(sorted(of_patient[name] for name in ids))
         yield Finding(severity="noticed", about="table", said=printable(said), rows=at, patients=tuple(ids))

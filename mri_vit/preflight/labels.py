@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mri_vit.crossval.folds import Split
-from mri_vit.data.cohort import MISSING, Patient
+from mri_vit.data.cohort import Patient
+from mri_vit.data.spellings import MISSING
 from mri_vit.importers.units import MONTH_DAYS, SHORTEST_MEDIAN, months_among
 from mri_vit.preflight.document import Finding, Fold, Labels
 from mri_vit.settings.endpoint import Endpoint

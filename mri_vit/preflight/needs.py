@@ -21,13 +21,13 @@ from mri_vit.data.cohort import Patient
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.methods.catalogue import explained as explained_networks
 from mri_vit.explain.methods.occlusion import EDGE
-from mri_vit.model import cost
+from mri_vit.model import network
 from mri_vit.model.baselines import BASELINES
 from mri_vit.model.network import Network
 from mri_vit.preflight.document import Hours, Needs
 from mri_vit.pretrain.dino import GLOBALS
 from mri_vit.run.resource import free_disk, free_memory
-from mri_vit.settings.models import SHUFFLED, VIT
+from mri_vit.settings.recipe import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 FOREGROUND = 640 / 2744  # share of the places that hold brain: of real brains 490 to 721 (docs/howto/hardware.md)
@@ -117,16 +117,16 @@ def _of_network(study: Study, patients: int, labelled: int, folds: int) -> _Figu
     drawn = min(train.token_budget or present, present)
     with torch.device("meta"):  # shapes alone
         net = Network(model, study.grid, [], study.channels)
-    forward, drawn_forward = (cost.flops(net.encoder, *_batch(study, 1, n)) for n in (present, drawn))
+    forward, drawn_forward = (network.flops(net.encoder, *_batch(study, 1, n)) for n in (present, drawn))
     rate = _rate(study)
     learning = labelled * (1 - 1 / folds)
     steps = train.epochs * learning * (1 - train.tune_fraction) * 3 * drawn_forward  # the backward pass costs twice the forward's
     evaluations = train.epochs / train.tune_every * learning * train.tune_fraction * forward
     apart = folds if study.pretrain.patients == "others" else 1
     pretrained = study.pretrain.epochs * patients * apart * _pretraining_passes(study) * forward
-    weights = 4 * cost.parameters(net)
+    weights = 4 * network.count_parameters(net)
     together = max(train.batch, study.pretrain.batch * _views(study))
-    held = cost.activation_bytes(net.encoder, *_batch(study, together, drawn))
+    held = network.activation_bytes(net.encoder, *_batch(study, together, drawn))
     return _Figures(
         training_seconds=(steps + evaluations) * folds * train.repeats * train.seeds / rate,
         pretraining_seconds=pretrained / rate,

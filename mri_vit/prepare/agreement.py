@@ -17,7 +17,7 @@ from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume, resample
 from mri_vit.prepare import register
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 from mri_vit.settings.sequences import is_quantitative
 
 WINDOW_MM = 14.0  # of the local correlation, at most: some folds wide; 10 and 18 mm tell own from mirrored as well

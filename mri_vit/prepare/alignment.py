@@ -19,7 +19,7 @@ from mri_vit.data.volume import Volume, resample
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import box, brain, register
 from mri_vit.prepare.prepared import Log
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 from mri_vit.settings.sequences import title, titles
 
 OVERLAP = 0.90  # least share of the reference's brain inside every scan's field of view; a tumour must not be in the missing part

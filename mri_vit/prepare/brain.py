@@ -24,7 +24,7 @@ from mri_vit.data.nifti import FRAMES_TOLERANCE_MM
 from mri_vit.data.volume import Volume, canonical, read_mask, write
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare import box
-from mri_vit.settings.schema import Prepare
+from mri_vit.settings.sections import Prepare
 from mri_vit.settings.sequences import title
 
 STRIPPED_SHARE = (

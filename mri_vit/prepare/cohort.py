@@ -16,11 +16,11 @@ from mri_vit.errors import Killed, UnusablePatient, UsageError
 from mri_vit.prepare import tumour
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import voxels
-from mri_vit.run import executor, files, ledger, parts
-from mri_vit.run.ownership import refuse_link
-from mri_vit.run.progress import progress
-from mri_vit.run.screen import WARNING, printable, say
-from mri_vit.run.task import Where
+from mri_vit.run import atomic, executors, files
+from mri_vit.run import jobs as ledger
+from mri_vit.run.atomic import refuse_link
+from mri_vit.run.jobs import Workplace
+from mri_vit.run.screen import WARNING, printable, progress, say
 from mri_vit.settings.schema import Study
 from mri_vit.settings.source import shown
 
@@ -39,7 +39,7 @@ def prepare_cohort(study: Study, patients: Sequence[Patient], folder: Path, cons
         (folder / files.EXCLUDED).unlink(missing_ok=True)
     for patient in patients:
         refuse_link(study.prepared / patient.id)
-    parts.sweep_older(study.prepared, {patient.id for patient in patients})
+    atomic.sweep_older(study.prepared, {patient.id for patient in patients})
     faults = _prepare_all(study, patients, folder, console)
     excluded = [{"patient": patient.id, **faults[patient.id]} for patient in patients if patient.id in faults]
     _refuse_twins(study, without(patients, excluded))
@@ -63,7 +63,7 @@ def _make_prepared(study: Study) -> None:
 def _prepare_all(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> dict[str, Fault]:
     """Prepare the patients, several at a time, under a progress bar; the faults by patient."""
     faults: dict[str, Fault] = {}
-    at = executor.where(study, folder, "prepare", study.prepare.workers, study.executor.bundle)
+    at = executors.workplace(study, folder, "prepare", study.prepare.workers, study.executor.bundle)
     with progress(console) as bar:
         task = bar.add_task("prepare", total=len(patients), note="")
         for name, fault in faults_of({patient.id: (patient, study) for patient in patients}, at):
@@ -74,20 +74,20 @@ def _prepare_all(study: Study, patients: Sequence[Patient], folder: Path, consol
     return faults
 
 
-def faults_of(jobs: Mapping[str, tuple[Patient, Study]], at: Where) -> Iterator[tuple[str, Fault | None]]:
+def faults_of(jobs: Mapping[str, tuple[Patient, Study]], at: Workplace) -> Iterator[tuple[str, Fault | None]]:
     """Prepare patients in processes of their own; each one's fault, or None.
 
     A patient whose process is killed even when it works on nothing else is excluded like others.
     """
     try:
-        yield from executor.each(fault_of, jobs, at)
+        yield from executors.each(fault_of, jobs, at)
     except Killed as end:
         if not at.here:  # a machine or a disk may be at fault as well, and many patients lost at once
             raise
         for patient, how in end.how.items():
             yield patient, {"file": "", "reason": how}
         if at.home:
-            ledger.close(at.home)  # who failed stands among the excluded
+            ledger.close_ledger(at.home)  # who failed stands among the excluded
 
 
 def fault_of(patient: Patient, study: Study) -> Fault | None:

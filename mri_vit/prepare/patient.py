@@ -24,12 +24,11 @@ from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import agreement, alignment, bias, box, brain, outliers, picture, quality, tumour
 from mri_vit.prepare.alignment import on_grid
 from mri_vit.prepare.prepared import CONTENT, SCHEMA, Log, config_sha256, holds, refuse_foreign, verify
-from mri_vit.run import files, hashes
-from mri_vit.run.atomic import write_bytes
-from mri_vit.run.complete_folder import complete
+from mri_vit.run import files, integrity
+from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.settings import source
-from mri_vit.settings.quality import BRAIN_ML
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import BRAIN_ML
 from mri_vit.settings.sequences import is_quantitative, like_the_template, named, titles
 
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
@@ -142,7 +141,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
         "schema": SCHEMA,
         "patient": patient.id,
         **record,
-        "files": {name: hashes.sha256(folder / name) for name in (*CONTENT, files.TUMOUR) if (folder / name).exists()},
+        "files": {name: integrity.sha256(folder / name) for name in (*CONTENT, files.TUMOUR) if (folder / name).exists()},
         "reference": reference,
         "to_grid": to_grid,
         "steps": log.steps,
@@ -277,7 +276,7 @@ def _file_sha256(path: Path) -> str:
     if wrong := source.fault(path):
         raise UnusablePatient(wrong, str(path))
     try:
-        return hashes.sha256(path)
+        return integrity.sha256(path)
     except OSError as error:
         raise UnusablePatient(f"cannot be read: {error.strerror}", str(path)) from None
 

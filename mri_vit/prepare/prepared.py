@@ -19,10 +19,9 @@ from jaxtyping import Float
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.run import files, hashes, ownership
+from mri_vit.run import files, integrity, ownership
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.ownership import record
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import REFERENCE
 
@@ -94,7 +93,7 @@ def verify(folder: Path) -> None:
         found = f"is of patient {record.get('patient')!r}, with files {record.get('files')}"
         raise IntegrityError(f"{folder / files.PATIENT}: {found}; expected {folder.name!r} and the hashes of its files; {remedy}")
     written = (*CONTENT, files.TUMOUR) if files.TUMOUR in record["files"] else CONTENT
-    hashes.refuse_changed(folder, {name: str(record["files"].get(name)) for name in written}, remedy)
+    integrity.refuse_changed_files(folder, {name: str(record["files"].get(name)) for name in written}, remedy)
 
 
 def refuse_foreign(folder: Path) -> None:
@@ -103,7 +102,7 @@ def refuse_foreign(folder: Path) -> None:
     Ours is what has a record with a schema and the hash of settings, and no files but those that are written beside it.
     """
     ownership.refuse_strangers(folder, (files.PATIENT, *CONTENT, files.TUMOUR).__contains__, "a prepared patient")
-    found = ownership.record(folder / files.PATIENT)
+    found = integrity.read_json_or_empty(folder / files.PATIENT)
     ours = isinstance(found.get("schema"), int) and re.fullmatch("[0-9a-f]{64}", str(found.get("config_sha256")))
     if ownership.entries(folder) and not ours:
         raise UsageError(
@@ -160,7 +159,7 @@ def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path
     A run that a version before 0.5 trained knows no hash of its patients, nor do these, as long as they are the same: they are
     taken as they are.
     """
-    before = record(run / files.PREPARED)
+    before = read_json_or_empty(run / files.PREPARED)
     for patient in patients:
         folder = study.prepared / patient.id
         if not (folder / files.PATIENT).is_file():

@@ -25,9 +25,8 @@ from mri_vit.errors import UnusablePatient
 from mri_vit.prepare.brain import on_grid_of, run_command, volume_ml
 from mri_vit.prepare.prepared import PREPARE_AGAIN, Log, load_record, reference_of, reference_to_grid
 from mri_vit.run import files
-from mri_vit.run.record import as_written
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import Prepare
+from mri_vit.run.integrity import as_written
+from mri_vit.settings.sections import Grid, Prepare
 from mri_vit.settings.sequences import title
 
 NEAREST = 1  # sitk.sitkNearestNeighbor

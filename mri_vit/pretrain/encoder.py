@@ -18,27 +18,23 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.data.draw import Draw
-from mri_vit.data.store import Store, store
-from mri_vit.data.stream import stream
+from mri_vit.data.draw import Draw, stream
+from mri_vit.data.store import Store, store, token_file
 from mri_vit.errors import UsageError
 from mri_vit.model.network import Network
 from mri_vit.model.weights import fill, image_exposed, label_exposed, load_encoder, save_encoder
 from mri_vit.pretrain.crops import Member
 from mri_vit.pretrain.dino import Dino
 from mri_vit.pretrain.mae import MaskedAutoencoder
-from mri_vit.run import heap, resource
+from mri_vit.run import resource
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model, Pretrain
 from mri_vit.settings.schema import MAE_IS_FOR_VIT, Study
+from mri_vit.settings.sections import Grid
 from mri_vit.train import checkpoint
-from mri_vit.train.devices import Gather, gathering, on_devices, part
-from mri_vit.train.loop import Learner, Objective, Report, Schedule, Turn, steps
-from mri_vit.train.memory import less_memory, state_bytes
-from mri_vit.train.optimiser import Rates, even_optimiser
+from mri_vit.train.devices import Gather, gathering, less_memory, on_devices, part, state_bytes
+from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, even_optimiser, steps
 
 SHARED = {
     "betas",
@@ -119,7 +115,7 @@ def pretrain_on(
 ) -> pd.DataFrame:
     """As `pretrain`, in each device's process; the first writes."""
     torch.set_num_threads(study.train.threads)
-    heap.reused()
+    resource.keep_freed_memory()
     header, plan = header_of(study, patients, seed), schedule(len(patients), study, file, seed)
     torch.manual_seed(seed)  # initial weights and, drawn after them, drop-path
     encoder = untrained(study)

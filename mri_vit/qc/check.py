@@ -16,7 +16,7 @@ from einops import reduce
 from jaxtyping import Float
 from rich.console import Console
 
-from mri_vit.data import frozen, identifiers, sheet, tokens
+from mri_vit.data import frozen, sheet, spellings, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.prepare import agreement
@@ -26,7 +26,7 @@ from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.qc.findings import Finding, deviations, findings_of, nearest, unlike
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.record import as_written
+from mri_vit.run.integrity import as_written
 from mri_vit.run.screen import WARNING, say
 from mri_vit.settings.schema import Study
 
@@ -204,8 +204,8 @@ def decisions_of(study: Study, patients: Collection[str], tell: Callable[[str], 
         return {}
     every = read_decisions(beside)
     if others := sorted(every.keys() - set(patients)):
-        first = next(iter(identifiers.counterparts(others, patients)), others[0])
-        example = f"{first}{identifiers.elsewhere(first, patients)}"
+        first = next(iter(spellings.counterparts(others, patients)), others[0])
+        example = f"{first}{spellings.elsewhere(first, patients)}"
         tell(f"{beside.name}: {len(others)} decisions are of patients who are not in this cohort table, such as {example}")
     return {name: one for name, one in every.items() if name in patients}
 
@@ -230,7 +230,7 @@ def read_decisions(path: Path, patients: Collection[str] | None = None) -> dict[
         if decision not in (KEEP, DROP):
             raise UsageError(f"{where}: decision {row['decision']!r}; expected keep or drop")
         if patients is not None and patient not in patients:
-            like = identifiers.elsewhere(patient, patients)
+            like = spellings.elsewhere(patient, patients)
             raise UsageError(f"{where}: patient {patient!r} is not in the cohort table{like}")
         if patient in found:
             raise UsageError(f"{where}: patient {patient!r} has a decision already")

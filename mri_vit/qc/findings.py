@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mri_vit.prepare.outliers import BY_MAD
-from mri_vit.settings.quality import Quality, Reason
+from mri_vit.settings.sections import Quality, Reason
 
 LEAST = 20  # patients from which a median absolute deviation is steady: its standard error is a quarter of it
 UNLIKE = {

@@ -18,8 +18,8 @@ from mri_vit.qc.findings import Finding
 from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import say
-from mri_vit.settings.quality import REASONS
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import REASONS
 
 PICTURE = ".webp"
 QUALITY = 75  # WebP's scale: 40 kB a patient, at all of the sheet's pixels, which a card of the grid shows nearly all of

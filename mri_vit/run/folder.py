@@ -1,4 +1,8 @@
-"""The folder of a run: claimed by one process at a time, and saying what it was made with."""
+"""The folder of a run: claimed by one process at a time, and saying what it was made with and where.
+
+Paths in a run's records are relative to the run, so that a tree of studies can be copied; a run alone finds what it was made
+from where it was then, which `origin.json` says.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,18 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from mri_vit.errors import FolderHeld, OutOfResource, UsageError
-from mri_vit.run import files, origin
+from mri_vit.errors import UsageError
+from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.ownership import refuse_links
-from mri_vit.run.parts import sweep_files
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
+from mri_vit.run.ownership import held
+from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
 
 PACKAGES = (
@@ -71,7 +73,6 @@ FOLDERS = (
     *_MODELS,
     *_PAGES,
 )
-BUILT_ELSEWHERE = files.MAPS  # its folders are built in one of their own, so that no part file of a killed process is in them
 
 
 @contextlib.contextmanager
@@ -99,43 +100,11 @@ def claimed(study: Study) -> Iterator[Path]:
         yield run
 
 
-@contextlib.contextmanager
-def held(folder: Path, folders: Sequence[str]) -> Iterator[None]:
-    """An output folder, made if need be and locked until the end; `folders` are globs of the folders that are written in it.
-
-    Part files that a killed process left in them are swept. Raises as `claimed` does.
-    """
-    refuse_links(folder, folders)
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"output {folder} is no folder; choose another output")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / ".lock")
-        lock.acquire(timeout=0)
-    except Timeout:
-        holder = (folder / ".holder").read_text() if (folder / ".holder").exists() else "an unknown process"
-        raise FolderHeld(f"{folder} is held by another run ({holder})") from None
-    except NotADirectoryError:
-        raise UsageError(f"output {folder}: a file stands where a folder is expected; choose another output") from None
-    except OSError as error:
-        raise OutOfResource(f"{folder} cannot be written: {error.strerror}") from None
-    try:  # the kernel frees the lock of a process that died, so a stale one cannot be
-        holder = f"process {os.getpid()} on {platform.node()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        write_bytes(holder.encode(), folder / ".holder")
-        for path in (folder, *(path for pattern in folders for path in folder.glob(pattern))):
-            if path.is_dir() and path.parent.name != BUILT_ELSEWHERE:
-                sweep_files(path)
-        yield
-    finally:
-        (folder / ".holder").unlink(missing_ok=True)
-        lock.release()
-
-
 def _describe(study: Study, run: Path) -> None:
     file = run / files.STUDY
     settled = any((run / name).exists() for name in (files.FOLDS, files.EVALUATION))
     if file.exists() and settled:  # before, nothing depends on the settings
-        before, now = _flat(origin.settings(run)), _flat(study)
+        before, now = _flat(run_settings(run)), _flat(study)
         changed = [
             f"{key}: {before.get(key)} then, {now.get(key)} now"
             for key in sorted(before | now)
@@ -147,16 +116,56 @@ def _describe(study: Study, run: Path) -> None:
             )
     if not (run / files.PREDICTIONS).exists():  # afterwards no number changes any more
         remember(environment(study), run / files.ENVIRONMENT)  # first: by it a folder is known as a run of ours
-    if not origin.known(run):  # new, or of a version before 0.5 with absolute paths, which stay what they are
-        origin.write(run)
-    write_bytes(origin.written(study, run), file)
+    if not has_origin(run):  # new, or of a version before 0.5 with absolute paths, which stay what they are
+        write_origin(run)
+    write_bytes(study_file_of(study, run), file)
+
+
+def has_origin(run: Path) -> bool:
+    """Whether the run says where it was made; one by a version before 0.5 does not, and has absolute paths."""
+    return (run / files.ORIGIN).is_file()
+
+
+def write_origin(run: Path) -> None:
+    """Say that the paths in the run's records are relative to where it is now."""
+    write_bytes(json.dumps({"folder": os.path.realpath(run)}).encode(), run / files.ORIGIN)
+
+
+def find_path(run: Path, text: str) -> str:
+    """The path that a record of the run means by `text`: as seen from here if that is there, else as seen from its origin."""
+    here = os.path.abspath(os.path.join(os.path.realpath(run), text))  # no link behind the run is followed
+    origin = read_json_or_empty(run / files.ORIGIN).get("folder")
+    if not isinstance(origin, str) or os.path.exists(here):
+        return here
+    there = os.path.abspath(os.path.join(origin, text))
+    return there if os.path.exists(there) else here
+
+
+def run_settings(run: Path, overrides: dict[str, str] | None = None) -> Study:
+    """The settings of a run, with every path as `find_path` finds it."""
+    return study_file.load(run / files.STUDY, overrides, lambda text: find_path(run, text))
+
+
+def study_file_of(study: Study, run: Path) -> bytes:
+    """The study file of a run: its paths relative to it. Those that the present file has already are kept as they are spelled."""
+    words: dict[str, str] = {}
+
+    def remembered(text: str) -> str:
+        if not os.path.isabs(text):
+            words[find_path(run, text)] = text
+        return text
+
+    if (run / files.STUDY).exists() and (run / files.COHORT).exists():
+        study_file.load(run / files.STUDY, place=remembered)
+    relative = study_file.with_paths(study, lambda path: words.get(path) or os.path.relpath(path, os.path.realpath(run)))
+    return study_file.dumps(relative.model_copy(update={"output": Path()})).encode()
 
 
 def settle(study: Study, run: Path) -> None:
     """Tie the run to where it is now: paths in its settings are then relative to here, as those in a table written here are."""
     (run / files.ORIGIN).unlink(missing_ok=True)
-    write_bytes(origin.written(study, run), run / files.STUDY)
-    origin.write(run)
+    write_bytes(study_file_of(study, run), run / files.STUDY)
+    write_origin(run)
 
 
 def remember(now: dict[str, Any], file: Path) -> None:

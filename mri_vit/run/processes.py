@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
+from pathlib import Path
 from typing import Any
 
 from mri_vit.errors import Killed, MriVitError
+from mri_vit.run import files
 
 CONTEXT = get_context("spawn")  # fork and running threads (torch, ITK) do not go together
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process sees, by number or name
@@ -142,3 +145,14 @@ def _ending(code: int) -> str:
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     cause = ", probably for lack of memory" if code == -signal.SIGKILL else ""
     return f"its process was killed ({name}) while it worked on nothing else{cause}"
+
+
+def detached(words: Sequence[str], folder: Path) -> int:
+    """Start `mri-vit` with these words, printing to the log in `folder`; the number of its process, which nobody waits for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = str(folder / files.LOG)
+    command = [sys.executable, "-c", "from mri_vit.cli import main; main()", *words]
+    printing = (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    reading = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    both = (os.POSIX_SPAWN_DUP2, 1, 2)
+    return os.posix_spawn(sys.executable, command, os.environ, file_actions=[reading, printing, both], setsid=True)

@@ -5,12 +5,14 @@ PyTorch, safetensors and TensorBoard each have an exception of their own for a f
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from mri_vit.errors import MriVitError, OutOfResource, UsageError
@@ -113,3 +115,18 @@ def require_gpus(count: int) -> None:
     if there < count:
         enough = f"train.devices {max(1, there)} needs no more than there are"
         raise UsageError(f"train.devices is {count}, and this process sees {there} GPU{'s' * (there != 1)}; {enough}")
+
+
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+NEVER = 2**31 - 1  # bytes at the heap's end that are given back, the largest number that mallopt takes
+LARGE = 2**30  # bytes of a block that comes from the kernel itself and goes back to it; activations are smaller
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Keep freed memory for the rest of this process; whether its C library can be told so. No number depends on it."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # not glibc
+        return False
+    return bool(mallopt(MMAP_THRESHOLD, LARGE) and mallopt(TRIM_THRESHOLD, NEVER))

@@ -17,8 +17,7 @@ from pydantic import BaseModel
 from mri_vit.errors import UsageError
 from mri_vit.settings import source
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.keys import keys
-from mri_vit.settings.meant import question
+from mri_vit.settings.keys import keys, question
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 

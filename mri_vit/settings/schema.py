@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import pydantic
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
-from mri_vit.settings.executor import Executor, Slurm
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.models import CONTROLS, NO_CANDIDATES, SLICES, VIT, Control
-from mri_vit.settings.quality import Quality
-from mri_vit.settings.recipe import Comparator, Model, Pretrain, Section, Train
-from mri_vit.settings.sequences import CHANNELS, COLUMNS, NAME, REFERENCE
+from mri_vit.settings.recipe import NO_CANDIDATES, VIT, Comparator, Model, Pretrain, Section, Train
+from mri_vit.settings.sections import Controls, Executor, Explain, Grid, Prepare, Quality, Report, Slurm
+from mri_vit.settings.sequences import CHANNELS, COLUMNS, NAME
 
 TOKENS_ALONE = {
     "token_budget": None,
@@ -32,117 +29,6 @@ MAE_IS_FOR_VIT = (  # with method and architecture
 )
 NO_BLOCK = "maps need a block to attend, and model.depth 0 has none"
 SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all contenders alike
-
-
-class Prepare(Section):
-    """From a patient's scans to the prepared patient."""
-
-    brain: Literal["auto", "none", "deepbet", "mask", "command"] = Field(
-        default="auto", description="How the brain is found; auto: mask if given, none if stripped, or deepbet."
-    )
-    brain_command: tuple[str, ...] = Field(
-        default=(), description='For brain = "command": ["hd-bet", "-i", "{input}", "-o", "{output}"], say.'
-    )
-    tumour_command: tuple[str, ...] = Field(
-        default=(),
-        exclude_if=lambda words: not words,  # who was prepared without it stays prepared
-        description='Makes a tumour mask where none is given: ["seg", "{input}", "{output}"].',
-    )
-    around_tumour_mm: float | None = Field(
-        default=None,
-        ge=0,
-        exclude_if=lambda margin: margin is None,  # who was prepared without it stays prepared
-        description="How far around the tumour scans are kept, mm; unset is everywhere.",
-    )
-    reference: str = Field(
-        default=REFERENCE, description="Sequence to which others are aligned; masks and maps lie in its space."
-    )
-    bias: bool = Field(default=True, description="Whether the bias field is corrected (N4); not in maps such as adc.")
-    needs: tuple[str, ...] = Field(
-        default=CHANNELS, description="Sequences without which a patient is excluded; others may be missing."
-    )
-    workers: int = Field(default=1, ge=1, description="Patients prepared at a time, each on one thread.")
-
-    @model_validator(mode="after")
-    def _command_given(self) -> Prepare:
-        if (self.brain == "command") != bool(self.brain_command):
-            raise ValueError('brain_command goes with brain = "command", and only with it')
-        return self
-
-
-class Controls(Section):
-    """What a model must beat on the same folds."""
-
-    models: tuple[Control, ...] = Field(
-        default=CONTROLS,
-        description="What candidates are compared with; site only where the table has two.",
-    )
-    columns: tuple[str, ...] | None = Field(
-        default=None,
-        description="Columns of the control clinical; unset is all but labels and site.",
-    )
-    slices: Path | None = Field(default=None, description="File of a 2D ViT whose frozen features the control slices reads.")
-    slices_licence: str | None = Field(default=None, description="Licence of that file, as its publisher states it.")
-    radiomics: bool = Field(default=False, description="Whether radiomics of the true tumour is shown as an upper reference.")
-
-    @model_validator(mode="after")
-    def _slices_are_a_control(self) -> Controls:
-        if self.slices and SLICES not in self.models:
-            raise ValueError(f'slices names a file, and models leaves "slices" out; found {list(self.models)}')
-        if self.slices_licence and not self.slices:
-            raise ValueError("slices_licence is that of the file slices, which is not named")
-        return self
-
-
-MapMethod = Literal[
-    "rollout", "cls_attention", "gradient_attention", "gradient_rollout", "integrated_gradients", "occlusion"
-]  # of a Vision Transformer of ours; explain/methods/catalogue.py says what each is
-VolumeMethod = Literal["gradcam", "occlusion_by_air"]  # of a comparator that reads a volume; no key chooses among them
-AnyMethod = Literal[MapMethod, VolumeMethod]
-
-
-class Explain(Section):
-    """Maps of what the model drew on, and how they are evaluated."""
-
-    methods: tuple[MapMethod, ...] = Field(
-        default=("rollout", "cls_attention", "gradient_attention"),
-        description="How maps are made; those of the default are the cheap ones.",
-    )
-    patients: int | None = Field(
-        default=None, ge=0, description="Patients whose maps are written, in cohort order; unset is all."
-    )
-    scored: int | None = Field(
-        default=None, ge=0, description="Patients on whom maps are evaluated, in cohort order; unset is all."
-    )
-
-    # none: maps of 35 comparators are nobody's wish, and one patient's are evaluated by a thousand passes through a network
-    comparators: tuple[str, ...] = Field(
-        default=(),
-        exclude_if=lambda names: not names,  # a study without them has the records that it always had
-        description="Comparators whose maps are made too, by name; of CNNs by Grad-CAM.",
-    )
-
-    @model_validator(mode="after")
-    def _methods_differ(self) -> Explain:
-        if not self.methods or len(set(self.methods)) != len(self.methods):
-            raise ValueError(f"methods must be one or more that differ, found {list(self.methods)}; patients = 0 makes no maps")
-        return self
-
-    @property
-    def of_maps(self) -> dict[str, Any]:
-        """What a map depends on, as it stands beside the maps; the others only say for whom maps are made."""
-        return {"methods": list(self.methods)}
-
-
-class Report(Section):
-    """The report; no number of a model depends on it."""
-
-    subgroups: tuple[str, ...] = Field(
-        default=("sex", "age", "site"), description="Columns of the cohort table whose groups are reported, where present."
-    )
-    planted: dict[str, Literal["better", "chance"]] = Field(
-        default={}, description="Verdict to expect by endpoint, of a made-up cohort."
-    )
 
 
 class Study(Section):

@@ -1,4 +1,7 @@
-"""Source: a file that somebody else made. Nothing but a regular file is opened: a pipe would wait for a writer for ever."""
+"""Source: a file that somebody else made: whether it can be read, and under which licence its weights were published.
+
+Nothing but a regular file is opened: a pipe would wait for a writer for ever.
+"""
 
 from __future__ import annotations
 
@@ -159,3 +162,36 @@ def holds_dicom(folder: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+LICENCE_NOT_STATED = "not stated"
+OWN_LICENCE = "own"  # of weights that this package has learned from random ones: whoever owns the run decides
+# Words of licences that do not allow commercial use: Creative Commons' NC, and how others say it; not the Academic Free License.
+NON_COMMERCIAL = re.compile(
+    r"\bnc(?![a-z])|\b(non|not for|no)[- ]?commercial|\bresearch([ -](use|purposes?))?[ -]only|\bonly for research"
+    r"|\bacademic[ -](use|purposes?|research|only|non)"
+)
+
+
+def stated_licence(licence: str | None) -> str:
+    """The licence, or that none is stated."""
+    return (licence or "").strip() or LICENCE_NOT_STATED
+
+
+def is_non_commercial(licence: str) -> bool:
+    """Whether a licence says that it does not allow commercial use: CC-BY-NC-4.0, "academic use"."""
+    return bool(NON_COMMERCIAL.search(licence.lower().replace("_", "-")))
+
+
+def licence_text(licence: str | None) -> str:
+    """For a sentence about weights: licence CC-BY-4.0; licence not stated."""
+    return f"licence {stated_licence(licence)}"
+
+
+def licence_caution(file: str, licence: str) -> str:
+    """What whoever uses the weights of `file` has to know of their licence; "" where nothing speaks against them."""
+    if licence == LICENCE_NOT_STATED:
+        return f"{file}: the licence of these weights is not stated; ask who made them whether they may be used and shared"
+    if is_non_commercial(licence):
+        return f"{file}: the licence of these weights, {licence}, does not allow commercial use, nor of what is made from them"
+    return ""

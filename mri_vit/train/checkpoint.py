@@ -15,8 +15,7 @@ import torch
 
 from mri_vit.errors import IntegrityError
 from mri_vit.run.atomic import replacing
-from mri_vit.run.record import as_written
-from mri_vit.run.tensor_file import sort_header
+from mri_vit.run.integrity import as_written, sort_header
 
 SAVE_SECONDS = 60.0  # between two writes of the state (1.6 GB for ViT-B): what a killed run loses at most, beside its epoch
 ANEW = "delete its fold's folder to train the fold anew"

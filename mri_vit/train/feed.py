@@ -12,11 +12,9 @@ from jaxtyping import Bool, Float, Int16
 from torch import Tensor
 
 from mri_vit.data import draw
-from mri_vit.data.batches import labels, token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.data.draw import Draw, Mixing
-from mri_vit.data.store import Batch, Store, sent, store
-from mri_vit.data.stream import stream
+from mri_vit.data.draw import Draw, Mixing, stream
+from mri_vit.data.store import Batch, Store, labels, sent, store, token_file
 from mri_vit.settings.schema import Study
 from mri_vit.train.guide import Masks
 from mri_vit.train.loop import Turn

@@ -21,15 +21,12 @@ from jaxtyping import Bool, Float, Float16, Int, Int16
 from torch import Tensor, nn
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.data.draw import EMPTY, Draw
-from mri_vit.data.moved import neighbours
-from mri_vit.data.store import Held
+from mri_vit.data.draw import EMPTY, Draw, neighbours
+from mri_vit.data.store import Held, token_file
 from mri_vit.errors import UsageError
 from mri_vit.model import heads
-from mri_vit.model.baselines import BASELINES
-from mri_vit.model.convolution import VolumeEncoder
+from mri_vit.model.baselines import BASELINES, VolumeEncoder
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
 from mri_vit.prepare.tumour import on_grid

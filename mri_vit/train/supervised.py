@@ -16,22 +16,21 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import everything, labels, token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.data.stream import stream
+from mri_vit.data.draw import stream
+from mri_vit.data.store import all_tokens, labels, token_file
 from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Encode, Network, encoder
 from mri_vit.model.weights import fill, image_exposed, label_exposed
-from mri_vit.run import files, heap
+from mri_vit.run import files, resource
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
 from mri_vit.train.devices import Gather, gathering, of_one, on_devices, part, share_out
 from mri_vit.train.feed import Feed, Given, Labels, training_draw
 from mri_vit.train.guide import Guided
-from mri_vit.train.loop import Learner, Objective, Report, Schedule, Turn, steps
-from mri_vit.train.optimiser import Rates, optimiser
+from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, optimiser, steps
 
 SETTLED = 64  # patients whose mean and variance of a batch-normalised number are known to a tenth of its spread (1/√64 and less)
 
@@ -42,7 +41,7 @@ def outputs(net: torch.nn.Module, patients: Sequence[Patient], study: Study, dev
     net.eval()
     rows = []
     for patient in patients:
-        patches, place = everything(tokens.load(token_file(study, patient), study.channels), study)
+        patches, place = all_tokens(tokens.load(token_file(study, patient), study.channels), study)
         rows.append(net(patches.to(device), place.to(device)))
     return {name: torch.cat([row[name] for row in rows]).float().cpu() for name in rows[0]}
 
@@ -157,7 +156,7 @@ def fit_on(
     """As `fit`, in each device's process; the first writes."""
     settings = study.train
     torch.set_num_threads(settings.threads)
-    heap.reused()
+    resource.keep_freed_memory()
     plain = untrained(train, study, seed, encode)
     share_out(plain, fabric)
     plain.label_exposed += tuple(patient.subject for patient in (*train, *tune))

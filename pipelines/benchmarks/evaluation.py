@@ -18,7 +18,7 @@ from mri_vit.metrics.delong import delong_interval
 from mri_vit.report.pages import html
 from mri_vit.report.reading.foreign import from_tables
 from mri_vit.run import files
-from mri_vit.settings.models import CLINICAL, VIT, VOLUME
+from mri_vit.settings.recipe import CLINICAL, VIT, VOLUME
 
 ROWS = 100_000  # a registry; far more patients than any cohort with scans
 PATIENTS, MODELS = 600, (VIT, CLINICAL, VOLUME)

@@ -22,15 +22,13 @@ from torch import Tensor
 from benchmarks.inputs import DEVICE, FOREGROUND, autocast
 from benchmarks.pretraining import CONFIGS, stepped, write
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.data.store import Read, Store, held
+from mri_vit.data.store import Read, Store, held, token_file
 from mri_vit.data.tokens import Tokens, mirrored
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.train.feed import Feed, Given
-from mri_vit.train.loop import Turn
-from mri_vit.train.optimiser import optimiser
+from mri_vit.train.loop import Turn, optimiser
 from mri_vit.train.supervised import objective, untrained
 
 Run = Callable[[], Any]  # what is timed

@@ -23,9 +23,9 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
 
 try:
-    from mri_vit.run.task import Where
+    from mri_vit.run.jobs import Workplace
 except ImportError:  # older code took the number of workers itself
-    Where = int
+    Workplace = int
 
 Run = Callable[[], Any]  # what is timed
 
@@ -62,7 +62,7 @@ def trained(folder: Path, name: str, workers: int, threads: int) -> None:
     whom = everybody(NETWORKS[name][0], study)
     split = [[one.id for one in whom[fold::FOLDS]] for fold in range(FOLDS)]
     rmtree(study.output, ignore_errors=True)
-    done = list(in_parallel.fit(in_parallel.folds(study, whom, [split], study.output), Where(workers)))  # type: ignore[arg-type]  # of older code
+    done = list(in_parallel.fit(in_parallel.folds(study, whom, [split], study.output), Workplace(workers)))  # type: ignore[arg-type]  # of older code
     assert len(done) == FOLDS
 
 

@@ -17,8 +17,8 @@ import safetensors.torch
 import torch
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import token_file
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.settings.endpoint import Endpoint

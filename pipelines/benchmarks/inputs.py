@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from mri_vit.data.cohort import Patient
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid
 
 GRID = Grid()
 FOREGROUND = 640  # real brains fill 490 to 721 of the 2744 places

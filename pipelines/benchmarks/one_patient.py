@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.explain.outputs.map_files import explain
 from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model.heads import Head
@@ -36,7 +36,7 @@ def main(folder: Path, output: Path) -> None:
     torch.manual_seed(0)
     mgmt = DEFAULT_ENDPOINTS[0]
     network = Network(study.model, study.grid, [Head(mgmt, "binary")]).eval()
-    patches, place = everything(tokens.load(token_file(study, patient)), study)
+    patches, place = all_tokens(tokens.load(token_file(study, patient)), study)
     began = time.perf_counter()
     with torch.no_grad():
         cls = network.encoder(patches, place)

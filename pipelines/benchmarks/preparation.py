@@ -69,7 +69,7 @@ def brain_of(patient: Path, scratch: Path) -> Path:
     """The brain on the T1ce's voxels, as this code finds it on T1ce alone; made once, untimed."""
     from mri_vit.data.volume import Volume, canonical, read, write
     from mri_vit.prepare import brain
-    from mri_vit.settings.schema import Prepare
+    from mri_vit.settings.sections import Prepare
 
     path = scratch / f"{patient.name}.nii"
     if not path.exists():
@@ -110,7 +110,7 @@ def usual(patient: Path, output: Path) -> None:
 
     from mri_vit.data.volume import Volume, to_itk
     from mri_vit.prepare.register import mni152
-    from mri_vit.settings.grid import Grid
+    from mri_vit.settings.sections import Grid
 
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
     scans = {scan: sitk.ReadImage(str(patient / f"{scan}.nii.gz"), sitk.sitkFloat32) for scan in SCANS}

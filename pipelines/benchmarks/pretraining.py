@@ -19,18 +19,16 @@ from torch import Tensor, nn
 
 from benchmarks.inputs import DEVICE, FOREGROUND, autocast
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.data.store import store
+from mri_vit.data.store import store, token_file
 from mri_vit.pretrain.encoder import untrained as untrained_encoder
 from mri_vit.pretrain.encoder import views
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.settings import file as study_file
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid
 from mri_vit.train.feed import Feed, whole_batch
-from mri_vit.train.loop import Turn
-from mri_vit.train.optimiser import optimiser
+from mri_vit.train.loop import Turn, optimiser
 from mri_vit.train.supervised import objective, untrained
 
 Run = Callable[[], Any]  # what is timed

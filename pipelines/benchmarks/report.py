@@ -22,7 +22,7 @@ import pandas as pd
 from benchmarks.preparation import HERE, commit
 from mri_vit.data import predictions
 from mri_vit.run import files
-from mri_vit.settings.models import CLINICAL, SHUFFLED, VIT, VOLUME
+from mri_vit.settings.recipe import CLINICAL, SHUFFLED, VIT, VOLUME
 
 PATIENTS, FOLDS = 5000, 5
 BINARY, SURVIVAL = ("mgmt", "tertp"), "os"

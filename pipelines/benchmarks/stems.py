@@ -14,8 +14,8 @@ from torch import Tensor
 
 from benchmarks.inputs import DEVICE, autocast
 from benchmarks.preparation import HERE
-from mri_vit.model import embedding
-from mri_vit.run import heap
+from mri_vit.model import encoder
+from mri_vit.run import resource
 from mri_vit.settings import file as study_file
 
 Run = Callable[[], Any]  # what is timed
@@ -31,7 +31,7 @@ def as_stored(patches: Tensor, channels: int, edge: int) -> Tensor:
 
 def stems() -> dict[str, dict[str, Callable[[], Run]]]:
     """What is timed, by group and name; the first of a group is what the others are set against."""
-    layouts: dict[str, Layout] = {"as stored": as_stored, "channels last": embedding.cubes}
+    layouts: dict[str, Layout] = {"as stored": as_stored, "channels last": encoder.cubes}
     return {
         f"stem of {name}.toml, {PATIENTS} patients": {way: partial(passed, name, lay) for way, lay in layouts.items()}
         for name in STUDIES
@@ -40,16 +40,14 @@ def stems() -> dict[str, dict[str, Callable[[], Run]]]:
 
 def passed(name: str, layout: Layout) -> Run:
     """A step's patches through the stem and back, in memory that is kept, as training keeps it."""
-    heap.reused()
+    resource.keep_freed_memory()
     study = study_file.load(HERE / "configs" / f"{name}.toml")
     model, (numbers, places) = study.model, (len(study.channels) * study.grid.patch**3, study.train.token_budget)
-    stem = embedding.embedding(numbers, model.shape[0], model.stem, model.conv_stem, len(study.channels), model.texture).to(
-        DEVICE
-    )
+    stem = encoder.embedding(numbers, model.shape[0], model.stem, model.conv_stem, len(study.channels), model.texture).to(DEVICE)
     patches = torch.randn(PATIENTS, places or study.grid.places, numbers, device=DEVICE)
 
     def run() -> None:
-        with patch.object(embedding, "cubes", layout), autocast():
+        with patch.object(encoder, "cubes", layout), autocast():
             tokens = stem(patches)
         tokens.float().square().sum().backward()
 

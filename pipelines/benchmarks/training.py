@@ -18,15 +18,13 @@ import torch
 
 from benchmarks.inputs import DEVICE, FOREGROUND, GRID, everybody
 from benchmarks.pretraining import write
-from mri_vit.model.cost import flops
-from mri_vit.model.network import Network
+from mri_vit.model.network import Network, flops
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 from mri_vit.settings.schema import CHANNELS, Model, Study, Train
 from mri_vit.train.checkpoint import State
 from mri_vit.train.devices import one_device
 from mri_vit.train.feed import Feed
-from mri_vit.train.loop import Learner, Schedule, steps
-from mri_vit.train.optimiser import optimiser
+from mri_vit.train.loop import Learner, Schedule, optimiser, steps
 from mri_vit.train.supervised import objective, schedule, untrained
 
 Run = Callable[[], Any]  # what is timed

@@ -21,9 +21,10 @@ from made.study import made_here
 
 from cluster import slurm
 from mri_vit.errors import Killed
-from mri_vit.run import executor, files, ledger
-from mri_vit.run.task import Where
-from mri_vit.settings.executor import Executor, Slurm
+from mri_vit.run import executors, files
+from mri_vit.run import jobs as ledger
+from mri_vit.run.jobs import Workplace
+from mri_vit.settings.sections import Executor, Slurm
 from mri_vit.synthetic import cohort
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -112,10 +113,10 @@ def test_a_study_is_the_same_though_a_machine_dies_while_it_prepares_trains_and_
 def test_who_always_dies_is_named_after_the_retries_and_the_rest_is_done(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # a job finds what the tests have made
     jobs = {f"p{number}": (number, tmp_path) for number in range(1, 6)}
-    at = Where(1, tmp_path / "jobs" / "s", 5, Executor(kind="slurm", retries=1), Slurm(partition="low", memory_gb=1, cpus=1))
+    at = Workplace(1, tmp_path / "jobs" / "s", 5, Executor(kind="slurm", retries=1), Slurm(partition="low", memory_gb=1, cpus=1))
     found = {}
     with pytest.raises(Killed, match=r"p3: lost 2 times.*SLURM's job \d+.*_log\.out") as end:  # noqa: PT012 (it raises last)
-        for name, result in executor.each(square, jobs, at):
+        for name, result in executors.each(square, jobs, at):
             found[name] = result
     assert found == {f"p{number}": number**2 for number in (1, 2, 4, 5)}
     assert list(end.value.how) == ["p3"]
@@ -151,13 +152,13 @@ def test_a_coordinator_that_dies_or_is_stopped_finds_its_jobs_when_it_is_started
     handed_in = []
     for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)):
         began, process = time.time(), run(*words, log=log)
-        waited(lambda began=began: _changed(home / ledger.PAGE) > began and list(home.glob(f"*{ledger.WORKING}")))
+        waited(lambda began=began: _changed(home / ledger.LEDGER) > began and list(home.glob(f"*{ledger.WORKING}")))
         said = subprocess.run([*COMMAND, "status", str(here)], capture_output=True, check=True).stdout.decode()
         assert f"held by process {process.pid}" in said
         assert "at work: train fold-" in said
         process.send_signal(number)
         assert process.wait() == code
-        handed_in.append(set(json.loads((home / ledger.PAGE).read_bytes())["submitted"]))
+        handed_in.append(set(json.loads((home / ledger.LEDGER).read_bytes())["submitted"]))
     assert "scancel" in log.read_text()
     assert run(*words).wait() == 0
     assert handed_in[1] <= handed_in[0], "nothing was handed in twice"

@@ -12,7 +12,7 @@ from made.pair import copied, make_a, opened
 from made.run import make_run
 
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.run import hashes
+from mri_vit.run import integrity
 
 EVALUATED = json.loads(filled({}).model_dump_json())
 
@@ -93,7 +93,7 @@ def test_an_endpoint_of_another_kind_and_none_in_common_are_refused(tmp_path: Pa
 def test_predictions_that_were_changed_after_they_were_written_are_refused(tmp_path: Path):
     a = make_a(tmp_path / "a")
     b = copied(a, "b")
-    hashes.write(b, [], {"predictions.csv": (b / "predictions.csv").read_bytes()})
+    integrity.write_hashed(b, [], {"predictions.csv": (b / "predictions.csv").read_bytes()})
     opened(a, b)
     (b / "predictions.csv").write_bytes((b / "predictions.csv").read_bytes().replace(b"0.", b"0.0", 1))
     with pytest.raises(IntegrityError, match="it was changed after it was written"):

@@ -14,8 +14,9 @@ from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.model.weights import licence_of
 from mri_vit.report.words import recipes
-from mri_vit.settings.models import SLICES
-from mri_vit.settings.schema import Comparator, Controls, Study
+from mri_vit.settings.recipe import SLICES
+from mri_vit.settings.schema import Comparator, Study
+from mri_vit.settings.sections import Controls
 
 
 def starting(study: Study, **keys: object) -> Study:

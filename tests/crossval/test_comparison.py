@@ -15,11 +15,11 @@ from mri_vit.data import cohort, predictions
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model import network
 from mri_vit.model.weights import label_exposed
-from mri_vit.run import hashes, intact
+from mri_vit.run import integrity
 from mri_vit.run.files import PREDICTIONS, SEEDS
-from mri_vit.settings.models import CONTROLS
-from mri_vit.settings.recipe import Comparator, Train
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.recipe import CONTROLS, Comparator, Train
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls
 from mri_vit.train.supervised import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
@@ -96,7 +96,7 @@ def test_the_nulls_of_the_regressions_are_made_once_and_hashed(tiny):
     run = study.output
     assert set(predictions.load_nulls(run / "nulls.csv").model) == {"clinical"}
     known = json.loads((run / "hashes.json").read_text())["files"]
-    assert known["nulls.csv"] == hashes.sha256(run / "nulls.csv")
+    assert known["nulls.csv"] == integrity.sha256(run / "nulls.csv")
     short = predictions.load_nulls(run / "nulls.csv").query("draw < 5")
     predictions.save(short, run / "nulls.csv")
     compared(tiny, "AB")
@@ -165,13 +165,13 @@ def test_comparators_have_the_studys_seeds_unless_they_say_otherwise_and_each_se
 
 def test_a_change_in_a_further_seeds_weights_or_scores_is_found(tiny):
     study = compared(tiny.model_copy(update={"train": tiny.train.model_copy(update={"epochs": 1, "seeds": 2})}), "AB")
-    intact.refuse_changed(study.output, Console(quiet=True))
+    integrity.refuse_changed_run(study.output, Console(quiet=True))
     for name in ("fold-2/seed-2/best.safetensors", "fold-1/seeds.csv", "seeds.csv"):
         file = study.output / name
         content = file.read_bytes()
         file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         with pytest.raises(IntegrityError, match=name):
-            intact.refuse_changed(study.output, Console(quiet=True))
+            integrity.refuse_changed_run(study.output, Console(quiet=True))
         file.write_bytes(content)
 
 

@@ -11,14 +11,15 @@ import pytest
 
 from mri_vit.crossval import comparison, folds, in_parallel, loop
 from mri_vit.data import cohort
-from mri_vit.run.task import Where
+from mri_vit.run.jobs import Workplace
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
 
-def handed_over(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Where) -> Iterator[tuple[str, Any]]:
+def handed_over(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Workplace) -> Iterator[tuple[str, Any]]:
     """As `executor.each`, in this process (another's imports take ten seconds), but with all that is handed over pickled."""
     for name, arguments in jobs.items():
         function, arguments = pickle.loads(pickle.dumps((function, arguments)))
@@ -41,7 +42,7 @@ def test_what_is_made_side_by_side_is_what_comes_one_after_the_other(study, monk
     monkeypatch.setattr(in_parallel.executor, "each", handed_over)
     made = []
     for units in (in_parallel.encoders, in_parallel.folds):
-        made += [unit.title for unit in in_parallel.fit(units(study, patients, splits, ahead), Where(2))]
+        made += [unit.title for unit in in_parallel.fit(units(study, patients, splits, ahead), Workplace(2))]
         assert not units(study, patients, splits, ahead)
     both = [f"fold-{1 + n}" for n in range(study.train.folds)]
     assert made == [

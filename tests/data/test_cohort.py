@@ -11,7 +11,8 @@ from mri_vit.data import cohort
 from mri_vit.data.covariates import clinical_columns
 from mri_vit.errors import UsageError
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Prepare, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Prepare
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")

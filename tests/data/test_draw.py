@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mri_vit.data import draw
-from mri_vit.data.draw import Draw
-from mri_vit.data.stream import stream
+from mri_vit.data.draw import Draw, stream
 from mri_vit.settings.schema import Study
 
 PLACE = np.arange(3, 43, dtype=np.int16)  # 40 of the tiny grid's 64 places

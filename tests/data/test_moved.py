@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from mri_vit.data import draw, store, tokens
-from mri_vit.data.moved import NONE, neighbours
+from mri_vit.data.draw import NO_PATCH, neighbours
 from mri_vit.data.store import Held
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=16, spacing_mm=4.0, patch=4)
 
@@ -59,7 +59,7 @@ def test_neighbours_are_the_places_beside_a_place():
     for f, (a, b, c) in product((0, 21, 63), product(range(3), repeat=3)):
         i, j, k = np.add(np.unravel_index(int(place[f]), (side,) * 3), (a - 1, b - 1, c - 1))
         inside = min(i, j, k) >= 0 and max(i, j, k) < side
-        expected = int(np.flatnonzero(place == (i * side + j) * side + k)[0]) if inside else NONE
+        expected = int(np.flatnonzero(place == (i * side + j) * side + k)[0]) if inside else NO_PATCH
         assert near[f, a, b, c] == expected
 
 

@@ -16,10 +16,8 @@ from made.views import flipped, in_memory, loaded
 from torch import Tensor
 
 from mri_vit.data import cohort, draw, store, tokens
-from mri_vit.data.batches import token_file
-from mri_vit.data.draw import Draw
-from mri_vit.data.store import Held, Read, ahead
-from mri_vit.data.stream import stream
+from mri_vit.data.draw import Draw, stream
+from mri_vit.data.store import Held, Read, ahead, token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import IntegrityError
 from mri_vit.settings.schema import Study

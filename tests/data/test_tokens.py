@@ -13,8 +13,8 @@ from made.views import flipped
 
 from mri_vit.data import tokens
 from mri_vit.errors import IntegrityError
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=12, spacing_mm=2.0, patch=3)
 

@@ -30,11 +30,11 @@ from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model import network
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.run import files, intact
+from mri_vit.run import files, integrity
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Architecture
-from mri_vit.settings.schema import CHANNELS, Comparator, Explain, Model, Study
+from mri_vit.settings.schema import CHANNELS, Comparator, Model, Study
+from mri_vit.settings.sections import Explain, Grid
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 GRID = Grid(edge=56, spacing_mm=4.0, patch=4)
@@ -177,7 +177,7 @@ def fitted(tiny: Study, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             home = files.fold_folder(study.output if name == "vit" else study.output / files.COMPARATORS / name, 0, fold)
             home.mkdir(parents=True)
             network.save(net, home / files.WEIGHTS)
-    monkeypatch.setattr(intact, "refuse_changed", lambda *_: None)
+    monkeypatch.setattr(integrity, "refuse_changed_run", lambda *_: None)
     monkeypatch.setattr(map_jobs.unchanged, "refuse_changed_patients", lambda *_: None)
     return SimpleNamespace(study=study, patients=patients, split=split, run=study.output)
 

@@ -21,9 +21,9 @@ from mri_vit.model.heads import Head, direction, evidence
 from mri_vit.model.network import Network
 from mri_vit.prepare.tumour import tumour_shares
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Pool
 from mri_vit.settings.schema import Model
+from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places
 MGMT = Endpoint(name="mgmt", kind="binary")

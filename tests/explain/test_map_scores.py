@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from mri_vit.data import cohort, tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.data.volume import Volume, write
 from mri_vit.explain import map_scores, sanity
 from mri_vit.explain.faithfulness import energy, hit
@@ -25,8 +25,8 @@ from mri_vit.explain.outputs import records
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network, with_heads
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Model, Study
+from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places
 MGMT, OS = (
@@ -210,7 +210,7 @@ def test_the_same_patient_has_the_same_evaluation_whoever_came_before(study: Stu
 
 def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, someone: Patient):
     net = network(0).eval()
-    patches, place = everything(tokens.load(token_file(study, someone)), study)
+    patches, place = all_tokens(tokens.load(token_file(study, someone)), study)
     at = np.array(np.unravel_index(place[0].numpy(), (4, 4, 4)))
     share, near = (at == 1).all(axis=0).astype(float), np.abs(at - 1).max(axis=0) <= 1
     maps = relevances(net, patches, place, study.explain.methods)
@@ -275,7 +275,7 @@ def test_maps_of_other_networks_answer_the_question_that_the_tested_network_was_
     net, turned = network(0), network(0)
     for weights in turned.head["mgmt"].parameters():
         weights.data.neg_()
-    batch = everything(tokens.load(token_file(study, someone)), study)
+    batch = all_tokens(tokens.load(token_file(study, someone)), study)
     signs = target.predicted(net, *batch)
     same = gradient_attention(net, *batch, signs)["mgmt"]
     torch.testing.assert_close(gradient_attention(turned, *batch)["mgmt"], same)  # its own class: the same places
@@ -317,7 +317,7 @@ def test_every_map_is_judged_by_its_own_order_and_random_by_the_mean_of_random_o
 
     monkeypatch.setattr(map_scores, "curves", numbered)
     found = evaluated(someone, study, [net], None)["curves"]
-    maps = relevances(net, *everything(tokens.load(token_file(study, someone)), study), study.explain.methods)
+    maps = relevances(net, *all_tokens(tokens.load(token_file(study, someone)), study), study.explain.methods)
     for curve in found:
         if curve["method"] == "random":
             assert curve["value"] == [(map_scores.RANDOM_ORDERS - 1) / 2] * 9

@@ -27,9 +27,9 @@ from mri_vit.predictors.late_fusion import LateFusion
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.run import files
-from mri_vit.settings.models import CLINICAL, FUSED, SHUFFLED, SITE, Control
-from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.recipe import CLINICAL, FUSED, SHUFFLED, SITE, Comparator, Control
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 CONSOLE = Console(quiet=True)

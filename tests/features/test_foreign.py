@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from mri_vit.errors import UsageError
 from mri_vit.features import foreign
 from mri_vit.features.foreign import Card
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=16, spacing_mm=10.0, patch=4)
 ORACLES = Path(__file__).parents[1] / "oracles"

@@ -11,7 +11,7 @@ from mri_vit.data import tokens
 from mri_vit.errors import UnusablePatient
 from mri_vit.features import scan
 from mri_vit.features.scan import Expected
-from mri_vit.settings.grid import GRID_CENTRE_MM, Grid
+from mri_vit.settings.sections import GRID_CENTRE_MM, Grid
 
 GRID = Grid(edge=16, spacing_mm=4.0, patch=4)
 CHANNELS = ("t1", "t2")

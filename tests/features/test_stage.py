@@ -24,8 +24,8 @@ from mri_vit.features.foreign import Card
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.pretrain.encoder import header_of
-from mri_vit.settings.licence import NOT_STATED, OWN
 from mri_vit.settings.schema import Study
+from mri_vit.settings.source import LICENCE_NOT_STATED, OWN_LICENCE
 
 FOUR = ("t1", "t1ce", "t2", "flair")
 PATIENTS = 8  # of the tiny study's 24
@@ -111,7 +111,7 @@ def test_the_file_says_what_was_read_by_what_and_under_which_licence(study, weig
 )
 def test_a_licence_with_a_catch_is_a_warning(study, weights, tmp_path, licence: str | None, told: str):
     found, _, said = write(study, asked(weights, licence=licence), tmp_path / "f")
-    assert found.origin.licence == (licence or NOT_STATED)
+    assert found.origin.licence == (licence or LICENCE_NOT_STATED)
     assert (f"w.ckpt: the licence of these weights{', ' + licence + ',' if licence else ''} {told}" in said) == bool(told)
 
 
@@ -202,7 +202,7 @@ def test_a_network_of_ours_is_read_as_the_comparison_reads_it_and_names_whom_it_
     assert set(found.vectors) == {CLS, MEAN, HEADS}
     for name, rows in expected.items():
         np.testing.assert_allclose(found.vectors[name], rows, atol=1e-6)
-    assert (found.origin.licence, found.origin.taught, found.origin.seen) == (OWN, ("p01",), ("p02",))
+    assert (found.origin.licence, found.origin.taught, found.origin.seen) == (OWN_LICENCE, ("p01",), ("p02",))
 
 
 def test_a_pretrained_encoder_of_ours_is_read(study, tmp_path):

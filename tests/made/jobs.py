@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from mri_vit.errors import UsageError
-from mri_vit.run.task import Task
+from mri_vit.run.jobs import Task
 from mri_vit.settings.schema import Study
 
 

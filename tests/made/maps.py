@@ -13,7 +13,8 @@ from PIL import Image
 
 from mri_vit.data.cohort import visit_id
 from mri_vit.explain.methods.catalogue import METHODS, UNIT
-from mri_vit.settings.schema import CHANNELS, Explain
+from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.sections import Explain
 
 FRACTIONS = [0.0, 0.25, 0.5, 0.75, 1.0]
 METHODS_MADE = ("rollout", "gradient_attention")

@@ -7,8 +7,8 @@ import torch
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Model
+from mri_vit.settings.sections import Grid
 
 HEADS = [
     Head(Endpoint(name="mgmt", kind="binary"), "binary", positive_weight=2.0),

@@ -9,7 +9,7 @@ import numpy as np
 
 from made.quality import RECORD
 from mri_vit.prepare.patient import CONTENT, SCHEMA, config_sha256
-from mri_vit.run import files, hashes
+from mri_vit.run import files, integrity
 from mri_vit.settings.schema import Study
 
 
@@ -25,7 +25,7 @@ def add_records(study: Study, names: Iterable[str]) -> None:
             "inputs": {},
             "reference": study.prepare.reference,
             "to_grid": {study.prepare.reference: np.eye(4).tolist()},
-            "files": {file: hashes.sha256(folder / file) for file in CONTENT},
+            "files": {file: integrity.sha256(folder / file) for file in CONTENT},
             **RECORD,
             "steps": [
                 {

@@ -12,7 +12,7 @@ import pandas as pd
 from PIL import Image
 
 from mri_vit.data import cohort, predictions
-from mri_vit.settings import models
+from mri_vit.settings import recipe
 
 ODD_IDS = ["007", "1e5", "NA", "A_b.c-D"]  # legal, and each spoiled by a careless reader of tables
 TWO_VISITS = ("A_b.c-D",)  # seen twice, in sessions "a" and "b"
@@ -112,7 +112,7 @@ def _predicted(
     """One model's predictions and survival probabilities of every visit in one repeat."""
     n = len(visits)
     key = visits[["patient", "session"]].assign(model=model, repeat=repeat, fold=home[repeat][visits.index])
-    blind = model in models.CONTROLS
+    blind = model in recipe.CONTROLS
     parts = []
     for endpoint in BINARY:
         truth = _told(model, visits.loc[:, [endpoint]], visits.patient)[endpoint]

@@ -10,8 +10,8 @@ import pytest
 
 from mri_vit.data import tokens
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Model, Study, Train
+from mri_vit.settings.sections import Grid
 from mri_vit.synthetic import cohort as synthetic
 
 ENDPOINTS = (

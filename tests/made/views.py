@@ -9,9 +9,8 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
-from mri_vit.data.store import Held
+from mri_vit.data.store import Held, token_file
 from mri_vit.data.tokens import Tokens, load, mirrored
 from mri_vit.pretrain.crops import Member
 from mri_vit.pretrain.encoder import Method

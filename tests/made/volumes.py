@@ -14,8 +14,8 @@ from mri_vit.model import baselines
 from mri_vit.model.baselines import Baseline
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Model
+from mri_vit.settings.sections import Grid
 
 FEATURES = 3
 LINEAR = [HEADS[0], HEADS[2]]  # the log odds of mgmt, and Cox's risk of pfs: linear in the features

@@ -13,14 +13,13 @@ from torch import nn
 
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
-from mri_vit.model import cost
-from mri_vit.model.baselines import BASELINES, HYBRIDS
-from mri_vit.model.convolution import BRAIN_MM, MARGIN_MM, Box, HybridEncoder, VolumeEncoder
+from mri_vit.model import network
+from mri_vit.model.baselines import BASELINES, BRAIN_MM, HYBRIDS, MARGIN_MM, Box, HybridEncoder, VolumeEncoder
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare.register import template
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Architecture, Model
 from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.sections import Grid
 
 SMALL = Grid(edge=40, spacing_mm=6.0, patch=4)  # 10³ places, of which the box has 8 × 10 × 8: as much as DenseNet needs
 TINY = Grid(edge=24, spacing_mm=10.0, patch=2)  # 12³ places, of which the box has 10 × 12 × 10
@@ -232,13 +231,13 @@ def test_with_one_slice_of_each_kernel_a_network_has_its_published_number_of_par
 
 def test_resnet_18_is_the_published_3d_one_but_for_its_first_convolution_and_classes():
     with torch.device("meta"):
-        count = cost.parameters(BASELINES["resnet18"].build(recipe("resnet18"), 4, (32, 32, 32), 4))
+        count = network.count_parameters(BASELINES["resnet18"].build(recipe("resnet18"), 4, (32, 32, 32), 4))
     published = 33_371_472  # torchvision's r3d_18 (Tran et al. 2018): 3 channels, kernel 3 × 7 × 7, 400 classes of Kinetics
     assert count - 64 * 4 * 7**3 == published - 64 * 3 * 3 * 7 * 7 - 400 * (512 + 1)
 
 
 def test_monais_vit_has_the_recipes_shape():
-    count = cost.parameters(made("monai_vit"))
+    count = network.count_parameters(made("monai_vit"))
     d, depth, mlp, places = 24, 2, 48, 8 * 10 * 8
     block = 3 * d * d + (d * d + d) + (d * mlp + mlp) + (mlp * d + d) + 2 * 2 * d  # its query, key and value have no bias
     assert count == (4 * 4**3 * d + d) + places * d + d + depth * block + 2 * d
@@ -320,12 +319,14 @@ class OnPatches(nn.Module):
 
 def test_flops_of_a_linear_map_and_of_convolutions_are_those_counted_by_hand():
     patches, place = torch.zeros(2, 5, 32), torch.zeros(2, 5, dtype=torch.int64)
-    assert cost.flops(OnPatches(nn.Linear(32, 7)), patches, place) == 2 * (2 * 5 * 32 * 7)
-    assert cost.activation_bytes(OnPatches(nn.Linear(32, 7)), patches, place) == 4 * (patches.numel() + 2 * 5 * 7)
+    assert network.flops(OnPatches(nn.Linear(32, 7)), patches, place) == 2 * (2 * 5 * 32 * 7)
+    assert network.activation_bytes(OnPatches(nn.Linear(32, 7)), patches, place) == 4 * (patches.numel() + 2 * 5 * 7)
     volume = nn.Sequential(nn.Unflatten(2, (2, 2, 8)), nn.Conv3d(5, 6, 1, bias=False))
-    assert cost.flops(OnPatches(volume), patches, place) == 2 * (2 * 32 * 5 * 6)
+    assert network.flops(OnPatches(volume), patches, place) == 2 * (2 * 32 * 5 * 6)
     grouped = nn.Sequential(nn.Unflatten(1, (5, 1)), nn.Unflatten(3, (4, 8)), nn.Conv3d(5, 10, (1, 3, 3), padding=1, groups=5))
-    assert cost.flops(OnPatches(grouped), patches, place) == 2 * (2 * (3 * 4 * 8) * 10 * 9)  # padding adds a plane on each side
+    assert network.flops(OnPatches(grouped), patches, place) == 2 * (
+        2 * (3 * 4 * 8) * 10 * 9
+    )  # padding adds a plane on each side
 
 
 def test_flops_of_the_vision_transformer_are_those_counted_by_hand():
@@ -335,8 +336,8 @@ def test_flops_of_the_vision_transformer_are_those_counted_by_hand():
     projections, products, mlps = n * d * 4 * d, 2 * n * n * d, n * 2 * d * mlp
     by_hand = 2 * (p * k * d + depth * (projections + products + mlps))
     inputs = torch.zeros(3, p, k), torch.arange(p).repeat(3, 1)
-    assert cost.flops(encoder, *inputs) == 3 * by_hand
-    assert cost.parameters(encoder) == sum(parameter.numel() for parameter in encoder.parameters())
+    assert network.flops(encoder, *inputs) == 3 * by_hand
+    assert network.count_parameters(encoder) == sum(parameter.numel() for parameter in encoder.parameters())
 
 
 def test_counting_leaves_a_network_as_it_was():
@@ -344,7 +345,7 @@ def test_counting_leaves_a_network_as_it_was():
     net.net.bn1.eval()
     before = {name: value.clone() for name, value in net.state_dict().items()}
     modes = [module.training for module in net.modules()]
-    once, twice = cost.flops(net, *inputs), cost.flops(net, *(torch.cat([part, part]) for part in inputs))
+    once, twice = network.flops(net, *inputs), network.flops(net, *(torch.cat([part, part]) for part in inputs))
     assert twice == 2 * once > 0
     assert [module.training for module in net.modules()] == modes
     assert all(value.equal(before[name]) for name, value in net.state_dict().items())

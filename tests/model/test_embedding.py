@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mri_vit.data import tokens
-from mri_vit.model.embedding import FAINT, FLAT, ConvolutionalStem, TexturedStem, embedding
+from mri_vit.model.encoder import ENERGY_EPS, VAR_EPS, ConvolutionalStem, TexturedStem, embedding
 
 KINDS = [(None, None), (12, None), (None, 6)]  # linear, two maps, convolutions
 DIM = 10
@@ -60,12 +60,12 @@ def textured(edge: int = 4, filters: int = 5) -> TexturedStem:
 def test_texture_adds_the_log_energy_of_filters_that_see_no_brightness(edge: int):
     stem, cube = textured(edge), torch.randn(1, 4, edge, edge, edge)
     mean, variance = cube.mean(dim=(2, 3, 4), keepdim=True), cube.var(dim=(2, 3, 4), keepdim=True)
-    both = torch.cat([cube, (cube - mean) / (variance + FLAT).sqrt()], dim=1)
+    both = torch.cat([cube, (cube - mean) / (variance + VAR_EPS).sqrt()], dim=1)
     weight = stem.filters.weight - stem.filters.weight.mean(dim=(2, 3, 4), keepdim=True)
     energy = F.conv3d(both, weight).pow(2).mean(dim=(2, 3, 4))
-    expected = stem.energy((energy + FAINT).log())[0] + convolved(stem.stem, both[0])
+    expected = stem.energy((energy + ENERGY_EPS).log())[0] + convolved(stem.stem, both[0])
     torch.testing.assert_close(stem(cube.reshape(1, 1, -1))[0, 0], expected, atol=1e-5, rtol=1e-4)
-    lifted = torch.cat([cube + 3, (cube - mean) / (variance + FLAT).sqrt()], dim=1)  # brighter by 3 everywhere
+    lifted = torch.cat([cube + 3, (cube - mean) / (variance + VAR_EPS).sqrt()], dim=1)  # brighter by 3 everywhere
     torch.testing.assert_close(F.conv3d(lifted, weight), F.conv3d(both, weight), atol=1e-4, rtol=1e-3)
 
 

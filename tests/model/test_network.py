@@ -17,9 +17,9 @@ from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import SIZES, Pool
 from mri_vit.settings.schema import CHANNELS, Model
+from mri_vit.settings.sections import Grid
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")

@@ -15,14 +15,13 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model import baselines, network
 from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.heads import Head
-from mri_vit.model.inflate import inflate
 from mri_vit.model.network import Network
 from mri_vit.model.vit2d import read_2d
-from mri_vit.model.weights import fill, image_exposed, label_exposed, load_encoder, save_encoder
+from mri_vit.model.weights import fill, image_exposed, inflate, label_exposed, load_encoder, save_encoder
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import CHANNELS, Model
+from mri_vit.settings.sections import Grid
 
 MODEL = Model(dim=24, depth=2, heads=2, mlp=32)
 GRID = Grid(edge=8, spacing_mm=10.0, patch=4)

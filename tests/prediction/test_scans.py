@@ -9,7 +9,8 @@ from made import dicom
 
 from mri_vit.errors import UsageError
 from mri_vit.finished import new_scans
-from mri_vit.settings.schema import Prepare, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Prepare
 
 FOUR = ("t1", "t1ce", "t2", "flair")
 

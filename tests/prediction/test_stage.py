@@ -21,7 +21,7 @@ from mri_vit.finished import reference
 from mri_vit.finished.new_scans import safe_id
 from mri_vit.finished.predict import _elsewhere
 from mri_vit.finished.prediction_document import Prediction
-from mri_vit.run import intact
+from mri_vit.run import integrity
 from mri_vit.settings.schema import Study
 
 STUDY = """
@@ -274,11 +274,11 @@ def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without
 
     from mri_vit.crossval import folds
     from mri_vit.data import frozen
-    from mri_vit.run import origin
+    from mri_vit.run import folder as origin
 
     run = road / "run"
     (run / reference.FILE).unlink(missing_ok=True)
-    past = origin.settings(run)
+    past = origin.run_settings(run)
     people = frozen.included(past, run)
     splits = folds.load(run / "folds.json", people)
     steps: list[int] = []
@@ -291,7 +291,7 @@ def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without
     assert again.patients == made.patients
     assert again.distance.tolist() == made.distance.tolist()
     assert json.dumps([cloud.precision.tolist() for cloud in again.clouds.values()])
-    intact.refuse_changed(run, Console(quiet=True))
+    integrity.refuse_changed_run(run, Console(quiet=True))
     gone = past.model_copy(update={"prepared": tmp_path})
     (run / reference.FILE).write_bytes(b"damaged")
     reason = reference.reference_of_run(run, gone, people, splits, lambda: None)

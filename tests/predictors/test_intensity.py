@@ -14,8 +14,8 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.volume import Volume, write
 from mri_vit.errors import IntegrityError
 from mri_vit.predictors.intensity import STATISTICS, intensity_table
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid
 
 
 def expected(values: np.ndarray) -> list[float]:

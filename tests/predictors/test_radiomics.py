@@ -23,7 +23,8 @@ from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictors import radiomics
 from mri_vit.predictors.radiomics import LOWEST, STEP, features, radiomics_table
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls
 
 
 def asking(study: Study) -> Study:

@@ -17,9 +17,9 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model.vit2d import read_2d
 from mri_vit.predictors import slices
 from mri_vit.predictors.slices import as_seen, encoder_2d, features, slices_table
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.models import SLICES
-from mri_vit.settings.schema import CHANNELS, Controls, Study
+from mri_vit.settings.recipe import SLICES
+from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Controls, Grid
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 EDGE = 32  # of the image, as of the grid

@@ -13,7 +13,7 @@ from scipy import ndimage
 from mri_vit.data.volume import Volume, canonical, read, resample
 from mri_vit.errors import UsageError
 from mri_vit.prepare import brain
-from mri_vit.settings.schema import Prepare
+from mri_vit.settings.sections import Prepare
 
 NEAREST = 1  # sitk.sitkNearestNeighbor
 SEQUENCES = {"t1": (0.9, 0.5, 0.15), "t2": (0.6, 0.5, 1.0), "flair": (0.7, 0.6, 0.1)}  # fat, brain and fluid

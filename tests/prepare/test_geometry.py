@@ -21,8 +21,8 @@ from mri_vit.explain.outputs import native_maps
 from mri_vit.prepare import register
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid
 
 ORIENTATIONS = ["".join(codes) for axes in permutations(("RL", "AP", "SI")) for codes in product(*axes)]
 KINDS, ORDERS = ("int16", "uint8", "float32"), ("<", ">")

@@ -24,9 +24,9 @@ from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
 from mri_vit.prepare import alignment, bias, cohort, register, tumour
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import config_sha256, load_record, refuse_foreign, verify
-from mri_vit.run import files, hashes
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import CHANNELS, Prepare, Study
+from mri_vit.run import files, integrity
+from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid, Prepare
 
 SHARED = Path(__file__).parents[3] / "shared"
 RAW = SHARED / "data" / "raw" / "TCGA-FG-6692"
@@ -118,7 +118,7 @@ def test_a_prepared_patient_holds_tokens_record_and_picture(prepared: Path) -> N
     assert sorted(path.name for path in prepared.iterdir()) == ["patient.json", "qc.png", "tokens.safetensors"]
     record = load_record(prepared)
     assert record["schema"] == 4
-    assert record["files"] == {name: hashes.sha256(prepared / name) for name in ("tokens.safetensors", "qc.png")}
+    assert record["files"] == {name: integrity.sha256(prepared / name) for name in ("tokens.safetensors", "qc.png")}
     assert record["patient"] == "P-1"
     assert set(record["to_grid"]) == set(record["inputs"]) == set(CHANNELS)
     assert record["reference"] == "t1ce"

@@ -12,8 +12,7 @@ from scipy.ndimage import gaussian_filter
 
 from mri_vit.data.volume import Volume
 from mri_vit.prepare import agreement, quality, register
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.quality import Quality
+from mri_vit.settings.sections import Grid, Quality
 from mri_vit.synthetic.cohort import draw_cases
 from mri_vit.synthetic.phantom import scan
 

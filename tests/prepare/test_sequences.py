@@ -18,8 +18,8 @@ from mri_vit.errors import IntegrityError, UnusablePatient
 from mri_vit.prepare import patient as preparing
 from mri_vit.prepare import picture as qc
 from mri_vit.prepare.prepared import load_record, reference_of, reference_to_grid
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import CHANNELS, Explain, Prepare, Study
+from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Explain, Grid, Prepare
 
 GRID = Grid(edge=56, spacing_mm=4.0, patch=4)
 FIVE = (*CHANNELS, "adc")

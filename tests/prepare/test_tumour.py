@@ -12,7 +12,7 @@ from mri_vit.data.volume import Volume, write
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import tumour
 from mri_vit.prepare.register import mni152
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 BRAIN = Volume(np.pad(np.ones((20, 20, 20), bool), 5), np.diag([2.0, 2.0, 2.0, 1.0]))
 

@@ -19,9 +19,9 @@ from mri_vit.pretrain import dino
 from mri_vit.pretrain.crops import Member, box
 from mri_vit.pretrain.dino import Dino, Head, collapsed, cross_entropy, momentum, moved, probabilities, signs
 from mri_vit.pretrain.encoder import Method, pretrain, untrained
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 

@@ -29,7 +29,8 @@ from mri_vit.run import files
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import Comparator, Pretrain
-from mri_vit.settings.schema import Controls, Study
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Controls
 from mri_vit.train.supervised import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine

@@ -23,7 +23,7 @@ from mri_vit.pretrain.mae import VARIANCE_FLOOR, MaskedAutoencoder, encoded, mas
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
-from mri_vit.train.optimiser import rate
+from mri_vit.train.loop import rate
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 

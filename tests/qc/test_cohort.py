@@ -10,7 +10,7 @@ from made.quality import RECORD
 from scipy.stats import median_abs_deviation, norm
 
 from mri_vit.qc import findings
-from mri_vit.settings.quality import Quality
+from mri_vit.settings.sections import Quality
 
 
 def drawn(n):

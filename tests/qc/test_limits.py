@@ -8,7 +8,7 @@ import pytest
 from made.quality import RECORD
 
 from mri_vit.qc import findings
-from mri_vit.settings.quality import Quality
+from mri_vit.settings.sections import Quality
 
 
 def reasons(record):

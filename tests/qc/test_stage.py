@@ -20,8 +20,8 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.qc import check, page
 from mri_vit.run import files
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 NAMES = ("ann", "bob", "cid", "dot")
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)

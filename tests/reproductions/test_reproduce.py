@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import reproduce
 
-from mri_vit.run import exit_code
+from mri_vit.cli import exit_code
 
 HOME = reproduce.REPRODUCTIONS
 
@@ -53,11 +53,11 @@ def test_worker_processes_find_what_a_question_gives_them(tmp_path: Path):
     """As the command is called: functions of a question that run in processes of their own are found by their module's name."""
     (tmp_path / "reproductions" / "small").mkdir(parents=True)
     (tmp_path / "reproductions" / "small" / "__main__.py").write_text(
-        "from mri_vit.run import executor\n"
-        "from mri_vit.run.task import Where\n\n"
+        "from mri_vit.run import executors\n"
+        "from mri_vit.run.jobs import Workplace\n\n"
         "def double(number):\n    return 2 * number\n\n"
         "def main(number: int):\n"
-        "    print(*executor.each(double, {str(i): (i,) for i in range(number)}, Where(2)))\n"
+        "    print(*executors.each(double, {str(i): (i,) for i in range(number)}, Workplace(2)))\n"
     )
     script = tmp_path / "reproduce.py"
     script.write_text(Path(reproduce.__file__).read_text())

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from made.jobs import refuse, square_of, visible
 
+from mri_vit.cli import exit_code
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import JobsLeft, Killed, OutOfResource, UsageError
 from mri_vit.prepare import cohort
-from mri_vit.run import executor, exit_code, ledger, parts, processes, slurm
-from mri_vit.run.task import Done, Lost, Task, Where
+from mri_vit.run import atomic, executors, jobs, processes
+from mri_vit.run.jobs import Done, Lost, Task, Workplace
 from mri_vit.settings import file as study_file
-from mri_vit.settings.executor import Executor
+from mri_vit.settings.sections import Executor
 
 
 class Pretended:
@@ -63,14 +64,14 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pretended], Pretended]:
     """Makes a pretended cluster the one that settings name."""
 
     def made(cluster: Pretended) -> Pretended:
-        monkeypatch.setattr(executor, "_cluster", lambda at: cluster)
+        monkeypatch.setattr(executors, "_cluster", lambda at: cluster)
         return cluster
 
     return made
 
 
-def at(home: Path, bundle: int = 1, retries: int = 2) -> Where:
-    return Where(1, home, bundle, Executor(kind="slurm", retries=retries))
+def at(home: Path, bundle: int = 1, retries: int = 2) -> Workplace:
+    return Workplace(1, home, bundle, Executor(kind="slurm", retries=retries))
 
 
 JOBS = {f"p{number}": (number,) for number in range(7)}
@@ -78,21 +79,21 @@ JOBS = {f"p{number}": (number,) for number in range(7)}
 
 def test_patients_travel_in_bundles_and_results_come_by_patient(tmp_path, on):
     cluster = on(Pretended())
-    assert dict(executor.each(square_of, JOBS, at(tmp_path / "jobs" / "s", bundle=3))) == {f"p{n}": n**2 for n in range(7)}
+    assert dict(executors.each(square_of, JOBS, at(tmp_path / "jobs" / "s", bundle=3))) == {f"p{n}": n**2 for n in range(7)}
     assert [list(task.jobs) for task in cluster.tasks.values()] == [["p0", "p1", "p2"], ["p3", "p4", "p5"], ["p6"]]
     assert not (tmp_path / "jobs").exists(), "what was known of them is needed no more"
 
 
 def test_a_bundle_that_is_lost_is_done_patient_by_patient_and_who_always_dies_is_named_after_the_retries(tmp_path, on):
     cluster, home = on(Pretended(lambda task: "p4" in task.jobs)), tmp_path / "jobs" / "s"
-    found, working = {}, executor.each(square_of, JOBS, at(home, bundle=3, retries=2))
+    found, working = {}, executors.each(square_of, JOBS, at(home, bundle=3, retries=2))
     with pytest.raises(Killed, match=r"p4: lost 3 times.*its node went away") as end:  # noqa: PT012 (it raises last)
         for name, result in working:
             found[name] = result
     assert found == {f"p{n}": n**2 for n in range(7) if n != 4}
     assert [list(task.jobs) for task in cluster.tasks.values()][3:] == [["p3"], ["p4"], ["p5"], ["p4"]]
     assert end.value.exit_code == 4
-    page = ledger.read(home)
+    page = jobs.read_ledger(home)
     assert page is not None
     assert list(page.failed) == ["p4"], "for those who ask how far the run is"
 
@@ -100,26 +101,26 @@ def test_a_bundle_that_is_lost_is_done_patient_by_patient_and_who_always_dies_is
 def test_what_a_job_raises_is_raised_as_it_is_and_what_has_not_begun_is_taken_back(tmp_path, on):
     cluster = on(Pretended())
     with pytest.raises(UsageError, match="0 is refused"):
-        list(executor.each(refuse, JOBS, at(tmp_path / "s")))
+        list(executors.each(refuse, JOBS, at(tmp_path / "s")))
     assert cluster.dropped == [f"{number}" for number in range(1, 7)]
 
 
 def test_a_process_that_starts_again_waits_for_the_jobs_that_it_had_handed_in(tmp_path, on):
     cluster, home = on(Pretended()), tmp_path / "jobs" / "s"
-    working = executor.each(square_of, JOBS, at(home, bundle=2))
+    working = executors.each(square_of, JOBS, at(home, bundle=2))
     first = next(working)
     del working  # it dies
     assert len(cluster.tasks) == 4
-    again = dict(executor.each(square_of, {name: JOBS[name] for name in JOBS if name != first[0]}, at(home, bundle=2)))
+    again = dict(executors.each(square_of, {name: JOBS[name] for name in JOBS if name != first[0]}, at(home, bundle=2)))
     assert again == {f"p{n}": n**2 for n in range(7) if f"p{n}" != first[0]}
     assert [list(task.jobs) for task in cluster.tasks.values()][4:] == [["p1"]], "its bundle had ended, the others were found"
 
 
 def test_jobs_that_were_handed_in_with_other_settings_are_not_waited_for(tmp_path, on):
     cluster, home = on(Pretended()), tmp_path / "jobs" / "s"
-    next(executor.each(square_of, JOBS, at(home)))
+    next(executors.each(square_of, JOBS, at(home)))
     other = {name: (number + 10,) for name, (number,) in JOBS.items()}
-    assert dict(executor.each(square_of, other, at(home))) == {f"p{n}": (n + 10) ** 2 for n in range(7)}
+    assert dict(executors.each(square_of, other, at(home))) == {f"p{n}": (n + 10) ** 2 for n in range(7)}
     assert len(cluster.tasks) == 2 * len(JOBS)
 
 
@@ -146,8 +147,8 @@ def test_what_was_handed_in_is_known_again_in_another_process_and_with_other_set
 def test_a_job_that_had_ended_before_is_done_again_rather_than_believed(tmp_path, on):
     """Its files say what is done; a scan may have been mended since."""
     cluster, home = on(Pretended()), tmp_path / "s"
-    next(executor.each(square_of, JOBS, at(home, bundle=7)))
-    assert dict(executor.each(square_of, JOBS, at(home, bundle=7))) == {f"p{n}": n**2 for n in range(7)}
+    next(executors.each(square_of, JOBS, at(home, bundle=7)))
+    assert dict(executors.each(square_of, JOBS, at(home, bundle=7))) == {f"p{n}": n**2 for n in range(7)}
     assert len(cluster.tasks) == 2
 
 
@@ -158,9 +159,9 @@ def test_whoever_stops_the_run_leaves_its_jobs_and_is_told_how_to_end_them(tmp_p
 
     cluster = on(Stopped())
     with pytest.raises(JobsLeft):
-        list(executor.each(square_of, JOBS, at(tmp_path / "s")))
+        list(executors.each(square_of, JOBS, at(tmp_path / "s")))
     assert cluster.dropped == []
-    assert exit_code.of(lambda: list(executor.each(square_of, JOBS, at(tmp_path / "s")))) == 130
+    assert exit_code.of(lambda: list(executors.each(square_of, JOBS, at(tmp_path / "s")))) == 130
     assert "7 jobs stay in the queue" in capsys.readouterr().err
 
 
@@ -168,13 +169,13 @@ def test_a_job_of_slurm_is_lost_when_it_has_left_the_queue_without_a_result(tmp_
     import submitit
 
     monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 1))
-    queue, said, now = slurm.Queue(at(tmp_path)), ["7_0\n7_1\n"], [0.0]
-    monkeypatch.setattr(slurm, "_ask", lambda *command: said[0])
-    monkeypatch.setattr(slurm.time, "monotonic", lambda: now[0])
+    queue, said, now = executors.Queue(at(tmp_path)), ["7_0\n7_1\n"], [0.0]
+    monkeypatch.setattr(executors, "_ask", lambda *command: said[0])
+    monkeypatch.setattr(executors.time, "monotonic", lambda: now[0])
     assert queue.ended(["7_0", "7_1"]) == {}
     said[0] = "7_1\n"
     assert queue.ended(["7_0", "7_1"]) == {}, "its result may be on its way"
-    now[0] = slurm.LATE_S
+    now[0] = executors.LATE_S
     lost = queue.ended(["7_0", "7_1"])
     assert list(lost) == ["7_0"]
     assert isinstance(lost["7_0"], Lost)
@@ -189,19 +190,19 @@ def test_while_squeue_does_not_answer_nothing_is_lost(tmp_path, monkeypatch):
         raise OutOfResource("squeue: timed out")
 
     monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 1))
-    monkeypatch.setattr(slurm, "LATE_S", 0.0)
-    queue = slurm.Queue(at(tmp_path))
-    monkeypatch.setattr(slurm, "_ask", silent)
+    monkeypatch.setattr(executors, "LATE_S", 0.0)
+    queue = executors.Queue(at(tmp_path))
+    monkeypatch.setattr(executors, "_ask", silent)
     assert queue.ended(["7_0"]) == {}
     assert queue.ended(["7_0"]) == {}
 
 
 def test_what_an_earlier_attempt_failed_at_is_not_said_of_the_next(tmp_path):
     home = tmp_path / "jobs" / "s"
-    ledger.Page("local", failed={"p1": "killed"}).write(home)
-    working = executor.each(square_of, JOBS, Where(1, home))
+    jobs.Ledger("local", failed={"p1": "killed"}).write(home)
+    working = executors.each(square_of, JOBS, Workplace(1, home))
     next(working)
-    assert ledger.read(home) is None
+    assert jobs.read_ledger(home) is None
     assert len(list(working)) == len(JOBS) - 1
     assert not home.exists()
 
@@ -227,12 +228,12 @@ def test_a_fault_says_in_which_job_it_was_raised_and_where(tmp_path):
 
 
 def test_an_array_has_no_more_jobs_than_a_cluster_takes():
-    assert slurm.ARRAY < 1000
+    assert executors.ARRAY < 1000
 
 
 def test_each_process_sees_a_gpu_of_its_own(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    found = dict(executor.each(visible, {f"p{number}": () for number in range(6)}, Where(2)))
+    found = dict(executors.each(visible, {f"p{number}": () for number in range(6)}, Workplace(2)))
     assert {seen for seen, _ in found.values()} == {"3", "5"}
     assert len(set(found.values())) == 2, "a process keeps its GPU"
 
@@ -251,13 +252,13 @@ def test_a_queue_that_does_not_answer_hides_no_fault(tmp_path, on):
 
     on(Silent())
     with pytest.raises(UsageError, match="0 is refused"):
-        list(executor.each(refuse, JOBS, at(tmp_path / "s")))
+        list(executors.each(refuse, JOBS, at(tmp_path / "s")))
 
 
 def test_a_part_that_another_process_is_writing_is_left_alone(tmp_path):
-    mine, alive = (f".x.{parts._host()}-{pid}-00000000{parts.FILE_ENDING}" for pid in (os.getpid(), os.getppid()))
-    foreign = f".x.elsewhere-1-00000000{parts.FILE_ENDING}"
+    mine, alive = (f".x.{atomic._host()}-{pid}-00000000{atomic.FILE_ENDING}" for pid in (os.getpid(), os.getppid()))
+    foreign = f".x.elsewhere-1-00000000{atomic.FILE_ENDING}"
     for name in (mine, alive, foreign):
         (tmp_path / name).touch()
-    parts.sweep_files(tmp_path)
+    atomic.sweep_files(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([alive, foreign])

@@ -13,9 +13,9 @@ import pytest
 from filelock import FileLock
 
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.run import complete_folder as folders
-from mri_vit.run import parts
-from mri_vit.run.complete_folder import BUILDING, complete
+from mri_vit.run import atomic
+from mri_vit.run import atomic as folders
+from mri_vit.run.atomic import BUILDING, complete
 
 
 def nothing(_: Path) -> None:
@@ -25,7 +25,7 @@ def nothing(_: Path) -> None:
 BUILD = """
 import os, sys, time
 from pathlib import Path
-from mri_vit.run.complete_folder import complete
+from mri_vit.run.atomic import complete
 os.getpid = lambda: 7  # as in containers, each of which counts its processes from 1
 print(flush=True)
 sys.stdin.readline()
@@ -81,7 +81,7 @@ def test_what_appears_at_the_target_meanwhile_and_is_not_ours_stays(tmp_path: Pa
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from mri_vit.run.complete_folder import complete
+from mri_vit.run.atomic import complete
 with complete(Path(sys.argv[1]), lambda _: None) as part:
     (part / "half").touch()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -104,7 +104,7 @@ def left(home: Path, host: str, old: bool) -> Path:
     """A part and its lease as a process that died on `host` left them."""
     part = home / f"P.{host}-7-0123abcd"
     part.mkdir(parents=True)
-    lease = part.with_name(part.name + parts.LEASE_ENDING)
+    lease = part.with_name(part.name + atomic.LEASE_ENDING)
     lease.touch()
     if old:
         os.utime(lease, (0, 0))
@@ -120,19 +120,19 @@ def test_a_building_place_that_another_process_removes_before_it_is_listed_leave
 
     (tmp_path / BUILDING).mkdir()
     monkeypatch.setattr(os, "scandir", gone_first)
-    parts.sweep_folders(tmp_path / BUILDING)
+    atomic.sweep_folders(tmp_path / BUILDING)
     assert not (tmp_path / BUILDING).exists()
 
 
 def test_another_hosts_part_is_swept_only_when_it_has_rested_because_its_lock_may_not_reach_here(tmp_path: Path):
     fresh, old = left(tmp_path / "fresh", "elsewhere", old=False), left(tmp_path / "old", "elsewhere", old=True)
-    parts.sweep_folders(fresh.parent)
-    parts.sweep_folders(old.parent)
+    atomic.sweep_folders(fresh.parent)
+    atomic.sweep_folders(old.parent)
     assert fresh.exists()
     assert not old.parent.exists()
     held = left(tmp_path / "held", "elsewhere", old=True)
-    with FileLock(held.with_name(held.name + parts.LEASE_ENDING)):
-        parts.sweep_folders(held.parent)
+    with FileLock(held.with_name(held.name + atomic.LEASE_ENDING)):
+        atomic.sweep_folders(held.parent)
     assert held.exists()
 
 
@@ -140,7 +140,7 @@ def test_on_a_disk_without_locks_folders_are_completed_and_no_part_is_swept(tmp_
     def unsupported(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSYS, "no locks here")
 
-    part = left(tmp_path / BUILDING, parts._host(), old=True)
+    part = left(tmp_path / BUILDING, atomic._host(), old=True)
     monkeypatch.setattr(FileLock, "acquire", unsupported)
     with complete(tmp_path / "P", nothing) as new:
         (new / "file").touch()
@@ -155,7 +155,7 @@ def test_parts_of_older_versions_are_swept_once_their_process_is_gone_and_they_h
         os.utime(tmp_path / name, (0, 0))
     fresh = tmp_path / ".P1.part-999999997"
     fresh.mkdir()
-    parts.sweep_older(tmp_path, {"P1"})
+    atomic.sweep_older(tmp_path, {"P1"})
     assert {path.name for path in tmp_path.iterdir()} == {names[1], names[2], fresh.name}
 
 

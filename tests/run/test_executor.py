@@ -15,13 +15,13 @@ from made.jobs import refuse, square
 
 from mri_vit.errors import Killed, MriVitError, UsageError
 from mri_vit.prepare import cohort
-from mri_vit.run import executor
-from mri_vit.run.task import Where
+from mri_vit.run import executors
+from mri_vit.run.jobs import Workplace
 
 
 def test_one_who_is_killed_is_named_and_all_others_are_done_whoever_worked_beside(tmp_path):
     jobs = {f"p{number}": (number, tmp_path) for number in range(1, 7)}
-    found, working = {}, executor.each(square, jobs, Where(2))
+    found, working = {}, executors.each(square, jobs, Workplace(2))
     with pytest.raises(Killed, match=r"p3: its process was killed \(SIGKILL\)") as end:  # noqa: PT012 (it raises last)
         for patient, result in working:
             found[patient] = result
@@ -38,19 +38,19 @@ def test_a_patient_on_whom_a_process_was_killed_is_excluded_with_the_signal(monk
         yield "p1", None
         raise Killed({"p2": "its process was killed (SIGKILL)"})
 
-    monkeypatch.setattr(executor, "each", each)
-    found = dict(cohort.faults_of({}, Where(2)))
+    monkeypatch.setattr(executors, "each", each)
+    found = dict(cohort.faults_of({}, Workplace(2)))
     assert found == {"p1": None, "p2": {"file": "", "reason": "its process was killed (SIGKILL)"}}
 
 
 def test_a_process_that_ends_itself_is_no_patients_fault():
     with pytest.raises(MriVitError, match=r"a process ended with exit code 9 .*\(for p1\)"):
-        list(executor.each(os._exit, {"p1": (9,)}, Where(1)))
+        list(executors.each(os._exit, {"p1": (9,)}, Workplace(1)))
 
 
 def test_what_the_function_raises_is_raised():
     with pytest.raises(UsageError, match="1 is refused"):
-        list(executor.each(refuse, {"p1": (1,)}, Where(1)))
+        list(executors.each(refuse, {"p1": (1,)}, Workplace(1)))
 
 
 STARTS_ONE = """

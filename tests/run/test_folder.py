@@ -12,8 +12,8 @@ from mri_vit import study as stages
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.finished import external_models
+from mri_vit.run import atomic
 from mri_vit.run import folder as run_folder
-from mri_vit.run import parts
 from mri_vit.settings.schema import CHANNELS, Study
 
 
@@ -91,9 +91,9 @@ def test_part_files_that_a_killed_run_left_are_swept_when_it_is_claimed_again_an
     names = ("", "fold-1", "fold-1/last", "rivals/r/fold-2", "maps/P1", "another-run/fold-1")
     for name in names:
         (tmp_path / "run" / name).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "run" / name / f".state.{parts.name_for('x').removeprefix('x.')}{parts.FILE_ENDING}").touch()
+        (tmp_path / "run" / name / f".state.{atomic.name_for('x').removeprefix('x.')}{atomic.FILE_ENDING}").touch()
     with run_folder.claimed(study_in(tmp_path)):
-        left = {path.parent.relative_to(tmp_path / "run") for path in tmp_path.rglob(f"*{parts.FILE_ENDING}")}
+        left = {path.parent.relative_to(tmp_path / "run") for path in tmp_path.rglob(f"*{atomic.FILE_ENDING}")}
     assert left == {Path("maps/P1"), Path("another-run/fold-1")}
 
 

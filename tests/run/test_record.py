@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 from made.run import make_run
 
+from mri_vit.cli import exit_code
 from mri_vit.crossval import folds
 from mri_vit.data import tokens
 from mri_vit.errors import IntegrityError, UsageError
@@ -20,8 +21,7 @@ from mri_vit.model.weights import image_exposed, load_encoder
 from mri_vit.prepare.prepared import load_record, voxels
 from mri_vit.report.figures import pictures
 from mri_vit.report.reading import run as reports
-from mri_vit.run import exit_code
-from mri_vit.run.record import read_json
+from mri_vit.run.integrity import read_json
 from mri_vit.settings.recipe import Model
 from mri_vit.train import checkpoint
 

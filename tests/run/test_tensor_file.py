@@ -14,11 +14,11 @@ import torch
 
 from mri_vit.model import network
 from mri_vit.model.weights import save_encoder
-from mri_vit.run import parts
+from mri_vit.run import atomic
 from mri_vit.run.atomic import replacing, write_bytes
-from mri_vit.run.tensor_file import sort_header
-from mri_vit.settings.grid import Grid
+from mri_vit.run.integrity import sort_header
 from mri_vit.settings.schema import Model
+from mri_vit.settings.sections import Grid
 from mri_vit.train import checkpoint
 
 
@@ -81,5 +81,5 @@ def test_the_part_file_of_a_killed_writer_is_swept_and_no_other_file(tmp_path: P
     assert len(list(tmp_path.iterdir())) == 1
     for name in ("own.part", ".hidden.part", ".own.host-1-zzz.part"):
         (tmp_path / name).touch()
-    parts.sweep_files(tmp_path)
+    atomic.sweep_files(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"own.part", ".hidden.part", ".own.host-1-zzz.part"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mri_vit.settings.keys import keys
-from mri_vit.settings.meant import meant, question
+from mri_vit.settings.keys import keys, meant, question
 
 KNOWN = [key.name for key in keys()]
 

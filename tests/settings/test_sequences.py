@@ -8,7 +8,8 @@ import pytest
 
 from mri_vit.errors import UsageError
 from mri_vit.settings import file as study_file
-from mri_vit.settings.schema import CHANNELS, Explain, Model, Prepare, Study
+from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.sections import Explain, Prepare
 from mri_vit.settings.sequences import is_quantitative, like_the_template, named, title, titles
 
 HEAD = 'name = "x"\ncohort = "c.csv"\nprepared = "p"\noutput = "r"\n'

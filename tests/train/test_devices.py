@@ -20,9 +20,9 @@ from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.pretrain.encoder import pretrain
 from mri_vit.run import files, resource
 from mri_vit.settings import file as study_file
-from mri_vit.settings.executor import Executor
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Model, Study
+from mri_vit.settings.sections import Executor
 from mri_vit.train import devices
 from mri_vit.train.supervised import fit
 

@@ -22,9 +22,9 @@ from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.tumour import on_grid
 from mri_vit.run import files
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 from mri_vit.train import checkpoint, guide
 from mri_vit.train.feed import Feed
 from mri_vit.train.guide import Guided, Masks, attention_loss, see, share_loss, within

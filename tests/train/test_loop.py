@@ -13,8 +13,7 @@ from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from mri_vit.errors import BadNumbers
 from mri_vit.train import loop
 from mri_vit.train.checkpoint import State
-from mri_vit.train.loop import Learner, Schedule, Step, Turn, steps
-from mri_vit.train.optimiser import Rates, set_rates
+from mri_vit.train.loop import Learner, Rates, Schedule, Step, Turn, set_rates, steps
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 

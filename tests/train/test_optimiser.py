@@ -12,9 +12,9 @@ from torch import nn
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Model, Study
-from mri_vit.train.optimiser import Rates, optimiser, rate, set_rates
+from mri_vit.settings.sections import Grid
+from mri_vit.train.loop import Rates, optimiser, rate, set_rates
 
 MODEL = Model(dim=16, depth=3, heads=2, mlp=24, conv_stem=4)
 GRID = Grid(edge=8, spacing_mm=10.0, patch=4)

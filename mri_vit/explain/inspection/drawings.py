@@ -28,7 +28,7 @@ from mri_vit.explain.inspection.vit_numbers import Components, centres_mm
 from mri_vit.explain.methods.catalogue import UNIT
 from mri_vit.explain.outputs.overlays import COLOURS, CONTRAST, OPACITY, PLANES, SCALE
 from mri_vit.settings import sequences
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 from mri_vit.style import BLUE, GREY, INK, RC, VERMILLION, WIDTH
 
 SIGNED = "RdBu_r"  # white at 0; red and blue differ in any colour vision

@@ -21,8 +21,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.explain import sanity
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.explain.methods.target import evidences
@@ -142,7 +142,7 @@ def frame_of(patient: Patient, study: Study, net: Network) -> BrainFrame:
     device = next(net.parameters()).device
     volume = torch.from_numpy(tokens.to_volume(prepared)).float().to(device)
     brain = (volume != 0).any(dim=0)
-    place = everything(prepared, study)[1][0].to(device)
+    place = all_tokens(prepared, study)[1][0].to(device)
     return BrainFrame(place, brain, float(roughness(volume, brain)))
 
 
@@ -151,7 +151,7 @@ def represented(net: Network, patients: Sequence[Patient], study: Study) -> Floa
     """What the heads read of each patient."""
     device, rows = next(net.parameters()).device, []
     for patient in patients:
-        patches, place = everything(tokens.load(token_file(study, patient), study.channels), study)
+        patches, place = all_tokens(tokens.load(token_file(study, patient), study.channels), study)
         rows.append(net.encoder(patches.to(device), place.to(device)))
     return torch.cat(rows)
 

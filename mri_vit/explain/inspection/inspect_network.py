@@ -37,20 +37,18 @@ from mri_vit.explain.inspection.vit_numbers import (
     step_rows,
 )
 from mri_vit.model.baselines import BASELINES, HYBRIDS
-from mri_vit.model.cost import parameters
+from mri_vit.model.network import count_parameters
 from mri_vit.prepare import prepared
-from mri_vit.run import files, intact
-from mri_vit.run import folder as run_folder
+from mri_vit.run import files, integrity, ownership
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.ownership import record, refuse_foreign, refuse_links
-from mri_vit.run.progress import waiting
-from mri_vit.run.record import as_written
-from mri_vit.run.screen import WARNING, duration, say
+from mri_vit.run.integrity import as_written, read_json_or_empty
+from mri_vit.run.ownership import refuse_foreign, refuse_links
+from mri_vit.run.screen import WARNING, duration, say, waiting
 from mri_vit.settings import sequences
 from mri_vit.settings.demo import made_up
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 Costly = Literal["features", "landscape"]
 LONG_SECONDS = 600  # from here on a warning says how long it takes; the demo takes two minutes of one core
@@ -126,14 +124,14 @@ def run(
     names = [request.model]
     if request.model == VIT and "landscape" not in request.without:
         names += [name for name in convolutional(study) if (fold.home(folder, name) / files.WEIGHTS).exists()][:LANDSCAPES_BESIDE]
-    intact.refuse_changed(folder, console, [fold.home(folder, name).relative_to(folder).as_posix() for name in names])
+    integrity.refuse_changed_run(folder, console, [fold.home(folder, name).relative_to(folder).as_posix() for name in names])
     of_landscape = () if "landscape" in request.without else fold.train
     prepared.refuse_changed_patients(study, [*fold.test, *of_landscape], folder)
     subject, *beside = (of_fold(fold, taking_part[name], folder, request.patient, name) for name in names)
     numbers = None
     if own.model.architecture == "vit":
         numbers = measure_vit(subject, request.place_mm, request.layer, request.head)
-    with run_folder.held(output, ["figures"]):
+    with ownership.held(output, ["figures"]):
         learned = _learned(subject, beside, [fold.home(folder, name) for name in names], request.without, console)
         written = write_page(subject, output, numbers, learned)
     say(console, f"inspection: {written}")
@@ -238,7 +236,9 @@ def refuse(output: Path) -> None:
     """Raise UsageError when `output` holds something else than an inspection of ours, IntegrityError when it leads elsewhere."""
     refuse_links(output, ["figures"])
     page = output / "index.html"
-    ours = record(output / RECORD).get("schema") == SCHEMA or (page.is_file() and HEADING.encode() in page.read_bytes())
+    ours = read_json_or_empty(output / RECORD).get("schema") == SCHEMA or (
+        page.is_file() and HEADING.encode() in page.read_bytes()
+    )
     refuse_foreign(output, ours, "inspection")
 
 
@@ -307,7 +307,7 @@ def _page(subject: Subject, numbers: VitNumbers | None, learned: LearnedResults,
         scans=subject.study.channels,
         learned=learned,
         batch_normalised=features.batch_normalised(subject.after),
-        parameters=parameters(subject.after),
+        parameters=count_parameters(subject.after),
         how=HOW,
         **(_of_tokens(subject, numbers) if numbers else {}),
     )

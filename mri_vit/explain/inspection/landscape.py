@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mri_vit.data.cohort import Patient
-from mri_vit.data.stream import stream
+from mri_vit.data.draw import stream
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import Study

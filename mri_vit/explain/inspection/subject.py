@@ -15,7 +15,7 @@ from mri_vit.errors import UsageError
 from mri_vit.model.network import Network
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.train.supervised import untrained
 

@@ -23,15 +23,14 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import Inputs, everything, token_file
+from mri_vit.data.store import Inputs, all_tokens, token_file
 from mri_vit.errors import UsageError
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.explain.methods.rollout import rollout
-from mri_vit.model.embedding import ConvolutionalStem, TexturedStem
-from mri_vit.model.encoder import ROWS, Attention, Encoder, attention_weights
+from mri_vit.model.encoder import ROWS, Attention, ConvolutionalStem, Encoder, TexturedStem, attention_weights
 from mri_vit.model.network import Network
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 PATIENTS = 4  # over which attention distances are averaged: heads differ by far more than patients do, and 2744 places take time
 TOKENS_SHOWN = 3  # of the step-by-step table, beside the place itself and CLS: a table that fits a page
@@ -105,7 +104,7 @@ def measure_vit(subject: Subject, place_mm: Point | None = None, layer: int | No
     _, depth, heads, _ = subject.after.model.shape
     shown_layer, shown_head = _counted("layer", layer, depth) or depth, _counted("head", head, heads)
     prepared = [tokens.load(token_file(study, p), study.channels) for p in subject.patients[:PATIENTS]]
-    batches = [everything(patient, study) for patient in prepared]
+    batches = [all_tokens(patient, study) for patient in prepared]
     places = batches[0][1][0].numpy()
     rolled = {stage: rollout(net.encoder, *_on(net, batches[0]))[0].float().cpu().numpy() for stage, net in nets.items()}
     peak = places[int(rolled["after"][1:].argmax())]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mri_vit.settings.models import VIT
-from mri_vit.settings.recipe import Architecture
-from mri_vit.settings.schema import AnyMethod, Study
+from mri_vit.settings.recipe import VIT, Architecture
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import AnyMethod
 
 UNIT = "relative to a uniform map"  # 1 is a place's even share of the map's sum
 # Heads of these read no mean of a convolutional map: after a hybrid's trunk comes attention, to which a channel's mean gradient

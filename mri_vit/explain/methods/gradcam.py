@@ -15,8 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mri_vit.explain.methods.target import TargetSigns, evidences, features, target_signs
-from mri_vit.model.baselines import BASELINES
-from mri_vit.model.convolution import Box
+from mri_vit.model.baselines import BASELINES, Box
 from mri_vit.model.network import Network
 
 

@@ -16,8 +16,8 @@ from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import Inputs, everything, token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import Inputs, all_tokens, token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read_mask
 from mri_vit.explain.methods.catalogue import METHODS
@@ -128,7 +128,7 @@ def of_patient(patient: Patient, net: Network, study: Study, called: Mapping[str
 
 def network_input(prepared: Tokens, study: Study, device: torch.device) -> NetworkInput:
     """What the network reads of a patient; a network on all places reads air as well, on which no map is judged."""
-    patches, place = everything(prepared, study)
+    patches, place = all_tokens(prepared, study)
     brain = np.flatnonzero(np.isin(place[0].numpy(), prepared.place))
     return NetworkInput((patches.to(device), place.to(device)), brain, place[0].numpy()[brain])
 

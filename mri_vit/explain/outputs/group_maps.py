@@ -36,12 +36,11 @@ from mri_vit.explain.outputs.records import (
     write_json,
 )
 from mri_vit.prepare.register import template
-from mri_vit.run import files, ownership
-from mri_vit.run.atomic import write_bytes
-from mri_vit.run.complete_folder import complete
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run import files, integrity, ownership
+from mri_vit.run.atomic import complete, write_bytes
+from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
+from mri_vit.settings.sections import Grid
 
 LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients' maps are theirs, not a group's
 LEAST_SHARE = 0.5  # of the group likewise, so that a rim is not the mean of the few with the largest heads
@@ -141,7 +140,7 @@ def write_group_maps(
 def refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is nothing, or mean maps of ours and nothing else."""
     ownership.refuse_strangers(folder, lambda name: name == files.GROUP or name.startswith("group_"), "mean maps")
-    if ownership.entries(folder) and not {"unit", "entries"} <= set(ownership.record(folder / files.GROUP)):
+    if ownership.entries(folder) and not {"unit", "entries"} <= set(integrity.read_json_or_empty(folder / files.GROUP)):
         raise UsageError(f"{folder}: its {files.GROUP} is not there, damaged or another program's; the folder is left alone")
 
 

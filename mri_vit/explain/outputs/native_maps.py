@@ -21,9 +21,9 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, resample
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
-from mri_vit.run.record import as_written
-from mri_vit.settings.grid import Grid
+from mri_vit.run.integrity import as_written
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from mri_vit.importers.dicom.candidates import Candidate
 from mri_vit.importers.dicom.ledger import Ledger, Place
 from mri_vit.importers.dicom.series import Series
 from mri_vit.importers.found import Found, Visit
-from mri_vit.run import ownership
+from mri_vit.run import atomic
 from mri_vit.settings.schema import CHANNELS
 
 EXTRAS = ("adc", "swi", "asl")  # channels that are imported where asked for
@@ -126,7 +126,7 @@ def _beside(output: Path, what: str) -> Iterator[Path]:
 def _sweep(output: Path, what: str) -> Path:
     """The place of such a folder, without one that a power cut left."""
     folder = output.resolve().with_name(f".{output.resolve().name}.{what}")
-    ownership.refuse_link(folder)
+    atomic.refuse_link(folder)
     shutil.rmtree(folder, ignore_errors=True)
     return folder
 

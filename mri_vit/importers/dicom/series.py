@@ -17,7 +17,7 @@ from mri_vit.importers.dicom import dicomdir, geometry, header
 from mri_vit.importers.dicom.fault import Fault
 from mri_vit.importers.dicom.header import File, Header, Image, NoImage, Tags
 from mri_vit.importers.dicom.person import Person
-from mri_vit.run.hashes import sha256
+from mri_vit.run.integrity import sha256
 from mri_vit.settings import source
 
 NAMED_DICOM = re.compile(r"(?i)(?!\._).+\.(?:dcm|dicom|ima)(?:\.(?:gz|bz2|xz|zip))?")  # ._ are macOS's notes beside files

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from mri_vit.data.aliases import ours
+from mri_vit.data.spellings import our_column
 from mri_vit.errors import UsageError
 from mri_vit.importers.layout import Layout
-from mri_vit.run.record import read_json
+from mri_vit.run.integrity import read_json
 from mri_vit.settings.schema import CHANNELS
 
 
@@ -26,7 +26,7 @@ def _of_numbers(source: Path) -> Mapping[str, str]:
     names = content.get("channel_names") or content.get("modality")
     if not isinstance(names, dict):
         raise UsageError(f'{file}: no "channel_names"; expected {{"0": "T1", "1": "T1ce", …}}')
-    known = {f"{int(number):04d}": ours(str(name)) for number, name in names.items() if str(number).isdigit()}
+    known = {f"{int(number):04d}": our_column(str(name)) for number, name in names.items() if str(number).isdigit()}
     if unknown := [str(name) for number, name in names.items() if known.get(f"{number:0>4}") not in CHANNELS]:
         raise UsageError(f"{file}: channel {unknown[0]!r}; expected names of {', '.join(CHANNELS)}")
     return {number: name for number, name in known.items() if name} | {"": "tumour_mask"}

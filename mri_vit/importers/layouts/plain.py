@@ -1,4 +1,4 @@
-"""Plain: a table with a row per visit, or a folder of scans by patient, under any of the names in `mri_vit/data/aliases.py`.
+"""Plain: a table with a row per visit, or a folder of scans by patient, under any of the names in `mri_vit/data/spellings.py`.
 
 Names are taken in any case and with any signs between: `BraTS21ID`, `patient_id`, `T1CE`, `t1-gd`. A column or file of another
 name is not read, and what it may mean is suggested. A survival time is read where its column names the unit (`os_months`, `OS
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from mri_vit.data.aliases import ALIASES, OURS, key
+from mri_vit.data.spellings import ALIASES, OURS, key
 from mri_vit.importers.layout import Column, Layout, Table
 from mri_vit.importers.rules import (
     EVENT,

@@ -25,7 +25,7 @@ from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult, Sur
 from mri_vit.report.words.notation import Bounded, file_name, interval, symbol, title, visible
 from mri_vit.report.words.notation import judged as judged_figure
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import is_candidate
+from mri_vit.settings.recipe import is_candidate
 
 LETTERS = 22  # of a label beside the axis, at 8.5 points
 LEVEL_LETTERS = 12  # of a level, after which "(100, 45)" stands

@@ -22,7 +22,7 @@ from mri_vit.report.schema.maps import Agreement, MapCurves, MapResult
 from mri_vit.report.schema.part import Mean
 from mri_vit.report.verdicts.maps import ALIKE
 from mri_vit.report.words.notation import short
-from mri_vit.settings.schema import AnyMethod, MapMethod
+from mri_vit.settings.sections import AnyMethod, MapMethod
 
 STROKES = dict(
     zip(

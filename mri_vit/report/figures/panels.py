@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
 from mri_vit.report.schema.part import CalibrationGroup
-from mri_vit.settings.models import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_candidate
+from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_candidate
 from mri_vit.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMILLION, WIDTH
 
 SQUARE = 4.4  # inches high: near the width, for axes that both run from 0 to 1

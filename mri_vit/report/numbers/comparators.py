@@ -14,8 +14,7 @@ from mri_vit.report.numbers.judged import in_order
 from mri_vit.report.reading.run import OWN, Run
 from mri_vit.report.schema.metrics import Result
 from mri_vit.report.schema.run import Contender, Nothing
-from mri_vit.settings.models import is_candidate
-from mri_vit.settings.recipe import Pretrain
+from mri_vit.settings.recipe import Pretrain, is_candidate
 from mri_vit.settings.schema import Study
 
 MOST_SHOWN = 6  # lines that can be distinguished in one figure; more hide each other (see `panels.CANDIDATES`)

@@ -17,7 +17,7 @@ from mri_vit.report.schema.comparison import BestControl, ResampledTest
 from mri_vit.report.schema.comparison import Comparison as PairedTest
 from mri_vit.report.schema.metrics import Result
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import PERMUTED, RADIOMICS, is_bar, is_candidate
+from mri_vit.settings.recipe import PERMUTED, RADIOMICS, is_bar, is_candidate
 
 Results = Mapping[str, Mapping[str, Result]]  # by endpoint and model
 ROW = ["repeat", "patient"]  # what a row of a model's table is of

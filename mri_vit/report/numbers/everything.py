@@ -44,7 +44,7 @@ from mri_vit.report.schema.metrics import SCHEMA, Metrics, Result
 from mri_vit.report.schema.run import Cohort, Nothing, Settings
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import NO_CANDIDATES, PERMUTED, SITE, is_bar, is_candidate
+from mri_vit.settings.recipe import NO_CANDIDATES, PERMUTED, SITE, is_bar, is_candidate
 from mri_vit.settings.schema import Study
 
 RIVALLED = tuple(name for name in NO_CANDIDATES if is_bar(name))  # the controls that a candidate must beat

@@ -19,7 +19,7 @@ from mri_vit.report.schema.binary import BinaryFold
 from mri_vit.report.schema.comparison import Repeat
 from mri_vit.report.schema.survival import SurvivalFold
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import NO_CANDIDATES
+from mri_vit.settings.recipe import NO_CANDIDATES
 
 # n is the number of rows
 

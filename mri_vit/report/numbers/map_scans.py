@@ -10,7 +10,7 @@ from mri_vit.report.numbers.means import means
 from mri_vit.report.reading.run import Map
 from mri_vit.report.schema.maps import MapShares, ScoreShares, SequenceShares
 from mri_vit.report.schema.part import Estimate
-from mri_vit.settings.schema import AnyMethod
+from mri_vit.settings.sections import AnyMethod
 
 
 def measure(maps: Sequence[Map], channels: Sequence[str], seed: int) -> SequenceShares | None:

@@ -23,8 +23,8 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.maps import Agreement, EndpointMaps, MapCurves, MapEvaluation, MapResult, Order, Stage
 from mri_vit.report.schema.part import Mean
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import VIT
-from mri_vit.settings.schema import AnyMethod
+from mri_vit.settings.recipe import VIT
+from mri_vit.settings.sections import AnyMethod
 
 MODEL = VIT  # whose maps a run holds, beside comparators'
 RANDOM = "random"  # the random order of deletion, beside the methods

@@ -25,7 +25,7 @@ from mri_vit.report.numbers.compare import ROW
 from mri_vit.report.numbers.judged import averaged, flags, floats
 from mri_vit.report.schema.pairs import Difference, Pair
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import PERMUTED
+from mri_vit.settings.recipe import PERMUTED
 
 Tables = Mapping[str, pd.DataFrame]
 Drawn = Float[np.ndarray, "b n"]

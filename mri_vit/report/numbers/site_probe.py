@@ -14,7 +14,7 @@ from mri_vit.metrics import bootstrap
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.report.schema.part import Estimate
 from mri_vit.report.schema.run import Probe, SiteProbe
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 
 PERMUTATIONS = 999  # (m + 1) a round number, so that p has three exact digits
 MODEL = VIT  # whose vector is probed where the table does not say

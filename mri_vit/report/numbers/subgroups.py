@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from mri_vit.data.cohort import MISSING
 from mri_vit.data.columns import numbers
+from mri_vit.data.spellings import MISSING
 from mri_vit.metrics import concordance, discrimination
 from mri_vit.metrics.delong import auc_interval
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
 from mri_vit.report.schema.binary import BinarySubgroup
 from mri_vit.report.schema.survival import SurvivalSubgroup
-from mri_vit.settings.models import is_candidate
+from mri_vit.settings.recipe import is_candidate
 
 MOST_LEVELS = 8  # a forest plot of more lines per column is not read
 FEWEST_DISTINCT = 6  # a column of fewer different numbers is a code or a grade, and its values are its levels

@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from mri_vit.data.cohort import MASKS, MISSING, Patient
+from mri_vit.data.cohort import MASKS, Patient
 from mri_vit.data.columns import numbers
 from mri_vit.data.covariates import clinical_columns
+from mri_vit.data.spellings import MISSING
 from mri_vit.metrics.descriptive import difference_of_means, difference_of_shares
 from mri_vit.report.numbers.follow_up import of_patients
 from mri_vit.report.numbers.subgroups import FEWEST_DISTINCT, MOST_LEVELS

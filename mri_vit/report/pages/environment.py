@@ -14,7 +14,7 @@ from mri_vit.report.verdicts.maps import is_finding
 from mri_vit.report.words import added_value, glossary, measures, notation, patient_result, table1
 from mri_vit.report.words.wording import in_words
 from mri_vit.settings import sequences
-from mri_vit.settings.models import NO_CANDIDATES
+from mri_vit.settings.recipe import NO_CANDIDATES
 
 
 def of_report(metrics: Metrics) -> jinja2.Environment:

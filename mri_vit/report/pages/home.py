@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from mri_vit.run import files
-from mri_vit.run.ownership import record, refuse_foreign, refuse_links
+from mri_vit.run.integrity import read_json_or_empty
+from mri_vit.run.ownership import refuse_foreign, refuse_links
 
 RECORD = files.METRICS
 MARKS = {"schema", "study", "design", "endpoints"}  # keys that every version's record has
@@ -20,7 +21,7 @@ OWN_FILE = re.compile(
 def refuse(home: Path) -> None:
     """Raise UsageError when `home` holds something else than a report of ours, IntegrityError when it leads elsewhere."""
     refuse_links(home, FOLDERS)
-    refuse_foreign(home, set(record(home / RECORD)) >= MARKS, "report")
+    refuse_foreign(home, set(read_json_or_empty(home / RECORD)) >= MARKS, "report")
 
 
 def listed(home: Path) -> set[str]:
@@ -28,7 +29,7 @@ def listed(home: Path) -> set[str]:
 
     Versions before 0.5 did not list the patients' pages, but the patients who have maps.
     """
-    found = record(home / RECORD)
+    found = read_json_or_empty(home / RECORD)
     files, maps = (value if isinstance(value, list) else [] for value in (found.get("files"), found.get("maps")))
     pages = [f"patients/{one['patient']}.html" for one in maps if isinstance(one, dict) and "patient" in one]
     return {name for name in (*files, *pages) if isinstance(name, str) and OWN_FILE.fullmatch(name)}

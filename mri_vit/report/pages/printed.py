@@ -18,8 +18,7 @@ from mri_vit.report.pages import home, html
 from mri_vit.report.reading.foreign import from_tables
 from mri_vit.report.reading.run import read
 from mri_vit.report.words import terminal
-from mri_vit.run import files, intact
-from mri_vit.run import folder as run_folder
+from mri_vit.run import files, integrity, ownership
 from mri_vit.run.screen import plain, say
 
 
@@ -30,7 +29,7 @@ def report(folder: Path, console: Console, pages: bool = False) -> html.Written:
     """
     if not (folder / files.PREDICTIONS).exists():
         raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
-    intact.refuse_changed(folder, console, names=intact.TABLES)
+    integrity.refuse_changed_run(folder, console, names=integrity.TABLES)
     written = html.write(read(folder), folder / files.REPORT, None if pages else html.MOST_PAGES)
     show(written, console)
     return written
@@ -45,7 +44,7 @@ def table_report(
     """
     home.refuse(output)
     found = from_tables(scores, people, output, subgroups)
-    with run_folder.held(output, home.FOLDERS):
+    with ownership.held(output, home.FOLDERS):
         written = html.write(found, output, None if pages else html.MOST_PAGES)
     show(written, console)
     return written.page

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from mri_vit.run import files
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run.integrity import as_written, read_json
 
 FIGURES = ["parameters", "flops", "patient_seconds", "training_seconds"]  # of a fold's cost.json
 COLUMNS = ["model", "repeat", "fold", *FIGURES]

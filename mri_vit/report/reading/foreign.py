@@ -11,15 +11,16 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.crossval.leakage import SITE_PROBE_COLUMNS as PROBE_COLUMNS
-from mri_vit.data import cohort, identifiers, predictions, sheet
+from mri_vit.data import cohort, predictions, sheet, spellings
 from mri_vit.errors import UsageError
 from mri_vit.report.reading import tables
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.run import Nothing
 from mri_vit.run import files
 from mri_vit.settings.endpoint import ENDPOINT_NAME, Endpoint
-from mri_vit.settings.models import PERMUTED
-from mri_vit.settings.schema import Report, Study
+from mri_vit.settings.recipe import PERMUTED
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Report
 
 
 def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...] = ()) -> Run:
@@ -43,7 +44,7 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
     known = {patient.subject: patient for patient in cohort.first_visits(patients)}  # of several visits, the first is judged
     strangers = sorted(set(table.patient) - set(known))
     if strangers:
-        like = identifiers.elsewhere(strangers[0], known)
+        like = spellings.elsewhere(strangers[0], known)
         raise UsageError(f"{scores}: patient {strangers[0]} is not in {people}{like} ({len(strangers)} such patients)")
     visits = pd.DataFrame([{"patient": p.subject, **p.clinical, **p.labels} for p in patients]).astype(str).replace("nan", "")
     study = Study(

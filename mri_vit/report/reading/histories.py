@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from mri_vit.run import files
-from mri_vit.run.record import as_written
+from mri_vit.run.integrity import as_written
 
 COLUMNS = ["model", "repeat", "fold", "seed", "epoch", "tune"]
 

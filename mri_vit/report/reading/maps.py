@@ -13,7 +13,7 @@ from typing import Any
 
 from mri_vit.errors import IntegrityError
 from mri_vit.run import files
-from mri_vit.run.record import as_written, read_json
+from mri_vit.run.integrity import as_written, read_json
 
 MAP_SCHEMA, SCORE_SCHEMA = 3, 2  # of maps/<visit>/map.json and scores/<visit>.json, as this version writes them
 OF_MAP = ("patient", "subject", "maps")  # what the report cannot do without

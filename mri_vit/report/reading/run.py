@@ -21,9 +21,10 @@ from mri_vit.report.reading import tables
 from mri_vit.report.reading.maps import Map, OfComparator
 from mri_vit.report.schema.run import Design, Environment, InternalEstimate, Nothing, Step
 from mri_vit.report.schema.table1 import Table1
-from mri_vit.run import files, origin
-from mri_vit.run.record import as_written, read_json
-from mri_vit.settings.models import VIT
+from mri_vit.run import files
+from mri_vit.run import folder as origin
+from mri_vit.run.integrity import as_written, read_json
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 
 OWN = VIT  # the other candidates are its comparators
@@ -90,7 +91,7 @@ def read(folder: Path) -> Run:
     folder = Path(folder)
     external = (folder / files.EVALUATION).is_file()
     _refuse_unfinished(folder, [] if external else [files.FOLDS])
-    study = origin.settings(folder)
+    study = origin.run_settings(folder)
     table = predictions.load(folder / files.PREDICTIONS)
     if not external:
         _check_folds(folder, table, read_json(folder / files.FOLDS))

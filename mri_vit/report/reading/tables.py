@@ -11,7 +11,7 @@ from mri_vit.crossval.leakage import SITE_PROBE_COLUMNS as PROBE_COLUMNS
 from mri_vit.data import cohort, predictions, sheet
 from mri_vit.data.covariates import clinical_columns, clinical_table
 from mri_vit.errors import UsageError
-from mri_vit.run.record import as_written
+from mri_vit.run.integrity import as_written
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 from mri_vit.settings.schema import Study
 

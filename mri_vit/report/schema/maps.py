@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.part import Estimate, Mean, Number, Part
-from mri_vit.settings.schema import AnyMethod
+from mri_vit.settings.sections import AnyMethod
 
 Order = Literal["deletion", "insertion"]  # of places by their value in a map, highest first: left out, or put in
 MapKind = Literal["passes", "unsettled", "fails", "undefined", "none"]  # of the verdict on a method's maps of an endpoint

@@ -7,9 +7,8 @@ from typing import Literal
 from pydantic import ConfigDict, Field, JsonValue
 
 from mri_vit.report.schema.part import Estimate, Number, Part
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model, Pretrain, Train
-from mri_vit.settings.schema import Controls, Explain, Prepare
+from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
 from mri_vit.settings.sequences import CHANNELS
 
 Design = Literal["cross-validation", "external", "table"]

@@ -14,7 +14,7 @@ from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapKind, MapResult, MapVerdict
 from mri_vit.report.schema.metrics import Result
 from mri_vit.report.schema.part import Mean
-from mri_vit.settings.schema import AnyMethod
+from mri_vit.settings.sections import AnyMethod
 
 ALIKE = 0.5  # rank correlation: below it two maps share less than a quarter (0.5²) of the variance of their ranks
 FEWEST = 5  # a bootstrap of n patients has n^n draws: with five, over three thousand; with four, 256 for 1000 resamples

@@ -13,7 +13,7 @@ from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.comparison import Comparison, Kind
 from mri_vit.report.schema.metrics import Result
-from mri_vit.settings.models import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_candidate
+from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_candidate
 
 FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
 PERFECT = 0.995  # an AUC or C of at most one pair in 200 out of order

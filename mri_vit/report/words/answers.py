@@ -16,7 +16,7 @@ from mri_vit.report.words.notation import is_defined, number
 from mri_vit.report.words.references import uncited
 from mri_vit.report.words.training import partition
 from mri_vit.report.words.wording import Facts, counted, escape, listed, settings, trained
-from mri_vit.settings.models import CLINICAL, SITE, is_candidate
+from mri_vit.settings.recipe import CLINICAL, SITE, is_candidate
 from mri_vit.settings.sequences import LONG, title
 
 UNCERTAINTY = (  # of `findings.MEASURES`, those with an interval or a test

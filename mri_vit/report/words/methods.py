@@ -14,7 +14,7 @@ from mri_vit.report.words.preparation import preparation
 from mri_vit.report.words.references import numbered
 from mri_vit.report.words.training import training
 from mri_vit.report.words.wording import Facts, counted, escape
-from mri_vit.settings.models import CLINICAL, CONTROLS, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
+from mri_vit.settings.recipe import CLINICAL, CONTROLS, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
 
 REGRESSIONS = (CLINICAL, VOLUME, INTENSITY, SLICES, SITE, RADIOMICS)
 AS_MADE = {

@@ -11,9 +11,9 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.run import Contender, Settings
 from mri_vit.report.words import recipes, wording
 from mri_vit.report.words.wording import Facts, counted, escape, trained
-from mri_vit.settings import licence
-from mri_vit.settings.grid import Grid
+from mri_vit.settings import source as licence
 from mri_vit.settings.recipe import Model, Pretrain
+from mri_vit.settings.sections import Grid
 from mri_vit.settings.sequences import titles
 
 POOLED = {  # what the heads read, by model.pool
@@ -100,7 +100,7 @@ def initialised(settings: Settings) -> str:
     if isinstance(settings.pretrain, Pretrain):
         encoder = "The encoder's weights started from pretraining without labels (see there)"
     if settings.model.weights:
-        stated = escape(licence.in_words(settings.model.weights_licence))
+        stated = escape(licence.licence_text(settings.model.weights_licence))
         encoder = f"The encoder's weights started from those of the file {escape(settings.model.weights)} ({stated})"
     return f"{encoder}, heads {heads} with the bias that fits the training labels best.{_of_licence(settings)}"
 
@@ -109,7 +109,7 @@ def _of_licence(settings: Settings) -> str:
     """A sentence where the licence of the weights that training started from forbids something, or is not known."""
     if not settings.model.weights:
         return ""
-    caution = licence.caution(Path(settings.model.weights).name, licence.stated(settings.model.weights_licence))
+    caution = licence.licence_caution(Path(settings.model.weights).name, licence.stated_licence(settings.model.weights_licence))
     return f" {escape(caution)}." if caution else ""
 
 

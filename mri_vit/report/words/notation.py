@@ -16,7 +16,7 @@ from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.settings.endpoint import TITLES
-from mri_vit.settings.models import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_candidate
+from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_candidate
 
 EXPLAINED = {  # what each control is, for the reader who meets the name first
     CLINICAL: "clinical columns only",

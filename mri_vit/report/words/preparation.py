@@ -10,8 +10,7 @@ from pathlib import Path
 from mri_vit.prepare import alignment, bias, brain, outliers, quality, register
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words.wording import Facts, counted, escape, in_words, settings
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import Prepare
+from mri_vit.settings.sections import Grid, Prepare
 from mri_vit.settings.sequences import is_quantitative, like_the_template, named, title, titles
 
 BRAINS = {  # by the way that a patient's brain was found

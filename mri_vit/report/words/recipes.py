@@ -8,9 +8,8 @@ from typing import Any
 
 from mri_vit.report.schema.run import Contender
 from mri_vit.report.words.notation import setting
-from mri_vit.settings import licence
-from mri_vit.settings.models import FUSED
-from mri_vit.settings.recipe import Comparator
+from mri_vit.settings import source as licence
+from mri_vit.settings.recipe import FUSED, Comparator
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sequences import title
 
@@ -65,7 +64,7 @@ def beginning(study: Study) -> str:
     """How the encoder's weights began, where not at random: by pretraining, from a file with its licence; else ""."""
     model, started = study.model, ""
     if model.weights:
-        started = f"started from the weights of {Path(model.weights).name} ({licence.in_words(model.weights_licence)})"
+        started = f"started from the weights of {Path(model.weights).name} ({licence.licence_text(model.weights_licence)})"
     if study.pretrain.method == "none":
         return started
     method, whom = PRETRAINED[study.pretrain.method], ON_WHOM[study.pretrain.patients]

@@ -12,7 +12,7 @@ from mri_vit.report.schema.comparison import Comparison
 from mri_vit.report.schema.metrics import Result
 from mri_vit.report.verdicts.models import FEWEST, GAP, NEAR_CHANCE, PERFECT, TooGood, Unjudged, Verdict, agrees
 from mri_vit.report.words.notation import adjusted_p, ends, interval, number, p_value, signed, symbol
-from mri_vit.settings.models import CLINICAL
+from mri_vit.settings.recipe import CLINICAL
 
 # Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
 BELOW = "without a signal, cross-validation often falls below 0.5; where a signal is sure, look for flipped labels"

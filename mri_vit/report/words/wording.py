@@ -13,9 +13,8 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.part import Part
 from mri_vit.report.schema.run import Settings
 from mri_vit.report.schema.survival import SurvivalResult
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.models import NO_CANDIDATES
-from mri_vit.settings.recipe import Model
+from mri_vit.settings.recipe import NO_CANDIDATES, Model
+from mri_vit.settings.sections import Grid
 from mri_vit.settings.sequences import title
 
 NUMBERS = dict(enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight"), 1)) | {16: "sixteen"}

@@ -15,20 +15,20 @@ import torch
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.arguments import Count
+from mri_vit.cli.arguments import Count
 from mri_vit.crossval.folds import Split
 from mri_vit.data import predictions, tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.model import heads, network
 from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid
 from reproductions import small_tumours
 from reproductions.learning_curve import __main__ as learning_curve
 from reproductions.learning_curve import curve
@@ -92,7 +92,7 @@ def lacking(of: Study, patients: list[Patient], split: Split, home: Path, channe
         net = network.load(files.fold_folder(home, 0, fold) / files.WEIGHTS).eval()
         (head,) = net.heads
         for patient in (p for p in patients if p.id in set(ids)):
-            patches, place = everything(tokens.load(token_file(of, patient)), of)
+            patches, place = all_tokens(tokens.load(token_file(of, patient)), of)
             voxels = patches.shape[2] // len(CHANNELS)
             start = CHANNELS.index(channel) * voxels
             patches[:, :, start : start + voxels] = 0

@@ -20,7 +20,7 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 from mri_vit import study
-from mri_vit.arguments import Count
+from mri_vit.cli.arguments import Count
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fit_fold, fold_seed, parts
@@ -29,12 +29,12 @@ from mri_vit.data.cohort import Patient, first_visits, visit_id
 from mri_vit.errors import UsageError
 from mri_vit.model.network import Encode, encoder
 from mri_vit.predictors.network import Neural
-from mri_vit.run import executor, files, screen
+from mri_vit.run import executors, files, screen
 from mri_vit.run import folder as run_folder
-from mri_vit.run.progress import progress
-from mri_vit.run.task import Where
+from mri_vit.run.jobs import Workplace
+from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import schedule
@@ -126,7 +126,7 @@ def main(file: Path, *, workers: Count = 2) -> None:
         }
         with progress(console) as bar:
             task = bar.add_task("folds", total=len(jobs), note="")
-            for name, _ in executor.each(fit, jobs, Where(workers)):
+            for name, _ in executors.each(fit, jobs, Workplace(workers)):
                 bar.update(task, advance=1, note=name)
 
         scores = pd.concat([scored(name, patients, splits, of, run) for name, (of, _) in own.items()])

@@ -19,13 +19,11 @@ from matplotlib.ticker import NullFormatter
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc
 from mri_vit.model.baselines import BASELINES, HYBRIDS
-from mri_vit.model.cost import flops
-from mri_vit.model.network import Encode, Network
+from mri_vit.model.network import Encode, Network, flops
 from mri_vit.report.figures.panels import CANDIDATES, DASHED, OF_FIGURES, PLAIN, Row, Scale, Stroke, forest
 from mri_vit.report.verdicts.models import ALPHA
 from mri_vit.report.words import notation
-from mri_vit.settings.models import VIT
-from mri_vit.settings.recipe import Comparator
+from mri_vit.settings.recipe import VIT, Comparator
 from mri_vit.settings.schema import Study
 from mri_vit.style import INK, RC, WIDTH
 from reproductions import html_page

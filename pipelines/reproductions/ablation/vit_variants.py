@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from mri_vit.errors import UsageError
 from mri_vit.model.encoder import POSITION_BASE, POSITION_STD, Attention, Block, Encoder, read_out
 from mri_vit.model.network import Encode, encoder
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Model, Pool
+from mri_vit.settings.sections import Grid
 
 REACH = 2  # places that a window reaches each way: 5 of 16 mm are 80 mm, about half a brain; Ramachandran et al. 2019 try 3 to 11
 AXES = 3

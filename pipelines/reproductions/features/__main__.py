@@ -18,15 +18,15 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.arguments import Seed, Several
+from mri_vit.cli.arguments import Seed, Several
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
 from mri_vit.predictors.intensity import intensity_table
-from mri_vit.run import executor, screen
+from mri_vit.run import executors, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.progress import progress
-from mri_vit.run.task import Where
+from mri_vit.run.jobs import Workplace
+from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.synthetic import cohort as synthetic
@@ -81,7 +81,7 @@ def main(
         scores, notes = {}, []
         with progress(console) as bar:
             task = bar.add_task("encoders", total=len(jobs), note="")
-            for name, (found, note) in executor.each(encoders.scored, jobs, Where(AT_A_TIME)):
+            for name, (found, note) in executors.each(encoders.scored, jobs, Workplace(AT_A_TIME)):
                 scores[name] = found
                 notes += [f"{name}: {note}"] if note else []
                 bar.update(task, advance=1, note=name)

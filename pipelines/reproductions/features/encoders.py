@@ -27,18 +27,18 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient, first_visits
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.errors import UsageError
 from mri_vit.features import extraction, ours
 from mri_vit.features.extraction import Features, Origin
-from mri_vit.model.convolution import VolumeEncoder
+from mri_vit.model.baselines import VolumeEncoder
 from mri_vit.model.weights import fill
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, untrained
-from mri_vit.settings import licence
+from mri_vit.settings import source
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from reproductions.probes import COLUMNS, SHARES, table
 
@@ -208,7 +208,7 @@ def normalise(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> 
     encoder.train()
     size = study.pretrain.batch
     for some in (patients[first : first + size] for first in range(0, len(patients) - 1, size)):
-        shown = (everything(tokens.load(token_file(study, patient), study.channels), study) for patient in some)
+        shown = (all_tokens(tokens.load(token_file(study, patient), study.channels), study) for patient in some)
         encoder.net(torch.cat([encoder.volume(*one) for one in shown]))
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
@@ -219,7 +219,7 @@ def readings(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> d
     encoder.eval()
     rows: dict[str, list[Tensor]] = defaultdict(list)
     for patient in patients:
-        shown = everything(tokens.load(token_file(study, patient), study.channels), study)
+        shown = all_tokens(tokens.load(token_file(study, patient), study.channels), study)
         for name, vectors in ours.readings(encoder, *shown).items():
             rows[name].append(vectors)
     return {name: torch.cat(found).numpy() for name, found in rows.items()}
@@ -276,7 +276,7 @@ def notes(files: Mapping[str, Features], patients: Sequence[Patient]) -> list[st
     """What has to be known of the files: licences that forbid something, and whose scans an encoder has seen."""
     said = []
     for name, found in files.items():
-        if caution := licence.caution(found.origin.weights, found.origin.licence):
+        if caution := source.licence_caution(found.origin.weights, found.origin.licence):
             said.append(f"{caution}.")
         if seen := sorted({p.subject for p in patients} & set(found.origin.seen)):
             said.append(f"Transductive: {name} was pretrained on scans, without labels, of {len(seen)} of those who are judged.")

@@ -20,7 +20,7 @@ import pandas as pd
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.arguments import Seeds
+from mri_vit.cli.arguments import Seeds
 from mri_vit.crossval import comparators, folds, in_parallel
 from mri_vit.crossval.comparators import control_folder
 from mri_vit.crossval.folds import Split
@@ -33,10 +33,10 @@ from mri_vit.predictors.regressions import Tabular
 from mri_vit.report.words.notation import percent
 from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
-from mri_vit.run.progress import progress
-from mri_vit.run.task import Where
+from mri_vit.run.jobs import Workplace
+from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 from reproductions import over_sizes
@@ -170,7 +170,7 @@ def main(file: Path = CONFIG, *, seeds: Seeds = ()) -> None:
         ]
         with progress(console) as bar:
             task = bar.add_task("folds", total=len(units), note="")
-            for unit in in_parallel.fit(units, Where(AT_A_TIME)):
+            for unit in in_parallel.fit(units, Workplace(AT_A_TIME)):
                 bar.update(task, advance=1, note=unit.title)
 
         # then what reads first-order numbers; one table of predictions

@@ -22,7 +22,7 @@ from mri_vit.metrics.delong import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold, inflation, p_above_chance, within_fold_auc
 from mri_vit.model.baselines import BASELINES
 from mri_vit.report.words import notation
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.style import RC, WIDTH
 from reproductions import html_page

@@ -18,20 +18,19 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.arguments import Count, Seeds
+from mri_vit.cli.arguments import Count, Seeds
 from mri_vit.crossval import comparison, folds
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import cohort, frozen, predictions
 from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained
-from mri_vit.run import executor, files, screen
+from mri_vit.run import executors, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.task import Where
+from mri_vit.run.jobs import Workplace
 from mri_vit.settings import file as study_file
-from mri_vit.settings.models import CLINICAL, VIT
-from mri_vit.settings.recipe import Comparator
+from mri_vit.settings.recipe import CLINICAL, VIT, Comparator
 from mri_vit.settings.schema import Study
 from reproductions import over_sizes, small_tumours
 from reproductions.learning_curve import curve
@@ -182,13 +181,13 @@ def main(*, seeds: Cohorts = SEEDS, workers: Count = 2) -> None:
 
     # encoders, then the folds and every model's training on them, the slow ones first so that no worker ends alone
     jobs = {f"{seed} {name}": (seed, name) for seed in seeds for name, comparator in comparators.items() if comparator.pretrain}
-    for done, _ in executor.each(pretrain, jobs, Where(workers)):
+    for done, _ in executors.each(pretrain, jobs, Workplace(workers)):
         screen.say(console, f"pretrained {done}")
     for seed, size in sizes:
         divide(seed, size, console)
     slow = [name for name, comparator in comparators.items() if "architecture" in comparator.model]  # convolutional ones
     cells = [(seed, size, name) for name in (*slow, *comparators, VIT) for seed, size in sizes]
-    for done, _ in executor.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, Where(workers)):
+    for done, _ in executors.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, Workplace(workers)):
         screen.say(console, f"trained {done}")
 
     # one table of predictions, and the page

@@ -25,7 +25,7 @@ from mri_vit.metrics.within_fold import inflation, within_fold_auc
 from mri_vit.report.figures.panels import strokes
 from mri_vit.report.words import notation
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.style import GREY, RC, WIDTH, to_bytes
 from reproductions.html_page import environment
 from reproductions.run_statistics import over_runs

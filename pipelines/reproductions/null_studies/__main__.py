@@ -30,7 +30,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from torch.nn import functional as F
 
-from mri_vit.arguments import Count
+from mri_vit.cli.arguments import Count
 from mri_vit.crossval import folds
 from mri_vit.crossval.leakage import suspicion
 from mri_vit.data.cohort import Patient

@@ -41,7 +41,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from scipy.stats import chi2
 
-from mri_vit.arguments import Count
+from mri_vit.cli.arguments import Count
 from mri_vit.metrics.added_value import standardised
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_c, within_fold_comparison
 from mri_vit.predictors import refit

@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the problems are small
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from mri_vit.arguments import Count
+from mri_vit.cli.arguments import Count
 from mri_vit.finished.comparison_numbers import over_repeats
 from mri_vit.metrics.comparison import Comparison
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc, within_fold_comparison

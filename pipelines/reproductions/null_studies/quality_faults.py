@@ -21,16 +21,15 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial.transform import Rotation
 
-from mri_vit.arguments import Count
+from mri_vit.cli.arguments import Count
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, read, write
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
 from mri_vit.qc import findings
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.quality import Quality
 from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid, Quality
 from mri_vit.synthetic.cohort import draw_cases
 from mri_vit.synthetic.phantom import scan
 

@@ -15,16 +15,16 @@ import pandas as pd
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.arguments import Count, Seed
+from mri_vit.cli.arguments import Count, Seed
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
-from mri_vit.run import executor, files, screen
+from mri_vit.run import executors, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.progress import progress
-from mri_vit.run.task import Where
+from mri_vit.run.jobs import Workplace
+from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 from reproductions.pretraining_size import encoders, pretraining_page
@@ -62,7 +62,7 @@ def main(file: Path = CONFIG, *, seed: Seed = 1, workers: Count = 2) -> None:
         scores = {"": encoders.controlled(settings, targets, split, run / "controls")}
         with progress(console) as bar:
             task = bar.add_task("starts", total=len(jobs), note="")
-            for name, found in executor.each(encoders.scored, jobs, Where(workers)):
+            for name, found in executors.each(encoders.scored, jobs, Workplace(workers)):
                 scores[name] = found
                 bar.update(task, advance=1, note=name)
 

@@ -22,7 +22,7 @@ from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.words import notation, recipes
 from mri_vit.report.words.notation import adjusted_p, change, number, p_alone
 from mri_vit.run import files
-from mri_vit.settings.models import INTENSITY, VIT
+from mri_vit.settings.recipe import INTENSITY, VIT
 from mri_vit.settings.schema import Study
 from mri_vit.style import GREY, INK, RC, WIDTH
 from reproductions import html_page

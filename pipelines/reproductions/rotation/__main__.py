@@ -15,17 +15,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit.arguments import Count
+from mri_vit.cli.arguments import Count
 from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.interface import load_run
 from mri_vit.prepare import prepared
 from mri_vit.prepare.patient import prepare_patient
-from mri_vit.run import executor, files, screen
-from mri_vit.run import folder as run_folder
-from mri_vit.run.progress import progress
-from mri_vit.run.task import Where
+from mri_vit.run import executors, files, ownership, screen
+from mri_vit.run.jobs import Workplace
+from mri_vit.run.screen import progress
 from mri_vit.settings.demo import made_up
 from reproductions.rotation import rotated, rotated_patients, rotation_page
 from reproductions.rotation.rotated_patients import DEGREES, Plan
@@ -73,7 +72,7 @@ def main(
     own = frozen.included(study, run)
     fold_of = {name: fold for fold, names in enumerate(folds.load(run / files.FOLDS, own)[0]) for name in names}
 
-    with run_folder.held(home, (PATIENTS,)):
+    with ownership.held(home, (PATIENTS,)):
         # the run's own patients are prepared; those of another table are prepared here
         if patients is None:
             chosen = own[:limit]
@@ -97,7 +96,7 @@ def main(
         todo = {name: (job,) for name, job in jobs.items() if not rotated_patients.is_done(job)}
         with progress(console) as bar:
             task = bar.add_task("rotate", total=len(todo), note="")
-            for name, _ in executor.each(rotated_patients.make, todo, Where(workers)):
+            for name, _ in executors.each(rotated_patients.make, todo, Workplace(workers)):
                 bar.update(task, advance=1, note=name)
 
         strange = patients is not None and not made_up(one.id for one in chosen)

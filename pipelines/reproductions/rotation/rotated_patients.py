@@ -21,8 +21,8 @@ from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read, read_mask
 from mri_vit.errors import IntegrityError, UnusablePatient
@@ -33,11 +33,11 @@ from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
 from mri_vit.prepare.quality import turn
 from mri_vit.qc import findings
-from mri_vit.run import files, hashes
+from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.ownership import record
-from mri_vit.run.record import as_written, read_json
-from mri_vit.settings.schema import Explain, Study
+from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Explain
 from reproductions.rotation import rotated
 from reproductions.rotation.reading import (
     ANOTHER,
@@ -251,13 +251,13 @@ def jobs(
 
 def made_from(job: Job) -> dict[str, Any]:
     """What a patient's rows depend on, as it stands in the file."""
-    another = job.another and hashes.sha256(token_file(job.study, job.another))
-    tumour = job.patient.tumour_mask and hashes.sha256(job.patient.tumour_mask)
+    another = job.another and integrity.sha256(token_file(job.study, job.another))
+    tumour = job.patient.tumour_mask and integrity.sha256(job.patient.tumour_mask)
     return {
         "schema": SCHEMA,
         "plan": json.loads(json.dumps(asdict(job.plan))),
-        "weights": hashes.sha256(job.weights),
-        "tokens": hashes.sha256(token_file(job.study, job.patient)),
+        "weights": integrity.sha256(job.weights),
+        "tokens": integrity.sha256(token_file(job.study, job.patient)),
         "another": another,
         "tumour": tumour,
         "limits": job.study.qc.model_dump(mode="json", exclude={"decisions"}),
@@ -266,7 +266,7 @@ def made_from(job: Job) -> dict[str, Any]:
 
 def is_done(job: Job) -> bool:
     """Whether the patient's file is there and was made from the same."""
-    return job.file.exists() and record(job.file).get("made_from") == made_from(job)
+    return job.file.exists() and read_json_or_empty(job.file).get("made_from") == made_from(job)
 
 
 def make(job: Job) -> None:

@@ -15,8 +15,8 @@ from mri_vit.crossval import in_parallel
 from mri_vit.report.reading.run import read
 from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
-from mri_vit.run.progress import progress
-from mri_vit.run.task import Where
+from mri_vit.run.jobs import Workplace
+from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
 from mri_vit.synthetic import cohort as synthetic
 from reproductions.saeed2023_table4 import table_page
@@ -42,12 +42,12 @@ def main(file: Path) -> None:
 
         # the folds that all rows share, several at a time
         patients, splits = study.divided_before(settings, run)
-        for _ in in_parallel.fit(in_parallel.encoders(settings, patients, splits, run), Where(AT_A_TIME)):
+        for _ in in_parallel.fit(in_parallel.encoders(settings, patients, splits, run), Workplace(AT_A_TIME)):
             pass
         trainings = in_parallel.folds(settings, patients, splits, run)
         with progress(console) as bar:
             task = bar.add_task("folds", total=len(trainings), note="")
-            for unit in in_parallel.fit(trainings, Where(AT_A_TIME)):
+            for unit in in_parallel.fit(trainings, Workplace(AT_A_TIME)):
                 bar.update(task, advance=1, note=unit.title)
                 if settings.name == MADE_UP and run / files.COMPARATORS in unit.folder.parents:
                     (unit.folder / files.WEIGHTS).unlink()  # 13 GB for all rows, of networks that have learned nothing

@@ -19,8 +19,7 @@ from mri_vit.metrics import comparison, delong, discrimination
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, known_rows
 from mri_vit.report.reading.run import Run
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.models import NO_CANDIDATES
-from mri_vit.settings.recipe import Architecture
+from mri_vit.settings.recipe import NO_CANDIDATES, Architecture
 from mri_vit.settings.schema import Comparator, Study
 from mri_vit.settings.sequences import CHANNELS
 

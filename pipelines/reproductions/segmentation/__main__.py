@@ -18,10 +18,10 @@ from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.data import frozen
 from mri_vit.data.cohort import first_visits
 from mri_vit.errors import UsageError
-from mri_vit.run import executor, files, screen
+from mri_vit.run import executors, files, screen
 from mri_vit.run import folder as run_folder
-from mri_vit.run.progress import progress
-from mri_vit.run.task import Where
+from mri_vit.run.jobs import Workplace
+from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
 from mri_vit.synthetic import cohort as synthetic
 from reproductions.segmentation import encoders, overlap, overlap_page
@@ -65,7 +65,7 @@ def main(file: Path = CONFIG) -> None:
         attention, notes = {}, []
         with progress(console) as bar:
             task = bar.add_task("encoders", total=len(jobs), note="")
-            for name, (maps, note) in executor.each(encoders.attentions, jobs, Where(AT_A_TIME)):
+            for name, (maps, note) in executors.each(encoders.attentions, jobs, Workplace(AT_A_TIME)):
                 attention[asked[name].name, asked[name].start] = maps
                 notes += [f"{name}: {note}"] if note else []
                 bar.update(task, advance=1, note=name)

@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import read_mask
 from mri_vit.errors import IntegrityError, UsageError
@@ -126,7 +126,7 @@ def of_cls(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor,
 
 def of_brain(encoder: Encoder, prepared: Tokens, study: Study) -> Float[np.ndarray, "h p"]:
     """Attention to the places that hold brain, in the order in which they are stored."""
-    patches, place = everything(prepared, study)
+    patches, place = all_tokens(prepared, study)
     found = of_cls(encoder, patches, place)[0].numpy()
     return found[:, np.searchsorted(place[0].numpy(), prepared.place)]  # a network on all places is given air too
 

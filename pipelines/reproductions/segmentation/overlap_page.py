@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, UInt8
 from matplotlib.figure import Figure
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume
 from mri_vit.explain.outputs import overlays

@@ -32,14 +32,14 @@ import torch
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.arguments import Count, Seeds
+from mri_vit.cli.arguments import Count, Seeds
 from mri_vit.crossval.comparators import comparator_folder
 from mri_vit.data import predictions
 from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
-from mri_vit.settings.models import SITE, VIT
+from mri_vit.settings.recipe import SITE, VIT
 from mri_vit.settings.schema import Study
 from reproductions.simulated_effects import benchmark_pages, effects, patients_needed
 from reproductions.simulated_effects.cohort_scores import of_cohort

@@ -12,8 +12,7 @@ import pandas as pd
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.report.words.notation import between, p_value, with_sign
-from mri_vit.settings.models import CLINICAL, INTENSITY, RADIOMICS, SITE, SLICES, VIT, VOLUME
-from mri_vit.settings.recipe import Comparator
+from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, SITE, SLICES, VIT, VOLUME, Comparator
 from mri_vit.settings.schema import Study
 from reproductions.simulated_effects.cohort_scores import Line, best, over_cohorts
 

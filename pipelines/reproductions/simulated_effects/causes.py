@@ -25,11 +25,11 @@ from rich.table import Table
 from scipy.ndimage import binary_erosion, gaussian_filter
 
 from mri_vit import study
-from mri_vit.arguments import Count, Seed
+from mri_vit.cli.arguments import Count, Seed
 from mri_vit.crossval import folds
 from mri_vit.data import frozen, tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import token_file
 from mri_vit.metrics.delong import auc_interval
 from mri_vit.metrics.discrimination import auc
 from mri_vit.metrics.within_fold import CHANCE

@@ -19,7 +19,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from mri_vit.report.words.notation import with_sign
-from mri_vit.settings.models import VIT
+from mri_vit.settings.recipe import VIT
 from reproductions.simulated_effects.benchmark_pages import estimate, stacked
 from reproductions.simulated_effects.cohort_scores import Line, over_cohorts
 

@@ -12,14 +12,14 @@ from made import network as made
 
 from mri_vit.crossval.comparators import networks
 from mri_vit.data import cohort, tokens
-from mri_vit.data.batches import everything, labels, token_file
+from mri_vit.data.store import all_tokens, labels, token_file
 from mri_vit.explain.inspection import drawings, features, inspect_network, landscape
 from mri_vit.explain.inspection.features import BrainFrame
 from mri_vit.explain.inspection.subject import Subject
 from mri_vit.explain.inspection.vit_numbers import measure_vit
 from mri_vit.model.encoder import Encoder
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Comparator
+from mri_vit.settings.sections import Grid
 from mri_vit.train.supervised import fit, outputs, total_loss, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
@@ -79,7 +79,7 @@ def test_a_linear_networks_input_is_its_slope(subject):
 
 def test_a_volume_is_read_as_the_patient_that_it_was_cut_from(subject):
     prepared = tokens.load(token_file(subject.study, subject.patients[0]))
-    patches, place = everything(prepared, subject.study)
+    patches, place = all_tokens(prepared, subject.study)
     volume = torch.from_numpy(tokens.to_volume(prepared)).float()
     torch.testing.assert_close(features.read(subject.after, volume, place[0]), subject.after.encoder(patches, place))
 

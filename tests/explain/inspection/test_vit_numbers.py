@@ -15,8 +15,8 @@ from sklearn.decomposition import PCA
 
 from mri_vit import style
 from mri_vit.data import cohort, tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.inspection import drawings, inspect_network
 from mri_vit.explain.inspection import inspect_network as inspection_page
@@ -26,8 +26,8 @@ from mri_vit.explain.inspection.vit_numbers import measure_vit, step_rows
 from mri_vit.model import encoder as encoder_module
 from mri_vit.model import network
 from mri_vit.model.encoder import Encoder
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Grid
 from mri_vit.train.supervised import fit, untrained
 
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places of 20 mm
@@ -313,7 +313,7 @@ def test_the_place_asked_for_is_the_one_shown(subject):
     x, y, z = inspection.centres_mm(subject.study.grid)[place]
     numbers = measure_vit(subject, place_mm=(x + 2, y, z - 2))
     assert (numbers.place, numbers.token) == (place, 3)
-    patches, where = everything(prepared, subject.study)
+    patches, where = all_tokens(prepared, subject.study)
     matrix = subject.after.encoder.attention(patches, where)[1]
     np.testing.assert_allclose(numbers.stages["after"].of_place[1], matrix[0, :, 4].detach().numpy(), atol=1e-6)
 

@@ -18,9 +18,9 @@ from mri_vit.explain.methods.patient_maps import note
 from mri_vit.model import heads
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.network import Network
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Architecture
-from mri_vit.settings.schema import MapMethod, Model, VolumeMethod
+from mri_vit.settings.schema import Model
+from mri_vit.settings.sections import Grid, MapMethod, VolumeMethod
 
 
 class Pooled(nn.Module):

@@ -22,8 +22,7 @@ from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.explain.methods.target import in_air, predicted
 from mri_vit.model import heads
 from mri_vit.model.network import Network
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import MapMethod
+from mri_vit.settings.sections import Grid, MapMethod
 
 
 def block_of(place: int, side: int) -> tuple[int, int, int]:

@@ -14,8 +14,8 @@ from nibabel.affines import apply_affine
 from PIL import Image
 
 from mri_vit.data import cohort, tokens
-from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.data.volume import Volume, read, read_mask
 from mri_vit.errors import IntegrityError
 from mri_vit.explain.methods import patient_maps
@@ -28,8 +28,8 @@ from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import CHANNELS, Explain, Model, Study
+from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.sections import Explain, Grid
 
 ENDPOINTS = (
     Endpoint(name="mgmt", kind="binary"),
@@ -109,7 +109,7 @@ def test_the_list_tells_what_a_map_explains_and_how_strong_it_is(made: tuple):
     assert found["peak"] == pytest.approx(heat.array.max(), abs=1e-3)
     index = np.rint(apply_affine(np.linalg.inv(heat.affine), found["peak_mm"])).astype(int)
     assert heat.array[tuple(index)] == heat.array.max()
-    batch = everything(tokens.load(token_file(study, patient)), study)
+    batch = all_tokens(tokens.load(token_file(study, patient)), study)
     assert found["cls_share"] == pytest.approx(float(rollout(network.encoder, *batch)[0, 0]), abs=1e-3)
     assert maps["gradient_attention", "mgmt"]["cls_share"] is None
 

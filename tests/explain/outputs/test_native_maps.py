@@ -14,8 +14,8 @@ from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume, resample
 from mri_vit.explain.outputs.native_maps import on_scan, space
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=56, spacing_mm=4.0, patch=4)
 FRAME = np.array(GRID.affine)

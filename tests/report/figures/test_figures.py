@@ -24,7 +24,7 @@ from mri_vit.report.schema.comparison import Comparison
 from mri_vit.report.schema.part import Band, CalibrationGroup, Estimate
 from mri_vit.report.schema.survival import Group, OverTime, SurvivalResult
 from mri_vit.report.words import notation
-from mri_vit.settings import models
+from mri_vit.settings import recipe
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_numbers_in_a_table_are_not_touched():
 
 
 def test_every_control_has_its_name_and_its_stroke():
-    assert set(notation.EXPLAINED) == set(panels.OF_CONTROLS) == set(models.NO_CANDIDATES)
+    assert set(notation.EXPLAINED) == set(panels.OF_CONTROLS) == set(recipe.NO_CANDIDATES)
 
 
 def test_no_two_models_look_alike_even_without_colour():
     candidates = [f"candidate {number}" for number in range(comparators.MOST_SHOWN)]
-    styles = panels.strokes([*candidates, *models.NO_CANDIDATES])
+    styles = panels.strokes([*candidates, *recipe.NO_CANDIDATES])
     assert len(panels.CANDIDATES) == comparators.MOST_SHOWN
-    for one, other in itertools.combinations([styles[name] for name in (*candidates, *models.NO_CANDIDATES)], 2):
+    for one, other in itertools.combinations([styles[name] for name in (*candidates, *recipe.NO_CANDIDATES)], 2):
         assert one.colour != other.colour
         assert one.line != other.line
         assert one.marker != other.marker

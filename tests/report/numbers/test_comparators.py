@@ -33,7 +33,7 @@ from mri_vit.report.words import checklists, network, notation, recipes, termina
 from mri_vit.report.words import comparators as comparator_words
 from mri_vit.report.words.wording import Facts
 from mri_vit.run import files
-from mri_vit.settings import models
+from mri_vit.settings import recipe
 from mri_vit.settings.schema import Study
 
 FOLDS = 3
@@ -200,14 +200,14 @@ def test_every_architecture_has_a_name_and_a_source(run):
 
 
 def test_the_network_beside_the_clinical_columns_is_told_by_its_own_name(run):
-    assert models.FUSED == models.FUSED
-    fused = run.predictions[run.predictions.model == "vit"].assign(model=models.FUSED)
+    assert recipe.FUSED == recipe.FUSED
+    fused = run.predictions[run.predictions.model == "vit"].assign(model=recipe.FUSED)
     study = run.study.model_copy(update={"fused": True, "comparators": ()})
     both = replace(run, study=study, predictions=pd.concat([run.predictions, fused], ignore_index=True))
-    told = [recipes.described(one, study, both.recipes) for one in comparators.measure(both, {}, ["vit", models.FUSED])]
+    told = [recipes.described(one, study, both.recipes) for one in comparators.measure(both, {}, ["vit", recipe.FUSED])]
     assert (told[1].architecture, told[1].parameters) == (recipes.FUSION, None)
     metrics = filled({"contenders": [plain(one.model_dump()) for one in told], "settings": measure(both)["settings"]})
-    assert f"{models.FUSED}: {recipes.FUSION}." in " ".join(network.comparators(metrics, Facts()))
+    assert f"{recipe.FUSED}: {recipes.FUSION}." in " ".join(network.comparators(metrics, Facts()))
 
 
 def test_no_folder_of_a_machine_is_told_with_the_weights(run):

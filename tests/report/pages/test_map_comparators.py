@@ -21,7 +21,7 @@ from mri_vit.report.reading import run as run_folder
 from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.words import maps as texts
 from mri_vit.report.words.wording import Facts
-from mri_vit.settings.schema import MapMethod, VolumeMethod
+from mri_vit.settings.sections import MapMethod, VolumeMethod
 
 AS_OF_A_CNN: dict[MapMethod, VolumeMethod] = {"rollout": "occlusion_by_air", "gradient_attention": "gradcam"}
 SETTINGS = {"methods": ["gradcam", "occlusion_by_air"]}

@@ -28,8 +28,8 @@ from made.study import make_tiny
 from PIL import Image
 
 from mri_vit.data import tokens
-from mri_vit.data.batches import token_file
 from mri_vit.data.cohort import Patient, visit_id
+from mri_vit.data.store import token_file
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import UnusablePatient
 from mri_vit.explain.outputs import overlays
@@ -49,8 +49,8 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import notation, patient_map, patient_result
 from mri_vit.settings import schema
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle
 OTHER_MM = np.array([-28.0, -20.0, 8.0])  # of another map: on the left, to the back

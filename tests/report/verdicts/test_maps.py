@@ -43,7 +43,8 @@ from mri_vit.report.words import map_verdicts, terminal
 from mri_vit.report.words import maps as texts
 from mri_vit.report.words.wording import Facts, escape
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS, Explain, Study
+from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.sections import Explain
 
 ENDPOINTS = ("mgmt", "pten")
 KINDS: dict[str, Kind] = {"mgmt": "better", "pten": "chance"}

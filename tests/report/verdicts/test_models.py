@@ -35,7 +35,7 @@ from mri_vit.report.schema.comparison import BestControl, ChanceTest, Comparison
 from mri_vit.report.schema.part import Estimate
 from mri_vit.report.verdicts import models as verdict
 from mri_vit.report.words import published, verdicts
-from mri_vit.settings import models
+from mri_vit.settings import recipe
 from mri_vit.settings.endpoint import Endpoint
 
 
@@ -593,12 +593,12 @@ def test_figures_of_others_say_on_whom_they_were_validated():
 
 
 def test_every_model_that_is_no_control_is_a_candidate():
-    assert [model for model in MODELS if models.is_candidate(model)] == ["vit"]
+    assert [model for model in MODELS if recipe.is_candidate(model)] == ["vit"]
 
 
 def test_an_upper_reference_is_neither_judged_nor_a_bar():
-    assert not models.is_candidate("radiomics")
-    assert [name for name in models.NO_CANDIDATES if models.is_bar(name)] == ["clinical", "volume", "intensity", "slices", "site"]
+    assert not recipe.is_candidate("radiomics")
+    assert [name for name in recipe.NO_CANDIDATES if recipe.is_bar(name)] == ["clinical", "volume", "intensity", "slices", "site"]
     assert everything._kind("radiomics") not in ("candidate", "control")
 
 

@@ -13,8 +13,8 @@ from markdown_it import MarkdownIt
 from mri_vit.report.words import checklists
 from mri_vit.report.words.answers import FILLERS
 from mri_vit.report.words.checklists import AUTHOR, Checklist, Item
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import CHANNELS, Controls, Explain, Model, Prepare, Train
+from mri_vit.settings.schema import CHANNELS, Model, Train
+from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
 
 LEFT = "<strong>for the author</strong>: "  # how an item begins that the run does not answer
 ODD = "a|b <img src=x onerror=alert(1)> *c*\n\n| d | [e](https://e.org) \\| `f`"

@@ -23,8 +23,8 @@ from mri_vit.report.schema.part import Part
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
 from mri_vit.report.words import findings, maps, methods, network, preparation, references, training, wording
 from mri_vit.report.words.wording import Facts
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import CHANNELS, Controls, Explain, Model, Prepare, Train
+from mri_vit.settings.schema import CHANNELS, Model, Train
+from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
 
 ODD = "a|b <script>alert(1)</script> *c* [d](https://e.org) `f` [@delong]\n\n# g"
 GAP = r"\*\*\[author: [^\]]+\]\*\*"

@@ -11,7 +11,7 @@ import torch
 from reproductions.ablation import __main__ as ablation
 
 from mri_vit.data import cohort, tokens
-from mri_vit.data.batches import everything, token_file
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.model import network
 from mri_vit.run.files import fold_folder
 from mri_vit.settings.endpoint import Endpoint
@@ -54,7 +54,7 @@ def test_without_a_scan_the_score_is_that_of_a_patient_who_lacks_it(tiny: Study,
         network.save(net, fold_folder(study.output, 0, fold) / "best.safetensors")
     split = [[p.id for p in patients[:3]], [p.id for p in patients[3:]]]
     found = ablation.lacking(study, patients, split, study.output, channel)
-    patches, place = everything(tokens.load(token_file(study, patients[4])), study)
+    patches, place = all_tokens(tokens.load(token_file(study, patients[4])), study)
     apart = list(patches.chunk(4, dim=2))
     apart[CHANNELS.index(channel)] = torch.zeros_like(apart[0])
     expected = net(torch.cat(apart, dim=2), place)["mgmt"].sigmoid().item()

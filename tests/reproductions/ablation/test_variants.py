@@ -19,8 +19,8 @@ from mri_vit.model.encoder import Block, Encoder
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Model
+from mri_vit.settings.sections import Grid
 
 SIDE = 4
 GRID = Grid(edge=2 * SIDE, spacing_mm=8.0, patch=2)

@@ -17,9 +17,9 @@ from mri_vit.metrics.delong import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc, within_fold_comparison
 from mri_vit.model.network import encoder
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import CHANNELS, Model, Study, Train
+from mri_vit.settings.sections import Grid
 
 N, FOLDS = 90, 3
 WORSE = "no-positions"

@@ -19,8 +19,8 @@ from mri_vit.errors import UsageError
 from mri_vit.features import extraction
 from mri_vit.features.extraction import Features, Origin
 from mri_vit.features.fitting import CLS, FIRST, MEAN
-from mri_vit.settings.licence import NOT_STATED
 from mri_vit.settings.schema import Study
+from mri_vit.settings.source import LICENCE_NOT_STATED
 
 CUBE = {"edge": 96, "patch": 16, "spacing_mm": 2.333333, "intensity": "zscore", "axes": "RAS"}
 ORIGIN = Origin(
@@ -87,7 +87,7 @@ def test_files_of_one_name_are_told_apart_and_the_same_file_is_not_taken_twice(p
 
 
 def test_licences_and_seen_scans_are_said(people):
-    origin = dataclasses.replace(ORIGIN, licence=NOT_STATED, seen=(people[0].subject,))
+    origin = dataclasses.replace(ORIGIN, licence=LICENCE_NOT_STATED, seen=(people[0].subject,))
     first, second, third = encoders.notes({"a": told(people), "b": told(people, origin)}, people)
     assert "brainiac.ckpt: the licence of these weights, CC-BY-NC-4.0, does not allow commercial use" in first
     assert "is not stated" in second

@@ -24,9 +24,9 @@ from mri_vit.model.weights import label_exposed
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
 from mri_vit.settings.recipe import Comparator, Model, Train
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 

@@ -30,8 +30,8 @@ from mri_vit.model import network
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.run import files
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.grid import Grid
-from mri_vit.settings.schema import CHANNELS, Model, Prepare, Study
+from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.sections import Grid, Prepare
 
 CUBE = Grid(edge=16, spacing_mm=8.0, patch=4)
 PLANES = {"x": (1, 2), "y": (2, 0), "z": (0, 1)}  # array axes: a positive turn carries the first's end to the second's

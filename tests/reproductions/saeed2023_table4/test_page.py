@@ -33,8 +33,7 @@ from scipy import stats
 from mri_vit.errors import UsageError
 from mri_vit.metrics import comparison, delong
 from mri_vit.metrics.discrimination import mean_and_sample_variance
-from mri_vit.model.baselines import BASELINES
-from mri_vit.model.convolution import Box
+from mri_vit.model.baselines import BASELINES, Box
 from mri_vit.report.numbers import binary
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, known_rows

@@ -27,7 +27,7 @@ from reproductions.segmentation.overlap import Subject, judged
 from reproductions.segmentation.overlap_page import titles
 
 from mri_vit.data import cohort, tokens
-from mri_vit.data.batches import everything, token_file
+from mri_vit.data.store import all_tokens, token_file
 from mri_vit.data.volume import Volume, write
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model.weights import image_exposed
@@ -61,7 +61,7 @@ def prepared(study: Study, patient: cohort.Patient) -> tokens.Tokens:
 def test_attention_is_the_cls_row_of_the_last_blocks_matrices(study, people):
     torch.manual_seed(0)
     encoder = untrained(study).eval()
-    patches, place = everything(prepared(study, people[0]), study)
+    patches, place = all_tokens(prepared(study, people[0]), study)
     found = of_cls(encoder, patches, place)
     with torch.no_grad():
         row = encoder.attention(patches, place)[-1][:, :, 0]
@@ -74,9 +74,9 @@ def test_of_a_network_on_all_places_the_brains_alone_are_read(study, people):
     whole = study.model_copy(update={"model": study.model.model_copy(update={"tokens": "all"})})
     torch.manual_seed(0)
     encoder, one = untrained(whole).eval(), prepared(study, people[0])
-    every = of_cls(encoder, *everything(one, whole))[0].numpy()
+    every = of_cls(encoder, *all_tokens(one, whole))[0].numpy()
     np.testing.assert_array_equal(of_brain(encoder, one, whole), every[:, one.place])
-    np.testing.assert_array_equal(of_brain(encoder, one, study), of_cls(encoder, *everything(one, study))[0].numpy())
+    np.testing.assert_array_equal(of_brain(encoder, one, study), of_cls(encoder, *all_tokens(one, study))[0].numpy())
 
 
 def test_every_encoder_begins_with_the_same_random_weights_and_starts_differ(study, people, tmp_path):

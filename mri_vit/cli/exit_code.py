@@ -1,0 +1,131 @@
+"""Exit code: a verb goes in, how it ended comes out as a number, and why as one line on standard error.
+
+A command line that cannot be read becomes a usage error that says what was meant.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from cyclopts import App, CycloptsError, MissingArgumentError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+
+from mri_vit.errors import JobsLeft, MriVitError, UsageError
+from mri_vit.run.resource import lack
+from mri_vit.run.screen import printable
+from mri_vit.settings.keys import keys, question, sections
+from mri_vit.settings.source import unusable_name
+
+
+def of(verb: Callable[[], object]) -> int:
+    """The verb's own code where it gives one, else 0; of an error its class's, and 1 with a traceback for a fault of ours."""
+    try:
+        code = verb()
+        return code if isinstance(code, int) else 0
+    except JobsLeft as end:
+        _say(str(end))
+        return 130
+    except KeyboardInterrupt:
+        _say("interrupted; the same command goes on from the last checkpoint")
+        return 130
+    except BrokenPipeError:  # whoever was reading what is printed has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it once more on its way out
+        return MriVitError.exit_code
+    except Exception as error:
+        known = misuse(error) if isinstance(error, CycloptsError) else error
+        known = known if isinstance(known, MriVitError) else unusable_name(error) or lack(error, Path.cwd())
+        if known:
+            _say(str(known))
+            return known.exit_code
+        traceback.print_exc()
+        _say("this is a fault of ours, not of your data; please report it with the lines above")
+        return MriVitError.exit_code
+
+
+def of_script(main: Callable[..., object]) -> int:
+    """The same of a script, whose function's parameters are read from the command line; `--help` shows its docstring."""
+    script = App(
+        name=Path(sys.argv[0]).name,
+        version_flags=(),
+        help_format="plaintext",
+        suppress_keyboard_interrupt=False,
+        exit_on_error=False,
+        print_error=False,
+    )
+    script.default(main)
+    return of(lambda: script(sys.argv[1:], result_action="return_value"))
+
+
+def _say(message: str) -> None:
+    print(f"mri-vit: {printable(message)}", file=sys.stderr)
+
+
+def misuse(error: CycloptsError) -> UsageError:
+    """The same error in the words of all others."""
+    if isinstance(error, UnknownOptionError):
+        return UsageError(_unknown_option(error))
+    if isinstance(error, UnknownCommandError):
+        return UsageError(_unknown_verb(error))
+    if isinstance(error, UnusedCliTokensError):
+        return UsageError(_too_many(error))
+    if isinstance(error, MissingArgumentError) and error.argument:
+        return UsageError(_missing(error))
+    message = str(error)
+    return UsageError(message[:1].lower() + message[1:].rstrip("."))
+
+
+def _unknown_option(error: UnknownOptionError) -> str:
+    unknown = (error.token.keyword or error.token.value).partition("=")[0]
+    known = [name for argument in error.argument_collection for name in argument.names]
+    name = unknown.lstrip("-")
+    if name in sections() and any(option.startswith(f"--{name}.") for option in known):
+        return f"unknown option {unknown}: a section of the study file; `mri-vit settings {name}` lists its keys"
+    if name in {key.name for key in keys()} and f"--{name}" not in known:
+        return f"unknown option {unknown}: a key of the study file, and `{_verb(error)}` takes none as an option"
+    return f"unknown option {unknown}; {question(unknown, [*known, '--help'], f'{_help(error)} lists those that there are')}"
+
+
+def _unknown_verb(error: UnknownCommandError) -> str:
+    word = (error.unused_tokens or [""])[0]
+    known = list(error.app or ())  # verbs, and options that stand alone such as --help
+    if word.startswith("-"):
+        options = [name for name in known if name.startswith("--")]
+        return f"expected a verb before {word}; {question(word, options, f'{_help(error)} lists them')}"
+    return f"unknown verb {word}; {question(word, known, f'{_help(error)} lists those that there are')}"
+
+
+def _too_many(error: UnusedCliTokensError) -> str:
+    word = (error.unused_tokens or [""])[0]
+    name, is_set, value = word.partition("=")
+    if is_set and name in {key.name for key in keys()}:
+        return f"{word} is one word too many; did you mean --{name}={value}?"
+    return f"{word} is one word too many; {_help(error)} lists what `{_verb(error)}` takes"
+
+
+def _missing(error: MissingArgumentError) -> str:
+    assert error.argument
+    wanted, _ = error.argument.token_count()
+    found = len(error.tokens_so_far)
+    if error.keyword and wanted > 1:
+        return f"{error.keyword} takes {wanted} values, found {found}"
+    if error.keyword:
+        return f"{error.keyword} is given no value"
+    names = error.argument.names
+    name = names[0].lstrip("-").upper() if error.argument.index is not None else " or ".join(names)
+    return f"`{_verb(error)}` is given no {name}; {_help(error)} lists what it takes"
+
+
+def _verb(error: CycloptsError) -> str:
+    return " ".join(error.command_chain or ()) or _program(error)
+
+
+def _help(error: CycloptsError) -> str:
+    return f"`{' '.join([_program(error), *(error.command_chain or ()), '--help'])}`"
+
+
+def _program(error: CycloptsError) -> str:
+    """The name of what was called: a script's file, else ours."""
+    return error.app.name[0] if error.app and not error.command_chain else "mri-vit"
