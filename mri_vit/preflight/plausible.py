@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mri_vit.data.cohort import MISSING, Patient
-from mri_vit.importers.units import MONTH_DAYS, SHORTEST_MEDIAN, months_among
+from mri_vit.importers.cohort_table import MONTH_DAYS, SHORTEST_MEDIAN, months_among
 from mri_vit.preflight.document import Finding
 from mri_vit.settings.endpoint import Endpoint
 
