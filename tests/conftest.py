@@ -45,7 +45,7 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "test_real_patient.py",  # 16
     "compared/test_stage.py",  # 15
     "external/test_models.py",  # 15
-    "importers/test_likeness.py",  # 14
+    "importers/test_persons.py",  # 14
     "report/numbers/test_comparators.py",  # 13
     "crossval/test_nulls.py",  # 12
 )

@@ -268,7 +268,7 @@ SHOWN_BY = [  # rows that take a whole head or several processes, by the tests t
     (105, "a patient called scans, predicted", "prediction/test_stage",
         "patients_whose_names_are_those_of_files_of_the_output_are_predicted_under_their_names"),
     (40, "personal data in NIfTI headers", "test_study", "no_header_text_and_no_folder_of_a_scan_reaches_what_others_read"),
-    (40, "and in DICOM", "importers/dicom/test_stage", "no_name_date_id_uid_or_text_of_a_header_is_in_any_output"),
+    (40, "and in DICOM", "importers/test_import_dicom", "no_name_date_id_uid_or_text_of_a_header_is_in_any_output"),
     (61, "a near-duplicate", "qc/test_stage", "a_copy_under_another_name_is_flagged_on_both_and_a_visit_is_not"),
     (64, "a loss of NaN", "run/test_resource", "a_loss_that_is_no_number_ends_with_7_and_the_remedy"),
     (104, "a synthetic run asked for real patients", "prediction/test_stage", SYNTHETIC),

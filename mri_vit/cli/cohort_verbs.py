@@ -32,9 +32,9 @@ def import_layout(layout: str, source: Path, *, output: Annotated[Path, Output],
     """
     from rich.console import Console
 
-    from mri_vit.importers import stage
+    from mri_vit.importers import import_cohort
 
-    return 3 if stage.import_layout(layout, source, output, Console(), join_similar_ids) else 0
+    return 3 if import_cohort.import_layout(layout, source, output, Console(), join_similar_ids) else 0
 
 
 @imports.command(name="dicom")
@@ -72,12 +72,12 @@ def import_dicom(
     """
     from rich.console import Console
 
-    from mri_vit.importers import stage
+    from mri_vit.importers import import_cohort
 
     if (folder is None) == (not dicomweb):
         raise UsageError("expected a folder of DICOM files, or the address of a server by --dicomweb")
     source = folder or dicomweb
-    return 3 if stage.import_dicom(source, output, Console(), key, choices, also, labels, join_similar_ids) else 0
+    return 3 if import_cohort.import_dicom(source, output, Console(), key, choices, also, labels, join_similar_ids) else 0
 
 
 cohorts = App(name="cohort", help="Cohort tables: merge several, no patient twice.")

@@ -15,9 +15,9 @@ from mri_vit.data.cohort import MASKS, Patient
 from mri_vit.data.spellings import OURS, key
 from mri_vit.errors import UsageError
 from mri_vit.importers import dicom
-from mri_vit.importers.found import Visit
-from mri_vit.importers.layout import files_below, visits_among
-from mri_vit.importers.layouts import LAYOUTS
+from mri_vit.importers.collections import LAYOUTS
+from mri_vit.importers.layout import Visit, files_below
+from mri_vit.importers.layout_reader import visits_among
 from mri_vit.run import atomic, ownership
 from mri_vit.run.atomic import complete
 from mri_vit.settings import source as source_file
@@ -125,7 +125,7 @@ def _by_layout(source: Path, files: Sequence[Path], folder: str) -> list[tuple[l
     real = {root / PurePosixPath(file.relative_to(source).as_posix()): file for file in files}
     made = []
     for layout in LAYOUTS.values():
-        if layout.scans and not layout.told:
+        if layout.scans and not layout.read_sequences:
             visits, left_out, _ = visits_among(layout, Path("/"), list(real))
             faults = [one.reason for one in left_out if one.reason.startswith("several files")]
             made.append(([_really(visit, real) for visit in visits], faults))

@@ -29,27 +29,7 @@ def _any(*words: str) -> re.Pattern[str]:
 
 
 # What governs the noun behind it. The bare ones mean the agent where no noun follows: "AX T1 PRE", "AX T1 W/O".
-BEFORE_BARE = _any(
-    "pre",
-    "prae",
-    "pra",
-    "before",
-    "vor",
-    "vorher",
-    "avant",
-    "avt",
-    "antes",
-    "previo",
-    "prima",
-    "voor",
-    "før",
-    "fore",
-    "innan",
-    "przed",
-    "pred",
-    "prije",
-    "до",
-)
+BEFORE_BARE = _any("pre|prae|pra|before|vor|vorher|avant|avt|antes|previo|prima|voor|før|fore|innan|przed|pred|prije|до")
 AFTER_BARE = _any(
     "post", "after", "nach", "nachher", "apres", "despues", "depois", "dopo", "apos", "pos", "efter", "etter", "nakon", "после"
 )
@@ -57,55 +37,15 @@ WITHOUT_BARE = _any(
     "wo", "without", "ohne", "sans", "sin", "senza", "sem", "zonder", "uden", "utan", "uten", "bez", "fara", "без"
 )
 WITHOUT = _any(
-    "geen",
-    "ingen",
-    "brak",
-    "no",
-    "non",
-    "not",
-    "nao",
-    "nicht",
-    "pas",
-    "ss",
-    r"kein\w*",
-    r"aucun\w*",
-    r"ningun\w*",
-    r"nessun\w*",
-    r"nenhum\w*",
-    r"refus\w*",
-    r"declin\w*",
-    r"verweiger\w*",
-    "minus",
-    "zero",
-    "ausencia",
-    "absence",
-    "lacking",
-    r"contraindicat\w*",
+    r"geen|ingen|brak|no|non|not|nao|nicht|pas|ss|kein\w*|aucun\w*|ningun\w*|nessun\w*|nenhum\w*|refus\w*|declin\w*",
+    r"verweiger\w*|minus|zero|ausencia|absence|lacking|contraindicat\w*",
 )
 WITH = _any("with", "w", "mit", "avec", "con", "com", "met", "med")
 BEFORE, AFTER = _any("prior", "previous", "ante"), _any("tras", "following", "na", "po")  # "tras" is also a plane
 GOVERNING = _any(*(kind.pattern for kind in (BEFORE_BARE, AFTER_BARE, WITHOUT_BARE, WITHOUT, WITH, BEFORE, AFTER)))
 NONE_BEHIND = _any(  # "Contrast: None", "KM: keine"
-    "none",
-    "nil",
-    "nein",
-    r"kein\w*",
-    r"aucun\w*",
-    r"ningun\w*",
-    r"nessun\w*",
-    r"nenhum\w*",
-    "free",
-    r"frei\w*",
-    "off",
-    "not",
-    "nicht",
-    "nao",
-    r"refus\w*",
-    r"declin\w*",
-    r"verweiger\w*",
-    r"contraindicat\w*",
-    r"absent\w*",
-    r"neg(?:ativ\w*)?",
+    r"none|nil|nein|kein\w*|aucun\w*|ningun\w*|nessun\w*|nenhum\w*|free|frei\w*|off|not|nicht|nao|refus\w*|declin\w*",
+    r"verweiger\w*|contraindicat\w*|absent\w*|neg(?:ativ\w*)?",
 )
 
 NOUN = (  # whose presence alone says that an agent was given
@@ -114,57 +54,16 @@ NOUN = (  # whose presence alone says that an agent was given
 )
 STRONG = re.compile(NOUN)
 WEAK = _any(  # an agent only where something governs them
-    "c",
-    "agent",
-    "cont",
-    "con",
-    "dye",
-    "medium",
-    "media",
-    "mezzo",
-    "produit",
-    "medio",
-    "meio",
-    "mc",
-    "cte",
-    "dtpa",
-    "dota",
-    "gabe",
+    "c|agent|cont|con|dye|medium|media|mezzo|produit|medio|meio|mc|cte|dtpa|dota|gabe"
 )
-NATIVE = _any(
-    r"nativ\w*",
-    "plain",
-    "basale",
-    "simples?",
-    "spontane",
-    "smdc",
-    r"unkontrast\w*",
-    r"unverst\w*",
-    "vierge",
-    r"bianc[ao]",
-    r"dirett[ao]",
-    "nce",
-)
+NATIVE = _any(r"nativ\w*|plain|basale|simples?|spontane|smdc|unkontrast\w*|unverst\w*|vierge|bianc[ao]|dirett[ao]|nce")
 GIVEN_WORD = _any("cmdc")
 AMBIGUOUS = _any("nc", r"n(?:gad\w*|gd)", "av", "unclear")  # "av" is avant or avec
 ALONE = ((NATIVE, Agent.NONE), (GIVEN_WORD, Agent.GIVEN), (AMBIGUOUS, Agent.UNCLEAR))
 FILLER = _any(
     r"and|und|et|en|och|og|y|i|и|e|a|von|ed|the|any|use|of|jegliche\w*|to|iv|intraven\w*|endoven\w*|d|de|del|della|dello|di|da|do|du|des|der|dem|l|la|le|el|il|admin\w*"
 )
-PLANE = _any(
-    r"ax\w*",
-    "tra",
-    r"trans(?:v\w*|ax\w*)?",
-    r"sag\w*",
-    r"cor(?:on\w*)?",
-    r"obl\w*",
-    "dors?",
-    "2d",
-    "3d",
-    r"t1w?",
-    r"\d+(?:mm)?",
-    "iso",
-)
+PLANE = _any(r"ax\w*|tra|trans(?:v\w*|ax\w*)?|sag\w*|cor(?:on\w*)?|obl\w*|dors?|2d|3d|t1w?|\d+(?:mm)?|iso")
 EVENT = _any(  # what a scan may lie before or after, other than the agent
     r"op|ops|oper\w*|surg\w*|chir\w*|cirug\w*|cirurg\w*|qx|quirurg\w*|interv\w*|resec\w*|resek\w*|resez\w*|exer\w*|biops\w*|bx",
     r"crani\w*|kraniot\w*|rt|rth|xrt|crt|rct|ccrt|radio\w*|radiat\w*|wbrt|strahl\w*|bestrahl\w*|irrad\w*",

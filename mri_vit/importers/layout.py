@@ -1,34 +1,316 @@
-"""Layout: how one publisher names files and columns, written down; a folder or table goes in, what it holds comes out."""
+"""Layout: how one publisher names files and columns, written down, and the rules by which a cell becomes one of ours.
+
+A rule takes the raw cell and its column's name. What no rule covers is missing, never guessed. The words of each rule are those
+that the named tables use, and their plain variants.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from mri_vit.data import cohort, sheet, spellings
-from mri_vit.data.spellings import key, nearest, our_column, suggestion
+from mri_vit.data import sheet
+from mri_vit.data.columns import OLDEST_YEARS, dicom_age
+from mri_vit.data.spellings import MISSING as MISSING_HERE
+from mri_vit.data.spellings import key
 from mri_vit.errors import UsageError
-from mri_vit.importers import rules, table
-from mri_vit.importers.found import NO_RULE, Found, LeftOut, Reading, Visit
-from mri_vit.importers.rules import Given, Rule
-from mri_vit.importers.table import Row
 from mri_vit.settings import source as source_file
-from mri_vit.settings.schema import CHANNELS
+
+NO_RULE = "no rule"  # of a reading whose value no written rule covers: it stays missing, and is listed
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Scans of one patient on one day; `session` is empty where a patient has one."""
+
+    patient: str
+    session: str
+    scans: Mapping[str, Path]  # by channel: t1, t1ce, t2, flair, and adc, swi or asl where asked for
+    brain_mask: Path | None = None
+    tumour_mask: Path | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One cell of a source, and what becomes of it in the cohort table.
+
+    `session` is empty where the source speaks of the patient and not of a visit; the reading is then of all their visits.
+    """
+
+    patient: str
+    session: str
+    column: str  # of the cohort table, such as mgmt or age
+    value: str  # as the cohort table holds it; empty where it is missing
+    file: Path
+    row: int  # line of the file, the header being the first
+    source_column: str
+    raw: str
+    rule: str  # in words, such as "positive is 1"; NO_RULE where none covers the raw value
+    give: float = 0.0  # of a number: how far a finer reading of the same may lie from it
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A patient, visit or file that is not in the cohort, and why."""
+
+    patient: str
+    file: Path | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class SourceContents:
+    """All that an importer found; visits and readings need not be of the same patients."""
+
+    visits: tuple[Visit, ...]
+    readings: tuple[Reading, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()  # what the reader should know beside, a sentence each
+    strays: tuple[Visit, ...] = ()  # visits whose scans are not of the layout, as the plain layout reads them
+
+
+TEXT_ENDING = ".txt"  # of a table, or of a README
+TABLE_ENDINGS = (  # of tables; not all of them can be read
+    *(".csv", ".tsv", ".tab", TEXT_ENDING, ".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"),
+    *(".sav", ".dta", ".rds", ".sas7bdat", ".parquet"),  # of SPSS, Stata, R, SAS and Arrow
+)
+HEAD_BYTES = 65536  # of a file that may be a table: enough for its header
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table; `cells` are by their column's name without case and signs."""
+
+    file: Path
+    line: int  # the header being the first
+    cells: Mapping[str, str]
+    names: Mapping[str, str]  # of columns, likewise, as the file spells them
+    dates: frozenset[str] = frozenset()  # columns, likewise, in which a workbook has a date
+
+    def first(self, sources: Sequence[str]) -> str | None:
+        """The first of these columns that the table has, in its spelling."""
+        return next((self.names[key(name)] for name in sources if key(name) in self.names), None)
+
+    def cell(self, name: str) -> str:
+        """The cell of a column; empty where there is no such column."""
+        return self.cells.get(key(name), "")
+
+
+def table_rows(path: Path) -> Iterator[Row]:
+    """The rows of a table. Raises UsageError naming file and line."""
+    found = sheet.examine(path)
+    sheet.refuse(path, found.faults)
+    names = {key(name): name for name in reversed(found.header)}
+    dates: dict[int, frozenset[str]] = {}
+    for line, name in found.dates:
+        dates[line] = dates.get(line, frozenset()) | {key(name)}
+    for line, cells in found.rows:
+        by_key = {key(name): cell for name, cell in reversed(cells.items())}
+        yield Row(path, line, by_key, names, dates.get(line, frozenset()))
+
+
+def table_columns(path: Path) -> set[str]:
+    """The names of a table's columns without case and signs, of text from its beginning; none where it cannot be read."""
+    with path.open("rb") as file:
+        start = file.read(HEAD_BYTES)
+    try:
+        names = sheet.columns(path) if start[:2] == b"PK" else sheet.names(start)  # of a workbook, which is a zip archive, all
+    except UsageError:
+        return set()
+    return {key(name) for name in names if name}
+
+
+# UPENN-GBM: Not Available, Not Applicable, NA; TCGA: --, '--, not reported, [Not Available]; UCSF-PDGM: empty, unknown.
+MISSING = MISSING_HERE | {"'--", "[not available]", "[not applicable]", "[unknown]", "null", ".", "not allowed to collect"}
+SAME_AS = "same_as"  # column of a cohort table: `cohort:patient` of the same person elsewhere, several parted by blanks
+DAYS_IN = {"day": 1.0, "week": 7.0, "month": 365.25 / 12, "year": 365.25}  # a month is a twelfth of a mean Julian year
+NO_AGE = "an age of 0 is missing"
+UNIT = re.compile(r"(?i)(?<![a-z])(day|week|month|year)s?(?![a-z])")
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)")
+
+
+@dataclass(frozen=True)
+class CellValue:
+    """The cell of the cohort table, empty where missing, and the rule that gave it."""
+
+    value: str
+    rule: str
+    give: float = 0.0  # how far above or below a finer reading of the same may lie, in the table's unit
+
+
+Rule = Callable[[str, str], CellValue]  # of a raw cell and the name of its column
+UNKNOWN = CellValue("", NO_RULE)
+
+
+def missing(raw: str) -> bool:
+    """Whether a cell says that nothing is known."""
+    return raw.strip().lower() in MISSING
+
+
+def words(to: Mapping[str, tuple[str, ...]], neither: tuple[str, ...] = ()) -> Rule:
+    """A rule that knows words in any case; those of `neither` are read, and mean that the value is not known."""
+    known = {word: value for value, its in to.items() for word in its}
+
+    def rule(raw: str, column: str) -> CellValue:
+        word = " ".join(raw.lower().split())
+        if missing(raw):
+            return CellValue("", f"{raw!r} is missing" if raw else "empty is missing")
+        if word in neither:
+            return CellValue("", f"{word} is neither, so missing")
+        return CellValue(known[word], f"{word} is {known[word]}") if word in known else UNKNOWN
+
+    return rule
+
+
+YES, NO = ("1", "1.0", "yes", "y", "true"), ("0", "0.0", "no", "n", "false")
+UNCLEAR = ("indeterminate", "equivocal", "inconclusive", "borderline", "not tested", "unsure")
+
+METHYLATION = words({"1": ("positive", "methylated", *YES), "0": ("negative", "unmethylated", "not methylated", *NO)}, UNCLEAR)
+MUTATION = words(
+    {
+        "1": ("mutated", "mutant", "mut", "mutated (nos)", "positive", *YES),
+        "0": ("wildtype", "wild-type", "wild type", "wt", "not mutated", "not_mutated", "negative", *NO),
+    },
+    ("nos/nec", "nos", "nec", *UNCLEAR),  # IDH tested by an antibody against R132H alone, or not at all: WHO 2021
+)
+SEX = words({"M": ("m", "male"), "F": ("f", "female")})
+# Lost to follow-up is a censoring: the patient lived when last seen. So is a death of uncertain date, at the last day that the
+# patient is known to have lived, which is the time that UPENN-GBM gives for it under Survival_Censor.
+EVENT = words(
+    {
+        "1": ("deceased", "dead", "died", "1:deceased", *YES),
+        "0": ("alive", "living", "0:living", "lost to follow-up", "deceased - uncertain date of death", *NO),
+    }
+)
+CENSORED = words({"0": YES, "1": NO})  # a flag of censoring, which is the inverse of ours
+
+
+def named_mutation(raw: str, column: str) -> CellValue:
+    """IDH as UCSF-PDGM has it: `wildtype`, or a mutation by its name in the long or the short form of amino acids."""
+    if re.fullmatch(r"IDH[12] p\.[A-Z][a-z]{0,2}\d+[A-Z][a-z]{0,2}", raw):
+        return CellValue("1", "a named IDH mutation is 1")
+    return MUTATION(raw, column)
+
+
+def text(raw: str, column: str) -> CellValue:
+    """The cell as it is."""
+    return CellValue("", f"{raw!r} is missing" if raw else "empty is missing") if missing(raw) else CellValue(raw, "as it is")
+
+
+def same_brats(raw: str, column: str) -> CellValue:
+    """A patient's id in BraTS 2021, whose two tasks number them alike, as the cohorts `brats2021` and `rsna_miccai` have it."""
+    if missing(raw):
+        return text(raw, column)
+    digits = re.fullmatch(r"(?:BraTS2021_)?(\d{1,5})", raw)
+    if not digits:
+        return UNKNOWN
+    number = digits[1].zfill(5)
+    return CellValue(f"brats2021:BraTS2021_{number} rsna_miccai:{number}", "the patient of this number in BraTS 2021")
+
+
+def number(raw: str, column: str) -> CellValue:
+    """A number, with a point."""
+    if missing(raw):
+        return text(raw, column)
+    return CellValue(_shortest(float(raw)), "a number") if NUMBER.fullmatch(raw) else UNKNOWN
+
+
+def age(raw: str, column: str) -> CellValue:
+    """Years. 0 stands for a missing age, as in the five rows of TCGA's mutations whose other cells are `--`; -1, 999: none."""
+    in_years = dicom_age(raw)
+    given = number(raw, column) if in_years is None else CellValue(f"{in_years:.4g}", "an age as DICOM writes it, in years")
+    if not given.value:
+        return given
+    if float(given.value) == 0:
+        return CellValue("", NO_AGE)
+    return replace(given, give=0.0 if "." in given.value else 1.0) if 0 < float(given.value) <= OLDEST_YEARS else UNKNOWN
+
+
+def karnofsky(raw: str, column: str) -> CellValue:
+    """Karnofsky's performance status, 0 to 100."""
+    given = number(raw, column)
+    return given if not given.value or 0 <= float(given.value) <= 100 else UNKNOWN
+
+
+def days(unit: str = "") -> Rule:
+    """Days from a time in this unit, or in the one that its column's name has; a column without one has no rule."""
+
+    def rule(raw: str, column: str) -> CellValue:
+        if missing(raw):
+            return text(raw, column)
+        named = UNIT.findall(column.replace("_", " "))
+        measure = named[-1].lower() if named else unit
+        if not measure or not NUMBER.fullmatch(raw) or float(raw) < 0:
+            return UNKNOWN
+        if measure == "day":
+            return CellValue(_shortest(float(raw)), "days")
+        last_place = DAYS_IN[measure] / 10 ** len(raw.partition(".")[2])
+        return CellValue(
+            str(round(float(raw) * DAYS_IN[measure])), f"{measure}s of {DAYS_IN[measure]:.6g} days, rounded", last_place
+        )
+
+    return rule
+
+
+CUT_OFF = re.compile(r"(?i).*cut[-_ ]?off[^0-9]*(\d+(?:\.\d+)?)[^0-9]*")  # as in `MGMT (%), cut-off 8`
+SHARE = re.compile(r"([<>]?)\s*(\d+(?:\.\d+)?)\s*%?")
+
+
+BY_CUT_OFF = "by the cut-off in the column's name"
+
+
+def above_cut_off(raw: str, column: str) -> CellValue:
+    """An assay's number, such as a share of methylated DNA, against the cut-off that its column's name has; none has no rule.
+
+    `< 5` and `> 30` are below and above a detection limit, and say nothing where that lies on the other side of the cut-off.
+    """
+    if missing(raw):
+        return text(raw, column)
+    named, found = CUT_OFF.fullmatch(column), SHARE.fullmatch(raw)
+    if not found:
+        return METHYLATION(raw, column)
+    if not named:
+        return UNKNOWN
+    sign, share, cut = found[1], float(found[2]), float(named[1])
+    if (sign == "<" and share > cut) or (sign == ">" and share < cut):
+        return UNKNOWN
+    high = share >= cut if sign != "<" else False
+    return CellValue(str(int(high)), f"{named[1]} and more is 1, {BY_CUT_OFF}")
+
+
+ALIVE = re.compile(r"(?i)alive \((\d+) days later\)")  # BraTS 2020, survival_info.csv: alive when last seen, on that day
+
+
+def days_or_alive(raw: str, column: str) -> CellValue:
+    """`289` is 289 days; `ALIVE (361 days later)` is 361."""
+    if seen := ALIVE.fullmatch(raw):
+        return CellValue(seen[1], "ALIVE (n days later) is a censoring at n")
+    return days("day")(raw, column)
+
+
+def dead_or_alive(raw: str, column: str) -> CellValue:
+    """The event that goes with `days_or_alive`: a number is a death, ALIVE a censoring."""
+    if ALIVE.fullmatch(raw):
+        return CellValue("0", "ALIVE (n days later) is a censoring at n")
+    if missing(raw):
+        return text(raw, column)
+    return CellValue("1", "a number of days is a death") if NUMBER.fullmatch(raw) else UNKNOWN
+
+
+def _shortest(value: float) -> str:
+    """A number without needless digits: 60.0 is 60."""
+    return repr(value).removesuffix(".0")
+
 
 ENDING = re.compile(rf"(?i)({'|'.join(map(re.escape, (*source_file.FORMATS, '.nii.gz', '.nii')))})$")
-MADE_OF_OTHERS = ("derivatives", "sourcedata")  # of BIDS: what was made of the scans, and what they were made of
-NOT_UTF8 = "the name of this file or of its folder is not UTF-8; rename it"
-MASK_ALONE = "a mask, but no scan"
 DICOM = (".dcm", ".ima")
 OPEN_IN_EXCEL = "~$"  # how the file begins by which Excel notes that a workbook is open
 UNDECIDED = "t1 or t1ce"  # what `Layout.sequence` returns where a name contradicts itself
 ANY_ID = re.compile(r"(?P<patient>.+)")
-WHO = ("patient", "folder", "masked")  # groups of a pattern that name the patient; a pattern of alternatives has one for each
 BRATS = {  # the words for sequences of the BraTS challenges, until 2021 and since 2023, and of most collections
     **{"t1": "t1", "t1n": "t1", "t1ce": "t1ce", "t1c": "t1ce", "t1gd": "t1ce"},
     **{"t2": "t2", "t2w": "t2", "flair": "flair", "t2f": "flair", "seg": "tumour_mask"},
@@ -76,7 +358,7 @@ class Layout:
     scans: re.Pattern[str] | None = None
     sequences: Mapping[str, str] = field(default_factory=lambda: BRATS)  # t1, t1ce, …, or a mask, by their word
     sequence: Callable[[Mapping[str, str]], str] | None = None  # instead, from the groups of `scans`; "" is not read
-    told: Callable[[Path], Mapping[str, str]] | None = None  # likewise, where a file of the folder says it
+    read_sequences: Callable[[Path], Mapping[str, str]] | None = None  # likewise, where a file of the folder says it
     tables: tuple[Table, ...] = ()
     called: Callable[[str, str], tuple[str, str]] = lambda patient, session: (patient, session)  # as ids and visits are written
     owns_tables: bool = True  # not where its table is another layout's, and read where it lies beside its scans
@@ -85,254 +367,14 @@ class Layout:
     bad: Mapping[str, str] = field(default_factory=dict)  # patients who are left out, and why
 
 
-def read(layout: Layout, source: Path, own: Layout | None = None) -> Found:
-    """All that a folder, or one table, holds in this layout. Raises UsageError where that is nothing.
-
-    Where a table names the scans' files, these are the scans; else they are known by their names. `own` is a layout by which the
-    tables and scans are read that are none of this one's: tables of labels join its patients, scans are `Found.strays`.
-    """
-    scans, tables, images = files_below(source)
-    paths = [path for path in tables if path == source or not _is_prose(path, (layout, own or layout))]
-    listed: list[Visit] = []
-    readings: list[Reading] = []
-    notes: list[str] = []
-    others = []
-    for path in paths:
-        kind = _fitting(layout, path)
-        if not kind:
-            others.append(path)
-            continue
-        beside = _columns_beside(kind, own) if own else replace(kind, columns=())
-        notes += _not_read(replace(kind, columns=(*kind.columns, *beside.columns)), path)
-        by_own: list[Reading] = []
-        for row in table.read(path):
-            patient, session = _whose(layout, kind, row)
-            readings += _readings(layout, kind, row, patient, session)
-            by_own += _readings(own or layout, beside, row, patient, session)
-            listed += _listed(kind, row, patient, session)
-        readings += _without_codes(by_own)
-    readings = readings if layout.collection else _without_codes(readings)
-    visits, left_out, unread = (listed, [], []) if listed else visits_among(layout, source, scans)
-    left_out += _in_other_formats(layout, source, images, visits)
-    strays: list[Visit] = []
-    if own:
-        strays, lost, unread = _strays(own, source, unread, images, visits)
-        left_out += lost
-    others_there = _not_nifti(source, images, left_out)
-    if not listed:
-        apart = _unread_files(source, [*unread, *others_there], [*visits, *strays], left_out)
-        left_out += [one for one in apart if one.patient or visits or readings]  # of files alone, the source is refused
-    if others_there:
-        name = others_there[0].relative_to(source).as_posix()
-        notes.append(f"{len(others_there)} scans that are no NIfTI were not read, such as {name} ({what_it_is(others_there[0])})")
-    if source in others:
-        sheet.columns(source)
-        raise _unlike(layout, source)
-    for path in others:
-        known = _ids(layout, [*visits, *strays] or readings)
-        joined, lost, said = _own_table(layout, own, path, known)
-        readings, left_out, notes = [*readings, *joined], [*left_out, *lost], [*notes, *said]
-    if not visits and not readings and not left_out:
-        if source in paths:
-            raise _unlike(layout, source)
-        names = [path.relative_to(source).as_posix() for path in unread]
-        there = f"; found {others_there[0]}: {what_it_is(others_there[0])}" if others_there else _there(source, names, paths)
-        raise UsageError(f"{source}: nothing in the layout {layout.name}, such as {layout.example}{there}")
-    if unread:
-        notes.insert(0, f"{len(unread)} other NIfTI files were not read, such as {unread[0].relative_to(source).as_posix()}")
-    there = {found.patient for found in (*visits, *readings)}
-    left_out += [LeftOut(name, None, reason) for name, reason in layout.bad.items() if name in there]
-    return Found(
-        tuple(v for v in visits if v.patient not in layout.bad),
-        tuple(r for r in readings if r.patient not in layout.bad),
-        tuple(left_out),
-        tuple(notes),
-        tuple(strays),
-    )
-
-
-def _fitting(layout: Layout, path: Path) -> Table | None:
-    names = table.header(path)
-    return next((kind for kind in layout.tables if kind.fits(names)), None)
-
-
-def _is_prose(path: Path, layouts: Sequence[Layout]) -> bool:
-    """Whether a .txt is a README and no table: its first line has no two columns of which one is read."""
-    if path.suffix.lower() != table.TEXT:
-        return False
-    names = table.header(path)
-    columns = [column for layout in layouts for kind in layout.tables for column in kind.columns]
-    read = {key(name) for column in columns for name in (column.name, *column.sources)}
-    read |= {key(name) for layout in layouts for kind in layout.tables for name in kind.scans}
-    return len(names) < 2 or names.isdisjoint(read)
-
-
-def _columns_beside(kind: Table, own: Layout) -> Table:
-    """A table of the layout with columns beside the layout's own, such as the age beside MGMT_value: those that `own` reads."""
-    mine = {column.name for column in kind.columns}
-    more = tuple(column for table in own.tables for column in table.columns if column.name not in mine)
-    sources = {key(source) for column in kind.columns for source in column.sources}
-    free = tuple(replace(one, sources=tuple(name for name in one.sources if key(name) not in sources)) for one in more)
-    return replace(kind, columns=free)
-
-
 def what_it_is(path: Path) -> str:
     """A scan's format, by its name, and what reads it."""
     return source_file.other_format(path) or "DICOM, which `mri-vit import dicom` reads"
 
 
-def _not_nifti(source: Path, images: Sequence[Path], left_out: Sequence[LeftOut]) -> list[Path]:
-    """The scans in other formats of which no reason has been given yet."""
-    told = {one.file for one in left_out}
-    return [path for path in images if path not in told]
-
-
-def _ids(layout: Layout, there: Sequence[Visit | Reading]) -> Callable[[str], tuple[str, str] | None]:
-    """What gives patient and session of an id as a table of one's own may write it; None where nobody has it.
-
-    That is the patient's id, the id with the session behind it, or one as the layout's own tables write it.
-    """
-    known: dict[str, tuple[str, str]] = {}
-    for one in there:
-        known[one.patient] = one.patient, ""
-    for one in there:
-        for sign in "_-" if one.session else "":
-            known.setdefault(f"{one.patient}{sign}{one.session}", (one.patient, one.session))
-
-    def whose(raw: str) -> tuple[str, str] | None:
-        if raw in known:
-            return known[raw]
-        for match in filter(None, (kind.ids.fullmatch(raw) for kind in layout.tables)):
-            patient, session = layout.called(match["patient"], match.groupdict().get("session") or "")
-            if patient in known:
-                return patient, session
-        return None
-
-    return whose
-
-
-def _own_table(
-    layout: Layout, own: Layout | None, path: Path, whose: Callable[[str], tuple[str, str] | None]
-) -> tuple[list[Reading], list[LeftOut], list[str]]:
-    """What a table says that is none of the layout's, by the rules of `own`; the table, if it cannot be read; and notes."""
-    try:
-        spelled = sheet.columns(path)
-    except UsageError as fault:
-        return [], [LeftOut("", path, f"not read: {str(fault).removeprefix(f'{path}: ')}")], []
-    kind = _fitting(own, path) if own else None
-    columns = [column for one in (own or layout).tables for column in one.columns]
-    names = {column.name for column in columns}
-    labels = [name for name in spelled if our_column(name) in names or any(c.like and c.like.fullmatch(name) for c in columns)]
-    if not (own and kind):
-        if labels and (own or not layout.collection):
-            return [], [LeftOut("", path, f"not read: {', '.join(labels)}, but no patient_id, subject, id or the like")], []
-        return [], [], [f"{path.name} was not read: no table of the layout {layout.name}"]
-    notes = list(_not_read(kind, path))
-    if not labels:
-        return [], [], notes
-    readings: list[Reading] = []
-    for row in table.read(path):
-        known = whose(row.cell(row.first(kind.id) or kind.id[0]))
-        patient, session = known or ("", "")
-        if not session:
-            its = _whose(own, kind, row)
-            patient, session = patient or its[0], its[1]
-        readings += _readings(own, kind, row, patient, session)
-    notes.append(f"{path.name}: no table of the layout {layout.name}; read by the rules of {own.name}")
-    return _without_codes(readings), [], notes
-
-
-def _unread_files(source: Path, unread: Sequence[Path], visits: Sequence[Visit], left_out: Sequence[LeftOut]) -> list[LeftOut]:
-    """The folders with scans that are not read and lie with no patient's: they may be patients, or hold them; the outermost such.
-
-    The source itself is one of them. A file whose name is not UTF-8 is left out by itself wherever it lies.
-    """
-    accounted = [(visit.patient, path) for visit in visits for path in _files(visit).values()]
-    accounted += [(one.patient, one.file) for one in left_out if one.patient and one.file]
-    patients: dict[Path, set[str]] = {}  # by the folder of their files
-    own = {*MADE_OF_OTHERS}  # names of folders that are one patient's, or hold no scans of others
-    for patient, path in accounted:
-        patients.setdefault(path.parent, set()).add(patient)
-        names = [name for name in place(path, source).split("/")[:-1] if key(patient) in key(name)]
-        own.update(names[-1:])
-    above = {source, *(folder for _, path in accounted for folder in path.parents)}
-    folders: dict[Path, list[Path]] = {}
-    left = []
-    for path in unread:
-        its, inside = patients.get(path.parent, set()), path.relative_to(source)
-        if not cohort.is_utf8(inside):
-            left.append(LeftOut(path.parent.name if path.parent != source else "", path, NOT_UTF8))
-            continue
-        alone = len(its) == 1 and path.parent != source  # one patient's files lie here
-        if alone or not own.isdisjoint(inside.parts) or path.name.startswith(tuple(its)):
-            continue
-        up = [folder for folder in path.parents if folder.is_relative_to(source)]
-        apart = [folder for folder in up if folder not in above]  # without a patient's file in it or below
-        folders.setdefault((apart or up[:1])[-1], []).append(path)
-    for folder, files in folders.items():
-        reason = (
-            f"{len(files)} files, such as {files[0].name}, have no place and no name that are read, and lie with no patient's"
-        )
-        cure = "rename them" if folder == source else "if the folder holds patients, import the folder itself"
-        left.append(LeftOut("" if folder == source else folder.relative_to(source).as_posix(), files[0], f"{reason}; {cure}"))
-    return left
-
-
-def _strays(
-    own: Layout, source: Path, unread: list[Path], images: Sequence[Path], visits: Sequence[Visit]
-) -> tuple[list[Visit], list[LeftOut], list[Path]]:
-    """The visits that `own` finds among unread files, of patients who have none yet; who is left out; and what stays unread."""
-    found, left_out, rest = visits_among(own, source, unread)
-    taken = {visit.patient for visit in visits}
-    strays = [visit for visit in found if visit.patient not in taken]
-    left_out += _in_other_formats(own, source, images, [*visits, *strays])
-    known = {path for visit in visits for path in _files(visit).values()}
-    again = [path for visit in found if visit.patient in taken for path in _files(visit).values() if path not in known]
-    return strays, [one for one in left_out if one.patient not in taken], [*rest, *again]
-
-
-def _in_other_formats(layout: Layout, source: Path, images: Sequence[Path], visits: Sequence[Visit]) -> list[LeftOut]:
-    """The scans that are no NIfTI, under the layout's names, of sequences that no NIfTI file holds."""
-    as_nifti = {renamed(path): path for path in images}
-    there = {(visit.patient, visit.session, channel) for visit in visits for channel in _files(visit)}
-    masked = {patient for patient, _, channel in there if channel not in CHANNELS}
-    found, alone, _ = visits_among(layout, source, list(as_nifti))
-    scans = [
-        LeftOut(visit.patient, as_nifti[path], f"{channel}: {source_file.other_format(as_nifti[path])}")
-        for visit in found
-        for channel, path in _files(visit).items()
-        if (visit.patient, visit.session, channel) not in there
-    ]
-    masks = [  # beside scans in NIfTI
-        LeftOut(one.patient, as_nifti[one.file], f"mask: {source_file.other_format(as_nifti[one.file])}")
-        for one in alone
-        if one.file and one.reason == MASK_ALONE and one.patient not in masked
-    ]
-    return scans + masks
-
-
-def renamed(path: Path) -> Path:
+def as_nifti_name(path: Path) -> Path:
     """A scan's path as it would be if it were NIfTI."""
     return path.with_name(re.sub(ENDING, "", path.name) + ".nii")
-
-
-def _files(visit: Visit) -> dict[str, Path]:
-    masks = {"brain_mask": visit.brain_mask, "tumour_mask": visit.tumour_mask}
-    return {**visit.scans, **{name: path for name, path in masks.items() if path}}
-
-
-def _not_read(kind: Table, path: Path) -> Iterator[str]:
-    """How a table was read where that could be otherwise; and the columns that no rule is about, with what each may mean."""
-    known = {
-        key(name) for name in (*kind.id, *kind.session, *kind.scans, *(s for column in kind.columns for s in column.sources))
-    }
-    like = [column.like for column in kind.columns if column.like]
-    read = sheet.examine(path)
-    yield from (f"{path.name}: {note}" for note in read.notes)
-    others = [name for name in read.header if key(name) not in known]
-    if names := [name for name in others if not any(pattern.fullmatch(name) for pattern in like)]:
-        meant = [f"{name} ({near}?)" if (near := suggestion(name)) else name for name in names]
-        yield f"{path.name}: columns that were not read: {', '.join(meant)}"
 
 
 class Files(NamedTuple):
@@ -349,18 +391,18 @@ def files_below(source: Path) -> Files:
         if wrong := source_file.fault(source):
             raise UsageError(f"{source_file.shown(source)}: {wrong}")
         return Files([], [source], [])
-    found = Files([], [], [])
+    files = Files([], [], [])
     for home, folders, names in os.walk(source, onerror=_raise, followlinks=True):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and not _leads_back(Path(home, name)))
         for name in sorted(name for name in names if not name.startswith((".", OPEN_IN_EXCEL))):
             path = Path(home, name)
             if name.lower().endswith(source_file.NIFTI):
-                found.scans.append(path)
-            elif name.lower().endswith(table.ENDINGS) and path.is_file():  # a pipe would wait for ever
-                found.tables.append(path)
+                files.scans.append(path)
+            elif name.lower().endswith(TABLE_ENDINGS) and path.is_file():  # a pipe would wait for ever
+                files.tables.append(path)
             elif name.lower().endswith((*source_file.FORMATS, *DICOM)):
-                found.images.append(path)
-    return found
+                files.images.append(path)
+    return files
 
 
 def _leads_back(folder: Path) -> bool:
@@ -372,172 +414,10 @@ def _raise(error: OSError) -> None:
     raise error  # a folder without the right to read it is no empty one
 
 
-def place(path: Path, source: Path) -> str:
+def place_in_source(path: Path, source: Path) -> str:
     """Where a scan lies in a source, with its ending in small letters.
 
     A file in a folder that is named like a file, x_flair.nii/x_flair.nii, as unpackers make them, lies where the folder does.
     """
-    whole = path.parent if path.parent != source and path.parent.name.lower().endswith(source_file.NIFTI) else path
-    return re.sub(ENDING, lambda ending: ending[0].lower(), whole.relative_to(source).as_posix())
-
-
-def visits_among(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[Visit], list[LeftOut], list[Path]]:
-    """The visits whose scans are there, those that are left out, and files whose names are not the layout's."""
-    sequences = layout.told(source) if layout.told and scans else layout.sequences
-    found: dict[tuple[str, str], dict[str, list[Path]]] = {}
-    unread = []
-    for path in scans:
-        match = layout.scans.search(place(path, source)) if layout.scans else None
-        words = {name: word or "" for name, word in match.groupdict().items()} if match else {}
-        patient = next((words[name] for name in WHO if words.get(name)), "")
-        column = (layout.sequence(words) if layout.sequence else sequences.get(key(words["sequence"]))) if patient else None
-        if not column:
-            unread.append(path)
-            continue
-        visit = layout.called(patient, words.get("session", ""))
-        found.setdefault(visit, {}).setdefault(column, []).append(path)
-    visits, left_out = [], []
-    for (patient, session), files in found.items():
-        reason = (
-            "its name does not say whether it is T1 or T1ce; expected one label for the agent, such as ce-none or ce-gadolinium"
-        )
-        left_out += [LeftOut(patient, path, f"{path.name}: {reason}") for path in files.pop(UNDECIDED, [])]
-        if not files:
-            continue
-        first = next(iter(files.values()))[0]
-        twice = [f"{column} ({', '.join(path.name for path in paths)})" for column, paths in files.items() if len(paths) > 1]
-        if strange := [path for paths in files.values() for path in paths if not cohort.is_utf8(path.relative_to(source))]:
-            left_out.append(LeftOut(patient, strange[0], NOT_UTF8))
-        elif not cohort.is_patient_id(patient) or not cohort.is_session(session):
-            left_out.append(LeftOut(patient, first, "expected an id of letters, digits, '.', '_' or '-'"))
-        elif not any(channel in files for channel in CHANNELS):
-            left_out.append(LeftOut(patient, first, MASK_ALONE))
-        elif twice:
-            reason = f"several files for {'; '.join(twice)}; expected one"
-            left_out.append(LeftOut(patient, next(paths[0] for paths in files.values() if len(paths) > 1), reason))
-        else:
-            visits.append(_visit(patient, session, {column: paths[0] for column, paths in files.items()}))
-    return visits, left_out, unread
-
-
-def _visit(patient: str, session: str, files: Mapping[str, Path]) -> Visit:
-    scans = {channel: files[channel] for channel in CHANNELS if channel in files}
-    return Visit(patient, session, scans, files.get("brain_mask"), files.get("tumour_mask"))
-
-
-def _listed(kind: Table, row: Row, patient: str, session: str) -> Iterator[Visit]:
-    """The visit whose scans a row names by their paths. Raises UsageError where it names two for one sequence."""
-    files: dict[str, Path] = {}
-    for name, column in kind.scans.items():
-        if rules.missing(row.cell(name)):
-            continue
-        path = cohort.located(row.file.parent, row.cell(name))
-        if files.setdefault(column, path) != path:
-            spelled = row.names[key(name)]
-            raise UsageError(f"{row.file}, row {row.line}, column {spelled}: a second file for {column}; expected one")
-    if files:
-        yield _visit(patient, session, files)
-
-
-def _whose(layout: Layout, kind: Table, row: Row) -> tuple[str, str]:
-    """Patient and session of a row. Raises UsageError naming file, row and column."""
-    column = row.first(kind.id) or kind.id[0]
-    raw = row.cell(column)
-    if key(column) in row.dates:
-        raise UsageError(f"{row.file}, row {row.line}, column {column}: patient id {raw!r} {cohort.MADE_A_DATE}")
-    match = kind.ids.fullmatch(raw)
-    if match:
-        patient, session = layout.called(
-            match["patient"], match.groupdict().get("session") or row.cell(row.first(kind.session) or "")
-        )
-        if not cohort.is_session(session):
-            column = row.first(kind.session)
-            raise UsageError(
-                f"{row.file}, row {row.line}, column {column}: visit {session!r}; expected letters, digits, '.', '_' or '-'"
-            )
-        if cohort.is_patient_id(patient) or spellings.NOTATION.fullmatch(patient):  # 1E+05, which may be a scan's 100000
-            return patient, session
-    expected = "letters, digits, '.', '_' or '-'" if kind.ids is ANY_ID else f"one as in {layout.example}"
-    raise UsageError(
-        f"{row.file}, row {row.line}, column {column}: patient id {raw!r}; expected {expected}{cohort.shortened(raw)}"
-    )
-
-
-def _readings(layout: Layout, kind: Table, row: Row, patient: str, session: str) -> Iterator[Reading]:
-    """What a row says. Of several columns that a collection has for one of ours the first that is filled counts, by its layout;
-    in any other table each does, and they may disagree.
-    """
-    for column in kind.columns:
-        there = [name for name in column.sources if key(name) in row.cells]
-        there += [name for name in row.names.values() if column.like and column.like.fullmatch(name) and name not in there]
-        filled = [name for name in there if not rules.missing(row.cell(name))]
-        for name in filled if filled and not layout.collection else [*filled, *there][:1]:
-            spelled = row.names[key(name)]
-            visit = session if column.session is None else column.session
-            given = column.rule(row.cell(name), spelled)
-            if given.value and column.unless and (why := column.unless(row)):
-                given = Given("", f"{given.rule}; missing: {why}")
-            if column.since and given.value:
-                given = _from_visit(given, column.since(row, visit))
-            source = (row.file, row.line, spelled, row.cell(name))
-            yield Reading(patient, visit, column.name, given.value, *source, given.rule, given.give)
-
-
-def _without_codes(readings: list[Reading]) -> list[Reading]:
-    """The readings without the numbers of a column of yes and no that may mean something else.
-
-    That is a column that has others than 0 and 1: of 1 and 2, 1 may be no. And one of shares under a cut-off of which none is
-    above 1: these are fractions, or the assay's verdict already.
-    """
-    numbers: dict[tuple[Path, str], list[Reading]] = {}
-    for reading in readings:
-        if rules.NUMBER.fullmatch(reading.raw):
-            numbers.setdefault((reading.file, reading.source_column), []).append(reading)
-    coded = {place for place, its in numbers.items() if {"", "0", "1"} >= {r.value for r in its} > {""}}
-    coded |= {
-        place for place, its in numbers.items() if all(r.rule.endswith(rules.BY_CUT_OFF) and float(r.raw) <= 1 for r in its)
-    }
-    return [
-        replace(r, value="", rule=f"{NO_RULE}: what the column's numbers mean is not clear")
-        if (r.file, r.source_column) in coded and rules.NUMBER.fullmatch(r.raw)
-        else r
-        for r in readings
-    ]
-
-
-def _from_visit(given: Given, days: str) -> Given:
-    """A time from a visit on, of one that counts from `days` before it."""
-    if not rules.NUMBER.fullmatch(days):
-        return Given("", f"{given.rule}; missing, as the day of the visit is not known")
-    left = float(given.value) - float(days)
-    if left < 0:
-        return Given("", NO_RULE)  # dead or lost before the visit
-    less = f", less the {float(days):g} days to the visit" if float(days) else ""
-    return Given(rules.number(str(left), "").value, given.rule + less, given.give)
-
-
-def _unlike(layout: Layout, path: Path) -> UsageError:
-    """Why a table is none of the layout's: the first column that it lacks, and the nearest one that it has."""
-    names = sheet.columns(path)
-    if not layout.tables:
-        return UsageError(f"{path}: the layout {layout.name} has no table; expected a folder with files such as {layout.example}")
-    kind = layout.tables[0]
-    lacking = [kind.id[0]] if not any(key(name) in map(key, names) for name in kind.id) else []
-    lacking += [mark for mark in kind.marks if key(mark) not in map(key, names)]
-    if not lacking:
-        return UsageError(f"{path}: no column that a rule is about (found {', '.join(names)})")
-    near = nearest(lacking[0], names)
-    return UsageError(f"{path}: no column {lacking[0]!r}; the nearest one is {near!r} (found {', '.join(names)})")
-
-
-def _there(source: Path, unread: list[str], paths: list[Path]) -> str:
-    """What lies in a source that holds nothing of a layout."""
-    if source_file.holds_dicom(source):
-        return "; found DICOM files, which `mri-vit import dicom` reads"
-    tables = Counter(path.name for path in paths)
-    there = [*unread[:3], *list(tables)[:3]]
-    return (
-        f"; found {len(unread)} NIfTI files and {len(paths)} tables, such as {', '.join(there)}"
-        if there
-        else "; found no NIfTI file and no table"
-    )
+    scan = path.parent if path.parent != source and path.parent.name.lower().endswith(source_file.NIFTI) else path
+    return re.sub(ENDING, lambda ending: ending[0].lower(), scan.relative_to(source).as_posix())

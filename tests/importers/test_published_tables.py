@@ -12,11 +12,10 @@ from rich.console import Console
 from mri_vit.data import cohort, sheet
 from mri_vit.data.columns import contents
 from mri_vit.data.sheet import harmless
-from mri_vit.importers import layout, merged
-from mri_vit.importers.layouts import LAYOUTS
-from mri_vit.importers.merged import Imported
-from mri_vit.importers.stage import import_layout
-from mri_vit.importers.units import mixed
+from mri_vit.importers import cohort_table, layout_reader
+from mri_vit.importers.cohort_table import Imported, unit_warning
+from mri_vit.importers.collections import LAYOUTS
+from mri_vit.importers.import_cohort import import_layout
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import CHANNELS
 
@@ -26,7 +25,7 @@ OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 
 
 def read(shared: Path, name: str, file: str) -> Imported:
-    return merged.merge(layout.read(LAYOUTS[name], shared / "data" / "tables" / file))
+    return cohort_table.merge(layout_reader.read_source(LAYOUTS[name], shared / "data" / "tables" / file))
 
 
 def raw(shared: Path, file: str) -> list[dict[str, str]]:
@@ -61,7 +60,7 @@ def test_ucsf_pdgm_has_501_visits_of_495_patients(shared: Path):
     }
     assert values(found, "idh") == {"0": 398, "1": 103}  # wildtype, and eight spellings of a mutation
     assert sum(count for value, count in values(found, "same_as").items() if value) == 298
-    assert not merged.no_rule(found)
+    assert not cohort_table.no_rule(found)
     assert not found.conflicts
 
 
@@ -107,7 +106,7 @@ def test_upenn_gbm_has_671_visits_of_630_patients(shared: Path):
     assert given(found, "idh1") == {("Wildtype", "0"): 546, ("NOS/NEC", ""): 106, ("Mutated", "1"): 19}
     assert values(found, "sex") == {"M": 405, "F": 266}
     assert values(found, "kps")[""] == 596
-    assert not merged.no_rule(found)
+    assert not cohort_table.no_rule(found)
     assert not found.conflicts  # MGMT of one patient differs between visits, each of which has its own cell
 
 
@@ -144,7 +143,7 @@ def test_tcga_mutations_are_862_rows_behind_a_byte_order_mark(shared: Path):
     assert values(found, "project") == {"TCGA-LGG": 499, "TCGA-GBM": 363}
     assert given(found, "sex")["--", ""] == 4
     assert given(found, "age")["0.0", ""] == 5  # four of them with -- in the other cells
-    assert not merged.no_rule(found)
+    assert not cohort_table.no_rule(found)
 
 
 @pytest.mark.parametrize(("name", "file"), [("ucsf_pdgm", UCSF), ("upenn_gbm", UPENN), ("tcga", TCGA)])
@@ -184,10 +183,10 @@ def test_an_imported_table_is_read_as_a_cohort(shared: Path, tmp_path: Path, nam
 @pytest.mark.parametrize(("file", "column"), [(UCSF, "OS"), (UPENN, "Survival_from_surgery_days_UPDATED")])
 def test_real_survival_in_days_is_not_suspected_and_a_part_in_months_is(shared: Path, file: str, column: str):
     days = [float(row[column]) for row in raw(shared, file) if row[column].isdigit()]
-    assert mixed(days) == ""
+    assert unit_warning(days) == ""
     for every in (10, 3, 2):
-        assert "months among days" in mixed([time / 30.4 if i % every == 0 else time for i, time in enumerate(days)])
-    assert "are they months" in mixed([time / 30.4 for time in days])
+        assert "months among days" in unit_warning([time / 30.4 if i % every == 0 else time for i, time in enumerate(days)])
+    assert "are they months" in unit_warning([time / 30.4 for time in days])
 
 
 @pytest.mark.parametrize(("file", "marked"), [(UCSF, {}), (UPENN, {}), (TCGA, {"Age_at_diagnosis": 5})])

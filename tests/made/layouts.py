@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mri_vit.importers import layout, merged
-from mri_vit.importers.layouts import LAYOUTS
-from mri_vit.importers.merged import Imported
+from mri_vit.importers import cohort_table, layout_reader
+from mri_vit.importers.cohort_table import Imported
+from mri_vit.importers.collections import LAYOUTS
 
 
 def folder(home: Path, *scans: str, tables: Mapping[str, str] = {}) -> Path:
@@ -22,7 +22,7 @@ def folder(home: Path, *scans: str, tables: Mapping[str, str] = {}) -> Path:
 
 
 def imported(name: str, source: Path) -> Imported:
-    return merged.merge(layout.read(LAYOUTS[name], source))
+    return cohort_table.merge(layout_reader.read_source(LAYOUTS[name], source))
 
 
 def scans_of(found: Imported) -> dict[tuple[str, str], set[str]]:

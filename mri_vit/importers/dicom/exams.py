@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from itertools import combinations, pairwise
 
-from mri_vit.importers.dicom import person
-from mri_vit.importers.dicom.candidates import Candidate
-from mri_vit.importers.dicom.fault import Fault
+from mri_vit.importers.dicom import identity
+from mri_vit.importers.dicom.channel import Candidate
+from mri_vit.importers.dicom.identity import Fault
 from mri_vit.importers.dicom.series import Series
 from mri_vit.settings.schema import CHANNELS
 
@@ -108,12 +108,12 @@ class Plan:
 
 def of_one_person(series: Sequence[Series]) -> dict[str, Fault]:
     """By study of one PatientID, what speaks against its series being of one person; nothing where nothing does."""
-    placeholder = person.is_placeholder_id(series[0].patient_id)
-    people = sorted(frozenset[person.Person]().union(*(one.people for one in series)), key=lambda one: one.study_uid)
+    placeholder = identity.is_placeholder_id(series[0].patient_id)
+    people = sorted(frozenset[identity.Person]().union(*(one.people for one in series)), key=lambda one: one.study_uid)
     against: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))  # kinds, and studies
     for at, one in enumerate(people):
         for other in people[at + 1 :]:
-            kinds = person.disagreements(one, other, placeholder)
+            kinds = identity.disagreements(one, other, placeholder)
             for here, there in ((one, other), (other, one)) if kinds else ():
                 against[here.study_uid][0].update(kinds)
                 against[here.study_uid][1].add(there.study_uid)
@@ -125,11 +125,11 @@ def of_one_person(series: Sequence[Series]) -> dict[str, Fault]:
         kinds, studies = against.get(one.study_uid, (set(), set()))
         if kinds:
             others = sorted(studies - {one.study_uid}) or [one.study_uid]
-            told = f"it differs from study {{}}{' and others' if len(others) > 1 else ''} in {' and '.join(sorted(kinds))}"
+            detail = f"it differs from study {{}}{' and others' if len(others) > 1 else ''} in {' and '.join(sorted(kinds))}"
             uids = (one.study_uid, others[0])
         else:
-            told, uids = "other studies under it differ in who the person is", (one.study_uid,)
-        faults[one.study_uid] = Fault(f"study {{}}: scans of several people under {what}: {told}; {CURE}", uids)
+            detail, uids = "other studies under it differ in who the person is", (one.study_uid,)
+        faults[one.study_uid] = Fault(f"study {{}}: scans of several people under {what}: {detail}; {CURE}", uids)
     return faults
 
 
@@ -144,12 +144,12 @@ def planned(series: Sequence[Series], candidates: Sequence[Candidate]) -> Plan:
         Those of them that passed the checks.
     """
     plan = Plan()
-    placeholder = person.is_placeholder_id(series[0].patient_id)
+    placeholder = identity.is_placeholder_id(series[0].patient_id)
     by_study: dict[str, list[Candidate]] = {one.study_uid: [] for one in sorted(series, key=lambda one: one.study_uid)}
     for one in candidates:
         by_study[one.series.study_uid].append(one)
     of_use = [one.series for one in candidates if one.guess.channel]
-    days = {one.study_uid: when for one in (*series, *of_use) if (when := person.day(one.study_date))}
+    days = {one.study_uid: when for one in (*series, *of_use) if (when := identity.date_of(one.study_date))}
     used = [uid for uid, ones in by_study.items() if any(one.guess.channel for one in ones)]
     if placeholder:
         _refuse_strangers(plan, series, used)
@@ -185,15 +185,15 @@ def planned(series: Sequence[Series], candidates: Sequence[Candidate]) -> Plan:
 
 def _refuse_several_days(plan: Plan, of_use: Sequence[Series]) -> None:
     """Refuse studies of one date or UID whose headers have several days; scans of one visit may lie before and after midnight."""
-    studied = {when for one in of_use if (when := person.day(one.study_date))}
-    taken = {when for one in of_use if (when := person.day(one.taken_date))}
+    studied = {when for one in of_use if (when := identity.date_of(one.study_date))}
+    taken = {when for one in of_use if (when := identity.date_of(one.taken_date))}
     if len(studied) < 2 and (not taken or (max(taken) - min(taken)).days <= 1):
         return
     uids = sorted({one.study_uid for one in of_use})
     for uid in uids:
-        told = f"scans under its {'date' if len(uids) > 1 else 'UID' if uid else 'empty UID'} are of several days"
+        detail = f"scans under its {'date' if len(uids) > 1 else 'UID' if uid else 'empty UID'} are of several days"
         cure = "give the scans of each day a StudyInstanceUID and a StudyDate of their own, and import again"
-        plan.refused[uid] = Fault(f"study {{}}: {told}, and may be of several visits; {cure}", (uid,))
+        plan.refused[uid] = Fault(f"study {{}}: {detail}, and may be of several visits; {cure}", (uid,))
 
 
 def _refuse_strangers(plan: Plan, series: Sequence[Series], used: Sequence[str]) -> None:
@@ -202,8 +202,8 @@ def _refuse_strangers(plan: Plan, series: Sequence[Series], used: Sequence[str])
     if len(used) > 1 or nameless & set(used):
         why = f"{len(used)} studies are under it" if len(used) > 1 else "its StudyInstanceUID says nothing either"
         for uid in used:
-            told = f"its PatientID is empty or stands for nobody, and {why}: they may be of several people"
-            plan.refused[uid] = Fault(f"study {{}}: {told}; {CURE}", (uid,))
+            detail = f"its PatientID is empty or stands for nobody, and {why}: they may be of several people"
+            plan.refused[uid] = Fault(f"study {{}}: {detail}; {CURE}", (uid,))
 
 
 def _of_undated(plan: Plan, exam: Exam, placeholder: bool, unknown: str) -> list[Planned]:
@@ -213,20 +213,20 @@ def _of_undated(plan: Plan, exam: Exam, placeholder: bool, unknown: str) -> list
     uid = exam.study_uid
     count = Counter(one.guess.channel for one in exam.candidates if one.guess.channel)
     if placeholder and not parts and len(count) > 1 and min(count.values()) > 1:
-        told = "it has every scan several times, and neither PatientID, date nor frame of reference says whose they are"
-        plan.refused[uid] = Fault(f"study {{}}: {told}; {CURE}", (uid,))
+        detail = "it has every scan several times, and neither PatientID, date nor frame of reference says whose they are"
+        plan.refused[uid] = Fault(f"study {{}}: {detail}; {CURE}", (uid,))
         return []
     if len(parts) > 1 and (len(full) > 1 or (placeholder and not full)):
-        told = f"{unknown}, and its scans have {len(parts)} frames of reference"
-        plan.refused[uid] = Fault(f"study {{}}: {told}: they may be of several visits or people; {CURE}", (uid,))
+        detail = f"{unknown}, and its scans have {len(parts)} frames of reference"
+        plan.refused[uid] = Fault(f"study {{}}: {detail}: they may be of several visits or people; {CURE}", (uid,))
         return []
     if len(parts) > 1 and full:
         rest = tuple(one for one in exam.candidates if one not in full[0].candidates)
         plan.remarks.append(Fault(f"study {{}}: {unknown}; scans are taken of the one frame of reference that has all", (uid,)))
         return [Planned(None, (full[0],), _aside(rest, "another frame of reference has all scans"), frozenset({uid}))]
     if len(parts) > 1:
-        told = f"its scans have {len(parts)} frames of reference, and no date says that they are of one day"
-        plan.remarks.append(Fault(f"study {{}}: {told}", (uid,)))
+        detail = f"its scans have {len(parts)} frames of reference, and no date says that they are of one day"
+        plan.remarks.append(Fault(f"study {{}}: {detail}", (uid,)))
     return [Planned(None, (exam,), (), frozenset({uid}))]
 
 
@@ -271,14 +271,14 @@ def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -
     full = [exam for exam in scanned if needed <= exam.channels]
     idle = tuple(one for exam in exams if not exam.channels for one in exam.candidates)
     bases = full or scanned
-    year_alone = not full and len({exam.study_uid for exam in bases}) > 1 and (day.month, day.day) in person.YEAR_ALONE
+    year_alone = not full and len({exam.study_uid for exam in bases}) > 1 and (day.month, day.day) in identity.YEAR_ALONE
     if len(bases) > 1 and (year_alone or not _in_order(bases)):
         each = "each has all scans" if full else "none has all scans"
         why = "that date may stand for a year" if year_alone else "no times say which came first"
-        told = f"{len(bases)} studies are of its day, {each}, and {why}"
+        detail = f"{len(bases)} studies are of its day, {each}, and {why}"
         for uid in {exam.study_uid for exam in scanned}:
             cure = "leave out all but one, or give them their dates and times"
-            plan.refused[uid] = Fault(f"study {{}}: {told}: they may lie before and after an operation; {cure}", (uid,))
+            plan.refused[uid] = Fault(f"study {{}}: {detail}: they may lie before and after an operation; {cure}", (uid,))
         bases = []
     if not bases:
         return [Planned(day, (), _aside(idle, ""), frozenset(uids))]
@@ -338,12 +338,12 @@ def _remark(plan: Plan, visits: Sequence[Planned]) -> None:
         seconds = sorted(_second(one) for one in visit.drawn if one.guess.channel)
         pause_s = max((after - before for before, after in pairwise(seconds)), default=0.0)
         if pause_s > PAUSE_S:
-            told = f"{pause_s / 3600:.1f} hours lie between its scans, which may be of before and after an operation"
-            plan.remarks.append(Fault(f"study {{}}: {told}", (visit.exams[0].study_uid,)))
+            detail = f"{pause_s / 3600:.1f} hours lie between its scans, which may be of before and after an operation"
+            plan.remarks.append(Fault(f"study {{}}: {detail}", (visit.exams[0].study_uid,)))
         if len(visit.sources) > 1:
             uids = tuple(visit.sources)
-            told = "no study of the day has all scans; they are taken from these in order of time"
-            plan.remarks.append(Fault(f"studies {_places(uids)}: {told}", uids))
+            detail = "no study of the day has all scans; they are taken from these in order of time"
+            plan.remarks.append(Fault(f"studies {_places(uids)}: {detail}", uids))
         left = {one.series.study_uid for one, why in visit.aside if why}
         for uid in sorted(left & set(visit.sources)):
             plan.remarks.append(Fault("study {}: scans are taken of the one part of it that has all", (uid,)))

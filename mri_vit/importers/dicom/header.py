@@ -1,7 +1,7 @@
 """Header: one DICOM file goes in; where its slices lie, how its pixels are stored and what kind of scan it is come out.
 
 Classic files hold a slice, enhanced multi-frame files a slice per frame, whose place stands in "functional groups" (DICOM
-PS3.3, C.7.6.16): those that all frames share, and those of each frame.
+PS3.3, C.7.6.16): those that all frames share, and those of each frame. A DICOMDIR lists files that may be missing.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pydicom.uid import (
     MediaStorageDirectoryStorage,
 )
 
-from mri_vit.importers.dicom import person
-from mri_vit.importers.dicom.person import Person
+from mri_vit.errors import IntegrityError
+from mri_vit.importers.dicom.identity import Person, person_of
 from mri_vit.settings import source
 
 DEFERRED_BYTES = 4096  # longer values (pixels) are left on disk; only where they lie and how long they are is looked at
@@ -129,16 +129,16 @@ class Header:
     images: tuple[Image, ...]
 
 
-def read(path: Path) -> Header | NoImage:
+def read_header(path: Path) -> Header | NoImage:
     """What a file's header says."""
     try:
         with lenient():
-            return _parsed(dataset(path, defer_size=DEFERRED_BYTES), path)
+            return _parsed(read_dataset(path, defer_size=DEFERRED_BYTES), path)
     except Exception:  # pydicom raises whatever a damaged file leads to
         return NoImage.UNREADABLE
 
 
-def dataset(path: Path, **options: Any) -> Dataset:
+def read_dataset(path: Path, **options: Any) -> Dataset:
     """A file's data elements, also of one without preamble; the transfer syntax of its meta information is then what it shows.
 
     A compressed one shows none, and gets none. The file must be known as DICOM by how it starts.
@@ -190,7 +190,7 @@ def _parsed(dataset: Dataset, path: Path) -> Header | NoImage:
     taken = (_seconds(text(keyword)) for keyword in ("AcquisitionDateTime", "AcquisitionTime", "SeriesTime", "ContentTime"))
     return Header(
         patient_id,
-        person.described(patient_id, study_uid, study_date, *fields),
+        person_of(patient_id, study_uid, study_date, *fields),
         study_uid,
         study_date,
         _seconds(text("StudyTime")),
@@ -348,3 +348,42 @@ def _numbers(value: Any, count: int) -> tuple[float, ...]:
     if value is None or isinstance(value, str) or len(value) != count:
         return (math.nan,) * count
     return tuple(float(x) for x in value)
+
+
+def missing_files(path: Path, folder: Path) -> list[Path]:
+    """Files that the DICOMDIR at `path` lists and `folder` does not hold, upper and lower case being one.
+
+    Raises
+    ------
+    IntegrityError
+        It lists a file outside the folder.
+    """
+    root = folder.resolve()
+    absent = []
+    for listed in _listed(path):
+        if not listed.resolve().is_relative_to(root):
+            raise IntegrityError(f"{path}: lists a file outside {folder}; nothing outside is read: copy the whole medium")
+        if not _exists(listed, path.parent):
+            absent.append(listed)
+    return absent
+
+
+def _listed(path: Path) -> list[Path]:
+    """Files that a DICOMDIR lists, by names of which some systems write the parts as one with backslashes."""
+    with lenient():
+        records = read_dataset(path).get("DirectoryRecordSequence") or ()
+        names = [record.get("ReferencedFileID") or () for record in records]
+        parted = [[name] if isinstance(name, str) else list(name) for name in names]
+    return [path.parent.joinpath(*(part for name in parts for part in str(name).split("\\"))) for parts in parted if parts]
+
+
+def _exists(listed: Path, home: Path) -> bool:
+    if listed.is_file():
+        return True
+    place = home
+    for part in listed.relative_to(home).parts:
+        near = [one for one in place.iterdir() if one.name.lower() == part.lower()] if place.is_dir() else []
+        if not near:
+            return False
+        place = near[0]
+    return place.is_file()

@@ -1,6 +1,7 @@
-"""Series: a folder of DICOM files goes in; its series, with what their headers say, come out. No pixel is decoded.
+"""Series: a folder of DICOM files goes in; its series, with their geometry and what their headers say, come out.
 
-What a `Series` holds is as personal as the headers that it comes from: it lives in memory and is written nowhere.
+No pixel is decoded. What a `Series` holds is as personal as the headers that it comes from: it lives in memory and is written
+nowhere.
 """
 
 from __future__ import annotations
@@ -13,12 +14,89 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mri_vit.importers.dicom import dicomdir, geometry, header
-from mri_vit.importers.dicom.fault import Fault
-from mri_vit.importers.dicom.header import File, Header, Image, NoImage, Tags
-from mri_vit.importers.dicom.person import Person
+import numpy as np
+from jaxtyping import Float
+
+from mri_vit.data.nifti import AFFINE_TOLERANCE
+from mri_vit.data.volume import LPS
+from mri_vit.importers.dicom.header import File, Header, Image, NoImage, Tags, missing_files, read_header
+from mri_vit.importers.dicom.identity import Fault, Person
 from mri_vit.run.integrity import sha256
 from mri_vit.settings import source
+
+MIN_SLICES = 4  # as dicom2nifti has it: fewer are a localizer, a test shot or a remnant
+SAME_PLACE_MM = 0.01  # a tenth of the finest step; positions are written to 0.001 mm or finer
+UNEVEN_STEP = 0.05  # of the step between slices; dicom2nifti's rtol in validate_slice_increment
+DIRECTION_TOLERANCE = AFFINE_TOLERANCE  # cosine: what the reader of volumes takes for a skew
+
+
+def slice_normal(image: Image) -> Float[np.ndarray, "3"]:
+    """Unit vector that stands upright on a slice, LPS+."""
+    row, column = np.reshape(image.orientation, (2, 3))
+    across = np.cross(row, column)
+    return across / np.linalg.norm(across)
+
+
+def ordered_slices(images: Sequence[Image]) -> list[Image]:
+    """Slices in the order of their places along the normal of the first."""
+    direction = slice_normal(images[0])
+    return sorted(images, key=lambda image: float(np.dot(image.position_mm, direction)))
+
+
+def places_mm(images: Sequence[Image]) -> Float[np.ndarray, "n"]:
+    """Where each slice lies along the normal of the first."""
+    return positions_mm(images) @ slice_normal(images[0])
+
+
+def positions_mm(images: Sequence[Image]) -> Float[np.ndarray, "n 3"]:
+    """Centre of each slice's first pixel, LPS+ mm."""
+    return np.array([image.position_mm for image in images], np.float64)
+
+
+def volume_shape(images: Sequence[Image]) -> tuple[int, int, int]:
+    """Of the volume: columns, rows, slices."""
+    rows, columns = images[0].matrix
+    return columns, rows, len(images)
+
+
+def volume_affine(images: Sequence[Image]) -> Float[np.ndarray, "4 4"]:
+    """From (column, row, slice) to RAS+ mm, of ordered, parallel, evenly spaced slices (DICOM PS3.3, C.7.6.2.1.1)."""
+    first = images[0]
+    row, column = np.reshape(first.orientation, (2, 3))
+    between_rows, between_columns = first.spacing_mm
+    positions = positions_mm(images)
+    lps = np.eye(4)
+    lps[:3, 0] = row / np.linalg.norm(row) * between_columns
+    lps[:3, 1] = column / np.linalg.norm(column) * between_rows
+    lps[:3, 2] = (positions[-1] - positions[0]) / (len(images) - 1)
+    lps[:3, 3] = positions[0]
+    return LPS @ lps
+
+
+def drift_mm(images: Sequence[Image]) -> float:
+    """How far the last of ordered slices would be off if all steps were the one that differs most from their mean."""
+    steps = np.diff(positions_mm(images), axis=0)
+    return float(np.linalg.norm(steps - steps.mean(axis=0), axis=1).max() * len(steps))
+
+
+def same_geometry(one: Image, other: Image) -> bool:
+    """Whether two slices may be of one volume: of one direction, matrix and spacing."""
+    return (
+        one.matrix == other.matrix
+        and np.allclose(one.orientation, other.orientation, atol=DIRECTION_TOLERANCE)
+        and np.allclose(one.spacing_mm, other.spacing_mm, rtol=AFFINE_TOLERANCE)
+    )
+
+
+def is_stack(images: Sequence[Image]) -> bool:
+    """Whether slices make up a volume by themselves: enough of them, alike, in places of their own and evenly spaced."""
+    if len(images) < MIN_SLICES or not all(same_geometry(images[0], image) for image in images):
+        return False
+    with np.errstate(invalid="ignore"):  # of directions that are none; the checks name them
+        steps = np.diff(places_mm(ordered_slices(images)))
+    usual = float(np.median(steps))
+    return bool(steps.min() >= SAME_PLACE_MM and (np.abs(steps - usual) <= UNEVEN_STEP * usual).all())
+
 
 NAMED_DICOM = re.compile(r"(?i)(?!\._).+\.(?:dcm|dicom|ima)(?:\.(?:gz|bz2|xz|zip))?")  # ._ are macOS's notes beside files
 
@@ -81,7 +159,7 @@ class Contents:
     oddities: tuple[Fault, ...] = ()  # for a terminal
 
 
-def find(folder: Path) -> Contents:
+def find_series(folder: Path) -> Contents:
     """All series in a folder, at any depth; a file is known as DICOM by its content, whatever its name.
 
     Images are of one series by their SeriesInstanceUID. Where each has one of its own, they are put together by description,
@@ -97,11 +175,11 @@ def find(folder: Path) -> Contents:
     missing: list[Path] = []
     seen: dict[str, dict[str, Path]] = defaultdict(dict)  # by UID and hash; a hash is taken where a UID comes back
     for path in _files(folder):
-        content = header.read(path)
+        content = read_header(path)
         if content is NoImage.UNREADABLE:
             unreadable.append(path)
         elif content is NoImage.DIRECTORY:
-            missing += dicomdir.missing(path, folder)
+            missing += missing_files(path, folder)
         elif isinstance(content, Header):
             if _is_copy(path, seen[content.file.sop_uid]):
                 continue  # the same file twice, which says nothing new
@@ -159,13 +237,13 @@ def _groups(headers: Sequence[Header]) -> list[list[Header]]:
         study = first.study_uid if of_study[first.patient_id, first.study_uid] > 1 else (first.study_date, str(first.study_s))
         protocol = first.protocol
         stacks = alone[first.patient_id, study, protocol.unnumbered, protocol.weighting]
-        stack = next((one for one in stacks if geometry.alike(one[0].images[0], first.images[0])), None)
+        stack = next((one for one in stacks if same_geometry(one[0].images[0], first.images[0])), None)
         if stack:
             stack.append(first)
         else:
             stacks.append([first])
     for stack in (stack for stacks in alone.values() for stack in stacks):
-        groups += [stack] if len(stack) >= geometry.FEWEST_SLICES else [[one] for one in stack]
+        groups += [stack] if len(stack) >= MIN_SLICES else [[one] for one in stack]
     return groups
 
 
@@ -191,7 +269,7 @@ def _sequences(headers: Sequence[Header]) -> list[list[Header]]:
     if headers[0].file.frames > 1:
         return [list(headers)]
     by_words = _by(headers, lambda one: one.protocol.words)
-    if sum(len(part) >= geometry.FEWEST_SLICES for part in by_words) < 2:
+    if sum(len(part) >= MIN_SLICES for part in by_words) < 2:
         by_words = [list(headers)]  # the odd slice among others is named by the checks
     return [part for ones in by_words for part in _by_protocol(ones)]
 
@@ -218,22 +296,22 @@ def _by(headers: Sequence[Header], key: Callable[[Header], object]) -> list[list
 
 def _are_volumes(headers: Sequence[Header]) -> bool:
     """Whether images are a stack, or one for each kind."""
-    if geometry.is_stack([one.images[0] for one in headers]):
+    if is_stack([one.images[0] for one in headers]):
         return True
-    return all(geometry.is_stack([one.images[0] for one in part]) for part in _by(headers, lambda one: one.images[0].kind))
+    return all(is_stack([one.images[0] for one in part]) for part in _by(headers, lambda one: one.images[0].kind))
 
 
 def _parts(headers: Sequence[Header]) -> list[Series]:
     """A series as one, or, where slices lie at the same place, by echo, kind of image, b-value and time, if that parts them."""
-    whole = _whole(headers)
-    if whole.files[0].frames > 1 or _are_apart(whole.images):
-        return [whole]
+    series = _whole(headers)
+    if series.files[0].frames > 1 or _are_apart(series.images):
+        return [series]
     parts = _by(headers, lambda one: one.images[0].kind)
     if len(parts) == 1 or not all(len(part) > 1 and _are_apart([one.images[0] for one in part]) for part in parts):
-        return [whole]  # the checks say what is wrong with it
+        return [series]  # the checks say what is wrong with it
     return [
         replace(
-            whole,
+            series,
             part=number,
             tags=part[0].tags,
             files=tuple(one.file for one in part),
@@ -269,7 +347,7 @@ def _whole(headers: Sequence[Header]) -> Series:
         in_series=_agreed(one.images_in_series for one in headers),
         phases=max(one.phases for one in headers),
         mixed=next(
-            ((first.file.sop_uid, one.file.sop_uid) for one, told in zip(headers, words, strict=True) if told != words[0]), ()
+            ((first.file.sop_uid, one.file.sop_uid) for one, text in zip(headers, words, strict=True) if text != words[0]), ()
         ),
         study_per_image=len(studies) > 1,
     )
@@ -360,20 +438,24 @@ def _oddities(all_series: Sequence[Series], headers: Sequence[Header], shared: C
     for (_, study_uid), stored in starts.items():
         for uid, numbers in stored.items() if any(numbers[0] == 1 for numbers in stored.values()) else ():
             if numbers[0] > 1:
-                told = f"its {len(numbers)} images are numbered from {numbers[0]} to {numbers[-1]}, those of other series from 1"
-                faults.append(Fault(f"series {{}} of study {{}}: {told}; some may be missing", (uid, study_uid)))
+                detail = (
+                    f"its {len(numbers)} images are numbered from {numbers[0]} to {numbers[-1]}, those of other series from 1"
+                )
+                faults.append(Fault(f"series {{}} of study {{}}: {detail}; some may be missing", (uid, study_uid)))
     few: dict[tuple[object, ...], list[Series]] = defaultdict(list)
     for one in all_series:
-        if one.files[0].frames == 1 and len(one.images) < geometry.FEWEST_SLICES and not one.oddity:
+        if one.files[0].frames == 1 and len(one.images) < MIN_SLICES and not one.oddity:
             few[one.patient_id, one.study_uid, one.tags.words].append(one)
     for (_, study_uid, _), ones in few.items():
-        if geometry.is_stack([image for one in ones for image in one.images]):
-            told = f"{len(ones)} series of one description have too few slices, and would make up one volume"
-            faults.append(Fault(f"study {{}}: {told}; their SeriesInstanceUIDs seem to be wrong", (str(study_uid),)))
+        if is_stack([image for one in ones for image in one.images]):
+            detail = f"{len(ones)} series of one description have too few slices, and would make up one volume"
+            faults.append(Fault(f"study {{}}: {detail}; their SeriesInstanceUIDs seem to be wrong", (str(study_uid),)))
     files = [one for one in headers if one.file.sop_uid in shared]
     if files:
-        told = f"{len(files)} different files have the SOPInstanceUID {{}} or another that several have; each counts as an image"
-        faults.append(Fault(told, (files[0].file.sop_uid,)))
+        detail = (
+            f"{len(files)} different files have the SOPInstanceUID {{}} or another that several have; each counts as an image"
+        )
+        faults.append(Fault(detail, (files[0].file.sop_uid,)))
     return tuple(faults)
 
 

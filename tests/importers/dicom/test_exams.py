@@ -11,19 +11,19 @@ from made import dicom
 
 from mri_vit.data import volume
 from mri_vit.importers.dicom import importer
-from mri_vit.importers.found import Found
+from mri_vit.importers.layout import SourceContents
 
 MAN = {"PatientID": "ANONYMOUS", "PatientName": "", "PatientSex": "M", "PatientAge": "061Y", "StudyDate": "19000101"}
 WOMAN = MAN | {"PatientSex": "F", "PatientAge": "034Y"}
 SILENT = {"PatientName": "", "PatientSex": "", "PatientAge": "", "PatientBirthDate": ""}
 
 
-def bring_in(tmp_path: Path, **options: Any) -> tuple[Found, list[str]]:
+def bring_in(tmp_path: Path, **options: Any) -> tuple[SourceContents, list[str]]:
     lines: list[str] = []
     return importer.read(tmp_path / "in", tmp_path / "out", say=lines.append, **options), lines
 
 
-def drawn_from(found: Found) -> list[tuple[str, dict[str, int]]]:
+def drawn_from(found: SourceContents) -> list[tuple[str, dict[str, int]]]:
     """Of each visit its session, and by channel the number of the study from which its scan is."""
     visits = []
     for visit in found.visits:

@@ -18,7 +18,7 @@ from pydicom.uid import HTJ2KLossless
 from mri_vit.data import volume
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.dicom import identity, importer
-from mri_vit.importers.found import Found
+from mri_vit.importers.layout import SourceContents
 
 AGENT = {"ContrastBolusAgent": "GADAVIST"}
 FOUR = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
@@ -31,7 +31,7 @@ def write_visit(folder: Path, **tags: Any) -> None:
         dicom.write_series(folder / channel, dicom.head() + 1000 * number, **study)
 
 
-def bring_in(tmp_path: Path, **options: Any) -> Found:
+def bring_in(tmp_path: Path, **options: Any) -> SourceContents:
     return importer.read(tmp_path / "in", tmp_path / "out", **options)
 
 
@@ -172,7 +172,7 @@ def write_t1s(folder: Path, *series: tuple[str, float, dict[str, Any]]) -> None:
         dicom.write_series(folder / str(number), voxels, **(common | tags))
 
 
-def taken(found: Found) -> dict[str, int]:
+def taken(found: SourceContents) -> dict[str, int]:
     """Which of the series became which scan."""
     if not found.visits:
         return {}
@@ -275,16 +275,16 @@ def test_the_key_lies_beside_the_output_for_its_owner_alone(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out", "out.key"]
     key.chmod(0o644)
     with pytest.raises(UsageError, match="can be read by others"):
-        identity.hasher(key, tmp_path / "out2")
+        identity.load_hasher(key, tmp_path / "out2")
     key.chmod(0o600)
     key.write_text("short")
     with pytest.raises(UsageError, match="is no key"):
-        identity.hasher(key, tmp_path / "out2")
+        identity.load_hasher(key, tmp_path / "out2")
     with pytest.raises(UsageError, match="lies in the output"):
-        identity.hasher(tmp_path / "out" / "a.key", tmp_path / "out")
+        identity.load_hasher(tmp_path / "out" / "a.key", tmp_path / "out")
     (tmp_path / "link.key").symlink_to(key)
     with pytest.raises(IntegrityError):
-        identity.hasher(tmp_path / "link.key", tmp_path / "out")
+        identity.load_hasher(tmp_path / "link.key", tmp_path / "out")
 
 
 def test_folders_that_make_no_sense_are_refused(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from pydicom.dataset import Dataset
 from pydicom.uid import HTJ2KLossless, generate_uid
 
 from mri_vit.data import volume
-from mri_vit.importers.dicom import checks, header, importer, series
-from mri_vit.importers.found import Found
+from mri_vit.importers.dicom import conversion, header, importer, series
+from mri_vit.importers.layout import SourceContents
 
 Edit = Callable[[Dataset, int], None]  # of the data set of a file, and which of all it is
 
@@ -37,12 +37,12 @@ def edited(paths: list[Path], edit: Edit) -> None:
         dataset.save_as(path)
 
 
-def bring_in(tmp_path: Path) -> tuple[Found, list[str]]:
+def bring_in(tmp_path: Path) -> tuple[SourceContents, list[str]]:
     lines: list[str] = []
     return importer.read(tmp_path / "in", tmp_path / "out", say=lines.append), lines
 
 
-def assert_as_sound(found: Found, tmp_path: Path) -> None:
+def assert_as_sound(found: SourceContents, tmp_path: Path) -> None:
     """The scans are those of the sound series, voxel by voxel, in their places."""
     write_sound(tmp_path / "sound")
     sound = importer.read(tmp_path / "sound", tmp_path / "out-sound")
@@ -118,16 +118,16 @@ def test_sequences_of_one_series_without_descriptions_are_told_apart_by_their_ti
     edited(paths, edit)
     for path in (tmp_path / "in" / "t1ce").rglob("IM*"):
         path.unlink()
-    contents = series.find(tmp_path / "in")
+    contents = series.find_series(tmp_path / "in")
     assert sorted(str(one.images[0].kind[0]) for one in contents.series) == ["3.0", "90.0", "95.0"]
-    assert not [fault for one in contents.series for fault in checks.faults(one)]
+    assert not [fault for one in contents.series for fault in conversion.conversion_faults(one)]
 
 
 def test_sequences_of_one_series_whose_slices_lie_between_each_other_are_not_one_volume(tmp_path: Path) -> None:
     both: dict[str, Any] = {"SeriesInstanceUID": "1.9", "StudyInstanceUID": "1.2"}
     dicom.write_series(tmp_path / "a", SeriesDescription="t1 tse", **both)
     dicom.write_series(tmp_path / "b", steps=[k + 0.5 for k in range(6)], SeriesDescription="t2 tse", **both)
-    assert [len(one.images) for one in series.find(tmp_path).series] == [6, 6]
+    assert [len(one.images) for one in series.find_series(tmp_path).series] == [6, 6]
 
 
 @pytest.mark.parametrize("shift", [0, 0.5])
@@ -136,14 +136,14 @@ def test_a_repeated_sequence_under_one_series_uid_is_told_apart_by_its_number(tm
         steps = [k + shift * (number == 7) for k in range(6)]
         tags: dict[str, Any] = {"SeriesInstanceUID": "1.9", "StudyInstanceUID": "1.2", "SeriesDescription": "t1"}
         dicom.write_series(tmp_path / str(number), steps=steps, SeriesNumber=number, **tags)
-    assert sorted((one.tags.number, len(one.images)) for one in series.find(tmp_path).series) == [(4, 6), (7, 6)]
+    assert sorted((one.tags.number, len(one.images)) for one in series.find_series(tmp_path).series) == [(4, 6), (7, 6)]
 
 
 def test_a_repeated_sequence_under_one_series_uid_is_told_apart_by_its_time(tmp_path: Path) -> None:
     for time in ("101500", "103000"):
         tags: dict[str, Any] = {"SeriesInstanceUID": "1.9", "StudyInstanceUID": "1.2", "SeriesDescription": "t1"}
         dicom.write_series(tmp_path / time, AcquisitionTime=time, **tags)
-    assert [len(one.images) for one in series.find(tmp_path).series] == [6, 6]
+    assert [len(one.images) for one in series.find_series(tmp_path).series] == [6, 6]
 
 
 def test_a_slice_of_another_sequence_in_a_gap_is_refused_as_mixed(tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_a_slice_of_another_sequence_in_a_gap_is_refused_as_mixed(tmp_path: Path
         dataset.SeriesDescription = "t2 tse" if number == 3 else "t1 tse"
 
     dicom.write_series(tmp_path, edit=edit)
-    (one,) = series.find(tmp_path).series
-    assert "mixed series" in checks.faults(one)[0].reason
+    (one,) = series.find_series(tmp_path).series
+    assert "mixed series" in conversion.conversion_faults(one)[0].reason
 
 
 def test_images_that_nothing_tells_apart_are_refused_with_one_cause(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_repeated_sequence_is_told_apart_by_its_series_number(tmp_path: Path) 
     for number in (4, 7):
         dicom.write_series(tmp_path / str(number), SeriesDescription="t2 tse", StudyInstanceUID="1.2", SeriesNumber=number)
     edited(sorted(tmp_path.rglob("IM*")), series_of_its_own)
-    assert sorted((one.tags.number, len(one.images)) for one in series.find(tmp_path).series) == [(4, 6), (7, 6)]
+    assert sorted((one.tags.number, len(one.images)) for one in series.find_series(tmp_path).series) == [(4, 6), (7, 6)]
 
 
 def test_stacks_of_two_directions_are_put_together_apart(tmp_path: Path) -> None:
@@ -180,16 +180,16 @@ def test_stacks_of_two_directions_are_put_together_apart(tmp_path: Path) -> None
             tmp_path / str(orientation[0]), orientation=orientation, SeriesDescription="t2", StudyInstanceUID="1.2"
         )
     edited(sorted(tmp_path.rglob("IM*")), series_of_its_own)
-    found = series.find(tmp_path).series
+    found = series.find_series(tmp_path).series
     assert [len(one.images) for one in found] == [6, 6]
-    assert not [fault for one in found for fault in checks.faults(one)]
+    assert not [fault for one in found for fault in conversion.conversion_faults(one)]
 
 
 def test_series_of_a_single_image_stay_series_of_their_own(tmp_path: Path) -> None:
     for number in range(3):
         dicom.write_series(tmp_path / str(number), dicom.head(1), SeriesDescription="localizer", StudyInstanceUID="1.2")
-    assert len(series.find(tmp_path).series) == 3
-    assert not series.find(tmp_path).oddities
+    assert len(series.find_series(tmp_path).series) == 3
+    assert not series.find_series(tmp_path).oddities
 
 
 def test_slices_that_were_acquired_in_two_packages_stay_one_volume(tmp_path: Path) -> None:
@@ -197,15 +197,15 @@ def test_slices_that_were_acquired_in_two_packages_stay_one_volume(tmp_path: Pat
         dataset.AcquisitionNumber = 1 + number % 2
 
     dicom.write_series(tmp_path, dicom.head(12), edit=edit)
-    (one,) = series.find(tmp_path).series
-    assert not checks.faults(one)
+    (one,) = series.find_series(tmp_path).series
+    assert not conversion.conversion_faults(one)
 
 
 def test_a_series_whose_numbers_begin_later_than_those_of_others_is_named(tmp_path: Path) -> None:
     paths = write_sound(tmp_path)
-    assert not series.find(tmp_path).oddities
+    assert not series.find_series(tmp_path).oddities
     paths[0].unlink()
-    (oddity,) = series.find(tmp_path).oddities
+    (oddity,) = series.find_series(tmp_path).oddities
     assert "from 2 to 6" in oddity.reason
 
 
@@ -214,7 +214,7 @@ def test_a_series_uid_for_each_two_slices_is_named_once(tmp_path: Path) -> None:
         dataset.SeriesInstanceUID = f"1.9.{number // 2}"
 
     dicom.write_series(tmp_path, edit=edit, StudyInstanceUID="1.2", SeriesDescription="t2 tse")
-    assert sum("3 series of one description" in one.reason for one in series.find(tmp_path).oddities) == 1
+    assert sum("3 series of one description" in one.reason for one in series.find_series(tmp_path).oddities) == 1
 
 
 # Files without preamble.
@@ -265,8 +265,8 @@ def test_a_compressed_file_that_does_not_say_how_is_refused(tmp_path: Path) -> N
         dicom.encapsulate_as(path, HTJ2KLossless)
         content = path.read_bytes()
         path.write_bytes(content[content.index(b"\x08\x00\x08\x00CS") :])
-    (one,) = series.find(tmp_path).series
-    assert "compressed" in checks.faults(one)[0].reason
+    (one,) = series.find_series(tmp_path).series
+    assert "compressed" in conversion.conversion_faults(one)[0].reason
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_damaged_file_that_is_named_as_those_beside_it_is_named(tmp_path: Path
     paths = dicom.write_series(tmp_path)
     (tmp_path / "README1").write_bytes(content)
     paths[-1].write_bytes(content)
-    assert series.find(tmp_path).unreadable == (paths[-1],)
+    assert series.find_series(tmp_path).unreadable == (paths[-1],)
 
 
 def test_a_file_whose_meta_information_lacks_the_transfer_syntax_is_read(tmp_path: Path) -> None:
@@ -326,6 +326,6 @@ def test_one_image_uid_drops_no_image_and_a_copy_adds_none(tmp_path: Path) -> No
     paths = write_sound(tmp_path)
     edited(paths, one_image)
     (tmp_path / "copy").write_bytes(paths[9].read_bytes())
-    contents = series.find(tmp_path)
+    contents = series.find_series(tmp_path)
     assert [len(one.images) for one in contents.series] == [6] * 4
-    assert header.read(paths[0]) != header.read(paths[9])
+    assert header.read_header(paths[0]) != header.read_header(paths[9])

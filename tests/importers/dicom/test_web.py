@@ -19,7 +19,7 @@ from made import dicom
 from pydicom import dcmread
 
 from mri_vit.errors import OutOfResource, UsageError
-from mri_vit.importers.dicom import importer, web
+from mri_vit.importers.dicom import importer
 
 PLUGIN = Path("/usr/share/orthanc/plugins/libOrthancDicomWeb.so")  # Debian's orthanc-dicomweb
 
@@ -62,7 +62,7 @@ class Archive(BaseHTTPRequestHandler):
 
 
 def _json(found: str | tuple[str, str, str]) -> dict[str, object]:
-    tags = (web.STUDY, web.SERIES, web.INSTANCE)
+    tags = (importer.STUDY_TAG, importer.SERIES_TAG, importer.INSTANCE_TAG)
     uids = (found,) if isinstance(found, str) else found
     return {tag: {"vr": "UI", "Value": [uid]} for tag, uid in zip(tags, uids, strict=False)}
 
@@ -87,7 +87,7 @@ def archive(tmp_path: Path) -> Iterator[str]:
 def test_an_import_by_dicomweb_gives_what_an_import_of_the_files_gives(
     tmp_path: Path, archive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "PAGE", 5)  # so that there are pages
+    monkeypatch.setattr(importer, "PAGE_SIZE", 5)  # so that there are pages
     by_files = importer.read(tmp_path / "in", tmp_path / "a")
     with importer.files_of(f"{archive}/", tmp_path / "b") as folder:
         by_web = importer.read(folder, tmp_path / "b", tmp_path / "a.key")
@@ -108,13 +108,13 @@ def _assert_alike(one: Path, other: Path) -> None:
 @pytest.mark.parametrize("url", ["http://pacs.example.org/dicom-web", "file:///etc", "http://127.0.0.1.example.org", "nothing"])
 def test_an_address_outside_this_machine_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(UsageError, match="a server on this machine"):
-        web.fetch(url, tmp_path)
+        importer.fetch_dicomweb(url, tmp_path)
 
 
 def test_a_server_that_leads_elsewhere_or_is_not_there_is_refused(tmp_path: Path, archive: str) -> None:
     for url in (f"{archive}/away", "http://127.0.0.1:9"):
         with pytest.raises(UsageError, match="no DICOMweb server answers"):
-            web.fetch(url, tmp_path)
+            importer.fetch_dicomweb(url, tmp_path)
 
 
 def test_a_server_that_stops_on_the_way_is_a_lack_and_no_short_cohort(tmp_path: Path, archive: str) -> None:

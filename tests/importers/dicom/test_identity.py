@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mri_vit.importers.dicom import person
+from mri_vit.importers.dicom import identity
 
 PLACEHOLDERS = """
 , ,0,000000,ANONYMOUS,anonymous,Anonymous^Patient,ANON,ANONYMIZED,anonymised,UNKNOWN,Unknown^^,TEST,Test Patient,NONE,NA,N/A,n.a.
@@ -19,39 +19,39 @@ MRN-1,1,12,STUDY-0012,CONTROL7,ABC12,12345,PID-3,00012,100,1111,4711,ANON001,Ano
 
 @pytest.mark.parametrize("text", [text for line in PLACEHOLDERS.strip("\n").split("\n") for text in line.split(",")])
 def test_an_id_that_stands_for_nobody_is_a_placeholder_however_it_is_written(text: str) -> None:
-    assert person.is_placeholder(text)
+    assert identity.is_placeholder(text)
 
 
 @pytest.mark.parametrize("text", [*OWN.strip().split(","), "x" * 63 + "1", "anonym" * 10 + "1"])
 def test_an_id_of_a_person_is_none(text: str) -> None:
-    assert not person.is_placeholder(text)
+    assert not identity.is_placeholder(text)
 
 
 @pytest.mark.parametrize("text", ["JOHNDOE", "DOE^JOHN", "Jane Doe", "Max Mustermann", "ANONYMOUS", ""])
 def test_the_name_of_a_made_up_person_is_no_id(text: str) -> None:
-    assert person.is_placeholder_id(text)
+    assert identity.is_placeholder_id(text)
 
 
 @pytest.mark.parametrize("text", ["DOE", "DOE17", "JOHNDOE3", "Smith^John"])
 def test_an_id_that_resembles_one_of_a_made_up_person_stays(text: str) -> None:
-    assert not person.is_placeholder_id(text)
+    assert not identity.is_placeholder_id(text)
 
 
 @pytest.mark.parametrize(
     "text", ["", "19000101", "00010101", "19700101", "0", "20240230", "99991231", "11111111", "unknown", "00000000"]
 )
 def test_a_date_that_stands_for_none_is_none(text: str) -> None:
-    assert person.day(text) is None
+    assert identity.date_of(text) is None
 
 
 def test_a_real_date_is_read_in_both_ways_of_writing_it() -> None:
-    assert person.day("20240131") == person.day("2024.01.31") is not None
+    assert identity.date_of("20240131") == identity.date_of("2024.01.31") is not None
 
 
 def described(
     date: str = "20190601", sex: str = "", birth: str = "", age: str = "", name: str = "", study: str = "1"
-) -> person.Person:
-    return person.described("MRN-1", study, date, sex, birth, age, name)
+) -> identity.Person:
+    return identity.person_of("MRN-1", study, date, sex, birth, age, name)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def described(
     ],
 )
 def test_headers_of_one_person_do_not_disagree(one: dict[str, str], other: dict[str, str]) -> None:
-    assert not person.disagreements(described(**one), described(**other), of_placeholder=False)
-    assert not person.disagreements(described(**other), described(**one), of_placeholder=False)
+    assert not identity.disagreements(described(**one), described(**other), of_placeholder=False)
+    assert not identity.disagreements(described(**other), described(**one), of_placeholder=False)
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_headers_of_one_person_do_not_disagree(one: dict[str, str], other: dict[
     ],
 )
 def test_headers_of_two_people_disagree_by_kind(one: dict[str, str], other: dict[str, str], kinds: list[str]) -> None:
-    assert person.disagreements(described(**one), described(**other), of_placeholder=False) == kinds
-    assert person.disagreements(described(**other), described(**one), of_placeholder=False) == kinds
+    assert identity.disagreements(described(**one), described(**other), of_placeholder=False) == kinds
+    assert identity.disagreements(described(**other), described(**one), of_placeholder=False) == kinds
 
 
 def test_under_an_id_that_stands_for_nobody_a_name_does_not_change_by_marriage() -> None:
     one, other = described(name="Doe^Jane", birth="19580301"), described(name="Smith^Jane", birth="19580301")
-    assert person.disagreements(one, other, of_placeholder=True) == ["name"]
+    assert identity.disagreements(one, other, of_placeholder=True) == ["name"]

@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume, canonical, read, resample, write
 from mri_vit.errors import UnusablePatient
-from mri_vit.importers import likeness
+from mri_vit.importers import persons
 from mri_vit.importers.persons import Subject
 
 PATIENTS = (
@@ -44,20 +44,20 @@ def test_copies_of_real_patients_are_found_and_no_two_different_ones(shared, tmp
         for index, path in enumerate(scans.values())
     }
     person = {subject: index for index, subject in enumerate({**scans, **copies})}
-    found, headless = likeness.alike({**scans, **copies}, person)
+    found, headless = persons.alike_pairs({**scans, **copies}, person)
     assert headless == []
     assert {(pair.one, pair.other) for pair in found} == set(zip(scans, copies, strict=True))
     assert min(pair.correlation for pair in found) > 0.9  # and so no pair lies between 0.8 and 0.9
     known = {subject: index % len(scans) for index, subject in enumerate({**scans, **copies})}
-    assert likeness.alike({**scans, **copies}, known) == ([], [])  # who is known as one person is not flagged
+    assert persons.alike_pairs({**scans, **copies}, known) == ([], [])  # who is known as one person is not flagged
 
 
 def test_nobody_looks_like_nobody_and_a_scan_of_nothing_is_refused(tmp_path):
-    assert likeness.alike({}, {}) == ([], [])
-    assert likeness.neighbours(np.zeros((2, 5))) == [(0, 1)]
+    assert persons.alike_pairs({}, {}) == ([], [])
+    assert persons.neighbours(np.zeros((2, 5))) == [(0, 1)]
     write(Volume(np.zeros((20, 20, 20), np.float32), np.diag([8.0, 8, 8, 1])), tmp_path / "a.nii.gz")
     with pytest.raises(UnusablePatient, match="an empty image"):
-        likeness.alike({Subject("x", "a"): tmp_path / "a.nii.gz"}, {Subject("x", "a"): 0})
+        persons.alike_pairs({Subject("x", "a"): tmp_path / "a.nii.gz"}, {Subject("x", "a"): 0})
 
 
 def test_scans_of_few_slices_or_without_a_head_end_nothing(tmp_path):
@@ -67,5 +67,5 @@ def test_scans_of_few_slices_or_without_a_head_end_nothing(tmp_path):
     for name, array in (("few", ramp), ("again", ramp + 1), ("dark", dark)):
         write(Volume(array, np.diag([8.0, 8, 8, 1])), tmp_path / f"{name}.nii.gz")
     scans = {Subject("x", name): tmp_path / f"{name}.nii.gz" for name in ("few", "again", "dark")}
-    _, headless = likeness.alike(scans, {subject: index for index, subject in enumerate(scans)})
+    _, headless = persons.alike_pairs(scans, {subject: index for index, subject in enumerate(scans)})
     assert headless == [Subject("x", "dark")]

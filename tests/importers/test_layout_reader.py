@@ -9,9 +9,9 @@ import pytest
 from made.layouts import folder, imported, scans_of
 
 from mri_vit.errors import UsageError
-from mri_vit.importers import layout, merged
-from mri_vit.importers.found import Found, Reading, Visit
-from mri_vit.importers.layouts import LAYOUTS
+from mri_vit.importers import cohort_table, layout_reader
+from mri_vit.importers.collections import LAYOUTS
+from mri_vit.importers.layout import Reading, SourceContents, Visit
 
 FOUR = {"t1", "t1ce", "t2", "flair"}
 ALL = {*FOUR, "tumour_mask"}
@@ -94,8 +94,8 @@ def test_labels_under_an_id_of_another_form_are_never_lost_without_a_word(tmp_pa
     source = labelled(tmp_path, ("00012", "7"), f"patient,mgmt\n{name},1\n")
     with pytest.raises(UsageError, match=f"{name} is in the table, 00012 among the scans: .*zeros lost. .1 of 1 .* joins the 1 "):
         imported("plain", source)
-    found = layout.read(LAYOUTS["plain"], source)
-    joined = merged.merge(merged.with_ids_of_scans(found))
+    found = layout_reader.read_source(LAYOUTS["plain"], source)
+    joined = cohort_table.merge(cohort_table.with_ids_of_scans(found))
     assert joined.cells["00012", ""] == {"mgmt": "1"}
     assert joined.readings[0].rule == f"1 is 1; the table's id is {name}"
     assert not joined.left_out
@@ -108,7 +108,7 @@ def test_of_ids_of_which_two_could_be_meant_none_is_joined(tmp_path: Path):
     assert all("differs only in form" in left.reason for left in found.left_out)
     assert any(re.search(r"zeros lost\? \(3 of 4 ids of the table; .* joins the 1 that", note) for note in found.notes)
     assert any("1, 001 differ only in form" in note for note in found.notes)
-    joined = merged.merge(merged.with_ids_of_scans(layout.read(LAYOUTS["plain"], source)))
+    joined = cohort_table.merge(cohort_table.with_ids_of_scans(layout_reader.read_source(LAYOUTS["plain"], source)))
     assert joined.cells == {("01", ""): {}, ("2", ""): {"mgmt": "1"}, ("a_3", ""): {"mgmt": "0"}}
 
 
@@ -122,7 +122,7 @@ def test_ids_of_other_patients_are_refused_as_such_and_a_table_of_more_patients_
 
 def test_a_number_s_notation_in_a_table_is_an_id_of_a_scan_or_of_nobody(tmp_path: Path):
     source = labelled(tmp_path, ("100000", "7"), "patient,mgmt\n1E+05,1\n7,0\n")
-    joined = merged.merge(merged.with_ids_of_scans(layout.read(LAYOUTS["plain"], source)))
+    joined = cohort_table.merge(cohort_table.with_ids_of_scans(layout_reader.read_source(LAYOUTS["plain"], source)))
     assert joined.cells["100000", ""] == {"mgmt": "1"}
     with pytest.raises(UsageError, match=r"labels\.csv, row 2: patient id '1E\+05'"):
         imported("plain", source / "labels.csv")
@@ -133,10 +133,10 @@ def test_a_visit_of_another_form_is_named_and_joined_on_request(tmp_path: Path):
     cells = (
         (session, "mgmt", value, tmp_path / "t.csv", 2, "mgmt", value, "as it is") for session, value in (("1", "1"), ("02", "0"))
     )
-    found = Found(visits, tuple(Reading("P1", *cell) for cell in cells))
-    (left,) = merged.merge(found).left_out
+    found = SourceContents(visits, tuple(Reading("P1", *cell) for cell in cells))
+    (left,) = cohort_table.merge(found).left_out
     assert left.reason == "visit 1 is in the table, but without scans; '01' is: zeros lost?"
-    joined = merged.merge(merged.with_ids_of_scans(found))
+    joined = cohort_table.merge(cohort_table.with_ids_of_scans(found))
     assert [row["mgmt"] for row in joined.cells.values()] == ["1", "0"]
 
 
@@ -144,7 +144,7 @@ def test_a_visit_of_another_form_is_named_and_joined_on_request(tmp_path: Path):
 def test_ages_are_in_years_and_what_cannot_be_one_is_missing_and_listed(tmp_path: Path, cell: str, value: str):
     found = imported("plain", folder(tmp_path, tables={"t.csv": f'patient,age\nP1,"{cell}"\nP2,60\n'}) / "t.csv")
     assert [row["age"] for row in found.cells.values()] == [value, "60"]
-    assert [(r.raw, r.row) for r in merged.no_rule(found)] == ([] if value else [(cell, 2)])
+    assert [(r.raw, r.row) for r in cohort_table.no_rule(found)] == ([] if value else [(cell, 2)])
 
 
 def test_ages_of_0_are_counted(tmp_path: Path):

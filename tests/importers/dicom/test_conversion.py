@@ -1,24 +1,26 @@
-"""What is refused before conversion, and with which reason; dcm2niix converts nearly all of it and ends with exit code 0."""
+"""What is refused before conversion and why, and converted series against ground truth that others made."""
 
 from __future__ import annotations
 
 import math
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
+import numpy as np
 import pytest
 from made import dicom
 from pydicom import dcmread
 from pydicom.dataset import Dataset
-from pydicom.uid import (
-    HEVCMP51,
-    MPEG2MPML,
-    HTJ2KLossless,
-)
+from pydicom.uid import HEVCMP51, MPEG2MPML, DeflatedExplicitVRLittleEndian, HTJ2KLossless
 
+from mri_vit.data.volume import Volume, canonical
 from mri_vit.errors import IntegrityError
-from mri_vit.importers.dicom import checks, series
-from mri_vit.importers.dicom.fault import Fault
+from mri_vit.importers.dicom import conversion, series
+from mri_vit.importers.dicom.identity import Fault, Refused
+from mri_vit.importers.dicom.series import Series
 
 FAILING = {
     "gantrytilting/001": "tilted gantry: slices are stacked 14.0 degrees off their normal",
@@ -32,8 +34,8 @@ FAILING = {
 
 def faults(folder: Path) -> list[Fault]:
     """Of the one series in a folder."""
-    (found,) = series.find(folder).series
-    return checks.faults(found)
+    (found,) = series.find_series(folder).series
+    return conversion.conversion_faults(found)
 
 
 def reason(folder: Path) -> str:
@@ -154,9 +156,9 @@ def test_echoes_that_were_stored_as_one_series_fill_each_others_numbers_and_coun
 
         tags: dict[str, Any] = {"SeriesInstanceUID": "1.2.3", "StudyInstanceUID": "1.2", "ImagesInAcquisition": 12}
         dicom.write_series(tmp_path / str(echo), edit=interleave, EchoTime=50 * echo, **tags)
-    found = series.find(tmp_path).series
+    found = series.find_series(tmp_path).series
     assert len(found) == 2
-    assert not [fault for one in found for fault in checks.faults(one)]
+    assert not [fault for one in found for fault in conversion.conversion_faults(one)]
 
 
 def test_echoes_of_one_acquisition_in_series_of_their_own_make_up_its_count(tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def test_echoes_of_one_acquisition_in_series_of_their_own_make_up_its_count(tmp_
     }
     for echo in (1, 2):
         dicom.write_series(tmp_path / str(echo), EchoTime=50 * echo, **tags)
-    assert not [fault for one in series.find(tmp_path).series for fault in checks.faults(one)]
+    assert not [fault for one in series.find_series(tmp_path).series for fault in conversion.conversion_faults(one)]
 
 
 def test_four_scans_that_were_cut_off_alike_do_not_make_up_each_others_counts(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_four_scans_that_were_cut_off_alike_do_not_make_up_each_others_counts(tm
             "ImagesInAcquisition": 24,
         }
         dicom.write_series(tmp_path / str(at), dicom.head(12), **tags)
-    assert all("expected 24" in checks.faults(one)[0].reason for one in series.find(tmp_path).series)
+    assert all("expected 24" in conversion.conversion_faults(one)[0].reason for one in series.find_series(tmp_path).series)
 
 
 def test_a_volume_that_is_spread_over_several_files_is_refused(tmp_path: Path) -> None:
@@ -221,7 +223,9 @@ def test_one_slice_that_differs_is_enough(tmp_path: Path, change: dict[str, obje
             setattr(dataset, keyword, value)
 
     dicom.write_series(tmp_path, edit=edit)
-    assert any(expected in fault.reason for one in series.find(tmp_path).series for fault in checks.faults(one))
+    assert any(
+        expected in fault.reason for one in series.find_series(tmp_path).series for fault in conversion.conversion_faults(one)
+    )
 
 
 def test_a_multi_frame_file_with_fewer_places_than_frames_is_refused(tmp_path: Path) -> None:
@@ -253,9 +257,9 @@ def test_a_transfer_syntax_that_no_standard_knows_is_told_as_a_uid_and_not_as_te
 def test_what_pydicom_decodes_and_dcm2niix_does_not_is_decompressed_first(tmp_path: Path) -> None:
     for path in dicom.write_series(tmp_path):
         dicom.encapsulate_as(path, HTJ2KLossless)
-    (found,) = series.find(tmp_path).series
-    assert checks.decompress_first(found)
-    assert not checks.faults(found)
+    (found,) = series.find_series(tmp_path).series
+    assert conversion.decompress_first(found)
+    assert not conversion.conversion_faults(found)
 
 
 def test_another_modality_is_refused_and_its_text_not_repeated(tmp_path: Path) -> None:
@@ -267,7 +271,7 @@ def test_another_modality_is_refused_and_its_text_not_repeated(tmp_path: Path) -
 
 def test_a_file_that_only_starts_as_dicom_is_listed_as_unreadable(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 50)
-    contents = series.find(tmp_path)
+    contents = series.find_series(tmp_path)
     assert contents.unreadable == (tmp_path / "x",)
     assert not contents.series
 
@@ -276,13 +280,13 @@ def test_a_dicomdir_is_followed_inside_the_folder_only(tmp_path: Path) -> None:
     dicom.write_series(tmp_path / "disc" / "DICOM")
     (tmp_path / "outside").write_bytes(b"")
     dicom.dicomdir(tmp_path / "disc", ["DICOM", "IM0000"], ["dicom", "im0001"], ["DICOM", "GONE"])
-    contents = series.find(tmp_path / "disc")
+    contents = series.find_series(tmp_path / "disc")
     assert len(contents.series) == 1
     assert contents.missing == (tmp_path / "disc" / "DICOM" / "GONE",)
     for outside in (["..", "outside"], ["DICOM", "..", "..", "outside"], [str(tmp_path / "outside")], ["..\\outside"]):
         dicom.dicomdir(tmp_path / "disc", outside)
         with pytest.raises(IntegrityError, match="lists a file outside"):
-            series.find(tmp_path / "disc")
+            series.find_series(tmp_path / "disc")
 
 
 def test_a_dicomdir_without_preamble_is_held_to_the_same(tmp_path: Path) -> None:
@@ -290,7 +294,7 @@ def test_a_dicomdir_without_preamble_is_held_to_the_same(tmp_path: Path) -> None
     dicom.dicomdir(tmp_path, ["..", "outside"])
     (tmp_path / "DICOMDIR").write_bytes((tmp_path / "DICOMDIR").read_bytes()[132:])
     with pytest.raises(IntegrityError, match="lists a file outside"):
-        series.find(tmp_path)
+        series.find_series(tmp_path)
 
 
 def test_a_dicomdir_that_leads_outside_by_a_link_is_refused(tmp_path: Path) -> None:
@@ -299,7 +303,7 @@ def test_a_dicomdir_that_leads_outside_by_a_link_is_refused(tmp_path: Path) -> N
     (tmp_path / "disc" / "DICOM").symlink_to(tmp_path / "elsewhere")
     dicom.dicomdir(tmp_path / "disc", ["DICOM", "IM0000"])
     with pytest.raises(IntegrityError):
-        series.find(tmp_path / "disc")
+        series.find_series(tmp_path / "disc")
 
 
 def test_a_header_that_announces_nothing_does_not_hide_what_the_others_announce(tmp_path: Path) -> None:
@@ -307,8 +311,8 @@ def test_a_header_that_announces_nothing_does_not_hide_what_the_others_announce(
         dataset.ImagesInAcquisition = "" if number == 3 else 24
 
     dicom.write_series(tmp_path, dicom.head(15), edit=edit)
-    (one,) = series.find(tmp_path).series
-    assert "15 images; expected 24" in checks.faults(one)[0].reason
+    (one,) = series.find_series(tmp_path).series
+    assert "15 images; expected 24" in conversion.conversion_faults(one)[0].reason
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -318,5 +322,157 @@ def test_frames_of_every_second_position_in_a_stack_are_refused(tmp_path: Path, 
     dataset.PerFrameFunctionalGroupsSequence = dataset.PerFrameFunctionalGroupsSequence[::stride]
     dataset.NumberOfFrames = len(dataset.PerFrameFunctionalGroupsSequence)
     dataset.save_as(path)
-    (one,) = series.find(tmp_path).series
-    assert bool(checks.faults(one)) == (stride > 1)
+    (one,) = series.find_series(tmp_path).series
+    assert bool(conversion.conversion_faults(one)) == (stride > 1)
+
+
+GOOD = (
+    "siemens/anatomical/001",
+    "hitachi/anatomical/001",
+    "hyperfine/anatomical/001",
+    "generic/anatomical/002_non_isotropic",
+    "generic/compressed_j2k/001",
+)
+
+
+def only(folder: Path) -> Series:
+    """The one series in a folder, which the checks let pass."""
+    (found,) = series.find_series(folder).series
+    assert not conversion.conversion_faults(found)
+    return found
+
+
+@pytest.mark.parametrize("truth", ["ground_truth", "ground_truth_reoriented"])
+@pytest.mark.parametrize("name", GOOD)
+def test_affine_and_voxels_of_a_series_are_those_of_the_ground_truth(shared: Path, tmp_path: Path, name: str, truth: str) -> None:
+    found = canonical(conversion.convert_series(only(shared / "data" / "dicom" / name), tmp_path))
+    image = nib.Nifti1Image.from_filename(shared / "data" / "dicom" / f"{name}_{truth}.nii.gz")
+    expected = canonical(Volume(image.get_fdata(), np.asarray(image.affine)))
+    np.testing.assert_allclose(found.affine, expected.affine, atol=1e-4)
+    np.testing.assert_allclose(found.array, expected.array, atol=1e-5)  # one is scaled, and stored as float32
+
+
+@pytest.mark.parametrize("orientation", [dicom.AXIAL, dicom.OBLIQUE])
+def test_every_voxel_of_a_made_series_comes_to_its_place(tmp_path: Path, orientation: tuple[float, ...]) -> None:
+    dicom.write_series(tmp_path / "in", orientation=orientation)
+    found = canonical(conversion.convert_series(only(tmp_path / "in"), tmp_path))
+    expected = canonical(Volume(dicom.head().transpose(2, 1, 0), dicom.affine(orientation)))
+    np.testing.assert_allclose(found.affine, expected.affine, atol=1e-4)
+    np.testing.assert_array_equal(found.array, expected.array)
+
+
+def test_an_enhanced_multi_frame_file_is_one_volume_with_each_frame_in_its_place(tmp_path: Path) -> None:
+    dicom.write_enhanced(tmp_path / "in", dicom.head())
+    found = canonical(conversion.convert_series(only(tmp_path / "in"), tmp_path))
+    expected = canonical(Volume(dicom.head().transpose(2, 1, 0), dicom.affine(dicom.OBLIQUE)))
+    np.testing.assert_allclose(found.affine, expected.affine, atol=1e-4)
+    np.testing.assert_array_equal(found.array, expected.array)
+
+
+def test_the_order_of_files_and_instances_does_not_matter(tmp_path: Path) -> None:
+    order = [3, 0, 5, 1, 4, 2]
+    dicom.write_series(tmp_path / "in", dicom.head()[order], steps=order)
+    found = canonical(conversion.convert_series(only(tmp_path / "in"), tmp_path))
+    expected = canonical(Volume(dicom.head().transpose(2, 1, 0), dicom.affine(dicom.AXIAL)))
+    np.testing.assert_array_equal(found.array, expected.array)
+
+
+def test_affine_of_the_headers_is_the_one_worked_out_by_hand(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path, orientation=dicom.OBLIQUE)
+    slices = series.ordered_slices(only(tmp_path).images)
+    np.testing.assert_allclose(series.volume_affine(slices), dicom.affine(dicom.OBLIQUE), atol=1e-9)
+    assert series.volume_shape(slices) == (24, 20, 6)
+
+
+def test_files_that_dcm2niix_cannot_decode_are_decompressed_first(tmp_path: Path) -> None:
+    for path in dicom.write_series(tmp_path / "in"):
+        dataset = dcmread(path)
+        dataset.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+        dataset.save_as(path)
+    found = canonical(conversion.convert_series(only(tmp_path / "in"), tmp_path))
+    expected = canonical(Volume(dicom.head().transpose(2, 1, 0), dicom.affine(dicom.AXIAL)))
+    np.testing.assert_array_equal(found.array, expected.array)
+
+
+def test_two_echoes_in_one_series_are_two_volumes(tmp_path: Path) -> None:
+    for echo in (12.0, 95.0):
+        dicom.write_series(
+            tmp_path / f"{echo:g}", dicom.head() + int(echo), EchoTime=echo, SeriesInstanceUID="1.2.3", StudyInstanceUID="1.2"
+        )
+    found = series.find_series(tmp_path).series
+    assert [one.tags.echo_ms for one in found] == [12.0, 95.0]
+    assert len({one.name for one in found}) == 2
+    for one in found:
+        assert not conversion.conversion_faults(one)
+        assert conversion.convert_series(one, tmp_path).array.min() == 100 + int(one.tags.echo_ms)
+
+
+def test_a_copy_of_a_file_adds_no_slice(tmp_path: Path) -> None:
+    first = dicom.write_series(tmp_path)[0]
+    (tmp_path / "copy").write_bytes(first.read_bytes())
+    assert len(only(tmp_path).images) == 6
+
+
+def test_files_are_found_by_content_and_not_by_name(tmp_path: Path) -> None:
+    paths = dicom.write_series(tmp_path / "a b" / "한국")
+    paths[0].rename(paths[0].with_name("notes.txt"))
+    (tmp_path / "scan.dcm").write_bytes(b"no DICOM" * 100)
+    assert len(only(tmp_path).images) == 6
+
+
+def test_a_volume_that_is_not_where_the_headers_say_is_refused(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path / "in")
+    found = only(tmp_path / "in")
+    moved = replace(found, images=tuple(replace(one, position_mm=shifted(one.position_mm)) for one in found.images))
+    with pytest.raises(Refused, match=r"0\.0050 mm from where the headers do"):
+        conversion.convert_series(moved, tmp_path)
+
+
+def shifted(position_mm: tuple[float, ...]) -> tuple[float, ...]:
+    x, y, z = position_mm
+    return x + 0.005, y, z
+
+
+def test_positions_that_a_scanner_rounds_are_no_reason_to_refuse_and_do_not_add_up(tmp_path: Path) -> None:
+    up = dicom.normal(dicom.OBLIQUE)
+
+    def rounded(dataset: Dataset, number: int) -> None:
+        place = np.array(dicom.ORIGIN_MM) + number * (dicom.STEP_MM + 0.0004) * up
+        dataset.ImagePositionPatient = [round(float(x), 3) for x in place]
+
+    voxels = dicom.head(60)
+    dicom.write_series(tmp_path / "in", voxels, orientation=dicom.OBLIQUE, edit=rounded)
+    found = canonical(conversion.convert_series(only(tmp_path / "in"), tmp_path))
+    stretched = dicom.affine(dicom.OBLIQUE)
+    stretched[:3, 2] *= 1 + 0.0004 / dicom.STEP_MM
+    expected = canonical(Volume(voxels.transpose(2, 1, 0), stretched))
+    assert conversion.corners_apart_mm(found.affine, expected.affine, expected.shape).max() < 2e-3
+    np.testing.assert_array_equal(found.array, expected.array)
+
+
+def test_a_volume_of_other_size_than_the_headers_say_is_refused(tmp_path: Path) -> None:
+    dicom.write_series(tmp_path / "in")
+    found = only(tmp_path / "in")
+    with pytest.raises(Refused, match=r"24 x 20 x 6 voxels; the headers say 24 x 19 x 6"):
+        conversion.convert_series(replace(found, images=tuple(replace(one, matrix=(19, 24)) for one in found.images)), tmp_path)
+
+
+def test_a_converter_that_fails_or_hangs_is_a_reason_and_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dicom.write_series(tmp_path / "in")
+    found = only(tmp_path / "in")
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion.dcm2niix, "bin", "/bin/false")
+        with pytest.raises(Refused, match="exit code 1"):
+            conversion.convert_series(found, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion.dcm2niix, "bin", "/bin/true")
+        with pytest.raises(Refused, match="made 0 files"):
+            conversion.convert_series(found, tmp_path)
+
+    def hangs(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("dcm2niix", 600)
+
+    monkeypatch.setattr(conversion.subprocess, "run", hangs)
+    with pytest.raises(Refused, match="longer than 600 s"):
+        conversion.convert_series(found, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]

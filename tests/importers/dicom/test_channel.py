@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mri_vit.importers.dicom import candidates, recognise
-from mri_vit.importers.dicom.candidates import Candidate
+from mri_vit.importers.dicom import channel as candidates
+from mri_vit.importers.dicom import channel as recognise
+from mri_vit.importers.dicom.channel import AgentBy, Candidate, ChannelGuess
 from mri_vit.importers.dicom.header import File, Image, Tags
-from mri_vit.importers.dicom.recognise import AgentBy, Guess
 from mri_vit.importers.dicom.series import Series
 
 SILENT = Tags("", "", ("ORIGINAL", "PRIMARY", "M"), "", (), (), math.nan, math.nan, math.nan, False, 1)
@@ -76,14 +76,14 @@ SILENT = Tags("", "", ("ORIGINAL", "PRIMARY", "M"), "", (), (), math.nan, math.n
     ],
 )
 def test_a_name_says_which_channel_a_series_is(words: str, channel: str | None) -> None:
-    guess = recognise.channel(replace(SILENT, words=words))
+    guess = recognise.recognise_channel(replace(SILENT, words=words))
     assert (guess.channel, guess.known) == (channel, True)
 
 
 def test_two_echoes_named_as_one_are_told_apart_by_their_times() -> None:
     both = replace(SILENT, words="PD+T2 TSE axial", repetition_ms=3000.0)
-    assert recognise.channel(replace(both, echo_ms=95.0)).channel == "t2"
-    assert recognise.channel(replace(both, echo_ms=12.0)).channel is None
+    assert recognise.recognise_channel(replace(both, echo_ms=95.0)).channel == "t2"
+    assert recognise.recognise_channel(replace(both, echo_ms=12.0)).channel is None
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_two_echoes_named_as_one_are_told_apart_by_their_times() -> None:
     ],
 )
 def test_the_name_is_asked_before_the_contrast_agent(agent: str, words: str, channel: str) -> None:
-    assert recognise.channel(replace(SILENT, words=words, agent=agent)).channel == channel
+    assert recognise.recognise_channel(replace(SILENT, words=words, agent=agent)).channel == channel
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_name_is_asked_before_the_contrast_agent(agent: str, words: str, cha
     [("T1", "t1", True), ("T2", "t2", True), ("FLUID_ATTENUATED", "flair", True), ("DIFFUSION", None, True), ("X", None, False)],
 )
 def test_the_coded_contrast_of_an_enhanced_file_is_heeded(code: str, channel: str | None, known: bool) -> None:
-    guess = recognise.channel(replace(SILENT, contrast=code))
+    guess = recognise.recognise_channel(replace(SILENT, contrast=code))
     assert (guess.channel, guess.known) == (channel, known)
 
 
@@ -145,17 +145,17 @@ def test_times_say_it_where_all_else_is_silent(
         sequence=sequence,
         variant=variant,
     )
-    assert recognise.channel(tags).channel == channel
+    assert recognise.recognise_channel(tags).channel == channel
 
 
 def test_an_image_of_phase_or_a_localizer_is_known_by_its_image_type() -> None:
     for part in ("P", "LOCALIZER", "PROJECTION IMAGE"):
-        assert recognise.channel(replace(SILENT, words="t1", image_type=("DERIVED", "PRIMARY", part))).channel is None
-    assert recognise.channel(replace(SILENT, image_type=("DERIVED", "PRIMARY", "ADC"))).channel == "adc"
+        assert recognise.recognise_channel(replace(SILENT, words="t1", image_type=("DERIVED", "PRIMARY", part))).channel is None
+    assert recognise.recognise_channel(replace(SILENT, image_type=("DERIVED", "PRIMARY", "ADC"))).channel == "adc"
 
 
 def test_a_reason_repeats_no_word_of_a_header() -> None:
-    guess = recognise.channel(replace(SILENT, words="T1 MPRAGE JANE DOE POST", agent="DOTAREM 12 ml Dr Roe"))
+    guess = recognise.recognise_channel(replace(SILENT, words="T1 MPRAGE JANE DOE POST", agent="DOTAREM 12 ml Dr Roe"))
     assert guess.channel == "t1ce"
     assert not {"JANE", "DOE", "ROE", "DOTAREM"} & set(guess.reason.upper().split())
 
@@ -169,7 +169,7 @@ def made(slices: int = 160, step_mm: float = 1.0, is_3d: bool = True, number: in
     said = replace(SILENT, is_3d=is_3d, number=number, **tags)
     file = File(Path("x"), "1.0", "1.2.840.10008.1.2", 1, 1, "MR", None, 0)
     series = Series("", "1", "", f"2.{slices}.{number}", 0, said, (file,), images)
-    return Candidate(series.series_uid, series, Guess("t1", True, "T1"))
+    return Candidate(series.series_uid, series, ChannelGuess("t1", True, "T1"))
 
 
 def test_the_best_of_several_is_whole_original_3d_fine_and_late() -> None:
@@ -214,13 +214,13 @@ def test_finer_voxels_are_said_with_their_size() -> None:
 def test_the_series_own_name_is_asked_before_its_protocol_s_and_before_the_field(
     description: str, protocol: str, agent: str, channel: str, by: AgentBy
 ) -> None:
-    guess = recognise.channel(replace(SILENT, words=f"{description}\n{protocol}\n*tfl3d1\n", agent=agent))
+    guess = recognise.recognise_channel(replace(SILENT, words=f"{description}\n{protocol}\n*tfl3d1\n", agent=agent))
     assert (guess.channel, guess.agent_by) == (channel, by)
 
 
 def test_a_series_that_a_name_makes_t1ce_comes_before_one_that_the_field_makes() -> None:
-    fields_are_copied = replace(made(), guess=Guess("t1ce", True, "T1", AgentBy.FIELD))
-    named = replace(made(slices=30, step_mm=5.0, is_3d=False), guess=Guess("t1ce", True, "T1", AgentBy.NAME))
+    fields_are_copied = replace(made(), guess=ChannelGuess("t1ce", True, "T1", AgentBy.FIELD))
+    named = replace(made(slices=30, step_mm=5.0, is_3d=False), guess=ChannelGuess("t1ce", True, "T1", AgentBy.NAME))
     assert candidates.ranked([fields_are_copied, named]) == [named, fields_are_copied]
 
 
@@ -243,7 +243,9 @@ def test_a_series_that_a_name_makes_t1ce_comes_before_one_that_the_field_makes()
 )
 def test_what_names_and_fields_leave_open(by: tuple[AgentBy | str, ...], undecided: list[int]) -> None:
     guesses = [
-        Guess(b, True, "T1", AgentBy.NAME) if isinstance(b, str) else Guess("t1ce" if b is AgentBy.FIELD else "t1", True, "T1", b)
+        ChannelGuess(b, True, "T1", AgentBy.NAME)
+        if isinstance(b, str)
+        else ChannelGuess("t1ce" if b is AgentBy.FIELD else "t1", True, "T1", b)
         for b in by
     ]
     t1s = [replace(made(number=number), guess=guess) for number, guess in enumerate(guesses)]
@@ -252,6 +254,6 @@ def test_what_names_and_fields_leave_open(by: tuple[AgentBy | str, ...], undecid
 
 def test_what_is_reformatted_from_the_only_t1_leaves_nothing_open() -> None:
     derived = made(number=2, image_type=("DERIVED", "SECONDARY", "MPR"))
-    silent = [replace(one, guess=Guess("t1", True, "T1", AgentBy.NOTHING)) for one in (made(), derived)]
+    silent = [replace(one, guess=ChannelGuess("t1", True, "T1", AgentBy.NOTHING)) for one in (made(), derived)]
     assert candidates.open_t1(silent) == []
     assert candidates.open_t1([*silent, replace(made(number=3), guess=silent[0].guess)]) != []

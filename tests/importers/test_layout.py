@@ -9,53 +9,53 @@ import pytest
 from made.layouts import folder, imported
 
 from mri_vit.errors import UsageError
-from mri_vit.importers import layout, rules
-from mri_vit.importers.found import NO_RULE
-from mri_vit.importers.layouts import LAYOUTS
-from mri_vit.importers.units import mixed, months_among
+from mri_vit.importers import layout, layout_reader
+from mri_vit.importers.cohort_table import months_among, unit_warning
+from mri_vit.importers.collections import LAYOUTS
+from mri_vit.importers.layout import NO_RULE
 
 
 @pytest.mark.parametrize(
     ("rule", "raw", "value"),
     [
-        (rules.METHYLATION, "positive", "1"),
-        (rules.METHYLATION, "Methylated", "1"),
-        (rules.METHYLATION, "METHYLATED", "1"),
-        (rules.METHYLATION, "negative", "0"),
-        (rules.METHYLATION, "Unmethylated", "0"),
-        (rules.METHYLATION, "1", "1"),
-        (rules.METHYLATION, "0.0", "0"),
-        (rules.METHYLATION, "indeterminate", ""),
-        (rules.MUTATION, "Mutant", "1"),
-        (rules.MUTATION, "mut", "1"),
-        (rules.MUTATION, "WT", "0"),
-        (rules.MUTATION, "Wild  type", "0"),
-        (rules.MUTATION, "NOS/NEC", ""),
-        (rules.named_mutation, "wildtype", "0"),
-        (rules.named_mutation, "mutated (NOS)", "1"),
-        (rules.named_mutation, "IDH1 p.R132H", "1"),
-        (rules.named_mutation, "IDH1 p.Arg132His", "1"),
-        (rules.named_mutation, "IDH2 p.Arg172Trp", "1"),
-        (rules.EVENT, "Deceased", "1"),
-        (rules.EVENT, "Alive", "0"),
-        (rules.EVENT, "Lost to Follow-up", "0"),
-        (rules.EVENT, "Deceased - uncertain date of death", "0"),
-        (rules.CENSORED, "yes", "0"),
-        (rules.CENSORED, "No", "1"),
-        (rules.SEX, "female", "F"),
-        (rules.age, "63.25", "63.25"),
-        (rules.age, "60.0", "60"),
-        (rules.age, "0.0", ""),
-        (rules.number, "1e5", ""),
-        (rules.days_or_alive, "289", "289"),
-        (rules.days_or_alive, "ALIVE (361 days later)", "361"),
-        (rules.dead_or_alive, "289", "1"),
-        (rules.dead_or_alive, "ALIVE (361 days later)", "0"),
-        (rules.dead_or_alive, "", ""),
-        (rules.text, "Glioblastoma", "Glioblastoma"),
+        (layout.METHYLATION, "positive", "1"),
+        (layout.METHYLATION, "Methylated", "1"),
+        (layout.METHYLATION, "METHYLATED", "1"),
+        (layout.METHYLATION, "negative", "0"),
+        (layout.METHYLATION, "Unmethylated", "0"),
+        (layout.METHYLATION, "1", "1"),
+        (layout.METHYLATION, "0.0", "0"),
+        (layout.METHYLATION, "indeterminate", ""),
+        (layout.MUTATION, "Mutant", "1"),
+        (layout.MUTATION, "mut", "1"),
+        (layout.MUTATION, "WT", "0"),
+        (layout.MUTATION, "Wild  type", "0"),
+        (layout.MUTATION, "NOS/NEC", ""),
+        (layout.named_mutation, "wildtype", "0"),
+        (layout.named_mutation, "mutated (NOS)", "1"),
+        (layout.named_mutation, "IDH1 p.R132H", "1"),
+        (layout.named_mutation, "IDH1 p.Arg132His", "1"),
+        (layout.named_mutation, "IDH2 p.Arg172Trp", "1"),
+        (layout.EVENT, "Deceased", "1"),
+        (layout.EVENT, "Alive", "0"),
+        (layout.EVENT, "Lost to Follow-up", "0"),
+        (layout.EVENT, "Deceased - uncertain date of death", "0"),
+        (layout.CENSORED, "yes", "0"),
+        (layout.CENSORED, "No", "1"),
+        (layout.SEX, "female", "F"),
+        (layout.age, "63.25", "63.25"),
+        (layout.age, "60.0", "60"),
+        (layout.age, "0.0", ""),
+        (layout.number, "1e5", ""),
+        (layout.days_or_alive, "289", "289"),
+        (layout.days_or_alive, "ALIVE (361 days later)", "361"),
+        (layout.dead_or_alive, "289", "1"),
+        (layout.dead_or_alive, "ALIVE (361 days later)", "0"),
+        (layout.dead_or_alive, "", ""),
+        (layout.text, "Glioblastoma", "Glioblastoma"),
     ],
 )
-def test_a_word_becomes_what_is_written(rule: rules.Rule, raw: str, value: str):
+def test_a_word_becomes_what_is_written(rule: layout.Rule, raw: str, value: str):
     assert rule(raw, "a column").value == value
 
 
@@ -63,9 +63,9 @@ def test_a_word_becomes_what_is_written(rule: rules.Rule, raw: str, value: str):
     "raw", ["", "NA", "Not Available", "Not Applicable", "--", "'--", "not reported", "unknown", "[Not Available]"]
 )
 @pytest.mark.parametrize(
-    "rule", [rules.METHYLATION, rules.EVENT, rules.number, rules.age, rules.text, rules.days("day"), rules.SEX]
+    "rule", [layout.METHYLATION, layout.EVENT, layout.number, layout.age, layout.text, layout.days("day"), layout.SEX]
 )
-def test_every_word_for_missing_is_missing_by_a_rule(rule: rules.Rule, raw: str):
+def test_every_word_for_missing_is_missing_by_a_rule(rule: layout.Rule, raw: str):
     given = rule(raw, "a column")
     assert given.value == ""
     assert "missing" in given.rule
@@ -74,24 +74,24 @@ def test_every_word_for_missing_is_missing_by_a_rule(rule: rules.Rule, raw: str)
 @pytest.mark.parametrize(
     ("rule", "raw"),
     [
-        (rules.METHYLATION, "2"),
-        (rules.METHYLATION, "0.5"),
-        (rules.METHYLATION, "weakly methylated"),
-        (rules.MUTATION, "R132H?"),
-        (rules.named_mutation, "IDH3 p.R132H"),
-        (rules.EVENT, "Deceased?"),
-        (rules.CENSORED, "left"),
-        (rules.age, "420"),
-        (rules.age, "sixty"),
-        (rules.number, "1,5"),
-        (rules.number, "nan days"),
-        (rules.days("day"), "-3"),
-        (rules.days("day"), "2 years"),
-        (rules.days_or_alive, "ALIVE"),
+        (layout.METHYLATION, "2"),
+        (layout.METHYLATION, "0.5"),
+        (layout.METHYLATION, "weakly methylated"),
+        (layout.MUTATION, "R132H?"),
+        (layout.named_mutation, "IDH3 p.R132H"),
+        (layout.EVENT, "Deceased?"),
+        (layout.CENSORED, "left"),
+        (layout.age, "420"),
+        (layout.age, "sixty"),
+        (layout.number, "1,5"),
+        (layout.number, "nan days"),
+        (layout.days("day"), "-3"),
+        (layout.days("day"), "2 years"),
+        (layout.days_or_alive, "ALIVE"),
     ],
 )
-def test_what_no_rule_covers_is_missing_and_listed(rule: rules.Rule, raw: str):
-    assert rule(raw, "a column") == rules.Given("", NO_RULE)
+def test_what_no_rule_covers_is_missing_and_listed(rule: layout.Rule, raw: str):
+    assert rule(raw, "a column") == layout.CellValue("", NO_RULE)
 
 
 @pytest.mark.parametrize(
@@ -106,25 +106,25 @@ def test_what_no_rule_covers_is_missing_and_listed(rule: rules.Rule, raw: str):
     ],
 )
 def test_a_time_is_in_the_unit_that_its_column_names(column: str, raw: str, days: str):
-    given = rules.days()(raw, column)
+    given = layout.days()(raw, column)
     assert given.value == days
     assert "days" in given.rule
 
 
 @pytest.mark.parametrize("column", ["OS", "survival", "time", "holidays_left_months_ago_x"])
 def test_a_time_without_a_unit_has_no_rule(column: str):
-    assert (rules.days()("18", column).rule == NO_RULE) == ("months" not in column)
+    assert (layout.days()("18", column).rule == NO_RULE) == ("months" not in column)
 
 
 def test_a_name_that_holds_a_unit_by_chance_declares_none():
-    assert rules.days()("18", "birthdays").rule == NO_RULE
-    assert rules.days()("18", "someday").rule == NO_RULE
+    assert layout.days()("18", "birthdays").rule == NO_RULE
+    assert layout.days()("18", "someday").rule == NO_RULE
 
 
 @pytest.mark.parametrize(("patients", "most"), [(100, 7), (300, 3)])
 def test_days_alone_are_rarely_taken_for_mixed_units(patients: int, most: int):
     rng = np.random.default_rng(3)
-    flagged = sum(bool(mixed((1 + rng.exponential(500, patients)).tolist())) for _ in range(40))
+    flagged = sum(bool(unit_warning((1 + rng.exponential(500, patients)).tolist())) for _ in range(40))
     assert flagged <= most  # 7 % and 2 % are expected, of an exponential; the published tables are not flagged
 
 
@@ -134,14 +134,14 @@ def test_a_third_in_months_is_found_in_most_cohorts():
     for _ in range(20):
         days = 1 + rng.exponential(500, 300)
         days[rng.random(300) < 1 / 3] /= 30.4
-        flagged += bool(mixed(days.tolist()))
+        flagged += bool(unit_warning(days.tolist()))
     assert flagged >= 18
 
 
 def test_few_or_equal_times_are_not_judged():
-    assert mixed([12.0] * 29) == ""
-    assert mixed([400.0] * 50) == ""
-    assert mixed([]) == ""
+    assert unit_warning([12.0] * 29) == ""
+    assert unit_warning([400.0] * 50) == ""
+    assert unit_warning([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_few_or_equal_times_are_not_judged():
     ],
 )
 def test_an_assay_s_number_is_held_against_the_cut_off_that_its_column_names(column: str, raw: str, value: str):
-    given = rules.above_cut_off(raw, column)
+    given = layout.above_cut_off(raw, column)
     assert given.value == value
     assert (given.rule == NO_RULE) == (not value)
 
@@ -177,7 +177,7 @@ def test_verdicts_and_fractions_are_not_held_against_a_cut_off_in_per_cent(
     rows = "".join(f"P{i},{cell}\n" for i, cell in enumerate(cells))
     found = imported("plain", folder(tmp_path, tables={"t.csv": f'patient,"MGMT methylated (cut-off 8%)"\n{rows}'}))
     assert [row["mgmt"] for row in found.cells.values()] == values
-    assert rules.above_cut_off("methylated", "MGMT, cut-off 8").value == "1"
+    assert layout.above_cut_off("methylated", "MGMT, cut-off 8").value == "1"
 
 
 def test_yes_under_a_status_says_nothing(tmp_path: Path):
@@ -187,7 +187,7 @@ def test_yes_under_a_status_says_nothing(tmp_path: Path):
 
 def test_a_table_of_unknown_columns_is_told(tmp_path: Path):
     with pytest.raises(UsageError, match=r"no column that a rule is about \(found patient, WHO grade\)"):
-        layout.read(LAYOUTS["plain"], folder(tmp_path, tables={"t.csv": "patient,WHO grade\nA,4\n"}) / "t.csv")
+        layout_reader.read_source(LAYOUTS["plain"], folder(tmp_path, tables={"t.csv": "patient,WHO grade\nA,4\n"}) / "t.csv")
 
 
 def test_fractions_among_whole_days_that_lie_far_below_are_months_however_few():

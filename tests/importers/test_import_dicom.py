@@ -18,8 +18,8 @@ from mri_vit.cli import app
 from mri_vit.data import cohort
 from mri_vit.data.volume import Volume
 from mri_vit.errors import UsageError
-from mri_vit.importers import stage
-from mri_vit.importers.dicom import convert, header, identity
+from mri_vit.importers import import_cohort
+from mri_vit.importers.dicom import conversion, header, identity, importer
 from mri_vit.importers.dicom.series import Series
 
 FOUR = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
@@ -32,7 +32,7 @@ def write_visit(folder: Path, **tags: Any) -> None:
 
 
 def bring_in(tmp_path: Path, **options: Any) -> bool:
-    return stage.import_dicom(tmp_path / "in", tmp_path / "out", Console(), **options)
+    return import_cohort.import_dicom(tmp_path / "in", tmp_path / "out", Console(), **options)
 
 
 def rows(tmp_path: Path, name: str) -> list[dict[str, str]]:
@@ -119,8 +119,8 @@ def test_what_an_import_left_that_was_killed_is_deleted_and_never_in_the_output(
         seen.append([path.name for path in (tmp_path / "out").rglob(".*")])
         return volume_of(series, scratch)
 
-    volume_of = convert.volume
-    monkeypatch.setattr(convert, "volume", convert_and_look)
+    volume_of = conversion.convert_series
+    monkeypatch.setattr(importer, "convert_series", convert_and_look)
     bring_in(tmp_path)
     assert seen == [[]] * 4  # while it converts
     assert not list(tmp_path.glob(".*"))

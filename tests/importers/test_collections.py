@@ -11,9 +11,9 @@ import pytest
 from made.layouts import folder, imported, scans_of
 
 from mri_vit.errors import UsageError
-from mri_vit.importers import layout, merged
-from mri_vit.importers.auto import recognise
-from mri_vit.importers.layouts import LAYOUTS
+from mri_vit.importers import cohort_table, layout_reader
+from mri_vit.importers.collections import LAYOUTS
+from mri_vit.importers.layout_reader import recognise_layout
 
 FOUR = {"t1", "t1ce", "t2", "flair"}
 ALL = {*FOUR, "tumour_mask"}
@@ -135,7 +135,7 @@ def test_a_visit_after_the_death_has_no_survival_and_is_listed(tmp_path: Path):
     scan = "PatientID_0003_Timepoint_1_brain_t1c.nii.gz"
     found = imported("mu_glioma_post", folder(tmp_path, scan, tables={"c.csv": text}))
     assert found.cells["PatientID_0003", "Timepoint_1"] == {"mgmt": "1", "os_days": "", "os_event": ""}
-    assert [r.column for r in merged.no_rule(found)] == ["os_days"]
+    assert [r.column for r in cohort_table.no_rule(found)] == ["os_days"]
 
 
 def test_survival_of_rhuh_gbm_is_of_the_visit_before_surgery_and_yes_is_censored(tmp_path: Path):
@@ -299,7 +299,9 @@ def test_the_layout_that_the_documentation_adds_is_30_lines_and_works(tmp_path: 
         "Pseudonym;Geschlecht;Alter;MGMT;Follow-up (weeks);tot\n"
         "H0001;F;61;methyliert;52;nein\nH0002;M;;grenzwertig;10;ja\nH0003;d;44;fraglich;1;ja\n"
     )
-    found = merged.merge(layout.read(module["LAYOUT"], folder(tmp_path, *names, tables={"register.csv": text})))
+    found = cohort_table.merge(
+        layout_reader.read_source(module["LAYOUT"], folder(tmp_path, *names, tables={"register.csv": text}))
+    )
     assert scans_of(found) == {("H0001", "v1"): FOUR, ("H0001", "v2"): FOUR, ("H0002", "v1"): FOUR}
     assert found.cells["H0001", "v1"] == {"sex": "F", "age": "61", "mgmt": "1", "os_days": "364", "os_event": "0"}
     assert found.cells["H0001", "v2"] == {"sex": "F", "age": "61", "mgmt": "1"}
@@ -352,7 +354,7 @@ def test_an_unusable_table_is_refused_with_file_row_and_column(tmp_path: Path, n
 
 def test_a_hospital_s_folders_of_five_digits_are_not_those_of_rsna_miccai(tmp_path: Path):
     home = folder(tmp_path, "00097/t1.nii.gz", "00109/t1.nii.gz", tables={"reg.csv": "patient,mgmt\n00097,1\n00109,0\n"})
-    chosen, _ = recognise(home, LAYOUTS)
+    chosen, _ = recognise_layout(home, LAYOUTS)
     assert chosen.name == "plain"
     assert imported("plain", home).cells["00109", ""] == {"mgmt": "0"}
     assert "reg.csv was not read: no table of the layout rsna_miccai" in imported("rsna_miccai", home).notes
@@ -396,7 +398,7 @@ def test_numbers_count_only_where_they_can_mean_one_thing(tmp_path: Path):
         ["", "", "1"],
         ["1", "1", "1"],
     ]
-    assert len(merged.no_rule(found)) == 4
+    assert len(cohort_table.no_rule(found)) == 4
 
 
 def test_columns_that_mean_one_thing_may_disagree_and_two_files_may_not(tmp_path: Path):

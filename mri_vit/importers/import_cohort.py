@@ -1,0 +1,412 @@
+"""Import: a layout or DICOM goes in; a cohort's folder with its tables and its recommended study comes out."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mri_vit.data import cohort, sheet, spellings
+from mri_vit.data.cohort import Patient
+from mri_vit.data.sheet import to_csv
+from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.importers import dicom
+from mri_vit.importers.cohort_table import Imported, merge, no_rule, other_forms, with_ids_of_scans
+from mri_vit.importers.collections import LAYOUTS, PLAIN
+from mri_vit.importers.dicom.identity import Hasher, default_key, load_hasher
+from mri_vit.importers.layout import SAME_AS, Reading, SourceContents
+from mri_vit.importers.layout_reader import read_source, recognise_layout, with_strays, without_strays
+from mri_vit.run import atomic, files, integrity, ownership
+from mri_vit.run.atomic import write_bytes
+from mri_vit.run.screen import WARNING, say
+from mri_vit.run.screen import plain as as_text
+from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
+from mri_vit.settings.sequences import CHANNELS, REFERENCE
+
+PROVENANCE, CONFLICTS = "provenance.csv", "conflicts.csv"
+IMPORT = "import.json"  # by its hash of the table, a table of ours is known
+ORIGIN_COLUMNS = ("patient", "session", "column", "value", "file", "row", "source_column", "raw", "rule")
+
+
+def write_cohort(imported: Imported, layout: str, source: str, folder: Path, name: str = "") -> None:
+    """Write an imported cohort into a folder, which is made; `name` is its name for other cohorts, where it has one.
+
+    Raises UsageError where the folder holds another cohort table.
+    """
+    refuse_foreign(folder)
+    home = folder.resolve()
+    table = _cohort_csv(imported, name, home)
+    folder.mkdir(parents=True, exist_ok=True)
+    refuse_unreadable(table, home)
+    write_record(table, layout, source, home, imported.notes)
+    for file, readings in ((PROVENANCE, imported.readings), (CONFLICTS, imported.conflicts)):
+        write_bytes(to_csv(ORIGIN_COLUMNS, (_origin(reading, by_session(imported)) for reading in readings)), home / file)
+    excluded = ((x.patient, str(x.file or ""), x.reason) for x in imported.left_out)
+    write_bytes(to_csv(("patient", "file", "reason"), excluded), home / files.EXCLUDED)
+    write_bytes(table, home / files.COHORT)
+
+
+def write_record(table: bytes, made_by: str, source: str, home: Path, notes: Sequence[str] = ()) -> None:
+    """Write the record by which a folder and its cohort table are known as ours; before anything else, the table last.
+
+    It has the hash of the table that stands there as well, which stays ours if the writing is cut off.
+    """
+    there = home / files.COHORT
+    hashes = [sha256(content).hexdigest() for content in (table, *([there.read_bytes()] if there.exists() else []))]
+    record = {"layout": made_by, "source": source, "cohort": hashes, "notes": list(notes)}
+    write_bytes(f"{json.dumps(record, indent=1)}\n".encode(), home / IMPORT)
+
+
+def refuse_unreadable(table: bytes, home: Path) -> None:
+    """Raise UsageError where our own reader would refuse a table, as of a patient A_01 beside a visit 01 of A."""
+    with tempfile.NamedTemporaryFile(dir=home, prefix=".cohort-", suffix=".csv") as file:
+        file.write(table)
+        file.flush()
+        if table.count(b"\n") > 1:  # a table of nobody says so itself
+            cohort.read(Path(file.name), (), needed=())
+
+
+def check_destination(source: Path, folder: Path) -> None:
+    """Raise where a cohort cannot be written into a folder; nothing is made."""
+    if folder.is_symlink():
+        raise IntegrityError(f"{folder}: a link to {os.readlink(folder)}; expected a folder of its own")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: a file; expected a folder for the cohort")
+    inputs = source.resolve() if source.is_dir() else source.resolve().parent
+    if folder.resolve() == inputs or (source.is_dir() and inputs in folder.resolve().parents):
+        raise UsageError(f"{folder}: in the source, which stays as it is; name a folder outside of {inputs}")
+
+
+def refuse_foreign(folder: Path, also: Iterable[str] = ()) -> None:
+    """Raise UsageError where a file, or a folder of the names in `also`, would be written over that we did not write.
+
+    That is a cohort table that was changed since, and any of our names in a folder without a record of ours.
+    """
+    record = integrity.read_json_or_empty(folder / IMPORT)
+    present = sorted({files.COHORT, PROVENANCE, CONFLICTS, files.EXCLUDED, *also} & set(ownership.entries(folder)))
+    if present and "layout" not in record:
+        raise UsageError(f"{folder / present[0]}: mri-vit did not write it; name another folder, or move it away")
+    there = folder / files.COHORT
+    if there.exists() and sha256(there.read_bytes()).hexdigest() not in record.get("cohort", ()):
+        raise UsageError(f"{there}: not as mri-vit wrote it; name another folder, or move it away")
+
+
+def _cohort_csv(imported: Imported, named: str, home: Path) -> bytes:
+    """The table; the column `session` is there where visits differ by it, and masks and further sequences where there are any."""
+    more = dict.fromkeys(name for visit in imported.visits for name in visit.scans if name not in CHANNELS)
+    channels = (*CHANNELS, *more)
+    masks = [name for name in ("brain_mask", "tumour_mask") if any(getattr(v, name) for v in imported.visits)]
+    sessions = ["session"] if by_session(imported) else []
+    origin = ["cohort"] if named else []
+    rows = []
+    for visit in imported.visits:
+        paths = [visit.scans.get(channel) for channel in channels] + [getattr(visit, name) for name in masks]
+        cells = imported.cells[visit.patient, visit.session]
+        rows.append(
+            [
+                visit.patient,
+                *([visit.session] if sessions else []),
+                *(way_to(path, home) for path in paths),
+                *([named] if named else []),
+                *(cells.get(column, "") for column in imported.columns),
+            ]
+        )
+    return to_csv(("patient", *sessions, *channels, *masks, *origin, *imported.columns), rows)
+
+
+def way_to(path: Path | None, home: Path) -> str:
+    """The file from the table's folder, as `mri_vit.data.cohort` reads it; whole where there is no way between them."""
+    if path is None:
+        return ""
+    absolute = path.parent.resolve() / path.name  # the file's own name, which a link's target may not end in .nii
+    try:
+        return cohort.way(os.path.relpath(absolute, home))
+    except ValueError:  # another drive
+        return str(absolute)
+
+
+def by_session(imported: Imported) -> bool:
+    """Whether visits differ by their session, so that the table needs a column for it."""
+    return len({visit.session for visit in imported.visits}) > 1
+
+
+def _origin(reading: Reading, sessions: bool) -> Sequence[str]:
+    return (
+        *(
+            reading.patient,
+            reading.session if sessions else "",
+            reading.column,
+            reading.value,
+            str(reading.file),
+            str(reading.row),
+        ),
+        *(reading.source_column, reading.raw, reading.rule),
+    )
+
+
+MARKERS = (*DEFAULT_ENDPOINTS, *(Endpoint(name=name, kind="binary") for name in ("idh", "idh1")))  # labels, studied or not
+WITHOUT_MASKS, WITH_MASKS = "gbm.toml", "gbm_masks.toml"
+MIN_PER_CLASS = 2  # patients of a class: one to learn from and one to test on, the least that folds can be made of
+STUDY_HEAD = """\
+# The study that we recommend for the cohort in this folder, which `mri-vit import` wrote: the settings of configs/{recipe}.
+# Look at provenance.csv for the origin of every label, at conflicts.csv and excluded.csv for what was not used, then:
+#   mri-vit check study.toml      reads this file and the table, starts nothing
+#   mri-vit run study.toml        prepares, trains, explains and reports
+# All other keys have defaults; `mri-vit run --help` lists them. Scans with a skull need the extra "brain", or masks in the table.
+
+"""
+NO_LABEL = """
+# No label can be studied yet, and `mri-vit check` says what is lacking. Add it to the table, or name other labels here.
+"""
+PLACEHOLDER = (Endpoint(name="mgmt", kind="binary"),)  # where the table has no label: check names the one column, and no more
+
+
+def write_study(name: str, folder: Path, console: Console, known: Sequence[Endpoint] = MARKERS) -> None:
+    """Write the study file beside a cohort's table where there is none: what somebody changed in one stays."""
+    path = folder / files.STUDY
+    if path.exists():
+        say(console, f"{path} is there already and stays")
+    else:
+        write_bytes(study_file(name, folder / files.COHORT, known).encode(), path)
+        say(console, f"study file {path}")
+
+
+def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> str:
+    """The recommended study of a cohort table that lies beside the study file, with those endpoints that can be studied.
+
+    Where none can, it has those of which the table has columns, so that `check` says what each lacks.
+
+    `known` are the endpoints that are looked for. Raises UsageError where the table cannot be read.
+    """
+    header = sheet.columns(table)
+    labelled = [endpoint for endpoint in known if set(endpoint.columns) <= set(header)]
+    patients = cohort.read(table, tuple(labelled), needed=())
+    masked = 2 * sum(patient.tumour_mask is not None for patient in patients) > len(patients)
+    recipe = WITH_MASKS if masked else WITHOUT_MASKS
+    settings = (resources.files("mri_vit.settings") / recipe).read_text(encoding="utf-8")
+    there = [channel for channel in CHANNELS if any(patient.scans[channel] for patient in patients)]
+    text = settings[re.search(r"(?m)^name = ", settings).start() :]  # type: ignore[union-attr] # every study has a name
+    beside = {"name": name, "cohort": table.name, "output": "run"}
+    for key, value in beside.items():
+        text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {json.dumps(value)}", text, count=1)
+    text = re.sub(r'(?m)^prepared = ".*/(.*)"$', r'prepared = "\1"', text, count=1)
+    if there and len(there) < len(CHANNELS):
+        line = f"channels = {json.dumps(there)}  # of t1, t1ce, t2 and flair those that any patient has"
+        text = text.replace("seed = 0\n", f"seed = 0\n{line}\n", 1)
+    if there and REFERENCE not in there:
+        line = f'reference = "{there[0]}"  # to which the others are aligned; it is T1ce where there is one'
+        text = text.replace("[prepare]\n", f"[prepare]\n{line}\n", 1)
+    first = cohort.first_visits(patients)
+    reasons = {endpoint.name: _unfit(endpoint, first) for endpoint in labelled}
+    studied = [endpoint for endpoint in labelled if not reasons[endpoint.name]]
+    rarest = {endpoint.name: _rarest(endpoint, first) for endpoint in studied}
+    usual = int(re.search(r"(?m)^folds = (\d+)", text)[1])  # type: ignore[index] # every study that we recommend names its folds
+    if rarest and min(rarest.values()) < usual:
+        scarce = min(rarest, key=rarest.__getitem__)
+        line = f"folds = {rarest[scarce]}  # not {usual}: so many patients are in the rarer class of {scarce}, or died"
+        text = re.sub(r"(?m)^folds = .*$", line, text, count=1)
+    sections = map(_section, studied or labelled or PLACEHOLDER)
+    return STUDY_HEAD.format(recipe=recipe) + text + "".join((*_not_studied(reasons), NO_LABEL * (not studied), *sections))
+
+
+def _unfit(endpoint: Endpoint, patients: Sequence[Patient]) -> str:
+    """Why nothing can be learned of an endpoint; "" where it can. Of each patient the first visit counts, as in the folds."""
+    count = Counter(patient.stratum(endpoint) for patient in patients if patient.knows(endpoint))
+    if not count:
+        return "no label is known"
+    least, n = _rarest(endpoint, patients), count.total()
+    if endpoint.kind == "survival":
+        few = f"{least or 'none'} of {n} patients died, so that no survival is learned" + "; it takes two" * least
+        return few if least < MIN_PER_CLASS else ""
+    if not least:
+        return f"all {n} labels are {next(iter(count))}, and a class is learned from both"
+    return (
+        f"of {n} labels one alone is {min(count, key=count.__getitem__)}; it takes two of each class"
+        if least < MIN_PER_CLASS
+        else ""
+    )
+
+
+def _rarest(endpoint: Endpoint, patients: Sequence[Patient]) -> int:
+    """How many patients the rarer class has, or how many died: there are no more folds, as each has one of them."""
+    count = Counter(patient.stratum(endpoint) for patient in patients if patient.knows(endpoint))
+    return count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
+
+
+def _not_studied(reasons: Mapping[str, str]) -> Iterator[str]:
+    for name, reason in reasons.items():
+        if reason:
+            yield f"\n# Not studied: {name}; {reason}.\n"
+
+
+def _section(endpoint: Endpoint) -> str:
+    settings = endpoint.model_dump(exclude_none=True)
+    return "\n[[endpoints]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+
+
+AUTO, DICOM = "auto", "dicom"
+LABELS = "labels"  # in place of the path of a hospital's table, which may name a patient
+VISIT_NUMBER = re.compile(r"|\d\d")  # as the import of DICOM numbers visits; a date has more digits
+
+
+def import_layout(name: str, source: Path, folder: Path, console: Console, join_similar_ids: bool = False) -> bool:
+    """Import a source in a layout into a cohort's folder; whether something needs a look: left out, in conflict, or without rule.
+
+    With `join_similar_ids` a table's ids that differ from the scans' only in form are these, where no other could be meant.
+    Raises UsageError for an unknown layout or an unusable source, before anything is written.
+    """
+    if name not in (AUTO, *LAYOUTS):
+        near = difflib.get_close_matches(name, (AUTO, *LAYOUTS), n=1, cutoff=0.0)[0]
+        raise UsageError(f"no layout {name!r}; the nearest one is {near!r} (there are {AUTO}, {', '.join(LAYOUTS)})")
+    check_destination(source, folder)
+    if name == AUTO:
+        chosen, seen = recognise_layout(source, LAYOUTS)
+        say(console, f"{source} is {seen}")
+    else:
+        chosen = LAYOUTS[name]
+    contents = read_source(chosen, source, PLAIN if chosen.name != PLAIN.name else None)
+    contents = with_strays(contents, chosen) if name == AUTO else without_strays(contents, chosen)
+    imported = merge(with_ids_of_scans(contents) if join_similar_ids else contents)
+    write_cohort(imported, chosen.name, str(source), folder, chosen.name if chosen.collection and not contents.strays else "")
+    show_summary(imported, folder, console)
+    if imported.visits:
+        write_study(chosen.name, folder, console)
+    return bool(imported.left_out or imported.conflicts or no_rule(imported))
+
+
+def import_dicom(
+    source: Path | str,
+    folder: Path,
+    console: Console,
+    key: Path | None = None,
+    choices: Path | None = None,
+    also: Sequence[str] = (),
+    labels: Path | None = None,
+    join_similar_ids: bool = False,
+) -> bool:
+    """Import DICOM, in a folder or from the address of a server, into a cohort's folder; whether something needs a look.
+
+    Parameters
+    ----------
+    key, choices, also : as those of `dicom.importer.read`.
+    labels : a plain table of what is known of the patients, under the PatientID of the headers; ids in it are hashed as well.
+    join_similar_ids : whether its ids that differ from those of the headers only in form are these, where unambiguous.
+
+    Raises
+    ------
+    UsageError for a source, a table or a folder that cannot be used; IntegrityError for one that leads elsewhere.
+    """
+    importer = dicom.reader()
+    atomic.refuse_link(folder)
+    refuse_foreign(folder, importer.WRITTEN)
+    hasher = load_hasher(key or default_key(folder), folder) if labels else None
+    known = _labels_of(labels) if labels else []
+    with importer.files_of(source, folder) as files_there:
+        contents = importer.read(
+            files_there,
+            folder,
+            key,
+            choices,
+            also,
+            say=lambda line: say(console, line, WARNING),
+            begin=lambda: write_record(b"", DICOM, DICOM, folder.resolve()),
+        )
+    if hasher:
+        there = {one.patient for one in (*contents.visits, *contents.left_out)}
+        known = _under_hashes(known, hasher, there, join_similar_ids, console)
+    once = {visit.patient for visit in contents.visits if not visit.session}  # whose only visit a table may call the first
+    known = [replace(one, session="") if one.patient in once and one.session == "01" else one for one in known]
+    imported = merge(SourceContents(contents.visits, tuple(known) if contents.visits else (), contents.left_out))
+    write_cohort(imported, DICOM, DICOM, folder)  # the source's path may name a patient
+    show_summary(imported, folder, console)
+    if imported.visits:
+        write_study(DICOM, folder, console)
+    return bool(imported.left_out or imported.conflicts or no_rule(imported))
+
+
+def _labels_of(labels: Path) -> list[Reading]:
+    """What a table says. Raises UsageError where a visit is not called by its number: a date must not get into an output."""
+    readings = read_source(PLAIN, labels).readings
+    for reading in readings:
+        if not VISIT_NUMBER.fullmatch(reading.session):
+            expected = "the number of a visit by its date, such as 01, or nothing where a patient has one"
+            raise UsageError(f"{labels}, row {reading.row}: visit {reading.session!r}; expected {expected}")
+    return [reading for reading in readings if reading.column != SAME_AS]
+
+
+def _under_hashes(
+    readings: Sequence[Reading], hasher: Hasher, scanned: Collection[str], join_similar_ids: bool, console: Console
+) -> list[Reading]:
+    """The readings with hashes for their ids. Cells that no rule covers may hold anything, and are left out.
+
+    An id that is not among those of the scans, which are hashes, is tried in other spellings.
+    """
+    names = dict.fromkeys(reading.patient for reading in readings)
+    hashed = {name: hasher.patient(name) for name in names}
+    tried = {
+        name: [other for other in spellings.spellings(name) if hasher.patient(other) in scanned]
+        for name, own in hashed.items()
+        if own not in scanned
+    }
+    if pairs := {name: others for name, others in tried.items() if others}:
+        say(console, other_forms(names, pairs), WARNING)
+        if join_similar_ids:
+            hashed |= {name: hasher.patient(other) for name, other in spellings.unambiguous(names, pairs).items()}
+    for alike in spellings.alike(names):
+        say(console, f"the ids {', '.join(alike)} differ only in form: one patient?", WARNING)
+    return [
+        replace(
+            reading,
+            patient=hashed[reading.patient],
+            file=Path(LABELS),
+            source_column=reading.column,
+            raw=reading.raw if reading.value else "",
+        )
+        for reading in readings
+    ]
+
+
+def show_summary(imported: Imported, folder: Path, console: Console) -> None:
+    """Print what a cohort holds, label by label, and where to look for the rest."""
+    visits = imported.visits
+    scans = ", ".join(f"{channel} {sum(channel in v.scans for v in visits)}" for channel in CHANNELS)
+    say(console, f"{len({v.patient for v in visits})} patients, {len(visits)} visits; scans: {scans}")
+    if imported.columns:
+        console.print(_label_counts(imported))
+    for reason, count in Counter(left.reason for left in imported.left_out).most_common(5):
+        say(console, f"left out: {count} × {reason}", WARNING)
+    cells: dict[tuple[str, str], list[Reading]] = {}
+    for reading in no_rule(imported):
+        cells.setdefault((reading.column, reading.raw), []).append(reading)
+    for (column, raw), (first, *others) in sorted(cells.items(), key=lambda item: -len(item[1]))[:5]:
+        where = f"{first.file}, row {first.row}, column {first.source_column}" + f", and {len(others)} more cells" * bool(others)
+        say(console, f"no rule for {raw!r} ({where}); {column} is missing there", WARNING)
+    for note in imported.notes:
+        say(console, note, WARNING)
+    say(console, f"cohort table {folder / files.COHORT}; every cell's origin is in {PROVENANCE}")
+
+
+def _label_counts(imported: Imported) -> Table:
+    """For each column how many visits have a value, how many have none, and of how many of these no rule or a conflict is why."""
+    visits = list(imported.cells.values())
+    unruled, conflicts = (
+        Counter(name for _, _, name in {(r.patient, r.session, r.column) for r in readings})
+        for readings in (no_rule(imported), imported.conflicts)
+    )
+    table = Table("column", *(name for name in ("known", "missing", "no rule", "conflict")), box=None)
+    for column in imported.columns:
+        known = sum(bool(row.get(column)) for row in visits)
+        counts = (known, len(visits) - known, unruled[column], conflicts[column])
+        table.add_row(as_text(column), *map(str, counts))
+    return table
