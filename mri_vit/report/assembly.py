@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mri_vit.metrics.added_value import RISK
 from mri_vit.report.numbers import everything
 from mri_vit.report.numbers.maps import MODEL
 from mri_vit.report.numbers.pooled import Caveats
@@ -14,12 +15,13 @@ from mri_vit.report.schema.failures import Failures
 from mri_vit.report.schema.maps import ComparatorMaps, EndpointMaps, MapEvaluation, PatientMaps, ShownMap
 from mri_vit.report.schema.metrics import Metrics, Result
 from mri_vit.report.schema.run import Design, Planted, SiteProbe
-from mri_vit.report.schema.survival import SurvivalEndpoint
+from mri_vit.report.schema.survival import AddedValue, SurvivalEndpoint
 from mri_vit.report.verdicts import comparators as beside_own
 from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.verdicts import models as model_verdict
 from mri_vit.report.verdicts import site_probe as probe_verdict
 from mri_vit.report.verdicts.models import Verdict
+from mri_vit.report.words import added_value as added_value_words
 from mri_vit.report.words import cards, elsewhere, map_verdicts, published, recipes, verdicts
 from mri_vit.report.words import caveats as caveat_words
 from mri_vit.report.words import comparators as comparator_words
@@ -73,8 +75,10 @@ def _endpoint(
     judged: Mapping[str, Verdict],
 ) -> BinaryEndpoint | SurvivalEndpoint:
     sides = beside_own.sides(endpoint.models, judged)
+    added = endpoint.added_value if isinstance(endpoint, SurvivalEndpoint) else None
     return endpoint.model_copy(
         update={
+            **({"added_value": with_verdict(added)} if added else {}),
             "published": published.figures(name),
             "models": {
                 model: _result(result, judged[model], caveats[model], run.notes, run.design)
@@ -111,6 +115,16 @@ def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[s
             **said,
         }
     )
+
+
+def with_verdict(measured: AddedValue) -> AddedValue:
+    """What a risk adds, with its verdict and sentences."""
+    analysis = measured.analysis
+    kind: Kind = "undefined"
+    if not isinstance(analysis, str):
+        kind = model_verdict.of_added_value(analysis.both[RISK].value, measured.adjusted_p["risk"])
+    judged = measured.model_copy(update={"verdict_kind": kind})
+    return judged.model_copy(update={"sentences": tuple(added_value_words.sentences(judged))})
 
 
 def _failures(found: Failures, endpoint: BinaryEndpoint | SurvivalEndpoint) -> Failures:

@@ -158,6 +158,8 @@ def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) ->
         of_all = next(iter(found.values())).net_benefit_of_all  # a candidate's: the shuffled control has times of its own
         bands = {model: at.net_benefit_band for model, at in found.items()}
         yield file_name("decision", name, str(days)), curves.net_benefit(benefits, measured.thresholds, of_all, bands)
+    if (added := measured.added_value) and not isinstance(added.analysis, str):
+        yield file_name("added_value", name), survival_figures.added_value(added.model, added.analysis)
 
 
 def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterator[tuple[str, Figure]]:

@@ -5,6 +5,7 @@ The figures are those of `metrics.json`; what is undefined there leaves a gap. T
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,15 +13,33 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mri_vit.metrics.added_value import RISK
 from mri_vit.report.figures import panels, vertices
-from mri_vit.report.figures.panels import BLUE, DASHED, INK, VERMILLION, Stroke, barred, bars, drawn, legend_below, numbers, panel
+from mri_vit.report.figures.panels import (
+    BLUE,
+    DASHED,
+    INK,
+    VERMILLION,
+    Row,
+    Scale,
+    Stroke,
+    barred,
+    bars,
+    drawn,
+    legend_below,
+    numbers,
+    panel,
+)
 from mri_vit.report.schema.part import CalibrationGroup
-from mri_vit.report.schema.survival import Days, Group, OverTime, RiskGroup, SurvivalResult
+from mri_vit.report.schema.survival import CovariateRatio, CoxComparison, Days, Group, OverTime, RiskGroup, SurvivalResult
+from mri_vit.report.words import added_value as words
 
 STROKES: Mapping[RiskGroup, Stroke] = {
     "low risk": Stroke(BLUE, "-", 2.0, "|"),
     "high risk": Stroke(VERMILLION, (0, (6, 1.5)), 2.0, "|"),
 }
+AXIS_FACTORS = (2, 3, 5, 10, 30, 100, 1000)  # how far a hazard ratio's axis may go to both sides of 1
+LETTERS = 22  # of a label beside the axis, at 8.5 points
 YEAR_TICKS = (182, 365, 547, 730, 1095, 1461, 1826)  # days: half years, then years, as survival is read
 
 
@@ -110,3 +129,23 @@ def _days(axes: Axes) -> None:
     shown = [day for day in YEAR_TICKS if day <= longest]
     if shown:
         axes.set_xticks([0, *shown])
+
+
+def added_value(model: str, analysis: CoxComparison) -> Figure:
+    """Hazard ratios of the covariates alone, then with the model's risk, which has a mark and colour of its own."""
+    groups = [("Covariates alone", analysis.without), ("With the risk", analysis.both)]
+    ends = [abs(math.log(end)) for _, ratios in groups for ratio in ratios.values() for end in (ratio.low, ratio.high)]
+    factor = next((factor for factor in AXIS_FACTORS if math.log(factor) >= max(ends)), AXIS_FACTORS[-1])
+    end = math.log(factor)
+    scale = Scale(-end, end, 0.0, ((-end, f"1/{factor}"), (0.0, "1"), (end, f"{factor}")), (-end / 2, end / 2))
+    rows = [(heading, [_ratio_row(name, ratio, model) for name, ratio in ratios.items()]) for heading, ratios in groups]
+    return panels.forest(rows, "← lives longer      dies sooner →", scale)
+
+
+def _ratio_row(column: str, ratio: CovariateRatio, model: str) -> Row:
+    label = words.label(column, model) if column == RISK else column  # the full name of a marker is too long here
+    end = math.log(AXIS_FACTORS[-1])
+    label = label if len(label) <= LETTERS else f"{label[: LETTERS - 1]}…"
+    value, low, high = (min(end, max(-end, math.log(number))) for number in (ratio.value, ratio.low, ratio.high))
+    stroke = panels.CANDIDATES[0] if column == RISK else panels.PLAIN
+    return Row(label, words.of_ratio(ratio), value, low, high, stroke, filled=not low <= 0 <= high)

@@ -11,7 +11,7 @@ from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.verdicts.maps import is_finding
-from mri_vit.report.words import glossary, measures, notation, patient_result, table1
+from mri_vit.report.words import added_value, glossary, measures, notation, patient_result, table1
 from mri_vit.report.words.wording import in_words
 from mri_vit.settings import sequences
 from mri_vit.settings.models import NO_CANDIDATES
@@ -31,6 +31,9 @@ def of_report(metrics: Metrics) -> jinja2.Environment:
         title=notation.title,
         setting=notation.setting,
         tied=notation.tied,
+        ratio=added_value.of_ratio,
+        column=added_value.label,
+        change=added_value.of_gain,
         short=notation.short,
         significant=notation.significant,
         sequence=sequences.title,

@@ -14,7 +14,7 @@ from mri_vit.report.schema.maps import EndpointMaps, MapResult
 from mri_vit.report.schema.metrics import Endpoint, Metrics
 from mri_vit.report.schema.part import Band, Part
 from mri_vit.report.schema.patients import Patient
-from mri_vit.report.schema.survival import SurvivalResult
+from mri_vit.report.schema.survival import CoxComparison, SurvivalEndpoint, SurvivalResult
 
 Cells = dict[str, Any]  # of one row, by column
 T = TypeVar("T")
@@ -43,6 +43,7 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, 
         "pairs": pd.DataFrame(
             [{"endpoint": name, **_flat(_cells(pair))} for name, found in metrics.endpoints.items() for pair in found.pairs]
         ),
+        "added_value": pd.DataFrame(list(_hazard_ratios(metrics))),
         "drift": pd.DataFrame([{**head, **_flat(_cells(one))} for head, drifts in _by_model(metrics.drift) for one in drifts]),
         "new_hospital": pd.DataFrame([{**head, **_flat(_cells(one))} for head, one in _by_model(metrics.new_hospital)]),
         "map_scores": pd.DataFrame([{**head, **_flat(_cells(result))} for head, result in _map_results(metrics)]),
@@ -84,6 +85,18 @@ def _results(metrics: Metrics) -> Iterator[Cells]:
     """A row per endpoint and model with every measure that is one value, named by its path, e.g. `auc.low`."""
     for head, endpoint, result in _of_models(metrics):
         yield {**head, "kind": endpoint.kind, **_flat(_cells(result))}
+
+
+def _hazard_ratios(metrics: Metrics) -> Iterator[Cells]:
+    """A row per survival endpoint, Cox regression and column."""
+    for name, endpoint in metrics.endpoints.items():
+        added = endpoint.added_value if isinstance(endpoint, SurvivalEndpoint) else None
+        if added and isinstance(added.analysis, CoxComparison):
+            analysis = added.analysis
+            for regression, ratios in (("covariates", analysis.without), ("risk", analysis.alone), ("both", analysis.both)):
+                head = {"endpoint": name, "model": added.model, "regression": regression}
+                for column, ratio in ratios.items():
+                    yield {**head, "column": column, **_cells(ratio)}
 
 
 def _flat(part: Cells, above: str = "") -> Cells:

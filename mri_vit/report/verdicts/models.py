@@ -153,3 +153,10 @@ def leaking(endpoints: Mapping[str, Mapping[str, Result]]) -> frozenset[str]:
     cells = sum(len(point.thresholds) for point in points)
     own = sum(point.own_optimum for point in points)
     return frozenset(twice | (set(binary) if cells >= FEWEST_FOLDS and own == cells else set()))
+
+
+def of_added_value(hazard_ratio: float, p: float) -> Kind:
+    """Whether a risk adds to covariates, by its likelihood-ratio test, and as a risk does: a higher one dies sooner."""
+    if p > ALPHA:
+        return "chance"
+    return "better" if hazard_ratio > 1 else "worse"

@@ -16,22 +16,24 @@ from lifelines import CoxPHFitter
 from lifelines.exceptions import ConvergenceError, ConvergenceWarning
 from lifelines.statistics import proportional_hazard_test
 
-from mri_vit.errors import UsageError
-from mri_vit.predictors.tabular import PRIOR_VARIANCE, TO_THE_END
-
+COLLINEAR_COLUMN = 1e-9  # of a column's variance: what is left of it below, once the others are taken out, is rounding
+LARGEST_ERROR = 100.0  # of a log hazard ratio per standard deviation; where a likelihood rises without end it is thousands
+PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation, out of fold: that of the control on clinical columns
 DAYS, DIED, STRATUM = "days", "died", "stratum"  # of the table that lifelines fits; columns are x0, x1, … in it
-MOST_ERROR = 100.0  # of the log hazard ratio of a standard deviation; where a likelihood rises without end it is thousands
-LEAST = 1e-9  # of a column's variance: what is left of it below, once the others are taken out, is rounding
-
-ENOUGH = {"precision": 1e-12, "r_precision": 1e-12}  # of well parted columns; lifelines stops at 1e-7 of a step
+TO_THE_TOP = {"precision": 1e-12, "r_precision": 1e-12}  # of well parted columns; lifelines stops at 1e-7 of a step
+WITH_PRIOR = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # at 0.95 it may run away with many columns
 
 Days = Float[np.ndarray, " n"]
 Died = Bool[np.ndarray, " n"]
 Stratum = Int[np.ndarray, " n"]
 
 
+class NotEstimableError(ValueError):
+    """These patients cannot tell what the risk adds; the message says why."""
+
+
 @dataclass(frozen=True, eq=False)
-class Fit:
+class CoxFit:
     """A Cox regression: partial log likelihood, and of each column the log hazard ratio, its variance and `proportional_p`.
 
     The last is the p of the two-sided score test of Schoenfeld's residuals against the Kaplan-Meier time.
@@ -43,7 +45,7 @@ class Fit:
     proportional_p: Float[np.ndarray, " k"]
 
 
-def fit(days: Days, died: Died, columns: pd.DataFrame, stratum: Stratum) -> Fit:
+def fit_cox(days: Days, died: Died, columns: pd.DataFrame, stratum: Stratum) -> CoxFit:
     """Fit log hazards that are linear in the columns, each stratum with a baseline hazard of its own.
 
     Formula: Efron's partial likelihood, the sum of the strata's.
@@ -51,33 +53,34 @@ def fit(days: Days, died: Died, columns: pd.DataFrame, stratum: Stratum) -> Fit:
 
     Raises
     ------
-    UsageError that names the column without a finite hazard ratio.
+    NotEstimableError that names the column without a finite hazard ratio.
     """
     for name, column in columns.items():
-        _refuse_boundless(str(name), days, died, column.to_numpy(float), stratum)
-    found = _at_the_top(days, died, columns.to_numpy(float), stratum)
-    errors = found.standard_errors_.to_numpy(float) if found else np.full(columns.shape[1], np.nan)
-    wild = np.flatnonzero(~(errors * columns.to_numpy(float).std(axis=0) < MOST_ERROR))
-    if found is None or len(wild):
-        named = ", ".join(str(columns.columns[place]) for place in wild)
-        raise UsageError(
+        _refuse_separation(str(name), days, died, column.to_numpy(float), stratum)
+    x = columns.to_numpy(float)
+    fitted = _at_the_top(days, died, x, stratum)
+    errors = fitted.standard_errors_.to_numpy(float) if fitted else np.full(x.shape[1], np.nan)
+    unbounded = np.flatnonzero(~(errors * x.std(axis=0) < LARGEST_ERROR))
+    if fitted is None or len(unbounded):
+        named = ", ".join(str(columns.columns[column]) for column in unbounded)
+        raise NotEstimableError(
             f"the Cox regression on {', '.join(map(str, columns))} has no finite hazard ratio for {named} "
-            f"({int(died.sum())} deaths among {len(died)} patients): together the columns part those who died, or depend on "
-            "each other; name fewer covariates"
+            f"({int(died.sum())} deaths among {len(died)} patients): together the columns separate those who died, or depend on "
+            "each other"
         )
-    table = _table(days, died, columns.to_numpy(float), stratum)
     with np.errstate(all="ignore"):
-        changing = np.ravel(proportional_hazard_test(found, table, time_transform="km").p_value).astype(float)
-    return Fit(float(found.log_likelihood_), found.params_.to_numpy(float), errors**2, changing)
+        test = proportional_hazard_test(fitted, _table(days, died, x, stratum), time_transform="km")
+    proportional_p = np.ravel(test.p_value).astype(float)
+    return CoxFit(float(fitted.log_likelihood_), fitted.params_.to_numpy(float), errors**2, proportional_p)
 
 
 def out_of_fold(
     days: Days, died: Died, columns: Float[np.ndarray, "n k"], stratum: Stratum, fold: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    """Each patient's linear predictor by coefficients of the patients of the other folds; 0 where nobody of these died.
+    """Each patient's linear predictor by coefficients of the patients of the other folds; 0 where none of these died.
 
-    A coefficient per standard deviation has the prior of `tabular.Regressions`, so that few deaths do no harm. A column that does
-    not vary among the other patients tells nothing.
+    A coefficient per standard deviation has the prior of the control on clinical columns, so that few deaths do no harm. A column
+    that does not vary among the other patients is not used.
     """
     predicted = np.zeros(len(days))
     for name in np.unique(fold):
@@ -88,36 +91,36 @@ def out_of_fold(
             continue
         table = _table(days[train], died[train], columns[train][:, varying], stratum[train])
         penalty = 1 / (PRIOR_VARIANCE * int(train.sum()))  # lifelines divides the likelihood by n
-        found = _fitted(CoxPHFitter(penalizer=penalty), table, TO_THE_END)
-        if found is None:
-            raise UsageError(f"the Cox regression without fold {name + 1} did not converge; name fewer covariates")
-        predicted[test] = columns[test][:, varying] @ found.params_.to_numpy(float)
+        fitted = _fitted(CoxPHFitter(penalizer=penalty), table, WITH_PRIOR)
+        if fitted is None:
+            raise NotEstimableError(f"the Cox regression without fold {name + 1} did not converge")
+        predicted[test] = columns[test][:, varying] @ fitted.params_.to_numpy(float)
     return predicted
 
 
-def dependent(columns: pd.DataFrame, stratum: Sequence[Stratum]) -> dict[str, str]:
+def dependent(columns: pd.DataFrame, strata: Sequence[Stratum]) -> dict[str, str]:
     """Columns that a stratified regression cannot tell from others, each with what is wrong with it.
 
-    A column is constant within every stratum, or a linear combination of those before it there, in any of the `stratum`.
+    A column is constant within every stratum, or a linear combination of those before it there, in any repeat's `strata`.
     """
     wrong: dict[str, str] = {}
-    for of_repeat in stratum:
-        left: list[Float[np.ndarray, " n"]] = []  # orthogonal, of length 1
+    for stratum in strata:
+        axes: list[Float[np.ndarray, " n"]] = []  # orthogonal, of length 1
         for name, column in columns.items():
             values = column.to_numpy(float)
-            values = values - pd.Series(values).groupby(of_repeat).transform("mean").to_numpy()
+            values = values - pd.Series(values).groupby(stratum).transform("mean").to_numpy()
             size = float(values @ values)
-            if size <= LEAST * max(1.0, float((column**2).sum())):
+            if size <= COLLINEAR_COLUMN * max(1.0, float((column**2).sum())):
                 wrong.setdefault(str(name), "does not vary within a fold")
                 continue
             for _ in range(2):  # once more, against rounding
-                for axis in left:
+                for axis in axes:
                     values = values - (values @ axis) * axis
             rest = float(values @ values)
-            if rest <= LEAST * size:
-                wrong.setdefault(str(name), "is told by the other covariates")
+            if rest <= COLLINEAR_COLUMN * size:
+                wrong.setdefault(str(name), "follows from the other covariates")
             else:
-                left.append(values / np.sqrt(rest))
+                axes.append(values / np.sqrt(rest))
     return wrong
 
 
@@ -135,14 +138,15 @@ def _at_the_top(days: Days, died: Died, x: Float[np.ndarray, "n k"], stratum: St
     centred = x - pd.DataFrame(x).groupby(stratum).transform("mean").to_numpy()
     triangle = np.linalg.qr(centred, mode="r")
     size = np.abs(np.diag(triangle))
-    if len(centred) < x.shape[1] or not (size**2 > LEAST * (centred**2).sum(axis=0)).all():
+    if len(centred) < x.shape[1] or not (size**2 > COLLINEAR_COLUMN * (centred**2).sum(axis=0)).all():
         return None
     directions = np.linalg.inv(triangle) * np.sqrt(len(x))
-    climbed = _fitted(CoxPHFitter(), _table(days, died, centred @ directions, stratum), ENOUGH)
+    climbed = _fitted(CoxPHFitter(), _table(days, died, centred @ directions, stratum), TO_THE_TOP)
     if climbed is None:
         return None
     top = directions @ climbed.params_.to_numpy(float)
-    return _fitted(CoxPHFitter(), _table(days, died, x, stratum), ENOUGH, top * x.std(axis=0, ddof=1))  # per its own deviation
+    start = top * x.std(axis=0, ddof=1)  # per its own deviation
+    return _fitted(CoxPHFitter(), _table(days, died, x, stratum), TO_THE_TOP, start)
 
 
 def _fitted(
@@ -158,13 +162,18 @@ def _fitted(
             return None
 
 
-def _refuse_boundless(name: str, days: Days, died: Died, x: Float[np.ndarray, " n"], stratum: Stratum) -> None:
-    """Raise UsageError unless a death had a lower x than someone then at risk in the stratum, and one had a higher."""
-    at_risk = (days >= days[died, None]) & (stratum == stratum[died, None])  # (deaths, n)
-    above, below = (at_risk & (x > x[died, None])).any(), (at_risk & (x < x[died, None])).any()
+def _refuse_separation(name: str, days: Days, died: Died, x: Float[np.ndarray, " n"], stratum: Stratum) -> None:
+    """Raise NotEstimableError unless a death had a lower x than a patient then at risk in the stratum, and one had a higher."""
+    above = below = False
+    for label in np.unique(stratum):
+        order = np.flatnonzero(stratum == label)
+        order = order[np.argsort(-days[order], kind="stable")]  # the longest first: those at risk are a beginning
+        last = np.searchsorted(-days[order], -days[order], side="right") - 1  # patients of equal days are at risk together
+        highest, lowest = np.maximum.accumulate(x[order])[last], np.minimum.accumulate(x[order])[last]
+        above = above or bool((highest > x[order])[died[order]].any())
+        below = below or bool((lowest < x[order])[died[order]].any())
     if not (above and below):
-        most = "lowest" if above else "highest"
-        raise UsageError(
-            f"{name}: at every death the patient had the {most} value of those at risk in the fold, so that its hazard ratio has "
-            "no finite estimate; leave it out of the covariates"
+        raise NotEstimableError(
+            f"{name}: at every death the patient had the {'lowest' if above else 'highest'} value of those at risk in the fold, "
+            "so that its hazard ratio has no finite estimate"
         )
