@@ -16,7 +16,7 @@ from rich.console import Console
 
 from mri_vit.errors import UsageError
 from mri_vit.report.numbers.judged import in_order, known_rows
-from mri_vit.report.reading.run import Run, read
+from mri_vit.report.reading.run import Run, read_run
 from mri_vit.run import files, intact
 from mri_vit.run.record import as_written, read_json
 from mri_vit.settings.endpoint import Endpoint
@@ -114,7 +114,7 @@ def _opened(folder: Path, console: Console) -> Opened:
             "is done"
         )
     intact.refuse_changed(folder, console, names=intact.TABLES)
-    run = read(folder)
+    run = read_run(folder)
     if not len(run.predictions):
         raise UsageError(f"{folder / files.PREDICTIONS}: no row; nobody was predicted")
     return Opened(folder, run)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from mri_vit.report.schema.part import Number, Part
+from mri_vit.report.schema.parts import Number, Part
 
 SCHEMA: Final = 1
 Severity = Literal["refused", "excluded", "noticed"]

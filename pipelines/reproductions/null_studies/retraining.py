@@ -21,7 +21,7 @@ import pandas as pd
 
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import known_rows
-from mri_vit.report.reading.run import OWN, Run, read
+from mri_vit.report.reading.run import OWN, Run, read_run
 from mri_vit.settings.endpoint import Endpoint
 
 TABLE = Path(__file__).parents[1] / "docs" / "retraining.csv"
@@ -54,6 +54,6 @@ def table(run: Run) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    written = table(read(Path(sys.argv[1])))
+    written = table(read_run(Path(sys.argv[1])))
     written.to_csv(TABLE, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
     print(written.to_string(index=False))

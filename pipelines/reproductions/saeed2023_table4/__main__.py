@@ -13,7 +13,7 @@ from rich.console import Console
 
 from mri_vit import study
 from mri_vit.crossval import in_parallel
-from mri_vit.report.reading.run import read
+from mri_vit.report.reading.run import read_run
 from mri_vit.run import exit_code, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
@@ -57,7 +57,7 @@ def main(file: Path) -> None:
         study.train(settings, run, console)
         study.report(run, console)
 
-        found = read(run)
+        found = read_run(run)
         table4.show(measure(found), table4.both_sides(found), console)
         screen.say(console, f"table: {table4.write(found, run / 'report')}")
 
