@@ -25,15 +25,15 @@ import cyclopts
 import numpy as np
 import torch
 import torch.nn.functional as F
+from benchmarks.inputs import DEVICE, FOREGROUND, GRID, autocast, patient
+from benchmarks.preparation import children_cpu_seconds, preparation, preparation_unstripped
+from benchmarks.rollout import difference, maps, rollouts
+from benchmarks.stems import stems
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from benchmarks.inputs import DEVICE, FOREGROUND, GRID, autocast, patient
-from benchmarks.preparation import children_cpu_seconds, preparation, preparation_unstripped
-from benchmarks.rollout import difference, maps, rollouts
-from benchmarks.stems import stems
 from mri_vit.run import files
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 from mri_vit.settings.schema import CHANNELS, Model
@@ -126,7 +126,7 @@ def main(
             console.print(f"at {places} places the two rollouts' CLS rows differ by at most {difference(places):.1e}")
     for name in ("pretraining", "feeding", "training"):
         if part in (name, "all"):
-            for sentence in importlib.import_module(f"bench_{name}").sentences(figures):
+            for sentence in importlib.import_module(f"benchmarks.{name}").sentences(figures):
                 console.print(sentence, highlight=False)
     if output:
         settings = {"device": DEVICE.type, "threads": threads, "repeats": repeats, "torch": torch.__version__}

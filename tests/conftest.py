@@ -23,9 +23,7 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "test_matrix.py",  # 75
     "report/pages/test_patients.py",  # 70
     "prepare/test_patient.py",  # 69
-    "studies/rotation/test_rotation.py",  # 64
     "report/pages/test_html.py",  # 63
-    "studies/pretraining_size/test_encoders.py",  # 59
     "prediction/test_stage.py",  # 59
     "report/verdicts/test_models.py",  # 33
     "metrics/test_added_value.py",  # 32
@@ -44,15 +42,15 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "crossval/test_comparison.py",  # 18
     "test_notebooks.py",  # 17
     "report/numbers/test_everything.py",  # 17
-    "studies/features/test_foreign.py",  # 17
     "test_real_patient.py",  # 16
     "compared/test_stage.py",  # 15
     "external/test_models.py",  # 15
     "importers/test_likeness.py",  # 14
     "report/numbers/test_comparators.py",  # 13
-    "studies/features/test_encoders.py",  # 13
     "crossval/test_nulls.py",  # 12
 )
+
+REPRODUCTIONS = "reproductions"  # tests of what the package does not ship: all of them are long, whatever each takes
 
 gc.disable()  # a third of the time in which tests are collected; on again with the first test
 
@@ -62,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
     assert all(file.exists() for file in place), "a file of LONG is not there"
     for item in items:
-        if item.path in place:
+        if item.path in place or Path(__file__).parent / REPRODUCTIONS in item.path.parents:
             item.add_marker("long")
     # begun first, so that no process works on a long one alone at the end
     items.sort(key=lambda item: place.get(item.path, len(place)))

@@ -5,7 +5,6 @@ All are made small by `whole_road.SHRUNKEN`. What one costs and what it finds st
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +14,7 @@ from reproductions.ablation import variants
 from reproductions.features import __main__ as features
 from reproductions.features import encoders as frozen_encoders
 from reproductions.ladder import __main__ as ladder
-from reproductions.ladder import page as ladder_page
+from reproductions.ladder import ladder_page
 from reproductions.learning_curve import __main__ as learning_curve
 from reproductions.pretraining_size import __main__ as pretraining_size
 from reproductions.saeed2023_table4 import __main__ as table4
@@ -24,8 +23,7 @@ from reproductions.segmentation import encoders as segmentation_encoders
 from reproductions.simulated_effects import __main__ as contest
 from reproductions.simulated_effects import causes
 from reproductions.simulated_effects import effects as synthetic_causes
-from reproductions.simulated_effects import fitness as told
-from reproductions.simulated_effects.page import CONTROLS
+from reproductions.simulated_effects.benchmark_pages import CONTROLS
 from whole_road import SHRUNKEN, every_verb, parted
 
 from mri_vit.predictors.network import Neural
@@ -36,7 +34,8 @@ from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+ROOT = Path(__file__).parents[1]
+SHIPPED = {file.stem: file for kind in ("configs", "pipelines/reproductions/*") for file in ROOT.glob(f"{kind}/*.toml")}
 STUDIES = ("comparator_maps", "comparator_maps_gbm", "demo", "gbm", "gbm_masks", "survival", "vit_b16")
 TEMPLATES = (
     "ablation",
@@ -75,7 +74,7 @@ pytestmark = [
 
 
 def test_every_study_file_is_in_this_test():
-    assert sorted(file.stem for file in CONFIGS.glob("*.toml")) == sorted((*STUDIES, *TEMPLATES))
+    assert sorted(SHIPPED) == sorted((*STUDIES, *TEMPLATES))
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -90,18 +89,17 @@ def test_learning_curves_and_the_ablation_on_their_cohorts_go_to_their_ends(tmp_
     monkeypatch.setattr(learning_curve, "SETTINGS", shrunken("learning_curve", tmp_path, ("vit-mae", "resnet10")))
     monkeypatch.setattr(learning_curve, "SIZES", (12, 24))
     monkeypatch.setattr(learning_curve, "UNLABELLED", 6)
-    monkeypatch.setattr(sys, "argv", ["pipeline", "--seeds", "1"])
-    learning_curve.main()
+    monkeypatch.setattr(learning_curve, "RUNS", tmp_path / "runs" / "learning-curve")
+    learning_curve.main(seeds=(1,))
     assert "Recommended ViT" in (tmp_path / "runs" / "learning-curve" / "index.html").read_text()
 
     largest = tmp_path / "runs" / "learning-curve" / "cohort-{seed}" / "cohort-24.csv"
     monkeypatch.setattr(ablation, "SETTINGS", shrunken("ablation", tmp_path, (ablation.BEARING, ablation.COARSE), largest))
     monkeypatch.setattr(ablation, "LABELLED", 24)
     monkeypatch.setattr(ablation, "HALF", Grid(edge=24, spacing_mm=224 / 24, patch=8))
-    monkeypatch.setattr(ablation, "ROOT", tmp_path)
-    (tmp_path / "docs").mkdir()
-    ablation.main()
-    rows = [line for line in (tmp_path / "docs" / "ablation.md").read_text().splitlines() if line.startswith("| ")]
+    monkeypatch.setattr(ablation, "PAGE", tmp_path / "README.md")
+    ablation.main(seeds=(1,))
+    rows = [line for line in (tmp_path / "README.md").read_text().splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 1 + COMPARATORS + 1 + 2  # head, recommended, changes; head, two ways of training
 
 
@@ -224,7 +222,7 @@ def test_attention_is_held_against_tumours(scans: Path, tmp_path: Path, monkeypa
 
 @pytest.mark.usefixtures("in_this_process")
 def test_what_tells_hidden_causes_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(told, "LAGS", (1, 2))  # a tumour is few voxels across here
+    monkeypatch.setattr(causes, "LAGS", (1, 2))  # a tumour is few voxels across here
     file = shrunken("causes", tmp_path)
     study = study_file.load(file)
     file.write_text(study_file.dumps(study.model_copy(update={"grid": Grid(edge=56, spacing_mm=4.0, patch=4)})))
@@ -238,18 +236,17 @@ def test_what_tells_hidden_causes_is_measured(tmp_path: Path, monkeypatch: pytes
 def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_page_has_who_ran_on_all_of_its_data_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(contest, "ROOT", tmp_path)
+    monkeypatch.setattr(contest, "HOME", tmp_path)
     monkeypatch.setattr(contest, "WIDTH_2D", 64)
-    (tmp_path / "docs").mkdir()
     parts = ("unguided", "without-texture", "vit-max")
     asked = [("contest", None), ("contest_convolutional", ("dilated-max",)), ("contest_parts", parts)]
     asked += [("contest_around_tumours", None), ("contest_1mm", None)]
     first, convolutional, of_parts, around, at_1mm = (shrunken(name, tmp_path, comparators) for name, comparators in asked)
     contest.main(first, seeds=(1, 2), patients=32)
     contest.main(convolutional, of_parts, around, at_1mm, seeds=(1,), patients=32)
-    page, worth = ((tmp_path / "docs" / f"{name}.md").read_text() for name in ("contest", "contest_parts"))
-    assert "| stem-max |" in (tmp_path / "docs" / "contest_around_tumours.md").read_text()
-    assert "| small |" in (tmp_path / "docs" / "contest_1mm.md").read_text()
+    page, worth = ((tmp_path / f"{name}.md").read_text() for name in ("contest", "contest_parts"))
+    assert "| stem-max |" in (tmp_path / "contest_around_tumours.md").read_text()
+    assert "| small |" in (tmp_path / "contest_1mm.md").read_text()
     shown = [
         "**Vision Transformer**",
         "stem-max |",
@@ -257,7 +254,7 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     ]
     assert all(f"| {name}" in page for name in shown)
     assert "data seeds 1, 2." in page.replace("\n", " ")
-    assert "Not here, as not run on enough of these data seeds yet: `configs/contest_convolutional.toml`." in page
+    assert "Not here, as not run on enough of these data seeds yet: `contest_convolutional.toml`." in page
     assert not any(f"| {name}" in page for name in ("dilated-max", CONTROLS[RADIOMICS], *parts))
     assert all(f"| {name}" in worth for name in ("**Vision Transformer**", *parts))
     assert "everybody here" not in worth
@@ -265,23 +262,22 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     costs = {(runs / f"{run}-1" / "fold-2" / "cost.json").read_bytes() for run in ("run", "convolutional", "parts")}
     assert len(costs) == 1  # its seconds are of one training
     contest.main(convolutional, seeds=(2,), patients=32)
-    page = (tmp_path / "docs" / "contest.md").read_text()
+    page = (tmp_path / "contest.md").read_text()
     assert all(f"| {name}" in page for name in (*shown, "dilated-max |", CONTROLS[RADIOMICS]))
     assert "Not here" not in page
     recipes = shrunken("contest_search", tmp_path, ("resnet10", "stem-max", "stem-max-faster"))
     contest.main(recipes, patients=32)
     contest.main(shrunken("contest_search_convolutional", tmp_path, ("dilated",)), patients=32)
-    page = (tmp_path / "docs" / "contest_search.md").read_text()
+    page = (tmp_path / "contest_search.md").read_text()
     assert all(f"| {name} | " in page for name in ("stem-max-faster", "dilated"))
     assert '- dilated: `model.architecture = "resnet10_dilated"`' in page
 
 
 def shrunken(name: str, folder: Path, comparators: tuple[str, ...] | None = None, cohort: Path | None = None) -> Path:
     """A copy of a study file that ships, small, with these comparators alone, in a folder like the one that it lies in."""
-    home = folder / "configs"
-    home.mkdir(exist_ok=True)
-    file = home / f"{name}.toml"
-    file.write_bytes((CONFIGS / f"{name}.toml").read_bytes())
+    file = folder / SHIPPED[name].relative_to(ROOT)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(SHIPPED[name].read_bytes())
     overrides = {key: str(value) for key, value in SHRUNKEN.items()} | ({"cohort": str(cohort)} if cohort else {})
     study = study_file.load(file, overrides)
     kept = tuple(_short(comparator) for comparator in study.comparators if comparators is None or comparator.name in comparators)

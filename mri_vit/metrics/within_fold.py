@@ -166,7 +166,7 @@ def inflation(folds: int, repeats: int = 1) -> float:
     Formula: c = sqrt(2 (1 - 1/K + 1/(K R))), K folds and R repeats whose figures are averaged; sqrt(2) for one repeat, whatever
     K is. Scores of a test set that taught nobody have c = 1, which is the least: of one fold, repeated, not even that is known.
     Assumption: scores near linear in the labels, for which it is an upper bound; simulated for regressions, forests and
-    networks by `pipelines/null_studies.py`.
+    networks by `pipelines/reproduce.py null_studies`.
     """
     return math.sqrt(max(1.0, 2 * (1 - 1 / folds + 1 / (folds * repeats))))
 

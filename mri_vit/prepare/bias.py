@@ -5,8 +5,8 @@ B-spline fit (Lee, Wolberg & Shin 1997, doi:10.1109/2945.620490): on a voxel gri
 are products over the axes, so that fit and evaluation are three contractions with one small matrix per axis.
 
 ITK's four levels take a large tumour for bias. `correct` has fewer and leaves out what is an outlier in any of a patient's
-scans: a field is smooth, a lesion stands out, and the scans together show it better than one. `pipelines/bias.py` measured the
-choice, docs/bias.md has its table.
+scans: a field is smooth, a lesion stands out, and the scans together show it better than one. The choice was measured:
+pipelines/reproductions/bias_correction.
 
 Letters: x y z voxels, p q r control points of the cubic B-spline along x, y and z, v voxels of the brain, h histogram bins.
 """
@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from mri_vit.data.volume import Volume, resample
 from mri_vit.prepare import box, outliers
 
-LEVELS = 2  # each doubles the spline's resolution; by what a tumour keeps, docs/bias.md
+LEVELS = 2  # each doubles the spline's resolution; by what a tumour keeps, pipelines/reproductions/bias_correction
 ITK_LEVELS = 4  # ITK's default
 ROUNDS = 4  # of outliers and field in turn: those found under a field of ±40 % settle in three
 LEAST_USED = 0.05  # of the brain's voxels; fewer do not carry a field, and all of them are used

@@ -1,7 +1,4 @@
-"""The built-in cohort: synthetic patients on real anatomy, with known causes planted in their scans.
-
-The hard variant is what a Vision Transformer fails at: small tumours, and one marker that shows in a thin rim alone.
-"""
+"""The built-in cohort: synthetic patients on real anatomy, with known causes planted in their scans."""
 
 from __future__ import annotations
 
@@ -31,10 +28,6 @@ WORKERS = 2  # no machine has fewer cores today
 RECIPE = 5  # raised with every change to the files, so that an older cohort is made anew
 MISSING = 0.15  # of each label
 CENSORED = 0.30  # of survival times
-HARD_MM = (10, 22)  # how far tumours of the hard variant reach across
-HARD_RIM_MM = 3.0  # thickness of their rims; less than a voxel of most scans
-HARD_RIM = {True: 1.90, False: 1.10}  # the rim's signal in T1ce by MGMT; white matter has 0.87, so both are seen to enhance
-HARD_SPREAD = 0.05  # standard deviation of that signal between patients, so that none equals another
 P = TypeVar("P", bound=Person)
 Scan = Callable[[P, np.random.Generator], tuple[dict[str, Volume], Volume]]  # of the four scans, and of the true tumour
 README = """# The built-in cohort
@@ -61,15 +54,6 @@ scan's space. No network sees it: the control volume-only reads its volume, and 
 """
 
 
-HARD_README = """# The built-in cohort, hard variant
-
-{patients} made-up patients (seed {seed}, recipe {recipe}), drawn and scanned as in the built-in cohort. **No real person is
-in it.** What differs: tumours are {least} to {most} mm across, each has a core and a rim of {rim} mm, and `mgmt` is 1 where the
-rim takes up much contrast (signal {bright} against {faint} in T1ce, where white matter has 0.87). No other scan and no size
-tells it; `age`, `sex` and `site` have no part in it. The last {unlabelled} patients have no label.
-"""
-
-
 def make(folder: Path, seed: int = SEED, patients: int = PATIENTS, unlabelled: int = 0) -> Path:
     """Write the cohort (scans, `cohort.csv`, `README.md`, `truth/`) into `folder` and return the table's path.
 
@@ -83,15 +67,6 @@ def make(folder: Path, seed: int = SEED, patients: int = PATIENTS, unlabelled: i
     labelled = patients - unlabelled
     cases[labelled:] = [replace(case, labels=dict.fromkeys(case.labels, "")) for case in cases[labelled:]]
     return written(folder, seed, cases, readme, scan)
-
-
-def make_hard(folder: Path, seed: int, labelled: int, unlabelled: int) -> Path:
-    """The hard variant, written likewise: `labelled` patients with known MGMT, then `unlabelled` ones without."""
-    readme = HARD_README.format(
-        patients=labelled + unlabelled, seed=seed, recipe=RECIPE, unlabelled=unlabelled,
-        least=HARD_MM[0], most=HARD_MM[1], rim=HARD_RIM_MM, bright=HARD_RIM[True], faint=HARD_RIM[False],
-    )  # fmt: skip
-    return written(folder, seed, draw_hard_cases(labelled, unlabelled, np.random.default_rng(seed)), readme, scan)
 
 
 def written(folder: Path, seed: int, cases: Sequence[P], readme: str, scan: Scan[P], workers: int = WORKERS) -> Path:
@@ -178,21 +153,3 @@ def _labels(drawn: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str,
             for column in endpoint:
                 columns[column][row] = ""
     return columns
-
-
-def draw_hard_cases(labelled: int, unlabelled: int, rng: np.random.Generator) -> list[Case]:
-    """Patients as of `draw_cases`, with small tumours and rims whose brightness is their MGMT."""
-    n = labelled + unlabelled
-    cases = draw_cases(n, rng)
-    across, bright, spread = rng.uniform(*HARD_MM, n), rng.random(n) < 0.5, rng.normal(0, HARD_SPREAD, n)
-    return [
-        replace(
-            case,
-            radius_mm=float(across[i]) / 2,
-            solid=False,
-            rim_mm=HARD_RIM_MM,
-            rim_signal=HARD_RIM[bool(bright[i])] + float(spread[i]),
-            labels={"mgmt": f"{bright[i]:.0f}" if i < labelled else ""},
-        )
-        for i, case in enumerate(cases)
-    ]

@@ -1,6 +1,6 @@
 """What a cohort of thousands takes beside its scans: time, memory, files and pages of each verb, on made-up rows.
 
-Usage: .venv/bin/python pipelines/at_scale.py [--patients 10000] [--maps 50] [--folder DIR]
+Usage: .venv/bin/python pipelines/benchmarks/at_scale.py [--patients 10000] [--maps 50] [--folder DIR]
 
 Every patient has four tiny scans and tokens at the 14³ places of the full grid, each of 2³ voxels; the record of one patient that
 was really prepared is everybody's. What a scan's size or the network's costs grows with the number of patients and is measured

@@ -1,6 +1,6 @@
 """What `mri-vit check` costs on a large cohort: seconds and peak memory of the command, on scans made for it.
 
-.venv/bin/python pipelines/bench_check.py --patients 10000
+.venv/bin/python pipelines/benchmarks/check.py --patients 10000
 
 The scans are tiny, each with a header and voxels of its own (160 MB for 10,000 patients), for a check reads the ends of a file
 alone. `--alike` gives all files one size, as uncompressed scans have, so that their content is sampled as well. Linux keeps in

@@ -51,8 +51,9 @@ def prepared(folder: Path, name: str, tree: Path, workers: int, threads: int) ->
 
     study = study_of(folder, name, threads)
     write(study, everybody(NETWORKS[name][0], study))
+    path = os.pathsep.join([str(tree.absolute()), str(HERE / "pipelines")])  # that tree's package, this file's neighbours
     command = [sys.executable, "-W", "ignore", __file__, str(folder), name, str(workers), str(threads)]
-    return partial(subprocess.run, command, check=True, env={**os.environ, "PYTHONPATH": str(tree.absolute())})
+    return partial(subprocess.run, command, check=True, env={**os.environ, "PYTHONPATH": path})
 
 
 def trained(folder: Path, name: str, workers: int, threads: int) -> None:

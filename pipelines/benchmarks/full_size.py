@@ -1,6 +1,6 @@
 """Two patients at full size: a ViT-B/16 inflated from a 2D one takes two steps of training on their foreground tokens.
 
-.venv/bin/python pipelines/full_size.py FOLDER FOLDER     (each holds t1, t1ce, t2 and flair.nii.gz)
+.venv/bin/python pipelines/benchmarks/full_size.py FOLDER FOLDER     (each holds t1, t1ce, t2 and flair.nii.gz)
 
 The 2D weights are random and the labels invented: this shows that a network of the published size, started from a 2D
 checkpoint, is prepared, trained, saved and read back in 6 GB of memory, not that it learns. About three minutes on one core.

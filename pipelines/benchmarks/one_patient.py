@@ -1,6 +1,6 @@
 """One patient at full size: four scans to a prepared patient, a ViT-B/16 over all 2744 places, and maps on every scan.
 
-.venv/bin/python pipelines/one_patient.py FOLDER OUTPUT     (FOLDER holds t1, t1ce, t2 and flair.nii.gz)
+.venv/bin/python pipelines/benchmarks/one_patient.py FOLDER OUTPUT     (FOLDER holds t1, t1ce, t2 and flair.nii.gz)
 
 The network has random weights: this shows that geometry and memory hold at full size, not what a trained one attends to.
 About 40 s on two cores, 4 GB of memory.

@@ -14,7 +14,7 @@ from shutil import rmtree
 from typing import Any
 
 SCANS = ("t1", "t1ce", "t2", "flair")  # FOLDER/<scan>.nii.gz
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parents[2]
 
 
 def preparation(scratch: Path, patients: tuple[Path, ...], before: tuple[Path, ...]) -> dict[str, dict[str, Any]]:

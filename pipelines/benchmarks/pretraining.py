@@ -35,7 +35,7 @@ from mri_vit.train.supervised import objective, untrained
 
 Run = Callable[[], Any]  # what is timed
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 BATCHES = {"demo": 16, "gbm": 4, "vit_b16": 1}  # patients, by study file: so many that a step of any takes seconds
 MAE = "MAE"
 

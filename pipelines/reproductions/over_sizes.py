@@ -44,7 +44,7 @@ def halved(patients: int, least: int) -> list[int]:
 
 
 def recipe(name: str, of: Study) -> str:
-    """How long and how a contender learns."""
+    """How long and how a model learns."""
     train, first = of.train, of.pretrain
     before = ""
     if first.method != "none":
@@ -67,7 +67,7 @@ def recipes(study: Study, names: dict[str, str], own: str) -> list[str]:
 
 
 def endings(runs: Iterable[Path], names: dict[str, str]) -> str:
-    """For each contender in how many of its folds the best evaluation on the tuning patients was the last, in a sentence."""
+    """For each model in how many of its folds the best evaluation on the tuning patients was the last, in a sentence."""
     found, runs = [], list(runs)
     for name, called in names.items():
         tables = [pd.read_csv(folder / files.HISTORY) for run in runs for folder in trained(run, name)]
@@ -81,14 +81,14 @@ def endings(runs: Iterable[Path], names: dict[str, str]) -> str:
 
 
 def costs(run: Path, names: Iterable[str]) -> pd.DataFrame:
-    """What each contender's folds cost: `model` and the figures of `cost.json`."""
+    """What each model's folds cost: `model` and the figures of `cost.json`."""
     return pd.DataFrame(
         [{"model": name} | json.loads((folder / files.COST).read_text()) for name in names for folder in trained(run, name)]
     )
 
 
 def spent(costs: pd.DataFrame) -> pd.DataFrame:
-    """By contender its weights, and the seconds of its training in all folds: (model, parameters, training_seconds)."""
+    """By model its weights, and the seconds of its training in all folds: (model, parameters, training_seconds)."""
     return pd.DataFrame(costs.groupby("model", as_index=False).agg({"parameters": "max", "training_seconds": "sum"}))
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from importlib import resources
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -247,15 +245,6 @@ def test_mean_and_sample_variance_leave_undefined_folds_out():
     assert mean == 0.5
     assert math.isnan(variance)
     assert all(math.isnan(value) for value in discrimination.mean_and_sample_variance(np.array([NAN])))
-
-
-def test_mean_and_sample_variance_are_those_printed_in_table_4():
-    with (resources.files("mri_vit.report.numbers") / "saeed2023_table4.csv").open(encoding="utf-8") as file:
-        table = pd.read_csv(file, comment="#")
-    for row in table.loc[table.note.isna()].to_dict(orient="records"):
-        folds = np.array([row[f"fold_{k}"] for k in range(1, 6)])
-        mean, variance = discrimination.mean_and_sample_variance(folds)
-        assert (mean, variance) == pytest.approx((row["mean"], row["variance"]), abs=1.5e-4)
 
 
 # --- average precision, bootstrap and permutation ------------------------------------------------------------------------

@@ -15,14 +15,13 @@ from mri_vit.prepare import coarse
 from mri_vit.prepare.quality import acquisition, agreement, copies, coverage, sequences
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.quality import Quality
-from mri_vit.synthetic import faults
 from mri_vit.synthetic.cohort import draw_cases
 from mri_vit.synthetic.phantom import scan
 
 HEADS = draw_cases(2, np.random.default_rng(4))
 
 
-def scans_of(number: int) -> faults.Scans:
+def scans_of(number: int) -> quality_faults.Scans:
     return scan(HEADS[number], np.random.default_rng([4, number]))[0]
 
 
@@ -32,7 +31,7 @@ def as_it_is():
     return quality_faults.looked("head", scans_of(0), quality_faults.GRID)
 
 
-def found_in(scans: faults.Scans) -> set[tuple[str, str]]:
+def found_in(scans: quality_faults.Scans) -> set[tuple[str, str]]:
     return set(quality_faults.looked("head", scans, quality_faults.GRID)[1])
 
 
@@ -46,17 +45,17 @@ def test_nothing_is_found_in_a_head_as_it_is(as_it_is):
 def test_a_mirrored_scan_another_heads_scan_and_a_shaded_one_are_told_apart(as_it_is):
     scans = scans_of(0)
     shaded = quality_faults.planted("strong bias in t1ce", scans, {}, as_it_is[0], 0)
-    found = found_in({**shaded, "t2": faults.mirrored(scans["t2"]), "flair": scans_of(1)["flair"]})
+    found = found_in({**shaded, "t2": quality_faults.mirrored(scans["t2"]), "flair": scans_of(1)["flair"]})
     assert {("mirrored", "t2"), ("another head", "flair"), ("shading", "t1ce")} <= found
     assert not {("mirrored", "flair"), ("another head", "t2"), ("another head", "t1"), ("mirrored", "t1")} & found
 
 
 def test_exchanged_scans_a_tilt_and_ghosts_are_found(as_it_is):
-    exchanged = faults.exchanged(scans_of(0), "t1", "t1ce")
+    exchanged = quality_faults.exchanged(scans_of(0), "t1", "t1ce")
     found = found_in(
         {
-            **faults.tilted(exchanged, 0, 40.0),
-            "flair": faults.tilted({"f": faults.ghosted(exchanged["flair"], 0.15)}, 0, 40.0)["f"],
+            **quality_faults.tilted(exchanged, 0, 40.0),
+            "flair": quality_faults.tilted({"f": quality_faults.ghosted(exchanged["flair"], 0.15)}, 0, 40.0)["f"],
         }
     )
     assert {("exchanged", "t1ce t1"), ("turned", ""), ("ghosts", "flair")} <= found
@@ -64,7 +63,7 @@ def test_exchanged_scans_a_tilt_and_ghosts_are_found(as_it_is):
 
 def test_a_brain_without_its_cerebellum_and_exchanged_t2_and_flair_are_found(as_it_is):
     cut = quality_faults.planted("no cerebellum", scans_of(0), {}, as_it_is[0], 0)
-    assert found_in(faults.exchanged(cut, "t2", "flair")) >= {("part missing", ""), ("exchanged", "flair t2")}
+    assert found_in(quality_faults.exchanged(cut, "t2", "flair")) >= {("part missing", ""), ("exchanged", "flair t2")}
 
 
 def test_similarity_is_the_mean_of_squared_correlations_in_cubes():

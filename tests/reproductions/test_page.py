@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
-from reproductions import page
-from reproductions.page import Page, Picture, Section, Table
+from reproductions import html_page
+from reproductions.html_page import Page, Picture, Section, Table
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -29,7 +29,7 @@ def of(synthetic: str = "Nothing is said of real tumours.") -> Page:
 
 
 def test_the_page_holds_what_was_found_and_its_files_lie_beside_it(tmp_path: Path):
-    text = page.write(of(), tmp_path).read_text()
+    text = html_page.write(of(), tmp_path).read_text()
     for said in (
         "A paper, Table 1",
         "How many?",
@@ -47,11 +47,11 @@ def test_the_page_holds_what_was_found_and_its_files_lie_beside_it(tmp_path: Pat
 
 
 def test_the_page_fetches_nothing_and_runs_nothing(tmp_path: Path):
-    text = page.write(of(), tmp_path).read_text()
+    text = html_page.write(of(), tmp_path).read_text()
     assert "<script" not in text
     assert all(source.startswith("data:image/svg+xml") for source in re.findall(r'src="([^"]*)"', text))
     assert re.findall(r'href="([^"]*)"', text) == ["points.csv"]
 
 
 def test_only_made_up_patients_are_called_so(tmp_path: Path):
-    assert "are synthetic" not in page.write(of(synthetic=""), tmp_path).read_text()
+    assert "are synthetic" not in html_page.write(of(synthetic=""), tmp_path).read_text()

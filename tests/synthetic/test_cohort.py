@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import nibabel as nib
@@ -13,21 +10,17 @@ import numpy as np
 import pytest
 from lifelines.utils import concordance_index
 from made.study import made_here
-from reproductions.null_studies import demo_everywhere as everywhere
 from rich.console import Console
-from scipy.ndimage import binary_dilation
 from sklearn.metrics import roc_auc_score
 
 from mri_vit import study
-from mri_vit.data import cohort
 from mri_vit.errors import UsageError
 from mri_vit.report.words.verdicts import LEAK
 from mri_vit.run.folder import claimed
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.synthetic import cohort as synthetic
-from mri_vit.synthetic.phantom import TISSUE, anatomy, scan
+from mri_vit.synthetic.phantom import anatomy
 
 ROOT = Path(__file__).parents[2]
 CASES = synthetic.draw_cases(synthetic.PATIENTS, np.random.default_rng(synthetic.SEED))
@@ -121,84 +114,6 @@ def test_a_folder_with_somebodys_own_cohort_is_left_alone(tmp_path):
     assert (tmp_path / "cohort.csv").read_text() == "patient,t1\nmine,a.nii\n"
 
 
-# --- The hard variant --------------------------------------------------------------------------------------------------------
-
-HARD = synthetic.draw_hard_cases(300, 100, np.random.default_rng(11))
-BRIGHT: np.ndarray = np.array([case.rim_signal > 1.5 for case in HARD])  # halfway between the two kinds
-
-
-def test_hard_tumours_are_small_and_all_have_a_thin_rim_around_a_core():
-    across = np.array([2 * case.radius_mm for case in HARD])
-    assert 10 <= across.min() < 11
-    assert 21 < across.max() <= 22
-    assert np.histogram(across, bins=4, range=(10, 22))[0].min() > 400 / 4 * 0.6  # of all sizes between
-    assert not any(case.solid for case in HARD)
-    assert all(0 < case.rim_mm < case.radius_mm for case in HARD)  # some core is left in the smallest
-
-
-def test_hard_mgmt_is_the_rims_brightness_and_its_only_label():
-    assert all(list(case.labels) == ["mgmt"] for case in HARD)
-    truth = np.array([case.labels["mgmt"] == "1" for case in HARD[:300]])
-    assert (truth == BRIGHT[:300]).all()
-    assert 0.4 < truth.mean() < 0.6
-    signal = np.array([case.rim_signal for case in HARD])
-    assert signal[BRIGHT].min() - signal[~BRIGHT].max() > 0.3  # apart, with some spread among equals
-    assert signal[~BRIGHT].min() > TISSUE["t1ce"][2]  # seen to enhance against white matter
-    assert len(set(signal)) == 400
-
-
-def test_the_last_hard_patients_have_no_label_and_both_kinds_of_rim():
-    assert all(case.labels["mgmt"] in ("0", "1") for case in HARD[:300])
-    assert all(case.labels["mgmt"] == "" for case in HARD[300:])
-    assert 0.3 < BRIGHT[300:].mean() < 0.7
-
-
-@pytest.mark.parametrize("told", ["age", "sex", "site", "radius_mm", "wide_oedema", "centre_mm", "id"])
-def test_nothing_but_the_rim_tells_hard_mgmt(told: str):
-    found = [getattr(case, told) for case in HARD]
-    numbers = {"sex": [value == "F" for value in found], "id": range(400)}.get(told, found)
-    if told == "site":
-        numbers = [[value == site for site in "ABC"] for value in found]
-    for column in np.array(numbers, float).reshape(400, -1).T:
-        assert abs(roc_auc_score(BRIGHT, column) - 0.5) < 0.1  # more than three standard errors of a coin
-
-
-def test_only_the_rim_in_t1ce_differs_between_hard_patients_of_both_kinds():
-    case = HARD[0]
-    pair = [scan(replace(case, rim_signal=synthetic.HARD_RIM[bright]), np.random.default_rng(3)) for bright in (True, False)]
-    (bright, truth), (faint, same) = pair
-    np.testing.assert_array_equal(truth.array, same.array)
-    for channel in ("t1", "t2", "flair"):
-        np.testing.assert_array_equal(bright[channel].array, faint[channel].array)
-    more = bright["t1ce"].array.astype(float) - faint["t1ce"].array
-    around = np.asarray(binary_dilation(truth.array == 2, iterations=2), bool)  # voxels with some share of the rim
-    assert more.max() > 0
-    assert not more[~around].any()
-    assert (more >= 0).all()
-
-
-def test_a_hard_cohort_is_written_with_its_labels_and_made_anew_when_more_is_asked_for(tmp_path, monkeypatch):
-    written = []
-    monkeypatch.setattr(synthetic, "_write", lambda case, folder, seed, scan: written.append((case.id, seed)))
-    monkeypatch.setattr(synthetic, "ProcessPoolExecutor", lambda workers, *_: ThreadPoolExecutor(workers))
-    table = synthetic.make_hard(tmp_path, seed=3, labelled=4, unlabelled=2)
-    with table.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [bool(row["mgmt"]) for row in rows] == [True] * 4 + [False] * 2
-    columns = {"patient", *schema.CHANNELS, "tumour_mask", "age", "sex", "site", "mgmt"}
-    assert set(rows[0]) == columns
-    assert sorted(written) == [(f"demo-{i + 1:03d}", [3, i]) for i in range(6)]
-    patients = cohort.read(table, (Endpoint(name="mgmt", kind="binary"),))
-    assert [math.isnan(patient.labels["mgmt"]) for patient in patients] == [False] * 4 + [True] * 2
-    synthetic.make_hard(tmp_path, seed=3, labelled=4, unlabelled=2)
-    assert len(written) == 6
-    synthetic.make_hard(tmp_path, seed=3, labelled=5, unlabelled=1)  # as many patients, another cohort
-    assert len(written) == 12
-    synthetic.make(tmp_path, seed=3, patients=6)
-    assert len(written) == 18
-    assert "hard" not in (tmp_path / "README.md").read_text()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [synthetic.SEED, 7, 8])
@@ -217,21 +132,3 @@ def test_the_study_finds_what_is_planted_in_every_cohort(tmp_path, seed: int):
     assert not any(result.verdict.startswith(LEAK) for result in own.values())
     if seed == synthetic.SEED:  # what chance may do to another cohort is no fault
         assert all(one.as_expected for one in metrics.planted.values())
-
-
-def test_a_run_of_the_demo_elsewhere_trains_with_the_threads_and_the_seed_that_its_row_names(tmp_path):
-    run = everywhere.Run(threads=1, seed=3)
-    study = study_file.load(ROOT / "configs" / "demo.toml", everywhere.changes(run, tmp_path))
-    assert (study.train.threads, study.seed) == (1, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_the_demos_verdicts_hold_on_another_instruction_set_and_with_another_seed(tmp_path, monkeypatch):
-    monkeypatch.setattr(everywhere, "TABLE", tmp_path / "table.csv")
-    everywhere.everywhere(everywhere.SHORT, tmp_path, keep=True)
-    table = everywhere.known()
-    assert len(table) == len(everywhere.SHORT)
-    for name, kind in everywhere.PLANTED.items():
-        assert set(table[name]) == {kind}, table
-    assert not table.leaks.any()

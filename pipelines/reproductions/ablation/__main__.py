@@ -1,12 +1,11 @@
-"""What each part of the recommended Vision Transformer is worth: .venv/bin/python pipelines/ablation.py
+"""What each part of the recommended Vision Transformer is worth: .venv/bin/python pipelines/reproduce.py ablation
 
-Each comparator of configs/ablation.toml changes one key. All are cross-validated on the same folds of synthetic cohorts of small
-tumours (data seeds 1, 2 and 3). Result: docs/ablation.md. What is done is found done when it is started again.
+Each comparator of ablation.toml changes one key. All are cross-validated on the same folds of synthetic cohorts of small
+tumours (data seeds 1, 2 and 3). Result: README.md here. What is done is found done when it is started again.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import textwrap
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from rich.console import Console
 
 from mri_vit import study
+from mri_vit.arguments import Count
 from mri_vit.crossval.folds import Split
 from mri_vit.data import predictions, tokens
 from mri_vit.data.batches import everything, token_file
@@ -29,12 +29,12 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import CHANNELS, Study
-from mri_vit.synthetic import cohort as synthetic
+from reproductions import small_tumours
 from reproductions.learning_curve import __main__ as learning_curve
 from reproductions.learning_curve import curve
 
-ROOT = Path(__file__).parents[1]
-SETTINGS = ROOT / "configs" / "ablation.toml"
+SETTINGS = Path(__file__).with_name("ablation.toml")
+PAGE = Path(__file__).with_name("README.md")
 SEEDS = (1, 2, 3)  # of cohorts; settings were chosen on another
 LABELLED = 192  # patients, the most of the learning curves
 BEARING = "modality-dropout"  # the comparator that is trained to bear a missing scan
@@ -59,7 +59,7 @@ def coarse_encoder(of: Study, console: Console) -> None:
     pretrained(low, patients, weights, of.seed)
 
 
-def contested(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
+def trained(seed: int, at_a_time: int, console: Console) -> pd.DataFrame:
     """Everybody's predictions on one cohort; then "vit" and the comparator that bears it with each scan taken away."""
     of = of_seed(seed)
     of = of.model_copy(update={"train": of.train.model_copy(update={"workers": at_a_time})})
@@ -118,14 +118,14 @@ def document(predicted: pd.DataFrame, of: Study, seeds: list[int]) -> str:
     points = curve.curve(predicted).set_index("model")
     compared = pd.DataFrame(predicted[~predicted.model.str.contains(" without ")])
     tests = curve.against(compared).set_index("model")
-    least, most = synthetic.HARD_MM
+    least, most = small_tumours.DIAMETER_MM
     head = (
-        "Made by `pipelines/ablation.py` from `configs/ablation.toml` on the hard variant of the built-in cohort (tumours of "
+        "Made by `pipelines/reproduce.py ablation` from `ablation.toml` on the hard variant of the built-in cohort (tumours of "
         f"{least} to {most} mm, MGMT in a thin rim alone): {LABELLED} labelled patients, {of.train.folds} folds, data seeds "
         f"{', '.join(map(str, seeds))}. AUC out of fold, mean over cohorts; the interval holds patients and cohorts; p is the "
         "larger of DeLong's, on the same patients, and of Student's t between cohorts, after Holm. The brightest T1ce voxel "
         "alone has an AUC of 1.000 there, so that these figures say who finds a bright place, and no more "
-        "([hidden causes](hidden_causes.md))."
+        "([hidden causes](../simulated_effects/hidden_causes.md))."
     )
     lines = [
         "# What each part is worth",
@@ -158,16 +158,14 @@ def _interval(row: pd.Series, key: str, sign: str = "") -> str:
     return f"{value:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]".replace("-", "−")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    parser.add_argument("--workers", type=int, default=2, help="trainings side by side, each on one thread")
-    given, console = parser.parse_args(), Console()
-    predicted = pd.concat([contested(seed, given.workers, console) for seed in given.seeds])
-    out = ROOT / "docs" / "ablation.md"
-    write_bytes(document(predicted, of_seed(given.seeds[0]), list(given.seeds)).encode(), out)
-    screen.say(console, f"table: {out}")
+def main(*, seeds: learning_curve.Cohorts = SEEDS, workers: Count = 2) -> None:
+    """Train and evaluate every change on the cohorts of these data seeds, and write the page.
 
-
-if __name__ == "__main__":  # patients are prepared, and models trained, in worker processes, which import this file
-    main()
+    Parameters
+    ----------
+    workers : trainings side by side, each on one thread.
+    """
+    console = Console()
+    predicted = pd.concat([trained(seed, workers, console) for seed in seeds])
+    write_bytes(document(predicted, of_seed(seeds[0]), list(seeds)).encode(), PAGE)
+    screen.say(console, f"table: {PAGE}")

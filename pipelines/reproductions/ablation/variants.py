@@ -1,9 +1,9 @@
 """Variants of the Vision Transformer on the same folds: positions, norms, attention; and score against compute.
 
-.venv/bin/python pipelines/variants.py configs/variants.toml          (synthetic patients; what it takes stands in that file)
-.venv/bin/python pipelines/variants.py configs/variants_gbm.toml      (your own cohort)
+.venv/bin/python pipelines/reproduce.py ablation/variants variants.toml  (synthetic patients; what it takes stands in that file)
+.venv/bin/python pipelines/reproduce.py ablation/variants variants_gbm.toml  (your own cohort)
 
-Every contender is trained `train.seeds` times in each fold, which are the runs. The variants are those of studies/variants.py;
+Every model is trained `train.seeds` times in each fold, which are the runs. The variants are those of vit_variants.py;
 the study file's comparators are what else is placed in the figure of score against compute. A run that was stopped goes on where
 it was. Result: variants/index.html in the study's output folder.
 """
@@ -11,7 +11,6 @@ it was. Result: variants/index.html in the study's output folder.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from mri_vit.data.cohort import Patient, first_visits, visit_id
 from mri_vit.errors import UsageError
 from mri_vit.model.network import Encode, encoder
 from mri_vit.predictors.network import Neural
-from mri_vit.run import executor, exit_code, files, screen
+from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -39,9 +38,9 @@ from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import schedule
-from reproductions.ablation import page as variants_page
-from reproductions.ablation.models import VARIANTS
-from reproductions.ablation.numbers import Cost, measure, training_flops
+from reproductions.ablation import variants_page
+from reproductions.ablation.variants_page import Cost, measure, training_flops
+from reproductions.ablation.vit_variants import VARIANTS
 
 MADE_UP = "variants"  # the study on the built-in cohort
 PATIENTS = 130  # a third more than the demo's: intervals are narrower, and each fold still trains in seconds
@@ -50,7 +49,7 @@ FOLDER = "variants"  # of the page, in the run
 OF_VISIT = ["endpoint", "patient", "session"]
 
 
-def contenders(settings: Study) -> dict[str, tuple[Study, Encode]]:
+def compared_networks(settings: Study) -> dict[str, tuple[Study, Encode]]:
     """What each network is trained by and built by: the study's own, its variants, and the study's comparators.
 
     Raises UsageError where an endpoint is not binary, where nothing was asked to be run more than once, or a name is taken.
@@ -69,13 +68,13 @@ def contenders(settings: Study) -> dict[str, tuple[Study, Encode]]:
 def fit(
     patients: list[Patient], ids: list[str], of: Study, encode: Encode, home: Path, name: str, repeat: int, fold: int
 ) -> None:
-    """In a worker: one contender's fold, all its runs."""
+    """In a worker: one model's fold, all its runs."""
     with threadpool_limits(of.train.threads, user_api="blas"):
         fit_fold(patients, ids, of, home, name, repeat, fold, lambda folder, seed: Neural(of, folder, seed, encode=encode))
 
 
 def scored(name: str, patients: Sequence[Patient], splits: Sequence[Split], of: Study, run: Path) -> pd.DataFrame:
-    """A contender's scores of every run with the truth, of first visits; a repeat's runs are runs of their own."""
+    """A model's scores of every run with the truth, of first visits; a repeat's runs are runs of their own."""
     home, first, tables = comparator_folder(run, name), {p.id for p in first_visits(patients)}, []
     for repeat, split in enumerate(splits):
         for fold in range(len(split)):
@@ -88,7 +87,7 @@ def scored(name: str, patients: Sequence[Patient], splits: Sequence[Split], of: 
 
 
 def cost(name: str, patients: Sequence[Patient], splits: Sequence[Split], of: Study, encode: Encode, run: Path) -> Cost:
-    """What one run of a contender cost, as its folds wrote it down; mean over folds."""
+    """What one run of a model cost, as its folds wrote it down; mean over folds."""
     rows = []
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
@@ -106,14 +105,14 @@ def cost(name: str, patients: Sequence[Patient], splits: Sequence[Split], of: St
 
 
 def main(file: Path, *, workers: Count = 2) -> None:
-    """Cross-validate every contender, several folds at a time; then write the page.
+    """Cross-validate every model, several folds at a time; then write the page.
 
     Parameters
     ----------
     workers : folds side by side, each on train.threads threads.
     """
     console, settings = Console(), study_file.load(file)
-    own = contenders(settings)
+    own = compared_networks(settings)
     if settings.name == MADE_UP:
         synthetic.make(settings.cohort.parent, SEED, PATIENTS)
     with run_folder.claimed(settings) as run:
@@ -134,7 +133,3 @@ def main(file: Path, *, workers: Count = 2) -> None:
         costs = [cost(name, patients, splits, of, encode, run) for name, (of, encode) in own.items()]
         page = variants_page.write(settings, measure(scores, VIT, VARIANTS), costs, run / FOLDER, settings.name == MADE_UP)
         screen.say(console, f"variants: {page}")
-
-
-if __name__ == "__main__":  # patients are prepared and networks trained in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

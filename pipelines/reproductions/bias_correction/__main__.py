@@ -1,6 +1,6 @@
 """What bias correction does to a tumour: synthetic heads with a known tumour and a known field, and real patients with masks.
 
-.venv/bin/python pipelines/bias.py [--real ../shared/data] [--picture FOLDER --output docs/bias.png] [--json FILE]
+.venv/bin/python pipelines/reproduce.py bias_correction [--real ../shared/data] [--picture FOLDER --output bias.png] [--json FILE]
 
 Phantoms: the MNI152 head of `mri_vit.phantom`, 2 mm voxels, 24 cases: tumours of 20, 70 and 200 ml (oedema, enhancing rim, dark
 core) at four places, under fields of ±20 % and ±40 % of three kinds (eight receive coils with unequal gain, a quadratic, four
@@ -14,7 +14,7 @@ kept      contrast of the tumour after correction by that in the same head witho
 removed   1 - variance of what is left of the log field by the variance of the field planted, inside the brain.
 Real patients have no known field: their contrast and the spread of healthy brain (SD by mean) are given before and after.
 
-About 8 minutes on one busy core, --real included. docs/bias.md has what it printed.
+About 8 minutes on one busy core, --real included. README.md has what it printed.
 """
 
 import json
@@ -26,7 +26,6 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-import cyclopts
 import numpy as np
 from jaxtyping import Bool, Float
 from PIL import Image, ImageDraw, ImageFont
@@ -40,6 +39,7 @@ from mri_vit.prepare import bias, brain, outliers
 from mri_vit.settings.schema import CHANNELS
 from mri_vit.synthetic.phantom import BEND_MM, CONTROLS, DENT, TISSUE, Case, Phantom, scaled, unscaled_bend
 
+PICTURE = Path(__file__).with_name("bias.png")
 SPACING_MM = 2.0
 NOISE = 0.03  # of white matter, as in the built-in cohort
 GAIN = 500.0
@@ -75,9 +75,7 @@ class Head:
         return found
 
 
-def main(
-    *, real: Path | None = None, picture: Path | None = None, output: Path = Path("docs/bias.png"), json_file: Path | None = None
-) -> None:
+def main(*, real: Path | None = None, picture: Path | None = None, output: Path = PICTURE, json_file: Path | None = None) -> None:
     """Measure and print; `--picture` draws the raw patient's reference scans of that folder before and after instead."""
     if picture:
         draw(raw(picture), output)
@@ -321,7 +319,3 @@ def draw(head: Head, output: Path) -> None:
             label = f"{channel} {title}: {head.contrast(array, channel):.2f} SD"
             pen.text((column * edge + 4, row * (edge + top) + 4), label, 225, font)
     picture.save(output, "PNG", optimize=True)
-
-
-if __name__ == "__main__":
-    cyclopts.run(main)

@@ -1,16 +1,15 @@
 """How good are the features? Encoders that learned from scans without labels, frozen, and judged by probes with few labels.
 
-.venv/bin/python pipelines/features.py configs/features.toml --seed 1
-.venv/bin/python pipelines/features.py configs/features_hard.toml --seed 1
-.venv/bin/python pipelines/features.py configs/features.toml --seed 1 --starts 2 --no-curve     (the table alone, shortened)
-.venv/bin/python pipelines/features.py configs/features_upenn.toml                    (UPENN-GBM, once it is imported)
-.venv/bin/python pipelines/features.py configs/features.toml --features out/features.safetensors    (weights of others beside)
+.venv/bin/python pipelines/reproduce.py features features.toml --seed 1
+.venv/bin/python pipelines/reproduce.py features features_hard.toml --seed 1
+.venv/bin/python pipelines/reproduce.py features features.toml --seed 1 --starts 2 --no-curve     (the table alone, shortened)
+.venv/bin/python pipelines/reproduce.py features features_upenn.toml                    (UPENN-GBM, once it is imported)
+.venv/bin/python pipelines/reproduce.py features features.toml --features out/features.safetensors    (weights of others beside)
 
 Patients who have the label of the study file's first endpoint are judged on, the others learned from. The built-in cohort, or its
 hard variant, has 292 patients, and is another one for every seed. A run that was stopped goes on with the encoders that it has.
 """
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +22,7 @@ from mri_vit.arguments import Seed, Several
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
 from mri_vit.predictors.intensity import intensity_table
-from mri_vit.run import executor, exit_code, screen
+from mri_vit.run import executor, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.progress import progress
@@ -31,12 +30,12 @@ from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.synthetic import cohort as synthetic
-from reproductions.features import encoders as frozen_encoders
-from reproductions.features import foreign, page
-from reproductions.features.numbers import measure, of_brightest
+from reproductions import small_tumours
+from reproductions.features import encoders, probe_page
+from reproductions.features.probe_results import measure, of_brightest
 from reproductions.learning_curve.__main__ import SIZES, UNLABELLED
 
-CONFIG = Path(__file__).parents[1] / "configs" / "features.toml"
+CONFIG = Path(__file__).with_name("features.toml")
 EASY, HARD = "features", "features_hard"  # the studies on the built-in cohort and its hard variant
 AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cores today
 
@@ -45,7 +44,7 @@ def main(
     file: Path = CONFIG,
     *,
     seed: Seed = 1,
-    starts: Several = frozen_encoders.STARTS,
+    starts: Several = encoders.STARTS,
     curve: bool = True,
     features: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = (),
 ) -> None:
@@ -58,54 +57,50 @@ def main(
     features : files that `mri-vit features` wrote of this study's patients, to stand in the same table.
     """
     console = Console()
-    often = (frozen_encoders.every_share() if curve else {}) | {1.0: starts}
+    often = (encoders.every_share() if curve else {}) | {1.0: starts}
     settings = of_seed(study_file.load(file), seed)
     endpoint = settings.endpoints[0]
     if settings.name == HARD:
-        synthetic.make_hard(settings.cohort.parent, seed, max(SIZES), UNLABELLED)
+        small_tumours.make(settings.cohort.parent, seed, max(SIZES), UNLABELLED)
     elif settings.name == EASY:
         synthetic.make(settings.cohort.parent, seed, max(SIZES) + UNLABELLED, UNLABELLED)
 
     with run_folder.claimed(settings) as run:
         patients = study.check(settings, run)
-        frozen_encoders.contenders(settings, frozen_encoders.parted(patients, endpoint)[1], often)  # refused before preparing
+        encoders.encoders_compared(settings, encoders.parted(patients, endpoint)[1], often)  # refused before preparing
         study.prepare(settings, patients, run, console)
-        labelled, unlabelled = frozen_encoders.parted(frozen.included(settings, run), endpoint)
+        labelled, unlabelled = encoders.parted(frozen.included(settings, run), endpoint)
         split = folds.make(labelled, settings.endpoints, settings.train, settings.seed)[0]
-        files = foreign.read(features, labelled, [one.name for one in settings.comparators])
+        files = encoders.read(features, labelled, [one.name for one in settings.comparators])
 
         # each encoder learns where it is to learn, is frozen, and is read; then the probes get their labels
         jobs = {
             one.id: (one, labelled, split, endpoint, run / "encoders", seed)
-            for one in frozen_encoders.contenders(settings, unlabelled, often)
+            for one in encoders.encoders_compared(settings, unlabelled, often)
         }
         scores, notes = {}, []
         with progress(console) as bar:
             task = bar.add_task("encoders", total=len(jobs), note="")
-            for name, (found, note) in executor.each(frozen_encoders.scored, jobs, Where(AT_A_TIME)):
+            for name, (found, note) in executor.each(encoders.scored, jobs, Where(AT_A_TIME)):
                 scores[name] = found
                 notes += [f"{name}: {note}"] if note else []
                 bar.update(task, advance=1, note=name)
         table = pd.concat([scores[name] for name in jobs])  # in the jobs' order, whatever came first
         if files:
-            table = pd.concat([table, foreign.scored(files, labelled, split, endpoint, seed)])
+            table = pd.concat([table, encoders.scored_from_files(files, labelled, split, endpoint, seed)])
         write_bytes(table.to_csv(index=False).encode(), run / "scores.csv")  # every digit: fewer make ties, and another AUC
 
         # one line for each encoder, way of reading it, probe and share of the labels, held against random weights
         truth = pd.Series({p.id: p.labels[endpoint.name] for p in labelled})
-        lines = measure(table, truth, frozen_encoders.beginnings(settings))
+        lines = measure(table, truth, encoders.beginnings(settings))
         statistics = intensity_table(labelled, settings)
         brightest = of_brightest(statistics, truth, settings.channels)
-        notes = [page.beside(brightest), *foreign.notes(files, labelled), *notes]
-        page.show(settings, lines, notes, console)
-        written = page.write(settings, lines, list(truth.index), notes, run, files)
+        notes = [probe_page.beside(brightest), *encoders.notes(files, labelled), *notes]
+        probe_page.show(settings, lines, notes, console)
+        written = probe_page.write(settings, lines, list(truth.index), notes, run, files)
         screen.say(console, f"page: {written}")
 
 
 def of_seed(settings: schema.Study, seed: int) -> schema.Study:
     """The study of this seed, on its cohort where that is made up."""
     return study_file.filled(settings, seed=seed).model_copy(update={"seed": seed})
-
-
-if __name__ == "__main__":  # patients are prepared and encoders learned in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

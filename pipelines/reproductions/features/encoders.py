@@ -5,7 +5,8 @@ several numbers of scans, for as many steps each; the others keep their random w
 
 Before it is read, a network that normalises over a batch takes its running statistics anew from the whole scans that it learned
 from: those of its training are of augmented ones. One of random weights takes them from the same scans, so that the two differ in
-what was learned.
+what was learned. Features from files, which `mri-vit features` wrote, are read by the same probes on the same patients, folds and
+labels; they have no random weights that they began with here, and so no test against them.
 
 Letters: n patients, d numbers of each.
 """
@@ -13,7 +14,7 @@ Letters: n patients, d numbers of each.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +31,13 @@ from mri_vit.data.batches import everything, token_file
 from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.errors import UsageError
 from mri_vit.features import ours
+from mri_vit.features import table as feature_table
+from mri_vit.features.table import Features, Origin
 from mri_vit.model.convolution import VolumeEncoder
 from mri_vit.model.weights import fill
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, untrained
+from mri_vit.settings import licence
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
@@ -79,7 +83,7 @@ def parted(patients: Sequence[Patient], endpoint: Endpoint) -> tuple[list[Patien
     return labelled, first_visits([p for p in patients if p.subject not in judged])
 
 
-def contenders(study: Study, unlabelled: Sequence[Patient], starts: Mapping[float, int] | None = None) -> list[Frozen]:
+def encoders_compared(study: Study, unlabelled: Sequence[Patient], starts: Mapping[float, int] | None = None) -> list[Frozen]:
     """The study's own network and its comparators; each of those that pretrain at the shares of the scans that `starts` names,
     the largest first, as often as it says, `every_share()` where it is not given; with the same random weights to begin with at
     every number of scans.
@@ -116,7 +120,7 @@ def every_share() -> dict[float, int]:
 
 
 def beginnings(study: Study) -> dict[str, str]:
-    """For each comparator that pretrains the contender of the same network that keeps the random weights it begins with; where a
+    """For each comparator that pretrains the encoder of the same network that keeps the random weights it begins with; where a
     study has none it is left out.
     """
     plain = {OWN: study} | {one.name: study.of(one) for one in study.comparators}
@@ -220,3 +224,71 @@ def readings(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> d
         for name, vectors in ours.readings(encoder, *shown).items():
             rows[name].append(vectors)
     return {name: torch.cat(found).numpy() for name, found in rows.items()}
+
+
+DIGITS = 8  # of a SHA-256, where two files would have one name
+
+
+def read(paths: Sequence[Path], patients: Sequence[Patient], taken: Sequence[str]) -> dict[str, Features]:
+    """The files by the name of their encoder, which is none of those `taken`.
+
+    Raises UsageError where a file lacks one of the patients, or its encoder has learned the label of one.
+    """
+    files = {path: feature_table.load(path) for path in paths}
+    counts = Counter(found.origin.name for found in files.values())
+    named: dict[str, Features] = {}
+    for path, found in files.items():
+        refuse(found, patients, path)
+        name = found.origin.name
+        if counts[name] > 1 or name in taken:
+            name += f" {found.origin.weights_sha256[:DIGITS]}"
+        if name in named:
+            raise UsageError(f"{path}: features of {name} are given twice")
+        named[name] = found
+    return named
+
+
+def refuse(found: Features, patients: Sequence[Patient], path: Path) -> None:
+    """Raise UsageError where a patient has no features there, or was learned from with the label."""
+    there = set(found.patients)
+    if lacking := [p.id for p in patients if p.id not in there]:
+        raise UsageError(f"{path}: no features of {len(lacking)} patients who are judged, the first {lacking[0]}; make them anew")
+    if known := sorted({p.subject for p in patients} & set(found.origin.taught)):
+        raise UsageError(
+            f"{path}: its encoder was trained on labels of {len(known)} patients who are judged, the first {known[0]}; only an"
+            " encoder that knows none of their labels can be compared"
+        )
+
+
+def scored_from_files(
+    files: Mapping[str, Features], patients: Sequence[Patient], folds: Sequence[Sequence[str]], endpoint: Endpoint, seed: int
+) -> pd.DataFrame:
+    """Out-of-fold scores of the probes on each file's features, in the columns of `encoders.scored`; no scans, one start."""
+    parts = []
+    for name, found in files.items():
+        row = {patient: index for index, patient in enumerate(found.patients)}
+        at = np.array([row[patient.id] for patient in patients])
+        vectors = {reading: rows[at] for reading, rows in found.vectors.items()}
+        parts.append(probed(vectors, patients, folds, endpoint, seed).assign(encoder=name, scans=0, start=0))
+    return pd.concat(parts, ignore_index=True).reindex(columns=SCORES)
+
+
+def notes(files: Mapping[str, Features], patients: Sequence[Patient]) -> list[str]:
+    """What has to be known of the files: licences that forbid something, and whose scans an encoder has seen."""
+    said = []
+    for name, found in files.items():
+        if caution := licence.caution(found.origin.weights, found.origin.licence):
+            said.append(f"{caution}.")
+        if seen := sorted({p.subject for p in patients} & set(found.origin.seen)):
+            said.append(f"Transductive: {name} was pretrained on scans, without labels, of {len(seen)} of those who are judged.")
+    return said
+
+
+def described(origin: Origin) -> str:
+    """What an encoder of others was given, in words: 96³ voxels of 2.33 mm, axes RAS, zscore; each sequence by itself, …"""
+    fused = {"none": "at once", "concatenate": "each by itself, put side by side", "mean": "each by itself, their mean"}
+    given = f"{', '.join(origin.channels)} {fused[origin.fusion]}"
+    if origin.expected is None:
+        return given
+    cube = origin.expected
+    return f"{given}; {cube['edge']}³ voxels of {cube['spacing_mm']:.3g} mm, axes {cube['axes']}, {cube['intensity']}"

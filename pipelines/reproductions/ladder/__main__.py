@@ -1,7 +1,7 @@
 """The ladder of inductive bias: numbers without place, a convolutional network and a Vision Transformer on ever fewer patients.
 
-.venv/bin/python pipelines/ladder.py configs/ladder.toml                 (synthetic patients)
-.venv/bin/python pipelines/ladder.py configs/ladder_brats2021.toml       (a cohort of yours, once its table is written)
+.venv/bin/python pipelines/reproduce.py ladder ladder.toml                 (synthetic patients)
+.venv/bin/python pipelines/reproduce.py ladder ladder_brats2021.toml       (a cohort of yours, once its table is written)
 
 The patients with a label are put into a random order; all of them, then the first half, a quarter and so on are cross-validated.
 Every model of a size has the same folds. What is done is found done when it is started again. Result: index.html beside the runs.
@@ -9,7 +9,6 @@ Every model of a size has the same folds. What is done is found done when it is 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -30,10 +29,9 @@ from mri_vit.data import cohort, frozen, predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import Predictor
 from mri_vit.errors import UsageError
-from mri_vit.predictors.first_order import BINS, NUMBERS, first_order_table
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.report.words.notation import percent
-from mri_vit.run import exit_code, files, screen
+from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
@@ -42,12 +40,11 @@ from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 from reproductions import over_sizes
-from reproductions.ladder import numbers as ladder_numbers
-from reproductions.ladder import page as ladder
-from reproductions.ladder import perceptron
+from reproductions.ladder import ladder_page, perceptron
+from reproductions.ladder.first_order import BINS, NUMBERS, first_order_table
 from reproductions.ladder.perceptron import Perceptron
 
-CONFIG = Path(__file__).parents[1] / "configs" / "ladder.toml"
+CONFIG = Path(__file__).with_name("ladder.toml")
 MADE_UP = "ladder"  # the study on the built-in cohort
 PATIENTS = 96  # of it, as the demo has
 PLANTED = {"mgmt": "brightness", "tertp": "side", "pten": "nothing, a coin"}  # see the cohort's README
@@ -76,9 +73,9 @@ def rungs(settings: Study) -> list[Rung]:
         raise UsageError(f"{settings.name}: every network of the ladder learns from labels alone; {first[0]} is pretrained")
     people = [p for p in cohort.of_study(settings) if any(p.knows(endpoint) for endpoint in settings.endpoints)]
     order = np.random.default_rng(settings.seed).permutation(sorted({p.subject for p in people})).tolist()
-    sizes = over_sizes.halved(len(order), ladder.FEWEST)
+    sizes = over_sizes.halved(len(order), ladder_page.FEWEST)
     if not sizes:
-        raise UsageError(f"{settings.cohort}: {len(order)} patients with a label; a ladder needs {ladder.FEWEST} or more")
+        raise UsageError(f"{settings.cohort}: {len(order)} patients with a label; a ladder needs {ladder_page.FEWEST} or more")
     made = []
     for size in sizes:
         here = set(order[:size])
@@ -101,9 +98,9 @@ def first_order(of: Study, patients: Sequence[Patient], splits: Sequence[Split],
     numbers = first_order_table(patients, of)
     brightest = pd.DataFrame(numbers[[f"{channel}_max" for channel in of.channels]])
     builders: dict[str, partial[Predictor]] = {
-        ladder.BRIGHTEST: partial(_regression, brightest, of),
-        ladder.LOGISTIC: partial(_regression, numbers, of),
-        ladder.MLP: partial(_perceptron, numbers, of),
+        ladder_page.BRIGHTEST: partial(_regression, brightest, of),
+        ladder_page.LOGISTIC: partial(_regression, numbers, of),
+        ladder_page.MLP: partial(_perceptron, numbers, of),
     }
     return pd.concat(
         [cross_validate(patients, splits, of, control_folder(run, name), name, build)[0] for name, build in builders.items()]
@@ -181,17 +178,13 @@ def main(file: Path = CONFIG, *, seeds: Seeds = ()) -> None:
         for (rung, run), (patients, splits) in zip(made, divided, strict=True):
             study.train(rung.study, run, console, (patients, splits))
             both = pd.concat([predictions.load(run / files.PREDICTIONS), first_order(rung.study, patients, splits, run)])
-            tables.append(ladder_numbers.of_patients(both).assign(seed=rung.study.seed, labelled=rung.size))
+            tables.append(ladder_page.of_patients(both).assign(seed=rung.study.seed, labelled=rung.size))
 
-        whole, names = made[0][0].study, ladder.called(read)
+        whole, names = made[0][0].study, ladder_page.called(read)
         costs = over_sizes.spent(pd.concat([over_sizes.costs(run, names) for _, run in made]))
         order = [endpoint.name for endpoint in read.endpoints]
         predicted = pd.concat(tables).sort_values("endpoint", key=lambda column: column.map(order.index), kind="stable")
         told = facts(whole, made, names, [of.seed for of in studies])
         planted = PLANTED if read.name == MADE_UP else {}
-        page = ladder.write(predicted, names, planted, told, costs, whole.output.parent)
+        page = ladder_page.write(predicted, names, planted, told, costs, whole.output.parent)
         screen.say(console, f"ladder: {page}")
-
-
-if __name__ == "__main__":  # patients are prepared and networks trained in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

@@ -1,22 +1,24 @@
-"""Learning curves on synthetic cohorts whose tumours are small: .venv/bin/python pipelines/learning_curve.py
+"""Learning curves on synthetic cohorts whose tumours are small: .venv/bin/python pipelines/reproduce.py learning_curve
 
 For each data seed 192 labelled and 100 unlabelled patients are made and prepared. Encoders are pretrained on the unlabelled
-ones alone, once; then every contender of configs/learning_curve.toml is cross-validated on the first 48, 96 and 192 labelled
+ones alone, once; then every model of learning_curve.toml is cross-validated on the first 48, 96 and 192 labelled
 patients. What is done is found done when it is started again. Result: runs/learning-curve/index.html
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
+from cyclopts import Parameter
 from rich.console import Console
 
 from mri_vit import study
+from mri_vit.arguments import Count, Seeds
 from mri_vit.crossval import comparison, folds
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import cohort, frozen, predictions
@@ -31,12 +33,13 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.models import CLINICAL, VIT
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
-from mri_vit.synthetic import cohort as synthetic
-from reproductions import over_sizes
+from reproductions import over_sizes, small_tumours
 from reproductions.learning_curve import curve
 
-SETTINGS = Path(__file__).parents[1] / "configs" / "learning_curve.toml"
+SETTINGS = Path(__file__).with_name("learning_curve.toml")
+RUNS = Path(__file__).parents[3] / "runs" / "learning-curve"
 SEEDS = (1, 2, 3)  # of cohorts; settings were chosen on another
+Cohorts = Annotated[Seeds, Parameter(consume_multiple=True)]  # --seeds 1 2
 SIZES = (48, 96, 192)  # labelled patients
 UNLABELLED = 100
 NAMES = {
@@ -59,7 +62,7 @@ def settings(seed: int, labelled: int) -> Study:
 def make(seed: int, console: Console) -> None:
     """One cohort, its tables of each size, and all its patients prepared."""
     whole = settings(seed, max(SIZES))
-    table = synthetic.make_hard(whole.cohort.parent, seed, max(SIZES), UNLABELLED)
+    table = small_tumours.make(whole.cohort.parent, seed, max(SIZES), UNLABELLED)
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for size in SIZES:
@@ -98,7 +101,7 @@ def begun(of: Study, seed: int) -> Study:
 
 
 def fit(seed: int, labelled: int, name: str) -> None:
-    """In a worker: one contender's folds on one cohort and size."""
+    """In a worker: one model's folds on one cohort and size."""
     of = begun(settings(seed, labelled), seed)
     own = {comparator.name: of.of(comparator) for comparator in of.comparators} | {VIT: of}
     run = of.output
@@ -126,7 +129,7 @@ def divide(seed: int, labelled: int, console: Console) -> None:
 
 
 def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One size of one cohort, when its folds are trained: predictions of all contenders, and what each fold cost."""
+    """One size of one cohort, when its folds are trained: predictions of all models, and what each fold cost."""
     of = begun(settings(seed, labelled), seed)
     with run_folder.claimed(of) as run:
         patients = frozen.included(of, run)
@@ -136,10 +139,10 @@ def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def facts(seeds: Sequence[int]) -> list[str]:
     of = settings(seeds[0], max(SIZES))
-    least, most = synthetic.HARD_MM
+    least, most = small_tumours.DIAMETER_MM
     return [
         f"Cohorts are made up (seeds {', '.join(map(str, seeds))}): tumours are {least} to {most} mm across, and MGMT shows in "
-        f"the brightness of a rim of {synthetic.HARD_RIM_MM:g} mm alone.",
+        f"the brightness of a rim of {small_tumours.RIM_MM:g} mm alone.",
         f"Out-of-fold predictions of {of.train.folds} folds, the same for every model; {of.train.tune_fraction:.0%} of a "
         "training fold choose the epoch.",
         f"Encoders were pretrained on {UNLABELLED} unlabelled patients of the same cohort, who are in no fold. "
@@ -162,40 +165,36 @@ def collapses(seeds: Sequence[int]) -> list[str]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    parser.add_argument("--workers", type=int, default=2, help="trainings side by side, each on one thread")
-    given, console = parser.parse_args(), Console()
+def main(*, seeds: Cohorts = SEEDS, workers: Count = 2) -> None:
+    """Train every model on the cohorts of these data seeds, at each size, and write the page.
+
+    Parameters
+    ----------
+    workers : trainings side by side, each on one thread.
+    """
+    console = Console()
     comparators = {comparator.name: comparator for comparator in study_file.load(SETTINGS).comparators}
-    sizes = [(seed, size) for size in reversed(SIZES) for seed in given.seeds]
+    sizes = [(seed, size) for size in reversed(SIZES) for seed in seeds]
 
     # cohorts, each prepared once for all sizes
-    for seed in given.seeds:
+    for seed in seeds:
         make(seed, console)
 
-    # encoders, then the folds and every contender's training on them, the slow ones first so that no worker ends alone
-    jobs = {
-        f"{seed} {name}": (seed, name) for seed in given.seeds for name, comparator in comparators.items() if comparator.pretrain
-    }
-    for done, _ in executor.each(pretrain, jobs, Where(given.workers)):
+    # encoders, then the folds and every model's training on them, the slow ones first so that no worker ends alone
+    jobs = {f"{seed} {name}": (seed, name) for seed in seeds for name, comparator in comparators.items() if comparator.pretrain}
+    for done, _ in executor.each(pretrain, jobs, Where(workers)):
         screen.say(console, f"pretrained {done}")
     for seed, size in sizes:
         divide(seed, size, console)
     slow = [name for name, comparator in comparators.items() if "architecture" in comparator.model]  # convolutional ones
     cells = [(seed, size, name) for name in (*slow, *comparators, VIT) for seed, size in sizes]
-    for done, _ in executor.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, Where(given.workers)):
+    for done, _ in executor.each(fit, {" ".join(map(str, cell)): cell for cell in cells}, Where(workers)):
         screen.say(console, f"trained {done}")
 
     # one table of predictions, and the page
     parts = [held(seed, size) for seed, size in sizes]
     predicted, costs = (pd.concat(tables) for tables in zip(*parts, strict=True))
-    home = SETTINGS.parents[1] / "runs" / "learning-curve"
-    page = curve.write(predicted, NAMES, facts(given.seeds), over_sizes.spent(costs), home)
+    page = curve.write(predicted, NAMES, facts(seeds), over_sizes.spent(costs), RUNS)
     for sentence in curve.sentences(curve.curve(predicted), curve.against(predicted), NAMES):
         console.print(screen.plain(sentence))
     screen.say(console, f"learning curves: {page}")
-
-
-if __name__ == "__main__":  # patients are prepared, and models trained, in worker processes, which import this file
-    main()

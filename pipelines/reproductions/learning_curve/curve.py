@@ -18,7 +18,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mri_vit.metrics.comparison import holm, over_runs
+from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.delong import delong_covariance
 from mri_vit.metrics.discrimination import auc
 from mri_vit.metrics.within_fold import inflation, within_fold_auc
@@ -26,7 +26,9 @@ from mri_vit.report.figures.panels import strokes
 from mri_vit.report.words import notation
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.models import VIT
-from mri_vit.style import GREY, RC, WIDTH, templates, to_bytes
+from mri_vit.style import GREY, RC, WIDTH, to_bytes
+from reproductions.html_page import environment
+from reproductions.run_statistics import over_runs
 
 PREDICTED = ["seed", "labelled", "model", "patient", "truth", "score"]  # of the table that all is computed from
 OWN = VIT  # whom every other model is compared with
@@ -181,10 +183,10 @@ def write(predicted: pd.DataFrame, names: dict[str, str], facts: Sequence[str], 
         write_bytes(to_bytes(drawing, kind), folder / f"curve.{kind}")
     for name, table, digits in (("curve", points, 6), ("against", tests, 6), ("predictions", predicted[PREDICTED], SINGLE)):
         write_bytes(table.to_csv(index=False, float_format=f"%.{digits}g", lineterminator="\n").encode(), folder / f"{name}.csv")
-    environment = templates("mri_vit.report.pages")
-    environment.filters.update(interval=notation.interval, with_sign=notation.with_sign, adjusted_p=notation.adjusted_p)
-    environment.tests.update(known=notation.is_defined)
-    page = environment.get_template("curve.html").render(
+    filters = {"interval": notation.interval, "with_sign": notation.with_sign, "adjusted_p": notation.adjusted_p}
+    templates = environment(Path(__file__).parent, **filters)
+    templates.tests.update(known=notation.is_defined)
+    page = templates.get_template("curve.html").render(
         names=names,
         facts=facts,
         sentences=sentences(points, tests, names),

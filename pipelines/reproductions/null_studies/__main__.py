@@ -1,12 +1,12 @@
 """Studies of nothing: how often does the report call noise a finding, or an honest design a leak, and does it find what is there?
 
-    .venv/bin/python pipelines/null_studies.py logistic --patients 82 --studies 1000
-    .venv/bin/python pipelines/null_studies.py logistic --patients 300 --studies 1000 --auc 0.7
-    .venv/bin/python pipelines/null_studies.py logistic --patients 82 --studies 1000 --planted 3
-    .venv/bin/python pipelines/null_studies.py              (what the table holds so far)
+    .venv/bin/python pipelines/reproduce.py null_studies logistic --patients 82 --studies 1000
+    .venv/bin/python pipelines/reproduce.py null_studies logistic --patients 300 --studies 1000 --auc 0.7
+    .venv/bin/python pipelines/reproduce.py null_studies logistic --patients 82 --studies 1000 --planted 3
+    .venv/bin/python pipelines/reproduce.py null_studies              (what the table holds so far)
 
 A study has four endpoints, cross-validated in the package's folds and refitted in each, and a control on permuted labels. Rows of
-ten studies are added to docs/null_studies.csv, so that the command goes on where it stopped and the table grows. Learners:
+ten studies are added to null_studies.csv, so that the command goes on where it stopped and the table grows. Learners:
 logistic (20 features, scikit-learn's penalty), forest (30 trees), vit (a Vision Transformer of one block on 27 tokens, four heads
 on one trunk). With --auc the first endpoint has a cause, of that expected AUC, and the others have none. With --planted 3 three
 have causes that no learner misses, and the fourth is a coin beside them, as PTEN is in the demo: what it has in common with the
@@ -15,11 +15,11 @@ others by chance is no finding.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Literal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the problems are small
 
@@ -30,6 +30,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from torch.nn import functional as F
 
+from mri_vit.arguments import Count
 from mri_vit.crossval import folds
 from mri_vit.crossval.alarm import suspicion
 from mri_vit.data.cohort import Patient
@@ -42,7 +43,7 @@ from mri_vit.report.numbers.chance import ALPHA, Background
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Train
 
-TABLE = Path(__file__).parents[1] / "docs" / "null_studies.csv"
+TABLE = Path(__file__).with_name("null_studies.csv")
 KEYS = ["learner", "patients", "folds", "auc", "planted"]
 COUNTS = ["studies", "better", "worse", "leaks", "suspicious", "found", "covered", "pairs_differ"]
 COLUMNS = [*KEYS, "block", *COUNTS]
@@ -50,7 +51,10 @@ BLOCK = 10  # studies of a row
 ENDPOINTS = 4
 FEATURES, STRONG = 20, 5  # a few that a model leans on, and many weak ones
 FOLDS = {82: 3, 300: 5}  # as the built-in cohort has, and as the README's study
-SHIFT = {82: 0.46, 300: 0.40}  # of the strong features' mean between the classes, for an expected AUC of 0.70 (see `calibrate`)
+SHIFT = {
+    82: 0.46,
+    300: 0.40,
+}  # of the strong features' mean between the classes, for an expected AUC of 0.70 (see `print_expected_auc`)
 PLAIN = 4.0  # of the one feature that tells a planted label: nobody misses it
 STEPS, RATE = 60, 5e-3  # of the transformer: its training loss is near 0 by then, as a real network's is
 
@@ -174,7 +178,7 @@ def tested(rows: pd.DataFrame) -> chance.AgainstChance:
     return chance.measure(ENDPOINT, rows, Background("cross-validation", NO_NULLS, NO_SEEDS, {}))
 
 
-def calibrate(learner: str, n: int) -> None:
+def print_expected_auc(learner: str, n: int) -> None:
     """Print the expected AUC at shifts around that of `SHIFT`."""
     for shift in np.arange(0.3, 1.0, 0.1):
         found = []
@@ -244,19 +248,28 @@ def _ends(count: int, total: int) -> str:
 ENDPOINT = Endpoint(name="made_up", kind="binary")
 FOUR = tuple(Endpoint(name=f"e{i}", kind="binary") for i in range(ENDPOINTS))
 
-if __name__ == "__main__":
-    asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    asked.add_argument("learner", nargs="?", choices=list(LEARNERS))
-    asked.add_argument("--patients", type=int, choices=list(FOLDS), default=82)
-    asked.add_argument("--auc", type=float, choices=(0.5, 0.7), default=0.5)
-    asked.add_argument("--planted", type=int, choices=(0, 3), default=0)
-    asked.add_argument("--studies", type=int, default=1000)
-    asked.add_argument("--calibrate", action="store_true", help="print the AUC expected at some shifts, and end")
-    given = asked.parse_args()
+
+def main(
+    learner: Literal["logistic", "forest", "vit"] | None = None,
+    *,
+    patients: Literal[82, 300] = 82,
+    auc: Literal["0.5", "0.7"] = "0.5",
+    planted: Literal[0, 3] = 0,
+    studies: Count = 1000,
+    calibrate: bool = False,
+) -> None:
+    """Add studies of a learner to the table, and print what the table holds.
+
+    Parameters
+    ----------
+    auc : expected of the first endpoint.
+    planted : how many endpoints have causes that no learner misses.
+    calibrate : print the AUC expected at some shifts, and end.
+    """
     torch.set_num_threads(1)
-    if given.learner and given.calibrate:
-        calibrate(given.learner, given.patients)
-    elif given.learner:
-        run(given.learner, given.patients, given.auc, given.planted, given.studies)
+    if learner and calibrate:
+        print_expected_auc(learner, patients)
+    elif learner:
+        run(learner, patients, float(auc), planted, studies)
     if TABLE.exists():
         summary()

@@ -1,6 +1,6 @@
 """A network that adds nothing to the covariates: how often does the report's likelihood ratio say that it adds?
 
-    .venv/bin/python pipelines/null_added_value.py --studies 1000      (5 minutes of one core's work)
+    .venv/bin/python pipelines/reproduce.py null_studies/added_value --studies 1000      (5 minutes of one core's work)
 
 Age, a marker and sex, of which the first two tell survival; a quarter of the times are censored. A network is one step of a Cox
 regression on 20 features, which is linear in what it learns from, or a penalised one, or a perceptron with a Cox loss (a fifth as
@@ -30,7 +30,6 @@ folds; 0.54 and 0.36 found). C gained nothing by it on average.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +41,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from scipy.stats import chi2
 
+from mri_vit.arguments import Count
 from mri_vit.metrics.added_value import standardised
 from mri_vit.metrics.within_fold import WithinFold, compared, inflation, within_fold_c
 from mri_vit.predictors import refit
@@ -223,7 +223,7 @@ ASKED = [  # size, learner, kind; of what takes longer, the kinds that are to re
 FEWER = 5  # times fewer studies of the learners that take longer
 
 
-def run(studies: int) -> None:
+def main(*, studies: Count = 1000) -> None:
     """Print for each kind of study the shares with p ≤ 0.05, and the gain in C with the share whose interval is above 0."""
     for (n, folds, repeats), learner, kind in ASKED:
         random = np.random.default_rng(1)
@@ -238,9 +238,3 @@ def run(studies: int) -> None:
             f"covariates {reverse:.1%}; C {gain:+.4f}, interval above 0 {above:.1%}",
             flush=True,
         )
-
-
-if __name__ == "__main__":
-    asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    asked.add_argument("--studies", type=int, default=1000)
-    run(asked.parse_args().studies)

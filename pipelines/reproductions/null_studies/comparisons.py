@@ -1,6 +1,6 @@
 """Two runs of equal worth: how often does `mri-vit compare` tell them apart, with the same folds and with others?
 
-    .venv/bin/python pipelines/null_comparisons.py --studies 1000      (15 minutes on one busy core)
+    .venv/bin/python pipelines/reproduce.py null_studies/comparisons --studies 1000      (15 minutes on one busy core)
 
 A run is a ridge regression, cross-validated and refitted in each fold, on 20 features of which four know the marker, or none. The
 features of two runs correlate by a half, and are equal in "one recipe, other folds". An evaluation is of a regression on 200
@@ -9,7 +9,6 @@ other patients. Expected at p ≤ 0.05 are 5 % of studies or fewer.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 
@@ -18,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the problems are small
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from mri_vit.arguments import Count
 from mri_vit.compared.numbers import over_repeats
 from mri_vit.metrics.delong import Comparison
 from mri_vit.metrics.within_fold import WithinFold, compared, inflation, within_fold_auc
@@ -90,7 +90,7 @@ def _weights(features: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return np.linalg.solve(centred.T @ centred + PENALTY * np.eye(FEATURES), centred.T @ (truth - truth.mean()))
 
 
-def run(studies: int) -> None:
+def main(*, studies: Count = 1000) -> None:
     """Print, for each kind of pair, the share of studies with p ≤ 0.05, the mean difference, and the SD of z."""
     for signal in (0.0, 0.4):
         for n, folds in ((82, 3), (82, 5), (300, 5)):
@@ -102,9 +102,3 @@ def run(studies: int) -> None:
                 share = np.mean([one.p <= 0.05 for one in found])
                 mean, spread = np.mean([one.difference for one in found]), np.std([one.z for one in found])
                 print(f"signal {signal}, n {n}, {folds} folds, {name}: {share:.1%}, {mean:+.4f}, {spread:.2f}", flush=True)
-
-
-if __name__ == "__main__":
-    asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    asked.add_argument("--studies", type=int, default=1000)
-    run(asked.parse_args().studies)

@@ -1,10 +1,10 @@
 """The demo on other cohorts, processors, threads and seeds: do its verdicts hold?
 
-    .venv/bin/python pipelines/demo_everywhere.py cohorts 30          (other seeds of the cohort, one training each)
-    .venv/bin/python pipelines/demo_everywhere.py machines            (the shipped cohort: instruction sets, threads, seeds)
-    .venv/bin/python pipelines/demo_everywhere.py seeds 9             (the shipped cohort: nine other seeds of training)
-    .venv/bin/python pipelines/demo_everywhere.py short               (three runs, as among the slow tests)
-    .venv/bin/python pipelines/demo_everywhere.py                     (what docs/demo_everywhere.csv holds so far)
+    pipelines/reproduce.py null_studies/demo_everywhere cohorts 30  (other seeds of the cohort, one training each)
+    pipelines/reproduce.py null_studies/demo_everywhere machines  (the shipped cohort: instruction sets, threads, seeds)
+    pipelines/reproduce.py null_studies/demo_everywhere seeds 9  (the shipped cohort: nine other seeds of training)
+    pipelines/reproduce.py null_studies/demo_everywhere short  (three runs, as among the slow tests)
+    pipelines/reproduce.py null_studies/demo_everywhere  (what demo_everywhere.csv holds so far)
 
 Each run is the demo without its maps, in a process of its own, in runs/everywhere/ (or --home). A run that was stopped goes on
 where it was, and one that is in the table is not made again; each adds a row with the verdicts, with how many endpoints the
@@ -15,7 +15,6 @@ cohort. --keep keeps cohorts and prepared patients, 1 GB each.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import os
@@ -24,11 +23,12 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
-HOME = Path(__file__).parents[1]
-TABLE = HOME / "docs" / "demo_everywhere.csv"
+HOME = Path(__file__).parents[3]
+TABLE = Path(__file__).with_name("demo_everywhere.csv")
 PLANTED = {"mgmt": "better", "tertp": "better", "pten": "chance", "os": "better"}  # as the cohort's README says
 BLIND = ("intensity", "volume", "clinical")  # controls that should not know on which side a tumour lies
 COLUMNS = [
@@ -42,6 +42,7 @@ COLUMNS = [
     "shuffled",  # endpoints whose permuted labels were found
     *(f"tertp_{control}" for control in BLIND),
 ]
+REPRODUCE, QUESTION = HOME / "pipelines" / "reproduce.py", "null_studies/demo_everywhere"  # this script, for one run
 SHIPPED = 20261121  # the cohort's seed: synthetic/cohort.py
 FIRST = 101  # seed of the first other cohort
 
@@ -128,7 +129,14 @@ def everywhere(runs: tuple[Run, ...], home: Path, keep: bool) -> None:
         environment = dict(os.environ, OMP_NUM_THREADS=str(run.threads))
         if run.instructions != "default":
             environment["ATEN_CPU_CAPABILITY"] = run.instructions
-        command = [sys.executable, __file__, "one", *map(str, (run.cohort, run.seed, run.threads)), run.instructions]
+        command = [
+            sys.executable,
+            str(REPRODUCE),
+            QUESTION,
+            "one",
+            *map(str, (run.cohort, run.seed, run.threads)),
+            run.instructions,
+        ]
         subprocess.run([*command, "--home", str(home)], env=environment, check=True)
         _append(verdicts(run, home))
         if not keep and all(other.cohort != run.cohort for other in runs[index + 1 :]):
@@ -167,21 +175,26 @@ def summary() -> None:
     print(f"controls that should not know it, mean AUC of {len(others)} cohorts: {means}")
 
 
-if __name__ == "__main__":  # patients are prepared in worker processes, which import this file
-    asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    asked.add_argument("what", nargs="?", choices=("cohorts", "machines", "seeds", "short", "one"))
-    asked.add_argument("numbers", nargs="*", help="how many cohorts or seeds")
-    asked.add_argument("--home", type=Path, default=HOME / "runs" / "everywhere")
-    asked.add_argument("--keep", action="store_true")
-    given = asked.parse_args()
-    if given.what == "one":
-        cohort, seed, threads, instructions = given.numbers
-        make(Run(int(cohort), int(seed), instructions, int(threads)), given.home)
-    elif given.what in ("cohorts", "seeds"):
-        count = int(given.numbers[0]) if given.numbers else 30
-        made = [Run(cohort=FIRST + i) if given.what == "cohorts" else Run(seed=1 + i) for i in range(count)]
-        everywhere(tuple(made), given.home, given.keep or given.what == "seeds")
-    elif given.what:
-        everywhere(MACHINES if given.what == "machines" else SHORT, given.home, keep=True)
-    if given.what != "one" and TABLE.exists():
+def main(
+    what: Literal["cohorts", "machines", "seeds", "short", "one"] | None = None,
+    *numbers: str,
+    home: Path = HOME / "runs" / "everywhere",
+    keep: bool = False,
+) -> None:
+    """Make the runs that the table lacks, and print what it holds.
+
+    Parameters
+    ----------
+    numbers : how many cohorts or seeds.
+    """
+    if what == "one":
+        cohort, seed, threads, instructions = numbers
+        make(Run(int(cohort), int(seed), instructions, int(threads)), home)
+    elif what in ("cohorts", "seeds"):
+        count = int(numbers[0]) if numbers else 30
+        made = [Run(cohort=FIRST + i) if what == "cohorts" else Run(seed=1 + i) for i in range(count)]
+        everywhere(tuple(made), home, keep or what == "seeds")
+    elif what:
+        everywhere(MACHINES if what == "machines" else SHORT, home, keep=True)
+    if what != "one" and TABLE.exists():
         summary()

@@ -1,6 +1,6 @@
 """How often a new patient is called unlike a run's: of held-out synthetic patients, who are like them, and of planted outliers.
 
-.venv/bin/python pipelines/outliers.py runs/demo runs/outliers     (after `make demo`; about 4 minutes on two idle cores)
+pipelines/reproduce.py null_studies/outliers runs/demo runs/outliers  (after `make demo`; about 4 minutes on two idle cores)
 
 It makes 130 patients of another seed, changes the scans of the last ten in each of `CHANGES`' ways, prepares all as the run
 prepared its own, asks the run's networks for their features, and prints and writes `outliers.csv`: a row for each kind, with how
@@ -10,7 +10,6 @@ excludes some of these before, are not asked.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -171,7 +170,3 @@ def _values(image: nib.Nifti1Image) -> Float[np.ndarray, "x y z"]:
 
 def _like(values: np.ndarray, image: nib.Nifti1Image) -> nib.Nifti1Image:
     return nib.Nifti1Image(values.astype(np.float32), image.affine)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

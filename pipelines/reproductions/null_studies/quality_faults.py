@@ -1,7 +1,7 @@
 """Quality: faults are planted in scans, patients are prepared and looked at, and what is found is counted.
 
-    python pipelines/quality_faults.py synthetic --heads 200      # about 40 minutes on one idle core
-    python pipelines/quality_faults.py real ../shared/data        # five real patients: raw/*, stripped/*, tumours/*
+    pipelines/reproduce.py null_studies/quality_faults synthetic --heads 200  # about 40 minutes on one idle core
+    pipelines/reproduce.py null_studies/quality_faults real ../shared/data  # five real patients: raw/*, stripped/*, tumours/*
 
 Writes runs/quality/<what>.csv: a row per patient and fault, with every reason that was found; `table` sums it up in Markdown.
 """
@@ -9,27 +9,29 @@ Writes runs/quality/<what>.csv: a row per patient and fault, with every reason t
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
+import nibabel as nib
 import numpy as np
-from cyclopts import App
+from jaxtyping import Bool, Float
+from scipy.spatial.transform import Rotation
 
+from mri_vit.arguments import Count
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import canonical, read, write
-from mri_vit.errors import UnusablePatient
+from mri_vit.data.volume import Volume, canonical, read, write
+from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare.patient import prepare
 from mri_vit.prepare.prepared import load_record
 from mri_vit.qc import cohort, limits
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.quality import Quality
 from mri_vit.settings.schema import CHANNELS, Study
-from mri_vit.synthetic import faults
 from mri_vit.synthetic.cohort import draw_cases
-from mri_vit.synthetic.faults import Scans
 from mri_vit.synthetic.phantom import scan
 
 SEED = 7
@@ -54,11 +56,9 @@ TILT, BIAS, GHOST = 40.0, 6.0, 0.15  # degrees; one end of the brain against the
 BRAIN_MM = 160.0  # about a brain's length
 MIDDLE_MM = (0.0, -18.0, 8.0)  # of the MNI152 brain
 CEREBELLUM = (-12.0, -35.0)  # mm of the MNI152 frame: what lies below and behind
-app = App(help=__doc__)
 
 
-@app.command
-def synthetic(heads: int = 200, first: int = 0) -> None:
+def in_synthetic_heads(heads: int, first: int) -> None:
     """Plant faults in synthetic heads, from number `first` on."""
     cases = draw_cases(first + heads + 1, np.random.default_rng(SEED))
     names = list(FAULTS)
@@ -77,8 +77,7 @@ def synthetic(heads: int = 200, first: int = 0) -> None:
             add({"patient": one.patient, "fault": AMONG, "found": [(one.reason, one.scan)], "caught": False})
 
 
-@app.command
-def real(data: Path) -> None:
+def in_real_patients(data: Path) -> None:
     """Plant every fault in every real patient."""
     folders = sorted(folder for kind in ("raw", "stripped", "tumours") for folder in (data / kind).iterdir() if folder.is_dir())
 
@@ -110,29 +109,29 @@ def planted(fault: str, scans: Scans, other: Scans, record: dict[str, Any], numb
     """The scans with a fault; `record` is of the patient prepared without it."""
     for channel in ("t2", "flair"):
         if fault == f"mirrored {channel}":
-            return {**scans, channel: faults.mirrored(scans[channel])}
+            return {**scans, channel: mirrored(scans[channel])}
         if fault == f"another patient's {channel}":
             return {**scans, channel: other[channel]}
     if fault == "flair and t2 exchanged":
-        return faults.exchanged(scans, "flair", "t2")
+        return exchanged(scans, "flair", "t2")
     if fault == "t1 and t1ce exchanged":
-        return faults.exchanged(scans, "t1", "t1ce")
+        return exchanged(scans, "t1", "t1ce")
     if fault.startswith("tilted"):
-        return faults.tilted(scans, 0, TILT)
+        return tilted(scans, 0, TILT)
     if fault == "empty flair":
-        return {**scans, "flair": faults.emptied(scans["flair"])}
+        return {**scans, "flair": emptied(scans["flair"])}
     to_mni = {channel: _to_template(record, channel) for channel in scans}
-    where = {channel: faults.points(one) @ to_mni[channel][:3, :3].T + to_mni[channel][:3, 3] for channel, one in scans.items()}
+    where = {channel: points(one) @ to_mni[channel][:3, :3].T + to_mni[channel][:3, 3] for channel, one in scans.items()}
     if fault == "half the head":  # left, right, front, back, top or bottom in turn
         axis, sign = number % 3, 1 if number // 4 % 2 else -1  # every fourth synthetic head is cut
         middle = MIDDLE_MM[axis]
-        return {c: faults.cut(one, sign * (where[c][..., axis] - middle) > 0) for c, one in scans.items()}
+        return {c: cut(one, sign * (where[c][..., axis] - middle) > 0) for c, one in scans.items()}
     if fault == "no cerebellum":
         below, behind = CEREBELLUM
-        return {c: faults.cut(one, (where[c][..., 2] < below) & (where[c][..., 1] < behind)) for c, one in scans.items()}
+        return {c: cut(one, (where[c][..., 2] < below) & (where[c][..., 1] < behind)) for c, one in scans.items()}
     if fault.startswith("strong bias"):
-        return {**scans, "t1ce": faults.shaded(scans["t1ce"], 1, BIAS, BRAIN_MM)}
-    return {**scans, "flair": faults.ghosted(scans["flair"], GHOST)}
+        return {**scans, "t1ce": shaded(scans["t1ce"], 1, BIAS, BRAIN_MM)}
+    return {**scans, "flair": ghosted(scans["flair"], GHOST)}
 
 
 def _to_template(record: dict[str, Any], channel: str) -> np.ndarray:
@@ -174,8 +173,7 @@ def _rows(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
         yield add
 
 
-@app.command
-def table(*files: Path) -> None:
+def table(files: Sequence[Path]) -> None:
     """Sum up tables of rows as Markdown: per fault how many were planted and caught, and the false alarms."""
     rows = [row for path in files for row in csv.DictReader(path.open(encoding="utf-8"))]
     print("| fault | planted | caught with the right reason | |\n|---|---|---|---|")
@@ -187,5 +185,74 @@ def table(*files: Path) -> None:
     print(f"| none: false alarms | {len(alone)} | {len(alarmed)} | {len(alarmed) / max(1, len(alone)):.1%} |")
 
 
-if __name__ == "__main__":
-    app()
+def main(what: Literal["synthetic", "real", "table"], *paths: Path, heads: Count = 200, first: int = 0) -> None:
+    """Plant faults in synthetic heads or in real patients, or sum tables up.
+
+    Parameters
+    ----------
+    paths : the folder of real patients, or tables.
+    heads : how many synthetic ones, from number `first` on.
+    """
+    if what == "synthetic":
+        in_synthetic_heads(heads, first)
+    elif what == "table":
+        table(paths)
+    elif len(paths) != 1:
+        raise UsageError(f"real: found {len(paths)} folders; expected one")
+    else:
+        in_real_patients(paths[0])
+
+
+Scans = dict[str, Volume]
+
+
+def mirrored(scan: Volume) -> Volume:
+    """Left and right exchanged in the voxels, and not in the header."""
+    return Volume(np.flip(scan.array, _axis_along(scan, 0)).copy(), scan.affine)
+
+
+def exchanged(scans: Mapping[str, Volume], one: str, other: str) -> Scans:
+    """Two scans under each other's names."""
+    return {**scans, one: scans[other], other: scans[one]}
+
+
+def tilted(scans: Mapping[str, Volume], axis: int, degrees: float) -> Scans:
+    """The whole head turned about an axis of the scanner (0 to the right, 1 to the front, 2 to the top)."""
+    turn = np.eye(4)
+    turn[:3, :3] = Rotation.from_rotvec(np.eye(3)[axis] * math.radians(degrees)).as_matrix()
+    return {channel: Volume(scan.array, turn @ scan.affine) for channel, scan in scans.items()}
+
+
+def emptied(scan: Volume) -> Volume:
+    """Nothing but zeros."""
+    return Volume(np.zeros_like(scan.array), scan.affine)
+
+
+def cut(scan: Volume, away: Bool[np.ndarray, "x y z"]) -> Volume:
+    """A part of the scan set to its background, the value of its first voxel."""
+    return Volume(np.where(away, scan.array.flat[0], scan.array), scan.affine)
+
+
+def shaded(scan: Volume, axis: int, ratio: float, extent_mm: float) -> Volume:
+    """A coil that sees one end `ratio` times as bright as the other, `extent_mm` away."""
+    along = points(scan)[..., axis]
+    along = (along - along.mean()) / extent_mm
+    return Volume((scan.array * np.exp(math.log(ratio) * along)).astype(np.float32), scan.affine)
+
+
+def ghosted(scan: Volume, share: float) -> Volume:
+    """The image again at half the field of view, along the axis nearest to the front, where phase is most often encoded."""
+    axis = _axis_along(scan, 1)
+    array = scan.array.astype(np.float32)
+    return Volume(array + share * np.roll(array, scan.shape[axis] // 2, axis), scan.affine)
+
+
+def points(scan: Volume) -> Float[np.ndarray, "x y z 3"]:
+    """Where each voxel lies, RAS+ mm."""
+    index = np.stack(np.meshgrid(*map(np.arange, scan.shape), indexing="ij"), axis=-1)
+    return index @ scan.affine[:3, :3].T + scan.affine[:3, 3]
+
+
+def _axis_along(scan: Volume, world: int) -> int:
+    """The axis of the array that runs closest to an axis of the world."""
+    return int(np.flatnonzero(nib.io_orientation(scan.affine)[:, 0] == world)[0])

@@ -1,9 +1,9 @@
 """How much steadier is a result when the networks of several seeds are averaged?
 
     .venv/bin/mri-vit run configs/demo.toml --train.seeds 6 --output runs/seeds
-    .venv/bin/python pipelines/retraining.py runs/seeds
+    .venv/bin/python pipelines/reproduce.py null_studies/retraining runs/seeds
 
-Of a run with R networks per fold, every choice of k of them is averaged and judged. Written to docs/retraining.csv: for each
+Of a run with R networks per fold, every choice of k of them is averaged and judged. Written to retraining.csv: for each
 endpoint and k the mean, least and largest AUC or C of pairs within a fold, and the standard deviation over another R networks
 of the same kind: that of the choices over sqrt(1 - k / R), for they are drawn from R without replacement.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,10 @@ import pandas as pd
 
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import known_rows
-from mri_vit.report.reading.run import OWN, Run, read_run
+from mri_vit.report.reading.run import OWN, Run
 from mri_vit.settings.endpoint import Endpoint
 
-TABLE = Path(__file__).parents[1] / "docs" / "retraining.csv"
+TABLE = Path(__file__).with_name("retraining.csv")
 COLUMNS = ["endpoint", "networks", "choices", "mean", "deviation", "least", "largest"]
 
 
@@ -53,7 +52,8 @@ def table(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=pd.Index(COLUMNS))
 
 
-if __name__ == "__main__":
-    written = table(read_run(Path(sys.argv[1])))
+def main(run: Path) -> None:
+    """Judge every choice of a run's networks, print the table and write it."""
+    written = table(read(run))
     written.to_csv(TABLE, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
     print(written.to_string(index=False))

@@ -1,7 +1,7 @@
 """How many labelled patients is a pretraining worth? Networks that learned another label first, by the number of its patients.
 
-.venv/bin/python pipelines/pretraining_size.py                                       (synthetic patients)
-.venv/bin/python pipelines/pretraining_size.py configs/pretraining_size_upenn.toml   (UPENN-GBM, once it is imported)
+.venv/bin/python pipelines/reproduce.py pretraining_size                                       (synthetic patients)
+.venv/bin/python pipelines/reproduce.py pretraining_size pretraining_size_upenn.toml   (UPENN-GBM, once it is imported)
 
 The study file's first endpoint is the target; the others are pretrained on, of patients whose target is not known. A run that was
 stopped goes on with what is done.
@@ -9,7 +9,6 @@ stopped goes on with what is done.
 
 import csv
 import io
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -19,7 +18,7 @@ from mri_vit import study
 from mri_vit.arguments import Count, Seed
 from mri_vit.crossval import folds
 from mri_vit.data import frozen
-from mri_vit.run import executor, exit_code, files, screen
+from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.progress import progress
@@ -28,11 +27,10 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.models import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
-from reproductions.pretraining_size import encoders as labelled_encoders
-from reproductions.pretraining_size import page as pretraining_size
-from reproductions.pretraining_size.numbers import measure
+from reproductions.pretraining_size import encoders, pretraining_page
+from reproductions.pretraining_size.size_effects import measure
 
-CONFIG = Path(__file__).parents[1] / "configs" / "pretraining_size.toml"
+CONFIG = Path(__file__).with_name("pretraining_size.toml")
 MADE_UP = "pretraining_size"  # the study on the built-in cohort
 TARGETS, OTHERS = 56, 140  # of its patients; of seven targets six have MGMT, of seven others five have both labels
 PLANTED = (
@@ -51,28 +49,28 @@ def main(file: Path = CONFIG, *, seed: Seed = 1, workers: Count = 2) -> None:
 
     with run_folder.claimed(settings) as run:
         patients = study.check(settings, run)
-        labelled_encoders.parted(settings, patients)  # what is refused is refused before anybody is prepared
+        encoders.parted(settings, patients)  # what is refused is refused before anybody is prepared
         study.prepare(settings, patients, run, console)
-        targets, others = labelled_encoders.parted(settings, frozen.included(settings, run))
+        targets, others = encoders.parted(settings, frozen.included(settings, run))
         if not (run / files.FOLDS).exists():
             folds.save(folds.make(targets, settings.endpoints[:1], settings.train, seed), seed, run / files.FOLDS)
         split = folds.load(run / files.FOLDS, targets)[0]
 
-        # each start learns its label where it has one, then the target; and the simplest rival on the same folds
-        starts = labelled_encoders.starts(settings, others)
+        # each start learns its label where it has one, then the target; and the simplest baseline on the same folds
+        starts = encoders.starts(settings, others)
         jobs = {start.id: (start, targets, split, run / "starts") for start in starts}
-        scores = {"": labelled_encoders.controlled(settings, targets, split, run / "controls")}
+        scores = {"": encoders.controlled(settings, targets, split, run / "controls")}
         with progress(console) as bar:
             task = bar.add_task("starts", total=len(jobs), note="")
-            for name, found in executor.each(labelled_encoders.scored, jobs, Where(workers)):
+            for name, found in executor.each(encoders.scored, jobs, Where(workers)):
                 scores[name] = found
                 bar.update(task, advance=1, note=name)
 
         table = pd.concat([scores[name] for name in (*jobs, "")], ignore_index=True)  # in the jobs' order, whatever came first
         planted = PLANTED if settings.name == MADE_UP else ""
-        page = pretraining_size.write(settings, starts, targets, table, run, planted)
-        named, labels = pretraining_size.named(settings), pretraining_size.pretrained_on(settings)
-        for sentence in pretraining_size.sentences(measure(table, VIT), named, labels):
+        page = pretraining_page.write(settings, starts, targets, table, run, planted)
+        named, labels = pretraining_page.named(settings), pretraining_page.pretrained_on(settings)
+        for sentence in pretraining_page.sentences(measure(table, VIT), named, labels):
             console.print(screen.plain(f"- {sentence}"))
         screen.say(console, f"page: {page}")
 
@@ -91,7 +89,3 @@ def make(settings: Study, seed: int) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_bytes(out.getvalue().encode(), settings.cohort)
-
-
-if __name__ == "__main__":  # patients are prepared and networks learn in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

@@ -231,7 +231,7 @@ def features(start: Start, weights: Path | None, patients: Sequence[Patient], ru
 
 
 def controlled(study: Study, targets: Sequence[Patient], split: Split, folder: Path) -> pd.DataFrame:
-    """Out-of-fold scores of the simplest rival on the same folds, which sees no place: a regression on brightness."""
+    """Out-of-fold scores of the simplest baseline on the same folds, which sees no place: a regression on brightness."""
     own = study.model_copy(update={"endpoints": study.endpoints[:1], "comparators": ()})
     brightness = intensity_table(targets, study)
     found, _ = cross_validate(targets, [split], own, folder / INTENSITY, INTENSITY, lambda *_: Tabular(brightness, own.endpoints))

@@ -1,7 +1,7 @@
 """How far do predictions and maps move when the patient lies rotated by 0 to 30 degrees? Of a finished run's Vision Transformer.
 
-.venv/bin/python pipelines/rotation.py runs/demo
-.venv/bin/python pipelines/rotation.py runs/demo --patients other.csv --output runs/rotation-other     (patients of another table)
+pipelines/reproduce.py rotation runs/demo
+pipelines/reproduce.py rotation runs/demo --patients other.csv --output runs/rotation-other  (patients of another table)
 
 Each patient is read by the network that was not trained on them; patients of another table, of whom no label is read, by the
 first fold's. Scans, or headers alone, are turned about the brain's middle and prepared anew; beside them the prepared volume is
@@ -11,7 +11,6 @@ Twelve patients of the demo are 372 preparations: eight and a half minutes on tw
 Real heads take five to ten times as long: --degrees 10 --degrees 20 --degrees 30 asks for half of the angles.
 """
 
-import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -23,15 +22,13 @@ from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.interface import load_run
 from mri_vit.prepare import unchanged
 from mri_vit.prepare.patient import prepare
-from mri_vit.run import executor, exit_code, files, screen
+from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings.demo import made_up
-from reproductions.rotation import page as rotation
-from reproductions.rotation import rotated
-from reproductions.rotation import rows as rotation_rows
-from reproductions.rotation.patient import DEGREES, Plan
+from reproductions.rotation import rotated, rotated_patients, rotation_page
+from reproductions.rotation.rotated_patients import DEGREES, Plan
 
 PATIENTS = "patients"  # the folder of what is done
 LIMIT = 12  # patients, the first of the table: less than ten minutes for the demo's
@@ -95,20 +92,16 @@ def main(
             raise UsageError(f"{patients or run}: no patient who can be rotated; --limit was {limit}")
 
         plans = [Plan(degrees, axes, axis) for axis in axes]
-        jobs = rotation_rows.jobs(chosen, fold_of, study, run, plans, home / PATIENTS)
+        jobs = rotated_patients.jobs(chosen, fold_of, study, run, plans, home / PATIENTS)
         (home / PATIENTS).mkdir(parents=True, exist_ok=True)
-        todo = {name: (job,) for name, job in jobs.items() if not rotation_rows.is_done(job)}
+        todo = {name: (job,) for name, job in jobs.items() if not rotated_patients.is_done(job)}
         with progress(console) as bar:
             task = bar.add_task("rotate", total=len(todo), note="")
-            for name, _ in executor.each(rotation_rows.make, todo, Where(workers)):
+            for name, _ in executor.each(rotated_patients.make, todo, Where(workers)):
                 bar.update(task, advance=1, note=name)
 
         strange = patients is not None and not made_up(one.id for one in chosen)
-        page = rotation.write(
-            rotation_rows.tables(jobs), chosen, study, MADE_UP if strange and made_up(one.id for one in own) else "", home
+        page = rotation_page.write(
+            rotated_patients.tables(jobs), chosen, study, MADE_UP if strange and made_up(one.id for one in own) else "", home
         )
         screen.say(console, f"page: {page}")
-
-
-if __name__ == "__main__":  # patients are rotated in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

@@ -1,12 +1,11 @@
 """Saeed et al. 2023, Table 4, again: its 35 rows on a cohort with MGMT labels, ours beside the published figures.
 
-.venv/bin/python pipelines/table4.py configs/table4_demo.toml          (synthetic patients; 8 to 14 minutes on two cores)
-.venv/bin/python pipelines/table4.py configs/table4_brats2021.toml     (the paper's cohort, once its table is written)
+.venv/bin/python pipelines/reproduce.py saeed2023_table4 table4_demo.toml  (synthetic patients; 8 to 14 minutes on two cores)
+.venv/bin/python pipelines/reproduce.py saeed2023_table4 table4_brats2021.toml  (the paper's cohort, once its table is written)
 
 A run that was stopped goes on where it was.
 """
 
-import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -14,14 +13,14 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.crossval import in_parallel
 from mri_vit.report.reading.run import read_run
-from mri_vit.run import exit_code, files, screen
+from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.synthetic import cohort as synthetic
-from reproductions.saeed2023_table4 import page as table4
-from reproductions.saeed2023_table4.numbers import measure, with_comparators
+from reproductions.saeed2023_table4 import table_page
+from reproductions.saeed2023_table4.table_rows import measure, with_comparators
 
 MADE_UP = "table4_demo"  # the study on the built-in cohort
 PATIENTS = 64  # of it: two thirds of the demo's
@@ -58,9 +57,5 @@ def main(file: Path) -> None:
         study.report(run, console)
 
         found = read_run(run)
-        table4.show(measure(found), table4.both_sides(found), console)
-        screen.say(console, f"table: {table4.write(found, run / 'report')}")
-
-
-if __name__ == "__main__":  # patients are prepared and comparators trained in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))
+        table_page.show(measure(found), table_page.both_sides(found), console)
+        screen.say(console, f"table: {table_page.write(found, run / 'report')}")

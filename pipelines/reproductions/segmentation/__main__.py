@@ -1,13 +1,12 @@
 """Does attention segment the tumour, unasked? Figure 4 of Caron et al. 2021 (DINO) on brain scans with tumour masks.
 
-.venv/bin/python pipelines/segmentation.py configs/segmentation.toml             (the built-in cohort)
-.venv/bin/python pipelines/segmentation.py configs/segmentation_ucsf_pdgm.toml   (a public one, once its table is written)
+.venv/bin/python pipelines/reproduce.py segmentation segmentation.toml             (the built-in cohort)
+.venv/bin/python pipelines/reproduce.py segmentation segmentation_ucsf_pdgm.toml   (a public one, once its table is written)
 
 The first fold's patients are judged; encoders learn from the others. A run that was stopped goes on with its encoders.
 Result: segmentation/index.html in the run's folder.
 """
 
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -19,17 +18,15 @@ from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.data import frozen
 from mri_vit.data.cohort import first_visits
 from mri_vit.errors import UsageError
-from mri_vit.run import executor, exit_code, files, screen
+from mri_vit.run import executor, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.progress import progress
 from mri_vit.run.task import Where
 from mri_vit.settings import file as study_file
 from mri_vit.synthetic import cohort as synthetic
-from reproductions.segmentation import encoders as segmentation_encoders
-from reproductions.segmentation import numbers as segmentation_numbers
-from reproductions.segmentation import page as segmentation
+from reproductions.segmentation import encoders, overlap, overlap_page
 
-CONFIG = Path(__file__).parents[1] / "configs" / "segmentation.toml"
+CONFIG = Path(__file__).with_name("segmentation.toml")
 MADE_UP = "segmentation"  # the study on the built-in cohort, which it shares with the demo
 PATIENTS = synthetic.PATIENTS
 AT_A_TIME = 2  # encoders, each on a thread of its own; no machine has fewer cores today
@@ -40,7 +37,7 @@ def main(file: Path = CONFIG) -> None:
     """Learn the encoders, read their attention, and write the page."""
     console = Console()
     settings = study_file.load(file)
-    asked = {one.id: one for one in segmentation_encoders.contenders(settings)}
+    asked = {one.id: one for one in encoders.encoder_runs(settings)}
     if settings.name == MADE_UP:
         synthetic.make(settings.cohort.parent, patients=PATIENTS)
 
@@ -55,7 +52,7 @@ def main(file: Path = CONFIG) -> None:
 
         # who can be judged, by the first visit: those with a tumour mask that fills a place or more
         test = first_visits(test)
-        found = {patient.id: segmentation_encoders.subject(patient, settings) for patient in test}
+        found = {patient.id: encoders.subject(patient, settings) for patient in test}
         subjects = [one for one in found.values() if one]
         if len(subjects) < FEWEST:
             raise UsageError(
@@ -68,7 +65,7 @@ def main(file: Path = CONFIG) -> None:
         attention, notes = {}, []
         with progress(console) as bar:
             task = bar.add_task("encoders", total=len(jobs), note="")
-            for name, (maps, note) in executor.each(segmentation_encoders.attentions, jobs, Where(AT_A_TIME)):
+            for name, (maps, note) in executor.each(encoders.attentions, jobs, Where(AT_A_TIME)):
                 attention[asked[name].name, asked[name].start] = maps
                 notes += [f"{name}: {note}"] if note else []
                 bar.update(task, advance=1, note=name)
@@ -76,16 +73,12 @@ def main(file: Path = CONFIG) -> None:
         # then what they looked at is held against the masks
         table = pd.concat(
             [
-                segmentation_numbers.judged(one.name, one.start, attention[one.name, one.start], subjects, settings.seed)
+                overlap.judged(one.name, one.start, attention[one.name, one.start], subjects, settings.seed)
                 for one in asked.values()
             ],
             ignore_index=True,
         )
         learners = len(train) + len(tune)
         home = run / "segmentation"
-        page = segmentation.write(settings, table, attention, subjects, test, learners, notes, home)
+        page = overlap_page.write(settings, table, attention, subjects, test, learners, notes, home)
         screen.say(console, f"page: {page}")
-
-
-if __name__ == "__main__":  # patients are prepared and encoders learned in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

@@ -32,7 +32,7 @@ from mri_vit.prepare.tumour import tumour_shares
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, untrained
 from mri_vit.settings.schema import Study
-from reproductions.segmentation.numbers import HELD, Subject
+from reproductions.segmentation.overlap import HELD, Subject
 
 RANDOM, SUPERVISED = "random", "supervised"  # the study's own network; comparators that pretrain go by their own names
 # Random weights to begin with. Measured on 48 synthetic patients: DINO's index was 0.158 from one start and 0.015 from another,
@@ -42,7 +42,7 @@ BRIGHT = ("t1ce", "flair")  # sequences in which a tumour is bright: of enhancem
 
 
 @dataclass(frozen=True)
-class Contender:
+class EncoderRun:
     """An encoder: its name, the study that makes it, and which random weights it begins with, counted from 0."""
 
     name: str
@@ -55,7 +55,7 @@ class Contender:
         return f"{self.name}-{self.start}"
 
 
-def contenders(study: Study) -> list[Contender]:
+def encoder_runs(study: Study) -> list[EncoderRun]:
     """The study's own network with random weights and trained on its labels, and each comparator that pretrains, `STARTS` times.
 
     Raises UsageError for a network whose CLS token does not attend to places, and for a comparator that does not pretrain, or
@@ -70,11 +70,11 @@ def contenders(study: Study) -> list[Contender]:
             raise UsageError(f"{name}: attention is of architecture vit, found {of.model.architecture} of depth {of.model.depth}")
         if name not in (RANDOM, SUPERVISED) and of.pretrain.method == "none":
             raise UsageError(f"comparators.{name}: expected a pretrain.method")
-    return [Contender(name, of, start) for start in range(STARTS) for name, of in named.items()]
+    return [EncoderRun(name, of, start) for start in range(STARTS) for name, of in named.items()]
 
 
 def attentions(
-    one: Contender, learners: tuple[Sequence[Patient], Sequence[Patient]], judged: Sequence[Patient], folder: Path
+    one: EncoderRun, learners: tuple[Sequence[Patient], Sequence[Patient]], judged: Sequence[Patient], folder: Path
 ) -> tuple[list[Float[np.ndarray, "h _"]], str]:
     """Each judged patient's attention, and a sentence when DINO had collapsed, else ""; the encoder's files stay in `folder`.
 
@@ -94,7 +94,7 @@ def attentions(
     return found, note
 
 
-def made(one: Contender, learners: tuple[Sequence[Patient], Sequence[Patient]], folder: Path) -> Encoder:
+def made(one: EncoderRun, learners: tuple[Sequence[Patient], Sequence[Patient]], folder: Path) -> Encoder:
     """The encoder, learned where it is not there yet."""
     torch.set_num_threads(one.study.train.threads)
     seed = int(np.random.SeedSequence([one.study.seed, one.start]).generate_state(1)[0])

@@ -1,19 +1,19 @@
-"""Does the Vision Transformer learn what a threshold cannot? Everybody on the same folds of cohorts with hidden causes.
+"""Does the Vision Transformer learn what a threshold cannot? Everybody on the same folds of cohorts with simulated effects.
 
-.venv/bin/python pipelines/contest.py configs/contest.toml               (tokens and controls)
-.venv/bin/python pipelines/contest.py configs/contest_convolutional.toml (convolutional networks, on the same page)
-.venv/bin/python pipelines/contest.py configs/contest_parts.toml         (the parts of the network, on a page of their own)
-.venv/bin/python pipelines/contest.py configs/contest_learning.toml      (the parts of how it learns, likewise)
-.venv/bin/python pipelines/contest.py configs/contest_around_tumours.toml (scans cut around true tumours, likewise)
-.venv/bin/python pipelines/contest.py configs/contest_384.toml           (384 patients, on a page of its own)
-.venv/bin/python pipelines/contest.py configs/contest_search.toml        (recipes for each network, on a cohort of its own)
-.venv/bin/python pipelines/contest.py configs/contest_search_convolutional.toml (of convolutional networks, on the same page)
-.venv/bin/python pipelines/contest.py configs/contest.toml --seeds 2     (one data seed: one stage)
+pipelines/reproduce.py simulated_effects contest.toml  (tokens and controls)
+pipelines/reproduce.py simulated_effects contest_convolutional.toml (convolutional networks, on the same page)
+pipelines/reproduce.py simulated_effects contest_parts.toml  (the parts of the network, on a page of their own)
+pipelines/reproduce.py simulated_effects contest_learning.toml  (the parts of how it learns, likewise)
+pipelines/reproduce.py simulated_effects contest_around_tumours.toml (scans cut around true tumours, likewise)
+pipelines/reproduce.py simulated_effects contest_384.toml  (384 patients, on a page of its own)
+pipelines/reproduce.py simulated_effects contest_search.toml  (recipes for each network, on a cohort of its own)
+pipelines/reproduce.py simulated_effects contest_search_convolutional.toml (of convolutional networks, on the same page)
+pipelines/reproduce.py simulated_effects contest.toml --seeds 2  (one data seed: one stage)
 
 Cohorts and folds of all files are the same; where another file that has run has the same recipe, the Vision Transformer's folds
-are taken over from its run. Result: docs/<file>_cohorts.csv, the figures of each data seed, which may be of several machines, and
-docs/contest.md or docs/<file>.md, made of them; the reports lie in the runs' folders. What is done is found done when it is
-started again.
+are taken over from its run. Result, beside the study files: <file>_cohorts.csv, the figures of each data seed, which may be of
+several machines, and contest.md or <file>.md, made of them; the reports lie in the runs' folders. What is done is found done when
+it is started again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,17 +35,17 @@ from mri_vit import study
 from mri_vit.arguments import Count, Seeds
 from mri_vit.crossval.comparators import comparator_folder
 from mri_vit.data import predictions
-from mri_vit.run import exit_code, files, screen
+from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import file as study_file
 from mri_vit.settings.models import SITE, VIT
 from mri_vit.settings.schema import Study
-from reproductions.simulated_effects import curve, effects, page, search
-from reproductions.simulated_effects.numbers import of_cohort
+from reproductions.simulated_effects import benchmark_pages, effects, patients_needed
+from reproductions.simulated_effects.cohort_scores import of_cohort
 
-ROOT = Path(__file__).parents[1]
-CONFIG = ROOT / "configs" / "contest.toml"
+HOME = Path(__file__).parent  # of figures and pages
+CONFIG = HOME / "contest.toml"
 PAGES = (  # files on one page; the first has the recipe
     ("contest.toml", "contest_convolutional.toml"),  # everybody in them is a bar
     ("contest_search.toml", "contest_search_convolutional.toml"),
@@ -60,8 +59,8 @@ WIDTH_2D, DEPTH_2D, PATCH_2D, IMAGE_2D = 192, 4, 16, 112  # of the 2D network: s
 def seeds_of(file: Path) -> tuple[int, ...]:
     """The data seeds that a study file's page is made of."""
     if file.name == LARGER:
-        return page.NEW
-    return page.DRAFT if study_file.load(file).name in search.NAMES else page.SEEDS
+        return benchmark_pages.NEW
+    return benchmark_pages.DRAFT if study_file.load(file).name in benchmark_pages.SEARCHES else benchmark_pages.SEEDS
 
 
 def patients_of(file: Path) -> int:
@@ -84,7 +83,7 @@ def of_seed(file: Path, seed: int) -> Study:
     return study_file.filled(study_file.load(file), seed=seed).model_copy(update={"seed": seed})
 
 
-def contested(of: Study, others: Sequence[Study], patients: int, console: Console) -> None:
+def run_benchmark(of: Study, others: Sequence[Study], patients: int, console: Console) -> None:
     """One cohort, made, prepared, everybody trained on it, and its report written."""
     effects.make(of.cohort.parent, of.seed, patients, workers=of.prepare.workers)
     if of.controls.slices and not of.controls.slices.exists():
@@ -136,7 +135,7 @@ def network_2d(file: Path) -> None:
 
 def trapped(metrics: dict[str, Any]) -> dict[str, str]:
     """A report's verdict on each model that went into the trap."""
-    models = metrics["endpoints"].get(page.TRAP, {"models": {}})["models"]
+    models = metrics["endpoints"].get(benchmark_pages.TRAP, {"models": {}})["models"]
     return {name: one["verdict"] for name, one in models.items() if one["verdict_kind"] == "better" and name != SITE}
 
 
@@ -159,7 +158,7 @@ def of_run(of: Study) -> pd.DataFrame:
     metrics = json.loads((of.output / files.REPORT / files.METRICS).read_bytes())
     networks = pd.DataFrame(metrics["contenders"])[["model", "parameters", "training_seconds", "flat", "trainings"]]
     rows = of_cohort(predicted, VIT).merge(networks, how="left", on="model").merge(losses(of), how="left", on="model")
-    rows["verdict"] = rows.model.map(trapped(metrics)).where(rows.cause == page.TRAP)
+    rows["verdict"] = rows.model.map(trapped(metrics)).where(rows.cause == benchmark_pages.TRAP)
     rows.insert(0, "patients", predicted.patient.nunique())
     rows.insert(0, "seed", of.seed)
     return rows
@@ -185,7 +184,7 @@ def recipe(of: Study, patients: int) -> str:
 
 def results(file: Path) -> Path:
     """Where the rows of all data seeds of a study file lie."""
-    return ROOT / "docs" / f"{file.stem}_cohorts.csv"
+    return HOME / f"{file.stem}_cohorts.csv"
 
 
 def rows_of(path: Path) -> pd.DataFrame:
@@ -227,21 +226,25 @@ def write(files_together: Sequence[Path], patients: int) -> Path | None:
     seeds = set(by_file[files_together[0]].seed) if files_together[0] in by_file else set()
     if not seeds:
         return None
-    enough = min(page.FEWEST, len(seeds))
+    enough = min(benchmark_pages.FEWEST, len(seeds))
     shown = {file: rows[rows.seed.isin(seeds)] for file, rows in by_file.items() if len(seeds & set(rows.seed)) >= enough}
     left_out = [study_file.load(file).name for file in files_together if file not in shown and file.exists()]
     rows = pd.DataFrame(pd.concat(shown.values())).drop_duplicates(["seed", "cause", "model"])  # of our own the first file's
     studies = [of_seed(file, min(seeds)) for file in shown]
-    path, beside = ROOT / "docs" / f"{files_together[0].stem}.md", files_together[0].with_name(AS_MANY)
-    if studies[0].name in search.NAMES:
-        text = search.document(rows, studies, patients, left_out)
+    path, beside = HOME / f"{files_together[0].stem}.md", files_together[0].with_name(AS_MANY)
+    if studies[0].name in benchmark_pages.SEARCHES:
+        text = benchmark_pages.search_document(rows, studies, patients, left_out)
     else:
         apart = max(anew(pd.DataFrame(shown[files_together[0]]), pd.DataFrame(other)) for other in shown.values())
-        text = page.document(rows, studies, patients, left_out, apart)
+        text = benchmark_pages.document(rows, studies, patients, left_out, apart)
         if files_together[0].name == LARGER and results(beside).exists():
             by_size = {PATIENTS: kept(beside, PATIENTS), patients: rows}
             names = [one.name for one in studies[0].comparators]
-            text += "\n## With how many patients leads would show\n\n" + curve.section(by_size, page.FIT, names) + "\n"
+            text += (
+                "\n## With how many patients leads would show\n\n"
+                + patients_needed.section(by_size, benchmark_pages.FIT, names)
+                + "\n"
+            )
     write_bytes(text.encode(), path)
     return path
 
@@ -255,14 +258,10 @@ def main(*study_files: Path, seeds: Seeds | None = None, patients: Count | None 
     stages = [(file, seed, of_seed(file, seed)) for file in asked for seed in seeds or seeds_of(file)]
     for file, seed, of in stages:
         many = patients or patients_of(file)
-        contested(of, lenders(file, seed), many, console)
+        run_benchmark(of, lenders(file, seed), many, console)
         keep(file, seed, many)
     for some in sorted({page_of(file) for file in asked}):
         path = write(some, patients or patients_of(some[0]))
         screen.say(
             console, f"table: {path}" if path else f"no page yet: {some[0].name}, the first on it, has not run on its data seeds"
         )
-
-
-if __name__ == "__main__":  # patients are prepared, and models trained, in worker processes, which import this file
-    sys.exit(exit_code.of_script(main))

@@ -1,4 +1,4 @@
-"""The built-in cohort of hidden causes: labels that show in how a tumour's voxels lie, and in no sequence's brightness.
+"""The built-in cohort with simulated effects: labels that show in how a tumour's voxels lie, and in no sequence's brightness.
 
 Everybody has one tumour, of which half is bright in T2, half in FLAIR, and a fifth takes up contrast; every cause is a coin of
 its own, and none changes how many voxels of a sequence have which signal. Where a tumour lies is decided on a lattice around it,
@@ -74,7 +74,8 @@ README = """# The built-in cohort, hidden causes
 | `coin` | **none**; a model that finds it is wrong |
 | `scanner` | **a trap**: in {confounded:.0%} of patients 1 at site B, whose scans have more noise, and 0 at site A |
 
-How much brightness alone tells of each is measured before any network is: `pipelines/causes.py`. No label tells age or sex.
+How much brightness alone tells of each is measured before any network is:
+`pipelines/reproduce.py simulated_effects/causes`. No label tells age or sex.
 `truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour in the T1ce scan's space. `train.guide_…` learns from
 it; to predict, no network sees it, unless scans are cut around it. The last {unlabelled} patients have no label.
 """

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from reproductions.ablation import models
-from reproductions.ablation.models import VARIANTS, Along, Everywhere, Relative, Variant, Window, attended
+from reproductions.ablation import vit_variants
+from reproductions.ablation.vit_variants import VARIANTS, Along, Everywhere, Relative, Variant, Window, attended
 from torch import Tensor, nn
 
 from mri_vit.errors import IntegrityError, UsageError
@@ -59,7 +59,7 @@ def test_with_the_encoders_positions_steps_and_full_attention_a_variant_is_the_e
     patches, place = inputs()
     present = torch.arange(20).expand(2, -1) < torch.tensor([[20], [13]]) if padded else None
     expected = own(patches, place, present)
-    close(Variant(own, models.learned(own), models.full(own))(patches, place, present), expected)
+    close(Variant(own, vit_variants.learned(own), vit_variants.full(own))(patches, place, present), expected)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -97,7 +97,7 @@ def test_a_variants_file_is_read_as_what_it_is_and_as_nothing_else(tmp_path: Pat
     close(again(patches, place)["mgmt"], net(patches, place)["mgmt"])
     with pytest.raises(IntegrityError, match=f"found the variant {encode.__name__}; expected none"):
         network.load(path)
-    other = models.local if encode is not models.local else models.axial
+    other = vit_variants.local if encode is not vit_variants.local else vit_variants.axial
     with pytest.raises(IntegrityError, match=f"expected {other.__name__}"):
         network.load(path, other)
 
@@ -105,12 +105,12 @@ def test_a_variants_file_is_read_as_what_it_is_and_as_nothing_else(tmp_path: Pat
 def test_an_encoders_file_is_no_variants(tmp_path: Path):
     network.save(Network(MODEL, GRID, [MGMT]), path := tmp_path / "net.safetensors")
     with pytest.raises(IntegrityError, match="found the variant none; expected local"):
-        network.load(path, models.local)
+        network.load(path, vit_variants.local)
 
 
 def test_variants_are_of_vision_transformers_alone():
     with pytest.raises(UsageError, match="found resnet10"):
-        models.local(Model(architecture="resnet10"), GRID, CHANNELS)
+        vit_variants.local(Model(architecture="resnet10"), GRID, CHANNELS)
 
 
 # --- positions ----------------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_relative_scores_depend_on_the_offset_alone(step: int):
 
 
 def test_places_with_a_common_coordinate_share_what_is_learned_of_it():
-    positions = models.PerCoordinate(SIDE, 25)
+    positions = vit_variants.PerCoordinate(SIDE, 25)
     at = positions(torch.arange(SIDE**3)[None])[0].unflatten(0, (SIDE, SIDE, SIDE))
     assert at.shape == (SIDE, SIDE, SIDE, 25)
     for axis, width in enumerate((slice(0, 9), slice(9, 17), slice(17, 25))):
@@ -161,7 +161,7 @@ def test_places_with_a_common_coordinate_share_what_is_learned_of_it():
 
 
 def test_waves_of_the_raster_are_those_of_a_sentence():
-    found = models.line_waves(torch.arange(7), 10, models.SENTENCES)
+    found = vit_variants.line_waves(torch.arange(7), 10, vit_variants.SENTENCES)
     for number in range(7):
         for pair in range(5):
             angle = number / 10_000 ** (2 * pair / 10)
@@ -171,11 +171,11 @@ def test_waves_of_the_raster_are_those_of_a_sentence():
 # --- norms --------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("step", "activation"), [(models.pre_norm, "gelu"), (models.post_norm, "relu")])
-def test_a_block_is_pytorchs_with_norms_before_and_gelu_or_after_and_relu(step: models.Step, activation: str):
+@pytest.mark.parametrize(("step", "activation"), [(vit_variants.pre_norm, "gelu"), (vit_variants.post_norm, "relu")])
+def test_a_block_is_pytorchs_with_norms_before_and_gelu_or_after_and_relu(step: vit_variants.Step, activation: str):
     torch.manual_seed(0)
     theirs = nn.TransformerEncoderLayer(
-        24, 4, 48, dropout=0.0, activation=activation, norm_first=step is models.pre_norm, batch_first=True
+        24, 4, 48, dropout=0.0, activation=activation, norm_first=step is vit_variants.pre_norm, batch_first=True
     )
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, std=0.3)
@@ -210,9 +210,9 @@ def test_the_post_norm_variant_is_made_of_such_blocks_and_ends_with_them():
 
 def test_a_window_that_is_the_whole_grid_is_full_attention():
     own, (patches, place) = made("vit"), inputs()
-    whole = Variant(own, models.learned(own), [Window(SIDE, SIDE - 1) for _ in own.blocks])
+    whole = Variant(own, vit_variants.learned(own), [Window(SIDE, SIDE - 1) for _ in own.blocks])
     close(whole(patches, place), own(patches, place))
-    less = Variant(own, models.learned(own), [Window(SIDE, SIDE - 2) for _ in own.blocks])
+    less = Variant(own, vit_variants.learned(own), [Window(SIDE, SIDE - 2) for _ in own.blocks])
     assert (less(patches, place) - own(patches, place)).abs().max() > 1e-3
 
 
@@ -223,7 +223,7 @@ def test_axial_attention_on_a_grid_of_one_row_is_full_attention():
         place = (21 + step * (torch.arange(SIDE) - row))[None]
         patches = torch.randn(1, SIDE, 32)
         for other in range(3):
-            along = Variant(own, models.learned(own), [Along(SIDE, other)])
+            along = Variant(own, vit_variants.learned(own), [Along(SIDE, other)])
             close(attention(own, along, patches, place)[:, 0], attention(own, own, patches, place)[:, 0])  # CLS sees all
             same = torch.allclose(attention(own, along, patches, place), attention(own, own, patches, place), atol=1e-5)
             assert same == (other == axis)

@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from reproductions.ablation import models as variants
-from reproductions.ablation import page as variants_page
-from reproductions.ablation.models import VARIANTS
-from reproductions.ablation.numbers import Cost, Line, measure, training_flops
+from reproductions.ablation import variants_page, vit_variants
+from reproductions.ablation.variants_page import Cost, Line, measure, training_flops
+from reproductions.ablation.vit_variants import VARIANTS
 from torch import nn
 
 from mri_vit.metrics.auc_interval import wilson_of_auc
@@ -152,7 +151,7 @@ def test_training_compute_is_three_times_a_forward_pass_of_the_drawn_tokens_for_
 
 
 def test_local_attention_costs_what_full_attention_does_and_axial_thrice_the_blocks():
-    full, local, axial = (training_flops(study(), encode, 1) for encode in (encoder, variants.local, variants.axial))
+    full, local, axial = (training_flops(study(), encode, 1) for encode in (encoder, vit_variants.local, vit_variants.axial))
     assert local == full
     embedding = 3 * 2 * 10 * len(CHANNELS) * 4**3 * 24
     assert axial - embedding == 3 * (full - embedding)

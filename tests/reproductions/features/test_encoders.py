@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from reproductions.features import encoders as frozen_encoders
-from reproductions.features import page as report
-from reproductions.features.encoders import OWN, as_long, beginnings, contenders, made, parted, readings, scored
-from reproductions.features.numbers import Line, Versus, adjusted, mean_auc, measure, of_brightest, versus, wide
+from reproductions.features import encoders, probe_page
+from reproductions.features.encoders import OWN, as_long, beginnings, encoders_compared, made, parted, readings, scored
+from reproductions.features.probe_results import Line, Versus, adjusted, mean_auc, measure, of_brightest, versus, wide
 from torch import nn
 
 from mri_vit.crossval import folds
@@ -71,7 +70,7 @@ def test_nobody_is_learned_from_who_is_judged_at_another_visit(study: Study, peo
 
 
 def test_smaller_sets_lie_within_larger_ones_and_others_learn_from_nobody(study, people):
-    found = contenders(study, people)
+    found = encoders_compared(study, people)
     learned = [one for one in found if one.name == "mae" and one.start == 0]
     assert [one.scans for one in learned] == [24, 12, 6, 3]
     for large, small in itertools.pairwise(learned):
@@ -82,13 +81,13 @@ def test_smaller_sets_lie_within_larger_ones_and_others_learn_from_nobody(study,
 
 def test_encoders_of_every_number_of_scans_begin_with_the_same_weights(study, people, tmp_path):
     begun: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for one in contenders(study, people):
+    for one in encoders_compared(study, people):
         begun[one.name, one.scans].append(one.start)
     tested = {key: starts for key, starts in begun.items() if key[1] in (0, 24)}
-    assert set(map(tuple, tested.values())) == {tuple(range(frozen_encoders.STARTS))}
-    assert {tuple(starts) for key, starts in begun.items() if key not in tested} == {tuple(range(frozen_encoders.FEWER_STARTS))}
+    assert set(map(tuple, tested.values())) == {tuple(range(encoders.STARTS))}
+    assert {tuple(starts) for key, starts in begun.items() if key not in tested} == {tuple(range(encoders.FEWER_STARTS))}
     of = study.model_copy(update={"pretrain": COMPARATOR_THAT_STAYS})
-    learned, random = (frozen_encoders.Frozen(name, of, tuple(some), start=1) for name, some in (("mae", people[:3]), (OWN, [])))
+    learned, random = (encoders.Frozen(name, of, tuple(some), start=1) for name, some in (("mae", people[:3]), (OWN, [])))
     torch.testing.assert_close(made(learned, tmp_path, 7).state_dict(), made(random, tmp_path, 7).state_dict(), rtol=0, atol=1e-6)
     other = made(dataclasses.replace(random, start=0), tmp_path, 7).state_dict()
     assert not torch.equal(other["position"], made(random, tmp_path, 7).state_dict()["position"])
@@ -105,19 +104,19 @@ def test_every_number_of_scans_is_learned_from_in_as_many_steps(study, batch, ep
 
 def test_too_few_scans_to_learn_from_are_refused(study, people):
     with pytest.raises(UsageError, match="found 15 patients without a label"):
-        contenders(study, people[:15])
+        encoders_compared(study, people[:15])
 
 
 def test_a_shortened_table_learns_from_all_scans_alone(study, people):
-    found = contenders(study, people, {1.0: 2})
+    found = encoders_compared(study, people, {1.0: 2})
     assert {one.scans for one in found} == {0, 24}
     assert all([one.start for one in found if one.name == name] == [0, 1] for name in (OWN, "mae", "dino", "wide"))
 
 
 def test_a_network_of_another_architecture_learns_from_all_scans_alone(study, people):
     more = (*study.comparators, Comparator(name="cnn", model=RESNET, pretrain={"method": "dino", "epochs": 1, "batch": 4}))
-    found = contenders(study.model_copy(update={"comparators": more}), people)
-    assert [one.scans for one in found if one.name == "cnn"] == [24] * frozen_encoders.STARTS
+    found = encoders_compared(study.model_copy(update={"comparators": more}), people)
+    assert [one.scans for one in found if one.name == "cnn"] == [24] * encoders.STARTS
     assert {one.scans for one in found if one.name == "dino"} == {3, 6, 12, 24}
 
 
@@ -129,8 +128,8 @@ def test_encoders_begin_at_the_random_weights_of_their_own_network(study):
 
 def test_random_weights_are_normalised_over_the_scans_that_others_learn_from(study, people, tmp_path):
     of = study.of(Comparator(name="cnn", model=RESNET, pretrain={"batch": 5}))
-    encoder: Any = made(frozen_encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)  # one is left over
-    plain: Any = made(frozen_encoders.Frozen("cnn", of, ()), tmp_path, 1)
+    encoder: Any = made(encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)  # one is left over
+    plain: Any = made(encoders.Frozen("cnn", of, ()), tmp_path, 1)
     assert torch.equal(plain.net.bn1.running_mean, torch.zeros(64))
     torch.testing.assert_close(dict(encoder.named_parameters()), dict(plain.named_parameters()), rtol=0, atol=0)
     with torch.no_grad():
@@ -142,13 +141,13 @@ def test_random_weights_are_normalised_over_the_scans_that_others_learn_from(stu
 
 def test_statistics_that_a_training_left_are_taken_anew_from_whole_scans(study, people, tmp_path):
     of = study.of(Comparator(name="cnn", model=RESNET, pretrain={"batch": 5}))
-    encoder: Any = made(frozen_encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)
+    encoder: Any = made(encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     encoder.train()
     with torch.no_grad():
         encoder.net(10 * torch.randn(3, len(of.channels), *(of.grid.edge,) * 3))
     assert not torch.allclose(encoder.net.bn1.running_var, before["net.bn1.running_var"])
-    frozen_encoders.normalise(encoder, people[:11], of)
+    encoders.normalise(encoder, people[:11], of)
     torch.testing.assert_close(dict(encoder.state_dict()), before)
 
 
@@ -177,7 +176,7 @@ def test_another_network_is_read_as_its_heads_read_it_in_the_patients_order(stud
 
 
 def test_a_pretrained_encoder_has_seen_its_scans_alone_and_is_not_learned_again(study, people, tmp_path):
-    smallest = next(one for one in contenders(study, people) if (one.name, one.scans) == ("mae", 3))
+    smallest = next(one for one in encoders_compared(study, people) if (one.name, one.scans) == ("mae", 3))
     first = made(smallest, tmp_path, seed=1).state_dict()
     file = tmp_path / smallest.id / "encoder.safetensors"
     assert set(image_exposed(file)) == {p.subject for p in smallest.learned_from}
@@ -185,21 +184,21 @@ def test_a_pretrained_encoder_has_seen_its_scans_alone_and_is_not_learned_again(
     again = made(smallest, tmp_path, seed=1).state_dict()
     assert file.stat().st_mtime_ns == written
     torch.testing.assert_close(first, again, rtol=0, atol=0)
-    random = made(next(one for one in contenders(study, people) if one.name == OWN), tmp_path, seed=1).state_dict()
+    random = made(next(one for one in encoders_compared(study, people) if one.name == OWN), tmp_path, seed=1).state_dict()
     assert any(not torch.equal(first[name], random[name]) for name in first)
 
 
 def test_small_shares_are_drawn_often_and_the_whole_once(study, people, tmp_path, monkeypatch):
-    monkeypatch.setattr(frozen_encoders, "DRAWS", 2)
-    monkeypatch.setattr(frozen_encoders, "SHARES", (0.5, 1.0))
+    monkeypatch.setattr(encoders, "DRAWS", 2)
+    monkeypatch.setattr(encoders, "SHARES", (0.5, 1.0))
     labelled = [p for p in people if p.knows(study.endpoints[0])]
     split = folds.make(labelled, study.endpoints, study.train, 0)[0]
-    own = next(one for one in contenders(study, people) if one.name == OWN)
+    own = next(one for one in encoders_compared(study, people) if one.name == OWN)
     found, note = scored(own, labelled, split, study.endpoints[0], tmp_path, 0)
     assert note == ""
     assert set(found.encoder) == {OWN}
     assert set(found.scans) == {0}
-    assert found.columns.tolist() == frozen_encoders.SCORES
+    assert found.columns.tolist() == encoders.SCORES
     assert found.groupby("share").draw.unique().map(sorted).to_dict() == {0.5: [0, 1], 1.0: [0]}
     assert (found.groupby(["features", "probe", "share", "draw"]).patient.nunique() == len(labelled)).all()
     second = dataclasses.replace(own, start=1)
@@ -212,27 +211,29 @@ def test_small_shares_are_drawn_often_and_the_whole_once(study, people, tmp_path
 
 
 def test_a_collapsed_dino_is_told(study, people, tmp_path, monkeypatch):
-    monkeypatch.setattr(frozen_encoders, "DRAWS", 1)
-    monkeypatch.setattr(frozen_encoders, "SHARES", (1.0,))
-    monkeypatch.setattr(frozen_encoders, "collapsed", lambda history: f"collapsed after {len(history)} epochs")
+    monkeypatch.setattr(encoders, "DRAWS", 1)
+    monkeypatch.setattr(encoders, "SHARES", (1.0,))
+    monkeypatch.setattr(encoders, "collapsed", lambda history: f"collapsed after {len(history)} epochs")
     labelled = [p for p in people if p.knows(study.endpoints[0])]
     split = folds.make(labelled, study.endpoints, study.train, 0)[0]
-    learned = {one.name: one for one in contenders(study, people) if (one.scans, one.start) == (3, 0) and one.name != "wide-dino"}
+    learned = {
+        one.name: one for one in encoders_compared(study, people) if (one.scans, one.start) == (3, 0) and one.name != "wide-dino"
+    }
     told = {name: scored(one, labelled, split, study.endpoints[0], tmp_path, 0)[1] for name, one in learned.items()}
     assert told == {"mae": "", "dino": f"collapsed after {learned['dino'].study.pretrain.epochs} epochs"}
 
 
 @pytest.mark.parametrize("name", ["features", "features_hard"])
 def test_the_shipped_studies_pretrain_and_keep_a_network_of_random_weights(name: str):
-    found = study_file.load(Path(__file__).parents[3] / "configs" / f"{name}.toml")
+    found = study_file.load(Path(__file__).parents[3] / "pipelines" / "reproductions" / "features" / f"{name}.toml")
     assert found.name == name  # by which the pipeline knows whose cohort to make
     methods = {comparator.name: found.of(comparator).pretrain.method for comparator in found.comparators}
     assert methods == {"mae": "mae", "dino": "dino", "resnet10": "none", "resnet10-dino": "dino"}
     assert beginnings(found) == {"mae": OWN, "dino": OWN, "resnet10-dino": "resnet10"}
-    assert report.label(found, "resnet10-dino") == "DINO of 3D ResNet-10"
-    assert report.label(found, "dino") == "DINO"
-    assert report.label(found, OWN) == "ViT, random"
-    assert report.label(found, "resnet10").endswith("ResNet-10, random")
+    assert probe_page.label(found, "resnet10-dino") == "DINO of 3D ResNet-10"
+    assert probe_page.label(found, "dino") == "DINO"
+    assert probe_page.label(found, OWN) == "ViT, random"
+    assert probe_page.label(found, "resnet10").endswith("ResNet-10, random")
 
 
 TRUTH = np.arange(40) % 2 == 1
@@ -249,11 +250,11 @@ def test_the_brightest_voxel_is_told_of_each_sequence_and_a_missing_one_left_out
     found = of_brightest(statistics, LABELS, ["t1", "flair"])
     assert found["t1"] == pytest.approx((1.0, *auc_interval(TRUTH, TRUTH * 1.0)))
     assert found["flair"][0] == pytest.approx(auc(TRUTH[1:], np.arange(39) % 3 * 1.0))
-    assert "voxel alone has an AUC of 1.000 [0.9" in report.beside(found)
-    assert " in T1, " in report.beside(found)
-    assert report.beside(found).endswith(" in FLAIR.")
+    assert "voxel alone has an AUC of 1.000 [0.9" in probe_page.beside(found)
+    assert " in T1, " in probe_page.beside(found)
+    assert probe_page.beside(found).endswith(" in FLAIR.")
     dark = of_brightest(1 - statistics, LABELS, ["t1"])
-    assert report.beside(dark).endswith("it is the darker brains that have the label: 1.000 in T1 turned round.")
+    assert probe_page.beside(dark).endswith("it is the darker brains that have the label: 1.000 in T1 turned round.")
 
 
 def test_one_start_is_the_aucs_own_interval_and_delongs_paired_test():
@@ -305,7 +306,7 @@ def made_scores(strengths: dict[tuple[str, int], float]) -> pd.DataFrame:
             for draw in range(draws):
                 for i, score in enumerate(noisy(strength, 10 * index + 2 * start + draw)):
                     rows.append((encoder, scans, start, HEADS, probe, share, round(32 * share), PATIENTS[i], i // 8, score, draw))
-    return pd.DataFrame(rows, columns=pd.Index(frozen_encoders.SCORES))
+    return pd.DataFrame(rows, columns=pd.Index(encoders.SCORES))
 
 
 @pytest.fixture(scope="module")
@@ -360,7 +361,7 @@ def test_the_table_has_a_row_for_each_line_and_a_cell_for_each_number(lines):
 
 
 def test_the_page_says_what_is_better_and_is_complete_in_itself(study, lines, tmp_path):
-    page = report.write(study, lines, PATIENTS, ["mae-24: a note & more"], tmp_path)
+    page = probe_page.write(study, lines, PATIENTS, ["mae-24: a note & more"], tmp_path)
     text = page.read_text()
     assert "MAE is better (AUC 0.9" in text
     assert "a note &amp; more" in text
@@ -373,19 +374,19 @@ def test_the_page_says_what_is_better_and_is_complete_in_itself(study, lines, tm
 
 
 def test_the_page_says_how_little_tests_of_few_starts_tell(study, lines):
-    of_six = [dataclasses.replace(line, starts=frozen_encoders.STARTS) for line in lines]
-    assert ["next to no degrees" in report.page(study, some, PATIENTS, []) for some in (lines, of_six)] == [True, False]
+    of_six = [dataclasses.replace(line, starts=encoders.STARTS) for line in lines]
+    assert ["next to no degrees" in probe_page.page(study, some, PATIENTS, []) for some in (lines, of_six)] == [True, False]
 
 
 def test_the_curve_begins_at_random_weights_and_has_every_number_of_scans(study, lines):
-    found = report.curves(study, lines)
+    found = probe_page.curves(study, lines)
     assert list(found) == ["MAE", "DINO (dino)"]  # the other learned from one number of scans alone
     assert sorted((line.scans, line.share) for line in found["MAE"]) == [(s, of) for s in (0, 12, 24) for of in (0.1, 1.0)]
     assert {line.probe for line in found["MAE"]} == {"linear"}
 
 
 def test_a_table_shows_a_pretrained_encoder_at_its_most_scans_alone(study, lines):
-    found = report.rows(study, lines)
+    found = probe_page.rows(study, lines)
     assert [name for name, _, probe, _ in found if probe == "linear"] == [
         "ViT, random",
         "ViT, random",
@@ -407,7 +408,7 @@ def test_a_table_shows_a_pretrained_encoder_at_its_most_scans_alone(study, lines
 )
 def test_a_sentence_follows_the_corrected_p(study, test, words):
     line = Line("mae", 24, HEADS, "linear", 1.0, 32.0, 1, 1, 0.7, 0.6, 0.8, (0.7,), test)
-    (sentence,) = report.sentences(study, [line])
+    (sentence,) = probe_page.sentences(study, [line])
     assert words in sentence
-    (of_chance,) = report.sentences(study, [dataclasses.replace(line, auc=0.55, low=0.45)])
+    (of_chance,) = probe_page.sentences(study, [dataclasses.replace(line, auc=0.55, low=0.45)])
     assert ("indistinguishable from chance" in of_chance) == (words == "is better")

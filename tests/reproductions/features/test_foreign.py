@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from reproductions.features import foreign, page
+from reproductions.features import encoders, probe_page
 from reproductions.features.encoders import DRAWS, OWN, SCORES, probed
-from reproductions.features.numbers import measure
+from reproductions.features.probe_results import measure
 
 from mri_vit.crossval import folds
 from mri_vit.data import cohort
@@ -54,8 +54,8 @@ def saved(features: Features, path: Path) -> Path:
 
 def test_a_file_is_scored_patient_by_patient_by_the_same_probes(study, people, tmp_path):
     split = folds.make(people, study.endpoints, study.train, study.seed)[0]
-    files = foreign.read([saved(told(people), tmp_path / "f.safetensors")], people, [])
-    scores = foreign.scored(files, people, split, study.endpoints[0], 1)
+    files = encoders.read([saved(told(people), tmp_path / "f.safetensors")], people, [])
+    scores = encoders.scored_from_files(files, people, split, study.endpoints[0], 1)
     assert list(scores.columns) == SCORES
     assert set(scores.encoder) == {"MONAI ViT (brainiac)"}
     truth = pd.Series({p.id: p.labels["mgmt"] for p in people})
@@ -72,32 +72,32 @@ def test_a_file_is_scored_patient_by_patient_by_the_same_probes(study, people, t
 
 def test_a_patient_without_features_or_whose_label_was_learned_is_refused(people, tmp_path):
     with pytest.raises(UsageError, match=rf"f\.safetensors: no features of 1 patients who are judged, the first {people[-1].id}"):
-        foreign.read([saved(told(people[:-1]), tmp_path / "f.safetensors")], people, [])
+        encoders.read([saved(told(people[:-1]), tmp_path / "f.safetensors")], people, [])
     origin = dataclasses.replace(ORIGIN, taught=(people[3].subject, "somebody"))
     with pytest.raises(UsageError, match=rf"trained on labels of 1 patients who are judged, the first {people[3].subject}"):
-        foreign.read([saved(told(people, origin), tmp_path / "g.safetensors")], people, [])
+        encoders.read([saved(told(people, origin), tmp_path / "g.safetensors")], people, [])
 
 
 def test_files_of_one_name_are_told_apart_and_the_same_file_is_not_taken_twice(people, tmp_path):
     other = dataclasses.replace(ORIGIN, weights_sha256="cd" * 32)
     paths = [saved(told(people, origin), tmp_path / f"{i}.safetensors") for i, origin in enumerate((ORIGIN, other))]
-    assert list(foreign.read(paths, people, [])) == ["MONAI ViT (brainiac) abababab", "MONAI ViT (brainiac) cdcdcdcd"]
+    assert list(encoders.read(paths, people, [])) == ["MONAI ViT (brainiac) abababab", "MONAI ViT (brainiac) cdcdcdcd"]
     with pytest.raises(UsageError, match="given twice"):
-        foreign.read([*paths, saved(told(people), tmp_path / "again.safetensors")], people, [])
+        encoders.read([*paths, saved(told(people), tmp_path / "again.safetensors")], people, [])
 
 
 def test_licences_and_seen_scans_are_said(people):
     origin = dataclasses.replace(ORIGIN, licence=NOT_STATED, seen=(people[0].subject,))
-    first, second, third = foreign.notes({"a": told(people), "b": told(people, origin)}, people)
+    first, second, third = encoders.notes({"a": told(people), "b": told(people, origin)}, people)
     assert "brainiac.ckpt: the licence of these weights, CC-BY-NC-4.0, does not allow commercial use" in first
     assert "is not stated" in second
     assert third == "Transductive: b was pretrained on scans, without labels, of 1 of those who are judged."
-    assert foreign.notes({"c": told(people, dataclasses.replace(ORIGIN, licence="CC-BY-4.0"))}, people) == []
+    assert encoders.notes({"c": told(people, dataclasses.replace(ORIGIN, licence="CC-BY-4.0"))}, people) == []
 
 
 def test_the_page_and_the_table_show_files_beside_random_weights_with_their_licence(study, people, tmp_path):
     split = folds.make(people, study.endpoints, study.train, study.seed)[0]
-    files = foreign.read([saved(told(people), tmp_path / "f.safetensors")], people, [])
+    files = encoders.read([saved(told(people), tmp_path / "f.safetensors")], people, [])
     random = np.random.default_rng(2)
     own = [
         probed({CLS: random.normal(size=(len(people), 4))}, people, split, study.endpoints[0], 1).assign(
@@ -105,9 +105,9 @@ def test_the_page_and_the_table_show_files_beside_random_weights_with_their_lice
         )
         for start in (0, 1)
     ]
-    scores = pd.concat([*own, foreign.scored(files, people, split, study.endpoints[0], 1)]).reindex(columns=SCORES)
+    scores = pd.concat([*own, encoders.scored_from_files(files, people, split, study.endpoints[0], 1)]).reindex(columns=SCORES)
     lines = measure(scores, pd.Series({p.id: p.labels["mgmt"] for p in people}), {})
-    written = page.write(study, lines, [p.id for p in people], foreign.notes(files, people), tmp_path, files)
+    written = probe_page.write(study, lines, [p.id for p in people], encoders.notes(files, people), tmp_path, files)
     text = " ".join(written.read_text().split())
     assert text.count("MONAI ViT (brainiac)") >= 3  # two readings and the table of files
     assert "<td>CC-BY-NC-4.0</td>" in text
@@ -119,5 +119,5 @@ def test_the_page_and_the_table_show_files_beside_random_weights_with_their_lice
     csv = pd.read_csv(tmp_path / "features.csv")
     assert set(csv[csv.encoder == "MONAI ViT (brainiac)"].licence) == {"CC-BY-NC-4.0"}
     assert csv[csv.encoder == OWN].licence.isna().all()
-    without = page.page(study, [line for line in lines if line.encoder == OWN], [p.id for p in people], [])
+    without = probe_page.page(study, [line for line in lines if line.encoder == OWN], [p.id for p in people], [])
     assert "Encoders from files" not in without

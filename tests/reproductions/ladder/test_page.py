@@ -7,19 +7,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from reproductions.ladder import numbers as ladder_numbers
-from reproductions.ladder import page as ladder
+from reproductions.ladder import ladder_page
+from reproductions.ladder.first_order import first_order
 from reproductions.ladder.perceptron import Perceptron
 
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.metrics.auc_interval import wilson_of_auc
 from mri_vit.metrics.within_fold import compared, inflation, p_above_chance, within_fold_auc
-from mri_vit.predictors.first_order import first_order
 from mri_vit.predictors.tabular import Tabular
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import CHANNELS
 
-NAMES = {ladder.MLP: "MLP <of numbers>", "resnet10": "CNN", "vit": "ViT"}
+NAMES = {ladder_page.MLP: "MLP <of numbers>", "resnet10": "CNN", "vit": "ViT"}
 FOLDS = 3
 
 
@@ -45,7 +44,7 @@ def predicted(
 
 def test_with_one_cohort_a_point_is_the_reports_own_figure_interval_and_p():
     table = predicted()
-    point = ladder_numbers.points(table).set_index(["endpoint", "labelled", "model"]).loc[("mgmt", 96, "vit")]
+    point = ladder_page.points(table).set_index(["endpoint", "labelled", "model"]).loc[("mgmt", 96, "vit")]
     own = table[(table.endpoint == "mgmt") & (table.labelled == 96) & (table.model == "vit")]
     found = within_fold_auc(own.truth.to_numpy() == 1, own.score.to_numpy(), own.fold.to_numpy())
     low, high = wilson_of_auc(found.value, found.variance, 48, 48, refits=True)
@@ -55,9 +54,9 @@ def test_with_one_cohort_a_point_is_the_reports_own_figure_interval_and_p():
 
 def test_over_cohorts_a_point_is_their_mean_and_its_interval_as_narrow_as_their_patients_and_their_spread_allow():
     one, three = (
-        ladder_numbers.points(predicted(seeds)).set_index(["endpoint", "labelled", "model"]) for seeds in ((1,), (1, 2, 3))
+        ladder_page.points(predicted(seeds)).set_index(["endpoint", "labelled", "model"]) for seeds in ((1,), (1, 2, 3))
     )
-    apart = [ladder_numbers.points(predicted((seed,))).set_index(["endpoint", "labelled", "model"]).auc for seed in (1, 2, 3)]
+    apart = [ladder_page.points(predicted((seed,))).set_index(["endpoint", "labelled", "model"]).auc for seed in (1, 2, 3)]
     pd.testing.assert_series_equal(three.auc, sum(apart) / 3)
     assert (three.known == 3 * one.known).all()
     here = ("pten", 96, "vit")
@@ -69,21 +68,21 @@ def test_over_cohorts_a_point_is_their_mean_and_its_interval_as_narrow_as_their_
 def test_an_auc_of_one_has_an_interval():
     table = predicted(sizes=(24,), endpoints=("mgmt",))
     table["score"] = table.truth + 0.01 * table.fold
-    found = ladder_numbers.points(table)
+    found = ladder_page.points(table)
     assert (found.auc == 1).all()
     assert (found.low < 0.9).all()
 
 
 def test_differences_are_of_pairs_within_a_fold_and_inflated_as_refitted_models_are():
     table = predicted()
-    tests = ladder_numbers.against(table, "vit").set_index(["endpoint", "labelled", "model"])
+    tests = ladder_page.against(table, "vit").set_index(["endpoint", "labelled", "model"])
     here = pd.DataFrame(table[(table.endpoint == "mgmt") & (table.labelled == 24)]).sort_values("patient")
     found = {
         model: within_fold_auc(rows.truth.to_numpy() == 1, rows.score.to_numpy(), rows.fold.to_numpy())
         for model, rows in here.groupby("model")
     }
-    paired = compared([found[ladder.MLP]], [found["vit"]], inflation(FOLDS))
-    mine = tests.loc[("mgmt", 24, ladder.MLP)]
+    paired = compared([found[ladder_page.MLP]], [found["vit"]], inflation(FOLDS))
+    mine = tests.loc[("mgmt", 24, ladder_page.MLP)]
     assert tuple(mine[["difference", "low", "high", "p"]]) == pytest.approx(
         (paired.difference, paired.low, paired.high, paired.p)
     )
@@ -93,8 +92,8 @@ def test_differences_are_of_pairs_within_a_fold_and_inflated_as_refitted_models_
 
 
 def test_a_coin_is_found_in_no_more_ladders_than_the_level_allows():
-    found = [ladder_numbers.points(predicted((seed,), endpoints=("pten",))) for seed in range(100, 180)]
-    wrong = sum((points.p_adjusted < ladder_numbers.LEVEL).any() for points in found)
+    found = [ladder_page.points(predicted((seed,), endpoints=("pten",))) for seed in range(100, 180)]
+    wrong = sum((points.p_adjusted < ladder_page.LEVEL).any() for points in found)
     assert wrong <= 9  # of 80 at a level of 0.05: 4 are expected, and 10 or more come once in 200 times
 
 
@@ -106,8 +105,8 @@ def test_a_model_finds_from_the_size_after_which_it_never_fails():
             "p_adjusted": [0.01, 0.2, 0.04, 0.01] + [0.01] * 3 + [0.06],
         }
     )
-    assert ladder_numbers.found_from(points, "vit") == 96
-    assert ladder_numbers.found_from(points, "cnn") is None
+    assert ladder_page.found_from(points, "vit") == 96
+    assert ladder_page.found_from(points, "cnn") is None
 
 
 def test_two_visits_are_one_patient_and_who_has_no_label_is_left_out():
@@ -122,7 +121,7 @@ def test_two_visits_are_one_patient_and_who_has_no_label_is_left_out():
             "truth": [np.nan, 1.0, 0.0, np.nan],
         }
     )
-    found = ladder_numbers.of_patients(table)
+    found = ladder_page.of_patients(table)
     assert found[["patient", "truth"]].to_numpy().tolist() == [["a", 1.0], ["b", 0.0]]
     assert found.score.tolist() == pytest.approx([0.3, 0.7])
 
@@ -159,7 +158,7 @@ def test_first_order_numbers_tell_brightness_and_cannot_tell_the_side(make):
 def test_the_page_says_who_finds_what_and_escapes_names(tmp_path: Path):
     costs = pd.DataFrame({"model": ["vit"], "parameters": [1234567], "training_seconds": [600.0]})
     planted = {"mgmt": "brightness", "pten": "a coin"}
-    page = ladder.write(predicted(), NAMES, planted, ["made in one go"], costs, tmp_path).read_text()
+    page = ladder_page.write(predicted(), NAMES, planted, ["made in one go"], costs, tmp_path).read_text()
     for text in ("MLP &lt;of numbers&gt;", "1,234,567", "10.0 min", "made in one go", "are synthetic", "brightness"):
         assert text in page
     assert "<of numbers>" not in page
@@ -167,21 +166,21 @@ def test_the_page_says_who_finds_what_and_escapes_names(tmp_path: Path):
     files = {file.name for file in tmp_path.iterdir()}
     assert files == {"index.html", "ladder.svg", "ladder.png", "points.csv", "against.csv", "predictions.csv"}
     again = pd.read_csv(tmp_path / "predictions.csv")
-    pd.testing.assert_frame_equal(ladder_numbers.points(again), ladder_numbers.points(predicted()))
+    pd.testing.assert_frame_equal(ladder_page.points(again), ladder_page.points(predicted()))
 
 
 def test_a_real_cohorts_page_does_not_call_it_synthetic(tmp_path: Path):
     costs = pd.DataFrame({"model": ["vit"], "parameters": [1], "training_seconds": [1.0]})
-    page = ladder.write(predicted(endpoints=("mgmt",)), NAMES, {}, [], costs, tmp_path).read_text()
+    page = ladder_page.write(predicted(endpoints=("mgmt",)), NAMES, {}, [], costs, tmp_path).read_text()
     assert "are synthetic" not in page
 
 
 def test_the_sentences_tell_from_which_size_a_marker_is_found_and_who_differs():
     table = predicted(sizes=(24, 192))
     coin = np.random.default_rng(9).normal(size=len(table))
-    table["score"] = np.where(table.model == ladder.MLP, coin, table.score)
-    found, tests = ladder_numbers.points(table), ladder_numbers.against(table, "vit")
-    mgmt, pten = ladder.sentences(found, tests, NAMES, {"mgmt": "Brightness", "pten": "A coin"})
+    table["score"] = np.where(table.model == ladder_page.MLP, coin, table.score)
+    found, tests = ladder_page.points(table), ladder_page.against(table, "vit")
+    mgmt, pten = ladder_page.sentences(found, tests, NAMES, {"mgmt": "Brightness", "pten": "A coin"})
     assert mgmt.startswith("Brightness: better than chance: CNN (from ")
     assert "ViT (from " in mgmt
     assert "not told from chance, with 192 patients either: MLP <of numbers>" in mgmt
@@ -190,8 +189,8 @@ def test_the_sentences_tell_from_which_size_a_marker_is_found_and_who_differs():
 
 
 def test_a_marker_that_numbers_without_place_find_is_told_as_such():
-    found, tests = ladder_numbers.points(predicted(sizes=(192,))), ladder_numbers.against(predicted(sizes=(192,)), "vit")
-    mgmt, pten = ladder.sentences(found, tests, NAMES, {"mgmt": "Brightness", "pten": "A coin"})
+    found, tests = ladder_page.points(predicted(sizes=(192,))), ladder_page.against(predicted(sizes=(192,)), "vit")
+    mgmt, pten = ladder_page.sentences(found, tests, NAMES, {"mgmt": "Brightness", "pten": "A coin"})
     assert "; MLP <of numbers> reaches 1.000 [0.98" in mgmt
     assert "need not have seen more" in mgmt
     assert "need not" not in pten

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from reproductions.pretraining_size import encoders as labelled_encoders
+from reproductions.pretraining_size import encoders
 from reproductions.pretraining_size.encoders import FINE_TUNED, PROBE, Start, parted, pretraining, scored, starts, steps
-from reproductions.pretraining_size.numbers import measure
+from reproductions.pretraining_size.size_effects import measure
 from torch import nn
 
 from mri_vit.crossval import folds
@@ -159,7 +159,7 @@ def test_what_is_done_is_not_done_again_and_fine_tuned_weights_are_not_kept(
     start, split = chosen(study, patients, "vit", "same", most=False), divided(study, targets)
     first = scored(start, targets, split, tmp_path)
     assert [file.parent.name for file in tmp_path.rglob("*.safetensors")] == ["pretrained"]
-    monkeypatch.setattr(labelled_encoders, "pretrained", lambda *_: pytest.fail("it was there"))
+    monkeypatch.setattr(encoders, "pretrained", lambda *_: pytest.fail("it was there"))
     pd.testing.assert_frame_equal(scored(start, targets, split, tmp_path), first)
 
 
@@ -176,7 +176,7 @@ def test_weights_know_whose_labels_taught_them_and_are_refused_for_these(
     assert sorted(label_exposed(weights)) == sorted(p.subject for p in start.learned_from)
     leaking = replace(start.learned_from[0], labels={"mgmt": 1.0, "same": 1.0, "coin": 0.0})
     with pytest.raises(UsageError, match=f"trained on labels of 1 patients .* the first {leaking.id}"):
-        labelled_encoders.fine_tuned(start, weights, [*targets, leaking], split, tmp_path / "again")
+        encoders.fine_tuned(start, weights, [*targets, leaking], split, tmp_path / "again")
 
 
 @pytest.mark.parametrize("network", ["vit", "cnn"])

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from made.study import ENDPOINTS
-from reproductions.pretraining_size import page as pretraining_size
+from reproductions.pretraining_size import pretraining_page
 from reproductions.pretraining_size.encoders import COLUMNS, CONTROL, FINE_TUNED, PROBE
-from reproductions.pretraining_size.numbers import Point, adjusted, measure, pointed, wide
-from reproductions.runs import paired
+from reproductions.pretraining_size.size_effects import Point, adjusted, measure, pointed, wide
+from reproductions.repeated_runs import paired
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import compared, inflation, within_fold_auc
@@ -161,12 +161,12 @@ def study(tiny: Study) -> Study:
 
 
 def test_the_sentences_say_what_helped_what_did_not_and_whether_networks_change_places(study: Study):
-    points, names = measure(whole(), "vit"), pretraining_size.named(study)
-    text = " ".join(pretraining_size.sentences(points, names, LABELS))
+    points, names = measure(whole(), "vit"), pretraining_page.named(study)
+    text = " ".join(pretraining_page.sentences(points, names, LABELS))
     most = point(points, FINE_TUNED, "vit", "solid", 90)
     assert most.gain
-    assert f"after 90 patients with solid {pretraining_size.spread(most)}, which is better than from scratch" in text
-    assert pretraining_size.spread(replace(most, mean=0.5, sd=0.125)).split() == ["0.500", "±", "0.125"]
+    assert f"after 90 patients with solid {pretraining_page.spread(most)}, which is better than from scratch" in text
+    assert pretraining_page.spread(replace(most, mean=0.5, sd=0.125)).split() == ["0.500", "±", "0.125"]
     assert "with PTEN alteration" in text
     assert "is not different by more than chance" in text
     assert "that it leads after few patients and is overtaken is not shown" in text
@@ -176,13 +176,13 @@ def test_the_sentences_say_what_helped_what_did_not_and_whether_networks_change_
 
 def test_the_known_case_holds_where_the_cause_helps_and_the_coin_does_not():
     table = whole()
-    said = pretraining_size.known_case(measure(table, "vit"))
+    said = pretraining_page.known_case(measure(table, "vit"))
     assert said.startswith("Known case held: “solid” is the target's own cause")
     assert said.endswith("0 of 4 with PTEN alteration.")
     exchanged = table.assign(label=table.label.replace({"solid": "pten", "pten": "solid"}))
-    assert pretraining_size.known_case(measure(exchanged, "vit")).startswith("Known case not held")
+    assert pretraining_page.known_case(measure(exchanged, "vit")).startswith("Known case not held")
     table["score"] = table.truth  # nothing is left to gain
-    assert pretraining_size.known_case(measure(table, "vit")).startswith("Known case not held")
+    assert pretraining_page.known_case(measure(table, "vit")).startswith("Known case not held")
 
 
 def test_networks_that_change_places_are_said_to(study: Study):
@@ -191,14 +191,14 @@ def test_networks_that_change_places_are_said_to(study: Study):
     table = table[~((table.how == FINE_TUNED) & (table.label == "solid") & table.patients.isin([10, 90]))]
     parts = [rows(FINE_TUNED, net, "solid", size, noisy(signal, 7)) for (net, size), signal in cnn_first.items()]
     points = measure(pd.DataFrame(pd.concat([pd.DataFrame(table), *parts])), "vit")
-    found = pretraining_size.sentences(points, pretraining_size.named(study), LABELS)
+    found = pretraining_page.sentences(points, pretraining_page.named(study), LABELS)
     said = [one for one in found if " against " in one]
     assert "is overtaken is seen" in said[0]
     assert "after solid" in said[0].partition("is seen")[0]
 
 
 def test_a_figure_has_a_panel_for_each_label_and_a_line_for_each_network(study: Study):
-    drawn = pretraining_size.figure(measure(whole(), "vit"), pretraining_size.named(study), LABELS, FINE_TUNED)
+    drawn = pretraining_page.figure(measure(whole(), "vit"), pretraining_page.named(study), LABELS, FINE_TUNED)
     titles = [axes.get_title(loc="left") for axes in drawn.axes]
     assert titles == ["Pretrained on solid", "Pretrained on PTEN alteration"]
     for axes in drawn.axes:
@@ -212,7 +212,7 @@ def test_every_interval_of_a_figure_lies_within_it_whichever_panel_is_lowest(stu
     points = measure(whole(), "vit")
     low = min(point.low for point in points if point.how == how)
     for labels in (LABELS, LABELS[::-1]):
-        for axes in pretraining_size.figure(points, pretraining_size.named(study), labels, how).axes:
+        for axes in pretraining_page.figure(points, pretraining_page.named(study), labels, how).axes:
             bottom, top = axes.get_ylim()
             assert bottom < low
             assert top > 1

@@ -14,15 +14,9 @@ import pytest
 import torch
 from made import network as networks
 from reproductions.rotation import __main__ as pipeline
-from reproductions.rotation import figures as rotation_figures
-from reproductions.rotation import numbers as rotation_numbers
-from reproductions.rotation import page as rotation
-from reproductions.rotation import patient as rotation_patient
-from reproductions.rotation import reading as rotation_reading
-from reproductions.rotation import rotated
-from reproductions.rotation import rows as rotation_rows
-from reproductions.rotation.patient import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER, Lie, Plan
+from reproductions.rotation import reading, rotated, rotated_patients, rotation_figures, rotation_page, stability
 from reproductions.rotation.reading import ANOTHER, SCANNED, Map, Score, Seen, Subject
+from reproductions.rotation.rotated_patients import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER, Lie, Plan
 from whole_road import SHRUNKEN, mri_vit, parted, words
 
 from mri_vit.data import cohort, tokens
@@ -47,7 +41,7 @@ HOSTILE = "<script>alert(1)</script>"
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interval's ends are told from nothing here but themselves."""
-    monkeypatch.setattr(rotation_numbers, "RESAMPLES", 30)
+    monkeypatch.setattr(stability, "RESAMPLES", 30)
 
 
 def middle(grid: Grid) -> np.ndarray:
@@ -177,13 +171,13 @@ def of(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     net = network.Network(study.model, study.grid, heads)
     for weights in net.parameters():
         torch.nn.init.normal_(weights, std=0.2)
-    return rotation_patient.subject(patient, net.eval(), study)
+    return rotated_patients.subject(patient, net.eval(), study)
 
 
 @pytest.fixture(scope="module")
 def rows(of: Subject, tmp_path_factory: pytest.TempPathFactory) -> list[Lie | Score | Map]:
     scratch = tmp_path_factory.mktemp("scratch")
-    found = list(rotation_patient.rows(of, of.seen.prepared, Plan((20.0,), ("z",), "z"), scratch))
+    found = list(rotated_patients.rows(of, of.seen.prepared, Plan((20.0,), ("z",), "z"), scratch))
     assert not list(scratch.iterdir())  # scans are deleted when they were read
     return found
 
@@ -241,10 +235,10 @@ def test_energy_and_hit_follow_the_tumour_that_turns_with_the_grid(of: Subject):
     there = Seen(rotated.tokens_turned(of.seen.prepared, matrix), matrix @ of.seen.to_grid)
     assert of.tumour
     for seen in (of.seen, there):
-        given = rotation_reading.given_of(of, seen)
-        mask = rotation_reading.tumour_shares(of.tumour, seen.to_grid, seen.prepared)[given.at]
+        given = reading.given_of(of, seen)
+        mask = reading.tumour_shares(of.tumour, seen.to_grid, seen.prepared)[given.at]
         value = (mask == mask.max()).astype(np.float32)
-        hit, energy, chance = rotation_reading._on_tumour(of, seen, given, {("m", ""): value})["m", ""]
+        hit, energy, chance = reading._on_tumour(of, seen, given, {("m", ""): value})["m", ""]
         assert (hit, chance) == (1.0, pytest.approx(mask.mean()))
         assert energy == pytest.approx(mask.max())
 
@@ -253,8 +247,8 @@ def test_who_cannot_be_prepared_is_a_row_that_says_why(of: Subject, tmp_path: Pa
     def refused(patient: Patient, study: Study) -> Path:
         raise UnusablePatient(HOSTILE, str(patient.scans["t1"]))
 
-    monkeypatch.setattr(rotation_patient, "prepare", refused)
-    found = list(rotation_patient.rows(of, None, Plan((20.0,), ("z",), "z"), tmp_path))
+    monkeypatch.setattr(rotated_patients, "prepare", refused)
+    found = list(rotated_patients.rows(of, None, Plan((20.0,), ("z",), "z"), tmp_path))
     (lie,) = some(found, Lie, CONTENT, 20.0)
     assert lie.failed == HOSTILE
     assert math.isnan(lie.error_degrees)
@@ -265,14 +259,14 @@ def test_what_leaves_the_field_of_view_is_counted(of: Subject):
     centre = rotated.carried(np.linalg.inv(of.seen.to_grid), rotated.centre_mm(of.seen.prepared)[None])[0]
     far = np.eye(4)
     far[0, 3] = 1000
-    assert rotation_patient._lost(of, rotated.about("z", 0.0, centre)) == 0
-    assert rotation_patient._lost(of, far) == 1
+    assert rotated_patients._lost(of, rotated.about("z", 0.0, centre)) == 0
+    assert rotated_patients._lost(of, far) == 1
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------------
 
 
-def planted(patients: int = 12, moves: float = 0.2) -> rotation_rows.Tables:
+def planted(patients: int = 12, moves: float = 0.2) -> rotated_patients.Tables:
     """Rows whose maps and scores on the grid move by more than interpolation does, and on the whole road by as much."""
     generator = np.random.default_rng(0)
     lies, scores, maps = [], [], []
@@ -280,24 +274,24 @@ def planted(patients: int = 12, moves: float = 0.2) -> rotation_rows.Tables:
         at = {"patient": f"p{index:02d}", "fold": index % 2}
         own = 3.0 * (index // 2) * (1 + 0.1 * (index % 2)) + 100 * (index % 2)  # the two folds' networks have other scales
         scores.append({**dataclasses.asdict(Score(SCANNED, "", 0.0, "mgmt", own)), **at})
-        for road in rotation_numbers.ROADS:
+        for road in stability.ROADS:
             for degrees in (0.0, 10.0, 30.0):
                 noise = 0.01 * generator.normal() * (degrees > 0)
                 by = moves * degrees / 30 * (road == GRID)
                 scores.append({**dataclasses.asdict(Score(road, "x", degrees, "mgmt", own + 0.05 + noise + 20 * by)), **at})
                 lies.append({**dataclasses.asdict(Lie(road, "x", degrees, by * 10, by, by * 10, 0.0, "", "")), **at})
-                for method in rotation_reading.METHODS:
+                for method in reading.METHODS:
                     one = Map(road, "x", degrees, method, "", 0.95 + noise - by, 1.0, 2.0, 1.0, 0.3, 0.1)
                     maps.append({**dataclasses.asdict(one), **at})
-        for method in rotation_reading.METHODS:
+        for method in reading.METHODS:
             for road, degrees, alike in ((SCANNED, 0.0, 1.0), (ANOTHER, math.nan, 0.4)):
                 one = Map(road, "", degrees, method, "", alike, 0.0, 0.0, 1.0, 0.3, 0.1)
                 maps.append({**dataclasses.asdict(one), **at})
         scores.append({**dataclasses.asdict(Score(ANOTHER, "", math.nan, "mgmt", own + 3)), **at})
-    return rotation_rows.Tables(pd.DataFrame(lies), pd.DataFrame(scores), pd.DataFrame(maps), 60.0 * patients)
+    return rotated_patients.Tables(pd.DataFrame(lies), pd.DataFrame(scores), pd.DataFrame(maps), 60.0 * patients)
 
 
-def dealt(tables: rotation_rows.Tables) -> rotation_rows.Tables:
+def dealt(tables: rotated_patients.Tables) -> rotated_patients.Tables:
     """The same with a control axis for each patient in turn, and about all three axes in what is no control."""
     control = dict(zip(sorted(set(tables.scores.patient)), itertools.cycle("xyz"), strict=False))
     once = tables.scores.assign(
@@ -309,31 +303,31 @@ def dealt(tables: rotation_rows.Tables) -> rotation_rows.Tables:
 
 
 def test_changes_are_in_standard_deviations_within_folds():
-    scores = rotation_numbers.changes(planted().scores)
+    scores = stability.changes(planted().scores)
     deviation = 3.0 * np.arange(6).std(ddof=1) * math.sqrt((1 + 1.1**2) / 2)
-    here = rotation_numbers.some(scores, road=GRID, degrees=30.0)
+    here = stability.some(scores, road=GRID, degrees=30.0)
     assert here["change"].mean() == pytest.approx(4.05 / deviation, rel=0.01)
-    assert rotation_numbers.some(scores, road=SCANNED)["change"].max() == 0
-    assert abs(rotation_numbers.some(scores, road=SCANNED)["now"].mean()) < 1e-9
+    assert stability.some(scores, road=SCANNED)["change"].max() == 0
+    assert abs(stability.some(scores, road=SCANNED)["now"].mean()) < 1e-9
 
 
 def test_means_are_over_patients_with_students_interval():
     values = [1.0, 2.0, 4.0]
     rows = pd.DataFrame({"road": "r", "degrees": 5.0, "patient": ["a", "a", "b", "c"], "v": [0.5, 1.5, *values[1:]]})
-    (line,) = rotation_numbers.means(rows, "v").to_dict("records")
+    (line,) = stability.means(rows, "v").to_dict("records")
     reach = 4.302653 * np.std(values, ddof=1) / math.sqrt(3)  # t of 2 degrees of freedom at 97.5 %
     assert line["value"] == pytest.approx(7 / 3)
     assert (line["low"], line["high"]) == (0.0, pytest.approx(7 / 3 + reach))  # cut at 0
-    assert math.isnan(rotation_numbers.means(rows.head(3), "v")["low"].iloc[0])
+    assert math.isnan(stability.means(rows.head(3), "v")["low"].iloc[0])
 
 
 def test_ranks_are_one_where_the_order_stays_and_minus_one_where_it_turns_round():
     tables = planted(moves=0.0)
-    scanned = rotation_numbers.some(tables.scores, road=SCANNED)
-    flipped = rotation_numbers.some(tables.scores, road=GRID, degrees=30.0)
+    scanned = stability.some(tables.scores, road=SCANNED)
+    flipped = stability.some(tables.scores, road=GRID, degrees=30.0)
     middles = [scanned[scanned.fold == fold].evidence.mean() for fold in flipped.fold]
     tables.scores.loc[flipped.index, "evidence"] = 2 * np.array(middles) - flipped.evidence
-    found = rotation_numbers.ranks(rotation_numbers.changes(tables.scores), 0)
+    found = stability.ranks(stability.changes(tables.scores), 0)
     at = {(row["road"], row["degrees"]): row["value"] for row in found.to_dict("records")}
     assert at[CONTENT, 30.0] == pytest.approx(1)
     assert at[GRID, 30.0] == pytest.approx(-1)
@@ -341,7 +335,7 @@ def test_ranks_are_one_where_the_order_stays_and_minus_one_where_it_turns_round(
 
 def test_a_road_that_moves_more_than_interpolation_is_told_from_one_that_does_not():
     tables = planted()
-    found = rotation_numbers.tests({"rollout": (tables.maps.query("method == 'rollout'"), "similarity")})
+    found = stability.tests({"rollout": (tables.maps.query("method == 'rollout'"), "similarity")})
     p = {(row["road"], row["degrees"]): row for row in found.to_dict("records")}
     assert len(found) == 6
     assert p[GRID, 30.0]["p_adjusted"] < 0.001
@@ -353,11 +347,11 @@ def test_a_road_that_moves_more_than_interpolation_is_told_from_one_that_does_no
 def test_auc_is_of_pairs_within_a_fold_and_of_known_labels():
     tables = planted(moves=0.0)
     patients = [Patient(f"p{i:02d}", {}, {"mgmt": float(i >= 6) if i < 10 else math.nan}, {}) for i in range(12)]
-    found = rotation_numbers.aucs(rotation_numbers.changes(tables.scores), patients, ENDPOINTS)
+    found = stability.aucs(stability.changes(tables.scores), patients, ENDPOINTS)
     assert set(found["value"]) == {1.0}  # though the folds' scales are 100 apart
     assert set(found["patients"]) == {10}
     unknown = [dataclasses.replace(patient, labels={"mgmt": math.nan}) for patient in patients]
-    assert rotation_numbers.aucs(rotation_numbers.changes(tables.scores), unknown, ENDPOINTS).empty
+    assert stability.aucs(stability.changes(tables.scores), unknown, ENDPOINTS).empty
 
 
 @pytest.mark.parametrize("right", [0.0, 1.0])
@@ -365,7 +359,7 @@ def test_an_auc_of_few_patients_without_or_with_every_error_has_a_wide_interval(
     tables = planted(moves=0.0)
     labels = [float((i >= 6) == bool(right)) if 4 <= i < 8 else math.nan for i in range(12)]
     patients = [Patient(f"p{i:02d}", {}, {"mgmt": label}, {}) for i, label in enumerate(labels)]
-    found = rotation_numbers.aucs(rotation_numbers.changes(tables.scores), patients, ENDPOINTS)
+    found = stability.aucs(stability.changes(tables.scores), patients, ENDPOINTS)
     assert set(found["value"]) == {right}
     assert set(found["patients"]) == {4}
     assert (found["high"] - found["low"]).min() > 0.4
@@ -377,15 +371,15 @@ def test_of_one_endpoint_and_fold_the_auc_has_the_houses_own_interval():
     at = {"endpoint": "mgmt", "axis": "", "road": SCANNED, "degrees": 0.0, "fold": 0}
     rows = pd.DataFrame({"patient": names, "now": now}).assign(**at)
     patients = [Patient(name, {}, {"mgmt": float(one)}, {}) for name, one in zip(names, truth, strict=True)]
-    (row,) = rotation_numbers.aucs(rows, patients, ENDPOINTS).to_dict("records")
+    (row,) = stability.aucs(rows, patients, ENDPOINTS).to_dict("records")
     assert (row["low"], row["high"]) == pytest.approx(auc_interval(truth, now))
 
 
 def test_at_no_angle_auc_and_ranks_are_those_of_the_patients_as_scanned_though_axes_are_dealt():
     tables = dealt(planted(moves=0.0))
     patients = [Patient(f"p{i:02d}", {}, {"mgmt": float((i // 2) % 3 == 0)}, {}) for i in range(12)]
-    scored = rotation_numbers.changes(tables.scores)
-    found = rotation_numbers.aucs(scored, patients, ENDPOINTS)
+    scored = stability.changes(tables.scores)
+    found = stability.aucs(scored, patients, ENDPOINTS)
     at = {
         (row["road"], row["degrees"]): (row["value"], row["low"], row["high"], row["patients"])
         for row in found.to_dict("records")
@@ -393,7 +387,7 @@ def test_at_no_angle_auc_and_ranks_are_those_of_the_patients_as_scanned_though_a
     assert 0 < at[SCANNED, 0.0][0] < 1
     for road in (CONTENT, GRID):
         assert at[road, 0.0] == pytest.approx(at[SCANNED, 0.0])
-    ranks = rotation_numbers.ranks(scored, 0)
+    ranks = stability.ranks(scored, 0)
     assert set(ranks["value"].round(9)) == {1.0}
     assert set(ranks["patients"]) == {12}
 
@@ -415,7 +409,7 @@ def test_the_page_says_what_was_planted_and_escapes_what_files_say(tmp_path: Pat
     study = Study(name="r", cohort=tmp_path / "c", prepared=tmp_path / "p", output=tmp_path / "o", endpoints=ENDPOINTS)
     patients = [Patient(f"p{i:02d}", {}, {"mgmt": float(i % 4 > 1)}, {}) for i in range(12)]
     (tmp_path / "page").mkdir()
-    text = rotation.write(tables, patients, study, "", tmp_path / "page").read_text()
+    text = rotation_page.write(tables, patients, study, "", tmp_path / "page").read_text()
     assert "<script" not in text
     assert (
         "More than by interpolation alone the map moves on the whole road at no angle; for the network alone at 10°, 30°" in text
@@ -474,7 +468,7 @@ def test_a_finished_run_is_rotated_and_goes_on_where_it_was(road: Path, monkeypa
         assert file.stem not in exposed  # read by the fold's network that was not trained on them
 
     made = []
-    monkeypatch.setattr(rotation_rows, "make", lambda job: made.append(job.patient.id))
+    monkeypatch.setattr(rotated_patients, "make", lambda job: made.append(job.patient.id))
     pipeline.main(road / "run", **asked)
     assert made == []
     with pytest.raises(UsageError, match="--axes: found q"):
@@ -507,9 +501,9 @@ def test_a_network_that_was_trained_on_the_patient_is_refused(road: Path, tmp_pa
     patients = cohort.read(study.cohort, study.endpoints)[:2]
     split = json.loads((road / "run" / files.FOLDS).read_text())["repeats"][0]["folds"]
     wrong = {name: 1 - fold for fold, names in enumerate(split) for name in names}  # the other of two folds
-    jobs = rotation_rows.jobs(patients, wrong, study, road / "run", [Plan((20.0,), ("z",), "z")], tmp_path)
+    jobs = rotated_patients.jobs(patients, wrong, study, road / "run", [Plan((20.0,), ("z",), "z")], tmp_path)
     with pytest.raises(IntegrityError, match="was trained on patient"):
-        rotation_rows.make(jobs[patients[0].id])
+        rotated_patients.make(jobs[patients[0].id])
 
 
 def test_another_patient_is_of_the_same_fold_and_controls_axes_go_round(tmp_path: Path):
@@ -517,7 +511,7 @@ def test_another_patient_is_of_the_same_fold_and_controls_axes_go_round(tmp_path
     folds = {"p0": 0, "p1": 1, "p2": 0, "p3": 1, "p4": 2}
     study = Study(name="r", cohort=tmp_path / "c", prepared=tmp_path / "p", output=tmp_path / "o")
     plans = [Plan((5.0,), ("x", "y"), axis) for axis in ("x", "y")]
-    jobs = rotation_rows.jobs(patients, folds, study, tmp_path, plans, tmp_path)
+    jobs = rotated_patients.jobs(patients, folds, study, tmp_path, plans, tmp_path)
     assert [job.another and job.another.id for job in jobs.values()] == ["p2", "p3", "p0", "p1", None]
     assert [job.plan.control for job in jobs.values()] == ["x", "y", "x", "y", "x"]
     assert [job.fold for job in jobs.values()] == [0, 1, 0, 1, 2]
@@ -535,4 +529,4 @@ def test_a_real_head_turned_by_its_header_is_laid_straight(shared: Path, tmp_pat
     other = study.model_copy(update={"prepared": tmp_path / "turned"})
     turned = rotated.header_turned(patient, turn, tmp_path / "scans")
     found = np.array(json.loads((prepare(turned, other) / "patient.json").read_text())["to_grid"]["t1ce"])
-    assert rotation_patient.turn(found @ turn @ np.linalg.inv(first)) < 2.0
+    assert rotated_patients.turn(found @ turn @ np.linalg.inv(first)) < 2.0

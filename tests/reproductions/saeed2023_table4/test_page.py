@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from made.run import make_run
-from reproductions.saeed2023_table4 import page as laid_out
-from reproductions.saeed2023_table4 import scans as table4_scans
-from reproductions.saeed2023_table4.numbers import (
+from reproductions.saeed2023_table4 import scan_choices, table_page
+from reproductions.saeed2023_table4.table_rows import (
     SCANS,
     Best,
     Line,
@@ -33,6 +32,7 @@ from scipy import stats
 
 from mri_vit.errors import UsageError
 from mri_vit.metrics import comparison, delong
+from mri_vit.metrics.discrimination import mean_and_sample_variance
 from mri_vit.model.baselines import BASELINES
 from mri_vit.model.convolution import Box
 from mri_vit.report.numbers import binary
@@ -43,7 +43,7 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Comparator
 
-CONFIGS = Path(__file__).parents[3] / "configs"
+CONFIGS = Path(__file__).parents[3] / "pipelines" / "reproductions" / "saeed2023_table4"
 MGMT = Endpoint(name="mgmt", kind="binary")
 FOUR = ("resnet10-t1ce", "resnet10-all", "densenet121-t1ce", "densenet121-all")  # two networks on two choices of scans
 RAN = ("vit", "resnet10-t1ce", "swin_vit-all", "hybrid", "clinical", "shuffled")
@@ -75,7 +75,7 @@ def truths(run: Run) -> pd.Series:
 
 
 def line(lines: tuple[Line, ...], contender: str) -> Line:
-    return next(found for found in lines if found.contender == contender)
+    return next(found for found in lines if found.comparator == contender)
 
 
 def printed(lines: tuple[Line, ...], contender: str) -> Row:
@@ -112,10 +112,10 @@ def test_each_published_row_gives_its_mean_and_sample_variance_but_for_the_two_t
 def test_a_study_of_the_table_has_a_comparator_for_each_row_that_its_grid_is_large_enough_for(name):
     study = with_comparators(study_file.load(CONFIGS / f"{name}.toml"))
     recipes = {comparator.name: study.of(comparator).model for comparator in study.comparators}
-    assert set(recipes) == {row.contender for row in published()}
+    assert set(recipes) == {row.comparator for row in published()}
     assert len(recipes) == 35
     for row in published():
-        recipe = recipes[row.contender]
+        recipe = recipes[row.comparator]
         assert recipe.channels == SCANS[row.scans]
         assert re.sub(r"^monai_|[^a-z0-9]", "", recipe.architecture) == re.sub(r"[^a-z0-9]", "", row.model.lower())
         assert min(Box.of_head(study.grid, recipe.channels, study.channels).size) >= BASELINES[recipe.architecture].smallest
@@ -155,9 +155,9 @@ def test_the_published_tests_are_the_corrected_resampled_t_test_over_the_five_fo
 
 def test_a_row_is_measured_as_the_report_measures_it_and_controls_are_no_line(run):
     lines = measure(run)
-    assert [found.contender for found in lines[:35]] == [row.contender for row in published()]
-    assert [found.contender for found in lines[35:]] == ["vit", "hybrid"]
-    assert {found.contender for found in lines if found.measured} == {"resnet10-t1ce", "swin_vit-all", "vit", "hybrid"}
+    assert [found.comparator for found in lines[:35]] == [row.comparator for row in published()]
+    assert [found.comparator for found in lines[35:]] == ["vit", "hybrid"]
+    assert {found.comparator for found in lines if found.measured} == {"resnet10-t1ce", "swin_vit-all", "vit", "hybrid"}
     for name in ("resnet10-t1ce", "vit"):
         background = Background(run.design, run.nulls, run.seeds, {})
         expected = binary.measure(MGMT, known_rows(run, MGMT, name), background, seed=0).model_dump()
@@ -170,7 +170,7 @@ def test_a_row_is_measured_as_the_report_measures_it_and_controls_are_no_line(ru
 
 def test_ours_are_held_against_the_studys_own_vit_and_corrected_together(run):
     lines = measure(run)
-    tested = {found.contender: found.test for found in lines if found.test}
+    tested = {found.comparator: found.test for found in lines if found.test}
     assert set(tested) == {"resnet10-t1ce", "swin_vit-all", "hybrid"}
     a, b = (averaged(known_rows(run, MGMT, name)) for name in ("hybrid", "vit"))
     expected = delong.delong_paired(a.truth.to_numpy(bool), a.score.to_numpy(), b.score.to_numpy())
@@ -191,19 +191,19 @@ def test_a_model_that_is_better_by_more_than_chance_is_said_to_be_and_one_that_i
     blind = pd.Series(noise.random(len(truth)), index=truth.index)
     seeing = 0.7 * truth + 0.3 * pd.Series(noise.random(len(truth)), index=truth.index) + 0.2 * blind
     others = scored(scored(scored(run, "vit", blind), "hybrid", blind), "swin_vit-all", pd.Series(1.0, truth.index))
-    ours, theirs = laid_out.sentences(measure(scored(others, "resnet10-t1ce", seeing)))
+    ours, theirs = table_page.sentences(measure(scored(others, "resnet10-t1ce", seeing)))
     assert ours.startswith("Ours: 1 of 3 models differs from our ViT by more than chance")
     assert "ResNet-10 on T1ce is better (+" in ours
     assert "hybrid" not in ours
     assert theirs.startswith("Published: none of 34 models differs from its ViT by more than chance")
-    worse = laid_out.sentences(measure(scored(scored(others, "vit", seeing), "resnet10-t1ce", blind)))[0]
+    worse = table_page.sentences(measure(scored(scored(others, "vit", seeing), "resnet10-t1ce", blind)))[0]
     assert "ResNet-10 on T1ce is worse (\N{MINUS SIGN}" in worse
 
 
 def test_a_test_that_is_undefined_is_counted_as_such(run):
     truth = truths(run)
     faultless = scored(scored(run, "vit", truth * 0 + 0.5), "hybrid", truth)  # no error against no order: no variance
-    told = laid_out.sentences(measure(faultless))[0]
+    told = table_page.sentences(measure(faultless))[0]
     assert "over 2 tests" in told
     assert told.endswith("1 could not be tested.")
 
@@ -212,16 +212,16 @@ def test_without_the_studys_own_vit_nothing_is_held_against_it(run):
     left = run.predictions[run.predictions.model != "vit"]
     lines = measure(replace(run, predictions=left))
     assert all(found.test is None for found in lines)
-    assert "nothing was compared with our ViT" in laid_out.sentences(lines)[0]
+    assert "nothing was compared with our ViT" in table_page.sentences(lines)[0]
 
 
 def test_the_csv_holds_every_figure_of_both_sides(run, tmp_path):
-    laid_out.write(run, tmp_path)
+    table_page.write(run, tmp_path)
     table = pd.read_csv(tmp_path / "table4.csv").set_index("contender")
     lines = measure(run)
-    assert list(table.index) == [found.contender for found in lines]
+    assert list(table.index) == [found.comparator for found in lines]
     for found in lines:
-        row = table.loc[found.contender]
+        row = table.loc[found.comparator]
         if found.published:
             assert tuple(row.filter(regex=r"^published_fold_\d$")) == found.published.folds
             assert row.published_variance == found.published.variance
@@ -244,24 +244,24 @@ def test_figures_of_no_line_are_lost_in_the_wide_table_when_no_row_was_run(run):
 
 
 def test_the_page_holds_every_row_and_fetches_nothing(run, tmp_path):
-    text = laid_out.write(run, tmp_path).read_text()
+    text = table_page.write(run, tmp_path).read_text()
     assert len(re.findall(r'<th scope="row"', text)) == 37 + 6
     assert not re.findall(r'(?:src|href)="(?!table4\.csv|table4_scans\.csv|index\.html|data:image/svg)', text)
     assert text.count("not run") == 33 + 6  # rows, and pairs of scans of no network
     assert "synthetic" not in text
     assert "fold 3 printed as 1.5999" in text
-    for sentence in laid_out.sentences(measure(run)):
+    for sentence in table_page.sentences(measure(run)):
         assert sentence.split(":")[0] in text
 
 
 def test_a_page_on_the_built_in_cohort_says_that_its_patients_are_made_up(run, tmp_path):
     table = run.predictions.assign(patient="demo-" + run.predictions.patient)
-    assert "These patients are synthetic" in laid_out.write(replace(run, predictions=table), tmp_path).read_text()
+    assert "These patients are synthetic" in table_page.write(replace(run, predictions=table), tmp_path).read_text()
 
 
 def test_the_terminals_table_fits_eighty_columns_with_nothing_cut_off(run):
     stream = StringIO()
-    laid_out.show(measure(run), laid_out.both_sides(run), Console(file=stream, width=80))
+    table_page.show(measure(run), table_page.both_sides(run), Console(file=stream, width=80))
     text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
@@ -277,9 +277,9 @@ def test_the_largest_of_each_fold_and_of_the_means_is_bold_and_nothing_else(run,
     largest = best(rows)
     assert largest.folds == (0.6581, 0.6634, 0.6476, 0.6934, 0.6901)  # found by hand in the table as printed
     assert largest.mean == 0.6309
-    html, lines = laid_out.write(run, tmp_path).read_text(), measure(run)
+    html, lines = table_page.write(run, tmp_path).read_text(), measure(run)
     ours = best([found.measured for found in lines])
-    shown = [line for _, here in laid_out.sections(lines) for line in here]
+    shown = [line for _, here in table_page.sections(lines) for line in here]
     rows = re.findall(r'<tr><th scope="row" class="n">.*?</tr>', html, re.DOTALL)[: len(shown)]
     for line, row in zip(shown, rows, strict=True):
         published_cell, _, ours_cell, *_ = re.findall(r'<td class="n">(.*?)</td>', row, re.DOTALL)
@@ -299,7 +299,7 @@ def test_equal_largest_values_are_all_bold_and_rows_that_were_not_run_are_left_o
 
 
 def test_published_choices_of_scans_are_compared_over_the_networks_that_have_both():
-    side = table4_scans.of_published()
+    side = scan_choices.of_published()
     assert [(c.scans, len(c.auc)) for c in side.choices] == [("t1ce", 9), ("flair", 9), ("t2", 6), ("all", 11)]
     found = next(pair for pair in side.pairs if (pair.scans, pair.other) == ("t2", "all"))
     folds = {(row.model, row.scans): row.folds for row in published()}
@@ -317,7 +317,7 @@ def test_published_choices_of_scans_are_compared_over_the_networks_that_have_bot
 
 def test_of_one_network_two_choices_of_scans_are_compared_by_delongs_paired_test(four):
     one = replace(four, predictions=four.predictions[~four.predictions.model.str.startswith("densenet121")])
-    (found,) = table4_scans.of_run(one).pairs
+    (found,) = scan_choices.of_run(one).pairs
     a, b = (averaged(known_rows(four, MGMT, name)).sort_values("patient") for name in FOUR[:2])
     expected = delong.delong_paired(a.truth.to_numpy(bool), a.score.to_numpy(), b.score.to_numpy())
     assert (found.scans, found.other, found.networks) == ("t1ce", "all", 1)
@@ -325,7 +325,7 @@ def test_of_one_network_two_choices_of_scans_are_compared_by_delongs_paired_test
 
 
 def test_of_several_networks_the_variance_is_that_of_their_mean_components(four):
-    (found,) = table4_scans.of_run(four).pairs
+    (found,) = scan_choices.of_run(four).pairs
     parts = []
     for name in FOUR:
         rows = averaged(known_rows(four, MGMT, name)).sort_values("patient")
@@ -343,14 +343,19 @@ def test_scans_that_help_every_network_are_said_to_and_alike_ones_are_not(four):
     for name in FOUR:
         blind = pd.Series(noise.random(len(truth)), index=truth.index)
         better = scored(better, name, blind + truth * name.endswith("t1ce"))
-    assert "1 of 1 pairs of choices differs" in table4_scans.sentence("Ours", table4_scans.of_run(better))
+    assert "1 of 1 pairs of choices differs" in scan_choices.sentence("Ours", scan_choices.of_run(better))
     alike = scored(scored(four, "resnet10-t1ce", truth * 0.5), "resnet10-all", truth * 0.5)
-    pair = table4_scans.of_run(replace(alike, predictions=alike.predictions[alike.predictions.model.str.startswith("resnet")]))
+    pair = scan_choices.of_run(replace(alike, predictions=alike.predictions[alike.predictions.model.str.startswith("resnet")]))
     assert pair.pairs[0].difference == 0
-    assert "none of 1 pairs" in table4_scans.sentence("Ours", pair)
+    assert "none of 1 pairs" in scan_choices.sentence("Ours", pair)
 
 
 def test_a_run_of_no_published_row_has_no_choice_of_scans_and_its_page_is_written_all_the_same(run, tmp_path):
     none = replace(run, predictions=run.predictions[run.predictions.model == "vit"])
-    assert table4_scans.of_run(none) == table4_scans.Side((), ())
-    assert "no network was trained on two choices" in laid_out.write(none, tmp_path).read_text()
+    assert scan_choices.of_run(none) == scan_choices.Side((), ())
+    assert "no network was trained on two choices" in table_page.write(none, tmp_path).read_text()
+
+
+def test_mean_and_sample_variance_are_those_printed_in_the_table():
+    for row in (row for row in published() if not row.note):
+        assert mean_and_sample_variance(np.array(row.folds)) == pytest.approx((row.mean, row.variance), abs=1.5e-4)

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reproductions.segmentation import numbers as segmentation_numbers
-from reproductions.segmentation.numbers import (
+from reproductions.segmentation import overlap
+from reproductions.segmentation.overlap import (
     CHANCE,
     MASS,
     MOST,
@@ -190,7 +190,7 @@ def test_a_difference_is_paired_by_patient_and_start(table):
     ours, theirs = (values(table, name, "mass", 0).chosen for name in ("dino", "random"))
     assert test.difference == pytest.approx((ours - theirs).mean())
     assert test.high - test.difference == pytest.approx(test.difference - test.low)
-    assert segmentation_numbers.mean(ours).value == pytest.approx(ours.mean())
+    assert overlap.mean(ours).value == pytest.approx(ours.mean())
 
 
 def test_patients_are_matched_by_name_in_whatever_order_rows_come(table):

@@ -10,23 +10,21 @@ import pandas as pd
 import pytest
 import torch
 from made.prepared import add_records
-from reproductions.segmentation import encoders as segmentation_encoders
-from reproductions.segmentation import page as segmentation
-from reproductions.segmentation import picture as segmentation_picture
+from reproductions.segmentation import encoders, overlap_page
 from reproductions.segmentation.encoders import (
     RANDOM,
     SUPERVISED,
-    Contender,
+    EncoderRun,
     attentions,
     brightness,
-    contenders,
+    encoder_runs,
     made,
     of_brain,
     of_cls,
     subject,
 )
-from reproductions.segmentation.numbers import Subject, judged
-from reproductions.segmentation.words import titles
+from reproductions.segmentation.overlap import Subject, judged
+from reproductions.segmentation.overlap_page import titles
 
 from mri_vit.data import cohort, tokens
 from mri_vit.data.batches import everything, token_file
@@ -85,18 +83,18 @@ def test_every_encoder_begins_with_the_same_random_weights_and_starts_differ(stu
     still = {"train": study.train.model_copy(update={"rate": 1e-12, "epochs": 1})}
     frozen = study.model_copy(update=still | {"pretrain": study.pretrain.model_copy(update={"rate": 1e-12})})
     learners = (people[:8], people[8:12])
-    random = made(Contender(RANDOM, frozen, 0), learners, tmp_path).state_dict()
+    random = made(EncoderRun(RANDOM, frozen, 0), learners, tmp_path).state_dict()
     for name, method in ((SUPERVISED, "none"), ("mae", "mae"), ("dino", "dino")):
         pretrain = frozen.pretrain.model_copy(update={"method": method, "epochs": 1, "batch": 4})
-        other = made(Contender(name, frozen.model_copy(update={"pretrain": pretrain}), 0), learners, tmp_path).state_dict()
+        other = made(EncoderRun(name, frozen.model_copy(update={"pretrain": pretrain}), 0), learners, tmp_path).state_dict()
         torch.testing.assert_close(dict(other), dict(random), rtol=0, atol=1e-6)
-    second = made(Contender(RANDOM, frozen, 1), learners, tmp_path).state_dict()
+    second = made(EncoderRun(RANDOM, frozen, 1), learners, tmp_path).state_dict()
     assert not torch.equal(second["cls"] + second["embed.weight"].sum(), random["cls"] + random["embed.weight"].sum())
 
 
 def test_nobody_who_is_judged_was_learned_from(study, people, tmp_path):
     learners, others = (people[:8], people[8:12]), people[12:]
-    for one in (one for one in contenders(study) if one.start == 0):
+    for one in (one for one in encoder_runs(study) if one.start == 0):
         found, note = attentions(one, learners, others, tmp_path)
         assert note == "" or one.name == "dino"
         assert [maps.shape for maps in found] == [(2, len(prepared(study, patient).place)) for patient in others]
@@ -106,7 +104,7 @@ def test_nobody_who_is_judged_was_learned_from(study, people, tmp_path):
 
 @pytest.mark.parametrize("name", ["supervised", "mae"])
 def test_an_encoder_that_learned_from_somebody_who_is_judged_is_refused(study, people, tmp_path, name):
-    one = next(one for one in contenders(study) if one.id == f"{name}-0")
+    one = next(one for one in encoder_runs(study) if one.id == f"{name}-0")
     attentions(one, (people[:8], people[8:12]), people[12:], tmp_path)
     with pytest.raises(IntegrityError, match=f"learned from patient {people[3].subject}, who is judged"):
         attentions(one, (people[:8], people[8:12]), [people[3], *people[12:]], tmp_path)
@@ -114,7 +112,7 @@ def test_an_encoder_that_learned_from_somebody_who_is_judged_is_refused(study, p
 
 def test_a_stopped_study_goes_on_with_the_encoders_that_it_has(study, people, tmp_path):
     learners = (people[:8], people[8:12])
-    for one in (one for one in contenders(study) if one.start == 0 and one.name != RANDOM):
+    for one in (one for one in encoder_runs(study) if one.start == 0 and one.name != RANDOM):
         first = made(one, learners, tmp_path)
         before = {file: file.stat().st_mtime_ns for file in (tmp_path / one.id).glob("*.safetensors")}
         again = made(one, learners, tmp_path)
@@ -128,11 +126,11 @@ def test_networks_without_attention_and_comparators_that_learn_nothing_are_refus
         return study.model_copy(update={"comparators": (comparator,)})
 
     with pytest.raises(UsageError, match="cnn: attention is of architecture vit, found resnet10"):
-        contenders(of(Comparator(name="cnn", model={"architecture": "resnet10"})))
+        encoder_runs(of(Comparator(name="cnn", model={"architecture": "resnet10"})))
     with pytest.raises(UsageError, match=r"comparators\.wide: expected a pretrain\.method"):
-        contenders(of(Comparator(name="wide", model={"dim": 32})))
+        encoder_runs(of(Comparator(name="wide", model={"dim": 32})))
     with pytest.raises(UsageError, match="may not be called random or supervised"):
-        contenders(of(COMPARATORS[0].model_copy(update={"name": "random"})))
+        encoder_runs(of(COMPARATORS[0].model_copy(update={"name": "random"})))
 
 
 def test_a_place_is_tumour_where_most_of_its_brain_is(study, people, tmp_path):
@@ -167,18 +165,18 @@ def test_brightness_is_the_mean_over_a_places_brain(study, people):
 
 def test_the_shipped_studies_compare_the_papers_encoders_and_those_between():
     for name in ("segmentation", "segmentation_ucsf_pdgm"):
-        found = study_file.load(Path(__file__).parents[3] / "configs" / f"{name}.toml")
+        found = study_file.load(Path(__file__).parents[3] / "pipelines" / "reproductions" / "segmentation" / f"{name}.toml")
         assert found.name == name  # by which the pipeline knows whose cohort to make
         assert found.model.pool == "cls"
         assert list(titles(found)) == [RANDOM, SUPERVISED, "mae", "dino"]
-        assert len(contenders(found)) == 4 * segmentation_encoders.STARTS
+        assert len(encoder_runs(found)) == 4 * encoders.STARTS
 
 
 def test_a_drawn_place_is_where_it_is_in_the_brain_and_right_is_on_the_left(study, people):
     one = prepared(study, people[0])
     right = np.unravel_index(one.place.astype(int), (4, 4, 4))[0] >= 2  # x grows to the patient's right
-    shown = segmentation_picture.Shown("-", one, right, {"dino": right})
-    bare, drawn = (panel.astype(float) for panel in segmentation_picture.panels(shown, "flair", ["dino"]))
+    shown = overlap_page.Shown("-", one, right, {"dino": right})
+    bare, drawn = (panel.astype(float) for panel in overlap_page.panels(shown, "flair", ["dino"]))
     changed = np.abs(drawn - bare).sum(axis=2) > 0
     width = changed.shape[1]
     assert changed[:, : width // 2].sum() > 5 * max(1, changed[:, width // 2 :].sum())
@@ -201,7 +199,7 @@ def page_of(study: Study, people: list[cohort.Patient], folder: Path, ids: list[
     for patient, name in zip(people, ids, strict=True):
         (study.prepared / name).mkdir(exist_ok=True)
         (study.prepared / name / "tokens.safetensors").write_bytes(token_file(study, patient).read_bytes())
-    return segmentation.write(study, table, found, subjects, named, 12, ["dino-1: a note & more"], folder).read_text()
+    return overlap_page.write(study, table, found, subjects, named, 12, ["dino-1: a note & more"], folder).read_text()
 
 
 def test_the_page_says_what_was_found_beside_chance_and_brightness(study, people, tmp_path):

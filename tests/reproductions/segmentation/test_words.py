@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reproductions.segmentation.numbers import CHANCE, Line, Mean, Test
-from reproductions.segmentation.words import sentences
+from reproductions.segmentation.overlap import CHANCE, Line, Mean, Test
+from reproductions.segmentation.overlap_page import sentences
 
 NAMES = {"random": "random weights", "dino": "DINO", "mae": "MAE"}
 LINES = [

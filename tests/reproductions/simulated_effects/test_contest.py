@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from reproductions.learning_curve.curve import against
-from reproductions.simulated_effects import curve, numbers, page
+from reproductions.simulated_effects import benchmark_pages, cohort_scores, patients_needed
 
 from mri_vit.metrics.within_fold import compared, inflation, within_fold_auc
 
@@ -27,10 +27,10 @@ def made(strength: dict[str, float], seeds: tuple[int, ...] = (1, 2, 3), n: int 
     return pd.DataFrame(pd.concat(rows))
 
 
-def measured(predicted: pd.DataFrame) -> list[numbers.Line]:
+def measured(predicted: pd.DataFrame) -> list[cohort_scores.Line]:
     """The lines of several cohorts, the own model being "vit"."""
-    parts = [numbers.of_cohort(pd.DataFrame(one), "vit").assign(seed=seed) for seed, one in predicted.groupby("seed")]
-    return numbers.over_cohorts(pd.concat(parts))
+    parts = [cohort_scores.of_cohort(pd.DataFrame(one), "vit").assign(seed=seed) for seed, one in predicted.groupby("seed")]
+    return cohort_scores.over_cohorts(pd.concat(parts))
 
 
 @pytest.fixture(scope="module")
@@ -70,29 +70,29 @@ def test_cohorts_that_were_run_apart_are_compared_as_if_they_had_been_run_togeth
 
 def test_a_claim_is_as_weak_as_its_weakest_part_and_knows_who_is_no_bar(predicted):
     lines = measured(predicted)
-    leads, p = numbers.best(lines, "grain", "vit", ("oracle",))
+    leads, p = cohort_scores.best(lines, "grain", "vit", ("oracle",))
     assert leads
     assert p == max(line.p for line in lines if line.cause == "grain" and line.model in ("weak", "nothing"))
     assert p < 0.05
-    assert not numbers.best(lines, "grain", "vit", ())[0]  # the oracle is better
-    alone = numbers.best([line for line in lines if line.model == "vit"], "grain", "vit", ())
+    assert not cohort_scores.best(lines, "grain", "vit", ())[0]  # the oracle is better
+    alone = cohort_scores.best([line for line in lines if line.model == "vit"], "grain", "vit", ())
     assert math.isnan(alone[1])
 
 
 def test_the_table_has_a_row_for_each_model_that_ran_in_the_order_asked_for(predicted):
     names = {"vit": "**ours**", "absent": "x", "nothing": "none", "weak": "faint"}
     lines = measured(predicted)
-    text = page.table(lines, names, ["side", "grain", "absent"])
+    text = benchmark_pages.table(lines, names, ["side", "grain", "absent"])
     head, rule, *rows = text.splitlines()
     assert head == "| model | side | grain |"
     assert rule == "|---|---|---|"
     assert [row.split(" | ")[0] for row in rows] == ["| **ours**", "| none", "| faint"]
-    p = page.unbroken("p = ")
+    p = benchmark_pages.unbroken("p = ")
     assert p not in rows[0]
     _, side, _ = rows[1].split(" | ")
     assert "<br>+0." in side
     assert f"<br>{p}0.0" in side
-    assert p not in page.table(lines, names, ["grain"], leads=False)
+    assert p not in benchmark_pages.table(lines, names, ["grain"], leads=False)
 
 
 def leads(*values: float, error: float) -> pd.DataFrame:
@@ -102,19 +102,19 @@ def leads(*values: float, error: float) -> pd.DataFrame:
 @pytest.mark.parametrize("values", [(0.05, 0.03, 0.07), (0.05, -0.15, 0.25), (0.05,)], ids=["near", "scattered", "one"])
 def test_with_as_many_patients_as_a_lead_needs_four_of_five_cohorts_show_it(values):
     rows, error = leads(*values, error=0.04), 0.04
-    needed = curve.needed(rows, 192, 0.05)
+    needed = patients_needed.needed(rows, 192, 0.05)
     smaller = math.sqrt(192 / needed)
     scatter = max(error, float(rows.lead.std())) if len(values) > 1 else error
     drawn = np.random.default_rng(0).normal(0.05, scatter * smaller, 100_000)
     assert (drawn / (error * smaller) > 1.96).mean() == pytest.approx(0.8, abs=0.01)
-    assert curve.needed(rows, 384, 0.05) == pytest.approx(2 * needed)
+    assert patients_needed.needed(rows, 384, 0.05) == pytest.approx(2 * needed)
 
 
 def test_half_a_lead_needs_four_times_as_many_and_none_no_number():
     rows = leads(0.1, 0.2, error=0.05)
-    assert curve.needed(rows, 192, 0.05) == pytest.approx(4 * curve.needed(rows, 192, 0.1))
-    assert math.isinf(curve.needed(rows, 192, 0.0))
-    assert math.isinf(curve.needed(rows, 192, -0.1))
+    assert patients_needed.needed(rows, 192, 0.05) == pytest.approx(4 * patients_needed.needed(rows, 192, 0.1))
+    assert math.isinf(patients_needed.needed(rows, 192, 0.0))
+    assert math.isinf(patients_needed.needed(rows, 192, -0.1))
 
 
 def test_a_curve_says_of_each_size_what_leads_are_and_need_and_asks_for_fewer_of_nobody():
@@ -122,7 +122,7 @@ def test_a_curve_says_of_each_size_what_leads_are_and_need_and_asks_for_fewer_of
         rows = leads(lead, lead + 0.02, lead - 0.02, error=0.03).assign(cause="side", model="stem", auc=0.8)
         return pd.concat([rows.assign(model="vit", auc=0.8 + lead, lead=np.nan, error=0.02), rows.assign(error=0.02)])
 
-    text = curve.section({192: size(0.05), 384: size(0.1)}, ["side"], ["stem"])
+    text = patients_needed.section({192: size(0.05), 384: size(0.1)}, ["side"], ["stem"])
     assert "Cohorts: 3 of 192, 3 of 384 labelled patients" in text
     own, row = (line for line in text.splitlines() if line.startswith("| side | "))
     assert own.startswith("| side | 0.850<br>[")
@@ -130,6 +130,7 @@ def test_a_curve_says_of_each_size_what_leads_are_and_need_and_asks_for_fewer_of
     assert " | +0.050<br>[" in row
     assert " | +0.100<br>[" in row
     assert row.endswith(
-        f" | 540<br>{page.unbroken('[≤ 192, > 10,000]')} | {page.unbroken('≤ 384')}<br>{page.unbroken('[≤ 384, 1,100]')} |"
+        f" | 540<br>{benchmark_pages.unbroken('[≤ 192, > 10,000]')} | {benchmark_pages.unbroken('≤ 384')}<br>"
+        f"{benchmark_pages.unbroken('[≤ 384, 1,100]')} |"
     )
-    assert curve.section({192: size(-0.1)}, ["side"], ["stem"]).endswith(" | – |")
+    assert patients_needed.section({192: size(-0.1)}, ["side"], ["stem"]).endswith(" | – |")

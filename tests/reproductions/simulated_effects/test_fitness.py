@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from reproductions.simulated_effects import fitness
+from reproductions.simulated_effects import causes
+from reproductions.simulated_effects.causes import Cause, Subject, measure
 from reproductions.simulated_effects.effects import LABELS
-from reproductions.simulated_effects.fitness import Cause, Subject, measure
 from rich.console import Console
 from scipy.ndimage import gaussian_filter
 
@@ -55,20 +55,20 @@ SEEN: dict[str, Callable[[], Subject]] = {
 PARTS = {"interaction": ("mismatch", "side"), "inward": ("side",)}  # causes that another one is made of
 
 
-@pytest.mark.parametrize("name", fitness.ORACLES)
+@pytest.mark.parametrize("name", causes.ORACLES)
 def test_an_oracle_has_more_of_its_own_cause_and_hardly_more_of_another(name: str):
-    oracle = fitness.ORACLES[name]
+    oracle = causes.ORACLES[name]
     own = oracle(SEEN[name]()) - oracle(ONE)
     others = [oracle(SEEN[other]()) - oracle(ONE) for other in SEEN if other != name and name not in PARTS.get(other, ())]
     assert own > 3 * max(map(abs, others))
 
 
 def test_a_balls_spread_is_that_of_geometry():
-    assert fitness.spread(ONE) == pytest.approx(np.sqrt(3 / 5), abs=0.01)
+    assert causes.spread(ONE) == pytest.approx(np.sqrt(3 / 5), abs=0.01)
 
 
 def test_the_side_is_in_millimetres_to_the_left():
-    assert fitness.leftness(SEEN["side"]()) == pytest.approx(10 * SPACING_MM, abs=SPACING_MM)
+    assert causes.leftness(SEEN["side"]()) == pytest.approx(10 * SPACING_MM, abs=SPACING_MM)
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ def people(tiny: Study, monkeypatch: pytest.MonkeyPatch) -> list[Patient]:
         for i in range(60)
     ]
     table = pd.DataFrame({"t1_mean": first + 0.1 * rng.normal(size=60), "tumour_t1_mean": rng.normal(size=60)})
-    monkeypatch.setattr(fitness, "intensity_table", lambda patients, study: table.set_index(pd.Index([p.id for p in patients])))
-    monkeypatch.setattr(fitness, "subject", lambda patient, study: patient)
-    monkeypatch.setattr(fitness, "ORACLES", {"foci": lambda patient: patient.labels["foci"]})
+    monkeypatch.setattr(causes, "intensity_table", lambda patients, study: table.set_index(pd.Index([p.id for p in patients])))
+    monkeypatch.setattr(causes, "subject", lambda patient, study: patient)
+    monkeypatch.setattr(causes, "ORACLES", {"foci": lambda patient: patient.labels["foci"]})
     return found
 
 
@@ -107,7 +107,7 @@ def test_the_table_fits_a_terminal_and_says_which_are_fit():
     fit = Cause("mismatch", 384, told, told, ("t1ce_kurtosis", 0.58), 36, (1.0, 0.99, 1.0))
     found = [replace(fit, name=name) for name in LABELS[:-1]] + [replace(fit, name=LABELS[-1], oracle=None)]
     written = io.StringIO()
-    Console(width=80, file=written).print(fitness.shown(found))
+    Console(width=80, file=written).print(causes.shown(found))
     lines = written.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert [line.split()[-1] for line in lines if line.strip().startswith(LABELS)] == ["yes"] * (len(LABELS) - 1) + ["no"]
