@@ -173,7 +173,7 @@ class Sides:
     worse: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
-    leaks: bool = False  # labels may leak, so that nobody wins
+    leaks: bool = False  # labels may leak, so that no comparator wins
 
 
 def comparator_standing(test: Comparison) -> ComparatorStanding:
@@ -184,10 +184,10 @@ def comparator_standing(test: Comparison) -> ComparatorStanding:
     p, difference, repeated = test.p_adjusted, test.difference, test.nadeau_bengio
     if math.isnan(p) or math.isnan(difference):
         return "undefined"
-    comparator_sides = (repeated.p, 1 - repeated.p) if repeated else (0.0, 0.0)  # NaN agrees with nobody
-    if p <= ALPHA and difference > 0 and comparator_sides[0] <= ALPHA:
+    p_better, p_worse = (repeated.p, 1 - repeated.p) if repeated else (0.0, 0.0)  # NaN agrees with neither
+    if p <= ALPHA and difference > 0 and p_better <= ALPHA:
         return "better"
-    return "worse" if p <= ALPHA and difference < 0 and comparator_sides[1] <= ALPHA else "alike"
+    return "worse" if p <= ALPHA and difference < 0 and p_worse <= ALPHA else "alike"
 
 
 def comparator_sides(models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> Sides | None:
